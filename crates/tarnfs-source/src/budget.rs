@@ -1,0 +1,121 @@
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The memory that caches, windows and workers may use together, in bytes. Clones share it.
+///
+/// Who needs memory that grows with the input takes a [`Grant`] first; without one it makes do with less
+/// (evicts, works in smaller pieces) and never with more.
+#[derive(Debug, Clone)]
+pub struct Budget(Arc<Counter>);
+
+#[derive(Debug)]
+struct Counter {
+    limit: usize,
+    used: AtomicUsize,
+}
+
+/// Bytes taken from a [`Budget`]; given back when dropped.
+#[derive(Debug)]
+pub struct Grant {
+    counter: Arc<Counter>,
+    bytes: usize,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self(Arc::new(Counter { limit, used: AtomicUsize::new(0) }))
+    }
+
+    /// A quarter of the memory that this process may have (the machine's or its control group's, whichever is
+    /// less), at most 1 GiB.
+    pub fn for_this_machine() -> Self {
+        const MOST: u64 = 1 << 30;
+        const LEAST: u64 = 16 << 20;
+        let available = machine_memory().into_iter().chain(control_group_memory()).min().unwrap_or(MOST);
+        Self::new((available / 4).clamp(LEAST, MOST) as usize)
+    }
+
+    /// Takes `bytes`, or nothing if that would exceed the limit.
+    pub fn take(&self, bytes: usize) -> Option<Grant> {
+        self.0
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(bytes).filter(|&sum| sum <= self.0.limit)
+            })
+            .ok()
+            .map(|_| Grant { counter: Arc::clone(&self.0), bytes })
+    }
+
+    /// The limit in bytes.
+    pub fn limit(&self) -> usize {
+        self.0.limit
+    }
+
+    /// Bytes granted and not yet given back.
+    pub fn used(&self) -> usize {
+        self.0.used.load(Ordering::Relaxed)
+    }
+}
+
+impl Grant {
+    /// How many bytes were granted.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.counter.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+fn machine_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.split_whitespace().next()?;
+    kib.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The smallest limit on the way from this process' control group to the root (version 2), or of the
+/// memory controller (version 1).
+fn control_group_memory() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    groups
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.splitn(3, ':');
+            let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+            let (root, file) = match controllers {
+                "" => ("/sys/fs/cgroup", "memory.max"),
+                list if list.split(',').any(|name| name == "memory") => {
+                    ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+                }
+                _ => return None,
+            };
+            std::path::Path::new(path)
+                .ancestors()
+                .filter_map(|folder| fs::read_to_string(format!("{root}{}/{file}", folder.display())).ok())
+                .filter_map(|text| text.trim().parse::<u64>().ok())
+                .min()
+        })
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grants_never_exceed_the_limit_and_come_back() {
+        let budget = Budget::new(100);
+        let first = budget.take(60).unwrap();
+        assert!(budget.take(41).is_none());
+        assert!(budget.take(usize::MAX).is_none());
+        let second = budget.take(40).unwrap();
+        assert_eq!(budget.used(), 100);
+        drop(first);
+        assert_eq!((budget.used(), second.bytes()), (40, 40));
+    }
+}

@@ -1,0 +1,78 @@
+//! Has the file under us changed? Its identity says so at once, its fingerprint says so after a few reads.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::fs::fstat;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+
+use crate::Source;
+
+/// What the operating system says of an open file: equal identities mean an unchanged file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileIdentity {
+    /// Device number.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// Last change of content, ns since 1970.
+    pub modified: i128,
+    /// Last change of content or inode (also a rename, a chmod), ns since 1970.
+    pub changed: i128,
+}
+
+impl FileIdentity {
+    /// The identity of an open file.
+    pub fn of(file: &impl AsFd) -> io::Result<Self> {
+        let stat = fstat(file)?;
+        let nanoseconds = |seconds: i64, part: u64| i128::from(seconds) * 1_000_000_000 + i128::from(part);
+        Ok(Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            length: stat.st_size as u64,
+            modified: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
+            changed: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
+        })
+    }
+}
+
+/// A hash over a source's length and samples of its bytes: the head, the tail and [`Fingerprint::SAMPLES`] blocks
+/// at positions that follow from the length, so that the same archive always gets the same one, wherever it lies.
+///
+/// Sampling cannot see every change. What it misses is caught when bytes are read: decoded pieces have
+/// checksums, and the header of an entry is compared on its first open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub u64);
+
+impl Fingerprint {
+    /// Blocks sampled between head and tail.
+    pub const SAMPLES: u64 = 16;
+    /// Bytes of the head and of the tail.
+    const EDGE: usize = 8192;
+    /// Bytes of each sample: one disk block.
+    const SAMPLE: usize = 4096;
+
+    /// Reads the samples of `source` (about 80 KiB) and hashes them.
+    pub fn of(source: &dyn Source) -> io::Result<Self> {
+        let length = source.len();
+        let mut hash = Xxh3::with_seed(length);
+        let mut buffer = [0; Self::EDGE];
+        let mut add = |offset: u64, most: usize| -> io::Result<()> {
+            let read = source.read_at(&mut buffer[..most], offset)?;
+            hash.update(&buffer[..read]);
+            Ok(())
+        };
+        add(0, Self::EDGE)?;
+        let blocks = length / Self::SAMPLE as u64;
+        if blocks > 4 {
+            for sample in 0..Self::SAMPLES {
+                let block = xxh3_64_with_seed(&sample.to_le_bytes(), length) % blocks;
+                add(block * Self::SAMPLE as u64, Self::SAMPLE)?;
+            }
+        }
+        add(length.saturating_sub(Self::EDGE as u64), Self::EDGE)?;
+        Ok(Self(hash.digest()))
+    }
+}

@@ -1,0 +1,195 @@
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rustix::fs::{Advice, FileType, Mode, OFlags, fadvise, fstat, open};
+
+use crate::{FileIdentity, Fingerprint, Source};
+
+/// A regular file, read with `pread`. Never mapped: a file cut short under a mapping kills the process.
+#[derive(Debug)]
+pub struct FileSource {
+    file: File,
+    path: PathBuf,
+    length: u64,
+    /// The state of the file in which its bytes are believed.
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    identity: FileIdentity,
+    /// Of the bytes when the file was opened; made when first needed is too late, so made at [`FileSource::watch`].
+    fingerprint: Option<Fingerprint>,
+    stale: bool,
+}
+
+impl FileSource {
+    /// Opens the regular file at `path`. A folder, device or fifo is `InvalidInput`, and opening never waits for one.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        // NONBLOCK: a fifo would wait for its writer. It means nothing for regular files.
+        let file = File::from(open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?);
+        Self::from_file(file, path)
+    }
+
+    /// Takes an open file; `path` is only for messages.
+    pub fn from_file(file: File, path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
+        if kind != FileType::RegularFile {
+            let kind = match kind {
+                FileType::Directory => "a folder",
+                FileType::Fifo => "a fifo",
+                FileType::Socket => "a socket",
+                _ => "a device",
+            };
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{} is {kind}, not a file", path.display()),
+            ));
+        }
+        let identity = FileIdentity::of(&file)?;
+        let seen = Mutex::new(Seen { identity, fingerprint: None, stale: false });
+        Ok(Self { file, path, length: identity.length, seen })
+    }
+
+    /// The path given at opening.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The identity of the file when it was opened, or when it was last found to hold the same bytes.
+    pub fn identity(&self) -> FileIdentity {
+        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner).identity
+    }
+
+    /// From here on, a change of the inode alone (a rename, a chmod, a new hard link) is told from a change of the
+    /// bytes by comparing with `fingerprint`. Without it every change makes the source stale.
+    pub fn watch(&self, fingerprint: Fingerprint) {
+        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner).fingerprint = Some(fingerprint);
+    }
+
+    /// ESTALE if the file no longer is what was opened. Called after each read: what was read before a change that
+    /// this call does not see yet, was read before the change.
+    fn check_unchanged(&self) -> io::Result<()> {
+        let now = FileIdentity::of(&self.file)?;
+        let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !seen.stale && now == seen.identity {
+            return Ok(());
+        }
+        let same_content = now.length == seen.identity.length && now.modified == seen.identity.modified;
+        if !seen.stale && same_content && seen.fingerprint.is_some() {
+            let sampled = Fingerprint::of(&Unchecked(self))?;
+            if seen.fingerprint == Some(sampled) {
+                seen.identity = now;
+                return Ok(());
+            }
+        }
+        seen.stale = true;
+        Err(io::Error::new(
+            io::ErrorKind::StaleNetworkFileHandle,
+            format!("{} has changed since it was opened: unmount it and mount it again", self.path.display()),
+        ))
+    }
+}
+
+impl AsFd for FileSource {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// The file without the check for changes, for the check itself.
+#[derive(Debug)]
+struct Unchecked<'a>(&'a FileSource);
+
+impl Source for Unchecked<'_> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.0.file.read_at(&mut buffer[done..], offset.saturating_add(done as u64)) {
+                Ok(0) => break,
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn len(&self) -> u64 {
+        self.0.length
+    }
+
+    fn describe(&self) -> String {
+        self.0.path.display().to_string()
+    }
+}
+
+impl Source for FileSource {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let wanted = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let read = Unchecked(self).read_at(&mut buffer[..wanted], offset);
+        self.check_unchanged()?;
+        match read? {
+            read if read == wanted => Ok(read),
+            read => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("{}: only {read} of {wanted} bytes could be read at byte {offset}", self.path.display()),
+            )),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn describe(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) {
+        // An advice that the kernel does not take changes nothing.
+        let _ = fadvise(&self.file, offset, std::num::NonZeroU64::new(length), Advice::WillNeed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Seek, Write};
+
+    #[test]
+    fn a_changed_file_is_stale_and_a_renamed_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, vec![7; 100_000]).unwrap();
+        let source = FileSource::open(&path).unwrap();
+        source.watch(Fingerprint::of(&source).unwrap());
+        let mut buffer = [0; 10];
+        std::fs::rename(&path, folder.path().join("b")).unwrap();
+        assert_eq!(source.read_at(&mut buffer, 99_995).unwrap(), 5);
+        let mut writer = std::fs::OpenOptions::new().write(true).open(folder.path().join("b")).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        writer.seek(io::SeekFrom::Start(50_000)).unwrap();
+        writer.write_all(b"other").unwrap();
+        assert_eq!(source.read_at(&mut buffer, 0).unwrap_err().kind(), io::ErrorKind::StaleNetworkFileHandle);
+    }
+
+    #[test]
+    fn only_files_are_opened_and_a_fifo_does_not_block() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        for path in [folder.path(), &fifo, Path::new("/dev/null")] {
+            assert_eq!(FileSource::open(path).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}

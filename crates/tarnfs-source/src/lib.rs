@@ -1,0 +1,93 @@
+//! Bytes that can be read at any offset, by many threads at once.
+//!
+//! Everything that tarnfs reads is a [`Source`]: a local file, a part of another source, a sparse
+//! file stretched over its holes, memory, and (in `tarnfs-codec`) the decoded bytes of a compressed
+//! stream. A source has no position; whoever reads says where.
+//!
+//! The crate also holds what every reader draws on: [`Limits`] (how far a number from a file is
+//! believed), the memory [`Budget`], and [`Cancel`].
+
+mod budget;
+mod cancel;
+mod changed;
+mod file;
+mod limits;
+mod memory;
+mod slice;
+mod stencil;
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+
+pub use budget::{Budget, Grant};
+pub use cancel::Cancel;
+pub use changed::{FileIdentity, Fingerprint};
+pub use file::FileSource;
+pub use limits::Limits;
+pub use memory::MemorySource;
+pub use slice::Slice;
+pub use stencil::{Extent, Stencil};
+
+/// Bytes of a fixed length that any number of threads may read at any offset.
+///
+/// An implementor provides `read_at`, `len` and `describe`.
+///
+/// Errors carry what happened in their [`io::ErrorKind`]: `InvalidData` for bytes that are damaged (a checksum that
+/// does not match), `StaleNetworkFileHandle` (ESTALE) when what is read has changed since it was opened,
+/// `TimedOut`, `Interrupted` when [`Cancel`] was asked for; anything else comes from the operating system.
+#[allow(clippy::len_without_is_empty)]
+pub trait Source: Send + Sync + Debug {
+    /// Reads up to `buffer.len()` bytes at `offset` (bytes from the start) and returns how many were read.
+    ///
+    /// Returns fewer than asked for only at the end of the source, 0 only at or after it (or for an empty buffer).
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Length in bytes.
+    fn len(&self) -> u64;
+
+    /// What a person would call this source, for messages: the path of a file, "x.gz, decoded".
+    fn describe(&self) -> String;
+
+    /// Reads exactly `buffer.len()` bytes at `offset`; `UnexpectedEof` if the source ends before.
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let read = self.read_at(buffer, offset)?;
+        if read == buffer.len() {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            format!(
+                "{}: ends at byte {}, {} bytes were asked for at {offset}",
+                self.describe(),
+                self.len(),
+                buffer.len()
+            ),
+        ))
+    }
+
+    /// The first byte at or after `offset` that is not in a hole; `None` where there is none. (`SEEK_DATA`)
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        (offset < self.len()).then_some(offset)
+    }
+
+    /// The first byte at or after `offset` that is in a hole; the end counts as one. (`SEEK_HOLE`)
+    fn next_hole(&self, offset: u64) -> u64 {
+        self.len().max(offset)
+    }
+
+    /// Says that `length` bytes from `offset` are wanted soon. Never blocks; doing nothing is right.
+    fn prefetch(&self, offset: u64, length: u64) {
+        let _ = (offset, length);
+    }
+
+    /// True if a `read_at` of this range returns at once, without decoding or waiting for anything but
+    /// the page cache. Callers that must not wait (the threads that answer the kernel) ask before they read.
+    fn is_ready(&self, offset: u64, length: usize) -> bool {
+        let _ = (offset, length);
+        true
+    }
+}
+
+/// Shared ownership of any source.
+pub type SharedSource = Arc<dyn Source>;

@@ -1,0 +1,47 @@
+/// How far a number that comes from a file is believed. One value is passed down to every parser and decoder.
+///
+/// Each field names the attack that it stops; the defaults are far above what real archives hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one extended header (pax records, a GNU long name). A header of 8 KiB that says 4 GiB
+    /// made a peer allocate 4.1 GiB.
+    pub extended_header: u64,
+    /// Bytes of one path as stored. Linux itself stops at 4096 (PATH_MAX), archives may hold longer ones.
+    pub path: usize,
+    /// Components of one path. A path of 500 000 components made a peer use 4.4 GiB.
+    pub path_components: usize,
+    /// Bytes of one name: what Linux allows in one directory entry (NAME_MAX).
+    pub name: usize,
+    /// Extents in the map of one sparse file; more is an attack on memory, at 16 bytes each.
+    pub sparse_extents: usize,
+    /// Bytes of one extended attribute's value (XATTR_SIZE_MAX of Linux).
+    pub xattr_value: usize,
+    /// Extended attributes of one entry.
+    pub xattrs: usize,
+    /// Bytes that a decoder may use for its window or dictionary. zstd's own command refuses windows above 128 MiB.
+    pub decoder_window: u64,
+    /// Bytes of an LZMA dictionary: its format goes to 4 GiB, `xz -9` uses 64 MiB.
+    pub lzma_dictionary: u64,
+    /// Bytes searched for a valid header after damage, before the rest is given up. `u64::MAX` searches to the end.
+    pub resynchronise: u64,
+    /// Layers of compression around one file: a gzip quine has no end of them.
+    pub compression_layers: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            extended_header: 16 << 20,
+            path: 64 << 10,
+            path_components: 1024,
+            name: 255,
+            sparse_extents: 4 << 20,
+            xattr_value: 64 << 10,
+            xattrs: 16_384,
+            decoder_window: 128 << 20,
+            lzma_dictionary: 1536 << 20,
+            resynchronise: u64::MAX,
+            compression_layers: 100,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+use std::io;
+
+use crate::{SharedSource, Source};
+
+/// A part of another source: `length` bytes from `start`.
+#[derive(Debug, Clone)]
+pub struct Slice {
+    whole: SharedSource,
+    start: u64,
+    length: u64,
+}
+
+impl Slice {
+    /// The part of `whole` that begins at byte `start` and is `length` bytes long.
+    ///
+    /// A part that goes past the end of `whole` is cut there: its reads return `UnexpectedEof` behind the cut,
+    /// so a file in a truncated archive is an error, not a short file.
+    pub fn new(whole: SharedSource, start: u64, length: u64) -> Self {
+        Self { whole, start, length }
+    }
+}
+
+impl Source for Slice {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let wanted = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let start = self.start.checked_add(offset).ok_or(io::ErrorKind::InvalidInput)?;
+        let read = self.whole.read_at(&mut buffer[..wanted], start)?;
+        if read == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("{}: ends at byte {}, before byte {start}", self.whole.describe(), self.whole.len()),
+            ));
+        }
+        Ok(read)
+    }
+
+    fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn describe(&self) -> String {
+        format!("{} at byte {}", self.whole.describe(), self.start)
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) {
+        if offset < self.length {
+            self.whole.prefetch(self.start.saturating_add(offset), length.min(self.length - offset));
+        }
+    }
+
+    fn is_ready(&self, offset: u64, length: usize) -> bool {
+        let length = self.length.saturating_sub(offset).min(length as u64) as usize;
+        length == 0 || self.whole.is_ready(self.start.saturating_add(offset), length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemorySource;
+    use std::sync::Arc;
+
+    #[test]
+    fn stays_inside_its_part_and_reports_a_cut() {
+        let whole: SharedSource = Arc::new(MemorySource::new(*b"0123456789", "digits"));
+        let mut buffer = [0; 8];
+        let part = Slice::new(Arc::clone(&whole), 3, 4);
+        assert_eq!(part.read_at(&mut buffer, 1).unwrap(), 3);
+        assert_eq!(&buffer[..3], b"456");
+        assert_eq!(part.read_at(&mut buffer, 4).unwrap(), 0);
+        let cut = Slice::new(Arc::clone(&whole), 8, 10);
+        assert_eq!(cut.read_at(&mut buffer, 0).unwrap(), 2);
+        assert_eq!(cut.read_at(&mut buffer, 2).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let far = Slice::new(whole, u64::MAX, 2);
+        assert!(far.read_at(&mut buffer, 1).is_err());
+    }
+}

@@ -1,0 +1,162 @@
+use std::io;
+
+use crate::{SharedSource, Source};
+
+/// Bytes that lie together in a sparse file: where they are in the file, and how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Extent {
+    /// Byte of the file at which the data goes.
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: u64,
+}
+
+/// A sparse file: extents of data, packed one behind the other in `packed`, and zeros between them.
+#[derive(Debug)]
+pub struct Stencil {
+    packed: SharedSource,
+    /// Sorted, disjoint, none empty; with each the byte of `packed` at which its data begins.
+    extents: Vec<(Extent, u64)>,
+    length: u64,
+}
+
+impl Stencil {
+    /// A file of `length` bytes whose `extents` hold the bytes of `packed` in order.
+    ///
+    /// `InvalidData` if the extents are not in ascending order, overlap or go past `length`. Empty extents are
+    /// dropped.
+    pub fn new(packed: SharedSource, extents: impl IntoIterator<Item = Extent>, length: u64) -> io::Result<Self> {
+        let mut placed = Vec::new();
+        let (mut end, mut from) = (0, 0_u64);
+        for extent in extents {
+            let next = extent.offset.checked_add(extent.length);
+            let (true, Some(next)) = (extent.offset >= end, next.filter(|&next| next <= length)) else {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("{}: the map of a sparse file is out of order or goes past its end", packed.describe()),
+                ));
+            };
+            end = next;
+            if extent.length > 0 {
+                placed.push((extent, from));
+                from += extent.length;
+            }
+        }
+        Ok(Self { packed, extents: placed, length })
+    }
+
+    /// Index of the first extent that ends behind `offset`.
+    fn extent_at(&self, offset: u64) -> usize {
+        self.extents.partition_point(|(extent, _)| extent.offset + extent.length <= offset)
+    }
+}
+
+impl Source for Stencil {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let wanted = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let buffer = &mut buffer[..wanted];
+        let mut done = 0;
+        let mut next = self.extent_at(offset);
+        while done < wanted {
+            let position = offset + done as u64;
+            let rest = &mut buffer[done..];
+            match self.extents.get(next) {
+                Some((extent, from)) if extent.offset <= position => {
+                    let skip = position - extent.offset;
+                    let length = (extent.length - skip).min(rest.len() as u64) as usize;
+                    self.packed.read_exact_at(&mut rest[..length], from + skip)?;
+                    done += length;
+                    next += 1;
+                }
+                following => {
+                    let hole = following.map_or(u64::MAX, |(extent, _)| extent.offset - position);
+                    let length = hole.min(rest.len() as u64) as usize;
+                    rest[..length].fill(0);
+                    done += length;
+                }
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, sparse", self.packed.describe())
+    }
+
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        let (extent, _) = self.extents.get(self.extent_at(offset))?;
+        Some(extent.offset.max(offset))
+    }
+
+    fn next_hole(&self, offset: u64) -> u64 {
+        let mut position = offset;
+        for (extent, _) in &self.extents[self.extent_at(offset)..] {
+            if extent.offset > position {
+                break;
+            }
+            position = extent.offset + extent.length;
+        }
+        position.min(self.length).max(offset)
+    }
+
+    fn is_ready(&self, offset: u64, length: usize) -> bool {
+        let end = offset.saturating_add(length as u64);
+        self.extents[self.extent_at(offset)..].iter().take_while(|(extent, _)| extent.offset < end).all(
+            |(extent, from)| {
+                let skip = offset.saturating_sub(extent.offset);
+                let most = (extent.length - skip).min(length as u64) as usize;
+                self.packed.is_ready(from + skip, most)
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemorySource;
+    use std::sync::Arc;
+
+    fn sparse() -> Stencil {
+        let packed = Arc::new(MemorySource::new(*b"abcXYZ", "packed"));
+        let map = [(2, 3), (5, 0), (8, 3)].map(|(offset, length)| Extent { offset, length });
+        Stencil::new(packed, map, 12).unwrap()
+    }
+
+    #[test]
+    fn reads_zeros_between_the_extents() {
+        let whole = b"\0\0abc\0\0\0XYZ\0";
+        for start in 0..=13 {
+            for length in 0..=14 {
+                let mut buffer = vec![1; length];
+                let read = sparse().read_at(&mut buffer, start).unwrap();
+                let expected =
+                    &whole[(start as usize).min(12)..(start as usize + length).min(12).max((start as usize).min(12))];
+                assert_eq!(&buffer[..read], expected);
+            }
+        }
+    }
+
+    #[test]
+    fn finds_holes_and_data_as_lseek_does() {
+        let source = sparse();
+        let data: Vec<_> = (0..=12).map(|offset| source.next_data(offset)).collect();
+        let at = |n: u64| Some(n);
+        assert_eq!(data, [at(2), at(2), at(2), at(3), at(4), at(8), at(8), at(8), at(8), at(9), at(10), None, None]);
+        let holes: Vec<_> = (0..=12).map(|offset| source.next_hole(offset)).collect();
+        assert_eq!(holes, [0, 1, 5, 5, 5, 5, 6, 7, 11, 11, 11, 11, 12]);
+    }
+
+    #[test]
+    fn refuses_a_map_that_lies() {
+        let packed = || -> SharedSource { Arc::new(MemorySource::new(*b"abc", "packed")) };
+        for map in [vec![(4, 2), (2, 1)], vec![(0, 3), (2, 1)], vec![(5, 6)], vec![(u64::MAX, 2)]] {
+            let map = map.into_iter().map(|(offset, length)| Extent { offset, length });
+            assert!(Stencil::new(packed(), map, 10).is_err());
+        }
+    }
+}
