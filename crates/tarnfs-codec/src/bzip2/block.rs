@@ -1,0 +1,187 @@
+//! One block: from its magic to the bytes before the first run-length coding.
+
+use std::io;
+
+use super::bit_reader::BitReader;
+use super::crc::Crc;
+use super::groups::{CODES, GROUP, Groups, SHORT_RUN};
+use super::huffman::{Code, LONGEST, SYMBOLS};
+use super::inverse_bwt::{Inverter, ROWS, Rows};
+use super::move_to_front::{MoveToFront, Portable};
+use super::randomised;
+use super::run_length::Expander;
+
+/// The 48 bits at the start of a block: digits of pi.
+pub(super) const BLOCK_MAGIC: u64 = 0x3141_5926_5359;
+
+/// The 48 bits at the end of a stream: digits of the square root of pi.
+pub(super) const END_MAGIC: u64 = 0x1772_4538_5090;
+
+/// Bits of both.
+pub(super) const MAGIC_BITS: usize = 48;
+
+/// Bytes of a block, before its second run-length coding, for each level.
+pub(super) const LEVEL_SIZE: usize = 100_000;
+
+/// Groups of a full block, and one in which it ends. Some programs write more selectors, which mean nothing.
+const GROUPS: usize = 9 * LEVEL_SIZE / GROUP + 2;
+
+/// A decoded block, and the memory to decode the next.
+#[derive(Debug)]
+pub(super) struct Block {
+    rows: Rows,
+    inverter: Inverter,
+    codes: Vec<Code>,
+    selectors: Vec<u8>,
+    text: Vec<u8>,
+    expander: Expander,
+    /// Decoded bytes that have not been read yet.
+    remaining: u64,
+}
+
+/// What a block says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Checked {
+    /// Length in decoded bytes.
+    pub(super) length: u64,
+    /// The CRC that the block states.
+    pub(super) stated: u32,
+    /// The CRC of its decoded bytes.
+    pub(super) computed: u32,
+}
+
+impl Block {
+    pub(super) fn new() -> Self {
+        Self {
+            rows: Rows::new(),
+            inverter: Inverter::default(),
+            codes: vec![Code::EMPTY; CODES],
+            selectors: Vec::with_capacity(GROUPS),
+            text: Vec::new(),
+            expander: Expander::default(),
+            remaining: 0,
+        }
+    }
+
+    /// Decodes the block behind the magic at which `reader` stands. It may have at most `most` bytes before the first
+    /// run-length coding is undone (which makes up to 52 times as many).
+    pub(super) fn decode(&mut self, reader: &mut BitReader, most: usize) -> io::Result<Checked> {
+        self.text.clear();
+        self.remaining = 0;
+        let stated = reader.take(32)? as u32;
+        let is_randomised = reader.take(1)? == 1;
+        let origin = reader.take(24)? as usize;
+        let used = self.read_header(reader)?;
+        let most = most.min(ROWS - 2 * SHORT_RUN);
+        let groups = Groups { codes: &self.codes, selectors: &self.selectors, used: &used, most };
+        let (length, counts) = groups.read(reader, self.rows.entries())?;
+        if origin >= length {
+            return Err(reader.damaged(&format!("the origin of a block is row {origin} of {length}")));
+        }
+        self.inverter.invert(&mut self.rows, length, origin, &counts, &mut self.text);
+        if is_randomised {
+            randomised::undo(&mut self.text);
+        }
+        self.expander = Expander::default();
+        let Some((length, computed)) = self.check() else {
+            return Err(reader.damaged("the last run of a block has no count"));
+        };
+        self.remaining = length;
+        Ok(Checked { length, stated, computed })
+    }
+
+    /// Length and CRC of the decoded bytes; `None` if the last run is not whole. They can be 46 MB, so they are not
+    /// kept but made again when read.
+    fn check(&self) -> Option<(u64, u32)> {
+        let mut buffer = [0; 16 << 10];
+        let (mut expander, mut crc, mut length) = (Expander::default(), Crc::default(), 0);
+        loop {
+            let count = expander.expand(&self.text, &mut buffer);
+            crc.update(&mut buffer[..count]);
+            length += count as u64;
+            if count < buffer.len() {
+                return (!expander.lacks_count(&self.text)).then(|| (length, crc.finish()));
+            }
+        }
+    }
+
+    /// Moves decoded bytes into `buffer` and returns how many; 0 if all have been read.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> usize {
+        let count = self.expander.expand(&self.text, buffer);
+        self.remaining = self.remaining.saturating_sub(count as u64);
+        count
+    }
+
+    /// True if all decoded bytes have been read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.remaining == 0
+    }
+
+    /// Bytes of memory in use.
+    pub(super) fn memory(&self) -> usize {
+        ROWS * size_of::<u32>()
+            + size_of::<Code>() * CODES
+            + self.selectors.capacity()
+            + self.text.capacity()
+            + self.inverter.memory()
+    }
+
+    /// Reads the bytes in use, the selectors and the codes. Returns the first and sets the others.
+    fn read_header(&mut self, reader: &mut BitReader) -> io::Result<Vec<u8>> {
+        let ranges = reader.take(16)?;
+        let mut used = Vec::with_capacity(256);
+        for range in (0..16_u8).filter(|range| ranges >> (15 - range) & 1 == 1) {
+            let bytes = reader.take(16)?;
+            used.extend((0..16_u8).filter(|byte| bytes >> (15 - byte) & 1 == 1).map(|byte| range << 4 | byte));
+        }
+        if used.is_empty() {
+            return Err(reader.damaged("a block uses no bytes"));
+        }
+        let alphabet = used.len() + 2;
+
+        let codes = reader.take(3)? as usize;
+        if !(2..=CODES).contains(&codes) {
+            return Err(reader.damaged(&format!("a block has {codes} Huffman codes")));
+        }
+        let selectors = reader.take(15)?;
+        if selectors == 0 {
+            return Err(reader.damaged("a block has no selectors"));
+        }
+        self.selectors.clear();
+        let mut recent = Portable::new(&[0, 1, 2, 3, 4, 5]);
+        for _ in 0..selectors {
+            // As many ones as the position, then a zero.
+            let bits = reader.peek(CODES)?.ok_or_else(|| reader.cut())?;
+            let position = (bits << (64 - CODES)).leading_ones() as usize;
+            if position >= codes {
+                return Err(reader.damaged("a selector chooses a Huffman code that the block does not have"));
+            }
+            reader.take(position + 1)?;
+            let code = recent.take(position);
+            if self.selectors.len() < GROUPS {
+                self.selectors.push(code);
+            }
+        }
+
+        for code in &mut self.codes[..codes] {
+            let mut lengths = [0; SYMBOLS];
+            let mut length = reader.take(5)? as usize;
+            for symbol in &mut lengths[..alphabet] {
+                loop {
+                    if !(1..=LONGEST).contains(&length) {
+                        return Err(reader.damaged(&format!("the length of a Huffman code is {length}")));
+                    }
+                    if reader.take(1)? == 0 {
+                        break;
+                    }
+                    length = if reader.take(1)? == 0 { length + 1 } else { length - 1 };
+                }
+                *symbol = length as u8;
+            }
+            if !code.set(&lengths[..alphabet]) {
+                return Err(reader.damaged("a Huffman code has more symbols than its lengths allow"));
+            }
+        }
+        Ok(used)
+    }
+}

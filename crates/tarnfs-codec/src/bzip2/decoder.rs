@@ -1,0 +1,267 @@
+//! Streams of blocks, from the start of a file or from a seek point.
+
+use std::io;
+
+use tarnfs_source::{Cancel, SharedSource};
+
+use super::bit_reader::BitReader;
+use super::block::{BLOCK_MAGIC, Block, END_MAGIC, LEVEL_SIZE, MAGIC_BITS};
+use super::crc;
+use crate::{Damage, Decoder, FirstPass, SeekPoint};
+
+/// Version of a seek point's state: one byte, followed by the level of the stream (1 to 9).
+const STATE_VERSION: u8 = 1;
+
+/// The largest level: assumed where a seek point does not say.
+const TOP_LEVEL: u8 = 9;
+
+/// Bits of the start of a stream: "BZh" and the digit of the level.
+const HEADER_BITS: usize = 32;
+
+/// What the next bits should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    /// The first stream: anything else is an error.
+    FirstStream,
+    /// A seek point: a block, the end of a stream, or the start of one.
+    Anything,
+    /// A block or the end of the stream.
+    Block,
+    /// Another stream, or the end of the file.
+    AnotherStream,
+    /// Nothing: all was read.
+    Nothing,
+}
+
+/// Decodes blocks one after the other.
+#[derive(Debug)]
+pub(super) struct BlockDecoder {
+    reader: BitReader,
+    block: Block,
+    expected: Expected,
+    level: u8,
+    /// Decoded bytes before the block at hand.
+    decoded: u64,
+    length: u64,
+    /// The error that ended it.
+    failed: Option<(io::ErrorKind, String)>,
+    /// What only a first pass collects.
+    first_pass: Option<Findings>,
+}
+
+#[derive(Debug, Default)]
+struct Findings {
+    points: Vec<SeekPoint>,
+    damage: Vec<Damage>,
+    cancel: Cancel,
+    /// The CRC of the blocks of this stream so far.
+    stream: u32,
+}
+
+impl BlockDecoder {
+    /// From the start of `source`, collecting seek points.
+    pub(super) fn first_pass(source: SharedSource, cancel: Cancel) -> Self {
+        let findings = Findings { cancel, ..Findings::default() };
+        Self { first_pass: Some(findings), ..Self::new(source, 0, Expected::FirstStream) }
+    }
+
+    /// From `point` of `source` on.
+    pub(super) fn resume(source: SharedSource, point: &SeekPoint) -> io::Result<Self> {
+        let level = match *point.state {
+            [] => TOP_LEVEL,
+            [STATE_VERSION, level @ 1..=TOP_LEVEL] => level,
+            _ => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!(
+                        "{}: the state of the seek point at bit {} is not one of a bzip2 stream",
+                        source.describe(),
+                        point.compressed_bit
+                    ),
+                ));
+            }
+        };
+        Ok(Self { level, decoded: point.decoded, ..Self::new(source, point.compressed_bit, Expected::Anything) })
+    }
+
+    fn new(source: SharedSource, bit: u64, expected: Expected) -> Self {
+        Self {
+            reader: BitReader::new(source, bit),
+            block: Block::new(),
+            expected,
+            level: TOP_LEVEL,
+            decoded: 0,
+            length: 0,
+            failed: None,
+            first_pass: None,
+        }
+    }
+
+    /// Decodes the next block; false at the end.
+    fn next_block(&mut self) -> io::Result<bool> {
+        self.decoded = self.decoded.saturating_add(std::mem::take(&mut self.length));
+        loop {
+            match self.expected {
+                Expected::Nothing => return Ok(false),
+                Expected::FirstStream => {
+                    let header = self.reader.take(HEADER_BITS)?;
+                    self.level =
+                        level_of(header).ok_or_else(|| self.reader.damaged("no \"BZh1\" to \"BZh9\" at its start"))?;
+                    self.expected = Expected::Block;
+                }
+                Expected::AnotherStream => self.expected = self.another_stream()?,
+                Expected::Anything if self.reader.is_at_end()? => {
+                    if self.reader.is_past_end() {
+                        return Err(self.reader.cut());
+                    }
+                    self.expected = Expected::Nothing;
+                }
+                Expected::Anything => match self.reader.peek(HEADER_BITS)?.and_then(level_of) {
+                    Some(level) if self.reader.position().is_multiple_of(8) => {
+                        self.reader.take(HEADER_BITS)?;
+                        self.level = level;
+                        self.expected = Expected::Block;
+                    }
+                    _ => self.expected = Expected::Block,
+                },
+                Expected::Block => {
+                    let at = self.reader.position();
+                    match self.reader.take(MAGIC_BITS)? {
+                        BLOCK_MAGIC => {
+                            self.decode_block(at)?;
+                            return Ok(true);
+                        }
+                        END_MAGIC => self.end_stream()?,
+                        _ => return Err(self.reader.damaged("neither a block nor the end of the stream")),
+                    }
+                }
+            }
+        }
+    }
+
+    fn decode_block(&mut self, at: u64) -> io::Result<()> {
+        if let Some(findings) = &self.first_pass {
+            findings.cancel.check()?;
+        }
+        let checked = self.block.decode(&mut self.reader, usize::from(self.level) * LEVEL_SIZE)?;
+        self.length = checked.length;
+        let matches = checked.stated == checked.computed;
+        let what = "the CRC-32 of this bzip2 block does not match its data";
+        match &mut self.first_pass {
+            None if !matches => return Err(self.reader.damaged(what)),
+            None => {}
+            Some(findings) => {
+                findings.stream = crc::combine(findings.stream, checked.stated);
+                findings.points.push(SeekPoint {
+                    compressed_bit: at,
+                    decoded: self.decoded,
+                    state: vec![STATE_VERSION, self.level],
+                });
+                if !matches {
+                    findings.damage.push(Damage {
+                        decoded: self.decoded..self.decoded.saturating_add(checked.length),
+                        compressed: at / 8,
+                        what: what.to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_stream(&mut self) -> io::Result<()> {
+        let stated = self.reader.take(32)? as u32;
+        if let Some(findings) = &mut self.first_pass {
+            // The CRC of a stream is that of its blocks' CRCs, which have all been compared: it can only say that a
+            // block is missing or out of place. No byte that is there is wrong for that.
+            if std::mem::take(&mut findings.stream) != stated {
+                findings.damage.push(Damage {
+                    decoded: self.decoded..self.decoded,
+                    compressed: self.reader.position() / 8,
+                    what: "the CRC-32 at the end of this bzip2 stream does not match its blocks: one may be missing"
+                        .to_owned(),
+                });
+            }
+        }
+        self.reader.align();
+        self.expected = Expected::AnotherStream;
+        Ok(())
+    }
+
+    /// Looks what follows a stream.
+    fn another_stream(&mut self) -> io::Result<Expected> {
+        if let Some(bits) = self.reader.peek(HEADER_BITS)? {
+            if let Some(level) = level_of(bits) {
+                self.reader.take(HEADER_BITS)?;
+                self.level = level;
+                return Ok(Expected::Block);
+            }
+        } else if self.reader.is_at_end()? {
+            return Ok(Expected::Nothing);
+        } else if self.reader.rest_begins(b"BZh") {
+            return Err(self.reader.cut());
+        }
+        let Some(findings) = &mut self.first_pass else { return Ok(Expected::Nothing) };
+        let at = self.reader.position() / 8;
+        if let Some(garbage) = self.reader.find_nonzero(&findings.cancel)? {
+            findings.damage.push(Damage {
+                decoded: self.decoded..self.decoded,
+                compressed: garbage,
+                what: format!("behind the end of the bzip2 stream, from byte {at} on, there is something else"),
+            });
+        }
+        Ok(Expected::Nothing)
+    }
+}
+
+impl Decoder for BlockDecoder {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some((kind, what)) = &self.failed {
+            return Err(io::Error::new(*kind, what.clone()));
+        }
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        while self.block.is_empty() {
+            match self.next_block() {
+                Ok(true) => {}
+                Ok(false) => return Ok(0),
+                Err(error) => {
+                    self.failed = Some((error.kind(), error.to_string()));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(self.block.read(buffer))
+    }
+
+    fn memory(&self) -> usize {
+        self.reader.memory() + self.block.memory()
+    }
+}
+
+impl FirstPass for BlockDecoder {
+    fn take_points(&mut self, found: &mut Vec<SeekPoint>) {
+        if let Some(findings) = &mut self.first_pass {
+            found.append(&mut findings.points);
+        }
+    }
+
+    fn take_damage(&mut self, found: &mut Vec<Damage>) {
+        if let Some(findings) = &mut self.first_pass {
+            found.append(&mut findings.damage);
+        }
+    }
+
+    fn compressed_position(&self) -> u64 {
+        self.reader.consumed()
+    }
+}
+
+/// The level that the first bits of a stream state; `None` if they are not those of a stream.
+fn level_of(header: u64) -> Option<u8> {
+    match (header as u32).to_be_bytes() {
+        [b'B', b'Z', b'h', digit @ b'1'..=b'9'] => Some(digit - b'0'),
+        _ => None,
+    }
+}

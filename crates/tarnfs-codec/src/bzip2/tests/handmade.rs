@@ -1,0 +1,104 @@
+use super::encoder::Recipe;
+use super::*;
+
+/// Decodes the recipe's stream here and with bzip2: both must give the same.
+fn agrees_with_bzip2(what: &str, recipe: &Recipe) -> Outcome {
+    let stream = recipe.stream();
+    let (whole, expected) = pipe("bzip2", &["-dc"], &stream);
+    let outcome = first_pass(&stream);
+    assert_eq!(whole, outcome.error.is_none() && outcome.damage.is_empty(), "{what}: bzip2 says {whole}, {outcome:?}");
+    if whole {
+        assert!(outcome.bytes == expected && expected == recipe.plain(), "{what}");
+        check_whole(what, &stream, &expected);
+    }
+    outcome
+}
+
+#[test]
+fn a_block_made_by_hand_is_one_of_bzip2() {
+    let recipe = Recipe::new(&prose(3000));
+    assert!(agrees_with_bzip2("prose", &recipe).error.is_none());
+    let recipe = Recipe { more_selectors: 20_000, ..recipe };
+    assert!(agrees_with_bzip2("more selectors than a block can need", &recipe).error.is_none());
+}
+
+#[test]
+fn randomised_blocks_are_restored() {
+    // Long enough that several bits were inverted, one of them in each of the first stretches.
+    for length in [1, 617, 618, 619, 1337, 1338, 5000] {
+        let recipe = Recipe { is_randomised: true, ..Recipe::new(&prose(length)) };
+        assert!(agrees_with_bzip2(&format!("{length} bytes, randomised"), &recipe).error.is_none());
+    }
+}
+
+#[test]
+fn runs_without_a_count_and_with_every_count() {
+    for (block, error) in [
+        (b"aaaaa".as_slice(), None),
+        (b"aaaa\0aaaa\xff", None),
+        (b"aaaa", Some(io::ErrorKind::InvalidData)),
+        (b"xaaaa", Some(io::ErrorKind::InvalidData)),
+    ] {
+        assert_eq!(agrees_with_bzip2(&format!("{block:?}"), &Recipe::new(block)).error, error);
+    }
+    let every: Vec<u8> = (0..=255).flat_map(|count| [b'n', b'n', b'n', b'n', count, b'-']).collect();
+    assert!(agrees_with_bzip2("every count", &Recipe::new(&every)).error.is_none());
+}
+
+#[test]
+fn the_longest_codes_decode() {
+    let block: Vec<u8> = (0..400_usize).map(|n| b'a' + (n * n / 7 % 19) as u8).collect();
+    let mut recipe = Recipe::new(&block);
+    assert_eq!(recipe.alphabet(), 21);
+    recipe.lengths = (1..=19).chain([20, 20]).collect();
+    assert!(agrees_with_bzip2("lengths 1 to 20", &recipe).error.is_none());
+    recipe.lengths.reverse();
+    assert!(agrees_with_bzip2("lengths 20 to 1", &recipe).error.is_none());
+    recipe.lengths.fill(20);
+    assert!(agrees_with_bzip2("all of 20 bits, most of them unused", &recipe).error.is_none());
+    recipe.lengths = vec![11; 21];
+    assert!(agrees_with_bzip2("one bit longer than the first table", &recipe).error.is_none());
+}
+
+#[test]
+fn codes_with_too_many_symbols_are_refused() {
+    let mut recipe = Recipe::new(b"one of these codes cannot be told from another");
+    for length in [1, 2, 3] {
+        recipe.lengths = vec![length; recipe.alphabet()];
+        assert_eq!(first_pass(&recipe.stream()).error, Some(io::ErrorKind::InvalidData), "{length}");
+    }
+    // All of one bit: more codes than 20 bits can hold many times over.
+    let mut recipe = Recipe::new(&(0..=255).collect::<Vec<u8>>());
+    recipe.lengths = vec![1; recipe.alphabet()];
+    assert_eq!(first_pass(&recipe.stream()).error, Some(io::ErrorKind::InvalidData));
+}
+
+#[test]
+fn headers_that_lie_are_refused() {
+    let good = Recipe::new(&prose(200));
+    for (what, recipe) in [
+        ("one code", Recipe { codes: 1, ..good.clone() }),
+        ("seven codes", Recipe { codes: 7, ..good.clone() }),
+        ("origin behind the block", Recipe { origin_off_by: 200, ..good.clone() }),
+        ("another origin", Recipe { origin_off_by: 1, block: b"ab".to_vec(), ..good.clone() }),
+    ] {
+        let outcome = agrees_with_bzip2(what, &recipe);
+        assert!(outcome.error == Some(io::ErrorKind::InvalidData) || outcome.damage.len() == 1, "{what}: {outcome:?}");
+    }
+    // Rows that make several closed walks, of which the origin is on one: the text repeats that, as in bzip2.
+    let twins = Recipe::new(&b"abcabcabc"[..]);
+    assert!(agrees_with_bzip2("closed walks", &twins).error.is_none());
+}
+
+#[test]
+fn a_block_longer_than_its_level_is_refused() {
+    let plain = prose(200_000);
+    let mut compressed = compress("bzip2", &["-2"], &plain);
+    compressed[3] = b'1';
+    assert_eq!(first_pass(&compressed).error, Some(io::ErrorKind::InvalidData));
+    // A run alone, as zeros make it, must not go past the end either.
+    let mut compressed = compress("bzip2", &["-9"], &b"ab".repeat(400_000));
+    assert!(first_pass(&compressed).error.is_none());
+    compressed[3] = b'7';
+    assert_eq!(first_pass(&compressed).error, Some(io::ErrorKind::InvalidData));
+}

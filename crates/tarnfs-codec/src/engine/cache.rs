@@ -1,0 +1,197 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tarnfs_source::{Budget, Grant};
+
+use super::lock;
+use super::paused::PausedDecoders;
+use crate::PIECE;
+
+/// The decoded pieces of all streams, and their paused decoders.
+///
+/// Pieces use at most half of the budget, decoders a quarter. Eviction is S3-FIFO (Yang et al., SOSP'23) without its
+/// ghost queue: a piece comes into a probation queue and moves to the main queue only if it was used again, so a
+/// pass over a large stream goes through the probation queue and leaves the main one alone. What a sequential reader
+/// leaves behind goes at once: memory is spent on what is wanted again, and stays warm.
+#[derive(Debug)]
+pub struct PieceCache {
+    budget: Budget,
+    /// Bytes that pieces may use together.
+    share: usize,
+    pieces: Mutex<Pieces>,
+    next_stream: AtomicU64,
+    pub(super) paused: PausedDecoders,
+}
+
+/// A stream, and where in it the piece starts.
+type Key = (u64, u64);
+
+#[derive(Debug, Default)]
+struct Pieces {
+    /// Each entry is in one of the two queues.
+    by_start: BTreeMap<Key, Entry>,
+    /// With the number of the entry: what was dropped out of turn leaves its place in the queue behind.
+    probation: VecDeque<(Key, u64)>,
+    main: VecDeque<(Key, u64)>,
+    next_number: u64,
+    probation_bytes: usize,
+    main_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    piece: Arc<[u8]>,
+    grant: Grant,
+    number: u64,
+    /// Uses since it came in, or since the main queue last passed it by; at most [`MOST_USES`].
+    uses: u8,
+    main: bool,
+}
+
+const MOST_USES: u8 = 3;
+
+/// Uses after which a piece leaves probation for the main queue. One more read of the same small file is no proof.
+const PROVEN_USES: u8 = 2;
+
+/// Bytes charged for a piece beside its data: the map's and the queue's entries, the allocation's head.
+const OVERHEAD: usize = 192;
+
+impl PieceCache {
+    /// A cache that draws on `budget`.
+    pub fn new(budget: Budget) -> Arc<Self> {
+        let share = budget.limit() / 2;
+        let paused = PausedDecoders::new(budget.clone());
+        Arc::new(Self { budget, share, pieces: Mutex::default(), next_stream: AtomicU64::new(0), paused })
+    }
+
+    /// The budget that it draws on.
+    pub(super) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Bytes that pieces may use.
+    pub(super) fn share(&self) -> usize {
+        self.share
+    }
+
+    /// A number for a stream that has none yet.
+    pub(super) fn new_stream(&self) -> u64 {
+        self.next_stream.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The piece that holds byte `offset` of the stream, with where it starts. `counts`: as a use.
+    pub(super) fn get(&self, stream: u64, offset: u64, counts: bool) -> Option<(u64, Arc<[u8]>)> {
+        let mut pieces = lock(&self.pieces);
+        let (&(_, start), entry) = pieces.by_start.range_mut((stream, 0)..=(stream, offset)).next_back()?;
+        if offset - start >= entry.piece.len() as u64 {
+            return None;
+        }
+        entry.uses = (entry.uses + u8::from(counts)).min(MOST_USES);
+        Some((start, Arc::clone(&entry.piece)))
+    }
+
+    /// The end of the piece that holds byte `offset` of the stream, if it is here. Does not count as a use.
+    pub(super) fn end_of_piece_at(&self, stream: u64, offset: u64) -> Option<u64> {
+        let pieces = lock(&self.pieces);
+        let (&(_, start), entry) = pieces.by_start.range((stream, 0)..=(stream, offset)).next_back()?;
+        Some(start + entry.piece.len() as u64).filter(|&end| end > offset)
+    }
+
+    /// Keeps a piece if there is room or room can be made; it may be refused.
+    pub(super) fn insert(&self, stream: u64, start: u64, piece: &Arc<[u8]>) {
+        let bytes = piece.len() + OVERHEAD;
+        let mut pieces = lock(&self.pieces);
+        if bytes > self.share || pieces.by_start.contains_key(&(stream, start)) {
+            return;
+        }
+        while pieces.probation_bytes + pieces.main_bytes + bytes > self.share {
+            if !pieces.evict(self.share) {
+                break;
+            }
+        }
+        let grant = loop {
+            match self.budget.take(bytes) {
+                Some(grant) => break grant,
+                None if pieces.evict(self.share) => {}
+                None => return,
+            }
+        };
+        let number = pieces.next_number;
+        pieces.next_number += 1;
+        let entry = Entry { piece: Arc::clone(piece), grant, number, uses: 0, main: false };
+        pieces.by_start.insert((stream, start), entry);
+        pieces.probation.push_back(((stream, start), number));
+        pieces.probation_bytes += bytes;
+    }
+
+    /// Drops the pieces that end inside `range` of the stream and that nobody has used but sequential readers.
+    pub(super) fn leave(&self, stream: u64, range: Range<u64>) {
+        let mut pieces = lock(&self.pieces);
+        let pieces = &mut *pieces;
+        let unused: Vec<Key> = pieces
+            .by_start
+            .range((stream, range.start.saturating_sub(PIECE as u64))..(stream, range.end))
+            .filter(|((_, start), entry)| {
+                entry.uses == 0 && !entry.main && start + entry.piece.len() as u64 <= range.end
+            })
+            .map(|(&key, _)| key)
+            .collect();
+        for key in unused {
+            if let Some(entry) = pieces.by_start.remove(&key) {
+                pieces.probation_bytes -= entry.grant.bytes();
+            }
+        }
+        if pieces.probation.len() > 2 * pieces.by_start.len() + 64 {
+            let by_start = &pieces.by_start;
+            pieces.probation.retain(|(key, number)| by_start.get(key).is_some_and(|entry| entry.number == *number));
+        }
+    }
+
+    /// Drops everything of a stream that is no longer read.
+    pub(super) fn forget(&self, stream: u64) {
+        self.paused.forget(stream);
+        let mut pieces = lock(&self.pieces);
+        let pieces = &mut *pieces;
+        pieces.probation.retain(|((of, _), _)| *of != stream);
+        pieces.main.retain(|((of, _), _)| *of != stream);
+        let mut rest = pieces.by_start.split_off(&(stream, 0));
+        if let Some(next) = stream.checked_add(1) {
+            pieces.by_start.append(&mut rest.split_off(&(next, 0)));
+        }
+        for entry in rest.values() {
+            let queue = if entry.main { &mut pieces.main_bytes } else { &mut pieces.probation_bytes };
+            *queue -= entry.grant.bytes();
+        }
+    }
+}
+
+impl Pieces {
+    /// Drops one piece; false if there is none.
+    fn evict(&mut self, share: usize) -> bool {
+        loop {
+            let from_main = self.probation_bytes <= share / 2 && !self.main.is_empty() || self.probation.is_empty();
+            let queue = if from_main { &mut self.main } else { &mut self.probation };
+            let Some((key, number)) = queue.pop_front() else { return false };
+            let Some(entry) = self.by_start.get_mut(&key).filter(|entry| entry.number == number) else { continue };
+            let bytes = entry.grant.bytes();
+            if from_main && entry.uses > 0 {
+                entry.uses -= 1;
+                self.main.push_back((key, number));
+                continue;
+            }
+            if !from_main && entry.uses >= PROVEN_USES {
+                entry.main = true;
+                entry.uses = 0;
+                self.main.push_back((key, number));
+                self.probation_bytes -= bytes;
+                self.main_bytes += bytes;
+                continue;
+            }
+            *(if from_main { &mut self.main_bytes } else { &mut self.probation_bytes }) -= bytes;
+            self.by_start.remove(&key);
+            return true;
+        }
+    }
+}

@@ -1,0 +1,459 @@
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use tarnfs_source::{Limits, SharedSource, Source};
+
+use super::cache::PieceCache;
+use super::chunks::{Chunks, Place};
+use super::sequence::Sequences;
+use super::traffic::{Queued, RunGuard, Task, Traffic, Turn};
+use super::workers::Workers;
+use super::{checksum, lock};
+use crate::{Chunk, ChunkTable, Codec, Decoder};
+
+/// The decoded bytes of a compressed stream.
+///
+/// A read looks for its pieces in the cache. Where one is missing, a paused decoder of the chunk that stands before it
+/// goes on, or the codec resumes at the chunk's seek point; it stops again as soon as the wanted piece is there. Each piece
+/// is compared with its checksum before anybody sees it. For readers that go forward, what follows is decoded ahead on
+/// the workers. What is decoded at this moment is waited for, never decoded a second time beside it.
+#[derive(Debug)]
+pub struct DecodedSource {
+    inner: Arc<Inner>,
+}
+
+/// What a [`DecodedSource`] has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Pieces that a read found in the cache.
+    pub hits: u64,
+    /// Pieces that a read had to decode or to wait for.
+    pub misses: u64,
+    /// Bytes decoded, those that no read asked for among them.
+    pub decoded_bytes: u64,
+    /// Pieces decoded ahead of a reader.
+    pub prefetched: u64,
+    /// Decoders started at a seek point.
+    pub resumes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    decoded_bytes: AtomicU64,
+    prefetched: AtomicU64,
+    resumes: AtomicU64,
+}
+
+struct Inner {
+    codec: &'static dyn Codec,
+    source: SharedSource,
+    chunks: Chunks,
+    length: u64,
+    cache: Arc<PieceCache>,
+    /// Our number in the cache.
+    stream: u64,
+    workers: Arc<Workers>,
+    limits: Limits,
+    traffic: Traffic,
+    sequences: Mutex<Sequences>,
+    /// Length of the chunk that was last decoded from.
+    chunk_length: AtomicU64,
+    /// True if nothing in the stream is damaged; asked for once.
+    undamaged: OnceLock<bool>,
+    /// Nobody reads any more: work ahead ends.
+    closed: AtomicBool,
+    counters: Counters,
+}
+
+/// A decoder and the byte at which it stands; none if it has yet to be resumed at the chunk's start.
+type Begun = (u64, Option<Box<dyn Decoder>>);
+
+impl DecodedSource {
+    /// Reads `source`, in the format of `codec`, through the seek points in `table`, which must not change any more.
+    pub fn new(
+        codec: &'static dyn Codec,
+        source: SharedSource,
+        table: Arc<dyn ChunkTable>,
+        cache: Arc<PieceCache>,
+        workers: Arc<Workers>,
+        limits: Limits,
+    ) -> Arc<Self> {
+        let inner = Inner {
+            codec,
+            length: table.decoded_length(),
+            chunks: Chunks::new(table, &source, cache.budget().clone()),
+            source,
+            stream: cache.new_stream(),
+            cache,
+            workers,
+            limits,
+            traffic: Traffic::default(),
+            sequences: Mutex::default(),
+            chunk_length: AtomicU64::new(0),
+            undamaged: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            counters: Counters::default(),
+        };
+        Arc::new(Self { inner: Arc::new(inner) })
+    }
+
+    /// What has been done so far.
+    pub fn statistics(&self) -> Statistics {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.inner.counters;
+        Statistics {
+            hits: of(&counters.hits),
+            misses: of(&counters.misses),
+            decoded_bytes: of(&counters.decoded_bytes),
+            prefetched: of(&counters.prefetched),
+            resumes: of(&counters.resumes),
+        }
+    }
+}
+
+impl Drop for DecodedSource {
+    fn drop(&mut self) {
+        self.inner.closed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Source for DecodedSource {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let wanted = self.inner.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let range = offset..offset + wanted as u64;
+        self.inner.check_undamaged(&range)?;
+        let advice = lock(&self.inner.sequences).note(&range, self.inner.most_ahead());
+        let (beside, after) = self.inner.split(&range, &advice.ahead);
+        Inner::schedule(&self.inner, beside, false);
+        let mut done = 0;
+        while done < wanted {
+            let position = offset + done as u64;
+            let (start, piece) = self.inner.piece_at(position, advice.sequential)?;
+            let rest = piece.get((position - start) as usize..).unwrap_or_default();
+            let length = rest.len().min(wanted - done);
+            if length == 0 {
+                return Err(self.inner.invalid(position, "the piece that holds it is too short"));
+            }
+            buffer[done..done + length].copy_from_slice(&rest[..length]);
+            done += length;
+        }
+        Inner::schedule(&self.inner, after, false);
+        if !advice.behind.is_empty() {
+            self.inner.cache.leave(self.inner.stream, advice.behind);
+        }
+        Ok(wanted)
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.length
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) {
+        let end = self.inner.length.min(offset.saturating_add(length.min(self.inner.most_ahead())));
+        Inner::schedule(&self.inner, offset..end, true);
+    }
+
+    fn is_ready(&self, offset: u64, length: usize) -> bool {
+        let end = self.inner.length.min(offset.saturating_add(length as u64));
+        let mut position = offset;
+        while position < end {
+            match self.inner.cache.end_of_piece_at(self.inner.stream, position) {
+                Some(next) => position = next,
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+impl Inner {
+    fn describe(&self) -> String {
+        format!("{}, decoded", self.source.describe())
+    }
+
+    /// An error about the decoded byte `position`.
+    fn invalid(&self, position: u64, what: &str) -> io::Error {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{}: byte {position}: {what}: check the archive, or build its index again", self.describe()),
+        )
+    }
+
+    /// Says of an error where it came up; its kind remains.
+    fn context(&self, error: &io::Error, doing: &str, position: u64) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {doing} byte {position}: {error}", self.describe()))
+    }
+
+    fn check_undamaged(&self, range: &Range<u64>) -> io::Result<()> {
+        let undamaged = if let Some(&known) = self.undamaged.get() {
+            known
+        } else {
+            let none = self.chunks.table().damage_in(0..self.length)?.is_none();
+            *self.undamaged.get_or_init(|| none)
+        };
+        if undamaged {
+            return Ok(());
+        }
+        let Some(damage) = self.chunks.table().damage_in(range.clone())? else { return Ok(()) };
+        Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!(
+                "{}: bytes {} to {} are damaged: {} (found at byte {} of {})",
+                self.describe(),
+                damage.decoded.start,
+                damage.decoded.end,
+                damage.what,
+                damage.compressed,
+                self.source.describe()
+            ),
+        ))
+    }
+
+    /// The piece that holds byte `position`, with where it starts.
+    fn piece_at(&self, position: u64, sequential: bool) -> io::Result<(u64, Arc<[u8]>)> {
+        if let Some(hit) = self.cache.get(self.stream, position, !sequential) {
+            self.counters.hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(hit);
+        }
+        self.counters.misses.fetch_add(1, Ordering::Relaxed);
+        let chunk = self.chunk_at(position)?;
+        let place = Place::of(&chunk, position);
+        let task = Task { chunk: chunk.point.decoded, start: place.start, end: place.end() };
+        let cached = || self.cache.get(self.stream, place.start, !sequential).map(|(_, piece)| piece);
+        let piece = match self.traffic.demand(task, cached, || self.pick(task)) {
+            Turn::Ready(piece) => piece,
+            Turn::Decode(run, begun) => self.decode(&chunk, &run, begun, false)?,
+        };
+        Ok((place.start, piece))
+    }
+
+    fn chunk_at(&self, position: u64) -> io::Result<Arc<Chunk>> {
+        self.chunks
+            .at(position)
+            .map_err(|error| self.context(&error, "looking up the seek point before", position))?
+            .ok_or_else(|| self.invalid(position, "the index has no seek point for it"))
+    }
+
+    /// The decoder nearest before a task's first piece, and where it stands.
+    fn pick(&self, task: Task) -> (u64, Option<Box<dyn Decoder>>) {
+        match self.cache.paused.take(self.stream, task.chunk..=task.start) {
+            Some((position, decoder)) => (position, Some(decoder)),
+            None => (task.chunk, None),
+        }
+    }
+
+    /// Decodes to the run's end, pauses the decoder there and returns the last piece.
+    ///
+    /// Pieces passed over go into the cache, too, but only the last ones before the end: those that lie far behind
+    /// are no likelier to be wanted than what they would push out.
+    fn decode(&self, chunk: &Chunk, run: &RunGuard<'_>, begun: Begun, ahead: bool) -> io::Result<Arc<[u8]>> {
+        let (mut position, decoder) = begun;
+        self.chunk_length.store(chunk.length, Ordering::Relaxed);
+        let mut decoder = match decoder {
+            Some(decoder) => decoder,
+            None => self.resume(chunk)?,
+        };
+        let most_behind = (self.cache.share() / 8) as u64;
+        let chunk_end = chunk.point.decoded + chunk.length;
+        let mut end = run.end();
+        let mut spare = None;
+        loop {
+            let place = Place::of(chunk, position);
+            let mut piece = spare.take().filter(|spare: &Arc<[u8]>| spare.len() == place.length).unwrap_or_else(|| {
+                // Allocated once, in place: from a `Vec` it would be copied.
+                std::iter::repeat_n(0, place.length).collect()
+            });
+            self.fill(&mut *decoder, Arc::make_mut(&mut piece), place.start)?;
+            position = place.end();
+            if ahead {
+                self.counters.prefetched.fetch_add(1, Ordering::Relaxed);
+            }
+            let found = checksum(&piece);
+            let right = chunk.checksums.get(place.index).is_none_or(|&expected| expected == found);
+            // A wrong piece that is only passed over is not this reader's error; whoever wants it finds it again.
+            if !right && position >= end && !ahead {
+                return Err(self.invalid(
+                    place.start,
+                    "what was decoded there is not what was decoded when the archive was indexed (checksum)",
+                ));
+            }
+            if position == self.length && chunk.checksums.is_empty() {
+                self.check_ended(&mut *decoder)?;
+            }
+            let keep = right && (end.saturating_sub(position) <= most_behind || run.is_awaited(place.start));
+            if keep {
+                self.cache.insert(self.stream, place.start, &piece);
+            }
+            end = run.advance(place.start, keep.then_some(&piece), position);
+            if position >= end.min(chunk_end) {
+                self.pause(position, chunk_end, decoder);
+                return Ok(piece);
+            }
+            if ahead && self.closed.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            spare = Some(piece).filter(|_| !keep);
+        }
+    }
+
+    fn resume(&self, chunk: &Chunk) -> io::Result<Box<dyn Decoder>> {
+        self.counters.resumes.fetch_add(1, Ordering::Relaxed);
+        self.codec
+            .resume(Arc::clone(&self.source), &chunk.point, &self.limits)
+            .map_err(|error| self.context(&error, "resuming at", chunk.point.decoded))
+    }
+
+    /// Fills `piece`, which starts at `start`, from the decoder.
+    fn fill(&self, decoder: &mut dyn Decoder, piece: &mut [u8], start: u64) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < piece.len() {
+            let position = start + filled as u64;
+            let rest = &mut piece[filled..];
+            match decoder.read(rest) {
+                Ok(0) => return Err(self.invalid(position, "the stream ends there, the index says that it goes on")),
+                Ok(read) if read > rest.len() => {
+                    return Err(self.invalid(position, "the decoder returned more than was asked for"));
+                }
+                Ok(read) => filled += read,
+                Err(error) => return Err(self.context(&error, "decoding", position)),
+            }
+        }
+        self.counters.decoded_bytes.fetch_add(filled as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Nothing may follow the last chunk. Asked only where there are no checksums to say that it is right; an
+    /// error behind the end is what ended the first pass, and no error here.
+    fn check_ended(&self, decoder: &mut dyn Decoder) -> io::Result<()> {
+        match decoder.read(&mut [0]) {
+            Ok(1..) => Err(self.invalid(self.length, "the stream goes on there, the index says that it ends")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps a decoder for the next reader, unless what follows is there or on its way already.
+    fn pause(&self, position: u64, chunk_end: u64, decoder: Box<dyn Decoder>) {
+        let taken_care_of = position == chunk_end
+            && (self.cache.end_of_piece_at(self.stream, position).is_some() || self.traffic.is_in(position));
+        if position < self.length && !taken_care_of {
+            self.cache.paused.put(self.stream, position, decoder);
+        }
+    }
+
+    /// Bytes that may be decoded ahead for all readers of this stream: enough to keep the workers busy with chunks of their
+    /// own, and little enough that the cache still holds them when their reader comes.
+    fn most_ahead(&self) -> u64 {
+        const LEAST_PER_WORKER: u64 = 4 << 20;
+        const LONGEST_CHUNK: u64 = 16 << 20;
+        let workers = self.workers.threads() as u64;
+        if workers == 0 {
+            return 0;
+        }
+        let chunk = self.chunk_length.load(Ordering::Relaxed).min(LONGEST_CHUNK);
+        let busy = workers.saturating_mul(LEAST_PER_WORKER).max(workers.saturating_add(1).saturating_mul(2 * chunk));
+        busy.min((self.cache.share() / 8) as u64)
+    }
+
+    /// Splits what is to be decoded ahead after a read: in other chunks than its last, which begins at once, and in that
+    /// one, which has to wait for the read's own decoding.
+    ///
+    /// If there are other chunks, the rest of that one is left to the reader: two threads on one chunk are no faster.
+    fn split(&self, read: &Range<u64>, ahead: &Range<u64>) -> (Range<u64>, Range<u64>) {
+        if ahead.is_empty() {
+            return (0..0, 0..0);
+        }
+        // An error is the demand's to report.
+        let Ok(chunk) = self.chunk_at(read.end - 1) else { return (0..0, 0..0) };
+        let chunk_end = chunk.point.decoded + chunk.length;
+        if ahead.end > chunk_end { (ahead.start.max(chunk_end)..ahead.end, 0..0) } else { (0..0, ahead.clone()) }
+    }
+
+    /// Gives a range to the workers, one job for each chunk.
+    fn schedule(this: &Arc<Self>, range: Range<u64>, hint: bool) {
+        /// A table may have any number of chunks of a byte each.
+        const MOST_CHUNKS: usize = 256;
+        let end = range.end.min(this.length);
+        let mut position = range.start;
+        for _ in 0..MOST_CHUNKS {
+            if position >= end {
+                return;
+            }
+            let Ok(chunk) = this.chunk_at(position) else { return };
+            let start = chunk.point.decoded;
+            let until = end.min(start + chunk.length);
+            if this.traffic.queue(start, position..until, hint) {
+                let inner = Arc::downgrade(this);
+                let accepted = this.workers.submit(move || {
+                    if let Some(inner) = inner.upgrade() {
+                        inner.work_ahead(start);
+                    }
+                });
+                if !accepted {
+                    this.traffic.dequeue(start);
+                    return;
+                }
+            }
+            position = until;
+        }
+    }
+
+    /// Decodes what was queued for the chunk that starts at `chunk`. Errors are silent: a read of that range meets them again.
+    fn work_ahead(&self, chunk: u64) {
+        /// More is not passed over for a piece that may not even be wanted.
+        const MOST_PASSED_OVER: u64 = 16 << 20;
+        let Some(Queued { mut range, hint }) = self.traffic.dequeue(chunk) else { return };
+        if !hint {
+            // The reader may have come to it before the worker did.
+            range = lock(&self.sequences).still_ahead(range);
+        }
+        while let Some(end) = self.cache.end_of_piece_at(self.stream, range.start) {
+            range.start = end;
+        }
+        if range.is_empty() || self.closed.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(chunk) = self.chunk_at(range.start) else { return };
+        let (start, place) = (chunk.point.decoded, Place::of(&chunk, range.start));
+        let task = Task { chunk: start, start: place.start, end: range.end };
+        let nearest = start.max(place.start.saturating_sub(MOST_PASSED_OVER));
+        let begin = || match self.cache.paused.take(self.stream, nearest..=place.start) {
+            Some((position, decoder)) => Some((position, Some(decoder))),
+            None => (nearest == start).then_some((start, None)),
+        };
+        if let Some((run, begun)) = self.traffic.ahead(task, begin)
+            && let Err(error) = self.decode(&chunk, &run, begun, true)
+        {
+            log::debug!("decoding ahead: {error}");
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.cache.forget(self.stream);
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Inner")
+            .field("codec", &self.codec.name())
+            .field("source", &self.source)
+            .field("length", &self.length)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}

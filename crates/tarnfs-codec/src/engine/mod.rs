@@ -1,0 +1,40 @@
+//! What is the same for every codec: the first pass with its checksums, and reading at any offset through the seek points.
+//!
+//! - [`Indexing`] drives a first pass and cuts what it decodes into [`Chunk`](crate::Chunk)s with a checksum per piece.
+//! - [`DecodedSource`] serves reads at any offset from a [`ChunkTable`](crate::ChunkTable). It decodes only as far as
+//!   a read needs, then pauses the decoder where it stands.
+//! - [`PieceCache`] holds the decoded pieces and the paused decoders of all streams, bounded in bytes.
+//! - [`Workers`] are the threads on which sequential readers are decoded ahead of.
+
+mod cache;
+mod chunks;
+mod decoded;
+mod indexing;
+mod paused;
+mod sequence;
+mod traffic;
+mod workers;
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod toy;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+pub use cache::PieceCache;
+pub use decoded::{DecodedSource, Statistics};
+pub use indexing::Indexing;
+pub use workers::Workers;
+
+/// Locks a mutex also after a panic: what the engine's mutexes guard is whole between any two statements.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is kept of a piece in [`Chunk::checksums`](crate::Chunk::checksums).
+fn checksum(piece: &[u8]) -> u32 {
+    xxh3_64(piece) as u32
+}

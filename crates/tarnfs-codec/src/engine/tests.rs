@@ -1,0 +1,465 @@
+use std::io::{self, ErrorKind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use proptest::prelude::*;
+use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
+
+use super::toy::{Table, Toy, index, sample};
+use super::*;
+use crate::{Chunk, Damage, Options, PIECE};
+
+const MIB: usize = 1 << 20;
+
+/// A stream with all that is needed to read it.
+struct Bench {
+    toy: &'static Toy,
+    decoded: Vec<u8>,
+    table: Table,
+    cache: Arc<PieceCache>,
+    budget: Budget,
+    source: Arc<DecodedSource>,
+}
+
+fn bench(length: usize, spacing: u64, budget: usize, threads: usize) -> Bench {
+    bench_with(length, spacing, budget, threads, |_| {})
+}
+
+fn bench_with(length: usize, spacing: u64, budget: usize, threads: usize, change: impl FnOnce(&mut Table)) -> Bench {
+    let toy = Toy::new();
+    let (decoded, compressed) = sample(length, 1);
+    let mut table = index(toy, &compressed, &decoded, spacing, 100_000);
+    change(&mut table);
+    let budget = Budget::new(budget);
+    let cache = PieceCache::new(budget.clone());
+    let source = DecodedSource::new(
+        toy,
+        compressed,
+        Arc::new(table.clone()),
+        Arc::clone(&cache),
+        Workers::new(threads),
+        Limits::default(),
+    );
+    Bench { toy, decoded, table, cache, budget, source }
+}
+
+impl Bench {
+    fn read(&self, offset: usize, length: usize) -> io::Result<Vec<u8>> {
+        let mut buffer = vec![0; length];
+        let read = self.source.read_at(&mut buffer, offset as u64)?;
+        buffer.truncate(read);
+        Ok(buffer)
+    }
+
+    #[track_caller]
+    fn check(&self, offset: usize, length: usize) {
+        let start = offset.min(self.decoded.len());
+        let end = offset.saturating_add(length).min(self.decoded.len());
+        assert!(self.read(offset, length).unwrap() == self.decoded[start..end], "{length} bytes at {offset} are wrong");
+    }
+
+    #[track_caller]
+    fn fails(&self, offset: usize, length: usize, text: &str) {
+        let error = self.read(offset, length).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+        assert!(error.to_string().contains(text), "{error}");
+        assert!(error.to_string().contains("sample.toy"), "{error}");
+    }
+}
+
+#[test]
+fn chunks_do_not_depend_on_the_size_of_reads() {
+    let toy = Toy::new();
+    let (decoded, compressed) = sample(2 * MIB + 12_345, 3);
+    let tables: Vec<_> =
+        [1000, 4096, 99_999, 3 * MIB].map(|step| index(toy, &compressed, &decoded, 300_000, step).chunks).into();
+    assert!(tables[0].len() > 4);
+    let mut next = 0;
+    for chunk in &tables[0] {
+        assert_eq!(chunk.point.decoded, next);
+        next += chunk.length;
+        let bytes = &decoded[chunk.point.decoded as usize..next as usize];
+        assert_eq!(chunk.checksums, bytes.chunks(PIECE).map(checksum).collect::<Vec<_>>());
+    }
+    assert_eq!(next, decoded.len() as u64);
+    assert!(tables.iter().all(|table| *table == tables[0]));
+}
+
+#[test]
+fn a_first_pass_ends_with_what_was_whole() {
+    let (decoded, whole) = sample(500_000, 3);
+    let mut bytes = vec![0; whole.len() as usize - 3];
+    whole.read_exact_at(&mut bytes, 0).unwrap();
+    let cut: SharedSource = Arc::new(MemorySource::new(bytes, "cut.toy"));
+    let mut indexing = Indexing::new(Toy::new(), cut, &Options::default()).unwrap();
+    let (mut buffer, mut chunks) = (vec![0; 1000], Vec::new());
+    let error = loop {
+        match indexing.read(&mut buffer) {
+            Ok(read) => assert!(read > 0),
+            Err(error) => break error,
+        }
+        indexing.take_chunks(&mut chunks);
+        assert!(chunks.is_empty());
+    };
+    assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+    indexing.take_chunks(&mut chunks);
+    assert_eq!(chunks.len(), 1);
+    assert_eq!(chunks[0].length, indexing.decoded_position());
+    assert!(chunks[0].length < decoded.len() as u64 && chunks[0].length > 490_000);
+    assert_eq!(indexing.read(&mut buffer).unwrap(), 0);
+}
+
+#[test]
+fn a_first_pass_can_be_cancelled() {
+    let (_, compressed) = sample(500_000, 3);
+    let options = Options { cancel: Cancel::default(), ..Options::default() };
+    let mut indexing = Indexing::new(Toy::new(), compressed, &options).unwrap();
+    indexing.read(&mut [0; 1000]).unwrap();
+    options.cancel.cancel();
+    assert_eq!(indexing.read(&mut [0; 1000]).unwrap_err().kind(), ErrorKind::Interrupted);
+}
+
+#[test]
+fn an_empty_stream_has_no_bytes() {
+    let bench = bench(0, 1000, MIB, 1);
+    assert!(bench.table.chunks.is_empty());
+    assert_eq!(bench.read(0, 10).unwrap(), b"");
+    assert!(bench.source.is_ready(0, 10));
+}
+
+#[test]
+fn decodes_only_as_far_as_the_read_needs() {
+    let bench = bench(8 * MIB, 4 * MIB as u64, 64 * MIB, 0);
+    bench.check(4 * PIECE + 10, 100);
+    assert_eq!(bench.toy.decoded.load(Relaxed), 5 * PIECE as u64);
+    // Goes on from where it stands.
+    bench.check(6 * PIECE + 10, 100);
+    assert_eq!(bench.toy.decoded.load(Relaxed), 7 * PIECE as u64);
+    // What was passed over is there.
+    assert!(bench.source.is_ready(0, 7 * PIECE) && !bench.source.is_ready(0, 7 * PIECE + 1));
+    bench.check(0, 7 * PIECE);
+    assert_eq!(bench.toy.decoded.load(Relaxed), 7 * PIECE as u64);
+    // Another chunk begins at its own seek point.
+    let second = bench.table.chunks[1].point.decoded as usize;
+    bench.check(second, 1);
+    assert_eq!(bench.toy.decoded.load(Relaxed), 8 * PIECE as u64);
+    let statistics = bench.source.statistics();
+    assert_eq!((statistics.hits, statistics.misses, statistics.resumes, statistics.prefetched), (7, 3, 2, 0));
+    assert_eq!(statistics.decoded_bytes, 8 * PIECE as u64);
+}
+
+#[test]
+fn a_sequential_reader_resumes_once_and_leaves_nothing_behind() {
+    let bench = bench(24 * MIB, 700_000, 64 * MIB, 0);
+    bench.check(1000, 10);
+    bench.check(5 * MIB, 10);
+    bench.check(5 * MIB, 10);
+    let before = bench.toy.decoded.load(Relaxed);
+    for offset in (0..=24 * MIB).step_by(50_000) {
+        bench.check(offset, 50_000);
+        assert!(bench.budget.used() < 6 * MIB);
+    }
+    assert!(bench.toy.decoded.load(Relaxed) <= before + 24 * MIB as u64);
+    assert!(bench.source.statistics().resumes <= 3);
+    // What others have used remains.
+    assert!(bench.source.is_ready(5 * MIB as u64, 10) && !bench.source.is_ready(6 * MIB as u64, 10));
+}
+
+#[test]
+fn several_threads_decode_nothing_twice() {
+    let bench = bench(4 * MIB, 900_000, 64 * MIB, 2);
+    bench.toy.slow.store(true, Relaxed);
+    let barrier = Barrier::new(8);
+    thread::scope(|scope| {
+        for reader in 0..8 {
+            let (bench, barrier) = (&bench, &barrier);
+            scope.spawn(move || {
+                barrier.wait();
+                for step in 0..64 {
+                    // Forwards and backwards, meeting in the middle.
+                    let number = if reader % 2 == 0 { step } else { 63 - step };
+                    bench.check(number * 65_536, 65_536);
+                }
+            });
+        }
+    });
+    let statistics = bench.source.statistics();
+    assert_eq!(bench.toy.decoded.load(Relaxed), 4 * MIB as u64, "{statistics:?}");
+    assert!(statistics.resumes <= bench.table.chunks.len() as u64, "{statistics:?}");
+}
+
+#[test]
+fn readers_of_one_piece_wait_for_one_decoder() {
+    for budget in [64 * MIB, 1000] {
+        let bench = bench(MIB, 4 * MIB as u64, budget, 0);
+        bench.toy.slow.store(true, Relaxed);
+        let barrier = Barrier::new(8);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    bench.check(5 * PIECE, 1000);
+                });
+            }
+        });
+        // Without room in the cache, who comes later decodes again; with room, never.
+        if budget > 1000 {
+            assert_eq!(bench.toy.decoded.load(Relaxed), 6 * PIECE as u64);
+            assert_eq!(bench.source.statistics().resumes, 1);
+        }
+    }
+}
+
+#[test]
+fn readers_of_all_kinds_get_the_right_bytes_at_once() {
+    for budget in [0, MIB / 2, 3 * MIB, 64 * MIB] {
+        let bench = bench(6 * MIB, 400_000, budget, 2);
+        thread::scope(|scope| {
+            for reader in 0..8 {
+                let bench = &bench;
+                scope.spawn(move || {
+                    let mut offset: usize = reader * 77_777;
+                    for step in 0..120 {
+                        offset = match reader % 4 {
+                            0 => offset + 60_000,
+                            1 => offset + 6 * MIB - 60_000,
+                            2 => offset * 31 + 7919,
+                            _ if step % 20 == 0 => offset * 17 + 5,
+                            _ => offset + 130_000,
+                        } % (6 * MIB);
+                        bench.check(offset, 60_000);
+                        bench.source.is_ready(offset as u64, 1_000_000);
+                    }
+                });
+            }
+        });
+        assert!(bench.budget.used() <= budget);
+    }
+}
+
+#[test]
+fn decodes_ahead_of_sequential_readers_only() {
+    let bench = bench(16 * MIB, MIB as u64, 256 * MIB, 2);
+    for offset in [9 * MIB, 3 * MIB, 6 * MIB, MIB, 12 * MIB] {
+        bench.check(offset, 1000);
+    }
+    assert_eq!(bench.source.statistics().prefetched, 0);
+    bench.toy.slow.store(true, Relaxed);
+    for offset in (0..16 * MIB).step_by(PIECE) {
+        bench.check(offset, PIECE);
+    }
+    let statistics = bench.source.statistics();
+    assert!(statistics.prefetched > 32, "{statistics:?}");
+    assert!(statistics.decoded_bytes <= 18 * MIB as u64, "{statistics:?}");
+}
+
+#[test]
+fn a_hint_is_decoded_by_the_workers() {
+    let bench = bench(4 * MIB, MIB as u64, 256 * MIB, 1);
+    bench.source.prefetch(MIB as u64, 2 * MIB as u64);
+    while !bench.source.is_ready(MIB as u64, 2 * MIB) {
+        thread::yield_now();
+    }
+    bench.check(MIB, 2 * MIB);
+    assert_eq!(bench.source.statistics().misses, 0);
+}
+
+#[test]
+fn a_wrong_checksum_spoils_its_piece_alone() {
+    let bench = bench(4 * MIB, 2 * MIB as u64, 64 * MIB, 1);
+    bench.toy.spoils.store(3 * PIECE as u64 + 77, Relaxed);
+    for _ in 0..2 {
+        bench.fails(3 * PIECE + 100_000, 1, "checksum");
+        bench.check(4 * PIECE, 2 * PIECE);
+        bench.check(0, 3 * PIECE);
+        bench.fails(2 * PIECE, 2 * PIECE, &format!("byte {}", 3 * PIECE));
+    }
+}
+
+#[test]
+fn a_chunk_of_another_length_is_an_error() {
+    let short = bench_with(MIB, 400_000, 64 * MIB, 0, |table| {
+        let last = table.chunks.last_mut().unwrap();
+        last.length += 5;
+        last.checksums.clear();
+    });
+    short.fails(MIB - 10, 15, "the stream ends there");
+    let long = bench_with(MIB, 400_000, 64 * MIB, 0, |table| {
+        let last = table.chunks.last_mut().unwrap();
+        last.length -= 5;
+        last.checksums.clear();
+    });
+    long.fails(MIB - 10, 5, "goes on");
+    let long = bench_with(MIB, 400_000, 64 * MIB, 0, |table| table.chunks.last_mut().unwrap().length -= 5);
+    long.fails(MIB - 10, 5, "checksum");
+}
+
+#[test]
+fn a_table_that_lies_is_an_error() {
+    type Change = fn(&mut Chunk);
+    let changes: [(Change, &str); 6] = [
+        (|chunk| chunk.checksums.push(1), "checksums for"),
+        (|chunk| chunk.length = u64::MAX, "more than the stream has left"),
+        (|chunk| chunk.length = 400_000_000, "more than the stream has left"),
+        (|chunk| chunk.point.compressed_bit = u64::MAX, "is at bit"),
+        (|chunk| chunk.length = 5, "no seek point"),
+        (|chunk| chunk.point.compressed_bit += 40, "checksum"),
+    ];
+    for (change, text) in changes {
+        let bench = bench_with(MIB, 400_000, 64 * MIB, 0, |table| change(&mut table.chunks[1]));
+        let second = bench.table.chunks[0].length as usize;
+        bench.fails(second + 10, 10, text);
+        bench.check(0, second);
+    }
+}
+
+#[test]
+fn a_decoder_that_stops_fails_or_panics_is_an_error_every_time() {
+    let bench = bench(2 * MIB, 900_000, 64 * MIB, 1);
+    let at = 5 * PIECE as u64 + 50;
+    bench.toy.ends_at.store(at, Relaxed);
+    for _ in 0..3 {
+        bench.fails(5 * PIECE + 1, 10, "ends there");
+    }
+    bench.toy.ends_at.store(0, Relaxed);
+    bench.toy.fails_at.store(at, Relaxed);
+    for _ in 0..3 {
+        bench.fails(5 * PIECE + 1, 10, "a bad record");
+    }
+    bench.toy.fails_at.store(0, Relaxed);
+    bench.toy.panics_at.store(at, Relaxed);
+    for _ in 0..3 {
+        assert!(catch_unwind(AssertUnwindSafe(|| bench.read(5 * PIECE + 1, 10))).is_err());
+    }
+    bench.toy.panics_at.store(0, Relaxed);
+    bench.check(0, 2 * MIB);
+}
+
+#[test]
+fn errors_while_decoding_ahead_are_silent_and_harmless() {
+    let bench = bench(4 * MIB, MIB as u64, 64 * MIB, 2);
+    let at = (3 * MIB + 2 * PIECE) as u64;
+    bench.toy.fails_at.store(at, Relaxed);
+    for offset in (0..3 * MIB).step_by(PIECE) {
+        bench.check(offset, PIECE);
+    }
+    bench.fails(3 * MIB + 2 * PIECE, 1, "a bad record");
+    bench.toy.fails_at.store(0, Relaxed);
+    bench.toy.panics_at.store(at, Relaxed);
+    bench.source.prefetch(3 * MIB as u64 - 10, MIB as u64);
+    bench.check(0, 3 * MIB);
+    bench.toy.panics_at.store(0, Relaxed);
+    bench.check(0, 4 * MIB);
+}
+
+#[test]
+fn damaged_ranges_are_refused_and_others_served() {
+    let bench = bench_with(2 * MIB, 500_000, 64 * MIB, 0, |table| {
+        table.damage.push(Damage { decoded: 1000..2000, compressed: 77, what: "its checksum does not match".into() });
+    });
+    bench.check(0, 1000);
+    bench.check(2000, MIB);
+    for offset in [999, 1000, 1999] {
+        bench.fails(offset, 2, "its checksum does not match");
+    }
+}
+
+#[test]
+fn memory_stays_in_the_budget_while_a_huge_chunk_is_scanned() {
+    let budget = 8 * MIB;
+    let bench = bench(48 * MIB, u64::MAX, budget, 2);
+    assert_eq!(bench.table.chunks.len(), 1);
+    bench.toy.memory.store(MIB as u64, Relaxed);
+    // Used often: stays while everything else passes through.
+    for _ in 0..4 {
+        bench.check(0, 10);
+    }
+    for offset in (0..48 * MIB).step_by(PIECE) {
+        bench.check(offset, PIECE);
+        assert!(bench.budget.used() <= budget);
+    }
+    assert!(bench.source.is_ready(0, 10));
+    // Again from the start, to a byte far on: passed over without filling the cache.
+    bench.check(40 * MIB, 10);
+    bench.check(20 * MIB, 10);
+    assert!(bench.source.is_ready(0, 10));
+    assert!(bench.budget.used() <= budget);
+    let Bench { source, cache, budget, .. } = bench;
+    drop(source);
+    // A worker may hold the stream for a moment.
+    while budget.used() > 0 {
+        thread::yield_now();
+    }
+    drop(cache);
+}
+
+#[test]
+fn serves_without_any_memory_and_goes_on_from_where_it_stands() {
+    let bench = bench(4 * MIB, u64::MAX, 0, 1);
+    for offset in (0..4 * MIB).step_by(PIECE) {
+        bench.check(offset, PIECE);
+    }
+    assert_eq!(bench.toy.decoded.load(Relaxed), 4 * MIB as u64);
+    bench.check(MIB, 2 * MIB);
+    assert_eq!(bench.budget.used(), 0);
+}
+
+#[test]
+fn another_holder_of_the_budget_is_respected() {
+    let bench = bench(4 * MIB, MIB as u64, 4 * MIB, 0);
+    bench.check(0, 4 * MIB);
+    let used = bench.budget.used();
+    let taken = bench.budget.take(4 * MIB - used).unwrap();
+    bench.check(0, 4 * MIB);
+    assert!(bench.budget.used() <= 4 * MIB);
+    drop(taken);
+    bench.check(0, 4 * MIB);
+}
+
+#[test]
+fn streams_share_a_cache_and_leave_it_clean() {
+    let toy = Toy::new();
+    let budget = Budget::new(64 * MIB);
+    let cache = PieceCache::new(budget.clone());
+    let workers = Workers::new(1);
+    let streams: Vec<_> = (0..5)
+        .map(|seed| {
+            let (decoded, compressed) = sample(MIB, seed);
+            let table = Arc::new(index(toy, &compressed, &decoded, 200_000, 4096));
+            let source =
+                DecodedSource::new(toy, compressed, table, Arc::clone(&cache), Arc::clone(&workers), Limits::default());
+            (decoded, source)
+        })
+        .collect();
+    for offset in (0..MIB).step_by(10_000) {
+        for (decoded, source) in &streams {
+            let mut buffer = vec![0; 10_000];
+            let read = source.read_at(&mut buffer, offset as u64).unwrap();
+            assert!(buffer[..read] == decoded[offset..offset + read]);
+        }
+    }
+    assert!(budget.used() > 5 * MIB);
+    drop(streams);
+    // A worker may hold a stream for a moment.
+    while budget.used() > 0 {
+        thread::yield_now();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn random_reads_return_the_right_bytes(
+        length in 1..MIB, spacing in 1000..600_000_u64, budget in 0..2 * MIB, threads in 0..3_usize,
+        reads in prop::collection::vec((0..MIB + 10, 0..300_000_usize), 1..40),
+    ) {
+        let bench = bench(length, spacing, budget, threads);
+        for (offset, length) in reads {
+            bench.check(offset, length);
+        }
+        prop_assert!(bench.budget.used() <= budget);
+    }
+}

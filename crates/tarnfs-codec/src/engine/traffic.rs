@@ -1,0 +1,211 @@
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use super::lock;
+
+/// Who decodes what of one stream at this moment, so that nobody decodes it a second time beside them.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    state: Mutex<State>,
+    /// A run has moved on or ended, and somebody waits.
+    moved: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    runs: Vec<Run>,
+    next_run: u64,
+    /// Pieces that somebody waits for, by where they start.
+    awaited: HashMap<u64, Awaited>,
+    /// What is to be decoded ahead and no worker has begun with, by start of chunk.
+    queued: HashMap<u64, Queued>,
+}
+
+/// One decoder at work.
+#[derive(Debug)]
+struct Run {
+    number: u64,
+    /// Start of the chunk that it is in.
+    chunk: u64,
+    /// Start of the piece that it decodes now.
+    next: u64,
+    /// It stops when it has decoded up to here.
+    end: u64,
+    /// Decodes ahead: its end may be moved on.
+    ahead: bool,
+}
+
+/// What is to be decoded ahead in a chunk.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) range: Range<u64>,
+    /// Somebody asked for it in so many words: it is not only what a reader may come to.
+    pub(super) hint: bool,
+}
+
+#[derive(Debug, Default)]
+struct Awaited {
+    waiters: usize,
+    piece: Option<Arc<[u8]>>,
+}
+
+/// A run, ended when dropped, also by a panic.
+#[derive(Debug)]
+pub(super) struct RunGuard<'a> {
+    traffic: &'a Traffic,
+    number: u64,
+}
+
+/// What a run is to decode: from a piece's start, in the chunk that starts at `chunk`, up to `end`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Task {
+    pub(super) chunk: u64,
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+/// The answer to a demand for a piece.
+#[derive(Debug)]
+pub(super) enum Turn<'a, T> {
+    /// Somebody has decoded it.
+    Ready(Arc<[u8]>),
+    /// The caller has to, with what `begin` returned.
+    Decode(RunGuard<'a>, (u64, T)),
+}
+
+impl Traffic {
+    /// Waits while a run of the chunk is on its way to the piece at `task.start`. `cached` looks for it in the cache; `begin`
+    /// picks the decoder and says where it stands.
+    pub(super) fn demand<T>(
+        &self,
+        task: Task,
+        cached: impl Fn() -> Option<Arc<[u8]>>,
+        begin: impl FnOnce() -> (u64, T),
+    ) -> Turn<'_, T> {
+        let mut state = lock(&self.state);
+        loop {
+            // Under the lock: whoever decoded the piece put it there before saying that the run moved on.
+            if let Some(piece) = cached() {
+                return Turn::Ready(piece);
+            }
+            let Some(number) = state.run_towards(task).map(|run| run.number) else { break };
+            state.awaited.entry(task.start).or_default().waiters += 1;
+            let piece = loop {
+                state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+                let piece = state.awaited.get(&task.start).and_then(|awaited| awaited.piece.clone());
+                let coming = state.runs.iter().any(|run| run.number == number && run.next <= task.start);
+                if piece.is_some() || !coming {
+                    break piece;
+                }
+            };
+            if let Some(awaited) = state.awaited.get_mut(&task.start) {
+                awaited.waiters -= 1;
+                if awaited.waiters == 0 {
+                    state.awaited.remove(&task.start);
+                }
+            }
+            if let Some(piece) = piece {
+                return Turn::Ready(piece);
+            }
+        }
+        let (next, begun) = begin();
+        Turn::Decode(self.register(&mut state, task, next, false), (next, begun))
+    }
+
+    /// Begins a run that decodes ahead, unless another is on its way there: then that one goes on to `task.end`. `begin` may
+    /// find that it is not worth it.
+    pub(super) fn ahead<T>(
+        &self,
+        task: Task,
+        begin: impl FnOnce() -> Option<(u64, T)>,
+    ) -> Option<(RunGuard<'_>, (u64, T))> {
+        let mut state = lock(&self.state);
+        if let Some(run) = state.run_towards(task) {
+            if run.ahead {
+                run.end = run.end.max(task.end);
+            }
+            return None;
+        }
+        let (next, begun) = begin()?;
+        Some((self.register(&mut state, task, next, true), (next, begun)))
+    }
+
+    fn register(&self, state: &mut State, task: Task, next: u64, ahead: bool) -> RunGuard<'_> {
+        let number = state.next_run;
+        state.next_run += 1;
+        state.runs.push(Run { number, chunk: task.chunk, next, end: task.end, ahead });
+        RunGuard { traffic: self, number }
+    }
+
+    /// True if a run is in the chunk that starts at `chunk`.
+    pub(super) fn is_in(&self, chunk: u64) -> bool {
+        lock(&self.state).runs.iter().any(|run| run.chunk == chunk)
+    }
+
+    /// Notes what is to be decoded ahead in a chunk; true if that needs a new job.
+    pub(super) fn queue(&self, chunk: u64, range: Range<u64>, hint: bool) -> bool {
+        match lock(&self.state).queued.entry(chunk) {
+            Entry::Occupied(mut queued) => {
+                let queued = queued.get_mut();
+                queued.range = queued.range.start.min(range.start)..queued.range.end.max(range.end);
+                queued.hint |= hint;
+                false
+            }
+            Entry::Vacant(place) => {
+                place.insert(Queued { range, hint });
+                true
+            }
+        }
+    }
+
+    /// Takes what was queued for a chunk.
+    pub(super) fn dequeue(&self, chunk: u64) -> Option<Queued> {
+        lock(&self.state).queued.remove(&chunk)
+    }
+}
+
+impl State {
+    /// The run nearest to the task's first piece among those that will come to it or stop before it, in its chunk.
+    fn run_towards(&mut self, task: Task) -> Option<&mut Run> {
+        self.runs.iter_mut().filter(|run| run.chunk == task.chunk && run.next <= task.start).max_by_key(|run| run.next)
+    }
+}
+
+impl RunGuard<'_> {
+    /// Where the run ends at this moment.
+    pub(super) fn end(&self) -> u64 {
+        lock(&self.traffic.state).runs.iter().find(|run| run.number == self.number).map_or(0, |run| run.end)
+    }
+
+    /// True if somebody waits for the piece at `start`.
+    pub(super) fn is_awaited(&self, start: u64) -> bool {
+        lock(&self.traffic.state).awaited.contains_key(&start)
+    }
+
+    /// Says that the piece at `start` is decoded, handing it to those who wait, and that the one at `next` follows.
+    /// Returns where the run ends.
+    pub(super) fn advance(&self, start: u64, piece: Option<&Arc<[u8]>>, next: u64) -> u64 {
+        let mut state = lock(&self.traffic.state);
+        if let (Some(awaited), Some(piece)) = (state.awaited.get_mut(&start), piece) {
+            awaited.piece = Some(Arc::clone(piece));
+        }
+        if !state.awaited.is_empty() {
+            self.traffic.moved.notify_all();
+        }
+        let Some(run) = state.runs.iter_mut().find(|run| run.number == self.number) else { return 0 };
+        run.next = next;
+        run.end
+    }
+}
+
+impl Drop for RunGuard<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.traffic.state);
+        state.runs.retain(|run| run.number != self.number);
+        if !state.awaited.is_empty() {
+            self.traffic.moved.notify_all();
+        }
+    }
+}

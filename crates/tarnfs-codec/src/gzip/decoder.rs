@@ -1,0 +1,370 @@
+//! Decodes a stream from a seek point on, through all its members; in a first pass it finds the seek points, too.
+
+use std::io;
+
+use tarnfs_source::{Cancel, Limits, SharedSource};
+
+use super::inflate::{self, Inflate, LEAST_INPUT, Stop};
+use super::input::Input;
+use super::member::{self, Checksum, MAGIC, error};
+use super::window::{self, WindowPacker};
+use crate::{Damage, Decoder, FirstPass, Options, SeekPoint};
+
+/// What is around the deflate data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wrapper {
+    /// gzip members, any number of them.
+    Gzip,
+    /// One zlib stream.
+    Zlib,
+    /// Nothing.
+    None,
+}
+
+/// What comes next in the compressed stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The header of the first member.
+    Start,
+    /// Deflate data.
+    Data,
+    /// The checksum behind it.
+    Trailer,
+    /// Another member, padding, garbage or the end.
+    Between,
+    /// Nothing more.
+    End,
+}
+
+/// A member that has been seen from its start.
+struct Member {
+    /// First of its decoded bytes in the stream.
+    decoded: u64,
+    checksum: Checksum,
+}
+
+/// What a first pass looks for.
+struct Survey {
+    spacing: u64,
+    /// Decoded offset of the last point.
+    last: u64,
+    /// The last point, until a byte behind it is decoded: there may be none, and a chunk is never empty.
+    pending: Option<SeekPoint>,
+    found: Vec<SeekPoint>,
+    damage: Vec<Damage>,
+    packer: WindowPacker,
+}
+
+/// The decoder of all three formats.
+pub(super) struct DeflateDecoder {
+    input: Input,
+    inflate: Inflate,
+    wrapper: Wrapper,
+    place: Place,
+    /// Offset in the decoded stream.
+    decoded: u64,
+    /// `None` after a resume inside of one.
+    member: Option<Member>,
+    limits: Limits,
+    /// In a first pass.
+    survey: Option<Survey>,
+    /// Why there is no more: returned after the bytes that were decoded before, and from then on.
+    failure: Option<(io::ErrorKind, String)>,
+}
+
+impl DeflateDecoder {
+    /// A first pass over `source`.
+    pub(super) fn first_pass(source: SharedSource, wrapper: Wrapper, options: &Options) -> Self {
+        let mut decoder = Self::new(source, wrapper, &options.limits, options.cancel.clone());
+        decoder.survey = Some(Survey {
+            spacing: options.seek_point_spacing.max(1),
+            last: 0,
+            pending: None,
+            found: vec![SeekPoint::default()],
+            damage: Vec::new(),
+            packer: WindowPacker::new(),
+        });
+        decoder
+    }
+
+    /// Continues at `point`.
+    pub(super) fn resume(
+        source: SharedSource,
+        wrapper: Wrapper,
+        point: &SeekPoint,
+        limits: &Limits,
+    ) -> io::Result<Self> {
+        let window = window::unpack(&point.state)?;
+        let byte = point.compressed_bit / 8;
+        let inside_a_byte = !point.compressed_bit.is_multiple_of(8);
+        // No stream decodes to 2^63 bytes, so no sum of offsets overflows.
+        if byte > source.len() || (window.is_none() && inside_a_byte) || point.decoded > u64::MAX / 2 {
+            let what = format!(
+                "{}: no seek point can be at bit {} for byte {}",
+                source.describe(),
+                point.compressed_bit,
+                point.decoded
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        let mut decoder = Self::new(source, wrapper, limits, Cancel::default());
+        decoder.decoded = point.decoded;
+        let mut start = byte;
+        if let Some(window) = window {
+            decoder.place = Place::Data;
+            start = window::start_at(&mut decoder.inflate, &**decoder.input.source(), point.compressed_bit)?;
+            decoder.inflate.set_window(&window);
+        }
+        decoder.input = Input::new(SharedSource::clone(decoder.input.source()), start, Cancel::default());
+        Ok(decoder)
+    }
+
+    fn new(source: SharedSource, wrapper: Wrapper, limits: &Limits, cancel: Cancel) -> Self {
+        Self {
+            input: Input::new(source, 0, cancel),
+            inflate: Inflate::new(),
+            wrapper,
+            place: Place::Start,
+            decoded: 0,
+            member: None,
+            limits: *limits,
+            survey: None,
+            failure: None,
+        }
+    }
+
+    /// Does what comes next and returns how many bytes it decoded.
+    fn advance(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.place {
+            Place::Start => self.start()?,
+            Place::Data => return self.data(buffer),
+            Place::Trailer => self.trailer()?,
+            Place::Between => self.between()?,
+            Place::End => {}
+        }
+        Ok(0)
+    }
+
+    /// Reads the header at the start of the stream, or at a seek point without a window.
+    fn start(&mut self) -> io::Result<()> {
+        match self.wrapper {
+            Wrapper::Gzip => match self.input.bytes()? {
+                Some(MAGIC) => return self.gzip_member(None),
+                Some(_) => return Err(error(io::ErrorKind::InvalidData, &self.input, "no gzip member")),
+                None => return Err(error(io::ErrorKind::UnexpectedEof, &self.input, "ends before a gzip member")),
+            },
+            Wrapper::Zlib => match self.input.bytes()? {
+                Some(header) if member::is_zlib_header(header) => self.begin(Checksum::adler32()),
+                Some(_) => return Err(error(io::ErrorKind::InvalidData, &self.input, "no zlib stream")),
+                None => return Err(error(io::ErrorKind::UnexpectedEof, &self.input, "ends before a zlib stream")),
+            },
+            Wrapper::None => self.begin(Checksum::None),
+        }
+        Ok(())
+    }
+
+    /// Reads the header of a gzip member behind its magic; a seek point may be at its `start`.
+    fn gzip_member(&mut self, start: Option<u64>) -> io::Result<()> {
+        if !member::read_gzip_header(&mut self.input, &self.limits)? {
+            self.damaged(self.decoded, "the CRC-16 of a gzip header does not match");
+        }
+        self.begin(Checksum::crc32());
+        if let (Some(start), Some(survey)) = (start, &mut self.survey) {
+            // Points that need no window are worth a shorter chunk.
+            if self.decoded - survey.last >= survey.spacing - survey.spacing / 4 {
+                survey.mark(SeekPoint { compressed_bit: start * 8, decoded: self.decoded, state: Vec::new() });
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, checksum: Checksum) {
+        self.inflate.reset();
+        self.member = Some(Member { decoded: self.decoded, checksum });
+        self.place = Place::Data;
+    }
+
+    /// Decodes deflate data.
+    fn data(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // Stopping at each block costs a copy of the window, so it is asked for only where a point is due.
+        let due = self.survey.as_ref().map(|survey| survey.spacing.saturating_sub(self.decoded - survey.last));
+        let (length, stop) = match due {
+            None => (buffer.len(), Stop::Never),
+            Some(0) => (buffer.len(), Stop::AtBlock),
+            Some(due) => (due.min(buffer.len() as u64) as usize, Stop::Never),
+        };
+        let input = self.input.fill_to(LEAST_INPUT)?;
+        let at_end = input.len() < LEAST_INPUT;
+        let step = self.inflate.step(input, &mut buffer[..length], stop);
+        self.input.consume(step.read);
+        self.decoded += step.written as u64;
+        if step.written > 0 {
+            if let Some(member) = &mut self.member {
+                member.checksum.update(&buffer[..step.written]);
+            }
+            if let Some(survey) = &mut self.survey {
+                survey.found.extend(survey.pending.take());
+            }
+        }
+        match step.place {
+            inflate::Place::End => {
+                self.place = if self.wrapper == Wrapper::None { Place::Between } else { Place::Trailer };
+            }
+            inflate::Place::Boundary { spare_bits } => {
+                let bit = self.input.position() * 8 - u64::from(spare_bits);
+                if let Some(survey) = self.survey.as_mut().filter(|survey| self.decoded - survey.last >= survey.spacing)
+                {
+                    let state = survey.packer.pack(&**self.input.source(), bit, self.inflate.window())?;
+                    survey.mark(SeekPoint { compressed_bit: bit, decoded: self.decoded, state });
+                }
+            }
+            inflate::Place::Inside if step.read + step.written > 0 => {}
+            inflate::Place::Inside if at_end => {
+                self.fail(&error(io::ErrorKind::UnexpectedEof, &self.input, "ends in the middle of deflate data"));
+            }
+            inflate::Place::Inside => {
+                self.fail(&error(io::ErrorKind::InvalidData, &self.input, "deflate data does not go on"));
+            }
+            inflate::Place::Invalid(what) => {
+                self.fail(&error(io::ErrorKind::InvalidData, &self.input, &format!("invalid deflate data ({what})")));
+            }
+        }
+        Ok(step.written)
+    }
+
+    /// Compares the checksum behind the deflate data.
+    fn trailer(&mut self) -> io::Result<()> {
+        let cut =
+            |input: &Input| error(io::ErrorKind::UnexpectedEof, input, "ends in the checksum behind deflate data");
+        let first: [u8; 4] = self.input.bytes()?.ok_or_else(|| cut(&self.input))?;
+        let length: Option<[u8; 4]> = match self.wrapper {
+            Wrapper::Gzip => Some(self.input.bytes()?.ok_or_else(|| cut(&self.input))?),
+            _ => None,
+        };
+        self.place = Place::Between;
+        let Some(member) = self.member.take() else { return Ok(()) };
+        let checksum_matches = match member.checksum {
+            Checksum::Crc32(hasher) => hasher.finalize() == u32::from_le_bytes(first),
+            Checksum::Adler32(sum) => sum == u32::from_be_bytes(first),
+            Checksum::None => true,
+        };
+        // ISIZE is the length modulo 2^32 (RFC 1952 §2.3.1).
+        let length_matches =
+            length.is_none_or(|length| u32::from_le_bytes(length) == (self.decoded - member.decoded) as u32);
+        let what = match (checksum_matches, length_matches, self.wrapper) {
+            (true, true, _) => return Ok(()),
+            (true, false, _) => "the length of a gzip member does not match its data",
+            (false, _, Wrapper::Gzip) => "the CRC-32 of a gzip member does not match its data",
+            (false, ..) => "the Adler-32 of a zlib stream does not match its data",
+        };
+        self.damaged(member.decoded, what);
+        Ok(())
+    }
+
+    /// Looks for another member.
+    fn between(&mut self) -> io::Result<()> {
+        // Tapes and block devices pad with zeros. A member behind them is one, as gzip files may be joined.
+        loop {
+            let block = self.input.fill()?;
+            let zeros = block.iter().position(|&byte| byte != 0).unwrap_or(block.len());
+            let more = block.len() > zeros;
+            if block.is_empty() {
+                self.place = Place::End;
+                return Ok(());
+            }
+            self.input.consume(zeros);
+            if more {
+                break;
+            }
+        }
+        let start = self.input.position();
+        if self.wrapper == Wrapper::Gzip && self.input.byte()? == Some(MAGIC[0]) {
+            match self.input.byte()? {
+                Some(byte) if byte == MAGIC[1] => return self.gzip_member(Some(start)),
+                Some(_) => {}
+                None => {
+                    return Err(error(
+                        io::ErrorKind::UnexpectedEof,
+                        &self.input,
+                        "ends in the header of a gzip member",
+                    ));
+                }
+            }
+        }
+        self.damaged(self.decoded, &format!("behind the compressed data, at byte {start}, is something else"));
+        self.place = Place::End;
+        Ok(())
+    }
+
+    /// Notes that the decoded bytes from `start` to here are damaged.
+    fn damaged(&mut self, start: u64, what: &str) {
+        let Some(survey) = &mut self.survey else {
+            log::warn!("{}: {what} (decoded bytes {start} to {})", self.input.source().describe(), self.decoded);
+            return;
+        };
+        // Joined, so that a stream of nothing but empty or tiny damaged members takes no memory.
+        match survey.damage.last_mut() {
+            Some(last) if last.decoded.end == start && last.decoded.is_empty() == (start == self.decoded) => {
+                last.decoded.end = self.decoded;
+            }
+            _ => survey.damage.push(Damage {
+                decoded: start..self.decoded,
+                compressed: self.input.position(),
+                what: what.to_owned(),
+            }),
+        }
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        self.failure = Some((error.kind(), error.to_string()));
+    }
+}
+
+impl Survey {
+    fn mark(&mut self, point: SeekPoint) {
+        self.last = point.decoded;
+        self.pending = Some(point);
+    }
+}
+
+impl Decoder for DeflateDecoder {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() && self.place != Place::End && self.failure.is_none() {
+            match self.advance(&mut buffer[done..]) {
+                Ok(decoded) => done += decoded,
+                Err(error) => self.fail(&error),
+            }
+        }
+        match &self.failure {
+            Some((kind, what)) if done == 0 && !buffer.is_empty() => Err(io::Error::new(*kind, what.clone())),
+            _ => Ok(done),
+        }
+    }
+
+    fn memory(&self) -> usize {
+        let survey = self.survey.as_ref().map_or(0, |survey| {
+            let states: usize = survey.found.iter().chain(&survey.pending).map(|point| point.state.len() + 64).sum();
+            WindowPacker::MEMORY + states + survey.damage.len() * (size_of::<Damage>() + 64)
+        });
+        size_of::<Self>() + self.input.memory() + inflate::MEMORY + survey
+    }
+}
+
+impl FirstPass for DeflateDecoder {
+    fn take_points(&mut self, found: &mut Vec<SeekPoint>) {
+        if let Some(survey) = &mut self.survey {
+            found.append(&mut survey.found);
+        }
+    }
+
+    fn take_damage(&mut self, found: &mut Vec<Damage>) {
+        if let Some(survey) = &mut self.survey {
+            found.append(&mut survey.damage);
+        }
+    }
+
+    fn compressed_position(&self) -> u64 {
+        self.input.position()
+    }
+}

@@ -1,0 +1,105 @@
+//! Is this compressed with deflate? A gzip member says so; for the others their first bytes are decoded on trial.
+
+use super::inflate::{Inflate, Place, Stop};
+use super::member::{self, Checksum, DEFLATE, MAGIC, RESERVED_FLAGS};
+
+/// Bytes of a head that are decoded: a dynamic block header is shorter than 400.
+const LOOKED_AT: usize = 4 << 10;
+
+/// Below this a head says too little: a few letters are valid deflate data often.
+const SHORTEST: usize = 64;
+
+/// The magic, the method and the three reserved flags.
+const GZIP_BID: u32 = 8 * 3 + 3;
+/// FCHECK, the method, and one bit each of the window's size and the flag of a dictionary.
+const ZLIB_BID: u32 = 5 + 4 + 1 + 1;
+/// Less than anything with a magic: the code lengths of one dynamic block happen to be complete codes.
+const DEFLATE_BID: u32 = 4;
+
+/// The bid of gzip.
+pub(super) fn gzip(head: &[u8]) -> u32 {
+    match head {
+        [first, second, DEFLATE, flags, ..] if [*first, *second] == MAGIC && flags & RESERVED_FLAGS == 0 => GZIP_BID,
+        _ => 0,
+    }
+}
+
+/// The bid of zlib.
+pub(super) fn zlib(head: &[u8]) -> u32 {
+    let [method, flags, data @ ..] = head else { return 0 };
+    if !member::is_zlib_header([*method, *flags]) {
+        return 0;
+    }
+    let plausible = match try_out(data, Checksum::adler32()) {
+        Some(Trial { end: Some(rest), checksum: Checksum::Adler32(sum), .. }) => rest.starts_with(&sum.to_be_bytes()),
+        // A stored block has checked its length; of one with fixed codes nothing is checked but its distances.
+        Some(Trial { end: None, dynamic_blocks, stored_blocks, .. }) => dynamic_blocks + stored_blocks > 0,
+        _ => false,
+    };
+    if plausible { ZLIB_BID } else { 0 }
+}
+
+/// The bid of raw deflate.
+pub(super) fn deflate(head: &[u8]) -> u32 {
+    let plausible = head.len() >= SHORTEST
+        && try_out(head, Checksum::None)
+            .is_some_and(|trial| trial.dynamic_blocks > 0 && trial.end.is_none_or(<[u8]>::is_empty));
+    if plausible { DEFLATE_BID } else { 0 }
+}
+
+/// What came of decoding a head.
+struct Trial<'a> {
+    /// Blocks with their own codes whose headers are wholly in the head.
+    dynamic_blocks: u32,
+    /// Stored blocks likewise.
+    stored_blocks: u32,
+    /// What is behind the final block, if that is in the head.
+    end: Option<&'a [u8]>,
+    /// Over the decoded bytes.
+    checksum: Checksum,
+}
+
+/// Decodes the first [`LOOKED_AT`] bytes of `head`; `None` if they are not deflate data.
+fn try_out(head: &[u8], checksum: Checksum) -> Option<Trial<'_>> {
+    let mut inflate = Inflate::new();
+    let looked_at = &head[..head.len().min(LOOKED_AT)];
+    let mut trial = Trial { dynamic_blocks: 0, stored_blocks: 0, end: None, checksum };
+    let mut output = [0; 4 << 10];
+    let mut next = 0;
+    let mut block_type = block_type_at(looked_at, 0);
+    loop {
+        let step = inflate.step(&looked_at[next..], &mut output, Stop::AtBlock);
+        next += step.read;
+        trial.checksum.update(&output[..step.written]);
+        let block_ended = matches!(step.place, Place::Boundary { .. } | Place::End);
+        if step.written > 0 || block_ended {
+            match block_type.take() {
+                Some(STORED) => trial.stored_blocks += 1,
+                Some(DYNAMIC) => trial.dynamic_blocks += 1,
+                _ => {}
+            }
+        }
+        match step.place {
+            Place::Invalid(_) => return None,
+            Place::End => {
+                trial.end = Some(&head[next..]);
+                return Some(trial);
+            }
+            Place::Boundary { spare_bits } if step.read > 0 => {
+                block_type = block_type_at(looked_at, next * 8 - usize::from(spare_bits));
+            }
+            _ if step.read + step.written == 0 => return Some(trial),
+            _ => {}
+        }
+    }
+}
+
+/// BTYPE (RFC 1951 §3.2.3).
+const STORED: u8 = 0b00;
+const DYNAMIC: u8 = 0b10;
+
+/// BTYPE of the block that begins at `bit`.
+fn block_type_at(bytes: &[u8], bit: usize) -> Option<u8> {
+    let byte_of = |bit: usize| bytes.get(bit / 8).map(|byte| byte >> (bit % 8) & 1);
+    Some(byte_of(bit + 1)? | byte_of(bit + 2)? << 1)
+}

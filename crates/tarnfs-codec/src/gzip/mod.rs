@@ -1,0 +1,133 @@
+//! gzip (RFC 1952, any number of members, BGZF among them), zlib (RFC 1950) and raw deflate (RFC 1951).
+//!
+//! One sequential decoder serves all three, with an inflate of our own: no library's goes to any bit, stops at any
+//! block and takes its history back at this speed. A first pass runs at the speed of the inflate and keeps a seek
+//! point at the first deflate block at or behind each multiple of the spacing, with the 32 KiB before it
+//! ([`window`]); where a gzip member starts near there, the point is at its header and needs none. BGZF has a member
+//! each 64 KiB, so all its points are such.
+//!
+//! Sub-modules, from below: [`bits`], [`codes`] (the tables of a block), [`fast`] (the inner loop), [`inflate`] (a
+//! resumable inflate), [`input`] (compressed bytes in order), [`member`] (headers and checksums), [`window`] (what a
+//! seek point keeps), [`decoder`], [`guess`] (the bids).
+
+mod bits;
+mod codes;
+mod decoder;
+mod fast;
+mod guess;
+mod inflate;
+mod input;
+mod member;
+mod window;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+
+use tarnfs_source::{Limits, SharedSource};
+
+use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+use decoder::{DeflateDecoder, Wrapper};
+
+/// gzip: members one behind the other.
+#[derive(Debug)]
+pub(crate) struct Gzip;
+
+/// One zlib stream.
+#[derive(Debug)]
+pub(crate) struct Zlib;
+
+/// Deflate data without anything around it.
+#[derive(Debug)]
+pub(crate) struct Deflate;
+
+impl Codec for Gzip {
+    fn name(&self) -> &'static str {
+        "gzip"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".tgz", ".tar"), (".taz", ".tar"), (".gz", ""), (".bgz", ""), (".gzip", "")]
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        guess::gzip(head)
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(DeflateDecoder::first_pass(source, Wrapper::Gzip, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(DeflateDecoder::resume(source, Wrapper::Gzip, point, limits)?))
+    }
+
+    fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {
+        window::from_window(window)
+    }
+
+    fn window_from_state(&self, state: &[u8]) -> io::Result<Vec<u8>> {
+        Ok(window::unpack(state)?.unwrap_or_default())
+    }
+}
+
+impl Codec for Zlib {
+    fn name(&self) -> &'static str {
+        "zlib"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".zz", ""), (".zlib", "")]
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        guess::zlib(head)
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(DeflateDecoder::first_pass(source, Wrapper::Zlib, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(DeflateDecoder::resume(source, Wrapper::Zlib, point, limits)?))
+    }
+
+    fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {
+        window::from_window(window)
+    }
+
+    fn window_from_state(&self, state: &[u8]) -> io::Result<Vec<u8>> {
+        Ok(window::unpack(state)?.unwrap_or_default())
+    }
+}
+
+impl Codec for Deflate {
+    fn name(&self) -> &'static str {
+        "deflate"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".deflate", "")]
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        guess::deflate(head)
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(DeflateDecoder::first_pass(source, Wrapper::None, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(DeflateDecoder::resume(source, Wrapper::None, point, limits)?))
+    }
+
+    fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {
+        window::from_window(window)
+    }
+
+    fn window_from_state(&self, state: &[u8]) -> io::Result<Vec<u8>> {
+        Ok(window::unpack(state)?.unwrap_or_default())
+    }
+}

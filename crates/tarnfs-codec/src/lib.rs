@@ -1,0 +1,174 @@
+//! Random access into compressed streams.
+//!
+//! A [`Codec`] reads one compressed format. Its *first pass* decodes a stream once from its start and finds the
+//! [`SeekPoint`]s on the way: the places at which decoding can start again. Later a [`Decoder`] resumes at any of
+//! them. The [`engine`] stands on top and is the same for all codecs: it checks and caches the decoded pieces, and
+//! makes a [`Source`](tarnfs_source::Source) of a compressed stream ([`engine::DecodedSource`]).
+//!
+//! Words: a *chunk* is what lies between two seek points; a *piece* is [`PIECE`] decoded bytes of a chunk (its
+//! last piece may be shorter), and what is cached and checked.
+//!
+//! A new codec is one module and one line in [`CODECS`].
+
+pub mod engine;
+
+mod bzip2;
+mod gzip;
+mod lz4;
+mod xz;
+mod zstd;
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::Range;
+
+use tarnfs_source::{Cancel, Limits, SharedSource};
+
+/// Decoded bytes in one piece: the unit of checking and caching. A read of a small file decodes at most this much
+/// behind the file's end; a checksum per piece costs 4 bytes in 128 KiB.
+pub const PIECE: usize = 128 << 10;
+
+/// A place in a compressed stream at which a decoder can start.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SeekPoint {
+    /// Offset in the compressed stream, in **bits** from its start.
+    pub compressed_bit: u64,
+    /// Offset of the first byte that is decoded from here, in bytes of the decoded stream.
+    pub decoded: u64,
+    /// What the codec needs beside the offset (a window, a history), in the codec's own form, kept compressed. Empty where
+    /// nothing is needed. Comes from an index, so it may be anything: a codec checks it.
+    pub state: Vec<u8>,
+}
+
+/// The decoded bytes from one seek point to the next, or to the end of the stream.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Chunk {
+    /// Where it starts.
+    pub point: SeekPoint,
+    /// Length in decoded bytes.
+    pub length: u64,
+    /// The lower half of XXH3-64 of each piece, in order; empty if unknown (a table imported from another program).
+    pub checksums: Vec<u32>,
+}
+
+/// Decoded bytes that must not be served, because a checksum of the format did not match or the stream could not be decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The bytes of the decoded stream that it concerns.
+    pub decoded: Range<u64>,
+    /// Byte of the compressed stream at which it was found.
+    pub compressed: u64,
+    /// What was found, as a clause: "the CRC-32 of this gzip member does not match its data".
+    pub what: String,
+}
+
+/// The chunks of one stream. Kept in an index, fetched one at a time: a stream of a terabyte has a great many.
+pub trait ChunkTable: Send + Sync + Debug {
+    /// The chunk that holds the decoded byte `decoded`; `None` at or behind the end.
+    fn chunk_at(&self, decoded: u64) -> io::Result<Option<Chunk>>;
+
+    /// Length of the decoded stream in bytes.
+    fn decoded_length(&self) -> u64;
+
+    /// Damage that overlaps this range of decoded bytes, if there is any.
+    fn damage_in(&self, decoded: Range<u64>) -> io::Result<Option<Damage>>;
+}
+
+/// What shapes a first pass.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Decoded bytes between two seek points, where the codec is free to choose (gzip; lz4 with linked blocks).
+    pub seek_point_spacing: u64,
+    /// Bounds on what the stream may ask for.
+    pub limits: Limits,
+    /// Threads that may decode at the same time; at least 1.
+    pub threads: usize,
+    /// Ends a long pass.
+    pub cancel: Cancel,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { seek_point_spacing: 4 << 20, limits: Limits::default(), threads: 1, cancel: Cancel::default() }
+    }
+}
+
+/// Decoded bytes, in order, from a seek point on.
+pub trait Decoder: Send {
+    /// Decodes into `buffer` and returns how many bytes; 0 only at the end of the stream (or for an empty buffer).
+    ///
+    /// `InvalidData` where the stream is damaged, `UnexpectedEof` where it is cut; the bytes that were whole before
+    /// that have been returned by earlier calls. After an error the decoder is finished.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Bytes of memory that this decoder holds (window, tables, input buffer).
+    fn memory(&self) -> usize;
+}
+
+/// The first decoding of a stream, which finds its seek points. Formats' own checksums are verified in it.
+///
+/// A decoder error (from [`Decoder::read`]) ends the pass: what was decoded before remains served.
+pub trait FirstPass: Decoder {
+    /// Moves the seek points found since the last call into `found`, in ascending order. The first one has
+    /// `decoded == 0`. Points may only be reported once the bytes before them have been returned by `read`.
+    fn take_points(&mut self, found: &mut Vec<SeekPoint>);
+
+    /// Moves damage that did not end the stream (a checksum that does not match) into `found`.
+    fn take_damage(&mut self, found: &mut Vec<Damage>);
+
+    /// Bytes of the compressed stream that have been read so far, for progress.
+    fn compressed_position(&self) -> u64;
+}
+
+/// One compressed format.
+pub trait Codec: Send + Sync {
+    /// Its name, as it stands in an index: "gzip".
+    fn name(&self) -> &'static str;
+
+    /// Suffixes of file names, with what replaces them: `(".tgz", ".tar")`, `(".gz", "")`.
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)];
+
+    /// How sure it is that a stream which begins with `head` (at least 1 KiB, unless the stream is shorter) is in this format: the
+    /// number of bits that had to match. 0 if it is not.
+    fn bid(&self, head: &[u8]) -> u32;
+
+    /// Starts decoding `source` from its start, collecting seek points.
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>>;
+
+    /// Starts decoding `source` at `point`. The decoder goes on through later chunks to the end of the stream.
+    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>>;
+
+    /// The [`SeekPoint::state`] for a point inside compressed data before which these bytes were decoded (at most the format's
+    /// window; none if nothing behind it refers to them): for seek points that another program has found. `Unsupported` where a state is more
+    /// than a window.
+    fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {
+        let _ = window;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The window in a [`SeekPoint::state`], for the seek points of another program. Bytes never referred to may be zero.
+    fn window_from_state(&self, state: &[u8]) -> io::Result<Vec<u8>> {
+        let _ = state;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// All codecs.
+pub static CODECS: &[&dyn Codec] =
+    &[&bzip2::Bzip2, &gzip::Gzip, &gzip::Zlib, &gzip::Deflate, &lz4::Lz4, &xz::Xz, &zstd::Zstd];
+
+/// The codec of that name.
+pub fn by_name(name: &str) -> Option<&'static dyn Codec> {
+    CODECS.iter().copied().find(|codec| codec.name() == name)
+}
+
+/// The codec that bids highest for a stream that begins with `head`; `None` if none does.
+pub fn detect(head: &[u8]) -> Option<&'static dyn Codec> {
+    CODECS
+        .iter()
+        .copied()
+        .map(|codec| (codec.bid(head), codec))
+        .filter(|(bid, _)| *bid > 0)
+        .max_by_key(|(bid, _)| *bid)
+        .map(|(_, codec)| codec)
+}

@@ -1,0 +1,61 @@
+//! LZ4 frames ("LZ4 Frame Format Description", version 1.6.4), legacy frames and skippable frames among them.
+//!
+//! The blocks are decoded by `lz4_flex`; walking the frames is done here. A seek point is at the start of a frame or
+//! of a block; within a frame its state holds the frame's flags and, where blocks are linked, the history.
+
+mod decoder;
+mod frame;
+mod input;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+
+use tarnfs_source::{Limits, SharedSource};
+
+use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+
+use decoder::FrameDecoder;
+use frame::Start;
+
+/// The codec.
+#[derive(Debug)]
+pub(crate) struct Lz4;
+
+impl Codec for Lz4 {
+    fn name(&self) -> &'static str {
+        "lz4"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".tlz4", ".tar"), (".lz4", "")]
+    }
+
+    /// zstd has the same skippable frames: only the frame behind them tells.
+    fn bid(&self, head: &[u8]) -> u32 {
+        let mut rest = head;
+        loop {
+            match Start::parse(rest) {
+                // Magic, version, two reserved fields and the header's checksum.
+                Ok(Start::Frame { .. }) => return 32 + 2 + 6 + 8,
+                // A damaged header is still one of ours: the error says more than that no format was found.
+                Ok(Start::Legacy) | Err(_) => return 32,
+                Ok(Start::Skippable { length }) => match usize::try_from(length).ok().and_then(|n| rest.get(n..)) {
+                    Some(behind) => rest = behind,
+                    None => return 0,
+                },
+                Ok(Start::Cut) if rest.starts_with(&frame::MAGIC.to_le_bytes()) => return 32,
+                Ok(Start::Cut | Start::Other) => return 0,
+            }
+        }
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(FrameDecoder::first_pass(source, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(FrameDecoder::resume(&source, point, *limits)?))
+    }
+}

@@ -1,0 +1,458 @@
+use std::io;
+
+use tarnfs_source::{Limits, SharedSource};
+use xxhash_rust::xxh32::{Xxh32, xxh32};
+
+use super::frame::{Descriptor, LEGACY_BLOCK, LONGEST_HEADER, Start};
+use super::input::Input;
+use crate::{Damage, Decoder, FirstPass, Options, SeekPoint};
+
+/// How far back a match of a linked block reaches ("Linked blocks": at most 64 KB of history).
+const HISTORY: usize = 64 << 10;
+
+/// First byte of a seek point's state: a later version of this program may write others.
+const STATE_VERSION: u8 = 1;
+
+/// In a block's size: its data is stored as it is.
+const STORED: u32 = 1 << 31;
+
+/// Decodes frame after frame, a block at a time.
+pub(super) struct FrameDecoder {
+    input: Input,
+    limits: Limits,
+    stage: Stage,
+    /// The decoded block is `block[..filled]`, of which `served` bytes were returned.
+    block: Vec<u8>,
+    filled: usize,
+    served: usize,
+    /// The last 64 KiB decoded of a frame with linked blocks.
+    history: Vec<u8>,
+    /// Bytes decoded up to the end of `block`.
+    decoded: u64,
+    /// None after a resume: everything was verified in the first pass.
+    pass: Option<Pass>,
+}
+
+/// What only a first pass gathers.
+struct Pass {
+    spacing: u64,
+    last_point: Option<u64>,
+    points: Vec<SeekPoint>,
+    damage: Vec<Damage>,
+}
+
+enum Stage {
+    /// A frame may start here; `first` if one must.
+    Between {
+        first: bool,
+    },
+    Frame(Frame),
+    Ended,
+}
+
+/// The frame whose blocks are being decoded.
+struct Frame {
+    /// None for a legacy frame.
+    descriptor: Option<Descriptor>,
+    /// Its first byte in the compressed stream.
+    compressed: u64,
+    /// Its first byte in the decoded stream.
+    decoded: u64,
+    /// Of the decoded bytes; none where nothing can be compared.
+    hash: Option<Xxh32>,
+    /// A block's checksum did not match.
+    wrong_block: bool,
+    /// Since then nothing can be trusted: from this decoded byte, found at that compressed one.
+    untrusted: Option<(u64, u64)>,
+}
+
+impl Frame {
+    /// A frame that is decoded from its start.
+    fn new(descriptor: Option<Descriptor>, compressed: u64, decoded: u64, verify: bool) -> Self {
+        let hash = (verify && descriptor.is_some_and(|it| it.content_checksum())).then(|| Xxh32::new(0));
+        Self { descriptor, compressed, decoded, hash, wrong_block: false, untrusted: None }
+    }
+
+    fn linked(&self) -> bool {
+        self.descriptor.is_some_and(|descriptor| !descriptor.independent_blocks())
+    }
+
+    fn block_checksums(&self) -> bool {
+        self.descriptor.is_some_and(|descriptor| descriptor.block_checksums())
+    }
+
+    fn largest_block(&self) -> usize {
+        self.descriptor.map_or(LEGACY_BLOCK, |descriptor| descriptor.largest_block())
+    }
+}
+
+impl FrameDecoder {
+    pub(super) fn first_pass(source: SharedSource, options: &Options) -> Self {
+        let spacing = options.seek_point_spacing;
+        let pass = Pass { spacing, last_point: None, points: Vec::new(), damage: Vec::new() };
+        Self::new(source, 0, options.limits, Some(pass))
+    }
+
+    pub(super) fn resume(source: &SharedSource, point: &SeekPoint, limits: Limits) -> io::Result<Self> {
+        let wrong = |what: &str| invalid(&source.describe(), point.compressed_bit / 8, what);
+        if !point.compressed_bit.is_multiple_of(8) {
+            return Err(wrong("a seek point that is not at a byte"));
+        }
+        let mut decoder = Self::new(SharedSource::clone(source), point.compressed_bit / 8, limits, None);
+        decoder.decoded = point.decoded;
+        if point.state.is_empty() {
+            return Ok(decoder);
+        }
+        let (frame, history) = restore(&point.state).map_err(|what| wrong(&format!("a seek point {what}")))?;
+        decoder.history = history;
+        let frame = Frame::new(frame, decoder.input.position(), point.decoded, false);
+        decoder.prepare(&frame)?;
+        decoder.stage = Stage::Frame(frame);
+        Ok(decoder)
+    }
+
+    fn new(source: SharedSource, position: u64, limits: Limits, pass: Option<Pass>) -> Self {
+        Self {
+            input: Input::new(source, position),
+            limits,
+            stage: Stage::Between { first: true },
+            block: Vec::new(),
+            filled: 0,
+            served: 0,
+            history: Vec::new(),
+            decoded: 0,
+            pass,
+        }
+    }
+
+    fn invalid(&self, at: u64, what: &str) -> io::Error {
+        invalid(&self.input.describe(), at, what)
+    }
+
+    fn cut(&self, what: &str) -> io::Error {
+        let (source, at, rest) = (self.input.describe(), self.input.position(), self.input.remaining());
+        io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            format!("{source}: ends {rest} bytes behind byte {at}, inside {what}: the file is cut short"),
+        )
+    }
+
+    /// Makes room for the blocks of `frame`.
+    fn prepare(&mut self, frame: &Frame) -> io::Result<()> {
+        let largest = frame.largest_block();
+        if largest as u64 > self.limits.decoder_window {
+            let most = self.limits.decoder_window;
+            return Err(self.invalid(frame.compressed, &format!("blocks of {largest} bytes, the limit is {most}")));
+        }
+        if self.block.len() < largest {
+            self.block = vec![0; largest];
+        }
+        Ok(())
+    }
+
+    /// Goes on to the next block that has bytes, or to the end of the stream.
+    fn advance(&mut self) -> io::Result<()> {
+        while self.served == self.filled {
+            (self.served, self.filled) = (0, 0);
+            match std::mem::replace(&mut self.stage, Stage::Ended) {
+                Stage::Ended => return Ok(()),
+                Stage::Between { first } => self.stage = self.start_frame(first)?,
+                Stage::Frame(mut frame) => {
+                    let more = if frame.descriptor.is_some() {
+                        self.read_block(&mut frame)
+                    } else {
+                        self.read_legacy_block(&frame)
+                    };
+                    if !matches!(more, Ok(true)) {
+                        self.report_untrusted(&frame);
+                    }
+                    self.stage = if more? { Stage::Frame(frame) } else { Stage::Between { first: false } };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start_frame(&mut self, first: bool) -> io::Result<Stage> {
+        let at = self.input.position();
+        if self.input.remaining() == 0 && !first {
+            return Ok(Stage::Ended);
+        }
+        let start = Start::parse(self.input.peek(LONGEST_HEADER)?)
+            .map_err(|what| self.invalid(at, &format!("the header of a frame: {what}")))?;
+        let (descriptor, length) = match start {
+            Start::Frame { descriptor, length } => (Some(descriptor), length),
+            Start::Legacy => (None, 4),
+            Start::Skippable { length } if length <= self.input.remaining() => {
+                self.input.consume(length);
+                return Ok(Stage::Between { first: false });
+            }
+            Start::Skippable { .. } => return Err(self.cut("a skippable frame")),
+            Start::Cut => return Err(self.cut("the header of a frame")),
+            Start::Other if first => return Err(self.invalid(at, "no frame of LZ4 starts there")),
+            Start::Other => {
+                let what = format!("{} bytes behind the last frame are none and are ignored", self.input.remaining());
+                self.report(self.decoded, at, what);
+                return Ok(Stage::Ended);
+            }
+        };
+        let frame = Frame::new(descriptor, at, self.decoded, self.pass.is_some());
+        self.prepare(&frame)?;
+        // Nothing is kept for one, so they may be closer.
+        self.add_point(4, Vec::new);
+        self.input.consume(length as u64);
+        self.history.clear();
+        Ok(Stage::Frame(frame))
+    }
+
+    /// Reads the next block, or the end of the frame: false.
+    fn read_block(&mut self, frame: &mut Frame) -> io::Result<bool> {
+        let at = self.input.position();
+        let Some(&size) = self.input.peek(4)?.first_chunk() else { return Err(self.cut("a frame")) };
+        let size = u32::from_le_bytes(size);
+        if size == 0 {
+            return self.end_frame(frame).map(|()| false);
+        }
+        let (stored, length) = (size & STORED != 0, (size & !STORED) as usize);
+        // A block that would grow is stored instead.
+        if length > frame.largest_block() {
+            let largest = frame.largest_block();
+            return Err(self.invalid(at, &format!("a block of {length} bytes, where {largest} are the most")));
+        }
+        let whole = 4 + length + if frame.block_checksums() { 4 } else { 0 };
+        if (whole as u64) > self.input.remaining() {
+            return Err(self.cut("a block"));
+        }
+        if let Some(descriptor) = frame.descriptor {
+            let history = &self.history;
+            if self.decoded > frame.decoded {
+                let state = || state(Some(descriptor), history);
+                add_point(self.pass.as_mut(), 1, &self.input, self.decoded, state);
+            }
+        }
+        let verify = self.pass.is_some() && frame.block_checksums();
+        let bytes = self.input.peek(whole)?;
+        let (data, checksum) = bytes[4..].split_at(length);
+        let right = !verify || checksum == xxh32(data, 0).to_le_bytes();
+        let output = &mut self.block[..frame.largest_block()];
+        let decoded = if stored {
+            output[..length].copy_from_slice(data);
+            Ok(length)
+        } else if self.history.is_empty() {
+            lz4_flex::block::decompress_into(data, output)
+        } else {
+            lz4_flex::block::decompress_into_with_dict(data, output, &self.history)
+        };
+        if !right {
+            frame.wrong_block = true;
+            // Later blocks that are linked to this one are made of its bytes.
+            if frame.linked() {
+                frame.untrusted.get_or_insert((self.decoded, at));
+            }
+        }
+        let filled = match decoded {
+            Ok(filled) => filled,
+            Err(error) => return Err(self.invalid(at, &format!("a block that cannot be decoded: {error}"))),
+        };
+        self.input.consume(whole as u64);
+        self.filled = filled;
+        self.decoded = self.advanced(at)?;
+        if !right && !frame.linked() {
+            self.report(self.decoded - filled as u64, at, "the checksum of a block does not match".to_owned());
+        }
+        let decoded = &self.block[..filled];
+        if let Some(hash) = &mut frame.hash {
+            hash.update(decoded);
+        }
+        if frame.linked() {
+            remember(&mut self.history, decoded);
+        }
+        Ok(true)
+    }
+
+    fn end_frame(&mut self, frame: &mut Frame) -> io::Result<()> {
+        let checksum = frame.descriptor.is_some_and(|descriptor| descriptor.content_checksum());
+        let whole: usize = if checksum { 8 } else { 4 };
+        if (whole as u64) > self.input.remaining() {
+            return Err(self.cut("the checksum at the end of a frame"));
+        }
+        let at = self.input.position();
+        let right = match (&frame.hash, self.input.peek(whole)?.get(4..)) {
+            (Some(hash), Some(found)) => hash.digest().to_le_bytes() == found,
+            _ => true,
+        };
+        self.input.consume(whole as u64);
+        let produced = self.decoded - frame.decoded;
+        let size = frame.descriptor.and_then(|descriptor| descriptor.content_size);
+        // Where blocks have checksums, they say more exactly what is wrong.
+        if !right && !frame.wrong_block {
+            self.report(frame.decoded, at, "the checksum of this LZ4 frame does not match its data".to_owned());
+        } else if let Some(size) = size
+            && size != produced
+            && self.pass.is_some()
+            && !frame.wrong_block
+        {
+            self.report(
+                frame.decoded,
+                frame.compressed,
+                format!("this LZ4 frame has {produced} bytes, its header says {size}"),
+            );
+        }
+        if right && frame.hash.is_some() {
+            // The checksum of a block is what is wrong, not the block.
+            frame.untrusted = None;
+        }
+        Ok(())
+    }
+
+    /// Reads the next block of a legacy frame, which ends where no block follows: false.
+    fn read_legacy_block(&mut self, frame: &Frame) -> io::Result<bool> {
+        let at = self.input.position();
+        let head = self.input.peek(4)?;
+        if head.is_empty() {
+            return Ok(false);
+        }
+        let Some(&size) = head.first_chunk() else { return Err(self.cut("a legacy frame")) };
+        let length = u32::from_le_bytes(size) as usize;
+        // "Legacy frame": what is no size of a block is the magic number of the next frame.
+        if length == 0 || length > lz4_flex::block::get_maximum_output_size(LEGACY_BLOCK) {
+            return Ok(false);
+        }
+        let whole = 4 + length;
+        if (whole as u64) > self.input.remaining() {
+            return Err(self.cut("a block of a legacy frame"));
+        }
+        if self.decoded > frame.decoded {
+            self.add_point(1, || state(None, &[]));
+        }
+        let data = &self.input.peek(whole)?[4..];
+        let decoded = lz4_flex::block::decompress_into(data, &mut self.block[..LEGACY_BLOCK]);
+        self.filled = decoded
+            .map_err(|error| self.invalid(at, &format!("a block of a legacy frame cannot be decoded: {error}")))?;
+        self.input.consume(whole as u64);
+        self.decoded = self.advanced(at)?;
+        Ok(true)
+    }
+
+    /// Bytes decoded with the new block.
+    fn advanced(&self, at: u64) -> io::Result<u64> {
+        self.decoded
+            .checked_add(self.filled as u64)
+            .ok_or_else(|| self.invalid(at, "the stream is longer than 2^64 bytes"))
+    }
+
+    fn report_untrusted(&mut self, frame: &Frame) {
+        if let Some((from, at)) = frame.untrusted {
+            let what = "the checksum of a block does not match, and later blocks depend on it";
+            self.report(from, at, what.to_owned());
+        }
+    }
+
+    /// Reports damage from the decoded byte `from` up to the last one decoded.
+    fn report(&mut self, from: u64, compressed: u64, what: String) {
+        if let Some(pass) = &mut self.pass {
+            pass.damage.push(Damage { decoded: from..self.decoded, compressed, what });
+        }
+    }
+
+    fn add_point(&mut self, closer: u64, state: impl FnOnce() -> Vec<u8>) {
+        add_point(self.pass.as_mut(), closer, &self.input, self.decoded, state);
+    }
+}
+
+/// Adds a seek point here, if the last one is far enough away: the spacing divided by `closer`.
+fn add_point(pass: Option<&mut Pass>, closer: u64, input: &Input, decoded: u64, state: impl FnOnce() -> Vec<u8>) {
+    let Some(pass) = pass else { return };
+    if pass.last_point.is_none_or(|last| decoded - last >= (pass.spacing / closer).max(1)) {
+        pass.last_point = Some(decoded);
+        pass.points.push(SeekPoint { compressed_bit: input.position().saturating_mul(8), decoded, state: state() });
+    }
+}
+
+/// The state of a seek point inside a frame: version, FLG, BD (both 0 for a legacy frame), then the history as an LZ4 block
+/// behind its length (4 bytes, little-endian) where blocks are linked.
+fn state(descriptor: Option<Descriptor>, history: &[u8]) -> Vec<u8> {
+    let (flags, block) = descriptor.map_or((0, 0), |descriptor| (descriptor.flags, descriptor.block));
+    let mut state = vec![STATE_VERSION, flags, block];
+    if descriptor.is_some_and(|descriptor| !descriptor.independent_blocks()) {
+        state.extend_from_slice(&(history.len() as u32).to_le_bytes());
+        state.extend_from_slice(&lz4_flex::block::compress(history));
+    }
+    state
+}
+
+/// The frame and the history that [`state`] wrote down. The error says what is wrong with it.
+fn restore(state: &[u8]) -> Result<(Option<Descriptor>, Vec<u8>), String> {
+    let &[version, flags, block, ref rest @ ..] = state else { return Err("whose state is too short".to_owned()) };
+    if version != STATE_VERSION {
+        return Err(format!("whose state has version {version}, only {STATE_VERSION} is known"));
+    }
+    if (flags, block) == (0, 0) {
+        return Ok((None, Vec::new()));
+    }
+    let descriptor = Descriptor { flags, block, content_size: None };
+    if flags >> 6 != 1 || block >> 4 < 4 || block >> 4 > 7 {
+        return Err(format!("whose state has the flags {flags:#04x} {block:#04x}"));
+    }
+    if descriptor.independent_blocks() {
+        return Ok((Some(descriptor), Vec::new()));
+    }
+    let (length, compressed) = rest.split_first_chunk::<4>().ok_or("without its history")?;
+    let length = u32::from_le_bytes(*length) as usize;
+    if length > HISTORY {
+        return Err(format!("with a history of {length} bytes, {HISTORY} are the most"));
+    }
+    let mut history = vec![0; length];
+    match lz4_flex::block::decompress_into(compressed, &mut history) {
+        Ok(found) if found == length => Ok((Some(descriptor), history)),
+        Ok(found) => Err(format!("with a history of {found} bytes that says it has {length}")),
+        Err(error) => Err(format!("whose history cannot be decoded: {error}")),
+    }
+}
+
+/// Adds decoded bytes to the history and drops what is further back than a match can reach.
+fn remember(history: &mut Vec<u8>, decoded: &[u8]) {
+    let kept = HISTORY.saturating_sub(decoded.len()).min(history.len());
+    history.drain(..history.len() - kept);
+    history.extend_from_slice(&decoded[decoded.len().saturating_sub(HISTORY)..]);
+}
+
+fn invalid(source: &str, at: u64, what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{source}: at byte {at}: {what}"))
+}
+
+impl Decoder for FrameDecoder {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        self.advance()?;
+        let rest = &self.block[self.served..self.filled];
+        let length = rest.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&rest[..length]);
+        self.served += length;
+        Ok(length)
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.block.capacity() + self.history.capacity() + self.input.memory()
+    }
+}
+
+impl FirstPass for FrameDecoder {
+    fn take_points(&mut self, found: &mut Vec<SeekPoint>) {
+        if let Some(pass) = &mut self.pass {
+            found.append(&mut pass.points);
+        }
+    }
+
+    fn take_damage(&mut self, found: &mut Vec<Damage>) {
+        if let Some(pass) = &mut self.pass {
+            found.append(&mut pass.damage);
+        }
+    }
+
+    fn compressed_position(&self) -> u64 {
+        self.input.position()
+    }
+}

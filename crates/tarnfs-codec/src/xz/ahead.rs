@@ -1,0 +1,235 @@
+//! Decodes the blocks that follow on other threads.
+//!
+//! It only spares the walk in `decoder` the work: what comes from here is a whole block in which nothing was wrong. Any
+//! other block is left to the walk, so that damage is met, reported and stepped over in one place.
+
+use std::collections::VecDeque;
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+use tarnfs_source::{Cancel, Limits, SharedSource};
+
+use super::block::{BlockDecoder, Outcome, dictionary_of};
+use super::container::{CheckId, LONGEST_BLOCK_HEADER, block_header, block_header_length, padded};
+use super::index::{Record, Records, Search};
+use crate::Options;
+use crate::zstd::input::Input;
+
+/// Bytes that all blocks in work may take together: compressed, decoded, and as dictionary.
+const MOST_IN_WORK: u64 = 128 << 20;
+
+/// Decoded bytes of a block that is worth a thread. (In the tests any is.)
+const LEAST: u64 = if cfg!(test) { 1 } else { 256 << 10 };
+
+/// Decoded bytes between two looks at whether the work is still wanted.
+const STRIDE: usize = 256 << 10;
+
+/// A block in which nothing was wrong.
+pub(super) struct DecodedBlock {
+    pub(super) data: Vec<u8>,
+    pub(super) record: Record,
+    /// Offset in the compressed stream of what follows it.
+    pub(super) end: u64,
+}
+
+/// The blocks that are being decoded, in order.
+pub(super) struct Ahead {
+    source: SharedSource,
+    limits: Limits,
+    cancel: Cancel,
+    /// Asks the threads to end when nobody wants their blocks any more.
+    abandon: Cancel,
+    threads: usize,
+    jobs: VecDeque<Job>,
+    in_work: u64,
+    /// The block behind those in work; `None` while its place is not known.
+    next: Option<u64>,
+    search: Search,
+    /// What the index says of the blocks from `next` on.
+    records: Option<Records>,
+}
+
+struct Job {
+    start: u64,
+    bytes: u64,
+    /// None for a block that is left to the walk.
+    thread: Option<JoinHandle<Option<DecodedBlock>>>,
+}
+
+impl Ahead {
+    /// `None` where the options leave no threads for it: with two cores, of which the reader of the decoded bytes needs one, it
+    /// was measured to be slower than decoding in place.
+    pub(super) fn new(source: SharedSource, options: &Options) -> Option<Self> {
+        (options.threads > 2).then(|| Self {
+            search: Search::new(source.clone()),
+            source,
+            limits: options.limits,
+            cancel: options.cancel.clone(),
+            abandon: Cancel::default(),
+            threads: options.threads,
+            jobs: VecDeque::new(),
+            in_work: 0,
+            next: None,
+            records: None,
+        })
+    }
+
+    /// The block at byte `position`, if it could be decoded ahead. Blocks behind it are being decoded when this returns.
+    pub(super) fn take(&mut self, position: u64, check: CheckId) -> io::Result<Option<DecodedBlock>> {
+        if self.jobs.front().is_none_or(|job| job.start != position) {
+            // The walk went another way, or begins.
+            self.jobs.clear();
+            self.in_work = 0;
+            self.next = Some(position);
+            self.records = None;
+        }
+        self.start_jobs(check)?;
+        let Some(job) = self.jobs.pop_front() else { return Ok(None) };
+        // A panic in there loses nothing: the walk decodes the block again.
+        let block = job.thread.and_then(|thread| thread.join().ok()).flatten();
+        self.in_work -= job.bytes;
+        self.cancel.check()?;
+        self.start_jobs(check)?;
+        Ok(block)
+    }
+
+    fn start_jobs(&mut self, check: CheckId) -> io::Result<()> {
+        while self.jobs.len() < self.threads {
+            let Some(start) = self.next else { return Ok(()) };
+            let sizes = self.sizes_of(start, check)?;
+            let place = sizes.and_then(|(record, dictionary)| {
+                let length = padded(record.unpadded)?;
+                let end = start.checked_add(length).filter(|&end| end <= self.source.len())?;
+                let bytes = length.checked_add(record.uncompressed)?.checked_add(dictionary)?;
+                Some((record, end, bytes))
+            });
+            let Some((record, end, bytes)) = place else {
+                self.next = None;
+                return Ok(());
+            };
+            let worth = record.uncompressed >= LEAST && bytes <= MOST_IN_WORK;
+            if worth && self.in_work + bytes > MOST_IN_WORK {
+                return Ok(());
+            }
+            let job = if worth { self.spawn(start, end, record, check) } else { None };
+            let bytes = if job.is_some() { bytes } else { 0 };
+            self.jobs.push_back(Job { start, bytes, thread: job });
+            self.in_work += bytes;
+            self.next = Some(end);
+            if let Some(records) = self.records.take() {
+                self.records = records.next()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn spawn(&self, start: u64, end: u64, record: Record, check: CheckId) -> Option<JoinHandle<Option<DecodedBlock>>> {
+        let (source, limits) = (self.source.clone(), self.limits);
+        let stop = [self.abandon.clone(), self.cancel.clone()];
+        let work = move || decode(source, start, end, record, check, &limits, &stop);
+        // Where no thread is to be had, the walk does it.
+        Builder::new().name("xz block".into()).spawn(work).ok()
+    }
+
+    /// From the block's header or from the index, with the bytes of its dictionary. Both may lie: then the block does not
+    /// decode as they say.
+    fn sizes_of(&mut self, start: u64, check: CheckId) -> io::Result<Option<(Record, u64)>> {
+        let mut bytes = [0; LONGEST_BLOCK_HEADER];
+        let read = self.source.read_at(&mut bytes, start)?;
+        let size = bytes[0];
+        let Some(bytes) = bytes[..read].get(..block_header_length(size)).filter(|_| size > 0) else { return Ok(None) };
+        let Ok(header) = block_header(bytes, check) else { return Ok(None) };
+        if let (Some(compressed), Some(uncompressed)) = (header.compressed, header.uncompressed) {
+            let unpadded = compressed.checked_add((header.length + check.size()) as u64);
+            let record = unpadded.map(|unpadded| Record { unpadded, uncompressed });
+            return Ok(record.map(|record| (record, dictionary_of(&header, uncompressed))));
+        }
+        if self.records.is_none() {
+            self.records = self.search.records_from(start, &self.cancel)?;
+        }
+        let record = self.records.as_ref().map(Records::current);
+        Ok(record.map(|record| (record, dictionary_of(&header, record.uncompressed))))
+    }
+
+    /// Bytes of memory that the blocks in work may take.
+    pub(super) fn memory(&self) -> usize {
+        usize::try_from(self.in_work).unwrap_or(usize::MAX)
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.abandon.cancel();
+    }
+}
+
+/// Decodes the block from `start` to `end`; `None` if it is not exactly what `record` says, or if nobody wants it any more.
+fn decode(
+    source: SharedSource,
+    start: u64,
+    end: u64,
+    record: Record,
+    check: CheckId,
+    limits: &Limits,
+    stop: &[Cancel],
+) -> Option<DecodedBlock> {
+    let mut input = Input::new(source, start);
+    let bytes = input.fill(LONGEST_BLOCK_HEADER).ok()?;
+    let header = block_header(bytes.get(..block_header_length(*bytes.first()?))?, check).ok()?;
+    input.consume(header.length);
+    let compressed = record.unpadded.checked_sub((header.length + check.size()) as u64)?;
+    let announced = header.uncompressed.is_none_or(|size| size == record.uncompressed)
+        && header.compressed.is_none_or(|size| size == compressed);
+    let mut decoder = BlockDecoder::new(&header, Some(check), compressed, limits).ok()?.ok().filter(|_| announced)?;
+    let mut data = vec![0; usize::try_from(record.uncompressed).ok()?];
+    let (mut filled, mut surplus) = (0, [0]);
+    loop {
+        if stop.iter().any(Cancel::is_cancelled) {
+            return None;
+        }
+        let left = usize::try_from(compressed - decoder.taken()).ok()?;
+        let available = input.fill(1).ok()?;
+        let stride = data.len().min(filled + STRIDE);
+        let room = if filled < data.len() { &mut data[filled..stride] } else { &mut surplus[..] };
+        let step = decoder.decode(&available[..left.min(available.len())], room).ok()?;
+        let idle = step.taken == 0 && step.written == 0;
+        input.consume(step.taken);
+        filled += step.written;
+        match step.outcome {
+            Outcome::End => break,
+            Outcome::More if !idle => {}
+            _ => return None,
+        }
+    }
+    let length = usize::try_from(end - input.position()).ok()?;
+    let rest = input.fill(length).ok()?.get(..length)?;
+    let (padding, stored) = rest.split_at(length.checked_sub(check.size())?);
+    let good = filled == data.len() && decoder.taken() == compressed && padding.iter().all(|&byte| byte == 0);
+    (good && decoder.matches(stored)).then_some(DecodedBlock { data, record, end })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zstd::testing;
+
+    #[test]
+    fn whole_blocks_come_in_order_and_others_are_left() {
+        let data = testing::sample(500_000, 1);
+        let mut file = testing::tool("xz -q -c -1 --block-size=100000", &data);
+        let options = Options { threads: 3, ..Options::default() };
+        let mut ahead = Ahead::new(testing::source(&file), &options).unwrap();
+        let (mut position, mut starts) = (12, vec![]);
+        for part in data.chunks(100_000) {
+            starts.push(position as usize);
+            let block = ahead.take(position, CheckId::CRC64).unwrap().unwrap();
+            assert!(block.data == part);
+            position = block.end;
+        }
+        assert!(ahead.take(position, CheckId::CRC64).unwrap().is_none());
+        file[starts[2] + 1000] ^= 1;
+        let mut ahead = Ahead::new(testing::source(&file), &options).unwrap();
+        let found = starts.iter().map(|&start| ahead.take(start as u64, CheckId::CRC64).unwrap().is_some());
+        assert_eq!(found.collect::<Vec<_>>(), [true, true, false, true, true]);
+    }
+}

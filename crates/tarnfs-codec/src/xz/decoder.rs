@@ -1,0 +1,579 @@
+use std::io;
+
+use log::{debug, warn};
+use tarnfs_source::{Cancel, Limits, SharedSource};
+
+use super::ahead::{Ahead, DecodedBlock};
+use super::block::{BlockDecoder, Outcome};
+use super::container::{
+    BlockHeader, CheckId, Fault, LONGEST_BLOCK_HEADER, MAGIC, STREAM_HEADER, block_header, block_header_length, padded,
+    stream_footer, stream_header,
+};
+use super::index::{self, Record, Search, Summary};
+use crate::zstd::input::Input;
+use crate::{Damage, Decoder, FirstPass, Options, PIECE, SeekPoint};
+
+/// First byte of a seek point's state. Alone it stands for the start of a stream; a block's has the number of its check behind it.
+const VERSION: u8 = 1;
+
+/// LZMA makes at most about 7000 bytes of one; an index that claims more than this lies.
+const LARGEST_RATIO: u64 = 1 << 15;
+
+/// Decodes stream after stream, block after block.
+pub(super) struct XzDecoder {
+    input: Input,
+    limits: Limits,
+    cancel: Cancel,
+    /// Collect seek points and damage.
+    first_pass: bool,
+    /// Verify the blocks' checks.
+    verify: bool,
+    state: State,
+    /// Of the stream.
+    check: CheckId,
+    /// Of the blocks of the stream, for its index; `None` if not all of them were seen.
+    summary: Option<Summary>,
+    /// Where the block starts in the compressed and in the decoded stream.
+    block_compressed: u64,
+    block_decoded: u64,
+    block: Option<Block>,
+    search: Search,
+    /// Decodes blocks on other threads.
+    ahead: Option<Ahead>,
+    /// Offset in the decoded stream of the next byte.
+    decoded: u64,
+    /// Offset in the decoded stream of the last seek point.
+    last_point: u64,
+    points: Vec<SeekPoint>,
+    damage: Vec<Damage>,
+    /// Found after bytes that had to be returned first.
+    failure: Option<io::Error>,
+}
+
+struct Block {
+    header: BlockHeader,
+    decoder: BlockDecoder,
+    /// Steps in a row that did nothing.
+    stalled: u32,
+}
+
+enum State {
+    /// Where the source, or what is decoded of it, starts: a stream must be there.
+    Start,
+    /// Behind a stream.
+    BetweenStreams,
+    /// At the header of a block, or the index.
+    BetweenBlocks,
+    /// In the data of a block.
+    Data,
+    /// Behind the data of a block.
+    DataEnd,
+    /// In a block that was decoded ahead, of which this many bytes have been delivered.
+    Ready {
+        data: Vec<u8>,
+        delivered: usize,
+    },
+    /// In a block that turned out to be damaged in this way.
+    Damaged(String),
+    /// In what a damaged block should have held.
+    Zeros {
+        left: u64,
+    },
+    Ended,
+}
+
+/// Where the length of a damaged block may stand.
+enum Sizes {
+    Header,
+    Index,
+    Chunks,
+}
+
+impl XzDecoder {
+    pub(super) fn first_pass(source: SharedSource, options: &Options) -> Self {
+        let mut decoder = Self::new(source.clone(), options.limits, 0, 0);
+        decoder.ahead = Ahead::new(source, options);
+        decoder.first_pass = true;
+        decoder.verify = true;
+        decoder.cancel = options.cancel.clone();
+        decoder.points.push(SeekPoint { state: vec![VERSION], ..SeekPoint::default() });
+        decoder
+    }
+
+    pub(super) fn resume(source: SharedSource, point: &SeekPoint, limits: Limits) -> io::Result<Self> {
+        let compressed = point.compressed_bit / 8;
+        let impossible = || invalid(compressed, "a seek point that no xz file can have");
+        if !point.compressed_bit.is_multiple_of(8) || compressed > source.len() {
+            return Err(impossible());
+        }
+        let mut decoder = Self::new(source, limits, compressed, point.decoded);
+        match point.state[..] {
+            [VERSION] => {}
+            [VERSION, check] => {
+                decoder.check = CheckId::new(check).ok_or_else(impossible)?;
+                decoder.state = State::BetweenBlocks;
+            }
+            // From a table that another program has made: nobody has verified the checks for us.
+            [] => {
+                decoder.verify = true;
+                if decoder.input.remaining() == 0 {
+                    decoder.state = State::Ended;
+                } else if !decoder.input.fill(MAGIC.len())?.starts_with(&MAGIC) {
+                    let mut header = [0; STREAM_HEADER];
+                    decoder.input.source().read_exact_at(&mut header, 0)?;
+                    decoder.check = stream_header(&header).map_err(|fault| refusal(0, fault))?;
+                    decoder.state = State::BetweenBlocks;
+                }
+            }
+            _ => return Err(impossible()),
+        }
+        Ok(decoder)
+    }
+
+    fn new(source: SharedSource, limits: Limits, compressed: u64, decoded: u64) -> Self {
+        Self {
+            search: Search::new(source.clone()),
+            ahead: None,
+            input: Input::new(source, compressed),
+            limits,
+            cancel: Cancel::default(),
+            first_pass: false,
+            verify: false,
+            state: State::Start,
+            check: CheckId::NONE,
+            summary: None,
+            block_compressed: compressed,
+            block_decoded: decoded,
+            block: None,
+            decoded,
+            last_point: decoded,
+            points: Vec::new(),
+            damage: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// Goes on by one header, index or other part between blocks, or by what fits into `buffer`; returns the bytes written.
+    fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.state {
+            State::Start | State::BetweenStreams => self.start_stream().map(|()| 0),
+            State::BetweenBlocks => self.start_block().map(|()| 0),
+            State::Data => self.decode(buffer),
+            State::DataEnd => self.end_block().map(|()| 0),
+            State::Damaged(what) => {
+                let what = std::mem::take(what);
+                self.leave_damaged_block(&what)?;
+                Ok(0)
+            }
+            State::Ready { data, delivered } => {
+                let count = (data.len() - *delivered).min(buffer.len());
+                buffer[..count].copy_from_slice(&data[*delivered..*delivered + count]);
+                *delivered += count;
+                if *delivered == data.len() {
+                    self.state = State::BetweenBlocks;
+                }
+                Ok(count)
+            }
+            State::Zeros { left } => {
+                let count = usize::try_from(*left).unwrap_or(usize::MAX).min(buffer.len());
+                buffer[..count].fill(0);
+                *left -= count as u64;
+                if *left == 0 {
+                    self.state = State::BetweenBlocks;
+                }
+                Ok(count)
+            }
+            State::Ended => Ok(0),
+        }
+    }
+
+    fn start_stream(&mut self) -> io::Result<()> {
+        self.cancel.check()?;
+        let at_start = matches!(self.state, State::Start);
+        let position = self.input.position();
+        let bytes = self.input.fill(STREAM_HEADER)?;
+        if !at_start {
+            if bytes.is_empty() {
+                self.state = State::Ended;
+                return Ok(());
+            }
+            // Stream padding (§2.2): any number of four zeros.
+            let zeros = bytes.chunks_exact(4).take_while(|word| **word == [0; 4]).count() * 4;
+            if zeros > 0 {
+                self.input.consume(zeros);
+                return Ok(());
+            }
+        }
+        let magic = &bytes[..bytes.len().min(MAGIC.len())];
+        if !MAGIC.starts_with(magic) {
+            if at_start {
+                return Err(invalid(position, "not the start of an xz stream"));
+            }
+            self.block_decoded = self.decoded;
+            self.report(position, self.decoded, "bytes behind an xz stream are neither padding nor a stream".into());
+            self.state = State::Ended;
+            return Ok(());
+        }
+        let Some(header) = bytes.first_chunk::<STREAM_HEADER>() else {
+            return Err(cut(position, "within the header of a stream"));
+        };
+        self.check = stream_header(header).map_err(|fault| refusal(position, fault))?;
+        if ![CheckId::NONE, CheckId::CRC32, CheckId::CRC64, CheckId::SHA256].contains(&self.check) {
+            warn!(
+                "the blocks of the xz stream at byte {position} have check {}, which cannot be verified",
+                self.check.number()
+            );
+        }
+        self.input.consume(STREAM_HEADER);
+        self.summary = Some(Summary::default());
+        self.state = State::BetweenBlocks;
+        Ok(())
+    }
+
+    fn start_block(&mut self) -> io::Result<()> {
+        self.cancel.check()?;
+        let position = self.input.position();
+        (self.block_compressed, self.block_decoded, self.block) = (position, self.decoded, None);
+        let ahead = self.ahead.as_mut().map(|ahead| ahead.take(position, self.check));
+        if let Some(DecodedBlock { data, record, end }) = ahead.transpose()?.flatten() {
+            self.input.seek(end);
+            self.count(record);
+            self.state = State::Ready { data, delivered: 0 };
+            return Ok(());
+        }
+        let Some(&size) = self.input.fill(LONGEST_BLOCK_HEADER)?.first() else {
+            return Err(cut(position, "where a block or the index should be"));
+        };
+        if size == 0 {
+            return self.read_index();
+        }
+        let Some(bytes) = self.input.buffered().get(..block_header_length(size)) else {
+            return self.leave_cut_block("within the header of a block");
+        };
+        let header = match block_header(bytes, self.check) {
+            Ok(header) => header,
+            Err(fault) => return self.leave_unread_block(fault),
+        };
+        self.input.consume(header.length);
+        let rest = header.compressed.unwrap_or(u64::MAX).min(self.input.remaining());
+        match BlockDecoder::new(&header, self.verify.then_some(self.check), rest, &self.limits)? {
+            Ok(decoder) => {
+                self.block = Some(Block { header, decoder, stalled: 0 });
+                self.state = State::Data;
+                Ok(())
+            }
+            Err(fault) => self.leave_unread_block(fault),
+        }
+    }
+
+    fn decode(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(block) = &mut self.block else { return Err(invalid(self.block_compressed, "no block")) };
+        let left = block.header.compressed.map_or(u64::MAX, |length| length.saturating_sub(block.decoder.taken()));
+        let available = self.input.fill(1)?;
+        let available = &available[..usize::try_from(left).unwrap_or(usize::MAX).min(available.len())];
+        let step = block.decoder.decode(available, buffer)?;
+        let at_end = available.is_empty();
+        self.input.consume(step.taken);
+        let idle = step.taken == 0 && step.written == 0;
+        block.stalled = if idle { block.stalled + 1 } else { 0 };
+        match step.outcome {
+            Outcome::End => self.state = State::DataEnd,
+            Outcome::Damaged(what) => self.state = State::Damaged(what),
+            Outcome::More if idle && at_end && left > 0 => self.leave_cut_block("within a block")?,
+            // liblzma may do nothing once, but says so the second time.
+            Outcome::More if idle && (at_end || block.stalled > 2) => {
+                self.state = State::Damaged("the data of a block do not end where they should".into());
+            }
+            Outcome::More => {}
+        }
+        Ok(step.written)
+    }
+
+    fn end_block(&mut self) -> io::Result<()> {
+        let Some(Block { header, decoder, .. }) = self.block.take() else {
+            return Err(invalid(self.block_compressed, "no block"));
+        };
+        let record = Record {
+            unpadded: (header.length + self.check.size()) as u64 + decoder.taken(),
+            uncompressed: self.decoded - self.block_decoded,
+        };
+        if header.compressed.is_some_and(|length| length != decoder.taken())
+            || header.uncompressed.is_some_and(|length| length != record.uncompressed)
+        {
+            self.block = Some(Block { header, decoder, stalled: 0 });
+            self.state = State::Damaged("a block does not have the sizes that its header says".into());
+            return Ok(());
+        }
+        let position = self.input.position();
+        let padding = (decoder.taken().wrapping_neg() % 4) as usize;
+        let length = padding + self.check.size();
+        let Some(bytes) = self.input.fill(length)?.get(..length) else {
+            return Err(cut(position, "within the check of a block"));
+        };
+        let (padding, stored) = bytes.split_at(padding);
+        let flaw = if !decoder.matches(stored) {
+            Some(format!("the check of the xz block at byte {} does not match its data", self.block_compressed))
+        } else if padding.iter().any(|&byte| byte != 0) {
+            Some(format!("the padding of the xz block at byte {} is not zero", self.block_compressed))
+        } else {
+            None
+        };
+        self.input.consume(length);
+        if let Some(what) = flaw {
+            self.report(position, self.decoded, what);
+        }
+        self.count(record);
+        self.state = State::BetweenBlocks;
+        Ok(())
+    }
+
+    fn count(&mut self, record: Record) {
+        if let Some(summary) = &mut self.summary {
+            summary.add(record);
+        }
+    }
+
+    /// The index and the footer. What is wrong with them damages no decoded byte.
+    fn read_index(&mut self) -> io::Result<()> {
+        let position = self.input.position();
+        let mut said = Summary::default();
+        let read = match index::read(&mut self.input, &self.cancel, |record| said.add(record)) {
+            Ok(read) => read,
+            // It may be a block whose first byte is damaged.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return if self.replace_block("the header of a block is damaged")? { Ok(()) } else { Err(error) };
+            }
+            Err(error) => return Err(error),
+        };
+        let differs = self.summary.as_ref().is_some_and(|summary| !summary.matches(&said));
+        let flaw = match &read {
+            Err(Fault::Damaged(what) | Fault::Unsupported(what)) => Some(what.clone()),
+            Ok(index) if index.flaw.is_some() => index.flaw.clone(),
+            Ok(_) if differs => Some("an index does not have the sizes of its blocks".into()),
+            Ok(_) => None,
+        };
+        if let Some(what) = &flaw {
+            let end = self.input.position();
+            if self.replace_block("the header of a block is damaged")? {
+                return Ok(());
+            }
+            self.input.seek(end);
+            self.report(position, self.decoded, what.clone());
+        }
+        let index = read.map_err(|fault| refusal(position, fault))?;
+        let position = self.input.position();
+        let Some(footer) = self.input.fill(STREAM_HEADER)?.first_chunk::<STREAM_HEADER>() else {
+            return Err(cut(position, "within the footer of a stream"));
+        };
+        let (check, length) = stream_footer(footer).map_err(|fault| refusal(position, fault))?;
+        if (check, length) != (self.check, index.length) {
+            return Err(invalid(position, "the footer of a stream does not match its header and its index"));
+        }
+        self.input.consume(STREAM_HEADER);
+        self.state = State::BetweenStreams;
+        Ok(())
+    }
+
+    /// The source ends where more of a block should be. If it ends with an index that knows the block, then it is not
+    /// cut: damage has led us astray.
+    fn leave_cut_block(&mut self, place: &str) -> io::Result<()> {
+        let found = self.search.record_of(self.block_compressed, &self.cancel)?;
+        match found {
+            Some(_) => self.leave_damaged_block("a block leads past the end of the file"),
+            None => Err(cut(self.block_compressed, place)),
+        }
+    }
+
+    fn leave_unread_block(&mut self, fault: Fault) -> io::Result<()> {
+        match fault {
+            Fault::Damaged(what) => self.leave_damaged_block(&what),
+            fault @ Fault::Unsupported(_) => Err(refusal(self.block_compressed, fault)),
+        }
+    }
+
+    /// Goes on behind the damaged block, or ends with an error that says `what` is wrong with it. What was
+    /// delivered of it must not be served in either case.
+    fn leave_damaged_block(&mut self, what: &str) -> io::Result<()> {
+        let position = self.input.position();
+        if self.replace_block(what)? {
+            return Ok(());
+        }
+        if self.decoded > self.block_decoded {
+            self.report(position, self.decoded, what.to_owned());
+        }
+        Err(invalid(position, what))
+    }
+
+    /// Finds out how long the damaged block is, in its header, the index, or the headers of its LZMA2 chunks, puts
+    /// zeros for what it has not delivered and goes on behind it. False if none of them leads to another block or the index.
+    fn replace_block(&mut self, what: &str) -> io::Result<bool> {
+        let position = self.input.position();
+        for place in [Sizes::Header, Sizes::Index, Sizes::Chunks] {
+            let record = match place {
+                Sizes::Header => self.size_in_header(),
+                Sizes::Index => self.search.record_of(self.block_compressed, &self.cancel)?,
+                Sizes::Chunks => self.size_in_chunks()?,
+            };
+            let Some(record) = record else { continue };
+            if record.uncompressed / LARGEST_RATIO > record.unpadded {
+                continue;
+            }
+            let end = padded(record.unpadded).and_then(|length| self.block_compressed.checked_add(length));
+            let Some(end) = end.filter(|&end| end > self.block_compressed) else { continue };
+            if !self.block_or_index_at(end)? {
+                continue;
+            }
+            let delivered = self.decoded - self.block_decoded;
+            let left = record.uncompressed.saturating_sub(delivered);
+            self.report(position, self.decoded.saturating_add(left), what.to_owned());
+            self.count(record);
+            self.block = None;
+            self.state = if left > 0 { State::Zeros { left } } else { State::BetweenBlocks };
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn size_in_header(&self) -> Option<Record> {
+        let header = &self.block.as_ref()?.header;
+        let unpadded = header.compressed?.checked_add((header.length + self.check.size()) as u64)?;
+        Some(Record { unpadded, uncompressed: header.uncompressed? })
+    }
+
+    /// Walks over the headers of the LZMA2 chunks, which say the length of each without decoding it (§5.3.1).
+    fn size_in_chunks(&mut self) -> io::Result<Option<Record>> {
+        let Some(header_length) = self.block.as_ref().map(|block| block.header.length as u64) else { return Ok(None) };
+        let start = self.block_compressed + header_length;
+        self.input.seek(start);
+        let mut uncompressed = 0u64;
+        loop {
+            self.cancel.check()?;
+            let head = self.input.fill(5)?;
+            let number = |at: usize| Some(u64::from(u16::from_be_bytes([*head.get(at)?, *head.get(at + 1)?])) + 1);
+            let Some(&control) = head.first() else { return Ok(None) };
+            let sizes = match control {
+                0 => {
+                    self.input.consume(1);
+                    let compressed = self.input.position() - start;
+                    let unpadded = header_length + compressed + self.check.size() as u64;
+                    return Ok(Some(Record { unpadded, uncompressed }));
+                }
+                1 | 2 => number(1).map(|size| (3 + size, size)),
+                0x80.. => number(1).zip(number(3)).map(|(low, compressed)| {
+                    let properties = u64::from(control >= 0xC0);
+                    (5 + properties + compressed, low + (u64::from(control & 0x1F) << 16))
+                }),
+                _ => None,
+            };
+            let Some((length, size)) = sizes else { return Ok(None) };
+            uncompressed = uncompressed.saturating_add(size);
+            if !self.input.skip(length) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Goes to byte `position` and says whether a block or an index may start there.
+    fn block_or_index_at(&mut self, position: u64) -> io::Result<bool> {
+        if position >= self.input.source().len() {
+            return Ok(false);
+        }
+        self.input.seek(position);
+        let bytes = self.input.fill(LONGEST_BLOCK_HEADER)?;
+        Ok(match bytes.first() {
+            None => false,
+            Some(0) => true,
+            Some(&size) => bytes
+                .get(..block_header_length(size))
+                .is_some_and(|header| !matches!(block_header(header, self.check), Err(Fault::Damaged(_)))),
+        })
+    }
+
+    /// Takes note that the block's bytes up to the decoded offset `end` must not be served.
+    fn report(&mut self, compressed: u64, end: u64, what: String) {
+        if !self.first_pass {
+            debug!("xz: at byte {compressed}: {what}");
+            return;
+        }
+        let decoded = self.block_decoded..end;
+        self.damage.push(Damage { decoded, compressed, what });
+    }
+
+    /// Counts `written` bytes, and makes the block that they belong to a seek point if the last one is far enough away.
+    fn advance(&mut self, written: usize) {
+        if self.first_pass && written > 0 && self.block_decoded - self.last_point >= PIECE as u64 {
+            self.last_point = self.block_decoded;
+            self.points.push(SeekPoint {
+                compressed_bit: self.block_compressed.saturating_mul(8),
+                decoded: self.block_decoded,
+                state: vec![VERSION, self.check.number()],
+            });
+        }
+        self.decoded = self.decoded.saturating_add(written as u64);
+    }
+}
+
+impl Decoder for XzDecoder {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        let mut filled = 0;
+        while filled < buffer.len() && !matches!(self.state, State::Ended) {
+            match self.step(&mut buffer[filled..]) {
+                Ok(written) => {
+                    self.advance(written);
+                    filled += written;
+                }
+                Err(error) => {
+                    self.state = State::Ended;
+                    self.block = None;
+                    if filled == 0 {
+                        return Err(error);
+                    }
+                    self.failure = Some(error);
+                }
+            }
+        }
+        Ok(filled)
+    }
+
+    fn memory(&self) -> usize {
+        let ready = if let State::Ready { data, .. } = &self.state { data.capacity() } else { 0 };
+        size_of::<Self>()
+            + self.input.memory()
+            + ready
+            + self.block.as_ref().map_or(0, |block| block.decoder.memory())
+            + self.ahead.as_ref().map_or(0, Ahead::memory)
+    }
+}
+
+impl FirstPass for XzDecoder {
+    fn take_points(&mut self, found: &mut Vec<SeekPoint>) {
+        found.append(&mut self.points);
+    }
+
+    fn take_damage(&mut self, found: &mut Vec<Damage>) {
+        found.append(&mut self.damage);
+    }
+
+    fn compressed_position(&self) -> u64 {
+        self.input.position()
+    }
+}
+
+fn invalid(position: u64, what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("xz file, at byte {position}: {what}"))
+}
+
+fn refusal(position: u64, fault: Fault) -> io::Error {
+    let (kind, what) = match fault {
+        Fault::Damaged(what) => (io::ErrorKind::InvalidData, what),
+        Fault::Unsupported(what) => (io::ErrorKind::Unsupported, what),
+    };
+    io::Error::new(kind, format!("xz file, at byte {position}: {what}"))
+}
+
+fn cut(position: u64, place: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, format!("the xz file ends {place}, which starts at byte {position}"))
+}

@@ -1,0 +1,59 @@
+//! xz (The .xz File Format 1.2): streams one after another, each of blocks and an index of their sizes.
+//!
+//! The container is ours, so that decoding can go on behind a damaged block; liblzma decodes what is in a block. A seek
+//! point is a block's header (or the start of the file); its state tells which check follows the block.
+//!
+//! - `container`: headers, footers, numbers, without I/O
+//! - `index`: the index at a stream's end, read in passing or searched for the sizes of a damaged block
+//! - `block`: one block: filters, dictionary, check
+//! - `decoder`: the walk over all of it
+//! - `ahead`: decodes blocks for that walk on other threads
+
+mod ahead;
+mod block;
+mod container;
+mod decoder;
+mod index;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+
+use tarnfs_source::{Limits, SharedSource};
+
+use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+use container::{Fault, STREAM_HEADER};
+use decoder::XzDecoder;
+
+/// The codec for `.xz`.
+#[derive(Debug)]
+pub(crate) struct Xz;
+
+impl Codec for Xz {
+    fn name(&self) -> &'static str {
+        "xz"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".txz", ".tar"), (".xz", "")]
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        let Some(header) = head.first_chunk::<STREAM_HEADER>() else { return 0 };
+        match container::stream_header(header) {
+            // Magic, CRC-32 and the reserved bits of the flags.
+            Ok(_) => 48 + 32 + 12,
+            // Ours, and the error says why it cannot be read.
+            Err(Fault::Unsupported(_)) => 48 + 32,
+            Err(Fault::Damaged(_)) => 0,
+        }
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(XzDecoder::first_pass(source, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(XzDecoder::resume(source, point, *limits)?))
+    }
+}

@@ -1,0 +1,424 @@
+use std::io;
+
+use log::debug;
+use tarnfs_source::{Cancel, Limits, SharedSource};
+use zstd_safe::zstd_sys::ZSTD_ErrorCode;
+use zstd_safe::{DParameter, ErrorCode, InBuffer, OutBuffer, ResetDirective, get_error_name};
+
+use super::ahead::{Ahead, DecodedFrame};
+use super::contexts::Context;
+use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LONGEST_HEADER, Start};
+use super::input::Input;
+use crate::{Damage, Decoder, FirstPass, Options, PIECE, SeekPoint};
+
+/// Decodes frame after frame, and each frame block by block: libzstd never sees more than the block whose bounds we know.
+pub(super) struct FrameDecoder {
+    input: Input,
+    limits: Limits,
+    cancel: Cancel,
+    /// Collect seek points and damage, and verify checksums.
+    first_pass: bool,
+    context: Option<Context>,
+    state: State,
+    /// Decodes frames on other threads.
+    ahead: Option<Ahead>,
+    frame: Frame,
+    /// Offset in the decoded stream of the next byte.
+    decoded: u64,
+    /// Offset in the decoded stream of the last seek point.
+    last_point: u64,
+    points: Vec<SeekPoint>,
+    damage: Vec<Damage>,
+    /// Found after bytes that had to be returned first.
+    failure: Option<io::Error>,
+}
+
+/// The frame that is being decoded.
+struct Frame {
+    header: FrameHeader,
+    /// Where it starts in the compressed and in the decoded stream.
+    compressed: u64,
+    decoded: u64,
+}
+
+enum State {
+    /// Where the stream starts: something must be there.
+    Start,
+    /// Between two frames.
+    Between,
+    /// At a block's header.
+    Block,
+    /// In a block, of which libzstd has taken `fed` bytes.
+    Decoding {
+        block: BlockHeader,
+        fed: usize,
+    },
+    /// At a frame's checksum.
+    Checksum,
+    /// In a frame that was decoded ahead, of which this many bytes have been delivered.
+    Ready {
+        frame: DecodedFrame,
+        delivered: usize,
+    },
+    /// In what a damaged frame should have held.
+    Zeros {
+        left: u64,
+    },
+    Ended,
+}
+
+impl FrameDecoder {
+    pub(super) fn first_pass(source: SharedSource, options: &Options) -> Self {
+        let mut decoder = Self::new(source.clone(), options.limits, 0, 0);
+        decoder.ahead = Ahead::new(source, options);
+        decoder.first_pass = true;
+        decoder.cancel = options.cancel.clone();
+        decoder.points.push(SeekPoint::default());
+        decoder
+    }
+
+    pub(super) fn resume(source: SharedSource, point: &SeekPoint, limits: Limits) -> io::Result<Self> {
+        let compressed = point.compressed_bit / 8;
+        if !point.compressed_bit.is_multiple_of(8) || compressed > source.len() || !point.state.is_empty() {
+            return Err(invalid(compressed, "a seek point that no zstd frame can have"));
+        }
+        let mut decoder = Self::new(source, limits, compressed, point.decoded);
+        if decoder.input.remaining() == 0 {
+            decoder.state = State::Ended;
+        }
+        Ok(decoder)
+    }
+
+    fn new(source: SharedSource, limits: Limits, compressed: u64, decoded: u64) -> Self {
+        let header = FrameHeader { length: 0, window: 0, content: None, dictionary: 0, checksum: false };
+        Self {
+            input: Input::new(source, compressed),
+            limits,
+            cancel: Cancel::default(),
+            first_pass: false,
+            context: None,
+            state: State::Start,
+            ahead: None,
+            frame: Frame { header, compressed, decoded },
+            decoded,
+            last_point: decoded,
+            points: Vec::new(),
+            damage: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// Goes on by one frame header, block or checksum, or by what fits into `buffer`; returns the bytes written.
+    fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.state {
+            State::Start | State::Between => self.start_frame().map(|()| 0),
+            State::Block => self.start_block().map(|()| 0),
+            &mut State::Decoding { block, fed } => self.decode(block, fed, buffer),
+            State::Checksum => self.verify_checksum().map(|()| 0),
+            State::Ready { frame, delivered } => {
+                let rest = frame.data().get(*delivered..).unwrap_or_default();
+                let count = rest.len().min(buffer.len());
+                buffer[..count].copy_from_slice(&rest[..count]);
+                *delivered += count;
+                if count == rest.len() {
+                    self.state = State::Between;
+                }
+                Ok(count)
+            }
+            &mut State::Zeros { left } => {
+                let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+                buffer[..count].fill(0);
+                let left = left - count as u64;
+                self.state = if left > 0 { State::Zeros { left } } else { State::Between };
+                Ok(count)
+            }
+            State::Ended => Ok(0),
+        }
+    }
+
+    fn start_frame(&mut self) -> io::Result<()> {
+        self.cancel.check()?;
+        let at_start = matches!(self.state, State::Start);
+        let position = self.input.position();
+        let ahead = self.ahead.as_mut().map(|ahead| ahead.take(position));
+        if let Some(frame) = ahead.transpose()?.flatten() {
+            self.input.seek(frame.end);
+            (self.frame.compressed, self.frame.decoded) = (frame.start, self.decoded);
+            self.state = State::Ready { frame, delivered: 0 };
+            return Ok(());
+        }
+        let head = self.input.fill(LONGEST_HEADER)?;
+        match Start::parse(head) {
+            _ if head.is_empty() && !at_start => self.state = State::Ended,
+            Start::Frame(header) => self.enter(header)?,
+            Start::Skippable(length) => {
+                if !self.input.skip(length) {
+                    return Err(cut(position, "within a skippable frame"));
+                }
+                self.state = State::Between;
+            }
+            Start::Cut => return Err(cut(position, "within a frame's header")),
+            Start::Reserved => return Err(invalid(position, "a frame whose reserved bit is set")),
+            Start::Other if at_start => return Err(invalid(position, "not the start of a zstd frame")),
+            Start::Other => self.skip_padding()?,
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, header: FrameHeader) -> io::Result<()> {
+        let position = self.input.position();
+        let unsupported =
+            |what| io::Error::new(io::ErrorKind::Unsupported, format!("zstd frame at byte {position}: {what}"));
+        if header.dictionary != 0 {
+            return Err(unsupported(format!("needs dictionary {}", header.dictionary)));
+        }
+        if header.window > self.limits.decoder_window {
+            let limit = self.limits.decoder_window;
+            return Err(unsupported(format!("needs a window of {} bytes, the limit is {limit}", header.window)));
+        }
+        if self.context.is_none() {
+            let mut context = Context::take().ok_or(io::ErrorKind::OutOfMemory)?;
+            // The exact limit was checked above; libzstd knows powers of two, to 2 GiB.
+            context.set_parameter(DParameter::WindowLogMax(31)).map_err(|code| library_error(position, code))?;
+            context
+                .set_parameter(DParameter::ForceIgnoreChecksum(!self.first_pass))
+                .map_err(|code| library_error(position, code))?;
+            self.context = Some(context);
+        }
+        let Some(context) = &mut self.context else { return Err(io::ErrorKind::OutOfMemory.into()) };
+        context.reset(ResetDirective::SessionOnly).map_err(|code| library_error(position, code))?;
+        let mut head = InBuffer::around(&self.input.buffered()[..header.length]);
+        context
+            .decompress_stream(&mut OutBuffer::around(&mut [][..]), &mut head)
+            .map_err(|code| library_error(position, code))?;
+        self.input.consume(header.length);
+        self.frame = Frame { header, compressed: position, decoded: self.decoded };
+        self.state = State::Block;
+        Ok(())
+    }
+
+    fn start_block(&mut self) -> io::Result<()> {
+        let position = self.input.position();
+        let Some(header) = self.input.fill(BLOCK_HEADER)?.first_chunk::<BLOCK_HEADER>() else {
+            return Err(cut(position, "where a block should be"));
+        };
+        match BlockHeader::parse(*header, &self.frame.header) {
+            Ok(block) => {
+                let length = BLOCK_HEADER + block.length;
+                if self.input.fill(length)?.len() < length {
+                    return Err(cut(position, "within a block"));
+                }
+                self.state = State::Decoding { block, fed: 0 };
+                Ok(())
+            }
+            Err(what) => self.leave_damaged_frame(&what),
+        }
+    }
+
+    fn decode(&mut self, block: BlockHeader, fed: usize, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = BLOCK_HEADER + block.length;
+        let Some(context) = &mut self.context else { return Err(io::ErrorKind::OutOfMemory.into()) };
+        let mut input = InBuffer::around(&self.input.buffered()[fed..length]);
+        let mut output = OutBuffer::around(buffer);
+        let result = context.decompress_stream(&mut output, &mut input);
+        let (taken, written) = (input.pos(), output.pos());
+        match result {
+            Ok(hint) => {
+                let fed = fed + taken;
+                // With room left in the buffer, libzstd holds nothing back.
+                if fed == length && (hint == 0 || written < buffer.len()) {
+                    self.input.consume(length);
+                    self.state = match (block.last, self.frame.header.checksum) {
+                        (false, _) => State::Block,
+                        (true, true) => State::Checksum,
+                        (true, false) => State::Between,
+                    };
+                } else if taken == 0 && written == 0 {
+                    self.leave_damaged_frame("libzstd waits for more than its block")?;
+                } else {
+                    self.state = State::Decoding { block, fed };
+                }
+                Ok(written)
+            }
+            Err(code) if is_out_of_memory(code) => Err(io::ErrorKind::OutOfMemory.into()),
+            // Which error libzstd meets first depends on what its context was used for before.
+            Err(_) => self.leave_damaged_frame("a block does not decode").map(|()| 0),
+        }
+    }
+
+    fn verify_checksum(&mut self) -> io::Result<()> {
+        let position = self.input.position();
+        let Some(checksum) = self.input.fill(CHECKSUM)?.first_chunk::<CHECKSUM>() else {
+            return Err(cut(position, "within a frame's checksum"));
+        };
+        let Some(context) = &mut self.context else { return Err(io::ErrorKind::OutOfMemory.into()) };
+        let verified = context.decompress_stream(&mut OutBuffer::around(&mut [][..]), &mut InBuffer::around(checksum));
+        self.input.consume(CHECKSUM);
+        self.state = State::Between;
+        if verified.is_err() {
+            let what = format!("the XXH64 of the zstd frame at byte {} does not match its data", self.frame.compressed);
+            self.report(position, self.decoded, what);
+        }
+        Ok(())
+    }
+
+    /// Behind the last frame only zeros are expected: what tapes and block devices pad with.
+    fn skip_padding(&mut self) -> io::Result<()> {
+        self.state = State::Ended;
+        loop {
+            self.cancel.check()?;
+            let bytes = self.input.fill(1)?;
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            if let Some(other) = bytes.iter().position(|&byte| byte != 0) {
+                let at = self.input.position() + other as u64;
+                self.frame.decoded = self.decoded;
+                self.report(at, self.decoded, "bytes behind the last zstd frame are no frame".into());
+                return Ok(());
+            }
+            let count = bytes.len();
+            self.input.consume(count);
+        }
+    }
+
+    /// The block at the input's position cannot be decoded. Zeros take the place of what the frame has not
+    /// delivered, where its length and its end are known.
+    fn leave_damaged_frame(&mut self, what: &str) -> io::Result<()> {
+        let position = self.input.position();
+        let what = format!("{what}, in the zstd frame at byte {}", self.frame.compressed);
+        let delivered = self.decoded - self.frame.decoded;
+        let blocks = self.find_frame_end()?;
+        let missing = self.frame.header.content.and_then(|content| content.checked_sub(delivered));
+        match (blocks, missing) {
+            // What the header claims must be possible, or a few bytes could claim exabytes.
+            (Some(blocks), Some(left)) if left <= blocks.saturating_mul(self.frame.header.largest_block()) => {
+                self.report(position, self.decoded.saturating_add(left), what);
+                self.state = if left > 0 { State::Zeros { left } } else { State::Between };
+                Ok(())
+            }
+            _ => {
+                let error = invalid(position, &what);
+                self.report(position, self.decoded, what);
+                Err(error)
+            }
+        }
+    }
+
+    /// Walks over the block headers to the end of the frame and returns how many blocks there were, if the frame
+    /// ends where another one or the end of the stream is.
+    fn find_frame_end(&mut self) -> io::Result<Option<u64>> {
+        let mut blocks = 0;
+        loop {
+            self.cancel.check()?;
+            let Some(header) = self.input.fill(BLOCK_HEADER)?.first_chunk::<BLOCK_HEADER>() else { return Ok(None) };
+            let Ok(block) = BlockHeader::parse(*header, &self.frame.header) else { return Ok(None) };
+            if !self.input.skip((BLOCK_HEADER + block.length) as u64) {
+                return Ok(None);
+            }
+            blocks += 1;
+            if block.last {
+                break;
+            }
+        }
+        if self.frame.header.checksum && !self.input.skip(CHECKSUM as u64) {
+            return Ok(None);
+        }
+        let next = self.input.fill(LONGEST_HEADER)?;
+        let plausible = next.is_empty() || matches!(Start::parse(next), Start::Frame(_) | Start::Skippable(_));
+        Ok(plausible.then_some(blocks))
+    }
+
+    /// Takes note that the frame's bytes up to the decoded offset `end` must not be served.
+    fn report(&mut self, compressed: u64, end: u64, what: String) {
+        if !self.first_pass {
+            debug!("zstd: at byte {compressed}: {what}");
+            return;
+        }
+        let decoded = self.frame.decoded..end;
+        self.damage.push(Damage { decoded, compressed, what });
+    }
+
+    /// Counts `written` bytes, and makes the frame that they belong to a seek point if the last one is far enough away.
+    fn advance(&mut self, written: usize) {
+        if self.first_pass && written > 0 && self.frame.decoded - self.last_point >= PIECE as u64 {
+            self.last_point = self.frame.decoded;
+            self.points.push(SeekPoint {
+                compressed_bit: self.frame.compressed.saturating_mul(8),
+                decoded: self.frame.decoded,
+                state: Vec::new(),
+            });
+        }
+        self.decoded = self.decoded.saturating_add(written as u64);
+    }
+}
+
+impl Decoder for FrameDecoder {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        let mut filled = 0;
+        while filled < buffer.len() && !matches!(self.state, State::Ended) {
+            match self.step(&mut buffer[filled..]) {
+                Ok(written) => {
+                    self.advance(written);
+                    filled += written;
+                }
+                Err(error) => {
+                    self.state = State::Ended;
+                    self.context = None;
+                    if filled == 0 {
+                        return Err(error);
+                    }
+                    self.failure = Some(error);
+                }
+            }
+        }
+        Ok(filled)
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Self>()
+            + self.input.memory()
+            + self.context.as_ref().map_or(0, |context| context.sizeof())
+            + self.ahead.as_ref().map_or(0, Ahead::memory)
+    }
+}
+
+impl FirstPass for FrameDecoder {
+    fn take_points(&mut self, found: &mut Vec<SeekPoint>) {
+        found.append(&mut self.points);
+    }
+
+    fn take_damage(&mut self, found: &mut Vec<Damage>) {
+        found.append(&mut self.damage);
+    }
+
+    fn compressed_position(&self) -> u64 {
+        self.input.position()
+    }
+}
+
+fn invalid(position: u64, what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("zstd stream, at byte {position}: {what}"))
+}
+
+fn cut(position: u64, place: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        format!("the zstd stream ends {place}, which starts at byte {position}"),
+    )
+}
+
+fn is_out_of_memory(code: ErrorCode) -> bool {
+    // Errors are the negated code (ZSTD_getErrorCode).
+    code == 0_usize.wrapping_sub(ZSTD_ErrorCode::ZSTD_error_memory_allocation as usize)
+}
+
+fn library_error(position: u64, code: ErrorCode) -> io::Error {
+    if is_out_of_memory(code) {
+        return io::ErrorKind::OutOfMemory.into();
+    }
+    invalid(position, &format!("libzstd refuses the frame: {}", get_error_name(code)))
+}

@@ -1,0 +1,241 @@
+//! What the tests of zstd and xz share.
+
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use tarnfs_source::{Limits, MemorySource, SharedSource};
+
+use crate::{Codec, Damage, Options, PIECE, SeekPoint};
+
+/// All that a first pass finds.
+pub(crate) struct Pass {
+    pub(crate) data: Vec<u8>,
+    pub(crate) points: Vec<SeekPoint>,
+    pub(crate) damage: Vec<Damage>,
+    pub(crate) error: Option<io::Error>,
+}
+
+/// More than any test decodes: a decoder that delivers more runs wild.
+const MOST: usize = 64 << 20;
+
+pub(crate) fn source(bytes: &[u8]) -> SharedSource {
+    Arc::new(MemorySource::new(bytes, "test"))
+}
+
+/// Decodes all of `bytes`, `step` bytes at a time: on one thread and on several, which must not differ.
+pub(crate) fn decode_in_steps(codec: &dyn Codec, bytes: &[u8], step: usize, limits: Limits) -> Pass {
+    let pass = decode_on(codec, bytes, step, limits, 1);
+    let parallel = decode_on(codec, bytes, step, limits, 3);
+    assert!(parallel.data == pass.data && parallel.points == pass.points);
+    assert_eq!(parallel.damage, pass.damage);
+    let text = |pass: &Pass| pass.error.as_ref().map(|error| (error.kind(), error.to_string()));
+    assert_eq!(text(&parallel), text(&pass));
+    pass
+}
+
+fn decode_on(codec: &dyn Codec, bytes: &[u8], step: usize, limits: Limits, threads: usize) -> Pass {
+    let options = Options { limits, threads, ..Options::default() };
+    let mut decoder = codec.first_pass(source(bytes), &options).unwrap();
+    let mut pass = Pass { data: Vec::new(), points: Vec::new(), damage: Vec::new(), error: None };
+    let mut buffer = vec![0xAA; step];
+    loop {
+        let before = pass.data.len() as u64;
+        match decoder.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => pass.data.extend(&buffer[..read]),
+            Err(error) => {
+                pass.error = Some(error);
+                break;
+            }
+        }
+        let known = pass.points.len();
+        decoder.take_points(&mut pass.points);
+        assert!(pass.points[known..].iter().all(|point| point.decoded <= pass.data.len() as u64));
+        assert!(known == 0 || pass.points[known..].iter().all(|point| point.decoded >= before));
+        assert!(pass.data.len() <= MOST, "more than {MOST} bytes decoded");
+    }
+    assert_eq!(decoder.read(&mut buffer).unwrap(), 0, "nothing comes after the end");
+    decoder.take_points(&mut pass.points);
+    decoder.take_damage(&mut pass.damage);
+    assert_eq!(pass.points[0].decoded, 0);
+    assert!(pass.points.windows(2).all(|two| two[0].decoded + PIECE as u64 <= two[1].decoded));
+    pass
+}
+
+pub(crate) fn decode(codec: &dyn Codec, bytes: &[u8]) -> Pass {
+    decode_in_steps(codec, bytes, PIECE, Limits::default())
+}
+
+impl Pass {
+    /// The data, of a stream that must be whole.
+    #[track_caller]
+    pub(crate) fn whole(self) -> Vec<u8> {
+        assert!(self.error.is_none(), "{:?}", self.error);
+        assert_eq!(self.damage, []);
+        self.data
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.error.is_none() && self.damage.is_empty()
+    }
+
+    #[track_caller]
+    pub(crate) fn error_kind(&self) -> io::ErrorKind {
+        self.error.as_ref().expect("an error").kind()
+    }
+
+    fn is_damaged(&self, at: u64) -> bool {
+        self.damage.iter().any(|damage| damage.decoded.contains(&at))
+    }
+
+    /// No byte differs from `original` without being reported. Where the length of what is damaged is itself damaged, bytes behind
+    /// it may have moved.
+    #[track_caller]
+    pub(crate) fn assert_honest(&self, original: &[u8], what: &str) {
+        let moved = original.len().wrapping_sub(self.data.len());
+        for (at, byte) in self.data.iter().enumerate() {
+            let behind_damage =
+                self.damage.iter().any(|damage| !damage.decoded.is_empty() && damage.decoded.end <= at as u64);
+            let right =
+                original.get(at) == Some(byte) || behind_damage && original.get(at.wrapping_add(moved)) == Some(byte);
+            assert!(
+                right || self.is_damaged(at as u64),
+                "{what}: byte {at} is wrong, {:?} {:?}",
+                self.damage,
+                self.error
+            );
+        }
+        let complete = self.data.len() == original.len();
+        assert!(complete || !self.is_clean(), "{what}: {} bytes of {} in silence", self.data.len(), original.len());
+    }
+}
+
+/// Decodes from `point` to the end (or an error).
+pub(crate) fn resume(codec: &dyn Codec, bytes: &[u8], point: &SeekPoint, step: usize) -> io::Result<Vec<u8>> {
+    let mut decoder = codec.resume(source(bytes), point, &Limits::default())?;
+    let (mut data, mut buffer) = (Vec::new(), vec![0; step]);
+    loop {
+        match decoder.read(&mut buffer)? {
+            0 => return Ok(data),
+            read => data.extend(&buffer[..read]),
+        }
+        assert!(data.len() <= MOST);
+    }
+}
+
+/// Every seek point leads to the same bytes as the first pass.
+#[track_caller]
+pub(crate) fn assert_points_lead_to(codec: &dyn Codec, bytes: &[u8], points: &[SeekPoint], original: &[u8]) {
+    for point in points {
+        let data = resume(codec, bytes, point, 50_000).unwrap();
+        assert!(data == original[point.decoded as usize..], "from {point:?}");
+    }
+}
+
+/// The output of a tool that reads `input` from a pipe.
+#[track_caller]
+pub(crate) fn tool(command: &str, input: &[u8]) -> Vec<u8> {
+    let (data, good) = tool_status(command, input);
+    assert!(good, "{command} failed");
+    data
+}
+
+/// The output of a tool, and whether it was content.
+pub(crate) fn tool_status(command: &str, input: &[u8]) -> (Vec<u8>, bool) {
+    let mut words = command.split_whitespace();
+    let mut child = Command::new(words.next().unwrap())
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let output = std::thread::scope(|scope| {
+        // A tool that refuses its input does not read it all.
+        scope.spawn(move || drop(stdin.write_all(input)));
+        child.wait_with_output().unwrap()
+    });
+    (output.stdout, output.status.success())
+}
+
+/// A generator of numbers that are the same for the same seed: each call returns one of the range.
+fn numbers(seed: u64) -> impl FnMut(Range<usize>) -> usize {
+    let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    move |range: Range<usize>| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        range.start + (random >> 20) as usize % (range.end - range.start)
+    }
+}
+
+/// Decodes, and resumes in, many variants of `stream`: bytes changed, runs overwritten, and (after which nothing but
+/// survival can be asked for) parts cut out, moved and repeated. `original` is what it decodes to, all of it under checksums.
+pub(crate) fn assert_survives_mutations(codec: &dyn Codec, stream: &[u8], original: &[u8]) {
+    let count = std::env::var("TARNFS_MUTATIONS").map_or(200, |count| count.parse().unwrap());
+    for seed in 1..=count {
+        let mut next = numbers(seed);
+        let mut bytes = stream.to_vec();
+        let in_place = next(0..3) > 0;
+        for _ in 0..next(1..5) {
+            let (from, to) = (next(0..bytes.len()), next(0..bytes.len()));
+            let length = next(1..20).min(bytes.len() - from.max(to));
+            match next(0..4) {
+                0 => bytes[from] = next(0..256) as u8,
+                1 => bytes[from] ^= 1 << next(0..8),
+                2 => bytes[from..from + length].fill(next(0..256) as u8),
+                _ if in_place => bytes.copy_within(from..from + length, to),
+                _ => drop(bytes.splice(from..from, stream.iter().skip(to).take(length * 30).copied())),
+            }
+        }
+        if !in_place {
+            bytes.drain(..next(0..bytes.len().min(40)));
+            bytes.truncate(next(1..bytes.len() + 1));
+        }
+        let pass = decode(codec, &bytes);
+        if in_place {
+            pass.assert_honest(original, &format!("mutation {seed}"));
+        }
+        for point in &pass.points {
+            let resumed = resume(codec, &bytes, point, 5000);
+            assert!(resumed.is_err() || resumed.unwrap() == pass.data[point.decoded as usize..], "mutation {seed}");
+        }
+    }
+}
+
+/// Bytes with repetitions near and far, and with stretches of noise: the same for the same seed.
+pub(crate) fn sample(length: usize, seed: u64) -> Vec<u8> {
+    let mut next = numbers(seed);
+    let mut data = Vec::with_capacity(length + 1000);
+    while data.len() < length {
+        match next(0..4) {
+            0 => (0..next(1..300)).for_each(|_| data.push(next(0..256) as u8)),
+            1 => data.extend(format!("line {} of {}\n", next(0..1000), next(0..10)).bytes()),
+            2 => data.extend(std::iter::repeat_n(next(0..3) as u8, next(1..700))),
+            _ if data.is_empty() => {}
+            _ => {
+                let start = next(0..data.len());
+                let end = data.len().min(start + next(1..500));
+                data.extend_from_within(start..end);
+            }
+        }
+    }
+    data.truncate(length);
+    data
+}
+
+/// The corpus folder `name`; `None`, with a line that says so, where there is none.
+pub(crate) fn corpus(name: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("TARNFS_CORPUS")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus")), PathBuf::from);
+    let folder = root.join(name);
+    if !folder.is_dir() {
+        println!("left out: no {} (set TARNFS_CORPUS)", folder.display());
+        return None;
+    }
+    Some(folder)
+}
