@@ -1,0 +1,88 @@
+use tarnfs_source::Extent;
+
+/// One member of an archive, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Entry {
+    /// The path as stored, bytes and all: [`crate::name`] makes components of it.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits with setuid, setgid and sticky (0o7777).
+    pub mode: u32,
+    /// Owner.
+    pub uid: u64,
+    /// Group.
+    pub gid: u64,
+    /// Owner's name as stored; empty if none.
+    pub user: Vec<u8>,
+    /// Group's name as stored; empty if none.
+    pub group: Vec<u8>,
+    /// Last change of the content.
+    pub mtime: Time,
+    /// Last access, where stored.
+    pub atime: Option<Time>,
+    /// Last change of the inode, where stored.
+    pub ctime: Option<Time>,
+    /// Byte of the stream at which its first header begins (of the extended headers before it, if it has some).
+    pub header: u64,
+    /// Where its content is.
+    pub body: Body,
+    /// Target of a symbolic or hard link, as stored.
+    pub link: Vec<u8>,
+    /// Extended attributes by name, ACLs among them in the kernel's binary form (`system.posix_acl_access`).
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Kind {
+    /// A regular file.
+    #[default]
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link to [`Entry::link`].
+    Symlink,
+    /// Another name of the file at the path [`Entry::link`].
+    HardLink,
+    /// A character device.
+    CharacterDevice(Device),
+    /// A block device.
+    BlockDevice(Device),
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+/// Device number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Device {
+    /// Which driver.
+    pub major: u32,
+    /// Which of its devices.
+    pub minor: u32,
+}
+
+/// Where the content of an entry lies in the stream.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Body {
+    /// Byte of the stream at which it begins.
+    pub offset: u64,
+    /// Bytes that it takes in the stream.
+    pub stored: u64,
+    /// Length of the file in bytes: `stored`, unless the file is sparse.
+    pub size: u64,
+    /// The extents of a sparse file, whose data lie one behind the other from `offset`; `None` for a file without a map. An empty
+    /// map is a file that is one hole.
+    pub extents: Option<Vec<Extent>>,
+}
+
+/// A time in seconds and nanoseconds since 1970; the nanoseconds count forward also before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time {
+    /// Seconds since 1970-01-01 00:00 UTC.
+    pub seconds: i64,
+    /// Nanoseconds, below 1 000 000 000.
+    pub nanoseconds: u32,
+}

@@ -1,0 +1,130 @@
+//! Archive formats: bytes in, entries out.
+//!
+//! A [`Format`] reads a [`Stream`] from its start to its end, once, and tells of each [`Entry`] that it meets:
+//! its path, its attributes, and where in the stream its bytes are, so that they can be opened again without the
+//! format's help. Parsers are without I/O; one thin reader per format moves along the stream.
+//!
+//! A new format is one module and one line in [`FORMATS`].
+
+#![forbid(unsafe_code)]
+// Of tests, a panic is the aim.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
+
+pub mod encoding;
+mod entry;
+pub mod name;
+/// Walking a stream of bytes once, from its start to its end.
+pub mod stream;
+pub mod tar;
+
+use std::io;
+
+use tarnfs_source::{Cancel, Limits};
+
+pub use entry::{Body, Device, Entry, Kind, Time};
+pub use stream::{SourceStream, Stream};
+
+/// What shapes how an archive is read. Kept in the index: another value means another tree.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Bounds on what the archive may say.
+    pub limits: Limits,
+    /// Zero blocks do not end a tar (concatenated archives; GNU tar's `--ignore-zeros`).
+    pub ignore_zeros: bool,
+    /// GNU incremental dumps: `Some(true)` reads it as one, `Some(false)` does not, `None` finds out.
+    pub gnu_incremental: Option<bool>,
+    /// Ends a long pass.
+    pub cancel: Cancel,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { limits: Limits::default(), ignore_zeros: false, gnu_incremental: Some(false), cancel: Cancel::default() }
+    }
+}
+
+/// What a format meets on its way along the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A file, folder, link, ...
+    Entry(Box<Entry>),
+    /// Something is wrong here; reading goes on behind it where it can.
+    Damage(Damage),
+    /// The name that the archive gives itself (GNU volume header), as it is stored.
+    Label(Vec<u8>),
+}
+
+/// A place at which an archive breaks its format's rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// Byte of the stream at which it begins.
+    pub offset: u64,
+    /// What is wrong and what was done, as a clause: "no valid header; 3 blocks were skipped".
+    pub what: String,
+}
+
+/// Why reading an archive stopped before its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The stream could not be read on.
+    #[error("reading at byte {offset}: {error}")]
+    Read {
+        /// Byte of the stream.
+        offset: u64,
+        /// What the source said.
+        error: io::Error,
+    },
+    /// The stream does not hold this format at all.
+    #[error("not a {format} archive: {reason}")]
+    NotThisFormat {
+        /// The format's name.
+        format: &'static str,
+        /// What speaks against it.
+        reason: String,
+    },
+    /// The receiver of the events failed; reading stopped.
+    #[error(transparent)]
+    Receiver(io::Error),
+}
+
+/// One archive format.
+pub trait Format: Send + Sync {
+    /// Its name, as it stands in an index: "tar".
+    fn name(&self) -> &'static str;
+
+    /// How sure it is that a stream which begins with `head` (at least 1 KiB, unless the stream is shorter) holds this
+    /// format: the number of bits that had to match. 0 if it does not.
+    fn bid(&self, head: &[u8]) -> u32;
+
+    /// Reads `stream` to its end and hands each event to `receive`, in the order of the stream.
+    ///
+    /// Damage is an event, not an error, as long as anything behind it can be read. The format stops at the archive's end;
+    /// what the stream holds behind it is the caller's.
+    fn read(
+        &self,
+        stream: &mut dyn Stream,
+        options: &Options,
+        receive: &mut dyn FnMut(Event) -> io::Result<()>,
+    ) -> Result<(), Error>;
+}
+
+/// All formats.
+pub static FORMATS: &[&dyn Format] = &[&tar::Tar];
+
+/// The format of that name.
+pub fn by_name(name: &str) -> Option<&'static dyn Format> {
+    FORMATS.iter().copied().find(|format| format.name() == name)
+}
+
+/// The format that bids highest for a stream that begins with `head`; `None` if none does.
+pub fn detect(head: &[u8]) -> Option<&'static dyn Format> {
+    FORMATS
+        .iter()
+        .copied()
+        .map(|format| (format.bid(head), format))
+        .filter(|(bid, _)| *bid > 0)
+        .max_by_key(|(bid, _)| *bid)
+        .map(|(_, format)| format)
+}

@@ -1,0 +1,143 @@
+use std::io;
+
+use tarnfs_source::{Cancel, SharedSource};
+
+/// A stream that is walked once from start to end: a source, or a compressed stream that is just being decoded.
+pub trait Stream {
+    /// Byte of the stream at which the next `peek` begins.
+    fn position(&self) -> u64;
+
+    /// The next `length` bytes without moving on; fewer only where the stream ends.
+    ///
+    /// `length` is at most [`crate::stream::MOST_PEEKED`]; more is `InvalidInput`.
+    fn peek(&mut self, length: usize) -> io::Result<&[u8]>;
+
+    /// Moves `length` bytes on and returns how far it got: less only where the stream ends.
+    fn skip(&mut self, length: u64) -> io::Result<u64>;
+}
+
+/// The most that one [`Stream::peek`] can show.
+pub const MOST_PEEKED: usize = 32 << 20;
+
+/// Walks a source. What is skipped is not read, unless it is so little that reading on costs less than a new call.
+#[derive(Debug)]
+pub struct SourceStream {
+    source: SharedSource,
+    cancel: Cancel,
+    /// Its first `filled` bytes are bytes of the source; the rest is room, kept so that it is cleared only once.
+    buffer: Vec<u8>,
+    filled: usize,
+    /// Byte of the source at which `buffer` begins.
+    start: u64,
+    /// Byte of the source at which the stream stands, inside the filled part of `buffer` or at its end.
+    position: u64,
+    /// How much to read at once: grows while the bytes read are wanted, shrinks when they are skipped.
+    batch: usize,
+    /// Bytes skipped since the last read that it would have been better not to read.
+    passed: u64,
+}
+
+impl SourceStream {
+    /// Large enough that a system call is cheap against the bytes it brings.
+    const MOST: usize = 1 << 20;
+    /// A header, its extended headers, and a small file or two.
+    const LEAST: usize = 4 << 10;
+    /// Copying fewer bytes than this out of the page cache is cheaper than another system call.
+    const WORTH_A_CALL: u64 = 16 << 10;
+
+    /// Walks `source` from its start.
+    pub fn new(source: SharedSource, cancel: Cancel) -> Self {
+        let (buffer, batch) = (Vec::new(), Self::LEAST);
+        Self { source, cancel, buffer, filled: 0, start: 0, position: 0, batch, passed: 0 }
+    }
+
+    fn buffered(&self) -> usize {
+        self.start.saturating_add(self.filled as u64).saturating_sub(self.position) as usize
+    }
+
+    /// Reads on until `length` bytes are there, or the source ends.
+    fn fill(&mut self, length: usize) -> io::Result<()> {
+        self.cancel.check()?;
+        self.batch = if self.passed > self.batch as u64 {
+            (self.batch / 4).max(Self::LEAST)
+        } else {
+            self.batch.saturating_mul(2).min(Self::MOST)
+        };
+        let kept = self.buffered();
+        self.buffer.copy_within(self.filled.saturating_sub(kept)..self.filled, 0);
+        (self.start, self.filled, self.passed) = (self.position, kept, 0);
+        // Never more room than there are bytes: `length` may come from a file that lies.
+        let there = usize::try_from(self.source.len().saturating_sub(self.start)).unwrap_or(usize::MAX);
+        let wanted = length.max(self.batch).min(there).max(kept);
+        if self.buffer.len() < wanted {
+            self.buffer.resize(wanted, 0);
+        }
+        let room = self.buffer.get_mut(kept..wanted).unwrap_or_default();
+        let read = self.source.read_at(room, self.start.saturating_add(kept as u64))?;
+        self.filled = kept.saturating_add(read);
+        Ok(())
+    }
+}
+
+impl Stream for SourceStream {
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
+        if self.buffered() < length {
+            if length > MOST_PEEKED {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            self.fill(length)?;
+        }
+        let from = self.position.saturating_sub(self.start) as usize;
+        let to = from.saturating_add(length).min(self.filled);
+        Ok(self.buffer.get(from..to).unwrap_or_default())
+    }
+
+    fn skip(&mut self, length: u64) -> io::Result<u64> {
+        if length >= Self::WORTH_A_CALL {
+            self.passed = self.passed.saturating_add(length);
+        }
+        if length <= self.buffered() as u64 {
+            self.position = self.position.saturating_add(length);
+            return Ok(length);
+        }
+        self.cancel.check()?;
+        let length = length.min(self.source.len().saturating_sub(self.position));
+        let leaves = length > self.buffered() as u64;
+        self.position = self.position.saturating_add(length);
+        if leaves {
+            (self.start, self.filled) = (self.position, 0);
+        }
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tarnfs_source::MemorySource;
+
+    #[test]
+    fn shows_the_same_bytes_however_it_is_walked() {
+        let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+        for step in [1, 511, 4095, 70_000, 400_000, 1_500_000] {
+            let source = Arc::new(MemorySource::new(bytes.clone(), "bytes"));
+            let mut stream = SourceStream::new(source, Cancel::default());
+            let mut at = 0_usize;
+            for _ in 0..2000 {
+                for length in [0, 1, 512, 5000] {
+                    let end = (at + length).min(bytes.len());
+                    assert_eq!(stream.peek(length).unwrap(), &bytes[at..end], "{length} bytes at {at}");
+                }
+                let moved = stream.skip(step).unwrap();
+                assert_eq!(moved, step.min((bytes.len() - at) as u64));
+                at += moved as usize;
+                assert_eq!(stream.position(), at as u64);
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! tar, in all its dialects: v7, ustar, GNU, pax, star, Solaris.
+//!
+//! The parsers know nothing of streams: `header` reads one block, `numbers` the ways in which tar writes a number,
+//! `pax` extended headers, `sparse` maps of holes, `acl` access lists. `member` makes an [`Entry`](crate::Entry) of
+//! them. Only `reader` walks along a stream.
+//!
+//! What `tar -x` of GNU tar would make is the reference. Where the two differ on purpose:
+//!
+//! - One size counts, pax over ustar, for the content as for where the next header is. Links, folders, devices and fifos
+//!   have no content, whatever their header says; but a hard link with a size is asked what follows it (some writers
+//!   store the file again, others only its size).
+//! - A header whose pax records are damaged where they may tell its size is passed over, not read with another size.
+//! - After damage, the search for the next header goes on past zero blocks, so that holes in a damaged file do not end
+//!   the archive.
+//! - The continuation of a file from an earlier volume is served as the part that it is; `tar` without `-M` skips it.
+//!   Its parts are not joined: in one stream a header lies between them, and a [`Body`](crate::Body) is one piece.
+//! - An empty pax value takes a key away, as POSIX has it; `tar` calls it malformed for numbers.
+//! - A global header with more names and attributes than would be cheap to copy into each of a million entries is
+//!   believed only in its numbers.
+//! - Solaris' ACLs (`A`) are passed over, `tar` makes files of them.
+
+mod acl;
+mod header;
+mod member;
+mod numbers;
+mod pax;
+mod reader;
+mod sparse;
+
+use std::io;
+
+use header::{BLOCK, Block, Check, Dialect, Header, check};
+
+use crate::{Error, Event, Format, Options, Stream};
+
+/// All dialects of tar.
+#[derive(Debug)]
+pub struct Tar;
+
+/// Bits that a right checksum stands for: eight bytes that have to be so and not otherwise.
+const CHECKSUM_BITS: u32 = 48;
+/// What an archive gets that does not begin with a header but has one soon: less than any format that recognises it.
+const DAMAGED_BITS: u32 = 4;
+/// What a file of zeros gets: an empty archive, if nothing else wants it.
+const EMPTY_BITS: u32 = 1;
+
+impl Format for Tar {
+    fn name(&self) -> &'static str {
+        "tar"
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        let (blocks, rest) = head.as_chunks::<BLOCK>();
+        let Some((first, others)) = blocks.split_first() else { return 0 };
+        match check(first) {
+            Check::Header => match (Header(first).is_plausible(), Header(first).dialect()) {
+                (false, _) => 0,
+                (true, Dialect::V7) => CHECKSUM_BITS,
+                (true, Dialect::Ustar) => CHECKSUM_BITS + 40,
+                (true, Dialect::Gnu | Dialect::Star) => CHECKSUM_BITS + 64,
+            },
+            _ if is_something_else(first) => 0,
+            _ if others.iter().any(is_good_header) => DAMAGED_BITS,
+            Check::Zero if others.iter().all(|block| check(block) == Check::Zero) && rest.is_empty() => {
+                // The end of an archive is two blocks.
+                if others.is_empty() { 0 } else { EMPTY_BITS }
+            }
+            _ => 0,
+        }
+    }
+
+    fn read(
+        &self,
+        stream: &mut dyn Stream,
+        options: &Options,
+        receive: &mut dyn FnMut(Event) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        reader::Reader::new(stream, options, receive).run()
+    }
+}
+
+/// A header that nothing but a tar has: the checksum alone is not enough in the middle of something unknown.
+fn is_good_header(block: &Block) -> bool {
+    check(block) == Check::Header && Header(block).is_plausible() && Header(block).dialect() != Dialect::V7
+}
+
+/// True if a file that begins so may have a tar somewhere inside but is not one.
+fn is_something_else(first: &Block) -> bool {
+    const MAGICS: [&[u8]; 9] =
+        [b"PK", b"\x7fELF", b"MZ", b"#!", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"];
+    let is_text = |byte: &u8| matches!(byte, b'\t'..=b'\r' | b' '..=b'~' | 0x80..);
+    MAGICS.iter().any(|magic| first.starts_with(magic))
+        || std::str::from_utf8(first).is_ok() && first.iter().all(is_text)
+}

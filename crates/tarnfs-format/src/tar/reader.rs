@@ -1,0 +1,460 @@
+//! Walks along a stream, from header to header.
+
+use std::io;
+
+use tarnfs_source::Extent;
+
+use super::acl::Names;
+use super::header::{BLOCK, Block, Check, Header, check, text};
+use super::member::{self, Content, Pending};
+use super::pax::Pax;
+use super::sparse::{self, LineMap};
+use crate::name::{Escaped, escape};
+use crate::{Body, Damage, Entry, Error, Event, Options, Stream};
+
+/// Bytes that are looked at together: of an extended header, and while searching for the next one.
+const STEP: usize = 64 << 10;
+
+/// Digits of the time that some readers of GNU's incremental dumps took for the first folder of each path.
+const TIME_DIGITS: usize = 11;
+
+/// The map of a sparse file and, if it is told, the length of the file.
+type Map = (Vec<Extent>, Option<u64>);
+
+/// One pass over one archive.
+pub(super) struct Reader<'run> {
+    stream: &'run mut dyn Stream,
+    options: &'run Options,
+    receive: &'run mut dyn FnMut(Event) -> io::Result<()>,
+    /// Records for all entries from here on.
+    global: Option<Box<Pax>>,
+    pending: Pending,
+    /// What counts for an entry without extended headers; stays empty.
+    no_records: Pax,
+    names: Names,
+    /// Whether anything here was a header.
+    found: bool,
+    /// Whether paths begin with an octal time that is not a folder; see [`Options::gnu_incremental`].
+    strips_times: bool,
+    /// Of the extended header that is being read.
+    text: Vec<u8>,
+    problems: Vec<String>,
+}
+
+impl<'run> Reader<'run> {
+    pub(super) fn new(
+        stream: &'run mut dyn Stream,
+        options: &'run Options,
+        receive: &'run mut dyn FnMut(Event) -> io::Result<()>,
+    ) -> Self {
+        let strips_times = options.gnu_incremental == Some(true);
+        Self {
+            stream,
+            options,
+            receive,
+            global: None,
+            pending: Pending::default(),
+            no_records: Pax::default(),
+            names: Names::default(),
+            found: false,
+            strips_times,
+            text: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<(), Error> {
+        let start = self.stream.position();
+        while let Some(block) = self.next_block()? {
+            match check(&block) {
+                Check::Header => {
+                    let at = self.stream.position();
+                    self.skip(BLOCK as u64)?;
+                    self.found = true;
+                    self.header(at, &block)?;
+                }
+                Check::Zero => {
+                    if self.is_end()? {
+                        break;
+                    }
+                }
+                Check::Other => self.resynchronise()?,
+            }
+        }
+        if let Some(offset) = self.pending.start {
+            self.damage(offset, "an extended header without an entry behind it")?;
+        }
+        if !self.found && self.stream.position() > start {
+            return Err(Error::NotThisFormat { format: "tar", reason: "no block of it is a header".to_owned() });
+        }
+        Ok(())
+    }
+
+    /// The block at which the stream stands, without moving on; `None` at the end.
+    fn next_block(&mut self) -> Result<Option<Block>, Error> {
+        let offset = self.stream.position();
+        let bytes = self.stream.peek(BLOCK).map_err(|error| Error::Read { offset, error })?;
+        if let Some(block) = bytes.first_chunk() {
+            return Ok(Some(*block));
+        }
+        let rest = bytes.len();
+        let is_padding = bytes.iter().all(|&byte| byte == 0);
+        if !is_padding {
+            self.damage(offset, format!("the archive ends inside a block, {rest} bytes were not read"))?;
+        }
+        self.skip(rest as u64)?;
+        Ok(None)
+    }
+
+    /// Moves past a zero block and says whether it ended the archive.
+    fn is_end(&mut self) -> Result<bool, Error> {
+        let offset = self.stream.position();
+        self.skip(BLOCK as u64)?;
+        if self.options.ignore_zeros {
+            return Ok(false);
+        }
+        match self.next_block()?.map(|block| check(&block)) {
+            None => {}
+            Some(Check::Zero) => {
+                self.skip(BLOCK as u64)?;
+            }
+            // GNU tar ends here, too.
+            Some(_) if self.found => {
+                self.damage(offset, "a lone zero block; what follows it was not read (see --ignore-zeros)")?;
+            }
+            // No archive begins with one zero block: this is damage before the first header.
+            Some(_) => {
+                self.damage(offset, "a zero block before the first header; it was skipped")?;
+                return Ok(false);
+            }
+        }
+        self.found = true;
+        Ok(true)
+    }
+
+    fn header(&mut self, at: u64, block: &Block) -> Result<(), Error> {
+        let header = Header(block);
+        self.pending.start.get_or_insert(at);
+        let Some(size) = header.size() else {
+            self.pending = Pending::default();
+            return self.damage(at, "a header whose size is not a number; it was skipped");
+        };
+        match header.typeflag() {
+            b'L' => {
+                self.pending.long_name = self.extended_header(size, "a long name")?.then(|| text(&self.text).to_vec());
+                Ok(())
+            }
+            b'K' => {
+                self.pending.long_link = self.extended_header(size, "a long link")?.then(|| text(&self.text).to_vec());
+                Ok(())
+            }
+            b'x' | b'X' => {
+                // Read when their entry comes, on top of the global ones; the last of several counts, as in GNU tar.
+                let start = self.stream.position();
+                let there = self.extended_header(size, "an extended header")?;
+                let text = std::mem::take(&mut self.text);
+                self.pending.records = Some(if there { Ok((start, text)) } else { Err(()) });
+                Ok(())
+            }
+            b'g' => {
+                // Each global header replaces the one before it, as in GNU tar.
+                let mut pax = Box::<Pax>::default();
+                let start = self.stream.position();
+                if self.extended_header(size, "a global extended header")? {
+                    let text = std::mem::take(&mut self.text);
+                    self.records(&mut pax, start, &text)?;
+                    self.text = text;
+                }
+                if let Some(label) = pax.label.take() {
+                    self.tell(Event::Label(label))?;
+                }
+                // What cannot be read counts for nothing, and the sizes in the headers are all there.
+                pax.size_in_doubt = false;
+                if !pax.make_global() {
+                    self.damage(
+                        at,
+                        "a global extended header says more than can hold for all entries; that was skipped",
+                    )?;
+                }
+                self.global = (*pax != Pax::default()).then_some(pax);
+                if self.pending.start == Some(at) {
+                    self.pending.start = None;
+                }
+                Ok(())
+            }
+            b'A' => self.skip_content(at, size),
+            b'V' => {
+                let label = self.pending.long_name.take().unwrap_or_else(|| header.path(header.dialect()));
+                self.pending = Pending::default();
+                self.tell(Event::Label(label))?;
+                self.skip_content(at, size)
+            }
+            _ => self.member(header, size),
+        }
+    }
+
+    /// Reads the content of an extended header into `text`; false (and an event) if it is too long or cut.
+    fn extended_header(&mut self, size: u64, what: &str) -> Result<bool, Error> {
+        let start = self.stream.position();
+        self.text.clear();
+        if size > self.options.limits.extended_header {
+            let most = self.options.limits.extended_header;
+            self.damage(start, format!("{what} of {size} bytes, more than {most}; it was skipped"))?;
+            self.skip(padded(size))?;
+            return Ok(false);
+        }
+        // In steps: what a header says is not allocated before the stream has shown that it is there.
+        let mut left = size;
+        while left > 0 {
+            let offset = self.stream.position();
+            let step = left.min(STEP as u64) as usize;
+            let bytes = self.stream.peek(step).map_err(|error| Error::Read { offset, error })?;
+            let length = bytes.len();
+            self.text.extend_from_slice(bytes);
+            self.skip(length as u64)?;
+            left = left.saturating_sub(length as u64);
+            if length < step {
+                self.damage(start, format!("{what} of {size} bytes is cut by the end of the archive"))?;
+                return Ok(false);
+            }
+        }
+        self.skip(padded(size).saturating_sub(size))?;
+        Ok(true)
+    }
+
+    /// Adds the records in `text`, which begins at byte `start` of the stream, to `pax`.
+    fn records(&mut self, pax: &mut Pax, start: u64, text: &[u8]) -> Result<(), Error> {
+        let mut problems = Vec::new();
+        pax.read(text, &self.options.limits, &mut problems);
+        for (at, what) in problems {
+            self.damage(start.saturating_add(at as u64), what)?;
+        }
+        Ok(())
+    }
+
+    /// A header that is not about another one.
+    fn member(&mut self, header: Header<'_>, stored_size: u64) -> Result<(), Error> {
+        let mut pending = std::mem::take(&mut self.pending);
+        let start = pending.start.unwrap_or(self.stream.position());
+        let mut stored_pax = self.global.clone();
+        if let Some(records) = pending.records.take() {
+            let pax = stored_pax.get_or_insert_default();
+            match records {
+                Ok((start, text)) => {
+                    self.records(pax, start, &text)?;
+                    self.text = text;
+                }
+                // What they would have said of the size is not known.
+                Err(()) => pax.size_in_doubt = true,
+            }
+        }
+        let pax = stored_pax.as_deref_mut().unwrap_or(&mut self.no_records);
+        let pax_size = pax.size;
+        let size = pax_size.unwrap_or(stored_size);
+        let limits = &self.options.limits;
+        let made = member::entry(header, &mut pending, pax, limits, &self.names, &mut self.problems);
+        let (map, pax_real_size) = (pax.sparse.map.take(), pax.sparse.real_size);
+        let (mut entry, content) = match made {
+            Ok(made) => made,
+            Err(problem) => {
+                self.problems.clear();
+                self.damage(start, format!("{problem}; an entry was left out"))?;
+                return self.skip_content(start, size);
+            }
+        };
+        entry.header = start;
+        self.tell_problems(start, &entry)?;
+        self.strip_time(header.typeflag(), &mut entry.path);
+
+        let offset = self.stream.position();
+        let plain = Body { offset, stored: size, size, extents: None };
+        let (body, length) = match content {
+            Content::None => (Body { offset, ..Body::default() }, 0),
+            Content::Skipped => (Body { offset, ..Body::default() }, size),
+            Content::Plain => (plain, size),
+            Content::Link => {
+                let length = if pax_size.is_some() { size } else { self.link_content(size)? };
+                (Body { offset, stored: length, size: length, extents: None }, length)
+            }
+            Content::RecordMap => (Body { size: pax_real_size.unwrap_or(size), extents: map, ..plain }, size),
+            Content::FieldMap => match self.field_map(header)? {
+                Ok((map, real_size)) => {
+                    let real_size = pax_real_size.or(real_size).unwrap_or(size);
+                    let offset = self.stream.position();
+                    (Body { offset, stored: size, size: real_size, extents: Some(map) }, size)
+                }
+                Err(problem) => return self.leave_out(start, &entry, &problem, size),
+            },
+            Content::LineMap => {
+                let map = self.line_map(size)?;
+                let offset = self.stream.position();
+                let stored = size.saturating_sub(offset.saturating_sub(plain.offset));
+                match map {
+                    Ok(map) => {
+                        let real_size = pax_real_size.unwrap_or(stored);
+                        (Body { offset, stored, size: real_size, extents: Some(map) }, stored)
+                    }
+                    Err(problem) => return self.leave_out(start, &entry, &problem, stored),
+                }
+            }
+        };
+        if let Some(map) = &body.extents
+            && let Err(problem) = sparse::check(map, body.size, body.stored)
+        {
+            return self.leave_out(start, &entry, &problem, length);
+        }
+        if body.offset.checked_add(length).is_none_or(|end| end > i64::MAX as u64) {
+            return self.leave_out(start, &entry, &format!("a size of {length} bytes is more than can be"), length);
+        }
+        entry.body = body;
+        if header.typeflag() == b'M' {
+            let before = header.continued_at(header.dialect()).unwrap_or_default();
+            let what = format!("continues a file of an earlier volume; {before} bytes before it are not here");
+            self.problems.push(what);
+            self.tell_problems(start, &entry)?;
+        }
+        self.tell(Event::Entry(entry))?;
+        self.skip_content(start, length)
+    }
+
+    /// Bytes of content behind the header of a hard link that has a size but no pax record saying so. Old tars wrote the
+    /// size of the file there but nothing behind it, others wrote the file: the block behind it tells.
+    fn link_content(&mut self, size: u64) -> Result<u64, Error> {
+        if size == 0 {
+            return Ok(0);
+        }
+        let next = self.next_block()?.map(|block| check(&block));
+        Ok(if next == Some(Check::Other) { size } else { 0 })
+    }
+
+    /// The map of an old GNU or star sparse file, in its header and the blocks behind it, and the length of the file.
+    fn field_map(&mut self, header: Header<'_>) -> Result<Result<Map, String>, Error> {
+        let limits = &self.options.limits;
+        let (fields, mut more, real_size) = header.sparse(header.dialect());
+        let mut map = Vec::new();
+        let mut result = sparse::push_fields(&mut map, fields, limits);
+        // Also behind a problem: the blocks of the map are no content.
+        while more {
+            let Some(block) = self.next_block()? else {
+                return Ok(Err("the map of a sparse file is cut by the end of the archive".to_owned()));
+            };
+            self.skip(BLOCK as u64)?;
+            more = block[504] != 0;
+            if result.is_ok() {
+                result = sparse::push_fields(&mut map, &block[..504], limits);
+            }
+        }
+        Ok(result.map(|()| (map, real_size)))
+    }
+
+    /// The map before the content of a sparse file of GNU's format 1.0, which takes part of its `size` bytes.
+    fn line_map(&mut self, size: u64) -> Result<Result<Vec<Extent>, String>, Error> {
+        let mut map = LineMap::default();
+        let mut left = size;
+        while left >= BLOCK as u64 {
+            let Some(block) = self.next_block()? else { break };
+            self.skip(BLOCK as u64)?;
+            left = left.saturating_sub(BLOCK as u64);
+            match map.block(&block, &self.options.limits) {
+                Ok(true) => return Ok(Ok(map.map)),
+                Ok(false) => {}
+                Err(problem) => return Ok(Err(problem)),
+            }
+        }
+        Ok(Err("the map of a sparse file has no end".to_owned()))
+    }
+
+    /// GNU's incremental dumps keep the time of the last access where ustar keeps the start of a path. Programs that take
+    /// it for one have made archives whose paths begin with it.
+    fn strip_time(&mut self, typeflag: u8, path: &mut Vec<u8>) {
+        if typeflag != b'D' && !self.strips_times {
+            return;
+        }
+        let digits = path.iter().take_while(|byte| (b'0'..=b'7').contains(byte)).count();
+        if digits != TIME_DIGITS || path.get(digits) != Some(&b'/') {
+            return;
+        }
+        self.strips_times |= self.options.gnu_incremental.is_none();
+        if self.strips_times {
+            path.drain(..=digits);
+        }
+    }
+
+    fn leave_out(&mut self, start: u64, entry: &Entry, problem: &str, length: u64) -> Result<(), Error> {
+        self.damage(start, format!("{}: {problem}; it was left out", shown(&entry.path)))?;
+        self.skip_content(start, length)
+    }
+
+    /// Moves past `size` bytes of content and what fills their last block.
+    fn skip_content(&mut self, start: u64, size: u64) -> Result<(), Error> {
+        let offset = self.stream.position();
+        let moved = self.skip(padded(size))?;
+        if moved < size {
+            self.damage(
+                offset,
+                format!("the archive ends {moved} bytes into the {size} bytes of the entry at {start}"),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Searches for the next header. The stream stands at a block that is none.
+    fn resynchronise(&mut self) -> Result<(), Error> {
+        let start = self.stream.position();
+        self.pending = Pending::default();
+        let mut skipped = 0_u64;
+        loop {
+            let offset = self.stream.position();
+            let bytes = self.stream.peek(STEP).map_err(|error| Error::Read { offset, error })?;
+            let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+            let good = |block: &Block| check(block) == Check::Header && Header(block).is_plausible();
+            let found = blocks.iter().position(good);
+            let passed = found.unwrap_or(blocks.len()) as u64;
+            let at_end = blocks.is_empty();
+            let rest = rest.len() as u64;
+            skipped = skipped.saturating_add(passed);
+            self.skip(passed.saturating_mul(BLOCK as u64))?;
+            if found.is_some() {
+                return self.damage(start, format!("no valid header; {skipped} blocks were skipped"));
+            }
+            let too_far = skipped.saturating_mul(BLOCK as u64) > self.options.limits.resynchronise;
+            if at_end || too_far {
+                let what = if too_far { "none was found within the limit" } else { "there is no other" };
+                self.damage(start, format!("no valid header, and {what}; {skipped} blocks were skipped"))?;
+                let left = if too_far { u64::MAX } else { rest };
+                self.skip(left)?;
+                return Ok(());
+            }
+        }
+    }
+
+    fn tell_problems(&mut self, start: u64, entry: &Entry) -> Result<(), Error> {
+        while let Some(problem) = self.problems.pop() {
+            self.damage(start, format!("{}: {problem}", shown(&entry.path)))?;
+        }
+        Ok(())
+    }
+
+    fn damage(&mut self, offset: u64, what: impl Into<String>) -> Result<(), Error> {
+        self.tell(Event::Damage(Damage { offset, what: what.into() }))
+    }
+
+    fn tell(&mut self, event: Event) -> Result<(), Error> {
+        (self.receive)(event).map_err(Error::Receiver)
+    }
+
+    fn skip(&mut self, length: u64) -> Result<u64, Error> {
+        let offset = self.stream.position();
+        self.stream.skip(length).map_err(|error| Error::Read { offset, error })
+    }
+}
+
+/// As much of a path as a message needs.
+fn shown(path: &[u8]) -> Escaped<'_> {
+    escape(path.get(..200).unwrap_or(path))
+}
+
+/// `size` filled up to whole blocks.
+fn padded(size: u64) -> u64 {
+    size.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,320 @@
+//! Archives made by the tar programs that people use, compared with what GNU tar extracts from them, attribute by
+//! attribute.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use common::twin::compare_all;
+use common::{has, read, sh, try_read, try_read_source};
+use tarnfs_format::{Event, Kind, Options, SourceStream, by_name, detect};
+use tarnfs_source::{Cancel, FileSource, MemorySource, SharedSource, Source};
+
+/// A tree with everything that v7 can store.
+const PLAIN: &str = r#"
+    mkdir -p tree/folder/inner tree/empty
+    printf hello > tree/folder/file; : > tree/folder/nothing
+    head -c 100000 /dev/urandom > tree/folder/inner/random
+    ln -s ../file tree/folder/inner/link; ln -s /etc/passwd tree/absolute; ln -s missing tree/dangling
+    ln tree/folder/file tree/hard
+    chmod 4751 tree/folder/file; chmod 1777 tree/empty; chmod 0 tree/folder/nothing
+    touch -h -d '2001-02-03 04:05:06.123456789 UTC' tree/folder/file tree/dangling tree/folder/inner
+    printf x > "$(printf 'tree/b\344d\033name')"
+    printf x > 'tree/sp ace"\\'
+"#;
+
+/// What ustar adds: devices, fifos and longer paths.
+const USTAR: &str = r#"
+    [ "$(id -u)" = 0 ] && mknod tree/null c 1 3 && mknod tree/disk b 259 70 && chown 1234:4321 tree/null
+    mkfifo tree/fifo
+    long=tree/$(printf '%090d' 1)/$(printf '%090d' 2)
+    mkdir -p $long; echo long > $long/file
+"#;
+
+/// What GNU and pax add.
+const ENDLESS: &str = r#"
+    name=$(printf '%0200d' 3)
+    mkdir -p tree/$name/$name/$name; echo longer > tree/$name/$name/$name/$name; ln -s $name/$name/$name tree/to
+    ln tree/$name/$name/$name/$name tree/longhard
+    touch -d '1931-02-03 04:05:06.75 UTC' tree/folder/file; touch -d '2300-01-01' tree/empty
+    [ "$(id -u)" = 0 ] && chown 3000000000:4000000000 tree/folder/inner/random
+    true
+"#;
+
+/// A folder with such a tree, archived with `make` as a.tar and extracted by GNU tar.
+struct Twin {
+    folder: tempfile::TempDir,
+}
+
+impl Twin {
+    fn new(scripts: &[&str], make: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        sh(folder.path(), &scripts.concat());
+        sh(folder.path(), make);
+        let twin = Self { folder };
+        twin.extract();
+        twin
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn extract(&self) {
+        // bsdtar writes what is in a folder after other entries: its time has to be set at the end.
+        let line = "rm -rf twin; mkdir twin; tar -xf a.tar -C twin -p --numeric-owner --xattrs --xattrs-include='*' --acls --delay-directory-restore";
+        sh(self.path(), line);
+    }
+
+    fn archive(&self) -> Vec<u8> {
+        fs::read(self.path().join("a.tar")).unwrap()
+    }
+
+    /// Compares everything in the archive with everything that was extracted.
+    fn compare(&self) {
+        let archive = self.archive();
+        assert_eq!(detect(&archive[..archive.len().min(4096)]).map(tarnfs_format::Format::name), Some("tar"));
+        let told = read(&archive);
+        assert_eq!(told.damage, []);
+        compare_all(archive, &told, &self.path().join("twin"));
+    }
+}
+
+#[test]
+fn gnu_tar_in_each_of_its_formats() {
+    for (format, scripts) in [
+        ("v7", &[PLAIN][..]),
+        ("oldgnu", &[PLAIN, USTAR, ENDLESS]),
+        ("gnu", &[PLAIN, USTAR, ENDLESS]),
+        ("ustar", &[PLAIN, USTAR]),
+        ("posix", &[PLAIN, USTAR, ENDLESS]),
+    ] {
+        for options in ["", "--numeric-owner", "-b 1", "-h --hard-dereference --ignore-failed-read 2>/dev/null || true"]
+        {
+            // A dangling link cannot be followed, which is what -h would do.
+            let make = format!("tar --format={format} -cf a.tar tree {options}");
+            Twin::new(scripts, &make).compare();
+        }
+    }
+}
+
+#[test]
+fn bsdtar_in_each_of_its_formats() {
+    if !has("bsdtar") {
+        return;
+    }
+    for (format, scripts) in [
+        ("v7tar", &[PLAIN][..]),
+        ("ustar", &[PLAIN, USTAR]),
+        ("gnutar", &[PLAIN, USTAR, ENDLESS]),
+        ("pax", &[PLAIN, USTAR, ENDLESS]),
+        ("paxr", &[PLAIN, USTAR, ENDLESS]),
+    ] {
+        let make = format!("bsdtar --format={format} --no-read-sparse -cf a.tar tree");
+        Twin::new(scripts, &make).compare();
+    }
+}
+
+#[test]
+fn python_in_each_of_its_formats() {
+    for (format, scripts) in
+        [("USTAR", &[PLAIN, USTAR][..]), ("GNU", &[PLAIN, USTAR, ENDLESS]), ("PAX", &[PLAIN, USTAR, ENDLESS])]
+    {
+        let make = format!(
+            "python3 -c 'import tarfile
+with tarfile.open(\"a.tar\", \"w\", format=tarfile.{format}_FORMAT) as archive: archive.add(\"tree\")'"
+        );
+        Twin::new(scripts, &make).compare();
+    }
+}
+
+#[test]
+fn attributes_and_access_lists() {
+    if !has("setfacl") || !has("setfattr") {
+        return;
+    }
+    let script = r#"
+        mkdir -p tree/folder; echo a > tree/file; echo b > tree/plain
+        setfattr -n user.text -v value tree/file; setfattr -n user.binary -v 0x000aff3d tree/file
+        setfattr -n user.empty tree/file; setfattr -n 'user.we=ird%25' -v 1 tree/file
+        setfattr -n user.folder -v 'is one' tree/folder
+        setfacl -m u:0:rw,u:77:r,g:0:x,g:99:rwx tree/file; setfacl -d -m u:78:rwx tree/folder; setfacl -m u:3:x tree/folder
+        [ "$(id -u)" = 0 ] && setfattr -n trusted.secret -v 1 tree/file
+        chmod 640 tree/plain
+    "#;
+    let twin = Twin::new(&[script], "tar --format=posix --xattrs --acls -cf a.tar tree");
+    twin.compare();
+    assert!(read(&twin.archive()).entry("tree/file").xattrs.len() >= 5);
+    if has("bsdtar") {
+        // Its access lists have numbers behind the names.
+        Twin::new(&[script], "bsdtar --format=pax --xattrs --acls -cf a.tar tree").compare();
+    }
+}
+
+#[test]
+fn sparse_files_in_each_form() {
+    let script = r#"
+        mkdir tree; cd tree
+        truncate -s 1G hole; printf x > start; truncate -s 5M start; : > nothing; printf dense > dense
+        truncate -s 3M end; printf end >> end
+        for n in 1 3 4 5 20 21 22 25 60 300; do
+            for k in $(seq $n); do printf "data $k" | dd of=many$n bs=64k seek=$k conv=notrunc status=none; done
+        done
+        truncate -s 9G huge; printf middle | dd of=huge bs=1M seek=5000 conv=notrunc status=none
+    "#;
+    for make in [
+        "--format=oldgnu --sparse",
+        "--format=gnu --sparse",
+        "--format=posix --sparse-version=0.0",
+        "--format=posix --sparse-version=0.1",
+        "--format=posix --sparse-version=1.0",
+        "--format=posix --sparse-version=1.0 --hole-detection=raw --exclude=huge --exclude=hole",
+    ] {
+        let twin = Twin::new(&[script], &format!("tar --sparse {make} -cf a.tar tree"));
+        twin.compare();
+        let told = read(&twin.archive());
+        for name in ["many5", "many300", "start"] {
+            let body = &told.entry(&format!("tree/{name}")).body;
+            let map = body.extents.as_ref().unwrap();
+            assert!(body.stored < body.size / 2, "{make}: {name} has holes");
+            assert_eq!(map.iter().map(|extent| extent.length).sum::<u64>().next_multiple_of(1), body.stored, "{make}");
+        }
+        assert_eq!(told.entry("tree/dense").body.extents, None);
+    }
+    if has("bsdtar") {
+        let twin = Twin::new(&[script], "bsdtar --format=pax --read-sparse -cf a.tar tree");
+        twin.compare();
+    }
+}
+
+#[test]
+fn incremental_dumps() {
+    for format in ["gnu", "oldgnu", "posix"] {
+        let make = format!("tar --format={format} -g snapshot -cf full.tar tree; echo new > tree/new; rm tree/hard");
+        let later = format!("; tar --format={format} -g snapshot -cf later.tar tree; cp full.tar a.tar");
+        let twin = Twin::new(&[PLAIN], &(make + &later));
+        twin.compare();
+        for gnu_incremental in [None, Some(true), Some(false)] {
+            let options = Options { gnu_incremental, ..Options::default() };
+            let later = fs::read(twin.path().join("later.tar")).unwrap();
+            let told = try_read(&later, &options).unwrap();
+            let listed = sh(twin.path(), "tar -tf later.tar");
+            assert_eq!(told.damage, []);
+            // GNU tar escapes what it lists; only the ordinary names are compared.
+            let mut expected: Vec<_> = listed.lines().filter(|line| !line.contains('\\')).collect();
+            expected.sort_unstable();
+            let mut paths = told.paths();
+            paths.retain(|path| path.bytes().all(|byte| byte.is_ascii_graphic()) && !path.contains('\\'));
+            paths.sort_unstable();
+            assert_eq!(paths, expected, "{format}");
+            assert!(told.entries.iter().all(|entry| entry.kind != Kind::Folder || entry.body.size == 0));
+        }
+    }
+}
+
+#[test]
+fn labels_and_volumes() {
+    let folder = tempfile::tempdir().unwrap();
+    for format in ["gnu", "posix"] {
+        let make = format!(
+            "head -c 250000 /dev/urandom > big; echo small > small; rm -f ?.tar
+             tar --format={format} -V 'a label' -M -L 100 -cf 1.tar -f 2.tar -f 3.tar big small"
+        );
+        sh(folder.path(), &make);
+        let big = fs::read(folder.path().join("big")).unwrap();
+        let mut joined = Vec::new();
+        for n in 1..=3 {
+            let archive = fs::read(folder.path().join(format!("{n}.tar"))).unwrap();
+            let told = read(&archive);
+            assert_eq!(told.labels.len(), 1, "{format}, volume {n}");
+            assert!(told.labels[0].starts_with(b"a label"));
+            let part = &told.entries[0];
+            let name = String::from_utf8_lossy(&part.path).into_owned();
+            let expected = if format == "gnu" || n == 1 { "big".to_owned() } else { format!("GNUFileParts/big.{n}") };
+            assert!(name.ends_with(&expected), "{format}, volume {n}: {name}");
+            let end = (part.body.offset + part.body.stored).min(archive.len() as u64) as usize;
+            joined.extend_from_slice(&archive[part.body.offset as usize..end]);
+            if end < (part.body.offset + part.body.stored) as usize {
+                assert!(told.damage.iter().any(|(_, what)| what.contains("ends")), "{:?}", told.damage);
+            } else {
+                assert_eq!(told.paths().last().unwrap(), "small");
+            }
+        }
+        assert!(joined == big, "{format}: the parts are the file");
+    }
+}
+
+#[test]
+fn concatenated_archives() {
+    let folder = tempfile::tempdir().unwrap();
+    sh(folder.path(), "echo 1 > one; echo 2 > two; tar -cf a.tar one; tar -cf b.tar two; cat a.tar b.tar > ab.tar");
+    let archive = fs::read(folder.path().join("ab.tar")).unwrap();
+    assert_eq!(read(&archive).paths(), ["one"]);
+    let options = Options { ignore_zeros: true, ..Options::default() };
+    let told = try_read(&archive, &options).unwrap();
+    assert_eq!((told.paths(), told.damage.len()), (vec!["one".to_owned(), "two".to_owned()], 0));
+}
+
+#[test]
+fn nothing_is_read_of_large_bodies() {
+    let folder = tempfile::tempdir().unwrap();
+    sh(
+        folder.path(),
+        "truncate -s 20G huge; echo 1 > small; tar --format=gnu -cf - small huge small | head -c 4000 > head",
+    );
+    // The archive itself is sparse: two real blocks around 20 GiB of nothing.
+    let head = fs::read(folder.path().join("head")).unwrap();
+    let path = folder.path().join("a.tar");
+    fs::write(&path, &head[..1536]).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(1536 + (20 << 30) + 1024).unwrap();
+    let reads = Arc::new(Counting { inner: FileSource::open(&path).unwrap(), bytes: 0.into() });
+    let told = try_read_source(reads.clone(), &Options::default()).unwrap();
+    assert_eq!((told.paths(), told.damage.len()), (vec!["small".to_owned(), "huge".to_owned()], 0));
+    assert!(reads.bytes.load(std::sync::atomic::Ordering::Relaxed) < 64 << 10);
+}
+
+#[derive(Debug)]
+struct Counting {
+    inner: FileSource,
+    bytes: std::sync::atomic::AtomicU64,
+}
+
+impl Source for Counting {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        self.bytes.fetch_add(buffer.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        self.inner.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}
+
+#[test]
+fn a_receiver_that_fails_and_a_person_who_cancels_end_the_pass() {
+    let archive = [common::file("a", b""), common::file("b", b"")].concat();
+    let source: SharedSource = Arc::new(MemorySource::new(archive, "archive"));
+    let cancel = Cancel::default();
+    let tar = by_name("tar").unwrap();
+    let mut stream = SourceStream::new(Arc::clone(&source), cancel.clone());
+    let mut seen = 0;
+    let failed = tar.read(&mut stream, &Options::default(), &mut |event| {
+        seen += usize::from(matches!(event, Event::Entry(_)));
+        Err(std::io::ErrorKind::StorageFull.into())
+    });
+    assert!(matches!(failed, Err(tarnfs_format::Error::Receiver(_))));
+    assert_eq!(seen, 1);
+    cancel.cancel();
+    let mut stream = SourceStream::new(source, cancel);
+    let failed = tar.read(&mut stream, &Options::default(), &mut |_| Ok(()));
+    assert!(matches!(failed, Err(tarnfs_format::Error::Read { offset: 0, .. })));
+}
