@@ -1,0 +1,208 @@
+//! The index of an archive: what lies where, so that a later mount reads nothing but what it is asked for.
+//!
+//! An [`Index`] answers from rows that it fetches when asked; nothing is loaded at opening, and no memory grows with
+//! the archive. There are two: [`own`], the schema of tarnfs (`schema.sql`), and [`ratarmount`], which reads and
+//! writes the sidecars of ratarmount.
+//!
+//! A [`Writer`] takes entries in the archive's order, sorts them once and writes the file under a temporary name,
+//! which is renamed when it is complete and on disk. [`trust`] decides whether a file that is found may be believed
+//! at all, [`location`] where indexes are looked for and put.
+
+#![deny(clippy::arithmetic_side_effects)]
+
+pub mod location;
+pub mod own;
+pub mod ratarmount;
+mod sqlite;
+pub mod trust;
+mod vfs;
+mod writer;
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use tarnfs_codec::{ChunkTable, Damage};
+use tarnfs_format::{Kind, Time};
+use tarnfs_source::{Extent, Fingerprint};
+
+pub use writer::{Destination, Writer, WriterOptions};
+
+/// Number of a file or folder in one index. Computed from its row, so nobody needs a table of them. What hard links
+/// share is one node. The root is [`Node::ROOT`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node(pub u64);
+
+impl Node {
+    /// The folder that everything is in.
+    pub const ROOT: Self = Self(1);
+}
+
+/// What an index says of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Its number: of the file itself, also if it was found through a hard link.
+    pub node: Node,
+    /// What it is; never [`Kind::HardLink`].
+    pub kind: Kind,
+    /// Permission bits with setuid, setgid and sticky (0o7777).
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names that it has; for a folder 2 and one for each folder in it.
+    pub links: u32,
+    /// Length in bytes; for a symbolic link that of its target.
+    pub size: u64,
+    /// Last change of the content.
+    pub mtime: Time,
+    /// Last access: as stored, else `mtime`.
+    pub atime: Time,
+    /// Last change of the inode: as stored, else `mtime`.
+    pub ctime: Time,
+    /// Byte of the stream at which its first header begins; `None` for what no entry names.
+    pub header: Option<u64>,
+    /// Byte of the stream at which its content begins.
+    pub body: u64,
+    /// True if it has holes: [`Index::extents`] says where.
+    pub is_sparse: bool,
+    /// True if it has extended attributes.
+    pub has_xattrs: bool,
+}
+
+/// One layer of compression around the archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    /// [`tarnfs_codec::Codec::name`].
+    pub codec: String,
+    /// Length of what comes out of it, in bytes.
+    pub decoded_length: u64,
+}
+
+/// What shaped the index. Another value means another tree, so an index is only used with equal ones.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Shape {
+    /// `-e`: how names that are not UTF-8 are converted; `None` leaves them as they are.
+    pub encoding: Option<String>,
+    /// `-i`.
+    pub ignore_zeros: bool,
+    /// `--gnu-incremental` (`Some(true)`), `--detect-gnu-incremental` (`None`), neither (`Some(false)`).
+    pub gnu_incremental: Option<bool>,
+}
+
+/// The archive that an index belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Archive {
+    /// Length in bytes.
+    pub length: u64,
+    /// Of its bytes.
+    pub fingerprint: Fingerprint,
+    /// Last change of its content, ns since 1970; only compared with `--verify-mtime`.
+    pub modified: i64,
+}
+
+/// What is known of the whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// The archive that was indexed.
+    pub archive: Archive,
+    /// What shaped the index.
+    pub shape: Shape,
+    /// Layers of compression, outermost first. Streams are numbered likewise: stream 0 is the file, stream n what layer n gives.
+    pub layers: Vec<Layer>,
+    /// [`tarnfs_format::Format::name`], or "file" for a compressed single file.
+    pub format: String,
+    /// Byte of the innermost stream at which the last entry ends (where an append would begin).
+    pub end: u64,
+    /// Fingerprint of the innermost stream's bytes before `end`, if it is the file itself; what tells that an archive only grew.
+    pub grown_from: Option<Fingerprint>,
+    /// Nodes that are not folders.
+    pub files: u64,
+    /// Folders, the root among them.
+    pub folders: u64,
+    /// Sum of the files' sizes in bytes.
+    pub bytes: u64,
+    /// True if any node has extended attributes.
+    pub has_xattrs: bool,
+    /// True if any node has an access control list.
+    pub has_acls: bool,
+    /// The name that the archive gives itself.
+    pub label: Option<Vec<u8>>,
+    /// What was found broken while indexing: byte of the innermost stream, and a clause.
+    pub damage: Vec<(u64, String)>,
+}
+
+/// Answers from an index file. Safe to share between threads, which do not wait for each other.
+///
+/// Every value comes from a file that may be broken or lie: an implementor checks each row when it reads it (offsets
+/// inside the stream, names that are one component, known kinds, parents that are folders) and answers
+/// [`Error::Broken`] otherwise.
+#[allow(clippy::type_complexity, reason = "each of these types is used once, where its documentation is")]
+pub trait Index: Send + Sync + Debug {
+    /// What is known of the whole.
+    fn summary(&self) -> &Summary;
+
+    /// The child `name` of `folder`.
+    fn lookup(&self, folder: Node, name: &[u8]) -> Result<Option<Row>, Error>;
+
+    /// Hands the children of `folder` to `receive` in a fixed order, beginning with number `from` (0 is the first), until it
+    /// returns false. `receive` gets the number of the following child (what to give as `from` to go on behind this one), the name and the row.
+    fn children(&self, folder: Node, from: u64, receive: &mut dyn FnMut(u64, &[u8], &Row) -> bool)
+    -> Result<(), Error>;
+
+    /// The node; `None` if there is none of that number.
+    fn row(&self, node: Node) -> Result<Option<Row>, Error>;
+
+    /// The folder that `folder` is in; the root is in itself.
+    fn parent(&self, folder: Node) -> Result<Node, Error>;
+
+    /// Target of a symbolic link, as stored.
+    fn link(&self, node: Node) -> Result<Vec<u8>, Error>;
+
+    /// Extended attributes by name.
+    fn xattrs(&self, node: Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error>;
+
+    /// Extents of a sparse file.
+    fn extents(&self, node: Node) -> Result<Vec<Extent>, Error>;
+
+    /// Names of owner and group, as stored; empty if none.
+    fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error>;
+
+    /// Hands every entry that a later one of the same path has replaced to `receive`: the folder, the name, the row.
+    fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error>;
+
+    /// Every hard link: the folder it is in, its name, the byte of the stream at which its own header begins, the node that it shares.
+    fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error>;
+
+    /// The chunks of layer `layer` (0 is the outermost).
+    fn chunks(self: Arc<Self>, layer: usize) -> Result<Arc<dyn ChunkTable>, Error>;
+
+    /// Damage of the innermost stream that overlaps `range`.
+    fn damage_in(&self, range: Range<u64>) -> Result<Option<Damage>, Error>;
+}
+
+/// Why an index could not be used, or not be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no file of that name.
+    #[error("there is no index")]
+    Missing,
+    /// Somebody else could have written it.
+    #[error("not believed: {0}")]
+    NotTrusted(String),
+    /// It belongs to another state of the archive, or was made with other options.
+    #[error("does not belong to this archive: {0}")]
+    Stale(String),
+    /// Written by a later version, or by another program.
+    #[error("of a kind that this version does not read: {0}")]
+    Unknown(String),
+    /// It contradicts itself or the archive.
+    #[error("broken: {0}")]
+    Broken(String),
+    /// Reading or writing it failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}

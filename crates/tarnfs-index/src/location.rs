@@ -1,0 +1,150 @@
+//! Where indexes are looked for and put.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::xxh3_128;
+
+/// What follows the archive's name in the name of its index.
+pub const SUFFIX: &str = ".tarnfs.sqlite";
+
+/// Longest name of a file that Linux allows, in bytes (NAME_MAX).
+const LONGEST_NAME: usize = 255;
+
+/// Where the index of `archive` may lie, in the order in which it is looked for and in which writing it is tried.
+///
+/// `index_file` (`--index-file`) is the only place where it is given. Otherwise there is one place for each of
+/// `folders`: the empty one means beside the archive. In another folder the file is named after the archive's
+/// absolute path, so that archives of the same name do not share one.
+pub fn candidates(archive: &Path, index_file: Option<&Path>, folders: &[PathBuf]) -> Vec<PathBuf> {
+    if let Some(file) = index_file {
+        return vec![file.to_path_buf()];
+    }
+    let absolute = absolute(archive);
+    folders
+        .iter()
+        .filter_map(|folder| {
+            if folder.as_os_str().is_empty() {
+                return absolute.file_name().map(|name| absolute.with_file_name(suffixed(name.as_bytes())));
+            }
+            Some(folder.join(flat_name(&absolute)))
+        })
+        .collect()
+}
+
+/// Beside the archive, then `$XDG_CACHE_HOME/tarnfs` (`~/.cache/tarnfs`).
+pub fn default_folders() -> Vec<PathBuf> {
+    let cache =
+        std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute()).or_else(|| {
+            std::env::var_os("HOME").filter(|home| !home.is_empty()).map(|home| PathBuf::from(home).join(".cache"))
+        });
+    std::iter::once(PathBuf::new()).chain(cache.map(|folder| folder.join("tarnfs"))).collect()
+}
+
+/// The value of `--index-folders`: paths with commas between them, or a JSON list of paths where one has a comma in it. An empty
+/// path means beside the archive; `~` at the start is the home folder.
+pub fn parse_folders(value: &str) -> Result<Vec<PathBuf>, String> {
+    let paths: Vec<String> = if value.trim_start().starts_with('[') {
+        serde_json::from_str(value).map_err(|error| format!("not a JSON list of folders: {error}"))?
+    } else {
+        value.split(',').map(str::to_owned).collect()
+    };
+    Ok(paths.iter().map(|path| expand_home(path)).collect())
+}
+
+fn expand_home(path: &str) -> PathBuf {
+    match (path.strip_prefix('~'), std::env::var_os("HOME")) {
+        (Some(""), Some(home)) => home.into(),
+        (Some(rest), Some(home)) if rest.starts_with('/') => PathBuf::from(home).join(rest.trim_start_matches('/')),
+        _ => path.into(),
+    }
+}
+
+/// The absolute path with the folder's symbolic links resolved, so that one archive has one name however it is reached.
+fn absolute(archive: &Path) -> PathBuf {
+    let resolved = archive.canonicalize().or_else(|_| std::path::absolute(archive));
+    resolved.unwrap_or_else(|_| archive.to_path_buf())
+}
+
+fn suffixed(name: &[u8]) -> OsString {
+    let mut name = name.to_vec();
+    name.extend_from_slice(SUFFIX.as_bytes());
+    OsString::from_vec(name)
+}
+
+/// `/data/my_file.tar` becomes `data_my%5Ffile.tar`: `_` for `/`, and what could be mistaken for it escaped, so no two paths share a name. What
+/// is too long for one name keeps its end, behind a hash of the whole.
+fn flat_name(absolute: &Path) -> OsString {
+    let path = absolute.as_os_str().as_bytes();
+    let mut name = Vec::with_capacity(path.len());
+    for &byte in path.strip_prefix(b"/").unwrap_or(path) {
+        match byte {
+            b'/' => name.push(b'_'),
+            b'_' => name.extend_from_slice(b"%5F"),
+            b'%' => name.extend_from_slice(b"%25"),
+            // A folder full of hidden files is one that nobody ever cleans up.
+            b'.' if name.is_empty() => name.extend_from_slice(b"%2E"),
+            other => name.push(other),
+        }
+    }
+    let most = LONGEST_NAME.saturating_sub(SUFFIX.len()).saturating_sub(TEMPORARY_ROOM);
+    if name.len() > most {
+        let hash = format!("{:032x}-", xxh3_128(path));
+        let kept = name.len().saturating_sub(most.saturating_sub(hash.len()));
+        name.drain(..kept);
+        name.splice(..0, hash.into_bytes());
+    }
+    suffixed(&name)
+}
+
+/// Room in a name for what [`crate::Writer`] puts around it while it writes.
+const TEMPORARY_ROOM: usize = 40;
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails")]
+mod tests {
+    use super::*;
+
+    fn flat(path: &str) -> String {
+        flat_name(Path::new(path)).into_string().unwrap()
+    }
+
+    #[test]
+    fn one_place_for_each_folder_in_their_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = folder.path().canonicalize().unwrap().join("a b.tar.gz");
+        std::fs::write(&archive, b"").unwrap();
+        let folders = [PathBuf::new(), PathBuf::from("/cache")];
+        let beside = archive.with_file_name("a b.tar.gz.tarnfs.sqlite");
+        let cached = PathBuf::from("/cache").join(flat(archive.to_str().unwrap()));
+        assert_eq!(candidates(&archive, None, &folders), [beside.clone(), cached]);
+        assert_eq!(candidates(&archive, Some(Path::new("x")), &folders), [PathBuf::from("x")]);
+        // However it is reached.
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&archive, &link).unwrap();
+        assert_eq!(candidates(&link, None, &folders[..1]), [beside]);
+    }
+
+    #[test]
+    fn no_two_archives_share_a_name() {
+        let paths = ["/a/b", "/a_b", "/a__b", "/a/_b", "/a_/b", "/.a", "/_.a", "/a", "/a%5Fb", "/a/b_c"];
+        let names: std::collections::BTreeSet<String> = paths.iter().map(|path| flat(path)).collect();
+        assert_eq!(names.len(), paths.len());
+        let long = |end: &str| flat(&format!("/{}/{end}", "folder/".repeat(100)));
+        assert_ne!(long("a.tar"), long("b.tar"));
+        assert!(
+            long("a.tar").len() + TEMPORARY_ROOM <= LONGEST_NAME && long("a.tar").ends_with("_a.tar.tarnfs.sqlite")
+        );
+    }
+
+    #[test]
+    fn folders_come_with_commas_or_as_json() {
+        let paths = |value: &str| parse_folders(value).unwrap();
+        assert_eq!(paths(""), [PathBuf::new()]);
+        assert_eq!(paths("/a,,b"), [PathBuf::from("/a"), PathBuf::new(), PathBuf::from("b")]);
+        assert_eq!(paths("[\"/a,b\", \"\"]"), [PathBuf::from("/a,b"), PathBuf::new()]);
+        assert!(parse_folders("[1]").is_err());
+        assert_eq!(default_folders()[0], PathBuf::new());
+    }
+}

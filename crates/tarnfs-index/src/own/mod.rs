@@ -1,0 +1,449 @@
+//! The index in the schema of tarnfs.
+
+mod chunks;
+pub(crate) mod schema;
+mod session;
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use tarnfs_codec::{ChunkTable, Damage};
+use tarnfs_source::{Extent, Fingerprint};
+
+use crate::sqlite::broken;
+use crate::vfs::Opened;
+use crate::writer::record::read_number;
+use crate::{Error, Index, Node, Row, Shape, Summary, trust};
+
+use session::{Bounds, Folder, Pool, Session, Stored, lies, name_of};
+
+/// What can be said of the archive that an index is to be used for.
+#[derive(Clone, Copy)]
+pub struct Facts<'a> {
+    /// Length in bytes.
+    pub length: u64,
+    /// Last change of its content, ns since 1970.
+    pub modified: i64,
+    /// Of its bytes; only asked for if nothing cheaper speaks against the index.
+    pub fingerprint: &'a dyn Fn() -> io::Result<Fingerprint>,
+}
+
+impl fmt::Debug for Facts<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Facts")
+            .field("length", &self.length)
+            .field("modified", &self.modified)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Opens the index at `path`, if it may be believed (see [`trust::open`]). Whether it belongs to the archive, [`belongs`] says.
+pub fn open(path: &Path, archive_owner: Option<&trust::Owner>, trust_any: bool) -> Result<Arc<dyn Index>, Error> {
+    open_file(trust::open(path, archive_owner, trust_any)?)
+}
+
+/// [`Error::Stale`] if an index of that `summary` was made from another state of the archive or with other options.
+///
+/// With `verify_mtime` (`--verify-mtime`) the time of the archive's last change must be the same, too.
+pub fn belongs(summary: &Summary, archive: &Facts<'_>, shape: &Shape, verify_mtime: bool) -> Result<(), Error> {
+    let indexed = &summary.archive;
+    let stale = |what: String| Err(Error::Stale(what));
+    if indexed.length != archive.length {
+        return stale(format!("it has {} bytes, {} when it was indexed", archive.length, indexed.length));
+    }
+    if summary.shape != *shape {
+        return stale("the index was made with other options".to_owned());
+    }
+    if verify_mtime && indexed.modified != archive.modified {
+        return stale("it was changed at another time than the one that was indexed".to_owned());
+    }
+    if indexed.fingerprint != (archive.fingerprint)()? {
+        return stale("its bytes are not those that were indexed".to_owned());
+    }
+    Ok(())
+}
+
+/// Bytes of a file's start that say what it is (SQLite's file format, section 1.3).
+const HEAD: usize = 100;
+
+/// Opens an index that is believed.
+pub(crate) fn open_file(file: File) -> Result<Arc<dyn Index>, Error> {
+    // Before SQLite sees anything of it: what is no index needs no look at its tables.
+    let mut head = [0; HEAD];
+    file.read_exact_at(&mut head, 0).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => Error::Unknown("too short for an index".to_owned()),
+        _ => Error::Io(error),
+    })?;
+    let number =
+        |at: usize| head.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |four| u32::from_be_bytes(*four));
+    if !head.starts_with(b"SQLite format 3\0") || number(68) != schema::APPLICATION {
+        return Err(Error::Unknown("it is no index of tarnfs".to_owned()));
+    }
+    let version = number(60);
+    if version != schema::VERSION {
+        return Err(Error::Unknown(format!("schema {version}; this version reads {}", schema::VERSION)));
+    }
+    // Page size (1 stands for 65 536) times number of pages: a file that was cut may look whole until its last page is asked for.
+    let page = match head.get(16..).and_then(|rest| rest.first_chunk()).map_or(0, |two| u16::from_be_bytes(*two)) {
+        1 => 65_536,
+        size => u64::from(size),
+    };
+    let length = file.metadata()?.len();
+    if page.checked_mul(u64::from(number(28))) != Some(length) {
+        return Err(Error::Broken(format!("it is {length} bytes long and says otherwise")));
+    }
+    let pool = Pool::new(Opened::new(file, false));
+    let (summary, last, has_damage) = pool.with(|session| {
+        schema::check(&session.connection)?;
+        let summary = schema::read_summary(&session.connection)?;
+        let one = |sql: &str| session.connection.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).map_err(broken);
+        let last = one("SELECT max(node) FROM entries")?.and_then(|last| u64::try_from(last).ok()).unwrap_or(0);
+        let has_damage = one("SELECT EXISTS (SELECT 1 FROM damage)")? != Some(0);
+        Ok((summary, last, has_damage))
+    })?;
+    let stream = summary.layers.last().map_or(summary.archive.length, |layer| layer.decoded_length);
+    let bounds = Bounds { last, stream, is_cut: has_damage || !summary.damage.is_empty() };
+    let this = Own { pool, summary, bounds, has_damage };
+    match this.row(Node::ROOT)? {
+        Some(root) if root.kind == tarnfs_format::Kind::Folder => Ok(Arc::new(this)),
+        _ => Err(Error::Broken("it has no root".to_owned())),
+    }
+}
+
+/// An index in the schema of tarnfs.
+#[derive(Debug)]
+struct Own {
+    pool: Pool,
+    summary: Summary,
+    bounds: Bounds,
+    has_damage: bool,
+}
+
+/// Rows that are read one after the other at the end of a search: cheaper than four more steps of it.
+const SCANNED: u64 = 12;
+
+impl Own {
+    /// The row `name` of `folder`.
+    fn find(session: &Session, folder: Folder, name: &[u8]) -> Result<Option<Stored>, Error> {
+        let (mut low, mut high) = (folder.first, folder.first.saturating_add(folder.count));
+        let mut name_at =
+            session.connection.prepare_cached("SELECT name FROM entries WHERE node = ?").map_err(broken)?;
+        while high.saturating_sub(low) > SCANNED {
+            let middle = low.midpoint(high);
+            let mut rows = name_at.query([middle as i64]).map_err(broken)?;
+            let row = rows.next().map_err(broken)?.ok_or_else(|| lies(middle, "it is missing"))?;
+            match name_of(row)?.cmp(name) {
+                Ordering::Less => low = middle.saturating_add(1),
+                Ordering::Equal => (low, high) = (middle, middle.saturating_add(1)),
+                Ordering::Greater => high = middle,
+            }
+        }
+        drop(name_at);
+        let mut query = session.connection.prepare_cached(RANGE).map_err(broken)?;
+        let mut rows = query.query([low as i64, high as i64]).map_err(broken)?;
+        while let Some(row) = rows.next().map_err(broken)? {
+            match name_of(row)?.cmp(name) {
+                Ordering::Less => low = low.saturating_add(1),
+                Ordering::Equal => return Stored::read(row)?.is_number(low).map(Some),
+                Ordering::Greater => break,
+            }
+        }
+        Ok(None)
+    }
+
+    fn stored(&self, session: &Session, node: Node) -> Result<Stored, Error> {
+        session.stored(node.0, &self.bounds)?.ok_or_else(|| lies(node.0, "there is none"))
+    }
+
+    fn blob(&self, sql: &str, node: Node) -> Result<Vec<u8>, Error> {
+        self.pool.with(|session| {
+            let mut query = session.connection.prepare_cached(sql).map_err(broken)?;
+            query.query_row([node.0 as i64], |row| row.get(0)).map_err(broken)
+        })
+    }
+}
+
+/// Rows of a range of nodes, the end excluded; the columns are those that [`Stored::read`] reads.
+const RANGE: &str = "SELECT name, node, class, header, body, size, mtime, mtime_ns, more FROM entries \
+                     WHERE node >= ? AND node < ? ORDER BY node";
+
+impl Index for Own {
+    fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    fn lookup(&self, folder: Node, name: &[u8]) -> Result<Option<Row>, Error> {
+        self.pool.with(|session| {
+            let Some(found) = session.folder(folder.0, &self.bounds)? else { return Ok(None) };
+            match Self::find(session, found, name)? {
+                Some(stored) => session.complete(stored, Some(folder.0), &self.bounds),
+                None => Ok(None),
+            }
+        })
+    }
+
+    fn children(
+        &self,
+        folder: Node,
+        from: u64,
+        receive: &mut dyn FnMut(u64, &[u8], &Row) -> bool,
+    ) -> Result<(), Error> {
+        // Rows are read in small batches: `receive` may take its time, and may ask this index something itself.
+        let mut batch: Vec<(u64, usize, Row)> = Vec::with_capacity(BATCH);
+        let mut names: Vec<u8> = Vec::new();
+        let mut from = from;
+        loop {
+            batch.clear();
+            names.clear();
+            let count = self.pool.with(|session| self.read_batch(session, folder, from, &mut batch, &mut names))?;
+            let mut start = 0;
+            for (next, end, row) in &batch {
+                let name = names.get(start..*end).unwrap_or_default();
+                start = *end;
+                if !receive(*next, name, row) {
+                    return Ok(());
+                }
+            }
+            if count == 0 {
+                return Ok(());
+            }
+            from = from.saturating_add(count);
+        }
+    }
+
+    fn row(&self, node: Node) -> Result<Option<Row>, Error> {
+        self.pool.with(|session| {
+            let Some(stored) = session.stored(node.0, &self.bounds)? else { return Ok(None) };
+            if session.is_hard_link(&stored)? {
+                return Ok(None);
+            }
+            session.complete(stored, None, &self.bounds)
+        })
+    }
+
+    fn parent(&self, folder: Node) -> Result<Node, Error> {
+        self.pool.with(|session| {
+            let found = session.folder(folder.0, &self.bounds)?;
+            let found = found.ok_or_else(|| lies(folder.0, "it is no folder"))?;
+            session.folder(found.parent, &self.bounds)?.ok_or_else(|| lies(folder.0, "its parent is no folder"))?;
+            Ok(Node(found.parent))
+        })
+    }
+
+    fn link(&self, node: Node) -> Result<Vec<u8>, Error> {
+        self.blob("SELECT target FROM links WHERE node = ?", node)
+    }
+
+    fn xattrs(&self, node: Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+        self.pool.with(|session| {
+            let mut query = session
+                .connection
+                .prepare_cached(
+                    "SELECT name, value FROM xattrs JOIN xattr_names USING (id) WHERE node = ? ORDER BY id LIMIT 65536",
+                )
+                .map_err(broken)?;
+            let rows = query.query_map([node.0 as i64], |row| Ok((row.get(0)?, row.get(1)?))).map_err(broken)?;
+            rows.collect::<Result<_, _>>().map_err(broken)
+        })
+    }
+
+    fn extents(&self, node: Node) -> Result<Vec<Extent>, Error> {
+        let stored = self.pool.with(|session| self.stored(session, node))?;
+        let row = self.row(node)?.ok_or_else(|| lies(node.0, "there is none"))?;
+        if !row.is_sparse {
+            return Err(lies(node.0, "it has no map"));
+        }
+        let map = self.blob("SELECT map FROM extents WHERE node = ?", Node(stored.node))?;
+        let mut map = map.as_slice();
+        let mut extents = Vec::new();
+        let (mut end, mut stored_bytes) = (0_u64, 0_u64);
+        while !map.is_empty() {
+            let (hole, length) = (read_number(&mut map), read_number(&mut map));
+            let extent = end.checked_add(hole).and_then(|offset| Some((offset, offset.checked_add(length)?)));
+            let Some((offset, next)) = extent.filter(|(_, next)| *next <= row.size) else {
+                return Err(lies(node.0, "its map goes past its end"));
+            };
+            end = next;
+            stored_bytes = stored_bytes.saturating_add(length);
+            extents.push(Extent { offset, length });
+        }
+        if !self.bounds.is_cut && row.body.saturating_add(stored_bytes) > self.bounds.stream {
+            return Err(lies(node.0, "its content goes past the end of the archive"));
+        }
+        Ok(extents)
+    }
+
+    fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        self.pool.with(|session| {
+            let stored = self.stored(session, node)?;
+            session.owner_names(stored.class)
+        })
+    }
+
+    fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error> {
+        self.pool.with(|session| {
+            let mut after = self.bounds.last as i64;
+            loop {
+                let mut batch = Vec::new();
+                {
+                    let mut query = session
+                        .connection
+                        .prepare_cached(
+                            "SELECT name, node, class, header, body, size, mtime, mtime_ns, more, folder FROM replaced \
+                             WHERE node > ? ORDER BY node LIMIT 256",
+                        )
+                        .map_err(broken)?;
+                    let mut rows = query.query([after]).map_err(broken)?;
+                    while let Some(row) = rows.next().map_err(broken)? {
+                        let stored = Stored::read(row)?;
+                        // The root's own name is empty; nothing else's is.
+                        let folder = row.get::<_, i64>(9).map_err(broken)?;
+                        let is_root =
+                            folder == 1 && row.get_ref(0).map_err(broken)?.as_blob().is_ok_and(<[u8]>::is_empty);
+                        let name = if is_root { Vec::new() } else { name_of(row)?.to_vec() };
+                        // Rows that do not go on in order come from a broken tree of pages, and may have no end.
+                        let node = i64::try_from(stored.node).ok().filter(|&node| node > after);
+                        after = node.ok_or_else(|| lies(stored.node, "it is out of order"))?;
+                        batch.push((folder, name, stored));
+                    }
+                }
+                if batch.is_empty() {
+                    return Ok(());
+                }
+                session.patience.renew();
+                for (folder, name, stored) in batch {
+                    if let Some(row) = session.complete(stored, None, &self.bounds)? {
+                        receive(Node(folder as u64), &name, &row);
+                    }
+                }
+            }
+        })
+    }
+
+    fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error> {
+        self.pool.with(|session| {
+            let mut folders = session
+                .connection
+                .prepare_cached("SELECT node, first, count FROM folders ORDER BY node")
+                .map_err(broken)?;
+            let mut links = session
+                .connection
+                .prepare_cached(
+                    "SELECT name, entries.node, header, shared FROM hard_links JOIN entries USING (node) \
+                     WHERE hard_links.node >= ? AND hard_links.node < ? ORDER BY hard_links.node",
+                )
+                .map_err(broken)?;
+            let mut folders = folders.query([]).map_err(broken)?;
+            while let Some(row) = folders.next().map_err(broken)? {
+                let get = |column: usize| row.get::<_, i64>(column).map_err(broken);
+                let (folder, first, count) = (get(0)?, get(1)?, get(2)?);
+                let mut rows = links.query([first, first.saturating_add(count)]).map_err(broken)?;
+                while let Some(row) = rows.next().map_err(broken)? {
+                    let get = |column: usize| row.get::<_, i64>(column).map_err(broken);
+                    session.patience.renew();
+                    let (header, shared) = (get(2)?, get(3)?);
+                    if shared > 0 {
+                        receive(Node(folder as u64), name_of(row)?, header.max(0) as u64, Node(shared as u64));
+                    }
+                }
+                session.patience.renew();
+            }
+            Ok(())
+        })
+    }
+
+    fn chunks(self: Arc<Self>, layer: usize) -> Result<Arc<dyn ChunkTable>, Error> {
+        Ok(Arc::new(chunks::Chunks::new(self, layer)?))
+    }
+
+    fn damage_in(&self, range: Range<u64>) -> Result<Option<Damage>, Error> {
+        match self.summary.layers.len().checked_sub(1) {
+            Some(layer) => self.damage_of(layer, range),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Children that are read at once.
+const BATCH: usize = 128;
+
+impl Own {
+    /// Reads the next children of `folder` and returns how many rows that were, those that are not shown among them.
+    fn read_batch(
+        &self,
+        session: &mut Session,
+        folder: Node,
+        from: u64,
+        batch: &mut Vec<(u64, usize, Row)>,
+        names: &mut Vec<u8>,
+    ) -> Result<u64, Error> {
+        let Some(found) = session.folder(folder.0, &self.bounds)?.filter(|found| from < found.count) else {
+            return Ok(0);
+        };
+        let first = found.first.saturating_add(from);
+        let end = first.saturating_add(BATCH as u64).min(found.first.saturating_add(found.count));
+        let mut stored = [None; BATCH];
+        let mut count = 0_usize;
+        {
+            let mut query = session.connection.prepare_cached(RANGE).map_err(broken)?;
+            let mut rows = query.query([first as i64, end as i64]).map_err(broken)?;
+            while let Some(row) = rows.next().map_err(broken)? {
+                let name = name_of(row)?;
+                names.extend_from_slice(name);
+                let place = stored.get_mut(count).ok_or_else(|| lies(folder.0, "it has too many children"))?;
+                let node = first.saturating_add(count as u64);
+                *place = Some((Stored::read(row)?.is_number(node)?, names.len()));
+                count = count.saturating_add(1);
+            }
+        }
+        if count as u64 != end.saturating_sub(first) {
+            return Err(lies(folder.0, "some of its children are missing"));
+        }
+        let mut kept = 0;
+        let mut start = 0;
+        for (number, (stored, name_end)) in stored.into_iter().flatten().enumerate() {
+            let next = from.saturating_add(number as u64).saturating_add(1);
+            let name = start..name_end;
+            start = name_end;
+            if let Some(row) = session.complete(stored, Some(folder.0), &self.bounds)? {
+                let length = name.len();
+                names.copy_within(name, kept);
+                kept = kept.saturating_add(length);
+                batch.push((next, kept, row));
+            }
+        }
+        Ok(count as u64)
+    }
+
+    fn damage_of(&self, layer: usize, range: Range<u64>) -> Result<Option<Damage>, Error> {
+        if !self.has_damage || range.is_empty() {
+            return Ok(None);
+        }
+        let end = i64::try_from(range.end).unwrap_or(i64::MAX);
+        self.pool.with(|session| {
+            // Ranges do not overlap, so if the last one that begins before the end does not reach in, none does.
+            let mut query = session
+                .connection
+                .prepare_cached(
+                    "SELECT first, \"end\", compressed, what FROM damage WHERE layer = ? AND first < ? \
+                     ORDER BY first DESC LIMIT 1",
+                )
+                .map_err(broken)?;
+            let mut rows = query.query([layer as i64, end]).map_err(broken)?;
+            let Some(row) = rows.next().map_err(broken)? else { return Ok(None) };
+            let get = |column: usize| row.get::<_, i64>(column).map_err(broken).map(|number| number.max(0) as u64);
+            let decoded = get(0)?..get(1)?;
+            if decoded.end <= range.start {
+                return Ok(None);
+            }
+            Ok(Some(Damage { decoded, compressed: get(2)?, what: row.get(3).map_err(broken)? }))
+        })
+    }
+}

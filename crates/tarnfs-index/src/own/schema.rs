@@ -1,0 +1,207 @@
+//! The tables of an index (`schema.sql`), and the summary in them.
+
+use rusqlite::{Connection, OptionalExtension, types::Value};
+use tarnfs_format::Kind;
+use tarnfs_source::Fingerprint;
+
+use crate::sqlite::{broken, failed, prepare};
+use crate::{Archive, Error, Layer, Shape, Summary};
+
+const SCHEMA: &str = include_str!("../schema.sql");
+
+/// "tarn" in ASCII.
+pub(crate) const APPLICATION: u32 = 0x7461_726e;
+/// The number of the schema. An index of another number is made anew.
+pub(crate) const VERSION: u32 = 1;
+
+/// Lines of damage that are read: the writer bounds them as well, and whoever reads a million of them learns no more.
+const MOST_NOTES: i64 = 10_000;
+/// Layers that are read; more than any [`tarnfs_source::Limits`] allows.
+const MOST_LAYERS: i64 = 1000;
+
+/// The statements of the schema without comments, as SQLite keeps them.
+fn statements() -> impl Iterator<Item = String> {
+    let code: Vec<&str> = SCHEMA.lines().filter(|line| !line.starts_with("--")).collect();
+    let code = code.join("\n");
+    let statements: Vec<String> = code
+        .split(';')
+        .map(|statement| statement.trim().to_owned())
+        .filter(|statement| !statement.is_empty())
+        .collect();
+    statements.into_iter()
+}
+
+/// Makes the tables.
+pub(crate) fn create(connection: &Connection) -> Result<(), Error> {
+    for statement in statements() {
+        connection.execute_batch(&statement).map_err(failed)?;
+    }
+    connection
+        .execute_batch(&format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}"))
+        .map_err(failed)
+}
+
+/// [`Error::Broken`] unless the file has exactly the tables of the schema: no views, triggers, indexes or columns more.
+pub(crate) fn check(connection: &Connection) -> Result<(), Error> {
+    let mut query = connection.prepare("SELECT type, sql FROM sqlite_schema").map_err(broken)?;
+    let mut rows = query.query([]).map_err(broken)?;
+    for expected in statements() {
+        let row = rows.next().map_err(broken)?.ok_or_else(|| Error::Broken("tables are missing".to_owned()))?;
+        let kind: String = row.get(0).map_err(broken)?;
+        let sql: Option<String> = row.get(1).map_err(broken)?;
+        if kind != "table" || sql.as_deref() != Some(expected.as_str()) {
+            return Err(Error::Broken("its tables are not those of an index".to_owned()));
+        }
+    }
+    match rows.next().map_err(broken)? {
+        None => Ok(()),
+        Some(_) => Err(Error::Broken("it has more tables than an index".to_owned())),
+    }
+}
+
+/// The `S_IFMT` bits of `st_mode`; 0 for a hard link.
+pub(crate) fn type_of(kind: Kind) -> u32 {
+    match kind {
+        Kind::HardLink => 0,
+        Kind::Fifo => 0o010_000,
+        Kind::CharacterDevice(_) => 0o020_000,
+        Kind::Folder => 0o040_000,
+        Kind::BlockDevice(_) => 0o060_000,
+        Kind::File => 0o100_000,
+        Kind::Symlink => 0o120_000,
+        Kind::Socket => 0o140_000,
+    }
+}
+
+/// The inverse of [`type_of`]; devices without their numbers.
+pub(crate) fn kind_of(kind: i64) -> Option<Kind> {
+    Some(match kind {
+        0 => Kind::HardLink,
+        0o010_000 => Kind::Fifo,
+        0o020_000 => Kind::CharacterDevice(tarnfs_format::Device::default()),
+        0o040_000 => Kind::Folder,
+        0o060_000 => Kind::BlockDevice(tarnfs_format::Device::default()),
+        0o100_000 => Kind::File,
+        0o120_000 => Kind::Symlink,
+        0o140_000 => Kind::Socket,
+        _ => return None,
+    })
+}
+
+pub(crate) fn write_summary(connection: &Connection, summary: &Summary) -> Result<(), Error> {
+    let mut insert = prepare(connection, "INSERT INTO summary VALUES (?, ?)")?;
+    let number = |number: u64| Value::Integer(number as i64);
+    let truth = |truth: bool| Value::Integer(i64::from(truth));
+    let gnu_incremental = summary.shape.gnu_incremental.map_or(Value::Null, truth);
+    let rows = [
+        ("archive_fingerprint", number(summary.archive.fingerprint.0)),
+        ("archive_length", number(summary.archive.length)),
+        ("archive_modified", Value::Integer(summary.archive.modified)),
+        ("bytes", number(summary.bytes)),
+        ("encoding", summary.shape.encoding.clone().map_or(Value::Null, Value::Text)),
+        ("end", number(summary.end)),
+        ("files", number(summary.files)),
+        ("folders", number(summary.folders)),
+        ("format", Value::Text(summary.format.clone())),
+        ("gnu_incremental", gnu_incremental),
+        ("grown_from", summary.grown_from.map_or(Value::Null, |fingerprint| number(fingerprint.0))),
+        ("has_acls", truth(summary.has_acls)),
+        ("has_xattrs", truth(summary.has_xattrs)),
+        ("ignore_zeros", truth(summary.shape.ignore_zeros)),
+        ("label", summary.label.clone().map_or(Value::Null, Value::Blob)),
+    ];
+    for row in rows {
+        insert.execute(row).map_err(failed)?;
+    }
+    let mut insert = prepare(connection, "INSERT INTO layers VALUES (?, ?, ?)")?;
+    for (number, layer) in summary.layers.iter().enumerate() {
+        insert.execute((number as i64, &layer.codec, layer.decoded_length as i64)).map_err(failed)?;
+    }
+    let mut insert = prepare(connection, "INSERT INTO notes VALUES (NULL, ?, ?)")?;
+    for (at, what) in summary.damage.iter().take(MOST_NOTES as usize) {
+        insert.execute((*at as i64, what)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
+    let mut query = connection.prepare("SELECT value FROM summary WHERE key = ?").map_err(broken)?;
+    let mut value = |key: &str| -> Result<Value, Error> {
+        let value = query.query_row([key], |row| row.get::<_, Value>(0)).optional().map_err(broken)?;
+        value.ok_or_else(|| Error::Broken(format!("its summary has no {key}")))
+    };
+    let wrong = |key: &str| Error::Broken(format!("{key} of its summary makes no sense"));
+    let mut signed = |key: &str| match value(key)? {
+        Value::Integer(number) => Ok(Some(number)),
+        Value::Null => Ok(None),
+        _ => Err(wrong(key)),
+    };
+    let mut number = |key: &str| signed(key)?.ok_or_else(|| wrong(key));
+    let fingerprint = Fingerprint(number("archive_fingerprint")? as u64);
+    let modified = number("archive_modified")?;
+    let mut length = |key: &str| u64::try_from(number(key)?).map_err(|_| wrong(key));
+    let archive = Archive { length: length("archive_length")?, fingerprint, modified };
+    let (bytes, end, files, folders) = (length("bytes")?, length("end")?, length("files")?, length("folders")?);
+    let mut truth = |key: &str| match signed(key)? {
+        Some(0) => Ok(Some(false)),
+        Some(1) => Ok(Some(true)),
+        None => Ok(None),
+        Some(_) => Err(wrong(key)),
+    };
+    let gnu_incremental = truth("gnu_incremental")?;
+    let mut certain = |key: &str| truth(key)?.ok_or_else(|| wrong(key));
+    let (has_acls, has_xattrs, ignore_zeros) = (certain("has_acls")?, certain("has_xattrs")?, certain("ignore_zeros")?);
+    let grown_from = signed("grown_from")?.map(|number| Fingerprint(number as u64));
+    let encoding = match value("encoding")? {
+        Value::Text(text) => Some(text),
+        Value::Null => None,
+        _ => return Err(wrong("encoding")),
+    };
+    let label = match value("label")? {
+        Value::Blob(label) => Some(label),
+        Value::Null => None,
+        _ => return Err(wrong("label")),
+    };
+    let Value::Text(format) = value("format")? else { return Err(wrong("format")) };
+    Ok(Summary {
+        archive,
+        shape: Shape { encoding, ignore_zeros, gnu_incremental },
+        layers: read_layers(connection)?,
+        format,
+        end,
+        grown_from,
+        files,
+        folders,
+        bytes,
+        has_xattrs,
+        has_acls,
+        label,
+        damage: read_notes(connection)?,
+    })
+}
+
+fn read_layers(connection: &Connection) -> Result<Vec<Layer>, Error> {
+    let mut query =
+        connection.prepare("SELECT layer, codec, decoded_length FROM layers ORDER BY layer LIMIT ?").map_err(broken)?;
+    let mut rows = query.query([MOST_LAYERS]).map_err(broken)?;
+    let mut layers = Vec::new();
+    while let Some(row) = rows.next().map_err(broken)? {
+        let decoded_length = u64::try_from(row.get::<_, i64>(2).map_err(broken)?);
+        let (true, Ok(decoded_length)) = (row.get::<_, i64>(0).map_err(broken)? == layers.len() as i64, decoded_length)
+        else {
+            return Err(Error::Broken("its layers make no sense".to_owned()));
+        };
+        layers.push(Layer { codec: row.get(1).map_err(broken)?, decoded_length });
+    }
+    Ok(layers)
+}
+
+fn read_notes(connection: &Connection) -> Result<Vec<(u64, String)>, Error> {
+    let mut query = connection.prepare("SELECT at, what FROM notes ORDER BY id LIMIT ?").map_err(broken)?;
+    let mut rows = query.query([MOST_NOTES]).map_err(broken)?;
+    let mut notes = Vec::new();
+    while let Some(row) = rows.next().map_err(broken)? {
+        notes.push((row.get::<_, i64>(0).map_err(broken)? as u64, row.get(1).map_err(broken)?));
+    }
+    Ok(notes)
+}

@@ -1,0 +1,392 @@
+//! Connections to one index, and the rows that come through them. Every row is checked when it is read.
+
+use std::sync::{Mutex, PoisonError};
+
+use rusqlite::{Connection, OptionalExtension};
+use tarnfs_format::{Device, Kind, Time};
+
+use crate::sqlite::{Patience, broken, open_untrusted};
+use crate::vfs::Opened;
+use crate::writer::record::more;
+use crate::{Error, Node, Row};
+
+use super::schema;
+
+/// What every check needs to know of the whole.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// The last node of `entries`; those behind it are replaced ones.
+    pub(super) last: u64,
+    /// Length of the innermost stream in bytes.
+    pub(super) stream: u64,
+    /// True if content may go past the stream's end: the archive is known to be cut.
+    pub(super) is_cut: bool,
+}
+
+/// Connections that wait for the next query. More threads than this get one made for the purpose.
+const MOST_IDLE: usize = 8;
+/// Pages that each connection keeps, in KiB.
+const CACHE: u32 = 1024;
+/// Places in each small cache of a connection.
+const SLOTS: usize = 64;
+
+/// The connections to one file. Each is used by one thread at a time, so threads do not wait for each other.
+#[derive(Debug)]
+pub(super) struct Pool {
+    idle: Mutex<Vec<Session>>,
+    // Behind the connections, which must be closed before it.
+    file: Opened,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) connection: Connection,
+    pub(super) patience: Patience,
+    classes: Vec<Option<(i64, Class)>>,
+    folders: Vec<Option<(u64, Folder)>>,
+}
+
+/// A session that goes back to its pool when dropped.
+#[derive(Debug)]
+pub(super) struct Borrowed<'p> {
+    pool: &'p Pool,
+    session: Option<Session>,
+}
+
+impl Pool {
+    pub(super) fn new(file: Opened) -> Self {
+        Self { idle: Mutex::new(Vec::new()), file }
+    }
+
+    /// Calls `work` with a connection of its own.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Session) -> Result<T, Error>) -> Result<T, Error> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let session = match idle {
+            Some(session) => session,
+            None => Session::new(&self.file)?,
+        };
+        session.patience.renew();
+        let mut borrowed = Borrowed { pool: self, session: Some(session) };
+        match &mut borrowed.session {
+            Some(session) => work(session),
+            None => Err(Error::Broken("no connection".to_owned())),
+        }
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        let mut idle = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MOST_IDLE {
+            idle.extend(self.session.take());
+        }
+    }
+}
+
+/// A row of `classes`, without the names.
+#[derive(Debug, Clone, Copy)]
+struct Class {
+    kind: Kind,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+}
+
+/// A row of `folders`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Folder {
+    pub(super) parent: u64,
+    pub(super) first: u64,
+    pub(super) count: u64,
+    subfolders: u32,
+}
+
+/// A row of `entries` or `replaced`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stored {
+    pub(super) node: u64,
+    pub(super) class: i64,
+    header: i64,
+    body: i64,
+    size: i64,
+    mtime: Time,
+    pub(super) more: u8,
+}
+
+pub(super) fn lies(node: u64, what: &str) -> Error {
+    Error::Broken(format!("node {node}: {what}"))
+}
+
+impl Stored {
+    /// From the columns name, node, class, header, body, size, mtime, mtime_ns, more.
+    pub(super) fn read(row: &rusqlite::Row<'_>) -> Result<Self, Error> {
+        let number = |column: usize| {
+            row.get_ref(column).map_err(broken)?.as_i64().map_err(|_| Error::Broken("a number is none".to_owned()))
+        };
+        let node = number(1)? as u64;
+        let nanoseconds = u32::try_from(number(7)?).ok().filter(|&part| part < 1_000_000_000);
+        let mtime = Time {
+            seconds: number(6)?,
+            nanoseconds: nanoseconds.ok_or_else(|| lies(node, "its time has too many nanoseconds"))?,
+        };
+        let more = u8::try_from(number(8)?).ok().filter(|&bits| bits < 64);
+        Ok(Self {
+            node,
+            class: number(2)?,
+            header: number(3)?,
+            body: number(4)?,
+            size: number(5)?,
+            mtime,
+            more: more.ok_or_else(|| lies(node, "unknown bits"))?,
+        })
+    }
+
+    /// Itself, if it is the row of `node`.
+    pub(super) fn is_number(self, node: u64) -> Result<Self, Error> {
+        if self.node == node { Ok(self) } else { Err(lies(node, "another row is in its place")) }
+    }
+
+    fn has(&self, bit: u8) -> bool {
+        self.more & bit != 0
+    }
+
+    /// Byte of the stream at which the entry begins.
+    pub(super) fn header(&self) -> u64 {
+        self.header.max(0) as u64
+    }
+}
+
+/// The name in a row that [`Stored::read`] can read: its first column.
+pub(super) fn name_of<'r>(row: &'r rusqlite::Row<'_>) -> Result<&'r [u8], Error> {
+    let name = row.get_ref(0).map_err(broken)?.as_blob().map_err(|_| Error::Broken("a name is none".to_owned()))?;
+    let is_component = matches!(name.len(), 1..=255)
+        && name != b"."
+        && name != b".."
+        && name.iter().all(|&byte| byte != b'/' && byte != 0);
+    if is_component { Ok(name) } else { Err(Error::Broken("a name is not one component of a path".to_owned())) }
+}
+
+impl Session {
+    fn new(file: &Opened) -> Result<Self, Error> {
+        let (connection, patience) = open_untrusted(file, CACHE)?;
+        Ok(Self { connection, patience, classes: vec![None; SLOTS], folders: vec![None; SLOTS] })
+    }
+
+    /// The entry of that number, shown or replaced; `None` if there is none.
+    pub(super) fn stored(&self, node: u64, bounds: &Bounds) -> Result<Option<Stored>, Error> {
+        let Ok(number) = i64::try_from(node) else { return Ok(None) };
+        let sql = if node <= bounds.last {
+            "SELECT name, node, class, header, body, size, mtime, mtime_ns, more FROM entries WHERE node = ?"
+        } else {
+            "SELECT name, node, class, header, body, size, mtime, mtime_ns, more FROM replaced WHERE node = ?"
+        };
+        let mut query = self.connection.prepare_cached(sql).map_err(broken)?;
+        let mut rows = query.query([number]).map_err(broken)?;
+        let Some(row) = rows.next().map_err(broken)? else { return Ok(None) };
+        // Of a broken tree of pages, SQLite may give another row than the one that was asked for.
+        Stored::read(row)?.is_number(node).map(Some)
+    }
+
+    /// The folder of that number; `None` if it is none. What has been replaced is an empty one.
+    pub(super) fn folder(&mut self, node: u64, bounds: &Bounds) -> Result<Option<Folder>, Error> {
+        let slot = node as usize % SLOTS;
+        if let Some(Some((cached, folder))) = self.folders.get(slot)
+            && *cached == node
+        {
+            return Ok(Some(*folder));
+        }
+        let Ok(number) = i64::try_from(node) else { return Ok(None) };
+        let mut query = self
+            .connection
+            .prepare_cached("SELECT parent, first, count, subfolders FROM folders WHERE node = ?")
+            .map_err(broken)?;
+        let row = query
+            .query_row([number], |row| Ok([row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))
+            .optional()
+            .map_err(broken)?;
+        drop(query);
+        let Some(row) = row else { return Ok(None) };
+        let [parent, first, count, subfolders] = row.map(|number| u64::try_from(number).unwrap_or(u64::MAX));
+        // Numbers grow on the way down, so no way through the tree is endless.
+        let parent_is_above = parent >= 1 && if node == 1 { parent == 1 } else { parent < node };
+        let children_are_below = count == 0 || first > node;
+        let end = first.checked_add(count).filter(|&end| count == 0 || end.saturating_sub(1) <= bounds.last);
+        if !parent_is_above || !children_are_below || end.is_none() || subfolders > count {
+            return Err(lies(node, "its place in the tree is impossible"));
+        }
+        let folder = Folder {
+            parent,
+            first,
+            count,
+            subfolders: u32::try_from(subfolders).unwrap_or(u32::MAX.saturating_sub(2)),
+        };
+        if let Some(place) = self.folders.get_mut(slot) {
+            *place = Some((node, folder));
+        }
+        Ok(Some(folder))
+    }
+
+    fn class(&mut self, class: i64) -> Result<Class, Error> {
+        let slot = class as usize % SLOTS;
+        if let Some(Some((cached, found))) = self.classes.get(slot)
+            && *cached == class
+        {
+            return Ok(*found);
+        }
+        let mut query = self
+            .connection
+            .prepare_cached("SELECT type, mode, uid, gid FROM classes WHERE class = ?")
+            .map_err(broken)?;
+        let row = query
+            .query_row([class], |row| Ok([row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))
+            .optional()
+            .map_err(broken)?;
+        drop(query);
+        let [kind, mode, uid, gid] = row.ok_or_else(|| Error::Broken(format!("class {class} is missing")))?;
+        let kind = schema::kind_of(kind).ok_or_else(|| Error::Broken(format!("class {class} is of type {kind:o}")))?;
+        let (Ok(mode), Ok(uid), Ok(gid)) = (u32::try_from(mode), u32::try_from(uid), u32::try_from(gid)) else {
+            return Err(Error::Broken(format!("class {class} makes no sense")));
+        };
+        if mode > 0o7777 {
+            return Err(Error::Broken(format!("class {class} has mode {mode:o}")));
+        }
+        let found = Class { kind, mode, uid, gid };
+        if let Some(place) = self.classes.get_mut(slot) {
+            *place = Some((class, found));
+        }
+        Ok(found)
+    }
+
+    /// Names of owner and group.
+    pub(super) fn owner_names(&self, class: i64) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let mut query =
+            self.connection.prepare_cached("SELECT user, \"group\" FROM classes WHERE class = ?").map_err(broken)?;
+        query.query_row([class], |row| Ok((row.get(0)?, row.get(1)?))).map_err(broken)
+    }
+
+    /// The node that a hard link is a name of; `None` if it leads nowhere.
+    pub(super) fn shared(&self, link: u64) -> Result<Option<u64>, Error> {
+        let mut query =
+            self.connection.prepare_cached("SELECT shared FROM hard_links WHERE node = ?").map_err(broken)?;
+        let shared: i64 = query.query_row([link as i64], |row| row.get(0)).map_err(broken)?;
+        match u64::try_from(shared) {
+            Ok(0) => Ok(None),
+            Ok(shared) => Ok(Some(shared)),
+            Err(_) => Err(lies(link, "it is a link to a negative node")),
+        }
+    }
+
+    fn number(&self, sql: &str, node: u64) -> Result<Option<i64>, Error> {
+        let mut query = self.connection.prepare_cached(sql).map_err(broken)?;
+        query.query_row([node as i64], |row| row.get(0)).optional().map_err(broken)
+    }
+
+    /// True for a hard link.
+    pub(super) fn is_hard_link(&mut self, stored: &Stored) -> Result<bool, Error> {
+        Ok(self.class(stored.class)?.kind == Kind::HardLink)
+    }
+
+    /// All that is said of an entry. A hard link becomes what it is a name of; `None` if that is nothing. `folder` is where it was
+    /// found, if a folder must be in just that one.
+    pub(super) fn complete(
+        &mut self,
+        stored: Stored,
+        folder: Option<u64>,
+        bounds: &Bounds,
+    ) -> Result<Option<Row>, Error> {
+        let mut stored = stored;
+        let mut class = self.class(stored.class)?;
+        if class.kind == Kind::HardLink {
+            let link = stored.node;
+            let Some(shared) = self.shared(link)? else { return Ok(None) };
+            stored = self.stored(shared, bounds)?.ok_or_else(|| lies(link, "what it links to is missing"))?;
+            class = self.class(stored.class)?;
+            if matches!(class.kind, Kind::HardLink | Kind::Folder) {
+                return Err(lies(link, "what it links to is no file"));
+            }
+        }
+        self.row(stored, class, folder, bounds).map(Some)
+    }
+
+    fn row(&mut self, stored: Stored, class: Class, folder: Option<u64>, bounds: &Bounds) -> Result<Row, Error> {
+        let node = stored.node;
+        let kind = match class.kind {
+            Kind::CharacterDevice(_) => Kind::CharacterDevice(self.device(node)?),
+            Kind::BlockDevice(_) => Kind::BlockDevice(self.device(node)?),
+            kind => kind,
+        };
+        let has_header = stored.header >= 0;
+        if !has_header && (kind != Kind::Folder || stored.header != -1) {
+            return Err(lies(node, "it has no header"));
+        }
+        let (Ok(body), Ok(size)) = (u64::try_from(stored.body), u64::try_from(stored.size)) else {
+            return Err(lies(node, "a length is negative"));
+        };
+        let start = stored.header().checked_add(body).filter(|&start| start <= bounds.stream);
+        let start = start.ok_or_else(|| lies(node, "it lies behind the end of the archive"))?;
+        let is_sparse = stored.has(more::EXTENTS) && kind == Kind::File;
+        let end = if kind == Kind::File && !is_sparse { start.checked_add(size) } else { Some(start) };
+        if !bounds.is_cut && end.is_none_or(|end| end > bounds.stream) {
+            return Err(lies(node, "its content goes past the end of the archive"));
+        }
+        let links = match kind {
+            Kind::Folder => {
+                let own = self.folder(node, bounds)?;
+                let subfolders = match own {
+                    // Each folder is found in one place only, so there are no more ways through the tree than folders.
+                    Some(own) if folder.is_none_or(|folder| folder == own.parent) => own.subfolders,
+                    None if node > bounds.last => 0,
+                    _ => return Err(lies(node, "it is in another folder")),
+                };
+                subfolders.saturating_add(2)
+            }
+            _ if stored.has(more::LINK_COUNT) => {
+                let count = self.number("SELECT count FROM link_counts WHERE node = ?", node)?.unwrap_or(1);
+                u32::try_from(count).map_err(|_| lies(node, "its names cannot be counted"))?.max(1)
+            }
+            _ => 1,
+        };
+        let (atime, ctime) = if stored.has(more::TIMES) { self.times(node)? } else { (None, None) };
+        Ok(Row {
+            node: Node(node),
+            kind,
+            mode: class.mode,
+            uid: class.uid,
+            gid: class.gid,
+            links,
+            size,
+            mtime: stored.mtime,
+            atime: atime.unwrap_or(stored.mtime),
+            ctime: ctime.unwrap_or(stored.mtime),
+            header: has_header.then(|| stored.header()),
+            body: start,
+            is_sparse,
+            has_xattrs: stored.has(more::XATTRS),
+        })
+    }
+
+    fn device(&self, node: u64) -> Result<Device, Error> {
+        let mut query =
+            self.connection.prepare_cached("SELECT major, minor FROM devices WHERE node = ?").map_err(broken)?;
+        let row = query.query_row([node as i64], |row| Ok(Device { major: row.get(0)?, minor: row.get(1)? }));
+        row.map_err(broken)
+    }
+
+    fn times(&self, node: u64) -> Result<(Option<Time>, Option<Time>), Error> {
+        let mut query = self
+            .connection
+            .prepare_cached("SELECT atime, atime_ns, ctime, ctime_ns FROM times WHERE node = ?")
+            .map_err(broken)?;
+        let row: [Option<i64>; 4] = query
+            .query_row([node as i64], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))
+            .map_err(broken)?;
+        let time = |seconds: Option<i64>, part: Option<i64>| match (seconds, part) {
+            (Some(seconds), Some(part @ 0..1_000_000_000)) => Ok(Some(Time { seconds, nanoseconds: part as u32 })),
+            (None, None) => Ok(None),
+            _ => Err(lies(node, "a time makes no sense")),
+        };
+        let [atime, atime_ns, ctime, ctime_ns] = row;
+        Ok((time(atime, atime_ns)?, time(ctime, ctime_ns)?))
+    }
+}

@@ -1,0 +1,525 @@
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use rusqlite::params;
+use tarnfs_codec::{ChunkTable, Codec, Damage};
+use tarnfs_format::{Device, Kind, Time};
+use tarnfs_source::{Extent, Fingerprint, Limits, SharedSource};
+
+use super::chunks::Tables;
+use super::connections::Connections;
+use super::header::{Resumed, entry_at};
+use super::rows::{Shown, Stored, columns, split_target};
+use super::validity;
+use crate::sqlite::broken;
+use crate::{Archive, Error, Index, Layer, Node, Row, Shape, Summary};
+
+/// Links from one hard link to another that are followed; ratarmount's own bound.
+const LONGEST_CHAIN: usize = 128;
+
+/// The archive to which a sidecar should belong, and what shapes the tree that is wanted.
+#[derive(Debug, Clone)]
+pub struct Expected {
+    /// The archive, as it lies on the disk.
+    pub source: SharedSource,
+    /// Last change of its content, ns since 1970.
+    pub modified: i64,
+    /// `--verify-mtime`: another time of change makes the sidecar stale.
+    pub verify_mtime: bool,
+    /// What shapes the tree.
+    pub shape: Shape,
+    /// Bounds on what the sidecar and the archive's headers may say.
+    pub limits: Limits,
+}
+
+/// Opens a sidecar of ratarmount that belongs to the archive `expected`.
+///
+/// `file` is the sidecar, opened by [`crate::trust::open`]. Nothing is loaded: rows are read when asked for.
+///
+/// Differences from an index of tarnfs: every file has one link, folders too; `summary` counts rows as
+/// files, and as bytes those of the stream; chunks have no checksums.
+///
+/// [`Error::Stale`] if the archive has another size, if headers are not where the sidecar says, or if other options shaped the
+/// tree; [`Error::Unknown`] for other schemas and backends; [`Error::Broken`] for one that was not finished.
+pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, Error> {
+    let connections = Connections::new(file)?;
+    let connection = connections.get()?;
+    let has_generated = validity::check_schema(&connection)?;
+    validity::check_metadata(&connection, expected)?;
+
+    let mut head = vec![0; 4096];
+    let read = expected.source.read_at(&mut head, 0)?;
+    head.truncate(read);
+    let format_bid = tarnfs_format::detect(&head).map_or(0, |format| format.bid(&head));
+    let codec = tarnfs_codec::detect(&head).filter(|codec| codec.bid(&head) > format_bid);
+    let tables = codec.map(|codec| Tables::find(&connection, codec, &expected.source)).transpose()?;
+    let length = tables.as_ref().map_or(expected.source.len(), Tables::decoded_length);
+    let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, bool>(0)).map_err(broken);
+    let has_table = |name: &str| {
+        connection
+            .query_row("SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?1", [name], |row| {
+                row.get(0)
+            })
+            .map_err(broken)
+    };
+    let has_xattrs =
+        has_table("xattrsdata")? && has_table("xattrkeys")? && count("SELECT EXISTS (SELECT 1 FROM xattrsdata)")?;
+    let has_acls = has_xattrs
+        && count(
+            "SELECT EXISTS (SELECT 1 FROM xattrkeys WHERE name >= 'system.posix_acl_' AND name < 'system.posix_acl`')",
+        )?;
+    let is_single =
+        count("SELECT count(*) = 1 AND sum(offsetheader IS NULL) = 1 FROM (SELECT offsetheader FROM files LIMIT 2)")?;
+    let rows: u64 = connection
+        .query_row("SELECT max(rowid) FROM files", [], |row| row.get::<_, Option<i64>>(0))
+        .map_err(broken)?
+        .and_then(|rows| u64::try_from(rows).ok())
+        .unwrap_or(0);
+    let summary = Summary {
+        archive: Archive {
+            length: expected.source.len(),
+            fingerprint: Fingerprint::of(&*expected.source)?,
+            modified: expected.modified,
+        },
+        shape: expected.shape.clone(),
+        layers: codec.iter().map(|codec| Layer { codec: codec.name().into(), decoded_length: length }).collect(),
+        format: if is_single { "file" } else { "tar" }.into(),
+        end: length,
+        grown_from: None,
+        files: rows,
+        folders: 1,
+        bytes: length,
+        has_xattrs,
+        has_acls,
+        label: None,
+        damage: Vec::new(),
+    };
+    drop(connection);
+    let index = Arc::new(RatarmountIndex {
+        columns: columns(has_generated),
+        has_generated,
+        connections: Arc::new(connections),
+        summary,
+        source: Arc::clone(&expected.source),
+        codec,
+        tables,
+        decoded: OnceLock::new(),
+        limits: expected.limits,
+    });
+    if codec.is_none() {
+        validity::check_samples(&index)?;
+    } else if let Some(tables) = &index.tables {
+        tables.check_samples(&index.connections, &expected.source)?;
+    }
+    Ok(index)
+}
+
+/// An index that answers from a sidecar of ratarmount.
+pub(super) struct RatarmountIndex {
+    pub(super) connections: Arc<Connections>,
+    columns: String,
+    /// False for sidecars that cannot hold archives in the archive.
+    has_generated: bool,
+    summary: Summary,
+    pub(super) source: SharedSource,
+    codec: Option<&'static dyn Codec>,
+    tables: Option<Tables>,
+    /// The innermost stream, for headers; made when first needed.
+    decoded: OnceLock<SharedSource>,
+    limits: Limits,
+}
+
+impl Debug for RatarmountIndex {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("RatarmountIndex").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+impl RatarmountIndex {
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Rows of `files` in the order and with the conditions of `rest`, until `receive` returns false.
+    pub(super) fn select(
+        &self,
+        rest: &str,
+        parameters: &[&dyn rusqlite::ToSql],
+        receive: &mut dyn FnMut(Stored) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        let connection = self.connections.get()?;
+        let sql = format!("SELECT {} FROM files {rest}", self.columns);
+        let mut statement = connection.prepare_cached(&sql).map_err(broken)?;
+        let mut rows = statement.query(parameters).map_err(broken)?;
+        while let Some(row) = rows.next().map_err(broken)? {
+            if !receive(Stored::read(row)?)? {
+                break;
+            }
+            connection.renew();
+        }
+        Ok(())
+    }
+
+    fn one(&self, rest: &str, parameters: &[&dyn rusqlite::ToSql]) -> Result<Option<Stored>, Error> {
+        let mut found = None;
+        self.select(rest, parameters, &mut |stored| {
+            found = Some(stored);
+            Ok(false)
+        })?;
+        Ok(found)
+    }
+
+    fn stored(&self, node: Node) -> Result<Option<Stored>, Error> {
+        match Stored::rowid_of(node) {
+            Some(rowid) => self.one("WHERE rowid = ?1", params![rowid]),
+            None => Ok(None),
+        }
+    }
+
+    /// The row of a root that the archive names.
+    fn stored_root(&self) -> Result<Option<Stored>, Error> {
+        self.last_of("", "")
+    }
+
+    /// The path that stands in the rows of what is in `folder`.
+    fn path(&self, folder: Node) -> Result<String, Error> {
+        if folder == Node::ROOT {
+            return Ok(String::new());
+        }
+        match self.stored(folder)? {
+            Some(stored) if stored.is_folder() => Ok(stored.full_path()),
+            Some(_) => Err(Error::Broken(format!("node {} is not a folder", folder.0))),
+            None => Err(Error::Broken(format!("there is no node {}", folder.0))),
+        }
+    }
+
+    fn entry(&self, header: u64) -> Result<tarnfs_format::Entry, Error> {
+        let stream = match (&self.tables, self.codec) {
+            (Some(tables), Some(codec)) => {
+                if self.decoded.get().is_none() {
+                    let table = tables.open(&self.connections, codec, &self.source)?;
+                    let stream = Resumed::new(Arc::clone(&self.source), codec, table, self.limits);
+                    // Another thread may have been quicker: its stream serves as well.
+                    let _ = self.decoded.set(Arc::new(stream));
+                }
+                self.decoded.get().unwrap_or(&self.source)
+            }
+            _ => &self.source,
+        };
+        entry_at(stream, header, &self.summary.shape, &self.limits)?
+            .ok_or_else(|| Error::Stale(format!("there is no header at byte {header} of the archive")))
+    }
+
+    /// Device numbers from the header. Where that costs decoding they are 0: `stat` may not wait for it.
+    fn device(&self, stored: &Stored) -> Result<Device, Error> {
+        let Some(header) = stored.header().filter(|_| self.codec.is_none()) else { return Ok(Device::default()) };
+        Ok(match self.entry(header)?.kind {
+            Kind::CharacterDevice(device) | Kind::BlockDevice(device) => device,
+            _ => Device::default(),
+        })
+    }
+
+    fn shown(&self, stored: &Stored) -> Result<Shown, Error> {
+        stored.shown(|| self.device(stored))
+    }
+
+    /// What a row shows: the file that a hard link shares; nothing for a link to what is not there, and for rows that are no files.
+    fn resolve(&self, mut stored: Stored) -> Result<Option<Row>, Error> {
+        for _ in 0..LONGEST_CHAIN {
+            match self.shown(&stored)? {
+                Shown::As(kind) => return self.make_row(&stored, kind).map(Some),
+                Shown::Nothing => return Ok(None),
+                Shown::HardLink => {}
+            }
+            let Some((path, name)) = split_target(&stored.link) else { return Ok(None) };
+            // Links in an archive in the archive are relative to its folder.
+            let path = self.archive_of(&stored.path)? + &path;
+            // A file that links to itself was stored twice: it means the earlier one.
+            let before =
+                if path == stored.path && name == stored.name { stored.offset_header.unwrap_or(0) } else { u64::MAX };
+            let before = i64::try_from(before).unwrap_or(i64::MAX);
+            let target = self.one(
+                "WHERE path = ?1 AND name = ?2 AND ifnull(offsetheader, 0) < ?3 ORDER BY offsetheader DESC LIMIT 1",
+                params![path, name, before],
+            )?;
+            match target {
+                Some(target) => stored = target,
+                None => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The path of the folder that stands for the innermost archive in which what has this `path` lies; empty for the outermost.
+    fn archive_of(&self, path: &str) -> Result<String, Error> {
+        let mut path = path;
+        while let Some((above, name)) = path.rsplit_once('/').filter(|_| self.has_generated) {
+            if self.last_of(above, name)?.is_some_and(|stored| stored.is_generated) {
+                return Ok(path.to_owned());
+            }
+            path = above;
+        }
+        Ok(String::new())
+    }
+
+    fn make_row(&self, stored: &Stored, kind: Kind) -> Result<Row, Error> {
+        let length = self.summary.end;
+        let is_file = kind == Kind::File;
+        if is_file && (stored.offset > length || stored.offset_header.is_some_and(|header| header > length)) {
+            return Err(Error::Broken(format!(
+                "row {} of files begins at byte {} of a stream of {length}",
+                stored.rowid, stored.offset
+            )));
+        }
+        Ok(Row {
+            node: if stored.name.is_empty() { Node::ROOT } else { stored.node() },
+            kind,
+            mode: stored.mode & 0o7777,
+            uid: stored.uid,
+            gid: stored.gid,
+            links: 1,
+            size: match kind {
+                Kind::File => stored.size,
+                Kind::Symlink => stored.link.len() as u64,
+                _ => 0,
+            },
+            mtime: stored.mtime,
+            atime: stored.mtime,
+            ctime: stored.mtime,
+            header: stored.header(),
+            body: stored.offset,
+            is_sparse: is_file && stored.is_sparse,
+            has_xattrs: self.summary.has_xattrs && self.has_xattrs(stored)?,
+        })
+    }
+
+    fn has_xattrs(&self, stored: &Stored) -> Result<bool, Error> {
+        let Some(header) = stored.header() else { return Ok(false) };
+        self.connections
+            .get()?
+            .prepare_cached("SELECT 1 FROM xattrsdata WHERE offsetheader = ?1 LIMIT 1")
+            .and_then(|mut statement| statement.exists([header as i64]))
+            .map_err(broken)
+    }
+
+    fn root(&self) -> Result<Row, Error> {
+        if let Some(stored) = self.stored_root()?
+            && stored.is_folder()
+        {
+            return self.make_row(&stored, Kind::Folder);
+        }
+        Ok(Row {
+            node: Node::ROOT,
+            kind: Kind::Folder,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            size: 0,
+            mtime: Time::default(),
+            atime: Time::default(),
+            ctime: Time::default(),
+            header: None,
+            body: 0,
+            is_sparse: false,
+            has_xattrs: false,
+        })
+    }
+
+    /// The node of the folder that rows with this `path` are in.
+    fn folder_of(&self, path: &str) -> Result<Option<Node>, Error> {
+        let Some((path, name)) = split_target(path.as_bytes()) else { return Ok(Some(Node::ROOT)) };
+        Ok(self.last_of(&path, &name)?.filter(Stored::is_folder).map(|row| row.node()))
+    }
+
+    /// The row that shows: of those of one name, the one that is last in the archive.
+    fn last_of(&self, path: &str, name: &str) -> Result<Option<Stored>, Error> {
+        self.one("WHERE path = ?1 AND name = ?2 ORDER BY offsetheader DESC LIMIT 1", params![path, name])
+    }
+}
+
+impl Index for RatarmountIndex {
+    fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    fn lookup(&self, folder: Node, name: &[u8]) -> Result<Option<Row>, Error> {
+        let path = self.path(folder)?;
+        let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else { return Ok(None) };
+        match self.last_of(&path, name)? {
+            Some(stored) if stored.has_valid_name(&self.limits) => self.resolve(stored),
+            _ => Ok(None),
+        }
+    }
+
+    /// Numbers of children are those of their rows: each says where it is without counting those before.
+    fn children(
+        &self,
+        folder: Node,
+        from: u64,
+        receive: &mut dyn FnMut(u64, &[u8], &Row) -> bool,
+    ) -> Result<(), Error> {
+        let path = self.path(folder)?;
+        let behind = match i64::try_from(from) {
+            Ok(0) => String::new(),
+            Ok(rowid) => match self.one("WHERE rowid = ?1", params![rowid])? {
+                Some(stored) if stored.path == path => stored.name,
+                _ => return Ok(()),
+            },
+            Err(_) => return Ok(()),
+        };
+        let mut show = |stored: Stored| -> Result<bool, Error> {
+            if !stored.has_valid_name(&self.limits) {
+                return Ok(true);
+            }
+            let (rowid, name) = (stored.rowid as u64, stored.name.clone());
+            Ok(self.resolve(stored)?.is_none_or(|row| receive(rowid, name.as_bytes(), &row)))
+        };
+        // Of the rows of one name, the last one shows.
+        let mut waiting: Option<Stored> = None;
+        let mut goes_on = true;
+        self.select(
+            "WHERE path = ?1 AND name > ?2 ORDER BY name, offsetheader",
+            params![path, behind],
+            &mut |stored| {
+                if let Some(before) = waiting.replace(stored)
+                    && waiting.as_ref().is_some_and(|now| now.name != before.name)
+                {
+                    goes_on = show(before)?;
+                }
+                Ok(goes_on)
+            },
+        )?;
+        if let Some(last) = waiting.filter(|_| goes_on) {
+            show(last)?;
+        }
+        Ok(())
+    }
+
+    fn row(&self, node: Node) -> Result<Option<Row>, Error> {
+        if node == Node::ROOT {
+            return self.root().map(Some);
+        }
+        match self.stored(node)? {
+            Some(stored) => match self.shown(&stored)? {
+                Shown::As(kind) => self.make_row(&stored, kind).map(Some),
+                _ => Ok(None),
+            },
+            None => Ok(None),
+        }
+    }
+
+    fn parent(&self, folder: Node) -> Result<Node, Error> {
+        if folder == Node::ROOT {
+            return Ok(folder);
+        }
+        let stored = self.stored(folder)?.ok_or_else(|| Error::Broken(format!("there is no node {}", folder.0)))?;
+        self.folder_of(&stored.path)?
+            .ok_or_else(|| Error::Broken(format!("row {} of files is in no folder", stored.rowid)))
+    }
+
+    fn link(&self, node: Node) -> Result<Vec<u8>, Error> {
+        self.stored(node)?
+            .map(|stored| stored.link)
+            .ok_or_else(|| Error::Broken(format!("there is no node {}", node.0)))
+    }
+
+    fn xattrs(&self, node: Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+        let stored = if node == Node::ROOT { self.stored_root()? } else { self.stored(node)? };
+        let Some(header) = stored.filter(|_| self.summary.has_xattrs).and_then(|stored| stored.header()) else {
+            return Ok(Vec::new());
+        };
+        let connection = self.connections.get()?;
+        let mut statement = connection
+            .prepare_cached(
+                "SELECT xattrkeys.name, value FROM xattrsdata JOIN xattrkeys ON xattrkeys.id = keyid \
+                 WHERE offsetheader = ?1 ORDER BY xattrkeys.name",
+            )
+            .map_err(broken)?;
+        let mut rows = statement.query([header as i64]).map_err(broken)?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().map_err(broken)? {
+            let bytes = |index: usize| {
+                row.get_ref(index)
+                    .ok()
+                    .and_then(|value| value.as_bytes_or_null().ok())
+                    .map(|bytes| bytes.unwrap_or_default().to_vec())
+                    .ok_or_else(|| Error::Broken(format!("an extended attribute of the entry at byte {header}")))
+            };
+            let (name, value) = (bytes(0)?, bytes(1)?);
+            if found.len() >= self.limits.xattrs
+                || value.len() > self.limits.xattr_value
+                || !(1..=255).contains(&name.len())
+            {
+                return Err(Error::Broken(format!(
+                    "the extended attributes of the entry at byte {header} are too large"
+                )));
+            }
+            found.push((name, value));
+        }
+        Ok(found)
+    }
+
+    fn extents(&self, node: Node) -> Result<Vec<Extent>, Error> {
+        let stored = self.stored(node)?.ok_or_else(|| Error::Broken(format!("there is no node {}", node.0)))?;
+        let Some(header) = stored.header().filter(|_| stored.is_sparse) else { return Ok(Vec::new()) };
+        let body = self.entry(header)?.body;
+        if (body.offset, body.size) != (stored.offset, stored.size) {
+            return Err(Error::Stale(format!("the sparse file at byte {header} of the archive is another one")));
+        }
+        body.extents.ok_or_else(|| Error::Stale(format!("the file at byte {header} of the archive is not sparse")))
+    }
+
+    fn owner_names(&self, _node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        Ok((Vec::new(), Vec::new()))
+    }
+
+    fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error> {
+        let mut waiting: Option<Stored> = None;
+        self.select("ORDER BY path, name, offsetheader", params![], &mut |stored| {
+            let before = waiting.replace(stored);
+            if let (Some(before), Some(now)) = (before, &waiting)
+                && (&before.path, &before.name) == (&now.path, &now.name)
+                // The file of an archive that shows as a folder is no earlier version of it.
+                && before.header() != now.offset_header.map(|header| header & !1)
+                && before.has_valid_name(&self.limits)
+                && let Some(folder) = self.folder_of(&before.path)?
+            {
+                let name = before.name.clone();
+                if let Some(row) = self.resolve(before)? {
+                    receive(folder, name.as_bytes(), &row);
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error> {
+        self.select("ORDER BY rowid", params![], &mut |stored| {
+            if self.shown(&stored)? == Shown::HardLink
+                && stored.has_valid_name(&self.limits)
+                && let Some(header) = stored.header()
+                && self.last_of(&stored.path, &stored.name)?.is_some_and(|last| last.rowid == stored.rowid)
+                && let Some(folder) = self.folder_of(&stored.path)?
+            {
+                let name = stored.name.clone();
+                if let Some(row) = self.resolve(stored)? {
+                    receive(folder, name.as_bytes(), header, row.node);
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    fn chunks(self: Arc<Self>, layer: usize) -> Result<Arc<dyn ChunkTable>, Error> {
+        match (&self.tables, self.codec) {
+            (Some(tables), Some(codec)) if layer == 0 => tables.open(&self.connections, codec, &self.source),
+            _ => Err(Error::Broken(format!("there is no layer {layer} of compression"))),
+        }
+    }
+
+    fn damage_in(&self, _range: Range<u64>) -> Result<Option<Damage>, Error> {
+        Ok(None)
+    }
+}

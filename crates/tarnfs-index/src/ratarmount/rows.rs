@@ -1,0 +1,205 @@
+//! Rows of the table `files`: what they say, checked.
+
+use rusqlite::types::ValueRef;
+use tarnfs_format::{Device, Kind, Time};
+use tarnfs_source::Limits;
+
+use crate::{Error, Node};
+
+/// Type bits of `st_mode`.
+const TYPE: u32 = 0o170_000;
+pub(super) const FOLDER: u32 = 0o040_000;
+const FILE: u32 = 0o100_000;
+const SYMLINK: u32 = 0o120_000;
+const CHARACTER_DEVICE: u32 = 0o020_000;
+const BLOCK_DEVICE: u32 = 0o060_000;
+const FIFO: u32 = 0o010_000;
+const SOCKET: u32 = 0o140_000;
+
+/// Bytes of one block of a tar: headers begin at multiples of it.
+const BLOCK: u64 = 512;
+
+/// The columns of a [`Stored`], in its order.
+pub(super) fn columns(has_generated: bool) -> String {
+    let generated = if has_generated { "isgenerated" } else { "0" };
+    format!("rowid,path,name,offsetheader,offset,size,mtime,mode,type,linkname,uid,gid,issparse,{generated}")
+}
+
+/// One row as it stands in the table.
+#[derive(Debug, Clone)]
+pub(super) struct Stored {
+    pub(super) rowid: i64,
+    /// Of the folder, with a slash before each component; empty for the root.
+    pub(super) path: String,
+    pub(super) name: String,
+    /// Byte of the stream at which the header begins; one more for a folder that stands for an archive in it or
+    /// for a GNU dump directory. `None` for a compressed single file.
+    pub(super) offset_header: Option<u64>,
+    pub(super) offset: u64,
+    pub(super) size: u64,
+    pub(super) mtime: Time,
+    /// `st_mode`; without type bits for hard links, block devices and whatever Python's tarfile does not know.
+    pub(super) mode: u32,
+    /// Type flag of the tar header; `None` for folders that no entry names.
+    pub(super) flag: Option<u8>,
+    pub(super) link: Vec<u8>,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) is_sparse: bool,
+    pub(super) is_generated: bool,
+}
+
+/// What a row shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shown {
+    As(Kind),
+    /// Another name of what is at its `link`.
+    HardLink,
+    /// A row that is no file: the label of a volume.
+    Nothing,
+}
+
+impl Stored {
+    /// Reads a row of [`columns`].
+    pub(super) fn read(row: &rusqlite::Row<'_>) -> Result<Self, Error> {
+        let value = |index: usize| row.get_ref(index).map_err(crate::sqlite::broken);
+        let rowid = match value(0)? {
+            ValueRef::Integer(rowid) if rowid > 0 => rowid,
+            other => return Err(Error::Broken(format!("a row of files has the number {other:?}"))),
+        };
+        let wrong = |column: &str| Error::Broken(format!("row {rowid} of files: {column} is not what it should be"));
+        let text = |index: usize, column: &str| match value(index)? {
+            ValueRef::Text(text) => String::from_utf8(text.to_vec()).map_err(|_| wrong(column)),
+            ValueRef::Null => Ok(String::new()),
+            _ => Err(wrong(column)),
+        };
+        let number = |index: usize, column: &str| match value(index)? {
+            ValueRef::Integer(number) => u64::try_from(number).map_err(|_| wrong(column)),
+            ValueRef::Null => Ok(0),
+            _ => Err(wrong(column)),
+        };
+        let small = |index: usize, column: &str| {
+            number(index, column).and_then(|n| u32::try_from(n).map_err(|_| wrong(column)))
+        };
+        let is_implied = matches!(value(8)?, ValueRef::Integer(_));
+        let flag = match value(8)? {
+            ValueRef::Blob([flag]) | ValueRef::Text([flag]) => Some(*flag),
+            _ => None,
+        };
+        let offset_header = match value(3)? {
+            // Such a folder has the header of the first entry in it: not its own.
+            _ if is_implied => None,
+            ValueRef::Null => None,
+            _ => Some(number(3, "offsetheader")?),
+        };
+        let stored = Self {
+            rowid,
+            path: text(1, "path")?,
+            name: text(2, "name")?,
+            offset_header,
+            offset: number(4, "offset")?,
+            size: number(5, "size")?,
+            mtime: match value(6)? {
+                ValueRef::Real(seconds) => time(seconds).ok_or_else(|| wrong("mtime"))?,
+                ValueRef::Integer(seconds) => Time { seconds, nanoseconds: 0 },
+                ValueRef::Null => Time::default(),
+                _ => return Err(wrong("mtime")),
+            },
+            mode: small(7, "mode")?,
+            flag,
+            link: text(9, "linkname")?.into_bytes(),
+            // Python's tarfile reads what base-256 holds, also what no owner can be.
+            uid: number(10, "uid")? as u32,
+            gid: number(11, "gid")? as u32,
+            is_sparse: number(12, "issparse")? != 0,
+            is_generated: number(13, "isgenerated")? != 0,
+        };
+        if stored.size.checked_add(stored.offset).is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(wrong("size"));
+        }
+        Ok(stored)
+    }
+
+    /// Nodes are numbered as rows are, behind the root.
+    pub(super) fn node(&self) -> Node {
+        Node((self.rowid as u64).saturating_add(Node::ROOT.0))
+    }
+
+    /// The row's number of a node, if it can be one of a row.
+    pub(super) fn rowid_of(node: Node) -> Option<i64> {
+        node.0.checked_sub(Node::ROOT.0).and_then(|rowid| i64::try_from(rowid).ok()).filter(|&rowid| rowid > 0)
+    }
+
+    /// What it shows. Device numbers are not stored: they are those of the header, which `device` fetches.
+    pub(super) fn shown(&self, device: impl FnOnce() -> Result<Device, Error>) -> Result<Shown, Error> {
+        Ok(match self.mode & TYPE {
+            FOLDER => Shown::As(Kind::Folder),
+            FILE => Shown::As(Kind::File),
+            SYMLINK => Shown::As(Kind::Symlink),
+            FIFO => Shown::As(Kind::Fifo),
+            SOCKET => Shown::As(Kind::Socket),
+            CHARACTER_DEVICE => Shown::As(Kind::CharacterDevice(device()?)),
+            BLOCK_DEVICE => Shown::As(Kind::BlockDevice(device()?)),
+            0 => match self.flag {
+                Some(b'V') => Shown::Nothing,
+                Some(b'4') => Shown::As(Kind::BlockDevice(device()?)),
+                _ if !self.link.is_empty() => Shown::HardLink,
+                Some(b'1') => Shown::Nothing,
+                _ => Shown::As(Kind::File),
+            },
+            _ => return Err(Error::Broken(format!("row {} of files has the mode {:o}", self.rowid, self.mode))),
+        })
+    }
+
+    /// True without looking at more than the row.
+    pub(super) fn is_folder(&self) -> bool {
+        self.mode & TYPE == FOLDER
+    }
+
+    /// The path of what this row names: what is in it has this as its `path`.
+    pub(super) fn full_path(&self) -> String {
+        if self.name.is_empty() { self.path.clone() } else { format!("{}/{}", self.path, self.name) }
+    }
+
+    /// True if the name can be one of a directory entry.
+    pub(super) fn has_valid_name(&self, limits: &Limits) -> bool {
+        let name = &self.name;
+        !name.is_empty() && name.len() <= limits.name && name != "." && name != ".." && !name.contains(['/', '\0'])
+    }
+
+    /// Byte of the stream at which the first header of this entry begins.
+    pub(super) fn header(&self) -> Option<u64> {
+        let header = self.offset_header?;
+        // A folder that stands for an archive in the archive has that one's header; a dump directory its own.
+        (!self.is_generated).then(|| if header % BLOCK == 1 { header.saturating_sub(1) } else { header })
+    }
+}
+
+/// Seconds with a fraction. `None` for what is no time.
+fn time(seconds: f64) -> Option<Time> {
+    let whole = seconds.floor();
+    // Up to 2^53 each second is a number of its own; the year is then 285 million.
+    if !(-9.0e15..=9.0e15).contains(&whole) {
+        return None;
+    }
+    let nanoseconds = ((seconds - whole) * 1e9).round() as u32;
+    let carry = i64::from(nanoseconds >= 1_000_000_000);
+    Some(Time { seconds: (whole as i64).saturating_add(carry), nanoseconds: if carry == 1 { 0 } else { nanoseconds } })
+}
+
+/// The folder's path and the name that a link target means: from the root, without `.`, `..` and doubled slashes. `None` for the root itself.
+pub(super) fn split_target(target: &[u8]) -> Option<(String, String)> {
+    let target = std::str::from_utf8(target).ok()?;
+    let mut parts = Vec::new();
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    let name = parts.pop()?.to_owned();
+    Some((parts.iter().fold(String::new(), |path, part| path + "/" + part), name))
+}

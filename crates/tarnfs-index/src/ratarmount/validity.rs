@@ -1,0 +1,179 @@
+//! Does a sidecar belong to the archive, and is it one that is read here?
+
+use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::Value;
+
+use super::header::entry_at;
+use super::reader::{Expected, RatarmountIndex};
+use super::rows::{Stored, split_target};
+use crate::sqlite::broken;
+use crate::{Error, Index};
+
+/// How many rows are compared with the archive when a sidecar is opened.
+const SAMPLES: i128 = 16;
+
+/// The columns of `files` since 0.2, in the order of the schema.
+const COLUMNS: [&str; 13] = [
+    "path",
+    "name",
+    "offsetheader",
+    "offset",
+    "size",
+    "mtime",
+    "mode",
+    "type",
+    "linkname",
+    "uid",
+    "gid",
+    "istar",
+    "issparse",
+];
+
+/// Checks that the tables are those of a finished sidecar of a schema that is read here. True if `files` says which rows were generated (since 0.6).
+pub(super) fn check_schema(connection: &Connection) -> Result<bool, Error> {
+    let kind = |name: &str| {
+        connection
+            .query_row("SELECT type FROM sqlite_schema WHERE name = ?1", [name], |row| row.get::<_, String>(0))
+            .optional()
+            .map_err(broken)
+    };
+    for table in ["files", "metadata", "versions"] {
+        match kind(table)?.as_deref() {
+            Some("table") => {}
+            Some(other) => return Err(Error::Broken(format!("{table} is a {other}"))),
+            None => return Err(Error::Unknown(format!("there is no table {table}"))),
+        }
+    }
+    for unfinished in ["filestmp", "parentfolders"] {
+        if kind(unfinished)?.is_some() {
+            return Err(Error::Broken(format!("it was not finished: there still is {unfinished}")));
+        }
+    }
+    let (major, minor) = connection
+        .query_row("SELECT major, minor FROM versions WHERE name = 'index'", [], |row| {
+            // ratarmount writes the digits as text into columns of numbers.
+            Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?))
+        })
+        .optional()
+        .map_err(broken)?
+        .ok_or_else(|| Error::Unknown("it does not say which schema it has".into()))?;
+    let version = (major.unwrap_or(-1), minor.unwrap_or(-1));
+    if !matches!(version, (0, 5..=7)) {
+        return Err(Error::Unknown(format!("schema {}.{} of ratarmount", version.0, version.1)));
+    }
+    let mut statement = connection.prepare("SELECT name FROM pragma_table_info('files')").map_err(broken)?;
+    let columns: Vec<String> = statement.query_map([], |row| row.get(0)).and_then(Iterator::collect).map_err(broken)?;
+    if let Some(missing) = COLUMNS.iter().find(|name| !columns.iter().any(|column| column == *name)) {
+        return Err(Error::Broken(format!("files has no column {missing}")));
+    }
+    // Without it every look-up would read the whole table.
+    let keyed: Vec<String> = connection
+        .prepare("SELECT name FROM pragma_index_info('sqlite_autoindex_files_1') ORDER BY seqno")
+        .and_then(|mut statement| statement.query_map([], |row| row.get(0))?.collect())
+        .map_err(broken)?;
+    if keyed != ["path", "name", "offsetheader"] {
+        return Err(Error::Broken("files has no key of path, name and offsetheader".into()));
+    }
+    Ok(columns.iter().any(|column| column == "isgenerated"))
+}
+
+/// Checks the table `metadata` against the archive and the wanted shape.
+pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Result<(), Error> {
+    let value = |key: &str| {
+        connection
+            .query_row("SELECT value FROM metadata WHERE key = ?1", [key], |row| row.get::<_, String>(0))
+            .optional()
+            .map_err(broken)
+    };
+    let json = |key: &str| {
+        value(key)?
+            .map(|text| {
+                serde_json::from_str::<Value>(&text).map_err(|error| Error::Broken(format!("metadata {key}: {error}")))
+            })
+            .transpose()
+    };
+    match value("backendName")?.as_deref() {
+        Some("SQLiteIndexedTar") => {}
+        Some(other) => return Err(Error::Unknown(format!("made by ratarmount's backend {other}"))),
+        None => return Err(Error::Unknown("it does not say by which backend of ratarmount it was made".into())),
+    }
+    let stats = json("tarstats")?.ok_or_else(|| Error::Stale("it does not say of which archive it is".into()))?;
+    let length = expected.source.len();
+    if stats.get("st_size").and_then(Value::as_u64) != Some(length) {
+        let stored = stats.get("st_size").map_or("unknown".into(), Value::to_string);
+        return Err(Error::Stale(format!("the archive's length was {stored} and is {length}")));
+    }
+    if expected.verify_mtime && !is_same_time(&stats, expected.modified) {
+        return Err(Error::Stale("the archive was changed since".into()));
+    }
+    let arguments = json("arguments")?.unwrap_or(Value::Null);
+    let shape = &expected.shape;
+    let encoding = arguments.get("encoding").and_then(Value::as_str).unwrap_or("utf-8");
+    if normalised(encoding) != normalised(shape.encoding.as_deref().unwrap_or("utf-8")) {
+        return Err(Error::Stale(format!("names were converted from {encoding}")));
+    }
+    if arguments.get("ignoreZeros").and_then(Value::as_bool).unwrap_or(false) != shape.ignore_zeros {
+        return Err(Error::Stale("it was made with another value of --ignore-zeros".into()));
+    }
+    if arguments.get("transformPattern").is_some_and(|pattern| !pattern.is_null()) {
+        return Err(Error::Stale("paths were rewritten with --transform".into()));
+    }
+    let incremental =
+        value("isGnuIncremental")?.is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"));
+    if shape.gnu_incremental.is_some_and(|wanted| wanted != incremental) {
+        return Err(Error::Stale("it was made with another value of --gnu-incremental".into()));
+    }
+    Ok(())
+}
+
+/// Python writes the seconds as a double, and since 3.3 the nanoseconds beside them.
+fn is_same_time(stats: &Value, modified: i64) -> bool {
+    if let Some(stored) = stats.get("st_mtime_ns").and_then(Value::as_i64) {
+        return stored == modified;
+    }
+    let seconds = modified as f64 / 1e9;
+    stats.get("st_mtime").and_then(Value::as_f64).is_some_and(|stored| (stored - seconds).abs() < 1e-6)
+}
+
+/// `UTF8`, `utf-8` and `utf_8` are one encoding.
+fn normalised(encoding: &str) -> String {
+    encoding.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
+}
+
+/// Compares some rows with the headers of a plain tar: an archive that was written anew at the same size has others there.
+pub(super) fn check_samples(index: &RatarmountIndex) -> Result<(), Error> {
+    let summary = index.summary();
+    if summary.format != "tar" {
+        return Ok(());
+    }
+    let bounds: (Option<i64>, Option<i64>) = index
+        .connections
+        .get()?
+        .query_row("SELECT (SELECT min(rowid) FROM files), (SELECT max(rowid) FROM files)", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .map_err(broken)?;
+    let (Some(first), Some(last)) = bounds else { return Ok(()) };
+    for sample in 0..SAMPLES {
+        let span = i128::from(last).saturating_sub(i128::from(first));
+        let step = span.saturating_mul(sample) / (SAMPLES - 1);
+        let from = i128::from(first).saturating_add(step) as i64;
+        index.select("WHERE rowid >= ?1 ORDER BY rowid LIMIT 1", params![from], &mut |stored| {
+            check_row(index, &stored).map(|()| true)
+        })?;
+    }
+    Ok(())
+}
+
+fn check_row(index: &RatarmountIndex, stored: &Stored) -> Result<(), Error> {
+    let Some(header) = stored.header() else { return Ok(()) };
+    let (shape, limits) = (&index.summary().shape, &index.limits());
+    let another =
+        || Error::Stale(format!("byte {header} of the archive is no longer the header of {:?}", stored.full_path()));
+    let entry = entry_at(&index.source, header, shape, limits)?.ok_or_else(another)?;
+    // Names in other encodings stand converted or escaped in the row: for these it must do that there is a header.
+    let is_plain = entry.path.is_ascii() && !entry.path.contains(&b'\\');
+    let path = split_target(&entry.path).map(|(path, name)| format!("{path}/{name}")).unwrap_or_default();
+    // Paths in an archive in the archive have the outer one's path before theirs.
+    if is_plain && !stored.full_path().ends_with(&path) { Err(another()) } else { Ok(()) }
+}

@@ -1,0 +1,571 @@
+//! Writes a sidecar in ratarmount's schema 0.7.0.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::{Connection, params};
+use serde_json::json;
+use tarnfs_format::{Kind, Time};
+use tarnfs_source::{FileSource, Source};
+
+use super::compressed;
+use super::header::last_header;
+use super::rows::FOLDER;
+use super::unsigned;
+use crate::sqlite::failed;
+use crate::{Error, Index, Node, Row};
+
+/// Of ratarmount's schema.
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// Writes what `index` says of the file `archive` to `destination`, as ratarmount 1.3 would have written it: it
+/// opens it without making its own. Under that name there never is half a file.
+///
+/// [`Error::Unknown`] for codecs whose seek points ratarmount does not keep, [`Error::Stale`] if the archive has another
+/// length than the indexed one.
+pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Result<(), Error> {
+    let source = FileSource::open(archive)?;
+    let summary = index.summary();
+    if source.len() != summary.archive.length {
+        return Err(Error::Stale(format!(
+            "{} is {} bytes long, the index was made when it had {}",
+            archive.display(),
+            source.len(),
+            summary.archive.length
+        )));
+    }
+    let stats = archive.metadata()?;
+    let temporary = Temporary::beside(destination, stats.mode())?;
+    let connection = Connection::open(&temporary.path).map_err(failed)?;
+    connection
+        .execute_batch(
+            "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE; PRAGMA temp_store = FILE;",
+        )
+        .map_err(failed)?;
+    connection.execute_batch("BEGIN").map_err(failed)?;
+    connection.execute_batch(SCHEMA).map_err(failed)?;
+    let is_plain = summary.layers.is_empty();
+    let mut writing = Writing {
+        index,
+        connection: &connection,
+        plain: is_plain.then_some(&source),
+        has_links: false,
+        is_incremental: summary.shape.gnu_incremental == Some(true),
+    };
+    writing.collect_links()?;
+    writing.tree()?;
+    writing.replaced()?;
+    writing.finish_links()?;
+    writing.finish_folders()?;
+    let is_incremental = writing.is_incremental;
+    compressed::write(index, &source, &connection)?;
+    write_metadata(&connection, index, &stats, is_incremental)?;
+    connection
+        .execute_batch("COMMIT; DROP TABLE temp.links; DROP TABLE temp.targets; DROP TABLE temp.waiting;")
+        .map_err(failed)?;
+    connection.close().map_err(|(_, error)| failed(error))?;
+    temporary.rename_to(destination)
+}
+
+struct Writing<'a> {
+    index: &'a Arc<dyn Index>,
+    connection: &'a Connection,
+    /// The archive, if it is not compressed: its headers cost nothing to look at.
+    plain: Option<&'a FileSource>,
+    has_links: bool,
+    is_incremental: bool,
+}
+
+/// What goes into one row of `files`.
+struct FileRow<'a> {
+    path: &'a str,
+    name: &'a str,
+    header: Option<u64>,
+    offset: u64,
+    size: u64,
+    mtime: Time,
+    mode: u32,
+    flag: Option<u8>,
+    link: &'a str,
+    uid: u32,
+    gid: u32,
+    is_sparse: bool,
+}
+
+impl Writing<'_> {
+    /// ratarmount counts the compression as one layer of archives.
+    fn depth(&self) -> i64 {
+        i64::from(self.plain.is_none() && self.index.summary().format != "file")
+    }
+
+    fn insert(&self, file: &FileRow<'_>) -> Result<(), Error> {
+        self.connection
+            .prepare_cached("INSERT OR REPLACE INTO files VALUES (?,?,?,?,?,?,?,?,?,?,?,0,?,0,?)")
+            .and_then(|mut statement| {
+                statement.execute(params![
+                    file.path,
+                    file.name,
+                    file.header.map(|header| header as i64),
+                    file.offset as i64,
+                    file.size as i64,
+                    seconds(file.mtime),
+                    file.mode,
+                    file.flag.map(|flag| vec![flag]),
+                    // A single file has no type and no link.
+                    file.flag.map(|_| file.link),
+                    file.uid,
+                    file.gid,
+                    file.is_sparse,
+                    self.depth(),
+                ])
+            })
+            .map(drop)
+            .map_err(failed)
+    }
+
+    fn collect_links(&mut self) -> Result<(), Error> {
+        let mut statement =
+            self.connection.prepare("INSERT OR REPLACE INTO temp.links VALUES (?1, ?2, ?3, ?4)").map_err(failed)?;
+        let mut error = None;
+        self.index.hard_links(&mut |folder, name, header, node| {
+            self.has_links = true;
+            if error.is_none() {
+                error = statement.execute(params![folder.0 as i64, name, header as i64, node.0 as i64]).err();
+            }
+        })?;
+        error.map_or(Ok(()), |error| Err(failed(error)))
+    }
+
+    /// All that shows.
+    fn tree(&mut self) -> Result<(), Error> {
+        if let Some(root) = self.index.row(Node::ROOT)?.filter(|root| root.header.is_some()) {
+            self.row("", "", &root)?;
+        }
+        let mut folders = vec![(Node::ROOT, String::new())];
+        while let Some((folder, path)) = folders.pop() {
+            let mut from = 0;
+            loop {
+                // A batch at a time: writing may not fail inside the other index's query.
+                let mut batch: Vec<(Vec<u8>, Row)> = Vec::new();
+                self.index.children(folder, from, &mut |next, name, row| {
+                    from = next;
+                    batch.push((name.to_vec(), row.clone()));
+                    batch.len() < 1000
+                })?;
+                let is_last = batch.len() < 1000;
+                for (name, row) in batch {
+                    let text = escaped(&name);
+                    if row.kind == Kind::Folder {
+                        folders.push((row.node, format!("{path}/{text}")));
+                        self.row(&path, &text, &row)?;
+                    } else if let Some(header) = self.link_header(folder, &name)? {
+                        self.wait(&path, &text, header, &row)?;
+                    } else {
+                        self.remember(&path, &text, &row)?;
+                        self.row(&path, &text, &row)?;
+                    }
+                }
+                if is_last {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the header of the hard link of that name is, if it is one.
+    fn link_header(&self, folder: Node, name: &[u8]) -> Result<Option<u64>, Error> {
+        if !self.has_links {
+            return Ok(None);
+        }
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT header FROM temp.links WHERE folder = ?1 AND name = ?2")
+            .map_err(failed)?;
+        let mut rows = statement.query(params![folder.0 as i64, name]).map_err(failed)?;
+        rows.next().and_then(|row| row.map(|row| unsigned(row, 0)).transpose()).map_err(failed)
+    }
+
+    /// Keeps the path of what hard links share.
+    fn remember(&self, path: &str, name: &str, row: &Row) -> Result<(), Error> {
+        if !self.has_links || row.links < 2 {
+            return Ok(());
+        }
+        self.connection
+            .prepare_cached("INSERT OR IGNORE INTO temp.targets VALUES (?1, ?2)")
+            .and_then(|mut statement| statement.execute(params![row.node.0 as i64, format!("{path}/{name}")]))
+            .map(drop)
+            .map_err(failed)
+    }
+
+    /// Puts a hard link aside until it is known where what it shares shows.
+    fn wait(&self, path: &str, name: &str, header: u64, row: &Row) -> Result<(), Error> {
+        let own_offset = match self.plain {
+            Some(source) => last_header(source, header)?.map_or(header, |last| last.body),
+            None => header.saturating_add(512),
+        };
+        let link = self.link(row)?;
+        self.connection
+            .prepare_cached("INSERT INTO temp.waiting VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
+            .and_then(|mut statement| {
+                statement.execute(params![
+                    path,
+                    name,
+                    header as i64,
+                    row.node.0 as i64,
+                    row.body as i64,
+                    stored_size(row) as i64,
+                    seconds(row.mtime),
+                    full_mode(row),
+                    vec![flag(row.kind)],
+                    link,
+                    row.uid,
+                    row.gid,
+                    row.is_sparse,
+                    own_offset as i64,
+                ])
+            })
+            .map(drop)
+            .map_err(failed)
+    }
+
+    /// Writes hard links as links to where their file shows. Where it shows under no other name they are files of their own.
+    fn finish_links(&self) -> Result<(), Error> {
+        let sql_text = format!(
+            "INSERT OR REPLACE INTO files SELECT w.path, name, header, ownoffset, 0, mtime, mode & 4095, x'31',
+                 substr(t.path, 2), uid, gid, 0, 0, 0, {depth}
+                 FROM temp.waiting w JOIN temp.targets t USING (node) WHERE w.path || '/' || name <> t.path;
+             INSERT OR REPLACE INTO files SELECT path, name, header, offset, size, mtime, mode, type, linkname, uid, gid, 0, issparse, 0, {depth}
+                 FROM temp.waiting w WHERE NOT EXISTS
+                 (SELECT 1 FROM temp.targets t WHERE t.node = w.node AND t.path <> w.path || '/' || name);",
+            depth = self.depth()
+        );
+        self.connection.execute_batch(&sql_text).map_err(failed)
+    }
+
+    /// Folders that no entry names get the header of the first entry in them.
+    fn finish_folders(&self) -> Result<(), Error> {
+        self.connection
+            .execute_batch(
+                "UPDATE files SET (offsetheader, offset) = (SELECT min(f.offsetheader), f.offset FROM files f
+                     WHERE (f.path = files.path || '/' || files.name
+                         OR f.path > files.path || '/' || files.name || '/' AND f.path < files.path || '/' || files.name || '0')
+                     AND typeof(f.type) = 'blob')
+                 WHERE typeof(type) = 'integer';",
+            )
+            .map_err(failed)
+    }
+
+    /// What later entries of the same path have replaced. Without hard links: of these only what they share is known.
+    fn replaced(&mut self) -> Result<(), Error> {
+        let mut all: Vec<(Node, Vec<u8>, Row)> = Vec::new();
+        self.index.replaced(&mut |folder, name, row| all.push((folder, name.to_vec(), row.clone())))?;
+        if all.is_empty() {
+            return Ok(());
+        }
+        // Each entry has a header of its own: a row whose header another one has, too, is a hard link, or shared by one.
+        let mut headers: HashMap<Option<u64>, u32> = HashMap::new();
+        for (_, _, row) in &all {
+            let count = headers.entry(row.header).or_default();
+            *count = count.saturating_add(1);
+        }
+        let mut shown = self.connection.prepare("SELECT offsetheader FROM files").map_err(failed)?;
+        let mut rows = shown.query([]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let header: Option<i64> = row.get(0).map_err(failed)?;
+            if let Some(count) = headers.get_mut(&header.map(|header| header as u64)) {
+                *count = count.saturating_add(1);
+            }
+        }
+        let mut last: Option<(Node, String)> = None;
+        for (folder, name, row) in all.iter().filter(|(_, _, row)| headers.get(&row.header) == Some(&1)) {
+            let path = match last.take() {
+                Some((known, path)) if known == *folder => path,
+                _ => match self.path_of(*folder) {
+                    Ok(path) => path,
+                    // The folder itself was replaced by something else: ratarmount would show nothing of it.
+                    Err(Error::Broken(what)) => {
+                        log::debug!("left out of ratarmount's index: {what}");
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                },
+            };
+            self.row(&path, &escaped(name), row)?;
+            last = Some((*folder, path));
+        }
+        Ok(())
+    }
+
+    /// The path of a folder, found from below: its parent's child with its number.
+    fn path_of(&self, folder: Node) -> Result<String, Error> {
+        let mut parts = Vec::new();
+        let mut node = folder;
+        while node != Node::ROOT {
+            let parent = self.index.parent(node)?;
+            let mut found = None;
+            self.index.children(parent, 0, &mut |_, name, row| {
+                if row.node == node {
+                    found = Some(escaped(name));
+                }
+                found.is_none()
+            })?;
+            parts.push(found.ok_or_else(|| Error::Broken(format!("folder {} is not in its parent", node.0)))?);
+            node = parent;
+        }
+        Ok(parts.iter().rev().fold(String::new(), |path, part| path + "/" + part))
+    }
+
+    fn link(&self, row: &Row) -> Result<String, Error> {
+        if row.kind == Kind::Symlink { Ok(escaped(&self.index.link(row.node)?)) } else { Ok(String::new()) }
+    }
+
+    fn row(&mut self, path: &str, name: &str, row: &Row) -> Result<(), Error> {
+        if self.index.summary().format == "file" {
+            return self.single_file(path, name, row);
+        }
+        let Some(header) = row.header else {
+            return self.implied(path, name);
+        };
+        let link = self.link(row)?;
+        let mut file = FileRow {
+            path,
+            name,
+            header: Some(header),
+            offset: row.body,
+            size: stored_size(row),
+            mtime: row.mtime,
+            mode: full_mode(row),
+            flag: Some(flag(row.kind)),
+            link: &link,
+            uid: row.uid,
+            gid: row.gid,
+            is_sparse: row.is_sparse,
+        };
+        if row.kind == Kind::Folder
+            && let Some(last) = self.dump_directory(header)?
+        {
+            // The list of a GNU dump directory is a file of its own, and the folder a row behind it.
+            self.is_incremental = true;
+            file.flag = Some(b'D');
+            self.insert(&FileRow {
+                offset: last.body,
+                size: last.size,
+                mode: row.mode & 0o7777 | 0o100_000,
+                flag: Some(b'D'),
+                ..file
+            })?;
+            file.header = Some(header.saturating_add(1));
+        }
+        self.insert(&file)?;
+        self.xattrs(header, row)
+    }
+
+    /// The header at that byte, if it is one of a dump directory. Headers of compressed archives are not looked at.
+    fn dump_directory(&self, header: u64) -> Result<Option<super::header::LastHeader>, Error> {
+        match self.plain {
+            Some(source) if self.index.summary().shape.gnu_incremental != Some(false) => {
+                Ok(last_header(source, header)?.filter(|last| last.flag == b'D'))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A folder that no entry names: the type is a number here, as in ratarmount's own.
+    fn implied(&self, path: &str, name: &str) -> Result<(), Error> {
+        self.connection
+            .prepare_cached(
+                "INSERT OR REPLACE INTO files VALUES (?1, ?2, NULL, NULL, 0, 0, ?3, 5, '', 0, 0, 0, 0, 0, 0)",
+            )
+            .and_then(|mut statement| statement.execute(params![path, name, FOLDER | 0o555]))
+            .map(drop)
+            .map_err(failed)
+    }
+
+    fn single_file(&self, path: &str, name: &str, row: &Row) -> Result<(), Error> {
+        self.insert(&FileRow {
+            path,
+            name,
+            header: None,
+            offset: row.body,
+            size: row.size,
+            mtime: row.mtime,
+            mode: full_mode(row),
+            flag: None,
+            link: "",
+            uid: row.uid,
+            gid: row.gid,
+            is_sparse: false,
+        })
+    }
+
+    fn xattrs(&self, header: u64, row: &Row) -> Result<(), Error> {
+        if !row.has_xattrs {
+            return Ok(());
+        }
+        for (name, value) in self.index.xattrs(row.node)? {
+            let name = escaped(&name);
+            let mut statement =
+                self.connection.prepare_cached("INSERT OR IGNORE INTO xattrkeys (name) VALUES (?1)").map_err(failed)?;
+            statement.execute([&name]).map_err(failed)?;
+            self.connection
+                .prepare_cached("INSERT OR REPLACE INTO xattrsdata SELECT ?1, id, ?3 FROM xattrkeys WHERE name = ?2")
+                .and_then(|mut statement| statement.execute(params![header as i64, name, value]))
+                .map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// What Python's tarfile calls the size: none but files have one.
+fn stored_size(row: &Row) -> u64 {
+    if row.kind == Kind::File { row.size } else { 0 }
+}
+
+/// `st_mode` as ratarmount stores it: block devices have no type there.
+fn full_mode(row: &Row) -> u32 {
+    let kind = match row.kind {
+        Kind::File => 0o100_000,
+        Kind::Folder => FOLDER,
+        Kind::Symlink => 0o120_000,
+        Kind::CharacterDevice(_) => 0o020_000,
+        Kind::Fifo => 0o010_000,
+        Kind::BlockDevice(_) | Kind::HardLink | Kind::Socket => 0,
+    };
+    kind | row.mode & 0o7777
+}
+
+/// The type flag of a tar header.
+fn flag(kind: Kind) -> u8 {
+    match kind {
+        Kind::File | Kind::Socket => b'0',
+        Kind::HardLink => b'1',
+        Kind::Symlink => b'2',
+        Kind::CharacterDevice(_) => b'3',
+        Kind::BlockDevice(_) => b'4',
+        Kind::Folder => b'5',
+        Kind::Fifo => b'6',
+    }
+}
+
+fn seconds(time: Time) -> f64 {
+    time.seconds as f64 + f64::from(time.nanoseconds) * 1e-9
+}
+
+/// Text of bytes: what is not UTF-8 as `\xe4`.
+fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+fn write_metadata(
+    connection: &Connection,
+    index: &Arc<dyn Index>,
+    stats: &std::fs::Metadata,
+    is_incremental: bool,
+) -> Result<(), Error> {
+    let summary = index.summary();
+    // Python's way from two numbers to one: it compares the result.
+    let double = |seconds: i64, nanoseconds: i64| seconds as f64 + 1e-9 * nanoseconds as f64;
+    let whole = |seconds: i64, nanoseconds: i64| seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds);
+    let tarstats = json!({
+        "st_atime": double(stats.atime(), stats.atime_nsec()),
+        "st_atime_ns": whole(stats.atime(), stats.atime_nsec()),
+        "st_blksize": stats.blksize(),
+        "st_blocks": stats.blocks(),
+        "st_ctime": double(stats.ctime(), stats.ctime_nsec()),
+        "st_ctime_ns": whole(stats.ctime(), stats.ctime_nsec()),
+        "st_dev": stats.dev(),
+        "st_gid": stats.gid(),
+        "st_ino": stats.ino(),
+        "st_mode": stats.mode(),
+        "st_mtime": double(stats.mtime(), stats.mtime_nsec()),
+        "st_mtime_ns": whole(stats.mtime(), stats.mtime_nsec()),
+        "st_nlink": stats.nlink(),
+        "st_rdev": stats.rdev(),
+        "st_size": stats.size(),
+        "st_uid": stats.uid(),
+    });
+    let arguments = json!({
+        // Undoing a compression counts as recursion.
+        "mountRecursively": !summary.layers.is_empty(),
+        "encoding": summary.shape.encoding.as_deref().unwrap_or("utf-8"),
+        "stripRecursiveTarExtension": false,
+        "transformRecursiveMountPoint": null,
+        "transformPattern": null,
+        "ignoreZeros": summary.shape.ignore_zeros,
+        "hashes": [],
+        "gzipSeekPointSpacing": 16 << 20,
+    });
+    let metadata = [
+        ("tarstats", tarstats.to_string()),
+        ("arguments", arguments.to_string()),
+        ("backendName", "SQLiteIndexedTar".into()),
+        ("isGnuIncremental", if is_incremental { "1" } else { "0" }.into()),
+    ];
+    for (key, value) in metadata {
+        connection.execute("INSERT INTO metadata VALUES (?1, ?2)", [key, &value]).map_err(failed)?;
+    }
+    let own: [&str; 3] =
+        [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH")];
+    for (name, version, parts) in [("index", "0.7.0", ["0", "7", "0"]), ("tarnfs", env!("CARGO_PKG_VERSION"), own)] {
+        connection
+            .execute(
+                "INSERT INTO versions VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![name, version, parts[0], parts[1], parts[2]],
+            )
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// A file under a name of its own, removed when dropped unless it was renamed.
+struct Temporary {
+    path: std::path::PathBuf,
+    is_renamed: bool,
+}
+
+impl Temporary {
+    /// Nobody may read it who may not read the archive, whose mode is `mode`.
+    fn beside(destination: &Path, mode: u32) -> Result<Self, Error> {
+        let folder = folder_of(destination);
+        std::fs::create_dir_all(folder)?;
+        let nanoseconds = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.subsec_nanos());
+        let path = folder.join(format!(".tarnfs-{}-{nanoseconds:08x}.tmp", std::process::id()));
+        // SQLite takes an empty file for a new database; what somebody else put there is not touched.
+        File::options().write(true).create_new(true).mode(0o600 | mode & 0o044).open(&path)?;
+        Ok(Self { path, is_renamed: false })
+    }
+
+    fn rename_to(mut self, destination: &Path) -> Result<(), Error> {
+        File::open(&self.path)?.sync_all()?;
+        std::fs::rename(&self.path, destination)?;
+        self.is_renamed = true;
+        File::open(folder_of(destination))?.sync_all()?;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.is_renamed {
+            // Nothing more can be done about it here.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

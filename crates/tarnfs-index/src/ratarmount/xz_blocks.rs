@@ -1,0 +1,162 @@
+//! The blocks of an xz stream, from the indexes at the ends of its streams (The .xz File Format 1.2, §2.1.2 and §4):
+//! ratarmount keeps nothing for xz, and reads the same.
+
+use std::io;
+use std::ops::Range;
+
+use tarnfs_codec::{Chunk, ChunkTable, Damage, SeekPoint};
+use tarnfs_source::Source;
+
+use crate::Error;
+
+/// Bytes of a stream's header, and of its footer.
+const EDGE: u64 = 12;
+/// First bytes of a stream.
+const MAGIC: &[u8] = b"\xFD7zXZ\0";
+/// Last bytes of a stream.
+const FOOTER_MAGIC: &[u8] = b"YZ";
+/// Smallest block: header, padded data (§3).
+const LEAST_BLOCK: u64 = 8;
+/// More blocks than this are not kept in memory (16 bytes each): 4 TiB in blocks of 1 MiB.
+const MOST_BLOCKS: usize = 4 << 20;
+/// Bytes of the index of one stream: what so many blocks can need.
+const MOST_INDEX: u64 = 18 * MOST_BLOCKS as u64;
+
+/// Where each block begins in the compressed and in the decoded stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct XzBlocks {
+    blocks: Vec<(u64, u64)>,
+    decoded_length: u64,
+}
+
+impl XzBlocks {
+    /// Reads the indexes of all streams, from the last one backwards.
+    pub(super) fn read(source: &dyn Source) -> Result<Self, Error> {
+        // Sizes of the blocks, from the last one to the first: compressed byte, decoded bytes.
+        let mut backwards: Vec<(u64, u64)> = Vec::new();
+        let mut end = source.len();
+        while end > 0 {
+            let mut word = [0; 4];
+            source.read_exact_at(&mut word, end.checked_sub(4).ok_or_else(|| damaged(end))?)?;
+            if word == [0; 4] {
+                end = end.saturating_sub(4);
+                continue;
+            }
+            end = read_stream(source, end, &mut backwards)?;
+        }
+        let mut decoded_length = 0_u64;
+        let mut blocks = backwards;
+        blocks.reverse();
+        for (_, decoded) in &mut blocks {
+            let length = std::mem::replace(decoded, decoded_length);
+            decoded_length = decoded_length
+                .checked_add(length)
+                .filter(|&sum| i64::try_from(sum).is_ok())
+                .ok_or_else(|| damaged(source.len()))?;
+        }
+        // Empty blocks hold nothing that anybody could ask for.
+        blocks.dedup_by(|next, before| {
+            let same = next.1 == before.1;
+            if same {
+                before.0 = next.0;
+            }
+            same
+        });
+        Ok(Self { blocks, decoded_length })
+    }
+}
+
+/// Adds the blocks of the stream that ends at byte `end`, last one first, and returns where that stream begins.
+fn read_stream(source: &dyn Source, end: u64, backwards: &mut Vec<(u64, u64)>) -> Result<u64, Error> {
+    let fault = || damaged(end);
+    let footer_at = end.checked_sub(EDGE).ok_or_else(fault)?;
+    let mut footer = [0; EDGE as usize];
+    source.read_exact_at(&mut footer, footer_at)?;
+    let [c0, c1, c2, c3, fields @ .., y, z] = footer;
+    let [b0, b1, b2, b3, _, _] = fields;
+    if [y, z] != FOOTER_MAGIC || crc32fast::hash(&fields) != u32::from_le_bytes([c0, c1, c2, c3]) {
+        return Err(fault());
+    }
+    let index_length = u64::from(u32::from_le_bytes([b0, b1, b2, b3])).saturating_add(1).saturating_mul(4);
+    if index_length > MOST_INDEX {
+        return Err(Error::Unknown(format!("an xz stream with an index of {index_length} bytes")));
+    }
+    let index_at = footer_at.checked_sub(index_length).ok_or_else(fault)?;
+    let mut index = vec![0; index_length as usize];
+    source.read_exact_at(&mut index, index_at)?;
+    let (fields, crc) = index.split_last_chunk::<4>().ok_or_else(fault)?;
+    if crc32fast::hash(fields) != u32::from_le_bytes(*crc) || fields.first() != Some(&0) {
+        return Err(fault());
+    }
+    let mut rest = fields.get(1..).unwrap_or_default();
+    let count = number(&mut rest).ok_or_else(fault)?;
+    if count.saturating_mul(2) > rest.len() as u64
+        || count.saturating_add(backwards.len() as u64) > MOST_BLOCKS as u64
+        || count.saturating_mul(LEAST_BLOCK) > source.len()
+    {
+        return Err(fault());
+    }
+    let mut sizes = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        sizes.push((number(&mut rest).ok_or_else(fault)?, number(&mut rest).ok_or_else(fault)?));
+    }
+    let mut at = index_at;
+    for (unpadded, decoded) in sizes.into_iter().rev() {
+        let padded = unpadded.checked_next_multiple_of(4).filter(|&length| length >= LEAST_BLOCK);
+        at = padded.and_then(|length| at.checked_sub(length)).ok_or_else(fault)?;
+        backwards.push((at, decoded));
+    }
+    let start = at.checked_sub(EDGE).ok_or_else(fault)?;
+    let mut magic = [0; MAGIC.len()];
+    source.read_exact_at(&mut magic, start)?;
+    if magic == MAGIC { Ok(start) } else { Err(fault()) }
+}
+
+/// A number of 7 bits a byte, the lowest first (§1.2).
+fn number(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    for shift in (0..63).step_by(7) {
+        let (byte, behind) = rest.split_first()?;
+        *rest = behind;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn damaged(end: u64) -> Error {
+    Error::Broken(format!("the xz stream that ends at byte {end} has no valid index"))
+}
+
+impl ChunkTable for XzBlocks {
+    fn chunk_at(&self, decoded: u64) -> io::Result<Option<Chunk>> {
+        if decoded >= self.decoded_length {
+            return Ok(None);
+        }
+        let behind = self.blocks.partition_point(|(_, start)| *start <= decoded);
+        let Some(&(compressed, start)) = behind.checked_sub(1).and_then(|index| self.blocks.get(index)) else {
+            return Ok(None);
+        };
+        let end = self.blocks.get(behind).map_or(self.decoded_length, |(_, next)| *next);
+        Ok(Some(Chunk {
+            // The first block is decoded from the header of the stream.
+            point: SeekPoint {
+                compressed_bit: if start == 0 { 0 } else { compressed.saturating_mul(8) },
+                decoded: start,
+                state: Vec::new(),
+            },
+            length: end.saturating_sub(start),
+            checksums: Vec::new(),
+        }))
+    }
+
+    fn decoded_length(&self) -> u64 {
+        self.decoded_length
+    }
+
+    fn damage_in(&self, _decoded: Range<u64>) -> io::Result<Option<Damage>> {
+        Ok(None)
+    }
+}

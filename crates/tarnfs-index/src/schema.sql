@@ -1,0 +1,99 @@
+-- The index of one archive, schema 1.
+--
+-- Rows of a folder lie together: nodes are numbered by (folder, name), so the children of a folder are one range of
+-- nodes in the order of their names (compared as bytes). Node 1 is the root. A folder's number is less than those of what is in
+-- it. The bytes of an index are the same for the same archive and options.
+-- A file is an index only if it has exactly these tables, PRAGMA application_id 0x7461726e and PRAGMA user_version 1.
+
+-- What is known of the whole: key, value.
+CREATE TABLE summary (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+-- What was found broken in the innermost stream: at which byte, what.
+CREATE TABLE notes (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, what TEXT NOT NULL);
+
+-- What many entries share. type: the S_IFMT bits of st_mode, 0 for a hard link; mode: 0o7777.
+CREATE TABLE classes (
+    class INTEGER PRIMARY KEY,
+    type INTEGER NOT NULL,
+    mode INTEGER NOT NULL,
+    uid INTEGER NOT NULL,
+    gid INTEGER NOT NULL,
+    user BLOB NOT NULL,
+    "group" BLOB NOT NULL
+);
+
+-- One row for each visible name. header: byte of the innermost stream at which its first header begins, -1 for a folder that no entry names;
+-- body: bytes from header to content; size: of a symbolic link that of its target; mtime: seconds since 1970, mtime_ns: 0 to 999 999 999.
+-- more: bits that say in which of the tables below it has a row: 1 links, 2 devices, 4 times, 8 extents, 16 xattrs, 32 link_counts (a missing row
+-- there says 1). A hard link (type 0 of its class) always has a row in hard_links; its other columns are those of its own header.
+CREATE TABLE entries (
+    node INTEGER PRIMARY KEY,
+    name BLOB NOT NULL,
+    class INTEGER NOT NULL,
+    header INTEGER NOT NULL,
+    body INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    mtime INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL,
+    more INTEGER NOT NULL
+);
+
+-- One row for each folder: the folder that it is in, the range of its children, and how many of them are folders.
+CREATE TABLE folders (
+    node INTEGER PRIMARY KEY,
+    parent INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    subfolders INTEGER NOT NULL
+);
+
+-- Entries that another one of the same path has replaced, in the order (folder, name, header). Columns as in entries; their nodes are
+-- behind the last one of entries, so the tables below serve both.
+CREATE TABLE replaced (
+    node INTEGER PRIMARY KEY,
+    folder INTEGER NOT NULL,
+    name BLOB NOT NULL,
+    class INTEGER NOT NULL,
+    header INTEGER NOT NULL,
+    body INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    mtime INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL,
+    more INTEGER NOT NULL
+);
+
+CREATE TABLE links (node INTEGER PRIMARY KEY, target BLOB NOT NULL);
+-- shared: the node that the link is a name of; 0 if there is none, and then the name is not shown.
+CREATE TABLE hard_links (node INTEGER PRIMARY KEY, shared INTEGER NOT NULL);
+CREATE TABLE link_counts (node INTEGER PRIMARY KEY, count INTEGER NOT NULL);
+CREATE TABLE devices (node INTEGER PRIMARY KEY, major INTEGER NOT NULL, minor INTEGER NOT NULL);
+-- NULL where the archive does not say.
+CREATE TABLE times (node INTEGER PRIMARY KEY, atime INTEGER, atime_ns INTEGER, ctime INTEGER, ctime_ns INTEGER);
+-- map: pairs (bytes of hole before the extent, length of the extent), each number as unsigned LEB128.
+CREATE TABLE extents (node INTEGER PRIMARY KEY, map BLOB NOT NULL);
+CREATE TABLE xattr_names (id INTEGER PRIMARY KEY, name BLOB NOT NULL);
+CREATE TABLE xattrs (node INTEGER NOT NULL, id INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (node, id)) WITHOUT ROWID;
+
+-- Layers of compression, outermost first: codec, and the length of what comes out in bytes.
+CREATE TABLE layers (layer INTEGER PRIMARY KEY, codec TEXT NOT NULL, decoded_length INTEGER NOT NULL);
+-- Where decoding of a layer can start. decoded: byte of its output; length: decoded bytes to the next one; compressed_bit: in bits of its input;
+-- state: the codec's (see doc/index-format.md), a row of states, 0 for none; checksums: lower half of XXH3-64 of each 128 KiB, little-endian.
+CREATE TABLE chunks (
+    layer INTEGER NOT NULL,
+    decoded INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    compressed_bit INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    checksums BLOB NOT NULL,
+    PRIMARY KEY (layer, decoded)
+) WITHOUT ROWID;
+CREATE TABLE states (id INTEGER PRIMARY KEY, bytes BLOB NOT NULL);
+-- Bytes that must not be served, from first to before end: of a layer's output (layer 0 is the outermost codec), what was found, at which byte of
+-- its input. Ranges of one layer do not overlap.
+CREATE TABLE damage (
+    layer INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    "end" INTEGER NOT NULL,
+    compressed INTEGER NOT NULL,
+    what TEXT NOT NULL,
+    PRIMARY KEY (layer, first)
+) WITHOUT ROWID;

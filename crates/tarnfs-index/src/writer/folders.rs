@@ -1,0 +1,107 @@
+//! The folders of the tree that is being made, in memory: about 60 bytes each.
+
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashTable;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Number of a folder, in the order in which they were first met; a folder's number is greater than its parent's.
+pub(super) type Number = u32;
+
+/// The root's number.
+pub(super) const ROOT: Number = 0;
+
+/// One folder.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Folder {
+    pub(super) parent: Number,
+    name_length: u8,
+    /// False for one that only a hard link's target names: then there need not be one.
+    pub(super) is_real: bool,
+    pub(super) has_children: bool,
+    name_start: usize,
+    /// Its node; 0 while unknown, and for ever if a file has taken its place.
+    pub(super) node: u32,
+    /// Node of its first child.
+    pub(super) first: u32,
+    pub(super) count: u32,
+    pub(super) subfolders: u32,
+}
+
+/// All folders.
+#[derive(Debug)]
+pub(super) struct Folders {
+    all: Vec<Folder>,
+    names: Vec<u8>,
+    by_name: HashTable<Number>,
+    /// Unknown to whoever makes archives, so nobody can make names that collide.
+    seed: u64,
+}
+
+impl Folders {
+    /// The root alone.
+    pub(super) fn new() -> Self {
+        let root = Folder { is_real: true, ..Folder::default() };
+        let seed = RandomState::new().hash_one(0);
+        Self { all: vec![root], names: Vec::new(), by_name: HashTable::new(), seed }
+    }
+
+    /// Forgets what writing has found out.
+    pub(super) fn reset(&mut self) {
+        for folder in &mut self.all {
+            *folder = Folder { node: 0, first: 0, count: 0, subfolders: 0, ..*folder };
+        }
+        if let Some(root) = self.all.first_mut() {
+            root.node = 1;
+        }
+    }
+
+    /// All, by number.
+    pub(super) fn all(&self) -> &[Folder] {
+        &self.all
+    }
+
+    pub(super) fn get(&self, number: Number) -> Folder {
+        self.all.get(number as usize).copied().unwrap_or_default()
+    }
+
+    /// For changing it.
+    pub(super) fn get_mut(&mut self, number: Number) -> Option<&mut Folder> {
+        self.all.get_mut(number as usize)
+    }
+
+    pub(super) fn name(&self, folder: &Folder) -> &[u8] {
+        name_of(&self.names, folder)
+    }
+
+    /// The folder `name` in `parent`, which becomes known if it was not.
+    pub(super) fn child(&mut self, parent: Number, name: &[u8]) -> Number {
+        let (folders, names, seed) = (&mut self.all, &mut self.names, self.seed);
+        let hash_of = |parent: Number, name: &[u8]| {
+            xxh3_64_with_seed(name, seed ^ u64::from(parent).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        };
+        let is_it = |number: &Number| {
+            folders
+                .get(*number as usize)
+                .is_some_and(|folder| folder.parent == parent && name_of(names, folder) == name)
+        };
+        let hash = hash_of(parent, name);
+        if let Some(number) = self.by_name.find(hash, is_it) {
+            return *number;
+        }
+        let number = folders.len() as Number;
+        let folder = Folder { parent, name_start: names.len(), name_length: name.len() as u8, ..Folder::default() };
+        folders.push(folder);
+        names.extend_from_slice(name);
+        let rehash = |number: &Number| {
+            folders.get(*number as usize).map_or(0, |folder| hash_of(folder.parent, name_of(names, folder)))
+        };
+        self.by_name.insert_unique(hash, number, rehash);
+        number
+    }
+}
+
+fn name_of<'a>(names: &'a [u8], folder: &Folder) -> &'a [u8] {
+    let end = folder.name_start.saturating_add(usize::from(folder.name_length));
+    names.get(folder.name_start..end).unwrap_or_default()
+}

@@ -1,0 +1,218 @@
+//! What shows under a name when an archive has several entries for it.
+//!
+//! The records of one name come together, in the order of the archive. As `tar -x` leaves it:
+//! - the last entry shows; the earlier ones are kept as *replaced*;
+//! - but a folder with something in it stays a folder: a later file cannot take its place (it counts as replaced), and a folder takes that of
+//!   an earlier file. Of several entries for one folder the last one's attributes show, and it holds what all of them brought;
+//! - an entry "through" something that is no folder (`a/b` where `a` is a symbolic link) makes a folder of it in the tree.
+//!
+//! A hard link is a name of the latest entry of its target's path that stands before the link; only if there is none, of the
+//! one that shows. A link that leads nowhere leaves in place what its name showed before.
+
+use crate::Error;
+
+use super::folders::{self, Folders, ROOT};
+use super::links::{self, Links, Target};
+use super::output::Output;
+use super::record::{Attributes, Record, Tag, more};
+
+/// Makes rows of sorted records.
+pub(super) struct Grouping<'w, 'c> {
+    pub(super) folders: &'w mut Folders,
+    pub(super) links: &'w mut Links,
+    pub(super) output: &'w mut Output<'c>,
+    /// The next node that shows, and the next one that is replaced.
+    next: u32,
+    next_replaced: u32,
+    group: Group,
+    totals: Totals,
+}
+
+/// What is known of the records of one name so far.
+#[derive(Default)]
+struct Group {
+    folder: folders::Number,
+    name: Vec<u8>,
+    /// The folder of this name.
+    own: Option<folders::Number>,
+    /// True if only a folder may show.
+    is_kept: bool,
+    /// The record that shows unless another one comes; empty if there is none.
+    candidate: Vec<u8>,
+    /// The latest entry that is no folder, where it has been replaced.
+    latest: Option<Target>,
+    /// Links that are names of the candidate.
+    waiting: Vec<links::Number>,
+    /// Links before which there was nothing.
+    early: Vec<links::Number>,
+}
+
+/// Sums over what shows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Totals {
+    pub(super) files: u64,
+    pub(super) folders: u64,
+    pub(super) bytes: u64,
+    /// Nodes below this one show.
+    pub(super) first_replaced: u32,
+}
+
+impl<'w, 'c> Grouping<'w, 'c> {
+    /// `records` is how many records come at most: replaced entries are numbered behind them.
+    pub(super) fn new(
+        folders: &'w mut Folders,
+        links: &'w mut Links,
+        output: &'w mut Output<'c>,
+        records: u32,
+    ) -> Self {
+        let first_replaced = records.saturating_add(2);
+        let totals = Totals { first_replaced, ..Totals::default() };
+        Self { folders, links, output, next: 1, next_replaced: first_replaced, group: Group::default(), totals }
+    }
+
+    /// Takes the next record.
+    pub(super) fn take(&mut self, record: Record<'_>) -> Result<(), Error> {
+        if record.folder != self.group.folder || record.name != self.group.name {
+            self.end_group()?;
+            self.group.folder = record.folder;
+            self.group.name.clear();
+            self.group.name.extend_from_slice(record.name);
+        }
+        match record.tag {
+            Tag::Marker => {
+                let number = record.number();
+                self.group.own = Some(number);
+                self.group.is_kept = number == ROOT || self.folders.get(number).has_children;
+            }
+            Tag::Request => self.request(record.number()),
+            Tag::Entry => self.entry(record)?,
+        }
+        Ok(())
+    }
+
+    /// Ends with the last record.
+    pub(super) fn finish(mut self) -> Result<Totals, Error> {
+        self.end_group()?;
+        Ok(self.totals)
+    }
+
+    fn request(&mut self, link: links::Number) {
+        let candidate = &self.group.candidate;
+        if !candidate.is_empty() && !Record::read(candidate).attributes().is_folder {
+            self.group.waiting.push(link);
+        } else if let Some(target) = self.group.latest {
+            self.links.set_target(link, target);
+        } else {
+            self.group.early.push(link);
+        }
+    }
+
+    fn entry(&mut self, record: Record<'_>) -> Result<(), Error> {
+        let attributes = record.attributes();
+        if self.group.is_kept && !attributes.is_folder {
+            let before = self.group.latest;
+            self.group.latest = Some(self.replaced(record, attributes)?);
+            self.set_fallback(attributes, before);
+            return Ok(());
+        }
+        if !self.group.candidate.is_empty() {
+            let bytes = std::mem::take(&mut self.group.candidate);
+            let earlier = Record::read(&bytes);
+            let earlier_attributes = earlier.attributes();
+            let target = self.replaced(earlier, earlier_attributes)?;
+            if !earlier_attributes.is_folder {
+                self.group.latest = Some(target);
+            }
+            for link in std::mem::take(&mut self.group.waiting) {
+                self.links.set_target(link, target);
+            }
+            self.group.candidate = bytes;
+            self.group.candidate.clear();
+        }
+        self.set_fallback(attributes, self.group.latest);
+        self.group.candidate.extend_from_slice(record.bytes);
+        Ok(())
+    }
+
+    fn set_fallback(&mut self, attributes: Attributes<'_>, before: Option<Target>) {
+        if let (Some(link), Some(before)) = (attributes.hard_link, before) {
+            self.links.set_fallback(link, before);
+        }
+    }
+
+    /// Writes an entry that does not show; what links to it are names of.
+    fn replaced(&mut self, record: Record<'_>, attributes: Attributes<'_>) -> Result<Target, Error> {
+        let node = self.next_replaced;
+        self.next_replaced = node.saturating_add(1);
+        let folder = self.folders.get(record.folder).node;
+        // Whether a link is a name of it may only be known later.
+        let bits = if attributes.is_folder { 0 } else { more::LINK_COUNT };
+        self.output.replaced(node, folder, &record, attributes, bits)?;
+        Ok(match attributes.hard_link {
+            Some(link) => {
+                self.links.set_node(link, node);
+                Target::Link(link)
+            }
+            None => Target::Node(node),
+        })
+    }
+
+    fn end_group(&mut self) -> Result<(), Error> {
+        let group = &mut self.group;
+        let own = group.own.take();
+        if group.candidate.is_empty() && own.is_none() {
+            // Only links to what is not in the archive.
+            group.early.clear();
+            return Ok(());
+        }
+        let node = self.next;
+        self.next = node.saturating_add(1);
+        let record = Record::read(&group.candidate);
+        let attributes = (!group.candidate.is_empty()).then(|| record.attributes());
+        let is_folder = attributes.is_none_or(|attributes| attributes.is_folder);
+        if let Some(parent) = self.folders.get_mut(group.folder).filter(|_| node != 1) {
+            if parent.count == 0 {
+                parent.first = node;
+            }
+            parent.count = parent.count.saturating_add(1);
+            parent.subfolders = parent.subfolders.saturating_add(u32::from(is_folder));
+        }
+        if let Some(folder) = own.filter(|_| is_folder).and_then(|own| self.folders.get_mut(own)) {
+            folder.node = node;
+        }
+        let shown = match attributes {
+            Some(Attributes { hard_link: Some(link), .. }) => Some(Target::Link(link)),
+            Some(attributes) if !attributes.is_folder => Some(Target::Node(node)),
+            _ => None,
+        };
+        let has_names = !group.waiting.is_empty() || !group.early.is_empty();
+        for link in group.waiting.drain(..) {
+            if let Some(target) = shown {
+                self.links.set_target(link, target);
+            }
+        }
+        for link in group.early.drain(..) {
+            if let Some(target) = shown.or(group.latest) {
+                self.links.set_target(link, target);
+            }
+        }
+        group.latest = None;
+        group.is_kept = false;
+        match attributes {
+            None => self.output.implied_folder(node, &group.name)?,
+            Some(attributes) => {
+                if let Some(link) = attributes.hard_link {
+                    self.links.set_node(link, node);
+                } else if !is_folder {
+                    self.totals.files = self.totals.files.saturating_add(1);
+                    self.totals.bytes = self.totals.bytes.saturating_add(attributes.size_of_file());
+                }
+                let bits = if has_names && matches!(shown, Some(Target::Node(_))) { more::LINK_COUNT } else { 0 };
+                self.output.entry(node, &record, attributes, bits)?;
+            }
+        }
+        self.totals.folders = self.totals.folders.saturating_add(u64::from(is_folder));
+        self.group.candidate.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,442 @@
+//! Making an index.
+//!
+//! What [`Writer::add`] takes becomes a compact [`record`], which waits in the [`sort`]er. At the end the records go by once, in the
+//! order of (folder, name); [`group`] decides what shows under each name, [`links`] what hard links are names of, and [`output`] appends
+//! the rows. Nothing but the table of folders and a few bytes for each hard link grows with the archive.
+
+mod folders;
+mod group;
+mod interner;
+mod layers;
+mod links;
+mod output;
+pub(crate) mod record;
+mod sort;
+mod spool;
+mod temporary;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rusqlite::Connection;
+use tarnfs_codec::{Chunk, Damage};
+use tarnfs_format::{Entry, Kind, name};
+use tarnfs_source::{Budget, Limits};
+
+use crate::own::{self, schema};
+use crate::sqlite::{failed, open_for_writing, prepare};
+use crate::vfs::Opened;
+use crate::{Error, Index, Summary};
+
+use folders::{Folders, ROOT};
+use group::{Grouping, Totals};
+use interner::Interner;
+use layers::Layers;
+use links::Links;
+use output::{IMPLIED_CLASS, Output};
+use record::{Builder, Tag, read_number, write_number};
+use sort::Sorter;
+use temporary::Temporary;
+
+/// What shapes the writing of an index.
+#[derive(Debug, Clone)]
+pub struct WriterOptions {
+    /// Bounds on paths.
+    pub limits: Limits,
+    /// What memory entries are gathered in; what does not fit goes to an unlinked temporary file.
+    pub budget: Budget,
+}
+
+/// Where an index goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    /// A file, whose folder is made if need be. There is never a half index of that name.
+    File(PathBuf),
+    /// Memory: no disk is touched.
+    Memory,
+}
+
+/// Makes an index in one pass: takes entries in the archive's order, sorts them once, writes them in order.
+#[derive(Debug)]
+pub struct Writer {
+    limits: Limits,
+    entries: u64,
+    folders: Folders,
+    links: Links,
+    sorter: Sorter,
+    builder: Builder,
+    classes: Interner,
+    xattr_names: Interner,
+    layers: Layers,
+    has_xattrs: bool,
+    has_acls: bool,
+    /// Byte at which the content that goes furthest ends.
+    reach: u64,
+    /// The folder of the last path, and the start of the path that says so, its slash included.
+    last_folder: (Vec<u8>, folders::Number),
+    /// Used again for each entry.
+    scratch: Scratch,
+    mode: u32,
+}
+
+#[derive(Debug, Default)]
+struct Scratch {
+    class: Vec<u8>,
+    xattrs: Vec<u32>,
+    implied: Vec<folders::Number>,
+}
+
+/// Records of one index: each gets a number below 2³¹ for its node, and so does each that is replaced.
+const MOST_RECORDS: u64 = (1 << 30) - 16;
+
+/// Hard links without a target that are named one by one in the summary's damage.
+const MOST_NAMED: usize = 100;
+
+/// What Linux shows for an owner whose number does not fit in 32 bits.
+const OVERFLOWN: u32 = 65_534;
+
+/// Page size of the file in bytes.
+const PAGE: u32 = 4096;
+
+impl Writer {
+    /// A writer of one index.
+    #[allow(clippy::needless_pass_by_value, reason = "options are made for one writer")]
+    pub fn new(options: WriterOptions) -> Result<Self, Error> {
+        let mut this = Self {
+            limits: options.limits,
+            entries: 0,
+            folders: Folders::new(),
+            links: Links::default(),
+            sorter: Sorter::new(&options.budget),
+            builder: Builder::default(),
+            classes: Interner::new(),
+            xattr_names: Interner::new(),
+            layers: Layers::default(),
+            has_xattrs: false,
+            has_acls: false,
+            reach: 0,
+            last_folder: (Vec::new(), ROOT),
+            scratch: Scratch::default(),
+            mode: 0o644,
+        };
+        this.limits.name = this.limits.name.min(usize::from(u8::MAX));
+        this.sorter.push(this.builder.number(ROOT, b"", Tag::Marker, 0, ROOT))?;
+        Ok(this)
+    }
+
+    /// Lets nobody read the index who may not read the archive: `mode` are the archive's permission bits. Without this everybody may.
+    #[must_use]
+    pub fn readable_as(mut self, mode: u32) -> Self {
+        self.mode = 0o600 | mode & 0o044;
+        self
+    }
+
+    /// Takes the next entry of the archive.
+    pub fn add(&mut self, entry: &Entry) -> Result<(), Error> {
+        if self.sorter.records() >= MOST_RECORDS {
+            return Err(io::Error::other("an index of more than a billion entries cannot be made").into());
+        }
+        if let Some(last) = self.place_beside_last(&entry.path) {
+            return self.add_at(self.last_folder.1, last, entry);
+        }
+        let components = name::components(&entry.path, &self.limits);
+        let (folder, last) = place(&mut self.folders, components.iter());
+        self.remember_folder(&entry.path, folder, last);
+        self.add_at(folder, last, entry)
+    }
+
+    /// The name of an entry whose path has the same folder as the one before, as nearly all have.
+    fn place_beside_last<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        let last = path.strip_prefix(self.last_folder.0.as_slice()).filter(|_| !self.last_folder.0.is_empty())?;
+        let is_plain = !matches!(last, b"" | b"." | b"..")
+            && last.len() <= self.limits.name
+            && last.iter().all(|&byte| byte != b'/' && byte != 0);
+        is_plain.then_some(last)
+    }
+
+    fn remember_folder(&mut self, path: &[u8], folder: folders::Number, last: &[u8]) {
+        self.last_folder.0.clear();
+        let Some(start) = path.strip_suffix(last).filter(|start| start.ends_with(b"/")) else { return };
+        // A path that was cut at a NUL or for its depth is not what it seems.
+        let components = start.split(|&byte| byte == b'/').count();
+        if components <= self.limits.path_components && !start.contains(&0) {
+            self.last_folder.0.extend_from_slice(start);
+            self.last_folder.1 = folder;
+        }
+    }
+
+    fn add_at(&mut self, folder: folders::Number, name: &[u8], entry: &Entry) -> Result<(), Error> {
+        self.make_real(folder)?;
+        let is_root = folder == ROOT && name.is_empty();
+        if !is_root && let Some(folder) = self.folders.get_mut(folder) {
+            folder.has_children = true;
+        }
+        if entry.kind == Kind::Folder && !is_root {
+            let own = self.folders.child(folder, name);
+            self.make_real(own)?;
+        }
+        let link = if entry.kind == Kind::HardLink { Some(self.add_request(entry)?) } else { None };
+        let class = self.class_of(entry)?;
+        self.scratch.xattrs.clear();
+        for (name, _) in &entry.xattrs {
+            self.has_xattrs = true;
+            self.has_acls |= matches!(name.as_slice(), b"system.posix_acl_access" | b"system.posix_acl_default");
+            self.scratch.xattrs.push(self.xattr_names.number(name)?);
+        }
+        if matches!(entry.kind, Kind::File) {
+            self.reach = self.reach.max(entry.body.offset.saturating_add(entry.body.stored));
+        }
+        let record = self.builder.entry(folder, name, entry, class, link, &self.scratch.xattrs);
+        self.sorter.push(record)?;
+        self.entries = self.entries.saturating_add(1);
+        Ok(())
+    }
+
+    /// There is a folder `number`, and so are those that it is in.
+    fn make_real(&mut self, mut number: folders::Number) -> Result<(), Error> {
+        let implied = &mut self.scratch.implied;
+        implied.clear();
+        while let Some(folder) = self.folders.get_mut(number).filter(|folder| !folder.is_real) {
+            folder.is_real = true;
+            implied.push(number);
+            number = folder.parent;
+            if let Some(parent) = self.folders.get_mut(number) {
+                parent.has_children = true;
+            }
+        }
+        for &number in implied.iter().rev() {
+            let folder = self.folders.get(number);
+            let marker = self.builder.number(folder.parent, self.folders.name(&folder), Tag::Marker, 0, number);
+            self.sorter.push(marker)?;
+        }
+        Ok(())
+    }
+
+    /// Numbers a hard link, and asks at the place of its target.
+    fn add_request(&mut self, entry: &Entry) -> Result<links::Number, Error> {
+        let link = self.links.next();
+        let components = name::components(&entry.link, &self.limits);
+        let (folder, name) = place(&mut self.folders, components.iter());
+        if !name.is_empty() {
+            let request = self.builder.number(folder, name, Tag::Request, entry.header, link);
+            self.sorter.push(request)?;
+        }
+        Ok(link)
+    }
+
+    fn class_of(&mut self, entry: &Entry) -> Result<u32, Error> {
+        let key = &mut self.scratch.class;
+        key.clear();
+        let number = |number: u64| u32::try_from(number).unwrap_or(OVERFLOWN);
+        write_number(key, u64::from(schema::type_of(entry.kind)));
+        write_number(key, u64::from(entry.mode & 0o7777));
+        write_number(key, u64::from(number(entry.uid)));
+        write_number(key, u64::from(number(entry.gid)));
+        write_number(key, entry.user.len() as u64);
+        key.extend_from_slice(&entry.user);
+        key.extend_from_slice(&entry.group);
+        Ok(self.classes.number(key)?)
+    }
+
+    /// Takes the next chunk of layer `layer` (0 is the outermost).
+    #[allow(clippy::needless_pass_by_value, reason = "whoever makes chunks has no use for them afterwards")]
+    pub fn add_chunk(&mut self, layer: usize, chunk: Chunk) -> Result<(), Error> {
+        self.layers.add_chunk(layer, &chunk, self.limits.compression_layers)
+    }
+
+    /// Takes damage of layer `layer` (0 is the outermost).
+    pub fn add_damage(&mut self, layer: usize, damage: &Damage) -> Result<(), Error> {
+        self.layers.add_damage(layer, damage, self.limits.compression_layers)
+    }
+
+    /// Entries taken so far.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Writes the index and opens it. Of `summary`, `files`, `folders`, `bytes` and `has_*` are filled in here, and
+    /// hard links without a target are added to `damage`.
+    pub fn finish(self, summary: Summary, destination: &Destination) -> Result<Arc<dyn Index>, Error> {
+        self.finish_at_first(summary, std::slice::from_ref(destination), &mut |_, _| {})
+    }
+
+    /// As [`Writer::finish`], at the first of `destinations` where it succeeds; each failure is told to `failed`. The error of the last one if all fail.
+    #[allow(clippy::needless_pass_by_value, reason = "a summary is made for one index")]
+    pub fn finish_at_first(
+        mut self,
+        summary: Summary,
+        destinations: &[Destination],
+        failed: &mut dyn FnMut(&Destination, &Error),
+    ) -> Result<Arc<dyn Index>, Error> {
+        let mut last = Error::Io(io::Error::new(io::ErrorKind::InvalidInput, "no place for the index was given"));
+        for destination in destinations {
+            match self.write(&summary, destination) {
+                Ok(index) => return Ok(index),
+                Err(error) => {
+                    failed(destination, &error);
+                    last = error;
+                }
+            }
+        }
+        Err(last)
+    }
+
+    fn write(&mut self, summary: &Summary, destination: &Destination) -> Result<Arc<dyn Index>, Error> {
+        match destination {
+            Destination::File(path) => {
+                let temporary = Temporary::create(path, self.mode)?;
+                self.fill(summary, &Opened::new(temporary.file()?, true))?;
+                let finished = temporary.reopen()?;
+                temporary.rename()?;
+                own::open_file(finished)
+            }
+            Destination::Memory => {
+                let flags = rustix::fs::MemfdFlags::CLOEXEC;
+                let file =
+                    std::fs::File::from(rustix::fs::memfd_create("tarnfs-index", flags).map_err(io::Error::from)?);
+                self.fill(summary, &Opened::new(file.try_clone()?, true))?;
+                own::open_file(file)
+            }
+        }
+    }
+
+    /// Writes everything into an empty file.
+    fn fill(&mut self, summary: &Summary, file: &Opened) -> Result<(), Error> {
+        let mut summary = summary.clone();
+        self.links.reset();
+        self.folders.reset();
+        let connection = open_for_writing(file, PAGE)?;
+        connection.execute_batch("BEGIN").map_err(failed)?;
+        schema::create(&connection)?;
+        let records = u32::try_from(self.sorter.records()).map_err(io::Error::other)?;
+        let mut output = Output::new(&connection)?;
+        let mut grouping = Grouping::new(&mut self.folders, &mut self.links, &mut output, records);
+        self.sorter.sorted::<Error>(|record| grouping.take(record))?;
+        let totals = grouping.finish()?;
+        drop(output);
+        self.write_folders(&connection)?;
+        let unresolved = self.write_links(&connection, totals, &mut summary)?;
+        self.write_shared(&connection)?;
+        self.layers.write(&connection)?;
+        summary.has_xattrs = self.has_xattrs;
+        summary.has_acls = self.has_acls;
+        summary.folders = totals.folders;
+        summary.damage.extend(unresolved);
+        let stream = summary.layers.last().map_or(summary.archive.length, |layer| layer.decoded_length);
+        if self.reach > stream && summary.damage.is_empty() {
+            summary.damage.push((stream, "the archive ends inside the content of a file".to_owned()));
+        }
+        schema::write_summary(&connection, &summary)?;
+        connection.execute_batch("COMMIT").map_err(failed)?;
+        connection.close().map_err(|(_, error)| failed(error))
+    }
+
+    fn write_folders(&self, connection: &Connection) -> Result<(), Error> {
+        let mut insert = prepare(connection, "INSERT INTO folders VALUES (?, ?, ?, ?, ?)")?;
+        let shown = |folder: &folders::Folder| folder.is_real && folder.node != 0;
+        let mut order: Vec<&folders::Folder> = self.folders.all().iter().filter(|folder| shown(folder)).collect();
+        order.sort_unstable_by_key(|folder| folder.node);
+        for folder in order {
+            let parent = self.folders.get(folder.parent).node;
+            insert.execute((folder.node, parent, folder.first, folder.count, folder.subfolders)).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what hard links share, and says which of them lead nowhere.
+    fn write_links(
+        &mut self,
+        connection: &Connection,
+        totals: Totals,
+        summary: &mut Summary,
+    ) -> Result<Vec<(u64, String)>, Error> {
+        self.links.resolve();
+        (summary.files, summary.bytes) = (totals.files, totals.bytes);
+        let mut links: Vec<(u32, u32)> = self.links.resolved().collect();
+        links.sort_unstable();
+        let mut insert = prepare(connection, "INSERT INTO hard_links VALUES (?, ?)")?;
+        let mut name_of = prepare(connection, "SELECT header, name FROM entries WHERE node = ?")?;
+        let mut lost = Vec::new();
+        let mut lost_count = 0_u64;
+        for &(node, shared) in &links {
+            insert.execute((node, shared)).map_err(failed)?;
+            if shared == 0 && node < totals.first_replaced {
+                lost_count = lost_count.saturating_add(1);
+                if lost.len() < MOST_NAMED {
+                    let (header, name): (i64, Vec<u8>) =
+                        name_of.query_row([node], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
+                    let name = String::from_utf8_lossy(&name).into_owned();
+                    lost.push((
+                        header as u64,
+                        format!("the hard link {name:?} leads to nothing in the archive; it is left out"),
+                    ));
+                }
+            }
+        }
+        if let Some(more) = lost_count.checked_sub(MOST_NAMED as u64).filter(|&more| more > 0) {
+            lost.push((0, format!("{more} more hard links lead to nothing in the archive")));
+        }
+        let mut shared: Vec<u32> = links
+            .into_iter()
+            .filter(|&(node, shared)| node < totals.first_replaced && shared != 0)
+            .map(|(_, shared)| shared)
+            .collect();
+        shared.sort_unstable();
+        let mut insert = prepare(connection, "INSERT INTO link_counts VALUES (?, ?)")?;
+        let mut size_of = prepare(connection, "SELECT size FROM replaced WHERE node = ?")?;
+        for names in shared.chunk_by(|left, right| left == right) {
+            let Some(&node) = names.first() else { continue };
+            let mut count = names.len() as u64;
+            if node < totals.first_replaced {
+                count = count.saturating_add(1);
+            } else {
+                // A replaced file that a link still shows.
+                let size: i64 = size_of.query_row([node], |row| row.get(0)).map_err(failed)?;
+                summary.files = summary.files.saturating_add(1);
+                summary.bytes = summary.bytes.saturating_add(size as u64);
+            }
+            insert.execute((node, count as i64)).map_err(failed)?;
+        }
+        Ok(lost)
+    }
+
+    fn write_shared(&self, connection: &Connection) -> Result<(), Error> {
+        let mut insert = prepare(connection, "INSERT INTO classes VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+        let folder = schema::type_of(Kind::Folder);
+        let nobody: &[u8] = b"";
+        insert.execute((IMPLIED_CLASS, folder, 0o755, 0, 0, nobody, nobody)).map_err(failed)?;
+        let mut values = self.classes.values();
+        let mut value = Vec::new();
+        let mut number = 0_u32;
+        while values.record(&mut value)? {
+            number = number.saturating_add(1);
+            let mut rest = value.get(4..).unwrap_or_default();
+            let mut next = || read_number(&mut rest) as i64;
+            let (kind, mode, uid, gid, user) = (next(), next(), next(), next(), next() as usize);
+            let user = rest.split_off(..user).unwrap_or_default();
+            insert.execute((number, kind, mode, uid, gid, user, rest)).map_err(failed)?;
+        }
+        let mut insert = prepare(connection, "INSERT INTO xattr_names VALUES (?, ?)")?;
+        let mut names = self.xattr_names.values();
+        let mut number = 0_u32;
+        while names.record(&mut value)? {
+            number = number.saturating_add(1);
+            insert.execute((number, value.get(4..).unwrap_or_default())).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// The folder of a path and its last component, which is empty for the root.
+fn place<'c>(folders: &mut Folders, components: name::Iter<'c>) -> (folders::Number, &'c [u8]) {
+    let mut folder = ROOT;
+    let mut last: &[u8] = b"";
+    for component in components {
+        if !last.is_empty() {
+            folder = folders.child(folder, last);
+        }
+        last = component;
+    }
+    (folder, last)
+}

@@ -1,0 +1,154 @@
+//! Rows into SQLite, each table's in the order of its key, so that every row is appended.
+
+use rusqlite::{Connection, Statement, ToSql};
+use tarnfs_format::Time;
+
+use crate::Error;
+use crate::sqlite::{failed, prepare};
+
+use super::record::{Attributes, Record, more};
+
+/// The class of folders that no entry names.
+pub(super) const IMPLIED_CLASS: u32 = 0;
+
+/// The tables that are filled while the sorted records go by.
+#[derive(Debug)]
+pub(super) struct Output<'c> {
+    entries: Statement<'c>,
+    replaced: Statement<'c>,
+    links: Statement<'c>,
+    devices: Statement<'c>,
+    times: Statement<'c>,
+    extents: Statement<'c>,
+    xattrs: Statement<'c>,
+    /// What the entries' statement is bound to: most columns are the same from row to row.
+    bound: Option<Bound>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bound {
+    class: u32,
+    body: u64,
+    size: u64,
+    mtime: Time,
+    more: u8,
+}
+
+fn bind(statement: &mut Statement<'_>, column: usize, value: impl ToSql) -> Result<(), Error> {
+    statement.raw_bind_parameter(column, value).map_err(failed)
+}
+
+fn run(statement: &mut Statement<'_>) -> Result<(), Error> {
+    statement.raw_execute().map(drop).map_err(failed)
+}
+
+/// Times before or behind what a signed number holds do not come from a [`Time`]; offsets and sizes above it are cut there.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl<'c> Output<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Result<Self, Error> {
+        let insert = |sql| prepare(connection, sql);
+        Ok(Self {
+            entries: insert("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
+            replaced: insert("INSERT INTO replaced VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
+            links: insert("INSERT INTO links VALUES (?, ?)")?,
+            devices: insert("INSERT INTO devices VALUES (?, ?, ?)")?,
+            times: insert("INSERT INTO times VALUES (?, ?, ?, ?, ?)")?,
+            extents: insert("INSERT INTO extents VALUES (?, ?)")?,
+            xattrs: insert("INSERT OR REPLACE INTO xattrs VALUES (?, ?, ?)")?,
+            bound: None,
+        })
+    }
+
+    /// An entry that shows.
+    pub(super) fn entry(
+        &mut self,
+        node: u32,
+        record: &Record<'_>,
+        attributes: Attributes<'_>,
+        bits: u8,
+    ) -> Result<(), Error> {
+        let Attributes { class, body, size, mtime, .. } = attributes;
+        let bound = Bound { class, body, size, mtime, more: attributes.more | bits };
+        let statement = &mut self.entries;
+        if self.bound != Some(bound) {
+            self.bound = None;
+            bind_common(statement, 3, bound)?;
+            self.bound = Some(bound);
+        }
+        bind(statement, 1, node)?;
+        bind(statement, 2, record.name)?;
+        bind(statement, 4, signed(record.rank))?;
+        run(statement)?;
+        if attributes.more == 0 { Ok(()) } else { self.side(node, attributes) }
+    }
+
+    /// A folder that no entry names.
+    pub(super) fn implied_folder(&mut self, node: u32, name: &[u8]) -> Result<(), Error> {
+        let bound = Bound { class: IMPLIED_CLASS, body: 0, size: 0, mtime: Time::default(), more: 0 };
+        bind_common(&mut self.entries, 3, bound)?;
+        self.bound = Some(bound);
+        bind(&mut self.entries, 1, node)?;
+        bind(&mut self.entries, 2, name)?;
+        bind(&mut self.entries, 4, -1)?;
+        run(&mut self.entries)
+    }
+
+    /// An entry that does not show.
+    pub(super) fn replaced(
+        &mut self,
+        node: u32,
+        folder: u32,
+        record: &Record<'_>,
+        attributes: Attributes<'_>,
+        bits: u8,
+    ) -> Result<(), Error> {
+        let Attributes { class, body, size, mtime, .. } = attributes;
+        let statement = &mut self.replaced;
+        bind_common(statement, 4, Bound { class, body, size, mtime, more: attributes.more | bits })?;
+        bind(statement, 1, node)?;
+        bind(statement, 2, folder)?;
+        bind(statement, 3, record.name)?;
+        bind(statement, 5, signed(record.rank))?;
+        run(statement)?;
+        self.side(node, attributes)
+    }
+
+    fn side(&mut self, node: u32, attributes: Attributes<'_>) -> Result<(), Error> {
+        let side = attributes.side();
+        let has = |bit: u8| attributes.more & bit != 0;
+        if has(more::LINK) {
+            self.links.execute((node, side.link)).map_err(failed)?;
+        }
+        if has(more::DEVICE) {
+            self.devices.execute((node, side.device.major, side.device.minor)).map_err(failed)?;
+        }
+        if has(more::TIMES) {
+            let seconds = |time: Option<Time>| time.map(|time| time.seconds);
+            let nanoseconds = |time: Option<Time>| time.map(|time| time.nanoseconds);
+            let row =
+                (node, seconds(side.atime), nanoseconds(side.atime), seconds(side.ctime), nanoseconds(side.ctime));
+            self.times.execute(row).map_err(failed)?;
+        }
+        if has(more::EXTENTS) {
+            self.extents.execute((node, side.extents)).map_err(failed)?;
+        }
+        for (name, value) in side.xattrs {
+            self.xattrs.execute((node, name, value)).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Binds the columns from `class` on, but for `header`.
+fn bind_common(statement: &mut Statement<'_>, class: usize, bound: Bound) -> Result<(), Error> {
+    let column = |behind: usize| class.saturating_add(behind);
+    bind(statement, class, bound.class)?;
+    bind(statement, column(2), signed(bound.body))?;
+    bind(statement, column(3), signed(bound.size))?;
+    bind(statement, column(4), bound.mtime.seconds)?;
+    bind(statement, column(5), bound.mtime.nanoseconds)?;
+    bind(statement, column(6), bound.more)
+}

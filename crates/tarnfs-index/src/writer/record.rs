@@ -1,0 +1,305 @@
+//! Entries in the compact form in which they wait to be sorted.
+//!
+//! A record is one run of bytes: its length, its place in the tree (what it is sorted by), its name, and what the index says of it.
+//! No record points anywhere else, so records can be copied, spilled and merged as they are.
+
+use tarnfs_format::{Device, Entry, Kind, Time};
+
+/// What a record stands for. The order counts: of records at one place and of one rank, markers come first, then requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Tag {
+    /// There is a folder of this name, named by an entry or not.
+    Marker,
+    /// A hard link wants to know what is here.
+    Request,
+    /// An entry.
+    Entry,
+}
+
+/// Bits of the column `more`.
+pub(crate) mod more {
+    pub(crate) const LINK: u8 = 1;
+    pub(crate) const DEVICE: u8 = 2;
+    pub(crate) const TIMES: u8 = 4;
+    pub(crate) const EXTENTS: u8 = 8;
+    pub(crate) const XATTRS: u8 = 16;
+    pub(crate) const LINK_COUNT: u8 = 32;
+}
+
+/// Bytes before the name: length of the whole (4), folder (4), length of the name (1), tag (1).
+const HEAD: usize = 10;
+
+/// A record, read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record<'a> {
+    /// The whole.
+    pub(super) bytes: &'a [u8],
+    /// Number of the folder it is in.
+    pub(super) folder: u32,
+    pub(super) tag: Tag,
+    pub(super) name: &'a [u8],
+    /// What records of one name are ordered by: where the entry begins.
+    pub(super) rank: u64,
+    /// What follows the rank.
+    rest: &'a [u8],
+}
+
+/// What an entry's record holds beside its place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attributes<'a> {
+    pub(super) class: u32,
+    pub(super) body: u64,
+    pub(super) size: u64,
+    pub(super) mtime: Time,
+    pub(super) more: u8,
+    pub(super) is_folder: bool,
+    /// Number of the hard link, if it is one.
+    pub(super) hard_link: Option<u32>,
+    rest: &'a [u8],
+}
+
+const IS_FOLDER: u8 = 64;
+const IS_HARD_LINK: u8 = 128;
+
+impl<'a> Record<'a> {
+    /// The record at the start of `bytes`. What this writer has made is whole; of anything else it makes an empty record.
+    pub(super) fn read(bytes: &'a [u8]) -> Self {
+        let number = |at: usize| -> u32 {
+            bytes.get(at..at.saturating_add(4)).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
+        };
+        let whole = bytes.get(..number(0) as usize).unwrap_or_default();
+        let name_end = HEAD.saturating_add(usize::from(whole.get(8).copied().unwrap_or_default()));
+        let tag = match whole.get(9) {
+            Some(0) => Tag::Marker,
+            Some(1) => Tag::Request,
+            _ => Tag::Entry,
+        };
+        let mut rest = whole.get(name_end..).unwrap_or_default();
+        let rank = read_number(&mut rest);
+        Self { bytes: whole, folder: number(4), tag, name: whole.get(HEAD..name_end).unwrap_or_default(), rank, rest }
+    }
+
+    /// Number of the folder that a marker stands for, or of the hard link that a request comes from.
+    pub(super) fn number(&self) -> u32 {
+        read_number(&mut { self.rest }) as u32
+    }
+
+    /// Attributes of an entry.
+    pub(super) fn attributes(&self) -> Attributes<'a> {
+        let mut rest = self.rest;
+        let flags = rest.split_off_first().copied().unwrap_or_default();
+        let class = read_number(&mut rest) as u32;
+        let body = read_number(&mut rest);
+        let size = read_number(&mut rest);
+        let mtime = read_time(&mut rest);
+        let hard_link = (flags & IS_HARD_LINK != 0).then(|| read_number(&mut rest) as u32);
+        Attributes {
+            class,
+            body,
+            size,
+            mtime,
+            more: flags & !(IS_FOLDER | IS_HARD_LINK),
+            is_folder: flags & IS_FOLDER != 0,
+            hard_link,
+            rest,
+        }
+    }
+}
+
+/// What goes into the side tables.
+#[derive(Debug, Default)]
+pub(super) struct Side<'a> {
+    pub(super) link: &'a [u8],
+    pub(super) device: Device,
+    pub(super) atime: Option<Time>,
+    pub(super) ctime: Option<Time>,
+    pub(super) extents: &'a [u8],
+    /// Number of the name, value.
+    pub(super) xattrs: Vec<(u32, &'a [u8])>,
+}
+
+impl<'a> Attributes<'a> {
+    /// Bytes of content; 0 for what has none (a symbolic link's size is the length of its target).
+    pub(super) fn size_of_file(&self) -> u64 {
+        if self.more & more::LINK == 0 { self.size } else { 0 }
+    }
+
+    /// What goes into the side tables, as `more` says.
+    pub(super) fn side(&self) -> Side<'a> {
+        let mut rest = self.rest;
+        let mut side = Side::default();
+        if self.more & more::LINK != 0 {
+            side.link = read_bytes(&mut rest);
+        }
+        if self.more & more::DEVICE != 0 {
+            side.device = Device { major: read_number(&mut rest) as u32, minor: read_number(&mut rest) as u32 };
+        }
+        if self.more & more::TIMES != 0 {
+            let which = rest.split_off_first().copied().unwrap_or_default();
+            side.atime = (which & 1 != 0).then(|| read_time(&mut rest));
+            side.ctime = (which & 2 != 0).then(|| read_time(&mut rest));
+        }
+        if self.more & more::EXTENTS != 0 {
+            side.extents = read_bytes(&mut rest);
+        }
+        if self.more & more::XATTRS != 0 {
+            while !rest.is_empty() {
+                side.xattrs.push((read_number(&mut rest) as u32, read_bytes(&mut rest)));
+            }
+        }
+        side
+    }
+}
+
+/// Makes records, one at a time, in a buffer that it uses again.
+#[derive(Debug, Default)]
+pub(super) struct Builder {
+    bytes: Vec<u8>,
+}
+
+impl Builder {
+    fn begin(&mut self, folder: u32, name: &[u8], tag: Tag, rank: u64) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&[0; 4]);
+        self.bytes.extend_from_slice(&folder.to_le_bytes());
+        self.bytes.push(name.len() as u8);
+        self.bytes.push(tag as u8);
+        self.bytes.extend_from_slice(name);
+        write_number(&mut self.bytes, rank);
+    }
+
+    fn end(&mut self) -> &[u8] {
+        let length = self.bytes.len() as u32;
+        if let Some(head) = self.bytes.first_chunk_mut() {
+            *head = length.to_le_bytes();
+        }
+        &self.bytes
+    }
+
+    /// A marker of folder `number`, or a request of hard link `number`.
+    pub(super) fn number(&mut self, folder: u32, name: &[u8], tag: Tag, rank: u64, number: u32) -> &[u8] {
+        self.begin(folder, name, tag, rank);
+        write_number(&mut self.bytes, u64::from(number));
+        self.end()
+    }
+
+    /// An entry. `xattrs` has the number of the name of each of the entry's attributes.
+    pub(super) fn entry(
+        &mut self,
+        folder: u32,
+        name: &[u8],
+        entry: &Entry,
+        class: u32,
+        hard_link: Option<u32>,
+        xattrs: &[u32],
+    ) -> &[u8] {
+        self.begin(folder, name, Tag::Entry, entry.header);
+        let bytes = &mut self.bytes;
+        let mut flags = 0;
+        let mut set = |condition: bool, bit: u8| {
+            if condition {
+                flags |= bit;
+            }
+        };
+        let is_symlink = entry.kind == Kind::Symlink;
+        let device = match entry.kind {
+            Kind::CharacterDevice(device) | Kind::BlockDevice(device) => Some(device),
+            _ => None,
+        };
+        let extents = entry.body.extents.as_ref().filter(|_| entry.kind == Kind::File);
+        set(is_symlink, more::LINK);
+        set(device.is_some(), more::DEVICE);
+        set(entry.atime.is_some() || entry.ctime.is_some(), more::TIMES);
+        set(extents.is_some(), more::EXTENTS);
+        set(!xattrs.is_empty(), more::XATTRS);
+        set(entry.kind == Kind::Folder, IS_FOLDER);
+        set(hard_link.is_some(), IS_HARD_LINK);
+        bytes.push(flags);
+        write_number(bytes, u64::from(class));
+        write_number(bytes, entry.body.offset.saturating_sub(entry.header));
+        let size = match entry.kind {
+            Kind::File => entry.body.size,
+            Kind::Symlink => entry.link.len() as u64,
+            _ => 0,
+        };
+        write_number(bytes, size);
+        write_time(bytes, entry.mtime);
+        if let Some(number) = hard_link {
+            write_number(bytes, u64::from(number));
+        }
+        if is_symlink {
+            write_bytes(bytes, &entry.link);
+        }
+        if let Some(device) = device {
+            write_number(bytes, u64::from(device.major));
+            write_number(bytes, u64::from(device.minor));
+        }
+        if entry.atime.is_some() || entry.ctime.is_some() {
+            bytes.push(u8::from(entry.atime.is_some()) | u8::from(entry.ctime.is_some()) << 1);
+            for time in [entry.atime, entry.ctime].into_iter().flatten() {
+                write_time(bytes, time);
+            }
+        }
+        if let Some(extents) = extents {
+            let mut map = Vec::new();
+            let mut end = 0_u64;
+            for extent in extents {
+                write_number(&mut map, extent.offset.saturating_sub(end));
+                write_number(&mut map, extent.length);
+                end = extent.offset.saturating_add(extent.length);
+            }
+            write_bytes(bytes, &map);
+        }
+        for (number, (_, value)) in xattrs.iter().zip(&entry.xattrs) {
+            write_number(bytes, u64::from(*number));
+            write_bytes(bytes, value);
+        }
+        self.end()
+    }
+}
+
+/// Unsigned LEB128.
+pub(crate) fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+/// Unsigned LEB128 at the start of `bytes`, which is moved behind it. What is cut or does not fit ends as it is: callers that read
+/// foreign bytes check what they get.
+pub(crate) fn read_number(bytes: &mut &[u8]) -> u64 {
+    let mut number = 0;
+    let mut shift = 0_u32;
+    while let Some(&byte) = bytes.split_off_first() {
+        number |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or_default();
+        shift = shift.saturating_add(7);
+        if byte < 0x80 {
+            break;
+        }
+    }
+    number
+}
+
+fn write_bytes(bytes: &mut Vec<u8>, value: &[u8]) {
+    write_number(bytes, value.len() as u64);
+    bytes.extend_from_slice(value);
+}
+
+fn read_bytes<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
+    let length = read_number(bytes) as usize;
+    bytes.split_off(..length).unwrap_or_default()
+}
+
+fn write_time(bytes: &mut Vec<u8>, time: Time) {
+    // Zigzag, so that times before 1970 are short, too; the nanoseconds are nearly always 0.
+    write_number(bytes, (time.seconds.wrapping_shl(1) ^ (time.seconds >> 63)) as u64);
+    write_number(bytes, u64::from(time.nanoseconds));
+}
+
+fn read_time(bytes: &mut &[u8]) -> Time {
+    let folded = read_number(bytes);
+    let seconds = (folded >> 1) as i64 ^ ((folded & 1) as i64).wrapping_neg();
+    Time { seconds, nanoseconds: (read_number(bytes) as u32).min(999_999_999) }
+}

@@ -1,0 +1,145 @@
+//! Bytes that wait to be read again: in memory while they are few, then in a temporary file without a name.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use rustix::fs::{Mode, OFlags, open};
+
+/// Appended to, then read from its start any number of times.
+#[derive(Debug)]
+pub(super) struct Spool {
+    /// What is not in the file yet.
+    buffer: Vec<u8>,
+    file: Option<File>,
+    /// Bytes in the file.
+    written: u64,
+    /// Bytes that are kept in memory before they go to the file.
+    room: usize,
+}
+
+/// Bytes that go to the file at once.
+const BUFFER: usize = 256 << 10;
+
+impl Spool {
+    /// Keeps up to `room` bytes in memory.
+    pub(super) fn in_memory(room: usize) -> Self {
+        Self { buffer: Vec::new(), file: None, written: 0, room }
+    }
+
+    /// Goes to disk at once.
+    pub(super) fn on_disk() -> io::Result<Self> {
+        Ok(Self { buffer: Vec::with_capacity(BUFFER), file: Some(temporary_file()?), written: 0, room: BUFFER })
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.buffer.len().saturating_add(bytes.len()) > self.room {
+            self.flush()?;
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Writes what is in memory to the file.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(temporary_file()?),
+        };
+        file.write_all_at(&self.buffer, self.written)?;
+        self.written = self.written.saturating_add(self.buffer.len() as u64);
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER);
+        self.room = self.room.min(BUFFER);
+        Ok(())
+    }
+
+    /// Reads from the start.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        Reader { spool: self, at: 0, buffer: Vec::new(), from: 0 }
+    }
+}
+
+/// Reads what a [`Spool`] holds.
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
+    spool: &'a Spool,
+    /// Byte of the file at which the next read from it begins.
+    at: u64,
+    /// Bytes of the file, and where in them the next record begins.
+    buffer: Vec<u8>,
+    from: usize,
+}
+
+/// The first bytes of a record: its length in bytes, these included.
+const LENGTH: usize = 4;
+
+impl Reader<'_> {
+    /// Puts the next record into `current`; false at the end.
+    pub(super) fn record(&mut self, current: &mut Vec<u8>) -> io::Result<bool> {
+        current.clear();
+        if !self.copy(LENGTH, current)? {
+            return Ok(false);
+        }
+        let length = current.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize;
+        match length.checked_sub(LENGTH) {
+            Some(rest) if self.copy(rest, current)? => Ok(true),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a temporary file of an index being written has changed",
+            )),
+        }
+    }
+
+    /// Appends the next `length` bytes to `to`; false if there are no more.
+    fn copy(&mut self, mut length: usize, to: &mut Vec<u8>) -> io::Result<bool> {
+        while length > 0 {
+            let ready = self.ready()?;
+            let part = ready.len().min(length);
+            let Some(part) = ready.get(..part).filter(|part| !part.is_empty()) else { return Ok(false) };
+            to.extend_from_slice(part);
+            let moved = part.len();
+            length = length.saturating_sub(moved);
+            self.from = self.from.saturating_add(moved);
+        }
+        Ok(true)
+    }
+
+    /// Bytes that can be had without more reading; none at the end.
+    fn ready(&mut self) -> io::Result<&[u8]> {
+        if self.from >= self.buffer.len() && self.at < self.spool.written {
+            let length = self.spool.written.saturating_sub(self.at).min(BUFFER as u64) as usize;
+            self.buffer.resize(length, 0);
+            self.from = 0;
+            if let Some(file) = &self.spool.file {
+                file.read_exact_at(&mut self.buffer, self.at)?;
+            }
+            self.at = self.at.saturating_add(length as u64);
+        }
+        if self.from < self.buffer.len() {
+            return Ok(self.buffer.get(self.from..).unwrap_or_default());
+        }
+        // Behind the file comes what is still in memory.
+        let past = self.from.saturating_sub(self.buffer.len());
+        Ok(self.spool.buffer.get(past..).unwrap_or_default())
+    }
+}
+
+/// A file without a name, for this process only: `$TMPDIR`, else `/var/tmp`, which lies on a disk.
+fn temporary_file() -> io::Result<File> {
+    let folders = std::env::var_os("TMPDIR").map(PathBuf::from).into_iter();
+    let mut failure = (PathBuf::new(), rustix::io::Errno::NOENT);
+    for folder in folders.chain(["/var/tmp", "/tmp"].map(PathBuf::from)) {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match open(&folder, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => return Ok(file.into()),
+            Err(error) => failure = (folder, error),
+        }
+    }
+    let (folder, error) = failure;
+    Err(io::Error::new(io::Error::from(error).kind(), format!("a temporary file in {}: {error}", folder.display())))
+}

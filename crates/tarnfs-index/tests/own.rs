@@ -1,0 +1,545 @@
+//! What goes into an index comes out of it again.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test that overflows or finds an error fails"
+)]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use tarnfs_codec::{Chunk, Damage, PIECE, SeekPoint};
+use tarnfs_format::{Device, Entry, Kind, Time};
+use tarnfs_index::{Destination, Error, Index, Node, Shape, Summary, own};
+use tarnfs_source::{Extent, Fingerprint};
+
+use common::{build, entry, layered, summary, walk, writer};
+
+fn find(index: &dyn Index, path: &str) -> Option<tarnfs_index::Row> {
+    let mut row = index.row(Node::ROOT).unwrap().unwrap();
+    for name in path.split('/') {
+        row = index.lookup(row.node, name.as_bytes()).unwrap()?;
+    }
+    Some(row)
+}
+
+#[test]
+fn an_empty_archive_has_a_root() {
+    let index = build(&[]);
+    let root = index.row(Node::ROOT).unwrap().unwrap();
+    assert_eq!((root.kind, root.header, root.links, root.mode), (Kind::Folder, None, 2, 0o755));
+    assert_eq!(index.parent(Node::ROOT).unwrap(), Node::ROOT);
+    assert_eq!(walk(&*index).unwrap().len(), 1);
+    assert!(index.lookup(Node::ROOT, b"a").unwrap().is_none());
+    assert!(index.row(Node(0)).unwrap().is_none());
+    assert!(index.row(Node(u64::MAX)).unwrap().is_none());
+    assert_eq!(index.summary(), &Summary { folders: 1, ..summary() });
+}
+
+#[test]
+#[allow(clippy::many_single_char_names, reason = "the files have these names")]
+fn every_attribute_comes_back() {
+    let mut file = entry(1, Kind::File, b"./d//f", b"");
+    file.mode = 0o4755;
+    file.uid = 1000;
+    file.gid = u64::MAX;
+    file.user = b"someone".to_vec();
+    file.group = b"gr\xffup".to_vec();
+    file.mtime = Time { seconds: i64::MIN, nanoseconds: 999_999_999 };
+    file.atime = Some(Time { seconds: -1, nanoseconds: 1 });
+    file.xattrs = vec![(b"user.a".to_vec(), b"1".to_vec()), (b"system.posix_acl_access".to_vec(), vec![0; 60_000])];
+    let mut sparse = entry(2, Kind::File, b"d/s", b"");
+    sparse.body.size = 1 << 50;
+    sparse.body.stored = 30;
+    let extents = vec![Extent { offset: 5, length: 10 }, Extent { offset: (1 << 50) - 20, length: 20 }];
+    sparse.body.extents = Some(extents.clone());
+    sparse.ctime = Some(Time { seconds: i64::MAX, nanoseconds: 0 });
+    let mut hole = entry(3, Kind::File, b"d/h", b"");
+    (hole.body.stored, hole.body.extents) = (0, Some(Vec::new()));
+    let entries = [
+        file,
+        sparse,
+        hole,
+        entry(4, Kind::Symlink, b"l", b"../x"),
+        entry(5, Kind::CharacterDevice(Device { major: 4, minor: u32::MAX }), b"c", b""),
+        entry(6, Kind::BlockDevice(Device { major: 8, minor: 1 }), b"b", b""),
+        entry(7, Kind::Fifo, b"p", b""),
+        entry(8, Kind::Socket, b"k", b""),
+        entry(9, Kind::HardLink, b"x/y/z", b"/d/f"),
+        entry(10, Kind::Folder, b"x/y/", b""),
+    ];
+    let index = build(&entries);
+    let f = find(&*index, "d/f").unwrap();
+    assert_eq!((f.mode, f.uid, f.gid, f.links, f.size), (0o4755, 1000, 65_534, 2, 2));
+    assert_eq!((f.header, f.body, f.is_sparse, f.has_xattrs), (Some(1 << 20), (1 << 20) + 512, false, true));
+    assert_eq!((f.mtime, f.atime, f.ctime), (entries[0].mtime, Time { seconds: -1, nanoseconds: 1 }, entries[0].mtime));
+    assert_eq!(index.xattrs(f.node).unwrap(), entries[0].xattrs);
+    assert_eq!(index.owner_names(f.node).unwrap(), (b"someone".to_vec(), b"gr\xffup".to_vec()));
+    assert_eq!(find(&*index, "x/y/z").unwrap(), f);
+    let s = find(&*index, "d/s").unwrap();
+    assert_eq!((s.is_sparse, s.size, s.ctime.seconds, s.atime), (true, 1 << 50, i64::MAX, s.mtime));
+    assert_eq!(index.extents(s.node).unwrap(), extents);
+    let h = find(&*index, "d/h").unwrap();
+    assert_eq!((h.is_sparse, index.extents(h.node).unwrap()), (true, Vec::new()));
+    let l = find(&*index, "l").unwrap();
+    assert_eq!((l.kind, l.size, index.link(l.node).unwrap()), (Kind::Symlink, 4, b"../x".to_vec()));
+    for (name, number) in [("c", 4), ("b", 5), ("p", 6), ("k", 7)] {
+        assert_eq!(find(&*index, name).unwrap().kind, entries[number].kind);
+    }
+    let (x, y) = (find(&*index, "x").unwrap(), find(&*index, "x/y").unwrap());
+    assert_eq!((x.header, x.links, y.header, y.links), (None, 3, Some(10 << 20), 2));
+    assert_eq!(index.parent(y.node).unwrap(), x.node);
+    let total = index.summary();
+    assert_eq!((total.files, total.folders, total.has_xattrs, total.has_acls), (8, 4, true, true));
+    assert_eq!(total.bytes, 2 + (1 << 50) + 4);
+    let mut links = Vec::new();
+    index.hard_links(&mut |folder, name, header, node| links.push((folder, name.to_vec(), header, node))).unwrap();
+    assert_eq!(links, [(y.node, b"z".to_vec(), 9 << 20, f.node)]);
+}
+
+#[test]
+fn layers_come_back() {
+    let chunk = |decoded: u64, length: u64, state: &[u8]| Chunk {
+        point: SeekPoint { compressed_bit: decoded * 3 + 1, decoded, state: state.to_vec() },
+        length,
+        checksums: (0..length.div_ceil(PIECE as u64)).map(|piece| piece as u32 + 9).collect(),
+    };
+    let half = common::LENGTH / 2;
+    let mut writer = writer(64 << 20);
+    let first: Vec<_> = (0..300).map(|n| chunk(n * 1_000_000, 1_000_000, &vec![n as u8; 30_000])).collect();
+    for chunk in &first {
+        writer.add_chunk(0, chunk.clone()).unwrap();
+    }
+    let mut last = chunk(half, half, b"");
+    last.checksums.clear();
+    writer.add_chunk(1, last.clone()).unwrap();
+    for decoded in [500..600, 100..200, 150..300, 300..300] {
+        writer.add_damage(1, &Damage { decoded, compressed: 77, what: "bad".to_owned() }).unwrap();
+    }
+    assert!(writer.add_chunk(100, Chunk::default()).is_err());
+    let index = writer.finish(layered(), &Destination::Memory).unwrap();
+    assert_eq!(index.summary().layers, layered().layers);
+    let table = Arc::clone(&index).chunks(0).unwrap();
+    assert_eq!(table.decoded_length(), common::LENGTH);
+    for (number, chunk) in first.iter().enumerate() {
+        for inside in [0, 1, 999_999] {
+            assert_eq!(table.chunk_at(number as u64 * 1_000_000 + inside).unwrap().as_ref(), Some(chunk));
+        }
+    }
+    assert_eq!(table.chunk_at(300_000_000).unwrap_err().kind(), std::io::ErrorKind::InvalidData, "a gap");
+    assert_eq!(table.chunk_at(common::LENGTH).unwrap(), None);
+    let table = Arc::clone(&index).chunks(1).unwrap();
+    assert_eq!(table.chunk_at(common::LENGTH - 1).unwrap(), Some(last));
+    assert!(table.chunk_at(0).is_err());
+    let damage = |range| index.damage_in(range).unwrap().map(|damage| damage.decoded);
+    assert_eq!(damage(0..100), None);
+    assert_eq!(damage(0..101), Some(100..200));
+    assert_eq!(damage(200..201), Some(200..300));
+    assert_eq!(damage(300..500), None);
+    assert_eq!(damage(599..u64::MAX), Some(500..600));
+    assert_eq!(damage(600..u64::MAX), None);
+    assert!(Arc::clone(&index).chunks(2).is_err());
+}
+
+#[test]
+fn belongs_only_to_the_same_archive_and_options() {
+    let known = summary();
+    let facts = |length, modified, fingerprint: &'static dyn Fn() -> std::io::Result<Fingerprint>| own::Facts {
+        length,
+        modified,
+        fingerprint,
+    };
+    let check = |facts: own::Facts<'_>, shape: &Shape, verify| match own::belongs(&known, &facts, shape, verify) {
+        Ok(()) => true,
+        Err(Error::Stale(_)) => false,
+        Err(other) => panic!("{other}"),
+    };
+    assert!(check(facts(common::LENGTH, -5, &same_fingerprint), &known.shape, true));
+    assert!(check(facts(common::LENGTH, 6, &same_fingerprint), &known.shape, false));
+    assert!(!check(facts(common::LENGTH, 6, &same_fingerprint), &known.shape, true));
+    assert!(!check(facts(common::LENGTH + 1, -5, &same_fingerprint), &known.shape, false));
+    assert!(!check(facts(common::LENGTH, -5, &|| Ok(Fingerprint(1))), &known.shape, false));
+    let others = [
+        Shape { encoding: None, ..known.shape.clone() },
+        Shape { encoding: Some("utf-8".to_owned()), ..known.shape.clone() },
+        Shape { ignore_zeros: false, ..known.shape.clone() },
+        Shape { gnu_incremental: Some(false), ..known.shape.clone() },
+        Shape { gnu_incremental: Some(true), ..known.shape.clone() },
+    ];
+    for shape in others {
+        assert!(!check(facts(common::LENGTH, -5, &same_fingerprint), &shape, false));
+    }
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "the type that a closure of `Facts` has")]
+fn same_fingerprint() -> std::io::Result<Fingerprint> {
+    Ok(Fingerprint(0xfedc_ba98_7654_3210))
+}
+
+/// What `tar -x` leaves of `files`, a list of (is it a folder, path): true for folders.
+fn extracted_by_tar(steps: &[(&str, Option<&[u8]>)]) -> BTreeMap<String, Option<Vec<u8>>> {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("a.tar");
+    for (number, (path, content)) in steps.iter().enumerate() {
+        let tree = folder.path().join(number.to_string());
+        let target = tree.join(path);
+        std::fs::create_dir_all(if content.is_some() { target.parent().unwrap() } else { &target }).unwrap();
+        if let Some(content) = content {
+            std::fs::write(&target, content).unwrap();
+        }
+        let done = std::process::Command::new("tar")
+            .args(["--no-recursion", "-rf"])
+            .arg(&archive)
+            .arg("-C")
+            .arg(&tree)
+            .arg(path)
+            .status()
+            .unwrap();
+        assert!(done.success());
+    }
+    let out = folder.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    // It fails where something is in the way; what it leaves counts.
+    let _ = std::process::Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&out).output().unwrap();
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![out.clone()];
+    while let Some(at) = waiting.pop() {
+        for child in std::fs::read_dir(at).unwrap() {
+            let path = child.unwrap().path();
+            let name = path.strip_prefix(&out).unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() {
+                found.insert(name, None);
+                waiting.push(path);
+            } else {
+                found.insert(name, Some(std::fs::read(&path).unwrap()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn clashes_end_as_tar_extracts_them() {
+    type Step<'a> = (&'a str, Option<&'a [u8]>);
+    let cases: &[&[Step<'_>]] = &[
+        &[("a", Some(b"1")), ("a", Some(b"2"))],
+        &[("a", None), ("a", Some(b"1"))],
+        &[("a", Some(b"1")), ("a", None)],
+        &[("a", None), ("a/b", Some(b"1")), ("a", Some(b"2"))],
+        &[("a", None), ("a/b", Some(b"1")), ("a", None), ("a/c", Some(b"2"))],
+        &[("a", Some(b"1")), ("a", None), ("a/b", Some(b"2")), ("a", Some(b"3"))],
+        &[("a/b", Some(b"1")), ("a/b", None), ("a/b", Some(b"3"))],
+    ];
+    for case in cases {
+        let entries: Vec<Entry> = case
+            .iter()
+            .enumerate()
+            .map(|(number, (path, content))| {
+                let kind = if content.is_some() { Kind::File } else { Kind::Folder };
+                entry(number as u64, kind, path.as_bytes(), b"")
+            })
+            .collect();
+        let found: BTreeMap<String, Option<Vec<u8>>> = walk(&*build(&entries))
+            .unwrap()
+            .into_iter()
+            .filter(|(path, _)| !path.is_empty())
+            .map(|(path, row)| {
+                let content =
+                    (row.kind == Kind::File).then(|| case[(row.header.unwrap() >> 20) as usize].1.unwrap().to_vec());
+                (String::from_utf8(path[1..].to_vec()).unwrap(), content)
+            })
+            .collect();
+        assert_eq!(found, extracted_by_tar(case), "{case:?}");
+    }
+}
+
+#[test]
+fn nothing_that_is_replaced_vanishes() {
+    let entries = [
+        entry(0, Kind::File, b"a", b""),
+        entry(1, Kind::Folder, b"a", b""),
+        entry(2, Kind::File, b"a", b""),
+        entry(3, Kind::Symlink, b"s", b"a"),
+        entry(4, Kind::File, b"s/inside", b""),
+        entry(5, Kind::Folder, b".", b""),
+        entry(6, Kind::Folder, b"", b""),
+    ];
+    let index = build(&entries);
+    assert_eq!(find(&*index, "a").unwrap().header, Some(2 << 20));
+    assert_eq!(find(&*index, "s").unwrap().kind, Kind::Folder);
+    assert_eq!(index.row(Node::ROOT).unwrap().unwrap().header, Some(6 << 20));
+    let mut replaced = Vec::new();
+    index
+        .replaced(&mut |folder, name, row| {
+            assert_eq!(index.row(row.node).unwrap().as_ref(), Some(row));
+            if row.kind == Kind::Folder {
+                index.children(row.node, 0, &mut |_, _, _| panic!("a replaced folder is empty")).unwrap();
+            }
+            replaced.push((folder, name.to_vec(), row.kind, row.header.unwrap() >> 20));
+        })
+        .unwrap();
+    let root = Node::ROOT;
+    let expected = [
+        (root, b"".to_vec(), Kind::Folder, 5),
+        (root, b"a".to_vec(), Kind::File, 0),
+        (root, b"a".to_vec(), Kind::Folder, 1),
+        (root, b"s".to_vec(), Kind::Symlink, 3),
+    ];
+    assert_eq!(replaced, expected);
+}
+
+#[test]
+fn a_hard_link_is_a_name_of_the_version_before_it() {
+    let index = build(&[
+        entry(0, Kind::HardLink, b"early", b"f"),
+        entry(1, Kind::File, b"f", b""),
+        entry(2, Kind::HardLink, b"first", b"f"),
+        entry(3, Kind::File, b"f", b""),
+        entry(4, Kind::HardLink, b"second", b"./f"),
+        entry(5, Kind::HardLink, b"chained", b"first"),
+        entry(6, Kind::HardLink, b"folder", b"."),
+        entry(7, Kind::HardLink, b"up", b"../.."),
+        entry(8, Kind::HardLink, b"self", b"self"),
+        entry(9, Kind::HardLink, b"f", b"missing"),
+        entry(10, Kind::HardLink, b"lost", b"missing/er"),
+    ]);
+    let header = |path: &str| find(&*index, path).map(|row| (row.header.unwrap() >> 20, row.links));
+    // The last "f" leads nowhere, so the name goes on showing what it did, and "early" is a name of the same.
+    assert_eq!(header("f"), Some((3, 3)));
+    assert_eq!(header("early"), Some((3, 3)));
+    assert_eq!(header("second"), Some((3, 3)));
+    assert_eq!(header("first"), Some((1, 2)));
+    assert_eq!(header("chained"), Some((1, 2)));
+    for gone in ["folder", "up", "self", "lost"] {
+        assert_eq!(header(gone), None);
+    }
+    assert_eq!(walk(&*index).unwrap().len(), 6);
+    assert_eq!(index.summary().damage.len(), 4, "{:?}", index.summary().damage);
+    assert_eq!(index.summary().files, 2);
+}
+
+/// The rules of the tree, in the plainest way.
+struct Model {
+    entries: Vec<Entry>,
+    folders: BTreeSet<Vec<u8>>,
+    with_children: BTreeSet<Vec<u8>>,
+    /// By entry: what a hard link is a name of, once known.
+    resolved: BTreeMap<usize, Option<usize>>,
+}
+
+fn parent(path: &[u8]) -> Option<Vec<u8>> {
+    path.iter().rposition(|&byte| byte == b'/').map(|at| path[..at].to_vec())
+}
+
+impl Model {
+    fn new(entries: &[Entry]) -> Self {
+        let mut this = Self {
+            entries: entries.to_vec(),
+            folders: BTreeSet::from([Vec::new()]),
+            with_children: BTreeSet::from([Vec::new()]),
+            resolved: BTreeMap::new(),
+        };
+        for entry in entries {
+            let mut path = [b"/", entry.path.as_slice()].concat();
+            if entry.kind == Kind::Folder {
+                this.folders.insert(path.clone());
+            }
+            while let Some(above) = parent(&path) {
+                this.folders.insert(above.clone());
+                this.with_children.insert(above.clone());
+                path = above;
+            }
+        }
+        for (number, entry) in entries.iter().enumerate() {
+            if entry.kind == Kind::HardLink {
+                this.resolve(number, &mut BTreeSet::new());
+            }
+        }
+        this
+    }
+
+    fn versions(&self, path: &[u8]) -> Vec<usize> {
+        (0..self.entries.len()).filter(|&number| self.entries[number].path == path).collect()
+    }
+
+    fn files(&self, path: &[u8]) -> Vec<usize> {
+        self.versions(path).into_iter().filter(|&number| self.entries[number].kind != Kind::Folder).collect()
+    }
+
+    /// The entry that shows, `None` for a folder that none names.
+    fn shown(&self, path: &[u8]) -> Option<usize> {
+        let kept = self.with_children.contains(&[b"/", path].concat());
+        self.versions(path).into_iter().rfind(|&number| !kept || self.entries[number].kind == Kind::Folder)
+    }
+
+    fn resolve(&mut self, link: usize, on_path: &mut BTreeSet<usize>) -> Option<usize> {
+        if self.entries[link].kind != Kind::HardLink {
+            return Some(link);
+        }
+        if let Some(known) = self.resolved.get(&link) {
+            return *known;
+        }
+        if !on_path.insert(link) {
+            return None;
+        }
+        let target = self.entries[link].link.clone();
+        let files = self.files(&target);
+        let is_file = |number: &usize| self.entries[*number].kind != Kind::Folder;
+        let found = files.iter().copied().rfind(|&number| number < link);
+        let found = found.or_else(|| self.shown(&target).filter(is_file)).or(files.last().copied());
+        let own = self.entries[link].path.clone();
+        let before = self.files(&own).into_iter().rfind(|&number| number < link);
+        let end = found.and_then(|next| self.resolve(next, on_path));
+        let end = end.or_else(|| before.and_then(|next| self.resolve(next, on_path)));
+        on_path.remove(&link);
+        self.resolved.insert(link, end);
+        end
+    }
+
+    /// Path to (entry shown, number of names).
+    fn tree(&mut self) -> BTreeMap<Vec<u8>, (Option<usize>, u32)> {
+        let mut shown = BTreeMap::new();
+        let mut paths: BTreeSet<Vec<u8>> = self.folders.clone();
+        paths.extend(self.entries.iter().map(|entry| [b"/", entry.path.as_slice()].concat()));
+        for path in paths {
+            let entry = self.shown(path.get(1..).unwrap_or_default());
+            match entry.map(|number| self.resolve(number, &mut BTreeSet::new())) {
+                Some(None) => {}
+                Some(Some(entry)) => drop(shown.insert(path, Some(entry))),
+                None => drop(shown.insert(path, None)),
+            }
+        }
+        let is_folder = |entry: &Option<usize>| entry.is_none_or(|number| self.entries[number].kind == Kind::Folder);
+        shown
+            .iter()
+            .map(|(path, entry)| {
+                let links = if is_folder(entry) {
+                    let inside = |(other, entry): &(&Vec<u8>, &Option<usize>)| {
+                        parent(other).as_ref() == Some(path) && is_folder(entry)
+                    };
+                    2 + shown.iter().filter(inside).count()
+                } else {
+                    shown.values().filter(|other| *other == entry).count()
+                };
+                (path.clone(), (*entry, links as u32))
+            })
+            .collect()
+    }
+}
+
+fn some_entries() -> impl Strategy<Value = Vec<Entry>> {
+    let path =
+        || prop::collection::vec(prop::sample::select(vec!["a", "b", "b0", "c"]), 1..4).prop_map(|c| c.join("/"));
+    let kinds =
+        prop::sample::select(vec![Kind::File, Kind::File, Kind::Folder, Kind::Symlink, Kind::HardLink, Kind::HardLink]);
+    prop::collection::vec((kinds, path(), path()), 0..24).prop_map(|list| {
+        list.into_iter()
+            .enumerate()
+            .map(|(number, (kind, path, link))| entry(number as u64, kind, path.as_bytes(), link.as_bytes()))
+            .collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+    #[test]
+    fn any_entries_make_the_tree_of_the_rules(entries in some_entries()) {
+        let index = build(&entries);
+        let found: BTreeMap<_, _> = walk(&*index)
+            .unwrap()
+            .into_iter()
+            .map(|(path, row)| (path, (row.header.map(|header| (header >> 20) as usize), row.links)))
+            .collect();
+        let mut model = Model::new(&entries);
+        let tree = model.tree();
+        prop_assert_eq!(&found, &tree);
+        let summary = index.summary();
+        let folders = found.values().filter(|(entry, _)| entry.is_none_or(|n| entries[n].kind == Kind::Folder)).count();
+        let files: BTreeSet<_> = found.values().filter_map(|(entry, _)| *entry).filter(|&n| entries[n].kind != Kind::Folder).collect();
+        prop_assert_eq!((summary.folders, summary.files), (folders as u64, files.len() as u64));
+        // Every entry that is no link shows, or is among the replaced.
+        let mut all: BTreeSet<usize> = found.values().filter_map(|(entry, _)| *entry).collect();
+        index.replaced(&mut |_, _, row| { all.insert((row.header.unwrap() >> 20) as usize); }).unwrap();
+        let expected: BTreeSet<usize> = (0..entries.len()).filter(|&n| entries[n].kind != Kind::HardLink).collect();
+        prop_assert_eq!(all, expected);
+        for path in found.keys().filter(|path| !path.is_empty()) {
+            let path = std::str::from_utf8(&path[1..]).unwrap();
+            prop_assert!(find(&*index, path).is_some());
+            let missing = format!("{path}/z");
+            prop_assert!(find(&*index, &missing).is_none());
+        }
+    }
+}
+
+#[test]
+fn children_go_on_from_anywhere_in_the_order_of_their_names() {
+    let entries: Vec<Entry> = (0..1000_u64)
+        .map(|number| entry(number, Kind::File, format!("d/{}", number * 7919 % 1000).as_bytes(), b""))
+        .collect();
+    let index = build(&entries);
+    let folder = find(&*index, "d").unwrap().node;
+    let mut names: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+    names.sort();
+    for from in [0, 1, 127, 128, 129, 500, 999, 1000, 1001, u64::MAX] {
+        let mut found = Vec::new();
+        let mut expected_next = from;
+        index
+            .children(folder, from, &mut |next, name, row| {
+                expected_next += 1;
+                assert_eq!(next, expected_next);
+                // Asking from inside is allowed.
+                assert_eq!(index.lookup(folder, name).unwrap().as_ref(), Some(row));
+                found.push(String::from_utf8(name.to_vec()).unwrap());
+                found.len() < 300
+            })
+            .unwrap();
+        let rest = names.get(from.min(1000) as usize..).unwrap();
+        assert_eq!(found, rest[..rest.len().min(300)]);
+    }
+}
+
+#[test]
+fn spilled_runs_make_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |budget: usize, name: &str| {
+        let path = folder.path().join(name);
+        let mut writer = writer(budget);
+        let mut random = 1_u64;
+        for number in 0..120_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let path = format!("{}/{}/{}", random >> 62, random >> 40 & 15, random >> 45 & 1023);
+            let kind = [Kind::File, Kind::File, Kind::Symlink, Kind::HardLink][(random >> 33) as usize % 4];
+            let target = format!("{}/{}/{}", random >> 60 & 3, random >> 36 & 15, random >> 26 & 1023);
+            let mut entry = entry(number, kind, path.as_bytes(), target.as_bytes());
+            entry.uid = random >> 50 & 7;
+            if (random >> 20).is_multiple_of(64) {
+                entry.xattrs.push((b"user.x".to_vec(), random.to_le_bytes().to_vec()));
+            }
+            writer.add(&entry).unwrap();
+        }
+        writer.finish(summary(), &Destination::File(path.clone())).unwrap();
+        std::fs::read(path).unwrap()
+    };
+    let (large, small) = (make(256 << 20, "large"), make(1 << 20, "small"));
+    assert!(large == small, "{} and {} bytes", large.len(), small.len());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn many_distinct_owners_and_names_are_all_kept() {
+    let entries: Vec<Entry> = (0..130_000_u64)
+        .map(|number| {
+            let mut entry = entry(number % 1000, Kind::File, format!("{number}").as_bytes(), b"");
+            entry.uid = number / 2;
+            entry
+        })
+        .collect();
+    let index = build(&entries);
+    for number in [0, 1, 2, 99_999, 100_001, 129_999] {
+        assert_eq!(find(&*index, &number.to_string()).unwrap().uid, number / 2);
+    }
+}
