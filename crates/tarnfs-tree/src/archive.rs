@@ -1,0 +1,146 @@
+//! An archive as a tree: rows from its index, bytes from its innermost stream.
+
+use std::sync::Arc;
+
+use tarnfs_index::{Index, Row};
+use tarnfs_source::{SharedSource, Slice, Stencil};
+
+use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree};
+
+/// One archive.
+#[derive(Debug)]
+pub struct ArchiveTree {
+    index: Arc<dyn Index>,
+    /// What the offsets in the index count in: the file, or what its compression holds.
+    stream: SharedSource,
+    implied: Implied,
+}
+
+/// Whose the folders are that no entry names, and how old.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Implied {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) mtime: Time,
+}
+
+impl ArchiveTree {
+    /// The tree that `index` describes; `stream` is the innermost stream.
+    pub(crate) fn new(index: Arc<dyn Index>, stream: SharedSource, implied: Implied) -> Self {
+        Self { index, stream, implied }
+    }
+
+    fn row(&self, node: Node) -> Result<Row, Error> {
+        self.index.row(node)?.ok_or(Error::NotFound)
+    }
+
+    fn folder(&self, node: Node) -> Result<(), Error> {
+        if self.row(node)?.kind == Kind::Folder { Ok(()) } else { Err(Error::NotAFolder) }
+    }
+
+    fn attributes_of(&self, row: &Row) -> Result<Attributes, Error> {
+        let stored = if row.is_sparse {
+            self.index.extents(row.node)?.iter().map(|extent| extent.length).fold(0, u64::saturating_add)
+        } else if row.kind == Kind::File {
+            row.size
+        } else {
+            0
+        };
+        let attributes = Attributes {
+            node: row.node,
+            kind: row.kind,
+            mode: row.mode,
+            uid: row.uid,
+            gid: row.gid,
+            links: row.links,
+            size: row.size,
+            blocks: stored.div_ceil(512),
+            mtime: row.mtime,
+            atime: row.atime,
+            ctime: row.ctime,
+        };
+        if row.header.is_some() || row.kind != Kind::Folder {
+            return Ok(attributes);
+        }
+        let Implied { uid, gid, mtime } = self.implied;
+        Ok(Attributes { uid, gid, mtime, atime: mtime, ctime: mtime, ..attributes })
+    }
+}
+
+impl Tree for ArchiveTree {
+    fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
+        match self.index.lookup(folder, name)? {
+            Some(row) => self.attributes_of(&row),
+            None => {
+                self.folder(folder)?;
+                Err(Error::NotFound)
+            }
+        }
+    }
+
+    fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
+        let (mut any, mut failure) = (false, None);
+        self.index.children(folder, from, &mut |next, name, row| {
+            any = true;
+            match self.attributes_of(row) {
+                Ok(attributes) => receive(Child { name, attributes, next }),
+                Err(error) => {
+                    failure = Some(error);
+                    false
+                }
+            }
+        })?;
+        match failure {
+            Some(error) => Err(error),
+            None if any => Ok(()),
+            None => self.folder(folder),
+        }
+    }
+
+    fn attributes(&self, node: Node) -> Result<Attributes, Error> {
+        self.attributes_of(&self.row(node)?)
+    }
+
+    fn parent(&self, folder: Node) -> Result<Node, Error> {
+        Ok(self.index.parent(folder)?)
+    }
+
+    fn read_link(&self, node: Node) -> Result<Vec<u8>, Error> {
+        if self.row(node)?.kind == Kind::Symlink { Ok(self.index.link(node)?) } else { Err(Error::WrongKind) }
+    }
+
+    fn xattrs(&self, node: Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+        if self.row(node)?.has_xattrs { Ok(self.index.xattrs(node)?) } else { Ok(Vec::new()) }
+    }
+
+    fn open(&self, node: Node) -> Result<SharedSource, Error> {
+        let row = self.row(node)?;
+        match row.kind {
+            Kind::File => {}
+            Kind::Folder => return Err(Error::IsAFolder),
+            _ => return Err(Error::WrongKind),
+        }
+        if !row.is_sparse {
+            return Ok(Arc::new(Slice::new(Arc::clone(&self.stream), row.body, row.size)));
+        }
+        let extents = self.index.extents(node)?;
+        let stored = extents.iter().map(|extent| extent.length).fold(0, u64::saturating_add);
+        let packed = Arc::new(Slice::new(Arc::clone(&self.stream), row.body, stored));
+        Ok(Arc::new(Stencil::new(packed, extents, row.size)?))
+    }
+
+    fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        Ok(self.index.owner_names(node)?)
+    }
+
+    fn totals(&self) -> Totals {
+        let summary = self.index.summary();
+        Totals {
+            nodes: summary.files.saturating_add(summary.folders),
+            bytes: summary.bytes,
+            has_xattrs: summary.has_xattrs,
+            has_acls: summary.has_acls,
+            is_immutable: true,
+        }
+    }
+}

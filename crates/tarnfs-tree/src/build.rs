@@ -1,0 +1,351 @@
+//! The first pass: an archive is read once, from its start to its end, and its index is written on the way.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tarnfs_codec::engine::Indexing;
+use tarnfs_codec::{Chunk, Codec};
+use tarnfs_format::encoding::Encoding;
+use tarnfs_format::{Entry, Event, Format, Kind, SourceStream, Stream, stream::MOST_PEEKED};
+use tarnfs_index::{Archive, Layer, Shape, Summary, Writer};
+use tarnfs_source::{Cancel, Fingerprint, SharedSource, Slice};
+
+use crate::open::Problem;
+
+/// How far a first pass has come; read by whoever shows it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes of the archive's file read so far.
+    pub bytes: AtomicU64,
+    /// Length of the archive's file in bytes; 0 before it is known.
+    pub total: AtomicU64,
+    /// Entries found so far.
+    pub entries: AtomicU64,
+}
+
+/// Bodies are padded to this many bytes in the archives that can grow.
+const RECORD: u64 = 512;
+
+/// Bytes of a stream that are looked at to tell its format.
+const HEAD: usize = 4096;
+
+/// What a first pass reads with.
+#[derive(Debug)]
+pub(crate) struct FirstPass<'a> {
+    pub(crate) source: &'a SharedSource,
+    /// A compressed stream that is no archive becomes one file of these attributes.
+    pub(crate) single_file: Entry,
+    pub(crate) shape: &'a Shape,
+    pub(crate) encoding: Option<Encoding>,
+    pub(crate) codec: &'a tarnfs_codec::Options,
+    pub(crate) format: &'a tarnfs_format::Options,
+    pub(crate) progress: &'a Progress,
+    pub(crate) archive: Archive,
+}
+
+impl FirstPass<'_> {
+    /// Reads the archive into `writer`.
+    pub(crate) fn run(&self, writer: Writer) -> Result<(Writer, Summary), Problem> {
+        self.progress.total.store(self.source.len(), Ordering::Relaxed);
+        let writer = RefCell::new(writer);
+        let head = head_of(self.source)?;
+        let codec = tarnfs_codec::detect(&head).filter(|codec| {
+            let format = tarnfs_format::detect(&head);
+            format.is_none_or(|format| codec.bid(&head) > format.bid(&head))
+        });
+        let summary = match codec {
+            Some(codec) => self.compressed(codec, &writer)?,
+            None => self.plain(&head, &writer)?,
+        };
+        Ok((writer.into_inner(), summary))
+    }
+
+    fn plain(&self, head: &[u8], writer: &RefCell<Writer>) -> Result<Summary, Problem> {
+        let format = tarnfs_format::detect(head).ok_or(Problem::NotAnArchive)?;
+        let summary = self.summary(format.name());
+        self.plain_from(0, format, summary, writer)
+    }
+
+    /// Reads what an uncompressed archive holds from byte `start` on, where a header begins.
+    fn plain_from(
+        &self,
+        start: u64,
+        format: &dyn Format,
+        mut summary: Summary,
+        writer: &RefCell<Writer>,
+    ) -> Result<Summary, Problem> {
+        let mut stream = SourceStream::new(SharedSource::clone(self.source), self.cancel().clone());
+        stream.skip(start).map_err(|error| self.read_error(start, error))?;
+        summary.end = start;
+        self.entries(format, &mut stream, writer, &mut summary)?;
+        summary.grown_from = Some(self.fingerprint_before(summary.end)?);
+        Ok(summary)
+    }
+
+    /// Goes on where the archive that `old` describes ended. The writer has got all that `old` knows.
+    pub(crate) fn grow(&self, old: &Summary, writer: Writer) -> Result<(Writer, Summary), Problem> {
+        self.progress.total.store(self.source.len(), Ordering::Relaxed);
+        let format = tarnfs_format::by_name(&old.format).ok_or(Problem::NotAnArchive)?;
+        let writer = RefCell::new(writer);
+        let summary = Summary { label: old.label.clone(), ..self.summary(format.name()) };
+        let summary = self.plain_from(old.end, format, summary, &writer)?;
+        Ok((writer.into_inner(), summary))
+    }
+
+    fn compressed(&self, codec: &'static dyn Codec, writer: &RefCell<Writer>) -> Result<Summary, Problem> {
+        let indexing =
+            Indexing::new(codec, SharedSource::clone(self.source), self.codec).map_err(|error| self.read_error(0, error))?;
+        let mut stream = DecodingStream::new(indexing, self, writer);
+        let head = stream.peek(HEAD).map(<[u8]>::to_vec).map_err(|error| self.read_error(0, error))?;
+        let mut summary = self.summary("file");
+        if let Some(format) = tarnfs_format::detect(&head) {
+            format.name().clone_into(&mut summary.format);
+            self.entries(format, &mut stream, writer, &mut summary)?;
+            // The rest is decoded as well: its checksums, and the seek points of what an append may bring.
+            stream.skip(u64::MAX).map_err(|error| self.read_error(stream.position, error))?;
+        } else {
+            let length = stream.skip(u64::MAX).map_err(|error| self.read_error(stream.position, error))?;
+            let mut entry = self.single_file.clone();
+            entry.body.stored = length;
+            entry.body.size = length;
+            writer.borrow_mut().add(&entry)?;
+            summary.end = length;
+        }
+        if let Some((offset, error)) = stream.ended_by.take() {
+            summary.damage.push((offset, format!("{}: {error}; what comes before it is served", codec.name())));
+        }
+        for damage in std::mem::take(&mut stream.damage) {
+            summary.damage.push((damage.decoded.start, format!("{}: {}", codec.name(), damage.what)));
+        }
+        summary.layers.push(Layer { codec: codec.name().to_owned(), decoded_length: stream.indexing.decoded_position() });
+        Ok(summary)
+    }
+
+    /// Reads the members of an archive.
+    fn entries(
+        &self,
+        format: &dyn Format,
+        stream: &mut dyn Stream,
+        writer: &RefCell<Writer>,
+        summary: &mut Summary,
+    ) -> Result<(), Problem> {
+        let mut count = 0_u64;
+        let result = format.read(stream, self.format, &mut |event| {
+            match event {
+                Event::Entry(mut entry) => {
+                    count += 1;
+                    if count.is_multiple_of(1024) {
+                        self.progress.entries.store(count, Ordering::Relaxed);
+                        if summary.layers.is_empty() {
+                            self.progress.bytes.fetch_max(entry.header, Ordering::Relaxed);
+                        }
+                    }
+                    let end = entry.body.offset.saturating_add(entry.body.stored).next_multiple_of(RECORD);
+                    summary.end = summary.end.max(end);
+                    self.convert(&mut entry);
+                    writer.borrow_mut().add(&entry).map_err(io::Error::other)?;
+                }
+                Event::Damage(damage) => summary.damage.push((damage.offset, damage.what)),
+                Event::Label(label) => summary.label = Some(label),
+                _ => {}
+            }
+            Ok(())
+        });
+        self.progress.entries.store(count, Ordering::Relaxed);
+        match result {
+            Ok(()) => Ok(()),
+            Err(tarnfs_format::Error::Read { offset, error }) => Err(self.read_error(offset, error)),
+            Err(tarnfs_format::Error::NotThisFormat { .. }) => Err(Problem::NotAnArchive),
+            Err(tarnfs_format::Error::Receiver(error)) if error.kind() == io::ErrorKind::Interrupted => {
+                Err(Problem::Cancelled)
+            }
+            Err(error) => Err(Problem::Index(tarnfs_index::Error::Io(io::Error::other(error)))),
+        }
+    }
+
+    fn convert(&self, entry: &mut Entry) {
+        let Some(encoding) = &self.encoding else { return };
+        for text in [&mut entry.path, &mut entry.link] {
+            if std::str::from_utf8(text).is_err() {
+                *text = encoding.decode(text).into_owned();
+            }
+        }
+    }
+
+    fn summary(&self, format: &str) -> Summary {
+        Summary {
+            archive: self.archive,
+            shape: self.shape.clone(),
+            layers: Vec::new(),
+            format: format.to_owned(),
+            end: 0,
+            grown_from: None,
+            files: 0,
+            folders: 0,
+            bytes: 0,
+            has_xattrs: false,
+            has_acls: false,
+            label: None,
+            damage: Vec::new(),
+        }
+    }
+
+    fn fingerprint_before(&self, end: u64) -> Result<Fingerprint, Problem> {
+        let end = end.min(self.source.len());
+        Fingerprint::of(&Slice::new(SharedSource::clone(self.source), 0, end)).map_err(|error| self.read_error(0, error))
+    }
+
+    fn cancel(&self) -> &Cancel {
+        &self.format.cancel
+    }
+
+    fn read_error(&self, offset: u64, error: io::Error) -> Problem {
+        if self.cancel().is_cancelled() { Problem::Cancelled } else { Problem::Read { offset, error } }
+    }
+}
+
+/// The first bytes of `source`.
+fn head_of(source: &SharedSource) -> Result<Vec<u8>, Problem> {
+    let mut head = vec![0; HEAD];
+    let read = source.read_at(&mut head, 0).map_err(|error| Problem::Read { offset: 0, error })?;
+    head.truncate(read);
+    Ok(head)
+}
+
+/// A compressed stream that is walked while it is decoded for the first time; its chunks go to the writer.
+///
+/// A stream that cannot be decoded to its end ends where it broke: the error is kept in `ended_by`.
+struct DecodingStream<'a> {
+    indexing: Indexing,
+    pass: &'a FirstPass<'a>,
+    writer: &'a RefCell<Writer>,
+    buffer: Vec<u8>,
+    /// First byte of `buffer` that is not yet behind the stream's position.
+    from: usize,
+    /// Byte of the decoded stream at which `buffer[from]` lies.
+    position: u64,
+    at_end: bool,
+    ended_by: Option<(u64, io::Error)>,
+    chunks: Vec<Chunk>,
+    damage: Vec<tarnfs_codec::Damage>,
+}
+
+impl<'a> DecodingStream<'a> {
+    /// Decoded at once: large enough to make calls cheap, small enough for the second-level cache.
+    const BATCH: usize = 256 << 10;
+
+    fn new(indexing: Indexing, pass: &'a FirstPass<'a>, writer: &'a RefCell<Writer>) -> Self {
+        Self {
+            indexing,
+            pass,
+            writer,
+            buffer: Vec::new(),
+            from: 0,
+            position: 0,
+            at_end: false,
+            ended_by: None,
+            chunks: Vec::new(),
+            damage: Vec::new(),
+        }
+    }
+
+    fn buffered(&self) -> usize {
+        self.buffer.len() - self.from
+    }
+
+    /// Decodes more behind what is buffered.
+    fn fill(&mut self) -> io::Result<()> {
+        self.pass.cancel().check()?;
+        self.buffer.drain(..self.from);
+        self.from = 0;
+        let kept = self.buffer.len();
+        self.buffer.resize(kept + Self::BATCH, 0);
+        let result = self.indexing.read(&mut self.buffer[kept..]);
+        self.buffer.truncate(kept + *result.as_ref().unwrap_or(&0));
+        match result {
+            Ok(0) => self.at_end = true,
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
+                self.at_end = true;
+                self.ended_by = Some((self.indexing.decoded_position(), error));
+            }
+            Err(error) => return Err(error),
+        }
+        self.pass.progress.bytes.store(self.indexing.compressed_position(), Ordering::Relaxed);
+        self.hand_over()
+    }
+
+    fn hand_over(&mut self) -> io::Result<()> {
+        let damaged = self.damage.len();
+        self.indexing.take_chunks(&mut self.chunks);
+        self.indexing.take_damage(&mut self.damage);
+        let mut writer = self.writer.borrow_mut();
+        for chunk in self.chunks.drain(..) {
+            writer.add_chunk(0, chunk).map_err(io::Error::other)?;
+        }
+        for damage in &self.damage[damaged..] {
+            writer.add_damage(0, damage).map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+}
+
+impl Stream for DecodingStream<'_> {
+    fn position(&self) -> u64 {
+        self.position
+    }
+
+    fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
+        if length > MOST_PEEKED {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        while self.buffered() < length && !self.at_end {
+            self.fill()?;
+        }
+        Ok(&self.buffer[self.from..self.buffer.len().min(self.from + length)])
+    }
+
+    fn skip(&mut self, length: u64) -> io::Result<u64> {
+        let mut skipped = 0;
+        while skipped < length {
+            if self.buffered() == 0 {
+                if self.at_end {
+                    break;
+                }
+                self.fill()?;
+            }
+            let step = (length - skipped).min(self.buffered() as u64);
+            self.from += step as usize;
+            self.position += step;
+            skipped += step;
+        }
+        Ok(skipped)
+    }
+}
+
+/// The entry of a compressed single file, named after the archive without its suffix.
+pub(crate) fn single_file(archive: &std::path::Path, stat: &rustix::fs::Stat) -> Entry {
+    use std::os::unix::ffi::OsStrExt;
+    let name = archive.file_name().unwrap_or_default().as_bytes();
+    Entry {
+        path: without_suffix(name).unwrap_or_else(|| name.to_vec()),
+        kind: Kind::File,
+        mode: stat.st_mode & 0o777,
+        uid: u64::from(stat.st_uid),
+        gid: u64::from(stat.st_gid),
+        mtime: tarnfs_format::Time { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 },
+        ..Entry::default()
+    }
+}
+
+/// The name of what a compressed file holds: `x.tar` for `x.tgz`, `x` for `x.gz`; `None` if no codec knows its suffix.
+pub fn without_suffix(name: &[u8]) -> Option<Vec<u8>> {
+    let lower = name.to_ascii_lowercase();
+    let suffixes = tarnfs_codec::CODECS.iter().flat_map(|codec| codec.suffixes());
+    let (suffix, instead) = suffixes
+        .filter(|(suffix, _)| lower.len() > suffix.len() && lower.ends_with(suffix.as_bytes()))
+        .max_by_key(|(suffix, _)| suffix.len())?;
+    let stem = &name[..name.len() - suffix.len()];
+    Some([stem, instead.as_bytes()].concat())
+}

@@ -1,0 +1,107 @@
+//! Trees of files and folders: what a mount, a listing or a copy sees.
+//!
+//! [`Tree`] is the one interface between what is below (archives, later folders, unions of them) and what is above
+//! (the kernel, the command). It knows nothing of the kernel's types.
+
+#![forbid(unsafe_code)]
+
+mod archive;
+pub mod build;
+mod error;
+mod grow;
+pub mod open;
+pub mod path;
+
+use tarnfs_source::SharedSource;
+
+pub use archive::ArchiveTree;
+pub use error::Error;
+pub use tarnfs_format::{Device, Kind, Time};
+pub use tarnfs_index::Node;
+
+/// What `stat` says of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attributes {
+    /// Its number in this tree, the same for every name of one file.
+    pub node: Node,
+    /// What it is; never [`Kind::HardLink`].
+    pub kind: Kind,
+    /// Permission bits with setuid, setgid and sticky (0o7777).
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names that it has; for a folder 2 and one for each folder in it.
+    pub links: u32,
+    /// Length in bytes.
+    pub size: u64,
+    /// Blocks of 512 bytes that hold data: less than `size` says where there are holes.
+    pub blocks: u64,
+    /// Last change of the content.
+    pub mtime: Time,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+}
+
+/// What is known of a whole tree, for `statfs` and for what can be answered without looking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Files, folders and all else.
+    pub nodes: u64,
+    /// Sum of the files' sizes in bytes.
+    pub bytes: u64,
+    /// False if no node can have extended attributes.
+    pub has_xattrs: bool,
+    /// True if some node has an access control list.
+    pub has_acls: bool,
+    /// True if nothing can ever change: whatever was answered once may be kept for ever.
+    pub is_immutable: bool,
+}
+
+/// One child of a folder.
+#[derive(Debug)]
+pub struct Child<'a> {
+    /// One component, never empty, `.` or `..`.
+    pub name: &'a [u8],
+    /// What `stat` says of it.
+    pub attributes: Attributes,
+    /// Where to go on behind this child: `from` of [`Tree::read_dir`].
+    pub next: u64,
+}
+
+/// Files and folders under one root, [`Node::ROOT`].
+///
+/// An implementor provides all of it; `xattrs` may be empty and `link` may refuse what is no symbolic link. Safe to
+/// share between threads. A method may wait for the disk; only reads of what `open` returns may decode.
+pub trait Tree: Send + Sync {
+    /// The child `name` of `folder`, or [`Error::NotFound`].
+    fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error>;
+
+    /// Hands the children of `folder` to `receive`, in an order that does not change, from position `from` (0: the first) until it
+    /// returns false.
+    fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error>;
+
+    /// What `stat` says of `node`.
+    fn attributes(&self, node: Node) -> Result<Attributes, Error>;
+
+    /// The folder that `folder` is in; the root is in itself.
+    fn parent(&self, folder: Node) -> Result<Node, Error>;
+
+    /// Target of a symbolic link.
+    fn read_link(&self, node: Node) -> Result<Vec<u8>, Error>;
+
+    /// Extended attributes by name.
+    fn xattrs(&self, node: Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error>;
+
+    /// The content of a regular file.
+    fn open(&self, node: Node) -> Result<SharedSource, Error>;
+
+    /// Names of owner and group as stored, empty where there are none.
+    fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error>;
+
+    /// What is known of the whole.
+    fn totals(&self) -> Totals;
+}

@@ -1,0 +1,403 @@
+//! Opening an archive: its index where one belongs to it, else a first pass that makes one.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
+use tarnfs_format::encoding::Encoding;
+use tarnfs_index::{Archive, Destination, Index, Shape, Writer, WriterOptions, location, own, ratarmount, trust};
+use tarnfs_source::{Budget, Cancel, FileSource, Fingerprint, Limits, SharedSource, Slice, Source};
+
+use crate::archive::{ArchiveTree, Implied};
+use crate::build::{FirstPass, Progress, single_file};
+use crate::Time;
+use crate::grow::replay;
+
+/// When an index is made anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Recreate {
+    /// When none is found that belongs to the archive.
+    #[default]
+    IfNeeded,
+    /// In any case.
+    Always,
+    /// Never: without one that belongs, opening fails.
+    Never,
+}
+
+/// Where the index is looked for and put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In these folders, in order; an empty one is the archive's own. `--index-folders`
+    Folders(Vec<PathBuf>),
+    /// In this file. `--index-file`
+    File(PathBuf),
+    /// Nowhere: it is made in memory. `--index-file :memory:`
+    Memory,
+}
+
+/// How an archive is opened.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What shapes the tree.
+    pub shape: Shape,
+    /// Where the index is looked for and put.
+    pub place: Place,
+    /// When it is made anew.
+    pub recreate: Recreate,
+    /// An index of an archive with another time of change does not belong to it.
+    pub verify_mtime: bool,
+    /// Believe an index whoever may have written it.
+    pub trust_index: bool,
+    /// Archives with fewer entries get no index on disk if reading them again is cheap ([`CHEAP_TO_READ`]).
+    pub minimum_file_count: u64,
+    /// Decoded bytes between two seek points, where the codec is free to choose.
+    pub seek_point_spacing: u64,
+    /// Threads that decode; at least 1.
+    pub threads: usize,
+    /// Bounds on what the archive may say.
+    pub limits: Limits,
+    /// Memory that caches and decoders share.
+    pub budget: Budget,
+    /// Ends a first pass.
+    pub cancel: Cancel,
+    /// How far a first pass has come.
+    pub progress: Arc<Progress>,
+}
+
+/// An archive of fewer bytes is read again at each mount within a moment, if it has few entries.
+pub const CHEAP_TO_READ: u64 = 16 << 20;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            shape: Shape { gnu_incremental: Some(false), ..Shape::default() },
+            place: Place::Folders(location::default_folders()),
+            recreate: Recreate::IfNeeded,
+            verify_mtime: false,
+            trust_index: false,
+            minimum_file_count: 1000,
+            seek_point_spacing: 4 << 20,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            limits: Limits::default(),
+            budget: Budget::for_this_machine(),
+            cancel: Cancel::default(),
+            progress: Arc::default(),
+        }
+    }
+}
+
+/// What kept an archive from being opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The file cannot be opened.
+    CannotOpen(io::Error),
+    /// It is no archive and no compressed file that tarnfs knows.
+    NotAnArchive,
+    /// Reading it failed at this byte of the stream that was being read.
+    Read {
+        /// Byte of the stream.
+        offset: u64,
+        /// What the source said.
+        error: io::Error,
+    },
+    /// No index belongs to it, and none may be made.
+    NoIndex(String),
+    /// The index cannot be read or written.
+    Index(tarnfs_index::Error),
+    /// An option has a value that means nothing.
+    Option(String),
+    /// It was asked to stop.
+    Cancelled,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CannotOpen(error) => write!(f, "cannot be opened: {error}"),
+            Self::NotAnArchive => {
+                let codecs: Vec<_> = tarnfs_codec::CODECS.iter().map(|codec| codec.name()).collect();
+                let formats: Vec<_> = tarnfs_format::FORMATS.iter().map(|format| format.name()).collect();
+                write!(
+                    f,
+                    "is not an archive that tarnfs knows: neither one of {} nor a file compressed with one of {}",
+                    formats.join(", "),
+                    codecs.join(", ")
+                )
+            }
+            Self::Read { offset, error } => write!(f, "reading at byte {offset} failed: {error}"),
+            Self::NoIndex(reason) => {
+                write!(f, "has no index that can be used ({reason}), and --no-recreate-index forbids making one")
+            }
+            Self::Index(error) => write!(f, "index: {error}"),
+            Self::Option(text) => f.write_str(text),
+            Self::Cancelled => f.write_str("interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl From<tarnfs_index::Error> for Problem {
+    fn from(error: tarnfs_index::Error) -> Self {
+        match error {
+            tarnfs_index::Error::Io(error) if error.kind() == io::ErrorKind::Interrupted => Self::Cancelled,
+            error => Self::Index(error),
+        }
+    }
+}
+
+/// An open archive.
+#[derive(Debug)]
+pub struct OpenArchive {
+    /// Its tree.
+    pub tree: Arc<ArchiveTree>,
+    /// Its index.
+    pub index: Arc<dyn Index>,
+    /// The file of the index; `None` if it is in memory.
+    pub index_path: Option<PathBuf>,
+    /// True if a first pass was made.
+    pub is_new: bool,
+    /// The innermost stream: the file with its compression undone.
+    pub stream: SharedSource,
+}
+
+/// Opens the archive at `path`.
+pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
+    let file = Arc::new(FileSource::open(path).map_err(Problem::CannotOpen)?);
+    let opening = Opening { path, file: &file, options, fingerprint: fingerprint(&file)? };
+    let mut reason = "there is none".to_owned();
+    if options.recreate != Recreate::Always {
+        match opening.existing() {
+            Ok((index, index_path)) => return opening.finish(index, Some(index_path), false),
+            Err(why) => reason = why,
+        }
+    }
+    if options.recreate == Recreate::Never {
+        return Err(Problem::NoIndex(reason));
+    }
+    let (index, index_path) = opening.build()?;
+    opening.finish(index, index_path, true)
+}
+
+/// Samples the file, and lets it tell a rename from a rewrite from now on.
+fn fingerprint(file: &FileSource) -> Result<Fingerprint, Problem> {
+    let fingerprint = Fingerprint::of(file).map_err(|error| Problem::Read { offset: 0, error })?;
+    file.watch(fingerprint);
+    Ok(fingerprint)
+}
+
+struct Opening<'a> {
+    path: &'a Path,
+    file: &'a Arc<FileSource>,
+    options: &'a Options,
+    fingerprint: Fingerprint,
+}
+
+impl Opening<'_> {
+    fn source(&self) -> SharedSource {
+        Arc::clone(self.file) as SharedSource
+    }
+
+    fn archive(&self) -> Archive {
+        let identity = self.file.identity();
+        Archive {
+            length: identity.length,
+            fingerprint: self.fingerprint,
+            modified: i64::try_from(identity.modified).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// The first index that belongs, or why the last one that was found does not.
+    fn existing(&self) -> Result<(Arc<dyn Index>, PathBuf), String> {
+        let owner = trust::Owner::of(self.file.as_ref()).map_err(|error| error.to_string())?;
+        let mut reason = "there is none".to_owned();
+        let own = self.candidates().into_iter().map(|path| (self.own(&path, &owner), path));
+        let foreign = self.foreign_candidates().into_iter().map(|path| (self.foreign(&path, &owner), path));
+        // Chained lazily: nobody looks for a sidecar of ratarmount if there is an index of our own.
+        for (opened, path) in own.chain(foreign) {
+            match opened {
+                Ok(index) => return Ok((index, path)),
+                Err(tarnfs_index::Error::Missing) => {}
+                Err(error) => {
+                    log::warn!("{}: index {}: {error}", self.path.display(), path.display());
+                    reason = error.to_string();
+                }
+            }
+        }
+        Err(reason)
+    }
+
+    /// The index of this archive as it was before something was appended to it, if there is one.
+    fn grown_from(&self) -> Option<Arc<dyn Index>> {
+        if self.options.recreate == Recreate::Always {
+            return None;
+        }
+        let owner = trust::Owner::of(self.file.as_ref()).ok()?;
+        self.candidates().into_iter().find_map(|path| {
+            let index = own::open(&path, Some(&owner), self.options.trust_index).ok()?;
+            let old = index.summary();
+            let can_grow = old.layers.is_empty()
+                && old.damage.is_empty()
+                && old.shape == self.options.shape
+                && old.shape.gnu_incremental == Some(false)
+                // What is appended may fit into the padding of the last record.
+                && old.archive.length <= self.file.len()
+                && !self.starts_with_a_global_header();
+            let part = Slice::new(self.source(), 0, old.end);
+            (can_grow && old.grown_from == Some(Fingerprint::of(&part).ok()?)).then_some(index)
+        })
+    }
+
+    /// A global header of pax says something of every entry behind it, also of those that are appended.
+    fn starts_with_a_global_header(&self) -> bool {
+        const TYPE_FLAG: u64 = 156;
+        let mut flag = [0];
+        self.file.read_at(&mut flag, TYPE_FLAG).is_ok() && flag == *b"g"
+    }
+
+    fn own(&self, path: &Path, owner: &trust::Owner) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
+        let index = own::open(path, Some(owner), self.options.trust_index)?;
+        let archive = self.archive();
+        let facts = own::Facts {
+            length: archive.length,
+            modified: archive.modified,
+            fingerprint: &|| Ok(archive.fingerprint),
+        };
+        own::belongs(index.summary(), &facts, &self.options.shape, self.options.verify_mtime)?;
+        Ok(index)
+    }
+
+    fn foreign(&self, path: &Path, owner: &trust::Owner) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
+        let file = trust::open(path, Some(owner), self.options.trust_index)?;
+        let expected = ratarmount::Expected {
+            source: self.source(),
+            modified: self.archive().modified,
+            verify_mtime: self.options.verify_mtime,
+            shape: self.options.shape.clone(),
+            limits: self.options.limits,
+        };
+        ratarmount::open(file, &expected)
+    }
+
+    fn candidates(&self) -> Vec<PathBuf> {
+        match &self.options.place {
+            Place::Memory => Vec::new(),
+            Place::File(path) => location::candidates(self.path, Some(path), &[]),
+            Place::Folders(folders) => location::candidates(self.path, None, folders),
+        }
+    }
+
+    /// Where ratarmount puts its sidecars; a file that is named may be of either kind.
+    fn foreign_candidates(&self) -> Vec<PathBuf> {
+        match &self.options.place {
+            Place::Memory => Vec::new(),
+            Place::File(path) => vec![path.clone()],
+            Place::Folders(folders) => ratarmount::candidates(self.path, folders),
+        }
+    }
+
+    fn build(&self) -> Result<(Arc<dyn Index>, Option<PathBuf>), Problem> {
+        let options = self.options;
+        let encoding = match &options.shape.encoding {
+            None => None,
+            Some(name) => Some(
+                Encoding::for_name(name)
+                    .ok_or_else(|| Problem::Option(format!("--encoding {name}: there is no encoding of that name")))?,
+            ),
+        };
+        let stat = rustix::fs::fstat(self.file).map_err(|error| Problem::CannotOpen(error.into()))?;
+        let source = self.source();
+        let pass = FirstPass {
+            source: &source,
+            single_file: single_file(self.path, &stat),
+            shape: &options.shape,
+            encoding,
+            codec: &tarnfs_codec::Options {
+                seek_point_spacing: options.seek_point_spacing,
+                limits: options.limits,
+                threads: options.threads,
+                cancel: options.cancel.clone(),
+            },
+            format: &tarnfs_format::Options {
+                limits: options.limits,
+                ignore_zeros: options.shape.ignore_zeros,
+                gnu_incremental: options.shape.gnu_incremental,
+                cancel: options.cancel.clone(),
+            },
+            progress: &options.progress,
+            archive: self.archive(),
+        };
+        let writer = Writer::new(WriterOptions { limits: options.limits, budget: options.budget.clone() })?;
+        let mut writer = writer.readable_as(stat.st_mode);
+        let (writer, summary) = match self.grown_from() {
+            Some(old) => {
+                log::info!("{} grew: reading from byte {}", self.path.display(), old.summary().end);
+                replay(&old, &mut writer)?;
+                pass.grow(old.summary(), writer)?
+            }
+            None => pass.run(writer)?,
+        };
+        options.progress.bytes.store(source.len(), Ordering::Relaxed);
+        let few = writer.entries() < options.minimum_file_count && source.len() < CHEAP_TO_READ;
+        let is_named = matches!(options.place, Place::File(_));
+        let mut destinations: Vec<_> =
+            if few && !is_named { Vec::new() } else { self.candidates().into_iter().map(Destination::File).collect() };
+        destinations.push(Destination::Memory);
+        let mut tried = Vec::new();
+        let index = writer.finish_at_first(summary, &destinations, &mut |destination, error| {
+            if let Destination::File(path) = destination {
+                tried.push(format!("{}: {error}", path.display()));
+            }
+        })?;
+        let written = destinations.get(tried.len()).cloned();
+        let index_path = match written {
+            Some(Destination::File(path)) => Some(path),
+            _ => None,
+        };
+        // A place that cannot be written is ordinary as long as another one can.
+        let level = if index_path.is_none() { log::Level::Warn } else { log::Level::Info };
+        for place in tried {
+            log::log!(level, "{}: the index could not be written to {place}", self.path.display());
+        }
+        Ok((index, index_path))
+    }
+
+    /// What a folder that no entry names looks like: it belongs to the archive's owner and is as old as the archive.
+    fn implied(&self) -> Result<Implied, Problem> {
+        let stat = rustix::fs::fstat(self.file).map_err(|error| Problem::CannotOpen(error.into()))?;
+        let mtime = Time { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 };
+        Ok(Implied { uid: stat.st_uid, gid: stat.st_gid, mtime })
+    }
+
+    /// Puts the codec's source between the file and the tree.
+    fn finish(&self, index: Arc<dyn Index>, index_path: Option<PathBuf>, is_new: bool) -> Result<OpenArchive, Problem> {
+        let options = self.options;
+        let mut stream = self.source();
+        if !index.summary().layers.is_empty() {
+            let cache = PieceCache::new(options.budget.clone());
+            let workers = Workers::new(options.threads);
+            for (number, layer) in index.summary().layers.iter().enumerate() {
+                let codec = tarnfs_codec::by_name(&layer.codec).ok_or_else(|| {
+                    tarnfs_index::Error::Unknown(format!("compressed with {}, which is not known", layer.codec))
+                })?;
+                let chunks = Arc::clone(&index).chunks(number)?;
+                stream = DecodedSource::new(
+                    codec,
+                    stream,
+                    chunks,
+                    Arc::clone(&cache),
+                    Arc::clone(&workers),
+                    options.limits,
+                );
+            }
+        }
+        let implied = self.implied()?;
+        let tree = Arc::new(ArchiveTree::new(Arc::clone(&index), SharedSource::clone(&stream), implied));
+        Ok(OpenArchive { tree, index, index_path, is_new, stream })
+    }
+}

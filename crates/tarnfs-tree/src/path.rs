@@ -1,0 +1,47 @@
+//! Paths inside a tree, for those who are not the kernel.
+
+use crate::{Attributes, Error, Kind, Node, Tree};
+
+/// Symbolic links followed on the way of one path, as the kernel's own limit (ELOOP).
+const MOST_LINKS: usize = 40;
+
+/// Finds what `path` names, from the root. Symbolic links are followed inside the tree only: an absolute one starts at the
+/// tree's root, and `..` stops there. The last component is only followed if `follow` says so.
+pub fn find(tree: &dyn Tree, path: &[u8], follow: bool) -> Result<Attributes, Error> {
+    let mut at = tree.attributes(Node::ROOT)?;
+    // What is still to walk, last component first.
+    let mut rest: Vec<Vec<u8>> = reversed(path);
+    let mut links = 0;
+    while let Some(component) = rest.pop() {
+        match component.as_slice() {
+            b"" | b"." => continue,
+            b".." => {
+                at = tree.attributes(tree.parent(at.node)?)?;
+                continue;
+            }
+            _ => {}
+        }
+        if at.kind != Kind::Folder {
+            return Err(Error::NotAFolder);
+        }
+        let child = tree.lookup(at.node, &component)?;
+        if child.kind == Kind::Symlink && (follow || !rest.is_empty()) {
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(Error::TooManyLinks);
+            }
+            let target = tree.read_link(child.node)?;
+            if target.first() == Some(&b'/') {
+                at = tree.attributes(Node::ROOT)?;
+            }
+            rest.extend(reversed(&target));
+        } else {
+            at = child;
+        }
+    }
+    Ok(at)
+}
+
+fn reversed(path: &[u8]) -> Vec<Vec<u8>> {
+    path.split(|&byte| byte == b'/').rev().map(<[u8]>::to_vec).collect()
+}
