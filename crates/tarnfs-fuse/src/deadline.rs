@@ -1,0 +1,253 @@
+//! Every request gets its answer in time, if need be an error.
+//!
+//! A program that waits for a FUSE request cannot be killed while the request is with us, so a request without an answer is
+//! a process that nobody gets rid of. The reply to each request therefore lies in a [`Ticket`] which the watchdog
+//! can take away from whoever works on it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fuser::Errno;
+
+use crate::statistics::{Counters, Operation, Statistics};
+
+/// The longest that the watchdog sleeps: an error comes at most this much after the deadline.
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+
+/// A reply that can be an error: all of fuser's.
+pub(crate) trait Refuse: Send + 'static {
+    fn refuse(self, errno: Errno);
+}
+
+macro_rules! refuse {
+    ($($reply:ident)*) => {
+        $(impl Refuse for fuser::$reply {
+            fn refuse(self, errno: Errno) {
+                self.error(errno);
+            }
+        })*
+    };
+}
+
+refuse! { ReplyAttr ReplyData ReplyDirectory ReplyDirectoryPlus ReplyEntry ReplyLseek ReplyOpen ReplyStatfs ReplyXattr }
+
+/// A lock that a panic elsewhere does not spoil: what these locks hold is changed in one step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All requests that have no answer yet, and how long they may go on.
+#[derive(Debug)]
+pub(crate) struct Deadlines {
+    limit: Duration,
+    /// By number, so the first is the oldest.
+    waiting: Mutex<BTreeMap<u64, Arc<dyn Overdue>>>,
+    next: AtomicU64,
+    ended: Mutex<bool>,
+    end: Condvar,
+    /// The node whose reading failed last; 0 if none did.
+    last_failed: AtomicU64,
+    pub(crate) counters: Counters,
+}
+
+/// A request of whatever kind, as the watchdog sees it.
+trait Overdue: Send + Sync + std::fmt::Debug {
+    fn since(&self) -> Instant;
+    /// Answers with an error and logs it, if there is no answer yet.
+    fn give_up(&self, age: Duration) -> bool;
+}
+
+struct Waiting<R> {
+    operation: Operation,
+    node: u64,
+    since: Instant,
+    reply: Mutex<Option<R>>,
+}
+
+impl<R> std::fmt::Debug for Waiting<R> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} of node {}", self.operation.name(), self.node)
+    }
+}
+
+impl<R: Refuse> Overdue for Waiting<R> {
+    fn since(&self) -> Instant {
+        self.since
+    }
+
+    fn give_up(&self, age: Duration) -> bool {
+        let Some(reply) = lock(&self.reply).take() else { return false };
+        reply.refuse(Errno::EIO);
+        log::warn!("{self:?}: no answer after {:.1} s, given up", age.as_secs_f64());
+        true
+    }
+}
+
+/// The right to answer one request, once. Dropped without an answer it answers EIO.
+pub(crate) struct Ticket<R: Refuse> {
+    waiting: Arc<Waiting<R>>,
+    number: u64,
+    deadlines: Arc<Deadlines>,
+}
+
+impl<R: Refuse> Ticket<R> {
+    /// Answers, unless it is too late.
+    pub(crate) fn answer(self, send: impl FnOnce(R)) {
+        let reply = lock(&self.waiting.reply).take();
+        if let Some(reply) = reply {
+            send(reply);
+        }
+    }
+
+    /// Answers with an error, unless it is too late.
+    pub(crate) fn refuse(self, errno: Errno) {
+        self.answer(|reply| reply.refuse(errno));
+    }
+
+    /// Adds to a reply that is made step by step; `None` if it is too late.
+    pub(crate) fn with<T>(&self, add: impl FnOnce(&mut R) -> T) -> Option<T> {
+        lock(&self.waiting.reply).as_mut().map(add)
+    }
+
+    /// False once the watchdog has answered.
+    pub(crate) fn is_wanted(&self) -> bool {
+        lock(&self.waiting.reply).is_some()
+    }
+}
+
+impl<R: Refuse> Drop for Ticket<R> {
+    fn drop(&mut self) {
+        let reply = lock(&self.waiting.reply).take();
+        if let Some(reply) = reply {
+            reply.refuse(Errno::EIO);
+        }
+        lock(&self.deadlines.waiting).remove(&self.number);
+    }
+}
+
+impl Deadlines {
+    pub(crate) fn new(limit: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            limit,
+            waiting: Mutex::default(),
+            next: AtomicU64::new(0),
+            ended: Mutex::default(),
+            end: Condvar::new(),
+            last_failed: AtomicU64::new(0),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Counts a request and sets its deadline.
+    pub(crate) fn begin<R: Refuse>(self: &Arc<Self>, operation: Operation, node: u64, reply: R) -> Ticket<R> {
+        self.counters.count(operation);
+        let waiting = Arc::new(Waiting { operation, node, since: Instant::now(), reply: Mutex::new(Some(reply)) });
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        lock(&self.waiting).insert(number, Arc::clone(&waiting) as Arc<dyn Overdue>);
+        Ticket { waiting, number, deadlines: Arc::clone(self) }
+    }
+
+    /// Counts and logs a panic.
+    pub(crate) fn panicked(&self, operation: Operation, node: u64, told: &str) {
+        self.counters.panics.add(1);
+        log::error!("{} of node {node}: {told}", operation.name());
+    }
+
+    /// Logs why bytes could not be read: of one file once, as the kernel asks for one page after the other.
+    pub(crate) fn failed(&self, node: u64, offset: u64, error: &io::Error) {
+        let again = self.last_failed.swap(node, Ordering::Relaxed) == node;
+        let level = if again { log::Level::Debug } else { log::Level::Warn };
+        log::log!(level, "read of node {node} at byte {offset}: {error}");
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        let (in_flight, oldest) = {
+            let waiting = lock(&self.waiting);
+            (waiting.len(), waiting.first_key_value().map(|(_, oldest)| oldest.since().elapsed()))
+        };
+        self.counters.snapshot(in_flight, oldest)
+    }
+
+    /// The watchdog: gives up what is overdue, and tells `after` that it did, until [`Deadlines::finish`].
+    pub(crate) fn watch(&self, after: impl Fn()) {
+        let nap = LONGEST_NAP.min(self.limit / 4).max(Duration::from_millis(5));
+        loop {
+            let ended = lock(&self.ended);
+            let (ended, _) =
+                self.end.wait_timeout_while(ended, nap, |ended| !*ended).unwrap_or_else(PoisonError::into_inner);
+            if *ended {
+                return;
+            }
+            drop(ended);
+            if self.give_up_overdue() {
+                after();
+            }
+        }
+    }
+
+    /// Ends [`Deadlines::watch`].
+    pub(crate) fn finish(&self) {
+        *lock(&self.ended) = true;
+        self.end.notify_all();
+    }
+
+    fn give_up_overdue(&self) -> bool {
+        let now = Instant::now();
+        let age = |request: &Arc<dyn Overdue>| now.saturating_duration_since(request.since());
+        // Answered outside the lock: the kernel may let somebody else ask at once.
+        let overdue: Vec<_> =
+            lock(&self.waiting).values().take_while(|request| age(request) >= self.limit).map(Arc::clone).collect();
+        let given_up = overdue.iter().filter(|request| request.give_up(age(request))).count();
+        self.counters.deadlines_missed.add(given_up as u64);
+        given_up > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    impl Refuse for Sender<i32> {
+        fn refuse(self, errno: Errno) {
+            self.send(errno.code()).unwrap();
+        }
+    }
+
+    fn begin(deadlines: &Arc<Deadlines>) -> (Ticket<Sender<i32>>, Receiver<i32>) {
+        let (sender, receiver) = channel();
+        (deadlines.begin(Operation::Read, 7, sender), receiver)
+    }
+
+    #[test]
+    fn what_takes_too_long_is_answered_and_the_late_answer_dropped() {
+        let deadlines = Deadlines::new(Duration::from_millis(20));
+        let (ticket, receiver) = begin(&deadlines);
+        std::thread::scope(|scope| {
+            scope.spawn(|| deadlines.watch(|| ()));
+            assert_eq!(receiver.recv(), Ok(Errno::EIO.code()));
+            assert!(!ticket.is_wanted());
+            ticket.answer(|reply| reply.send(0).unwrap());
+            assert!(receiver.recv().is_err());
+            deadlines.finish();
+        });
+        let statistics = deadlines.statistics();
+        assert_eq!((statistics.deadlines_missed, statistics.in_flight, statistics.oldest), (1, 0, None));
+    }
+
+    #[test]
+    fn an_answer_comes_once_and_a_dropped_ticket_is_an_error() {
+        let deadlines = Deadlines::new(Duration::from_secs(60));
+        let (ticket, receiver) = begin(&deadlines);
+        assert_eq!(deadlines.statistics().in_flight, 1);
+        ticket.answer(|reply| reply.send(0).unwrap());
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), [0]);
+        let (ticket, receiver) = begin(&deadlines);
+        drop(ticket);
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), [Errno::EIO.code()]);
+        assert_eq!(deadlines.statistics().in_flight, 0);
+    }
+}

@@ -1,0 +1,106 @@
+//! From a folder to an open connection: `mount(2)` where we may, fusermount3 where not.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::process::{getgid, getuid};
+
+use crate::options::Parsed;
+use crate::{Error, fusermount, mountinfo};
+
+/// The device that connections to the kernel are made of.
+const DEVICE: &str = "/dev/fuse";
+
+/// How the kernel lists our mounts.
+pub(crate) const MOUNT_TYPE: &str = "fuse.tarnfs";
+
+/// What the kernel may read ahead of a sequential reader. The 128 KiB it begins with are eight requests where one
+/// does; more than 1 MiB do not fit in a request.
+const READ_AHEAD_KIB: &str = "1024";
+
+/// A mount that waits for its first answer.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) device: OwnedFd,
+    /// Absolute, without symbolic links.
+    pub(crate) mount_point: PathBuf,
+    /// True if this process may open the device itself, which further threads' own descriptors need.
+    pub(crate) can_open_device: bool,
+}
+
+/// Mounts on `mount_point`.
+pub(crate) fn connect(mount_point: &Path, options: &Parsed) -> Result<Connection, Error> {
+    let mount_point = check_mount_point(mount_point)?;
+    let device = match OpenOptions::new().read(true).write(true).open(DEVICE) {
+        Ok(device) => Some(device),
+        Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => return Err(Error::NoDevice),
+            // A helper that runs as root may still open it.
+            Some(Errno::ACCESS | Errno::PERM) => None,
+            _ => return Err(Error::io(format!("open {DEVICE}"), error)),
+        },
+    };
+    let can_open_device = device.is_some();
+    if let Some(device) = device
+        && mount_directly(&device, &mount_point, options)?
+    {
+        return Ok(Connection { device: device.into(), mount_point, can_open_device });
+    }
+    let device = fusermount::mount(&mount_point, options, can_open_device)?;
+    Ok(Connection { device, mount_point, can_open_device })
+}
+
+/// The folder's absolute path, or why it cannot be mounted on.
+fn check_mount_point(path: &Path) -> Result<PathBuf, Error> {
+    let refuse = |error: io::Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT) => Error::mount_point(path, "does not exist: make it (mkdir) or name another folder"),
+        Some(Errno::NOTCONN | Errno::CONNABORTED) => {
+            Error::mount_point(path, "has a mount on it whose program has died: take it away first (tarnfs unmount)")
+        }
+        _ => Error::io(format!("use {} as mount point", path.display()), error),
+    };
+    let absolute = path.canonicalize().map_err(refuse)?;
+    if absolute.metadata().map_err(refuse)?.is_dir() {
+        return Ok(absolute);
+    }
+    Err(Error::mount_point(path, "is not a folder: name one to mount on"))
+}
+
+/// False if the kernel does not let this process mount.
+fn mount_directly(device: &File, mount_point: &Path, options: &Parsed) -> Result<bool, Error> {
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={}",
+        device.as_raw_fd(),
+        getuid().as_raw(),
+        getgid().as_raw()
+    );
+    let further = options.fuse_data();
+    if !further.is_empty() {
+        data = format!("{data},{further}");
+    }
+    let no_zero = |_| Error::Option("has a zero byte in it".to_owned());
+    let (data, source) =
+        (CString::new(data).map_err(no_zero)?, CString::new(options.source.as_bytes()).map_err(no_zero)?);
+    match rustix::mount::mount(source.as_c_str(), mount_point, MOUNT_TYPE, options.flags, data.as_c_str()) {
+        Ok(()) => Ok(true),
+        Err(Errno::PERM | Errno::ACCESS) => Ok(false),
+        Err(Errno::NODEV) => Err(Error::NoDevice),
+        Err(error) => Err(Error::io(format!("mount on {}", mount_point.display()), error)),
+    }
+}
+
+/// Lets the kernel read further ahead; only root can ask for it, and all works without.
+pub(crate) fn raise_read_ahead(mount_point: &Path) {
+    if let Ok(Some(entry)) = mountinfo::find(mount_point)
+        && entry.kind == MOUNT_TYPE
+    {
+        let setting = format!("/sys/class/bdi/{}/read_ahead_kb", entry.device);
+        if let Err(error) = std::fs::write(&setting, READ_AHEAD_KIB) {
+            log::debug!("{setting} stays as it is: {error}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The table of mounts, `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+
+/// Where the kernel shows the mounts of this process's mount namespace.
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// One line of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MountEntry {
+    /// "major:minor" of the file system, which also names its connection and its read-ahead.
+    pub(crate) device: String,
+    pub(crate) mount_point: PathBuf,
+    /// Such as "fuse.tarnfs".
+    pub(crate) kind: String,
+}
+
+/// The mount that is on top at `mount_point`, an absolute path without symbolic links.
+pub(crate) fn find(mount_point: &Path) -> Result<Option<MountEntry>, Error> {
+    let table = fs::read(TABLE).map_err(|error| Error::io(format!("read {TABLE}"), error))?;
+    Ok(table.rsplit(|&byte| byte == b'\n').filter_map(parse).find(|entry| entry.mount_point == mount_point))
+}
+
+/// "36 35 98:0 /root /mount/point options ... - type source super-options"
+fn parse(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let device = fields.nth(2)?;
+    let mount_point = fields.nth(1)?;
+    let kind = fields.skip_while(|&field| field != b"-").nth(1)?;
+    Some(MountEntry {
+        device: String::from_utf8_lossy(device).into_owned(),
+        mount_point: PathBuf::from(OsString::from_vec(unescape(mount_point))),
+        kind: String::from_utf8_lossy(kind).into_owned(),
+    })
+}
+
+/// Space, tab, newline and backslash are written as a backslash and three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|digits| byte == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
+        if let Some(digits) = digits {
+            plain.push(digits.iter().fold(0_u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')));
+            rest = &after[3..];
+        } else {
+            plain.push(byte);
+            rest = after;
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_with_optional_fields_and_escapes() {
+        let line =
+            br"36 35 0:45 / /mnt/a\040b\134c rw,noatime shared:1 master:2 - fuse.tarnfs /x\040y.tar ro,user_id=0";
+        let entry = parse(line).unwrap();
+        assert_eq!(entry.device, "0:45");
+        assert_eq!(entry.mount_point, Path::new(r"/mnt/a b\c"));
+        assert_eq!(entry.kind, "fuse.tarnfs");
+        assert_eq!(parse(b""), None);
+        assert_eq!(parse(b"36 35 0:45 / /mnt rw shared:1"), None);
+    }
+
+    #[test]
+    fn the_root_is_mounted() {
+        assert!(find(Path::new("/")).unwrap().is_some());
+        assert!(find(Path::new("/no such mount")).unwrap().is_none());
+    }
+}

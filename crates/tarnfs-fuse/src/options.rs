@@ -1,0 +1,196 @@
+use std::time::Duration;
+
+use rustix::mount::MountFlags;
+
+use crate::Error;
+
+/// How to mount.
+#[derive(Debug, Clone)]
+pub struct MountOptions {
+    /// What the table of mounts shows as the source: the path of the archive.
+    pub source: String,
+    /// Let other users in too; the kernel then checks owner and mode of each file (`default_permissions`).
+    pub allow_other: bool,
+    /// What came after `-o`, separate or joined by commas. Known: `allow_other`, `default_permissions`, `noexec`, `exec`, `noatime`,
+    /// `atime`, `nodiratime`, `relatime`, `sync`, `async`, `dirsync`, `ro`, `nosuid`, `nodev`, `max_read=`, `uid=`, `gid=`, `umask=`, `fsname=`,
+    /// and what fstab and libfuse's other users write and what holds anyway (`defaults`, `noauto`, `nonempty`, `kernel_cache`, ...).
+    pub options: Vec<String>,
+    /// Threads that answer the kernel; at least 1. Work that has to wait has others.
+    pub threads: usize,
+    /// When a request that has no answer yet is answered with an error.
+    pub deadline: Duration,
+}
+
+impl Default for MountOptions {
+    /// No source, only for oneself, a thread for each core (2 to 4), a deadline of 60 seconds.
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        Self {
+            source: "tarnfs".to_owned(),
+            allow_other: false,
+            options: Vec::new(),
+            threads: cores.clamp(2, 4),
+            deadline: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Attributes that a person wants to see instead of the stored ones.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Overrides {
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    /// Permission bits to take away.
+    pub(crate) umask: u32,
+}
+
+/// Options sorted by who is to have them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Parsed {
+    pub(crate) source: String,
+    pub(crate) flags: MountFlags,
+    pub(crate) allow_other: bool,
+    pub(crate) default_permissions: bool,
+    pub(crate) max_read: Option<u32>,
+    pub(crate) overrides: Overrides,
+}
+
+/// Flags that every mount has: what is in an archive never gains rights here.
+const ALWAYS: MountFlags = MountFlags::RDONLY.union(MountFlags::NOSUID).union(MountFlags::NODEV);
+
+/// Flags as `mount(8)` and fusermount3 call them.
+const FLAGS: &[(&str, MountFlags)] = &[
+    ("dirsync", MountFlags::DIRSYNC),
+    ("noatime", MountFlags::NOATIME),
+    ("nodiratime", MountFlags::NODIRATIME),
+    ("noexec", MountFlags::NOEXEC),
+    ("relatime", MountFlags::RELATIME),
+    ("sync", MountFlags::SYNCHRONOUS),
+];
+
+/// The opposites of [`FLAGS`], and what holds without being said: written by people, fstab and scripts made for other mounters.
+const HOLDS_ANYWAY: &[&str] = &[
+    "async",
+    "async_read",
+    "atime",
+    "auto",
+    "big_writes",
+    "defaults",
+    "diratime",
+    "exec",
+    "kernel_cache",
+    "nodev",
+    "noauto",
+    "nofail",
+    "nonempty",
+    "nosuid",
+    "nouser",
+    "owner",
+    "readdir_ino",
+    "ro",
+    "splice_read",
+    "use_ino",
+    "user",
+    "users",
+    "_netdev",
+];
+
+impl Parsed {
+    pub(crate) fn new(options: &MountOptions) -> Result<Self, Error> {
+        let mut parsed = Self {
+            source: options.source.clone(),
+            flags: ALWAYS,
+            allow_other: options.allow_other,
+            default_permissions: false,
+            max_read: None,
+            overrides: Overrides::default(),
+        };
+        for option in options.options.iter().flat_map(|joined| joined.split(',')).filter(|option| !option.is_empty()) {
+            parsed.add(option)?;
+        }
+        // Without it the kernel would let everybody read what anybody has made it cache.
+        parsed.default_permissions |= parsed.allow_other;
+        Ok(parsed)
+    }
+
+    fn add(&mut self, option: &str) -> Result<(), Error> {
+        if let Some((_, flag)) = FLAGS.iter().find(|(name, _)| *name == option) {
+            self.flags |= *flag;
+            return Ok(());
+        }
+        if HOLDS_ANYWAY.contains(&option) || option.starts_with("x-") || option.starts_with("comment=") {
+            return Ok(());
+        }
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let number = |radix| {
+            u32::from_str_radix(value, radix).map_err(|_| Error::Option(format!("{option}: {name}= needs a number")))
+        };
+        match name {
+            "allow_other" => self.allow_other = true,
+            "default_permissions" => self.default_permissions = true,
+            "fsname" => value.clone_into(&mut self.source),
+            "max_read" => self.max_read = Some(number(10)?),
+            "uid" => self.overrides.uid = Some(number(10)?),
+            "gid" => self.overrides.gid = Some(number(10)?),
+            "umask" => self.overrides.umask = number(8)? & 0o777,
+            "rw" => return Err(Error::Option("rw: an archive is mounted for reading only; leave rw out".to_owned())),
+            "suid" | "dev" => {
+                return Err(Error::Option(format!(
+                    "{option}: what is in an archive gets no rights here; leave it out"
+                )));
+            }
+            _ => return Err(Error::Option(format!("{option} is not known"))),
+        }
+        Ok(())
+    }
+
+    /// The kernel's names of the flags, for fusermount3.
+    pub(crate) fn flag_names(&self) -> Vec<&'static str> {
+        let mut names = vec!["ro", "nosuid", "nodev"];
+        names.extend(FLAGS.iter().filter(|(_, flag)| self.flags.contains(*flag)).map(|(name, _)| *name));
+        names
+    }
+
+    /// Options that FUSE itself understands, joined by commas.
+    pub(crate) fn fuse_data(&self) -> String {
+        let mut data = Vec::new();
+        if self.default_permissions {
+            data.push("default_permissions".to_owned());
+        }
+        if self.allow_other {
+            data.push("allow_other".to_owned());
+        }
+        data.extend(self.max_read.map(|bytes| format!("max_read={bytes}")));
+        data.join(",")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(options: &[&str]) -> Result<Parsed, Error> {
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        Parsed::new(&MountOptions { options, ..MountOptions::default() })
+    }
+
+    #[test]
+    fn known_options_go_where_they_belong() {
+        let parsed =
+            parse(&["noexec,allow_other", "max_read=65536", "uid=7,umask=022", "defaults,ro", "x-systemd.automount"])
+                .unwrap();
+        assert_eq!(parsed.flags, ALWAYS | MountFlags::NOEXEC);
+        assert_eq!(parsed.fuse_data(), "default_permissions,allow_other,max_read=65536");
+        assert_eq!(parsed.flag_names(), ["ro", "nosuid", "nodev", "noexec"]);
+        assert_eq!(parsed.overrides, Overrides { uid: Some(7), gid: None, umask: 0o22 });
+        assert_eq!(parse(&["fsname=other"]).unwrap().source, "other");
+    }
+
+    #[test]
+    fn what_is_not_known_or_cannot_be_is_named() {
+        for option in ["rw", "suid", "dev", "uid=x", "colour=blue", "subtype=x", "umask=9"] {
+            let message = parse(&["noatime", option]).unwrap_err().to_string();
+            assert!(message.contains(option), "{message}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! A mount from its beginning to its end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use fuser::{Config, Session, SessionACL};
+use tarnfs_tree::Tree;
+
+use crate::deadline::{Deadlines, lock};
+use crate::dispatch::Dispatcher;
+use crate::options::Parsed;
+use crate::workers::Workers;
+use crate::{Error, MountOptions, Statistics, device, guard, mountinfo, unmount};
+
+/// How long requests in flight, and programs that have files open, get to end after a stop.
+const GRACE: Duration = Duration::from_secs(4);
+
+/// How long [`Mount::wait`] lasts at most after a stop.
+const LONGEST_STOP: Duration = Duration::from_secs(5);
+
+/// Stack of the threads that only wait.
+const SMALL_STACK: usize = 128 << 10;
+
+/// A mounted tree. Dropped, it is unmounted.
+#[derive(Debug)]
+pub struct Mount {
+    shared: Arc<Shared>,
+    session: Option<JoinHandle<()>>,
+    watchdog: Option<JoinHandle<()>>,
+    workers: Workers,
+}
+
+/// Ends a mount from another thread.
+#[derive(Debug, Clone)]
+pub struct Stopper {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    mount_point: PathBuf,
+    /// "major:minor" by which the mount is known again, where the table of mounts could be read.
+    device: Option<String>,
+    deadlines: Arc<Deadlines>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// When it was first asked to stop.
+    stopped: Option<Instant>,
+    /// How often it was asked to stop.
+    stops: u32,
+    /// How the session ended, once it has.
+    ended: Option<Result<(), String>>,
+}
+
+/// Mounts `tree` on the folder `mountpoint`; returns when the kernel can use it.
+///
+/// As root, or with the right to mount in a user namespace, it needs nothing; as another user it needs fusermount3. Always
+/// read-only, without set-user-id and without devices.
+pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> Result<Mount, Error> {
+    let parsed = Parsed::new(options)?;
+    guard::install();
+    let connection = device::connect(mountpoint, &parsed)?;
+    let deadlines = Deadlines::new(options.deadline);
+    let workers = Workers::new(options.deadline);
+    let dispatcher =
+        Dispatcher::new(tree, parsed.default_permissions, parsed.overrides, workers.clone(), Arc::clone(&deadlines));
+    let mut config = Config::default();
+    config.n_threads = Some(options.threads.max(1));
+    // A queue of its own for each thread.
+    config.clone_fd = connection.can_open_device && options.threads > 1;
+    let undo = |error| {
+        let _ = unmount::take_away(&connection.mount_point, true);
+        Error::io(format!("begin serving {}", connection.mount_point.display()), error)
+    };
+    // Who may look is checked by the kernel.
+    let session = Session::from_fd(dispatcher, connection.device, SessionACL::All, config).map_err(undo)?;
+    let entry = mountinfo::find(&connection.mount_point).ok().flatten();
+    let shared = Arc::new(Shared {
+        mount_point: connection.mount_point.clone(),
+        device: entry.map(|entry| entry.device),
+        deadlines: Arc::clone(&deadlines),
+        state: Mutex::default(),
+        changed: Condvar::new(),
+    });
+    let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
+        thread::Builder::new().name(name.to_owned()).stack_size(SMALL_STACK).spawn(work).map_err(undo)
+    };
+    let replace = workers.clone();
+    let watchdog = start("tarnfs-watchdog", Box::new(move || deadlines.watch(|| replace.replace_stuck())))?;
+    let of_session = Arc::clone(&shared);
+    let session =
+        start("tarnfs-session", Box::new(move || of_session.end(session.run().map_err(|error| error.to_string()))))?;
+    device::raise_read_ahead(&shared.mount_point);
+    Ok(Mount { shared, session: Some(session), watchdog: Some(watchdog), workers })
+}
+
+impl Mount {
+    /// Waits until somebody unmounts it or a [`Stopper`] ends it.
+    pub fn wait(mut self) -> Result<(), Error> {
+        self.finish()
+    }
+
+    /// What ends it from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper { shared: Arc::clone(&self.shared) }
+    }
+
+    /// What it has done so far.
+    pub fn statistics(&self) -> Statistics {
+        self.shared.deadlines.statistics()
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        let ended = self.shared.wait();
+        self.workers.finish();
+        self.shared.deadlines.finish();
+        if let Some(watchdog) = self.watchdog.take() {
+            let _ = watchdog.join();
+        }
+        if let Some(result) = ended {
+            // It has said how it ended, so it is about to.
+            if let Some(session) = self.session.take() {
+                let _ = session.join();
+            }
+            return result.map_err(|error| {
+                let _ = self.shared.detach();
+                Error::io(format!("serve {}", self.shared.mount_point.display()), std::io::Error::other(error))
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.session.is_some() {
+            self.stopper().stop();
+            if let Err(error) = self.finish() {
+                log::warn!("{error}");
+            }
+        }
+    }
+}
+
+impl Stopper {
+    /// Takes the mount away, at once for everybody who comes. [`Mount::wait`] returns when those who use it are done, after 5 seconds at the
+    /// latest, and at once when this is called a second time: a program that then exits leaves nothing behind.
+    pub fn stop(&self) {
+        let first = {
+            let mut state = lock(&self.shared.state);
+            state.stops += 1;
+            state.stopped.get_or_insert_with(Instant::now);
+            state.stops == 1 && state.ended.is_none()
+        };
+        self.shared.changed.notify_all();
+        if first && let Err(error) = self.shared.detach() {
+            log::warn!("{error}");
+        }
+    }
+}
+
+impl Shared {
+    /// Called by the session when it is over.
+    fn end(&self, result: Result<(), String>) {
+        lock(&self.state).ended = Some(result);
+        self.changed.notify_all();
+    }
+
+    /// Waits for the end; `None` if it did not come in time after a stop.
+    fn wait(&self) -> Option<Result<(), String>> {
+        let mut state = lock(&self.state);
+        let mut aborted = false;
+        loop {
+            if let Some(result) = &state.ended {
+                return Some(result.clone());
+            }
+            let Some(since) = state.stopped.map(|stopped| stopped.elapsed()) else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            if state.stops > 1 || since >= LONGEST_STOP {
+                return None;
+            }
+            if since >= GRACE && !aborted {
+                aborted = true;
+                self.abort();
+            }
+            let until = if aborted { LONGEST_STOP } else { GRACE };
+            let left = until.saturating_sub(since);
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Unmounts lazily, if it is still our mount that is there.
+    fn detach(&self) -> Result<(), Error> {
+        match mountinfo::find(&self.mount_point) {
+            Ok(None) => return Ok(()),
+            Ok(Some(entry)) if self.device.as_ref().is_some_and(|device| *device != entry.device) => return Ok(()),
+            // A table that cannot be read says nothing against it.
+            Ok(Some(_)) | Err(_) => {}
+        }
+        unmount::take_away(&self.mount_point, true)
+    }
+
+    /// Ends the connection under those who still use it: they get an error. Only where the kernel's control files are mounted;
+    /// else it ends with the process.
+    fn abort(&self) {
+        if let Some((_, minor)) = self.device.as_ref().and_then(|device| device.split_once(':')) {
+            let _ = fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What the kernel asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Operation {
+    /// A name in a folder.
+    Lookup,
+    /// What `stat` says.
+    Attributes,
+    /// Names in a folder, without or with attributes.
+    ReadDir,
+    /// The target of a symbolic link.
+    ReadLink,
+    /// To open a file or a folder; the kernel asks once per mount where it need not.
+    Open,
+    /// Bytes of a file.
+    Read,
+    /// Extended attributes, one or their names.
+    Xattr,
+    /// Totals of the file system.
+    Statfs,
+    /// Where data or a hole begins.
+    Seek,
+    /// To change something, which is refused.
+    Write,
+    /// What has no meaning here, and is refused once.
+    Other,
+}
+
+impl Operation {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 11] = [
+        Self::Lookup,
+        Self::Attributes,
+        Self::ReadDir,
+        Self::ReadLink,
+        Self::Open,
+        Self::Read,
+        Self::Xattr,
+        Self::Statfs,
+        Self::Seek,
+        Self::Write,
+        Self::Other,
+    ];
+
+    /// Its name, for the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lookup => "lookup",
+            Self::Attributes => "attributes",
+            Self::ReadDir => "read folder",
+            Self::ReadLink => "read link",
+            Self::Open => "open",
+            Self::Read => "read",
+            Self::Xattr => "extended attribute",
+            Self::Statfs => "statfs",
+            Self::Seek => "seek",
+            Self::Write => "write",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// What a mount has done so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statistics {
+    /// Requests of each kind, in the order of [`Operation::ALL`].
+    pub requests: [u64; Operation::ALL.len()],
+    /// Reads that were handed to a worker because they would have waited.
+    pub handed_on: u64,
+    /// Bytes given to readers.
+    pub bytes_read: u64,
+    /// Requests during which the program panicked, and which got EIO.
+    pub panics: u64,
+    /// Requests that got an error because they took too long.
+    pub deadlines_missed: u64,
+    /// Requests without an answer at this moment.
+    pub in_flight: usize,
+    /// How long the oldest of them has waited.
+    pub oldest: Option<Duration>,
+}
+
+impl Statistics {
+    /// Requests of one kind.
+    pub fn of(&self, operation: Operation) -> u64 {
+        self.requests[operation as usize]
+    }
+
+    /// Requests of all kinds.
+    pub fn total(&self) -> u64 {
+        self.requests.iter().sum()
+    }
+}
+
+/// The numbers as they are counted: never read back, so their order among each other does not matter.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    requests: [AtomicU64; Operation::ALL.len()],
+    pub(crate) handed_on: Counter,
+    pub(crate) bytes_read: Counter,
+    pub(crate) panics: Counter,
+    pub(crate) deadlines_missed: Counter,
+}
+
+impl Counters {
+    pub(crate) fn count(&self, operation: Operation) {
+        self.requests[operation as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self, in_flight: usize, oldest: Option<Duration>) -> Statistics {
+        Statistics {
+            requests: self.requests.each_ref().map(|count| count.load(Ordering::Relaxed)),
+            handed_on: self.handed_on.get(),
+            bytes_read: self.bytes_read.get(),
+            panics: self.panics.get(),
+            deadlines_missed: self.deadlines_missed.get(),
+            in_flight,
+            oldest,
+        }
+    }
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_counted_in_their_own_place() {
+        let counters = Counters::default();
+        for (number, &operation) in Operation::ALL.iter().enumerate() {
+            assert_eq!(operation as usize, number);
+            (0..=number).for_each(|_| counters.count(operation));
+        }
+        let statistics = counters.snapshot(0, None);
+        for (number, &operation) in Operation::ALL.iter().enumerate() {
+            assert_eq!(statistics.of(operation), number as u64 + 1);
+        }
+        assert_eq!(statistics.total(), 66);
+    }
+}

@@ -1,0 +1,68 @@
+//! Taking mounts away.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use crate::device::MOUNT_TYPE;
+use crate::{Error, fusermount, mountinfo};
+
+/// Unmounts the tree at `mount_point`, also one whose program has died.
+///
+/// One that is in use is detached, with a warning in the log: it goes away for everybody who comes, and ends when the last who
+/// uses it is done. Other file systems are left alone, unless they are FUSE mounts whose program has died.
+pub fn unmount(mount_point: &Path) -> Result<(), Error> {
+    let path = find(mount_point)?;
+    match take_away(&path, false) {
+        Err(Error::Io { source, .. }) if source.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {}
+        Err(Error::Fusermount(said)) if said.contains("busy") => {}
+        done => return done,
+    }
+    log::warn!("{} is in use: detached, it ends when the last program that uses it does", path.display());
+    take_away(&path, true)
+}
+
+/// The path under which the table of mounts has `mount_point`, if it is ours to take away.
+fn find(mount_point: &Path) -> Result<PathBuf, Error> {
+    for path in candidates(mount_point)? {
+        let Some(entry) = mountinfo::find(&path)? else { continue };
+        if entry.kind == MOUNT_TYPE || entry.kind.starts_with("fuse") && is_dead(&path) {
+            return Ok(path);
+        }
+        return Err(Error::mount_point(
+            mount_point,
+            format!("is a mount of type {}, not of tarnfs: left as it is", entry.kind),
+        ));
+    }
+    Err(Error::mount_point(mount_point, "nothing is mounted here"))
+}
+
+/// The absolute paths that `mount_point` can mean. The first asks nothing of the mount itself, which may have died.
+fn candidates(mount_point: &Path) -> Result<Vec<PathBuf>, Error> {
+    let absolute = std::path::absolute(mount_point)
+        .map_err(|error| Error::io(format!("find {}", mount_point.display()), error))?;
+    let mut paths = Vec::new();
+    if let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) {
+        paths.extend(parent.canonicalize().map(|parent| parent.join(name)));
+    }
+    paths.push(absolute.clone());
+    paths.extend(absolute.canonicalize());
+    Ok(paths)
+}
+
+fn is_dead(path: &Path) -> bool {
+    let code = path.metadata().err().and_then(|error| error.raw_os_error()).map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+/// Unmounts `path`, by ourselves where we may; `lazily` also what is in use.
+pub(crate) fn take_away(path: &Path, lazily: bool) -> Result<(), Error> {
+    let flags = UnmountFlags::NOFOLLOW | if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(path, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => fusermount::unmount(path, lazily),
+        Err(error) => Err(Error::io(format!("unmount {}", path.display()), io::Error::from(error))),
+    }
+}
