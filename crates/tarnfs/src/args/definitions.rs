@@ -1,0 +1,227 @@
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::exit;
+
+/// Opens archives as a file system: every file can be read at once, at any offset, without unpacking.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tarnfs",
+    version,
+    disable_version_flag = true,
+    args_conflicts_with_subcommands = true,
+    subcommand_precedence_over_arg = true,
+    infer_long_args = true,
+    max_term_width = 110,
+    override_usage = "tarnfs [OPTIONS] ARCHIVE [MOUNTPOINT]\n       tarnfs -u MOUNTPOINT...\n       tarnfs COMMAND ...",
+    after_help = exit::TABLE
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
+    #[command(flatten)]
+    pub(crate) mount: Mount,
+
+    /// Print the version
+    #[arg(short = 'v', long, visible_short_alias = 'V', action = clap::ArgAction::Version)]
+    version: (),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Mount an archive (what `tarnfs ARCHIVE` does)
+    Mount(Mount),
+    /// Unmount
+    Unmount {
+        /// Where they are mounted
+        #[arg(required = true)]
+        mountpoints: Vec<PathBuf>,
+    },
+    /// Make the index of archives, without mounting them
+    Index(Index),
+    /// List what is in an archive
+    Ls(List),
+    /// Write files of an archive to standard output; without a path, the archive with its compression undone
+    Cat(Cat),
+    /// Show all that is known of a file in an archive
+    Stat(Stat),
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page
+    Man,
+}
+
+/// How an archive is opened: the same for every command.
+#[derive(Debug, Args)]
+pub(crate) struct Open {
+    /// Make the index anew
+    #[arg(short = 'c', long, help_heading = "Index")]
+    pub(crate) recreate_index: bool,
+
+    /// Fail if there is no index that belongs to the archive, rather than make one
+    #[arg(long, conflicts_with = "recreate_index", help_heading = "Index")]
+    pub(crate) no_recreate_index: bool,
+
+    /// An index belongs only to an archive with the same time of last change
+    #[arg(long, help_heading = "Index")]
+    pub(crate) verify_mtime: bool,
+
+    /// Read and write the index in this file; `:memory:` keeps it in memory
+    #[arg(long, value_name = "FILE", help_heading = "Index")]
+    pub(crate) index_file: Option<OsString>,
+
+    /// Folders in which the index is looked for and put, the first that works: separated by commas or a JSON list;
+    /// an empty one is the folder of the archive [default: the archive's, then the user's cache]
+    #[arg(long, value_name = "FOLDERS", help_heading = "Index")]
+    pub(crate) index_folders: Option<String>,
+
+    /// Small archives (below 16 MiB) with fewer entries than this get no index on disk
+    #[arg(long, value_name = "N", default_value_t = 1000, help_heading = "Index")]
+    pub(crate) index_minimum_file_count: u64,
+
+    /// Believe an index even if somebody else could have written it
+    #[arg(long, help_heading = "Index")]
+    pub(crate) trust_index: bool,
+
+    /// Threads that decode; 0 for one on each core
+    #[arg(short = 'P', long, value_name = "N", default_value = "0", help_heading = "Decoding")]
+    pub(crate) parallelization: String,
+
+    /// Spacing of the points at which decoding can start, in MiB of decoded data
+    #[arg(long, value_name = "MIB", default_value_t = 4.0, help_heading = "Decoding")]
+    pub(crate) gzip_seek_point_spacing: f64,
+
+    /// Names that are not UTF-8 are in this encoding: utf-8 (leave them as they are), latin1, cp437, shift_jis, ...
+    #[arg(short = 'e', long, default_value = "utf-8", help_heading = "Reading tar")]
+    pub(crate) encoding: String,
+
+    /// Go on behind zero blocks: several tar archives one behind the other
+    #[arg(short = 'i', long, help_heading = "Reading tar")]
+    pub(crate) ignore_zeros: bool,
+
+    /// The archive is a GNU incremental dump: strip the time in front of its paths
+    #[arg(long, overrides_with = "detect_gnu_incremental", help_heading = "Reading tar")]
+    pub(crate) gnu_incremental: bool,
+
+    /// Find out whether the archive is a GNU incremental dump
+    #[arg(long, help_heading = "Reading tar")]
+    pub(crate) detect_gnu_incremental: bool,
+
+    /// What is logged: 0 errors, 1 warnings, 2 what is done, 3 everything
+    #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3), help_heading = "Messages")]
+    pub(crate) debug: u8,
+
+    /// Write messages to this file
+    #[arg(long, value_name = "FILE", help_heading = "Messages")]
+    pub(crate) log_file: Option<PathBuf>,
+
+    /// Colours, also where standard error is no terminal
+    #[arg(long, overrides_with = "no_color", help_heading = "Messages")]
+    pub(crate) color: bool,
+
+    /// No colours
+    #[arg(long, help_heading = "Messages")]
+    pub(crate) no_color: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Mount {
+    /// The archive, and where to mount it; without a mount point, a folder named after the archive is made
+    #[arg(value_name = "ARCHIVE [MOUNTPOINT]", num_args = 0..)]
+    pub(crate) paths: Vec<PathBuf>,
+
+    /// Unmount
+    #[arg(short = 'u', long, value_name = "MOUNTPOINT", num_args = 1.., conflicts_with = "paths", help_heading = "Mounting")]
+    pub(crate) unmount: Vec<PathBuf>,
+
+    /// Stay in the foreground
+    #[arg(short = 'f', long, help_heading = "Mounting")]
+    pub(crate) foreground: bool,
+
+    /// Options of the mount, separated by commas: allow_other, noexec, noatime, ...
+    #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',', help_heading = "Mounting")]
+    pub(crate) fuse: Vec<String>,
+
+    /// Only make the index
+    #[arg(long, help_heading = "Mounting")]
+    pub(crate) no_mount: bool,
+
+    #[command(flatten)]
+    pub(crate) open: Open,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Index {
+    /// The archives
+    #[arg(required = true, value_name = "ARCHIVE")]
+    pub(crate) archives: Vec<PathBuf>,
+
+    /// Whose index: of tarnfs, or a sidecar for ratarmount
+    #[arg(long, value_enum, default_value_t = IndexFormat::Tarnfs)]
+    pub(crate) format: IndexFormat,
+
+    #[command(flatten)]
+    pub(crate) open: Open,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IndexFormat {
+    /// `ARCHIVE.tarnfs.sqlite`
+    Tarnfs,
+    /// `ARCHIVE.index.sqlite`, version 0.7 of its schema
+    Ratarmount,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// The archive
+    pub(crate) archive: PathBuf,
+
+    /// A folder or file in it [default: its root]
+    pub(crate) path: Option<OsString>,
+
+    /// One line each, with mode, owner, size and time
+    #[arg(short = 'l', long)]
+    pub(crate) long: bool,
+
+    /// Folders in folders as well
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+
+    /// One JSON object each
+    #[arg(long, conflicts_with = "long")]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) open: Open,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cat {
+    /// The archive
+    pub(crate) archive: PathBuf,
+
+    /// Files in it
+    pub(crate) paths: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) open: Open,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Stat {
+    /// The archive
+    pub(crate) archive: PathBuf,
+
+    /// A file or folder in it
+    pub(crate) path: OsString,
+
+    #[command(flatten)]
+    pub(crate) open: Open,
+}

@@ -1,0 +1,62 @@
+//! Options of ratarmount that tarnfs does not have yet. They are refused by name: an option that is silently ignored
+//! would mount something else than was asked for.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use crate::exit::{Code, Failure};
+
+/// Long name, short name, whether it takes values.
+const OPTIONS: &[(&str, Option<char>, bool)] = &[
+    ("commit-overlay", None, false),
+    ("control-interface", None, false),
+    ("disable-union-mount", None, false),
+    ("file-versions", None, false),
+    ("force-folder-index", None, false),
+    ("hashes", None, true),
+    ("lazy", Some('l'), false),
+    ("no-file-versions", None, false),
+    ("oss-attributions", None, false),
+    ("oss-attributions-short", None, false),
+    ("password", None, true),
+    ("password-file", None, true),
+    ("prefix", Some('p'), true),
+    ("recreate-index-on-errors", None, false),
+    ("recursion-depth", None, true),
+    ("recursive", Some('r'), false),
+    ("recursive-extensions", None, true),
+    ("strip-recursive-tar-extension", Some('s'), false),
+    ("transform", None, true),
+    ("transform-recursive-mount-point", None, true),
+    ("union-mount-cache-max-depth", None, true),
+    ("union-mount-cache-max-entries", None, true),
+    ("union-mount-cache-timeout", None, true),
+    ("use-backend", None, true),
+    ("write-overlay", Some('w'), true),
+];
+
+/// Adds them to the mount command, hidden, so that they are recognised wherever they stand.
+pub(crate) fn with_refused_options(command: Command) -> Command {
+    OPTIONS.iter().fold(command, |command, &(long, short, takes_values)| {
+        let mut arg = Arg::new(long).long(long).hide(true);
+        arg = match short {
+            Some(short) => arg.short(short),
+            None => arg,
+        };
+        command.arg(if takes_values { arg.num_args(1..).action(ArgAction::Append) } else { arg.action(ArgAction::Count) })
+    })
+}
+
+/// Fails if one of them was given.
+pub(crate) fn refuse(matches: &ArgMatches) -> Result<(), Failure> {
+    let given = OPTIONS.iter().find(|(long, _, _)| {
+        matches.try_contains_id(long).unwrap_or(false)
+            && matches.value_source(long) == Some(clap::parser::ValueSource::CommandLine)
+    });
+    match given {
+        Some((long, _, _)) => Err(Failure::new(
+            Code::Usage,
+            format!("--{long} is an option of ratarmount that tarnfs does not have yet; nothing was mounted"),
+        )),
+        None => Ok(()),
+    }
+}

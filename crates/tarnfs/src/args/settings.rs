@@ -1,0 +1,97 @@
+//! From what was typed to what the libraries take.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use tarnfs_fuse::MountOptions;
+use tarnfs_index::{Shape, location};
+use tarnfs_source::Cancel;
+use tarnfs_tree::open::{Options, Place, Recreate};
+
+use super::{Mount, Open, shown};
+use crate::exit::{Code, Failure};
+
+/// Smallest spacing of seek points that makes sense: below, their windows weigh more than the archive.
+const LEAST_SPACING: f64 = 128.0 / 1024.0;
+/// Largest: 1 TiB.
+const MOST_SPACING: f64 = 1024.0 * 1024.0;
+
+/// How an archive is opened.
+pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Failure> {
+    let usage = |message: String| Failure::new(Code::Usage, message);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = match open.parallelization.parse::<usize>() {
+        Ok(0) => cores,
+        Ok(threads) if threads <= 1024 => threads,
+        Ok(_) => return Err(usage("--parallelization: more than 1024 threads are not possible".to_owned())),
+        Err(_) => {
+            return Err(usage(format!(
+                "--parallelization {}: give a number of threads (values for single backends are not there yet)",
+                open.parallelization
+            )));
+        }
+    };
+    let spacing = open.gzip_seek_point_spacing;
+    if !(LEAST_SPACING..=MOST_SPACING).contains(&spacing) {
+        return Err(usage(format!("--gzip-seek-point-spacing {spacing}: give MiB between {LEAST_SPACING} and {MOST_SPACING}")));
+    }
+    let place = match (&open.index_file, &open.index_folders) {
+        (Some(file), _) if file == ":memory:" => Place::Memory,
+        (Some(file), _) if file.as_bytes().windows(3).any(|bytes| bytes == b"://") => {
+            return Err(usage(format!("--index-file {}: remote indexes are not there yet", shown(file))));
+        }
+        (Some(file), _) => Place::File(PathBuf::from(file)),
+        (None, Some(folders)) => Place::Folders(
+            location::parse_folders(folders).map_err(|error| usage(format!("--index-folders: {error}")))?,
+        ),
+        (None, None) => Place::Folders(location::default_folders()),
+    };
+    let is_utf8 = ["utf-8", "utf8", ""].iter().any(|name| open.encoding.eq_ignore_ascii_case(name));
+    Ok(Options {
+        shape: Shape {
+            encoding: (!is_utf8).then(|| open.encoding.to_ascii_lowercase()),
+            ignore_zeros: open.ignore_zeros,
+            gnu_incremental: match (open.gnu_incremental, open.detect_gnu_incremental) {
+                (true, _) => Some(true),
+                (false, true) => None,
+                (false, false) => Some(false),
+            },
+        },
+        place,
+        recreate: match (open.recreate_index, open.no_recreate_index) {
+            (true, _) => Recreate::Always,
+            (_, true) => Recreate::Never,
+            _ => Recreate::IfNeeded,
+        },
+        verify_mtime: open.verify_mtime,
+        trust_index: open.trust_index,
+        minimum_file_count: open.index_minimum_file_count,
+        seek_point_spacing: (spacing * f64::from(1 << 20)) as u64,
+        threads,
+        cancel: cancel.clone(),
+        ..Options::default()
+    })
+}
+
+/// Words that fstab and mount(8) put among the options for themselves.
+const FOR_MOUNT: &[&str] = &[
+    "", "auto", "noauto", "defaults", "nofail", "_netdev", "user", "nouser", "users", "nousers", "owner", "group", "async",
+    "rw", "suid", "dev",
+];
+
+/// How it is mounted. `rw`, `suid` and `dev` are what fstab's "defaults" stand for; a mount of tarnfs is always `ro,nosuid,nodev`.
+pub(crate) fn mount_options(mount: &Mount, archive: &OsStr) -> MountOptions {
+    let is_ours = |option: &&String| {
+        !FOR_MOUNT.contains(&option.as_str()) && !option.starts_with("x-") && !option.starts_with("comment=")
+    };
+    let mut options: Vec<String> = mount.fuse.iter().filter(is_ours).cloned().collect();
+    let before = options.len();
+    options.retain(|option| option != "allow_other");
+    MountOptions {
+        source: archive.to_string_lossy().into_owned(),
+        allow_other: options.len() != before,
+        options,
+        ..MountOptions::default()
+    }
+}

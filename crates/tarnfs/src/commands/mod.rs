@@ -1,0 +1,9 @@
+//! One module for each command.
+
+pub(crate) mod cat;
+pub(crate) mod index;
+pub(crate) mod ls;
+pub(crate) mod mount;
+pub(crate) mod pages;
+pub(crate) mod stat;
+pub(crate) mod unmount;

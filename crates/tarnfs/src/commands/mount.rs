@@ -1,0 +1,154 @@
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tarnfs_tree::Tree;
+use tarnfs_tree::build::without_suffix;
+
+use crate::args::{Mount, mount_options, shown};
+use crate::daemon::{self, Ready, Role};
+use crate::exit::{Code, Failure};
+use crate::inside;
+use crate::signals::Ending;
+
+/// Mounts an archive. Returns in the parent when the mount is ready, in the daemon when it is over.
+pub(crate) fn run(arguments: Mount) -> Result<Code, Failure> {
+    let request = Request::from(&arguments.paths)?;
+    if arguments.no_mount {
+        let (_, code) = inside::open(&request.archive, &arguments.open)?;
+        return Ok(code);
+    }
+    // Relative names mean something else once the daemon has left this folder.
+    let archive = std::path::absolute(&request.archive)
+        .map_err(|error| Failure::new(Code::CannotOpen, format!("{}: {error}", request.archive.display())))?;
+    if arguments.foreground {
+        return serve(&request, &archive, &arguments, None);
+    }
+    match daemon::fork()? {
+        Role::Parent(code) => Ok(code),
+        Role::Child(ready) => serve(&request, &archive, &arguments, Some(ready)),
+    }
+}
+
+/// What is to be mounted where.
+#[derive(Debug, PartialEq, Eq)]
+struct Request {
+    archive: PathBuf,
+    mountpoint: PathBuf,
+}
+
+impl Request {
+    /// The last path is the mount point if it is a folder or does not exist.
+    fn from(paths: &[PathBuf]) -> Result<Self, Failure> {
+        let usage = |text: String| Err(Failure::new(Code::Usage, text));
+        match paths {
+            [] => usage("which archive? See tarnfs --help".to_owned()),
+            [archive] => Ok(Self { archive: archive.clone(), mountpoint: named_after(archive)? }),
+            [archive, mountpoint] if !mountpoint.is_file() => {
+                Ok(Self { archive: archive.clone(), mountpoint: mountpoint.clone() })
+            }
+            [_, .., last] => usage(format!(
+                "several archives in one mount are not there yet (is {} meant as the mount point? It is not a folder)",
+                shown(last.as_os_str())
+            )),
+        }
+    }
+}
+
+/// `backup` for `backup.tar.gz`, in the same folder; `x.mounted` for an `x` without a suffix that says what it is.
+fn named_after(archive: &Path) -> Result<PathBuf, Failure> {
+    use std::os::unix::ffi::OsStringExt;
+    let Some(name) = archive.file_name() else {
+        return Err(Failure::new(Code::Usage, format!("{} is not an archive", shown(archive.as_os_str()))));
+    };
+    let name = name.as_bytes();
+    let inner = without_suffix(name).unwrap_or_else(|| name.to_vec());
+    let stem = match inner.strip_suffix(b".tar") {
+        Some(stem) if !stem.is_empty() => stem.to_vec(),
+        _ if inner == name => [name, b".mounted"].concat(),
+        _ => inner,
+    };
+    Ok(archive.with_file_name(std::ffi::OsString::from_vec(stem)))
+}
+
+/// Makes the mount point where it does not exist, and removes it again when dropped.
+#[derive(Debug)]
+struct Mountpoint<'a> {
+    path: &'a Path,
+    made: bool,
+    ending: &'a Ending,
+}
+
+impl<'a> Mountpoint<'a> {
+    fn new(path: &'a Path, ending: &'a Ending) -> Result<Self, Failure> {
+        let made = match std::fs::create_dir(path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) => {
+                return Err(Failure::new(
+                    Code::CannotMount,
+                    format!("the mount point {} cannot be made: {error}", shown(path.as_os_str())),
+                ));
+            }
+        };
+        ending.made_folder(made.then(|| path.to_owned()));
+        Ok(Self { path, made, ending })
+    }
+}
+
+impl Drop for Mountpoint<'_> {
+    fn drop(&mut self) {
+        if self.made {
+            if let Err(error) = std::fs::remove_dir(self.path) {
+                log::warn!("the folder {} stays: {error}", self.path.display());
+            }
+            self.ending.made_folder(None);
+        }
+    }
+}
+
+fn serve(request: &Request, archive: &Path, arguments: &Mount, ready: Option<Ready>) -> Result<Code, Failure> {
+    let ending = Ending::default();
+    ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
+    let options = inside::options(&arguments.open, &ending.cancel())?;
+    let mountpoint = std::path::absolute(&request.mountpoint)
+        .map_err(|error| Failure::new(Code::CannotMount, format!("{}: {error}", request.mountpoint.display())))?;
+    let (opened, code) = inside::open_with(archive, &options)?;
+    let cannot = |error: tarnfs_fuse::Error| {
+        Failure::new(Code::CannotMount, format!("{} cannot be mounted: {error}", shown(archive.as_os_str())))
+    };
+    let made = Mountpoint::new(&mountpoint, &ending)?;
+    let tree: Arc<dyn Tree> = opened.tree;
+    let mount = tarnfs_fuse::mount(tree, &mountpoint, &mount_options(arguments, archive.as_os_str())).map_err(cannot)?;
+    ending.mounted(mount.stopper());
+    log::info!("{} is mounted at {}", shown(archive.as_os_str()), shown(mountpoint.as_os_str()));
+    if let Some(ready) = ready {
+        ready.report(code).map_err(|error| Failure::new(Code::Failure, format!("going to the background: {error}")))?;
+    }
+    mount.wait().map_err(cannot)?;
+    drop(made);
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_point_is_named_after_the_archive() {
+        for (archive, mountpoint) in [
+            ("/a/backup.tar.gz", "/a/backup"),
+            ("backup.tgz", "backup"),
+            ("x.TAR", "x.TAR.mounted"),
+            ("x.tar", "x"),
+            ("notes.txt.zst", "notes.txt"),
+            ("data", "data.mounted"),
+            (".tar", ".tar.mounted"),
+            (".gz", ".gz.mounted"),
+        ] {
+            assert_eq!(named_after(Path::new(archive)).unwrap(), Path::new(mountpoint), "{archive}");
+        }
+        assert!(named_after(Path::new("/")).is_err());
+    }
+}

@@ -1,0 +1,36 @@
+//! Completions and the man page.
+
+use std::io::{self, Write};
+
+use crate::args::command;
+use crate::exit::{Code, Failure};
+use crate::terminal::output_failure;
+
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Code, Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut command(), "tarnfs", &mut text);
+    write(&text)
+}
+
+/// The page of the command, and one section for each of its commands.
+pub(crate) fn man() -> Result<Code, Failure> {
+    let command = command();
+    let mut text = Vec::new();
+    let rendered = clap_mangen::Man::new(command.clone()).render(&mut text).and_then(|()| {
+        for subcommand in command.get_subcommands() {
+            writeln!(text, ".SH TARNFS {}", subcommand.get_name().to_uppercase())?;
+            let page = clap_mangen::Man::new(subcommand.clone());
+            page.render_description_section(&mut text)?;
+            page.render_synopsis_section(&mut text)?;
+            page.render_options_section(&mut text)?;
+        }
+        Ok(())
+    });
+    rendered.map_err(|error| output_failure(&error))?;
+    write(&text)
+}
+
+fn write(text: &[u8]) -> Result<Code, Failure> {
+    io::stdout().write_all(text).map_err(|error| output_failure(&error))?;
+    Ok(Code::Success)
+}

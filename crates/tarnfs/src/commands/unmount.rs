@@ -1,0 +1,18 @@
+use std::path::PathBuf;
+
+use crate::args::shown;
+use crate::exit::{Code, Failure};
+use crate::terminal::{self, Colour};
+
+/// Unmounts all of them; the last failure decides the exit code.
+pub(crate) fn run(mountpoints: &[PathBuf]) -> Result<Code, Failure> {
+    let mut code = Code::Success;
+    for mountpoint in mountpoints {
+        if let Err(error) = tarnfs_fuse::unmount(mountpoint) {
+            code = Code::CannotMount;
+            let message = format!("{}: {error}", shown(mountpoint.as_os_str()));
+            terminal::report(&Failure::new(code, message), Colour::default());
+        }
+    }
+    Ok(code)
+}

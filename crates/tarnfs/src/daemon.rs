@@ -1,0 +1,79 @@
+//! Going to the background: the command returns when the mount is ready, and a daemon stays.
+//!
+//! The process forks before it starts a thread. The child does all the work, in the foreground's process group, so that Ctrl-C and messages
+//! reach it; when the mount is ready it leaves the terminal and tells the parent how the parent is to exit.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::exit::{Code, Failure};
+
+/// Which of the two processes this is now.
+pub(crate) enum Role {
+    /// The one that was called: exits as the child said.
+    Parent(Code),
+    /// The one that stays.
+    Child(Ready),
+}
+
+/// Tells the parent that it may exit. Dropped without [`Ready::report`], the parent takes the child's own exit code.
+#[derive(Debug)]
+pub(crate) struct Ready(File);
+
+/// Splits in two. In the parent, returns only when the child is ready or has ended.
+pub(crate) fn fork() -> Result<Role, Failure> {
+    let failed = |what: &str, error: io::Error| Failure::new(Code::Failure, format!("{what}: {error}; try -f"));
+    let (from_child, to_parent) =
+        pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed("making a pipe", error.into()))?;
+    // SAFETY: no thread has been started yet (`main` calls this first of all for a mount), so the child has every lock
+    // in the state in which it left it.
+    let child = unsafe { libc::fork() };
+    match child {
+        -1 => Err(failed("starting a process", io::Error::last_os_error())),
+        0 => Ok(Role::Child(Ready(File::from(to_parent)))),
+        child => {
+            drop(to_parent);
+            // Ctrl-C is for the child, which cleans up; this process waits for it.
+            // SAFETY: setting a disposition to "ignore" installs no handler.
+            unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+            let mut code = [0];
+            match File::from(from_child).read_exact(&mut code) {
+                Ok(()) => Ok(Role::Parent(Code::from_number(code[0]))),
+                Err(_) => Ok(Role::Parent(ended(child))),
+            }
+        }
+    }
+}
+
+/// The exit code of a child that ended before it was ready.
+fn ended(child: libc::pid_t) -> Code {
+    let mut status = 0;
+    // SAFETY: `status` outlives the call; the child is ours and not waited for by anybody else.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    if waited == child && libc::WIFEXITED(status) {
+        Code::from_number(libc::WEXITSTATUS(status) as u8)
+    } else {
+        Code::Failure
+    }
+}
+
+impl Ready {
+    /// Leaves the terminal and lets the parent exit with `code`.
+    pub(crate) fn report(mut self, code: Code) -> io::Result<()> {
+        // A session of its own: closing the terminal does not end the mount. It fails only for a group leader, which
+        // the child of a fork never is.
+        rustix::process::setsid()?;
+        // The folder from which it was started must not be kept busy.
+        rustix::process::chdir("/")?;
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        rustix::stdio::dup2_stdin(null.as_fd())?;
+        rustix::stdio::dup2_stdout(null.as_fd())?;
+        rustix::stdio::dup2_stderr(null.as_fd())?;
+        self.0.write_all(&[code as u8])
+    }
+}

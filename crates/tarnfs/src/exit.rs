@@ -1,0 +1,86 @@
+//! How the command ends: documented in the man page and README, so scripts may rely on it.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// Exit codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Code {
+    /// All went well.
+    Success = 0,
+    /// Something else failed: a path that is not in the archive, output that cannot be written.
+    Failure = 1,
+    /// The command line means nothing.
+    Usage = 2,
+    /// The archive cannot be opened or read.
+    CannotOpen = 3,
+    /// The file is no archive.
+    NotAnArchive = 4,
+    /// The archive is damaged; what is whole was served.
+    Damaged = 5,
+    /// The archive is fine, but it cannot be mounted there.
+    CannotMount = 6,
+    /// There is no index that can be used, or none can be written.
+    Index = 7,
+    /// Ctrl-C.
+    Interrupted = 130,
+}
+
+/// The table for the help and the man page.
+pub(crate) const TABLE: &str = "\
+Exit status:
+  0    all went well
+  1    something else failed, such as a path that is not in the archive
+  2    the command line means nothing
+  3    the archive cannot be opened or read
+  4    the file is not an archive
+  5    the archive is damaged; what is whole is served (and mounted)
+  6    the archive cannot be mounted there
+  7    no index can be used or written
+  130  interrupted";
+
+impl Code {
+    /// The code of that number; [`Code::Failure`] if there is none.
+    pub(crate) fn from_number(number: u8) -> Self {
+        const ALL: [Code; 9] = [
+            Code::Success,
+            Code::Failure,
+            Code::Usage,
+            Code::CannotOpen,
+            Code::NotAnArchive,
+            Code::Damaged,
+            Code::CannotMount,
+            Code::Index,
+            Code::Interrupted,
+        ];
+        ALL.into_iter().find(|&code| code as u8 == number).unwrap_or(Self::Failure)
+    }
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code as u8)
+    }
+}
+
+/// Why the command failed: one sentence for people, and the code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: Code,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,64 @@
+//! Where log lines go: standard error while there is somebody to read it, and the file of `--log-file`.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Mutex;
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+use crate::exit::{Code, Failure};
+use crate::terminal::Colour;
+
+struct Logger {
+    file: Option<Mutex<File>>,
+    colour: bool,
+}
+
+/// Starts logging. `level` is that of `-d`.
+pub(crate) fn start(level: u8, file: Option<&Path>, colour: Colour) -> Result<(), Failure> {
+    let file = file
+        .map(|path| {
+            File::options().create(true).append(true).open(path).map_err(|error| {
+                Failure::new(Code::Usage, format!("--log-file {}: {error}", path.display()))
+            })
+        })
+        .transpose()?;
+    let filter = [LevelFilter::Error, LevelFilter::Warn, LevelFilter::Info, LevelFilter::Debug];
+    log::set_max_level(filter.get(usize::from(level)).copied().unwrap_or(LevelFilter::Debug));
+    // A second logger in one process would be a bug; then the first one goes on.
+    let _ = log::set_boxed_logger(Box::new(Logger { file: file.map(Mutex::new), colour: colour.is_on() }));
+    Ok(())
+}
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // The FUSE library speaks of things that only its own authors can use.
+        metadata.level() <= if metadata.target().starts_with("fuser") { Level::Error } else { Level::Trace }
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let word = match record.level() {
+            Level::Error => "error",
+            Level::Warn => "warning",
+            Level::Info => "info",
+            Level::Debug | Level::Trace => "debug",
+        };
+        // A line that cannot be written is lost; there is no other place to say so.
+        if let Some(file) = &self.file {
+            let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let _ = writeln!(file, "{word}: {}", record.args());
+        } else {
+            let (start, end) = match record.level() {
+                Level::Error | Level::Warn if self.colour => ("\x1b[33m", "\x1b[0m"),
+                _ => ("", ""),
+            };
+            let _ = writeln!(io::stderr(), "{start}tarnfs: {word}: {}{end}", record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}

@@ -1,0 +1,68 @@
+//! The progress bar of a first pass: bytes read, files found, time left. Only on a terminal.
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tarnfs_tree::build::Progress;
+
+/// A pass that is over sooner shows nothing.
+const DELAY: Duration = Duration::from_millis(300);
+const REDRAW: Duration = Duration::from_millis(100);
+
+/// Shows a bar until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Bar {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Bar {
+    /// Shows how `progress` grows, if standard error is a terminal.
+    pub(crate) fn show(name: &str, progress: &Arc<Progress>) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let thread = io::stderr()
+            .is_terminal()
+            .then(|| {
+                let (name, progress, over) = (name.to_owned(), Arc::clone(progress), Arc::clone(&over));
+                // Without a thread for it there is no bar, and nothing else is lost.
+                std::thread::Builder::new().name("progress".into()).spawn(move || draw(name, &progress, &over)).ok()
+            })
+            .flatten();
+        Self { over, thread }
+    }
+}
+
+fn draw(name: String, progress: &Progress, over: &AtomicBool) {
+    std::thread::park_timeout(DELAY);
+    if over.load(Ordering::Relaxed) {
+        return;
+    }
+    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+    let template = "{prefix} {wide_bar} {binary_bytes} of {binary_total_bytes}, {msg} files, {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_prefix(name);
+    while !over.load(Ordering::Relaxed) {
+        bar.set_length(progress.total.load(Ordering::Relaxed));
+        bar.set_position(progress.bytes.load(Ordering::Relaxed));
+        bar.set_message(progress.entries.load(Ordering::Relaxed).to_string());
+        std::thread::park_timeout(REDRAW);
+    }
+    bar.finish_and_clear();
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // Its panic, if any, concerns nobody but the bar.
+            let _ = thread.join();
+        }
+    }
+}

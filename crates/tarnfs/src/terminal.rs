@@ -1,0 +1,76 @@
+//! Everything that people read: messages, and names out of archives, which may hold anything.
+
+#![allow(clippy::print_stderr)] // The one place that writes to it.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::exit::{Code, Failure};
+
+/// When colours are used on standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Colour {
+    #[default]
+    IfTerminal,
+    Always,
+    Never,
+}
+
+impl Colour {
+    pub(crate) fn is_on(self) -> bool {
+        match self {
+            Self::IfTerminal => io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}
+
+/// Says why the command failed.
+pub(crate) fn report(failure: &Failure, colour: Colour) {
+    if failure.message.is_empty() {
+        return;
+    }
+    let (start, end) = if colour.is_on() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    // With standard error closed there is nobody to tell.
+    let _ = writeln!(io::stderr(), "{start}tarnfs: {failure}{end}");
+}
+
+/// A name as it can be shown safely: control characters and what is not UTF-8 are escaped.
+pub(crate) fn escaped(name: &[u8]) -> String {
+    tarnfs_format::name::escape(name).to_string()
+}
+
+/// Standard output for names: escaped on a terminal, raw bytes in a pipe.
+pub(crate) struct Output {
+    out: io::BufWriter<io::StdoutLock<'static>>,
+    is_terminal: bool,
+}
+
+impl Output {
+    pub(crate) fn new() -> Self {
+        let stdout = io::stdout();
+        let is_terminal = stdout.is_terminal();
+        Self { out: io::BufWriter::with_capacity(64 << 10, stdout.lock()), is_terminal }
+    }
+
+    /// Writes a name from an archive.
+    pub(crate) fn name(&mut self, name: &[u8]) -> io::Result<()> {
+        if self.is_terminal { self.out.write_all(escaped(name).as_bytes()) } else { self.out.write_all(name) }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// A failure to write to standard output. A reader that has seen enough (`| head`) is no failure worth a message.
+pub(crate) fn output_failure(error: &io::Error) -> Failure {
+    let message = if error.kind() == io::ErrorKind::BrokenPipe { String::new() } else { format!("cannot write to standard output: {error}") };
+    Failure::new(Code::Failure, message)
+}

@@ -1,0 +1,187 @@
+//! The command without a mount: ls, cat, stat, index, what it refuses, and how it exits.
+
+mod support;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use support::{Scratch, make_tree, run, tarnfs};
+
+#[test]
+fn exit_codes_tell_what_went_wrong() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; seq 1 300000 > tree/file; tar -C tree -cf good.tar .; echo 'only some text, no archive' > text
+         head -c 400000 good.tar > cut.tar; gzip < good.tar > good.tar.gz; head -c 100000 good.tar.gz > cut.tar.gz; mkfifo fifo",
+    );
+    let code = |arguments: &[&str]| {
+        let ran = Command::new(env!("CARGO_BIN_EXE_tarnfs"))
+            .args(arguments)
+            .env("XDG_CACHE_HOME", scratch.path("cache"))
+            .current_dir(scratch.path(""))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let message = String::from_utf8_lossy(&ran.stderr).into_owned();
+        (ran.status.code().unwrap(), message)
+    };
+    assert_eq!(code(&["ls", "good.tar"]).0, 0);
+    for usage in [&["--no-such-option"][..], &[], &["ls"], &["-P", "many", "good.tar"], &["good.tar", "good.tar.gz"]] {
+        assert_eq!(code(usage).0, 2, "{usage:?}");
+    }
+    for (archive, expected, says) in [
+        ("missing.tar", 3, "No such file"),
+        ("tree", 3, "folder"),
+        ("fifo", 3, "fifo"),
+        ("text", 4, "not an archive"),
+        ("/dev/null", 3, "device"),
+        ("cut.tar", 5, "byte 1024: the archive ends"),
+        ("cut.tar.gz", 5, "gzip"),
+    ] {
+        let (got, message) = code(&["ls", archive]);
+        assert_eq!(got, expected, "{archive}: {message}");
+        assert!(message.contains(archive) && message.contains(says), "{archive}: {message}");
+    }
+    let (got, message) = code(&["cat", "good.tar", "not/there"]);
+    assert_eq!(got, 1);
+    assert!(message.contains("good.tar") && message.contains("not/there"), "{message}");
+    let (got, message) = code(&["good.tar", "/no/such/folder/mnt"]);
+    assert_eq!(got, 6, "{message}");
+    let (got, message) = code(&["--no-recreate-index", "-c", "good.tar"]);
+    assert_eq!(got, 2, "{message}");
+    assert_eq!(code(&["ls", "--no-recreate-index", "--index-folders", "nowhere", "good.tar"]).0, 7);
+    assert_eq!(code(&["--help"]).0, 0);
+    assert_eq!(code(&["--version"]).0, 0);
+}
+
+#[test]
+fn options_that_are_not_there_yet_are_refused_by_name() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; tar -C tree -cf a.tar .");
+    for option in ["--recursive", "-r", "--write-overlay=x", "--password=x", "--transform", "--lazy", "--control-interface"] {
+        let ran = run(&scratch, [option.as_ref(), scratch.path("a.tar").as_os_str()]);
+        assert_eq!(ran.code, 2, "{option}: {}", ran.err);
+        let name = if option == "-r" { "--recursive" } else { option.split('=').next().unwrap() };
+        assert!(ran.err.contains(name) && ran.err.contains("not have yet"), "{option}: {}", ran.err);
+    }
+}
+
+#[test]
+fn ls_lists_what_tar_lists() {
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell("tar --format=posix -cf a.tar tree");
+    let listed = run(&scratch, ["ls".as_ref(), "-R".as_ref(), scratch.path("a.tar").as_os_str()]).ok();
+    let expected = scratch.shell("cd tree/.. && find tree -print0 | sort -z | tr '\\n\\0' '?\\n'");
+    let mut ours: Vec<String> = listed.text().replace("new\nline", "new?line").lines().map(str::to_owned).collect();
+    ours.sort();
+    let mut theirs: Vec<String> = expected.lines().map(str::to_owned).collect();
+    theirs.sort();
+    assert_eq!(ours, theirs);
+
+    let long = run(&scratch, ["ls".as_ref(), "-l".as_ref(), scratch.path("a.tar").as_os_str(), "tree".as_ref()]).ok().text();
+    let line = |name: &str| long.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{name}: {long}")).to_owned();
+    assert!(line(" short").starts_with("-rwsr-xr-x"));
+    assert!(line("link -> file").starts_with("lrwxrwxrwx"));
+    assert!(line(" block").contains("2038-01-20 00:00"));
+    assert!(line(" empty").starts_with("drwxrwxrwt"));
+
+    let json = run(&scratch, ["ls".as_ref(), "--json".as_ref(), scratch.path("a.tar").as_os_str(), "tree".as_ref()]).ok().text();
+    let values: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let find = |name: &str| values.iter().find(|value| value["path"] == name).unwrap();
+    assert_eq!(find("block")["mtime"]["nanoseconds"], 123_456_789);
+    assert_eq!(find("link")["target"], "file");
+    assert_eq!(find("short")["size"], 511);
+    assert!(values.iter().any(|value| value["path"].is_array()), "a name that is not UTF-8 is a list of bytes");
+}
+
+#[test]
+fn cat_writes_the_bytes_and_never_leaves_the_archive() {
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell("tar -C tree -czf a.tar.gz .; ln -s folder tree/alias; tar -C tree -cf a.tar .");
+    let cat = |archive: &str, paths: &[&str]| {
+        let archive = scratch.path(archive);
+        run(&scratch, ["cat", archive.to_str().unwrap()].iter().chain(paths))
+    };
+    for archive in ["a.tar", "a.tar.gz"] {
+        let both = cat(archive, &["folder/inner/numbers", "/./short"]).ok().out;
+        let expected = [fs::read(scratch.path("tree/folder/inner/numbers")).unwrap(), fs::read(scratch.path("tree/short")).unwrap()].concat();
+        assert!(both == expected);
+    }
+    assert_eq!(cat("a.tar", &["link"]).ok().out, b"hello");
+    assert!(cat("a.tar", &["alias/../alias/random"]).ok().out == fs::read(scratch.path("tree/folder/random")).unwrap());
+    // `/etc/passwd` of the archive, which has none; not of this machine.
+    for path in ["absolute", "../../../etc/passwd", "dangling"] {
+        assert_eq!(cat("a.tar", &[path]).code, 1, "{path}");
+    }
+    assert_eq!(cat("a.tar", &["folder"]).code, 1);
+    assert!(cat("a.tar.gz", &[]).ok().out == Command::new("gzip").arg("-dc").arg(scratch.path("a.tar.gz")).output().unwrap().stdout);
+}
+
+#[test]
+fn stat_tells_all_that_is_known() {
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell("tar --format=posix -C tree -cf a.tar .");
+    let stat = |path: &str| run(&scratch, ["stat".as_ref(), scratch.path("a.tar").as_os_str(), path.as_ref()]).ok().text();
+    let block = stat("block");
+    for part in ["Type: file", "Size: 512 bytes", "Mode: 2640", "Modify: 2038-01-20 00:00:00.123456789 UTC"] {
+        assert!(block.contains(part), "{block}");
+    }
+    assert!(stat("link").contains("Target: file"));
+    assert!(stat("file").contains("Links: 3"));
+}
+
+#[test]
+fn names_reach_a_terminal_escaped_and_a_pipe_raw() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; touch \"$(printf 'tree/a\\033[31mred')\"; tar -C tree -cf a.tar .");
+    let raw = run(&scratch, ["ls".as_ref(), scratch.path("a.tar").as_os_str()]).ok();
+    assert!(raw.out.windows(4).any(|bytes| bytes == b"\x1b[31"));
+    // script(1) runs a command on a terminal of its own.
+    let command = format!("{} ls {}", env!("CARGO_BIN_EXE_tarnfs"), scratch.path("a.tar").display());
+    let output = Command::new("script").args(["-qec", &command, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(!shown.contains("\x1b[31") && shown.contains("red"), "{shown:?}");
+}
+
+#[test]
+fn a_closed_pipe_ends_it_quietly() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; seq 1 1000000 > tree/file; tar -C tree -cf a.tar .");
+    let command = format!("{} cat {} file | head -c 10", env!("CARGO_BIN_EXE_tarnfs"), scratch.path("a.tar").display());
+    let output = Command::new("bash").args(["-c", &command]).output().unwrap();
+    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"1\n2\n3\n4\n5\n"[..], &b""[..]));
+}
+
+#[test]
+fn completions_and_the_man_page_know_every_option() {
+    let scratch = Scratch::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let text = run(&scratch, ["completions", shell]).ok().text();
+        for option in ["index-folders", "gzip-seek-point-spacing", "foreground", "unmount"] {
+            assert!(text.contains(option), "{shell} does not complete {option}");
+        }
+    }
+    let man = run(&scratch, ["man"]).ok().text();
+    for part in ["index\\-folders", "ignore\\-zeros", "TARNFS LS", "the archive is damaged"] {
+        assert!(man.contains(part), "the man page lacks {part}");
+    }
+}
+
+#[test]
+fn encoding_converts_names_that_are_not_utf8() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; touch \"$(printf 'tree/b\\344r')\" tree/bär2; ln -s \"$(printf 'b\\344r')\" tree/link; tar -C tree -cf a.tar .");
+    let ls = |options: &[&str]| {
+        let archive = scratch.path("a.tar");
+        let arguments = ["ls", archive.to_str().unwrap(), "-l"].into_iter().chain(options.iter().copied());
+        run(&scratch, arguments).ok().out
+    };
+    assert!(ls(&[]).windows(3).any(|bytes| bytes == b"b\xe4r"));
+    let converted = String::from_utf8(ls(&["-e", "latin1"])).unwrap();
+    assert!(converted.contains(" bär\n") && converted.contains(" bär2\n") && converted.contains("link -> bär\n"), "{converted}");
+    let bad = tarnfs(&scratch).args(["ls", "-e", "no-such"]).arg(scratch.path("a.tar")).output().unwrap();
+    assert_eq!(bad.status.code(), Some(2));
+}

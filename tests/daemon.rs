@@ -1,0 +1,210 @@
+//! The mount as a process: background and foreground, signals, unmounting, other users.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Mounted, Scratch, can_mount, have, run, tarnfs, wait_until};
+
+fn small(scratch: &Scratch) -> std::path::PathBuf {
+    scratch.shell("mkdir tree; echo hello > tree/file; seq 1 2000000 > tree/numbers; tar -C tree -czf a.tar.gz .");
+    scratch.path("a.tar.gz")
+}
+
+fn foreground(scratch: &Scratch, archive: &std::path::Path, at: &std::path::Path) -> Child {
+    let child = tarnfs(scratch).arg("-f").arg(archive).arg(at).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("it is mounted", || at.join("file").exists());
+    child
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+#[test]
+fn a_signal_unmounts_and_cleans_up() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = small(&scratch);
+    for which in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let at = scratch.path("mnt");
+        let mut child = foreground(&scratch, &archive, &at);
+        signal(&child, which);
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{which:?}");
+        assert!(!at.exists(), "{which:?}: the mount point that it made is gone");
+    }
+}
+
+#[test]
+fn a_signal_unmounts_while_files_are_open() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = small(&scratch);
+    let at = scratch.folder("mnt");
+    let mut child = foreground(&scratch, &archive, &at);
+    let open = fs::File::open(at.join("numbers")).unwrap();
+    let start = Instant::now();
+    signal(&child, Signal::TERM);
+    wait_until("it is unmounted", || !at.join("file").exists());
+    drop(open);
+    child.wait().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(6));
+}
+
+#[test]
+fn ctrl_c_while_indexing_leaves_nothing_behind() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    // A gigabyte of text takes longer to decode than the signal takes to come.
+    scratch.shell("(yes 'a line of text that repeats' || true) | head -c 1G | gzip -1 > big.gz");
+    let before = scratch.shell("ls -A");
+    for milliseconds in [30, 300, 500] {
+        let at = scratch.path("mnt");
+        let mut child = tarnfs(&scratch).arg(scratch.path("big.gz")).arg(&at).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        // Both processes get it, as from a terminal.
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap_or_default();
+        let start = Instant::now();
+        for process in children.split_whitespace() {
+            kill_process(Pid::from_raw(process.parse().unwrap()).unwrap(), Signal::INT).ok();
+        }
+        signal(&child, Signal::INT);
+        let code = child.wait().unwrap().code();
+        assert!(start.elapsed() < Duration::from_millis(1500), "it took {:?}", start.elapsed());
+        assert_ne!(code, Some(0));
+        assert_eq!(scratch.shell("ls -A"), before, "after {milliseconds} ms");
+    }
+}
+
+#[test]
+fn a_dead_daemon_can_be_unmounted_and_mounted_over() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = small(&scratch);
+    let at = scratch.folder("mnt");
+    let mut child = foreground(&scratch, &archive, &at);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // A name that the kernel has not asked for yet; what it knows it goes on telling.
+    assert_eq!(fs::metadata(at.join("other")).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+    run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
+    let mut child = foreground(&scratch, &archive, &at);
+    assert_eq!(fs::read(at.join("file")).unwrap(), b"hello\n");
+    run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn what_is_not_mounted_is_not_unmounted() {
+    let scratch = Scratch::new();
+    let folder = scratch.folder("plain");
+    let ran = run(&scratch, ["-u".as_ref(), folder.as_os_str()]);
+    assert_eq!(ran.code, 6);
+    assert!(ran.err.contains("plain"), "{}", ran.err);
+}
+
+#[test]
+fn the_daemon_holds_neither_the_terminal_nor_the_folder() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    small(&scratch);
+    let folder = scratch.folder("work");
+    // Output through a pipe ends only when the daemon has let go of it.
+    let mut command = tarnfs(&scratch);
+    command.args(["../a.tar.gz", "../mnt"]).current_dir(&folder);
+    let output = command.output().unwrap();
+    assert!(output.status.success());
+    fs::remove_dir(&folder).unwrap();
+    assert_eq!(fs::read(scratch.path("mnt/file")).unwrap(), b"hello\n");
+    run(&scratch, ["-u".as_ref(), scratch.path("mnt").as_os_str()]).ok();
+}
+
+/// Lets other users open /dev/fuse, as udev's rule does, while it lives.
+struct OpenDevice(u32);
+
+impl OpenDevice {
+    fn new() -> Self {
+        let mode = fs::metadata("/dev/fuse").unwrap().permissions().mode();
+        fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666)).unwrap();
+        Self(mode)
+    }
+}
+
+impl Drop for OpenDevice {
+    fn drop(&mut self) {
+        fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(self.0)).unwrap();
+    }
+}
+
+#[test]
+fn another_user_mounts_with_fusermount3_and_is_told_what_is_missing() {
+    if !can_mount() || !have("su") {
+        return;
+    }
+    let scratch = Scratch::new();
+    small(&scratch);
+    let program = scratch.path("tarnfs");
+    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), &program).unwrap();
+    scratch.shell("chmod 755 . tarnfs a.tar.gz; mkdir home; chown nobody home");
+    let nobody = |script: &str| {
+        let script = format!("cd {}; export XDG_CACHE_HOME=$PWD; {script}", scratch.path("home").display());
+        let output = Command::new("su").args(["nobody", "-s", "/bin/sh", "-c", &script]).stdin(Stdio::null()).output().unwrap();
+        support::Ran::from(output)
+    };
+    let device = OpenDevice::new();
+    if have("fusermount3") {
+        let ran = nobody("../tarnfs ../a.tar.gz m && cat m/file && grep \"$PWD/m\" /proc/mounts && ../tarnfs -u m; ls").ok();
+        let text = ran.text();
+        assert!(text.starts_with("hello\n") && text.contains("fuse.tarnfs ro,nosuid,nodev"), "{text}{}", ran.err);
+        assert!(!text.ends_with("m\n"), "the mount point is gone: {text}");
+    }
+    let ran = nobody("PATH=/nowhere ../tarnfs ../a.tar.gz m");
+    assert_eq!(ran.code, 6, "{}", ran.err);
+    assert!(ran.err.contains("fusermount3") && ran.err.contains("fuse3"), "{}", ran.err);
+    drop(device);
+    if fs::metadata("/dev/fuse").unwrap().permissions().mode() & 0o006 == 0 {
+        let ran = nobody("../tarnfs ../a.tar.gz m");
+        assert_eq!(ran.code, 6);
+        assert!(ran.err.contains("/dev/fuse"), "{}", ran.err);
+    }
+    // The tools need no rights at all.
+    assert_eq!(nobody("../tarnfs cat ../a.tar.gz file").ok().out, b"hello\n");
+}
+
+#[test]
+fn one_slow_reader_does_not_hold_up_the_others() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; echo first > tree/a; head -c 400M /dev/zero > tree/b; echo last > tree/c; tar -C tree -c a b c | xz -0 > a.tar.xz");
+    let mount = Mounted::new(&scratch, scratch.path("a.tar.xz"), &[]);
+    let path = mount.path("c");
+    // One block, no seek points inside it: this read decodes all of it.
+    let slow = std::thread::spawn(move || fs::read(path).unwrap());
+    let start = Instant::now();
+    let mut served = 0;
+    while !slow.is_finished() {
+        assert_eq!(fs::read(mount.path("a")).unwrap(), b"first\n");
+        assert_eq!(fs::metadata(mount.path(format!("none{served}"))).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+        served += 1;
+    }
+    println!("{served} answers in {:?} beside the slow one", start.elapsed());
+    assert_eq!(slow.join().unwrap(), b"last\n");
+    assert!(served > 10, "only {served} answers in {:?}", start.elapsed());
+    mount.unmount();
+}

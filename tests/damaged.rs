@@ -1,0 +1,198 @@
+//! Damaged, cut and foreign archives: what is whole is served, the rest is an error, nothing crashes.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::{Mounted, Scratch, can_mount, corpus, run, tarnfs};
+
+/// The exit codes of the documented list that reading an archive may end with.
+const CLEAN: [i32; 5] = [0, 1, 3, 4, 5];
+
+#[test]
+fn a_damaged_header_costs_one_file() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; for i in 1 2 3 4 5; do seq $i 3000 > tree/f$i; done; tar -C tree -cf a.tar f1 f2 f3 f4 f5
+         offset=$(tar -tRvf a.tar | awk '/ f3$/ { sub(\":\", \"\", $2); print $2 * 512 }')
+         printf garbage | dd of=a.tar bs=1 seek=$((offset + 100)) conv=notrunc status=none",
+    );
+    let mount = Mounted::any(&scratch, scratch.path("a.tar"), &[]);
+    assert_eq!(mount.ran.code, 5);
+    assert!(mount.ran.err.contains("damaged at byte"), "{}", mount.ran.err);
+    for i in [1, 2, 4, 5] {
+        assert!(fs::read(mount.path(format!("f{i}"))).unwrap() == fs::read(scratch.path(format!("tree/f{i}"))).unwrap());
+    }
+    assert!(!mount.path("f3").exists());
+    mount.unmount();
+}
+
+#[test]
+fn a_cut_archive_serves_what_is_there() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; for i in 1 2 3 4 5; do head -c 300000 /dev/urandom > tree/f$i; done; tar -C tree -cf a.tar f1 f2 f3 f4 f5");
+    for (suffix, tool) in [("", "cat"), (".gz", "gzip"), (".bz2", "bzip2 -1"), (".xz", "xz -0 --block-size=256KiB"), (".zst", "zstd -q"), (".lz4", "lz4 -q -B4")] {
+        scratch.shell(&format!("{tool} < a.tar > b.tar{suffix}; truncate -s $(( $(stat -c %s b.tar{suffix}) * 6 / 10 )) b.tar{suffix}"));
+        let mount = Mounted::any(&scratch, scratch.path(format!("b.tar{suffix}")), &["-c"]);
+        assert_eq!(mount.ran.code, 5, "{tool}: {}", mount.ran.err);
+        for i in 1..=2 {
+            assert!(fs::read(mount.path(format!("f{i}"))).unwrap() == fs::read(scratch.path(format!("tree/f{i}"))).unwrap(), "{tool}");
+        }
+        // The file across the cut is an error where it is cut, never a short file.
+        for i in 3..=5 {
+            let path = mount.path(format!("f{i}"));
+            if path.exists() {
+                assert_eq!(fs::metadata(&path).unwrap().len(), 300_000);
+                let got = fs::read(&path);
+                let whole = fs::read(scratch.path(format!("tree/f{i}"))).unwrap();
+                assert!(got.as_ref().is_ok_and(|bytes| *bytes == whole) || got.is_err(), "{tool}: f{i} is short");
+            }
+        }
+        assert!(fs::read(mount.path("f5")).is_err(), "{tool}");
+        mount.unmount();
+    }
+}
+
+#[test]
+fn a_wrong_checksum_is_an_error_for_its_range_only() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; for i in 1 2 3 4 5 6; do head -c 300000 /dev/urandom > tree/f$i; done; tar -C tree -cf a.tar f1 f2 f3 f4 f5 f6");
+    // Each of these has a checksum for less than the whole stream. Stored blocks: a flipped byte is seen by nothing else.
+    for (suffix, tool) in [
+        (".gz", "python3 -c \"import sys,gzip; d=sys.stdin.buffer.read(); [sys.stdout.buffer.write(gzip.compress(d[i:i+200000], 0)) for i in range(0, len(d), 200000)]\""),
+        (".bz2", "bzip2 -1"),
+        (".xz", "xz -0 --block-size=128KiB"),
+        (".lz4", "lz4 -q -B4 -BX"),
+    ] {
+        scratch.shell(&format!("{tool} < a.tar > b.tar{suffix}"));
+        let path = scratch.path(format!("b.tar{suffix}"));
+        let mut bytes = fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x10;
+        fs::write(&path, bytes).unwrap();
+        let mount = Mounted::any(&scratch, &path, &["-c"]);
+        assert_eq!(mount.ran.code, 5, "{suffix}: {}", mount.ran.err);
+        for _ in ["first", "from the index"] {
+            let mut refused = 0;
+            for i in 1..=6 {
+                match fs::read(mount.path(format!("f{i}"))) {
+                    Ok(read) => assert!(read == fs::read(scratch.path(format!("tree/f{i}"))).unwrap(), "{suffix}: wrong bytes"),
+                    Err(error) => {
+                        assert!(error.raw_os_error() == Some(libc::EIO) || error.raw_os_error() == Some(libc::ENOENT), "{error}");
+                        refused += 1;
+                    }
+                }
+            }
+            assert!((1..=4).contains(&refused), "{suffix}: {refused} of 6 refused");
+        }
+        mount.unmount();
+    }
+}
+
+/// Every archive of other projects' tests: listed and read through the command. No signal, no panic, no hang, a documented exit code.
+#[test]
+fn the_corpus_is_clean() {
+    let Some(corpus) = corpus() else { return };
+    let scratch = Scratch::new();
+    let mut archives: Vec<_> = ["libarchive", "xz", "zstd/golden-decompression", "zstd/golden-decompression-errors"]
+        .iter()
+        .flat_map(|folder| fs::read_dir(corpus.join(folder)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .collect();
+    archives.sort();
+    let mut opened = 0;
+    for archive in &archives {
+        opened += u32::from(is_clean(&scratch, archive));
+    }
+    println!("{opened} of {} could be opened", archives.len());
+    assert!(opened > 80);
+}
+
+/// Lists and reads all of it; true if it is an archive for tarnfs.
+fn is_clean(scratch: &Scratch, archive: &Path) -> bool {
+    let limited = |arguments: &[&str]| {
+        let mut command = Command::new("bash");
+        command
+            .args(["-c", "ulimit -v 2097152; exec timeout -s KILL 20 \"$@\"", "bash", env!("CARGO_BIN_EXE_tarnfs")])
+            .args(arguments)
+            .arg(archive)
+            .env("XDG_CACHE_HOME", scratch.path("cache"))
+            .stdin(Stdio::null());
+        support::Ran::from(command.output().unwrap())
+    };
+    let shown = archive.display();
+    let listed = limited(&["ls", "-R", "--json", "--index-file", ":memory:"]);
+    assert!(CLEAN.contains(&listed.code), "{shown}: {} {}", listed.code, listed.err);
+    assert!(!listed.err.contains("panicked"), "{shown}: {}", listed.err);
+    let read = limited(&["cat", "--index-file", ":memory:"]);
+    assert!(CLEAN.contains(&read.code), "{shown}: {} {}", read.code, read.err);
+    assert!(!read.err.contains("panicked"), "{shown}: {}", read.err);
+    listed.code == 0 || listed.code == 5
+}
+
+/// What the corpus says of itself: each `good-*.xz` decodes to what the tool gives, each `bad-*.xz` is not taken for good.
+#[test]
+fn the_xz_corpus_is_judged_as_the_tool_judges_it() {
+    let Some(corpus) = corpus() else { return };
+    let scratch = Scratch::new();
+    let mut checked = 0;
+    for entry in fs::read_dir(corpus.join("xz")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if !name.ends_with(".xz") || name.starts_with("unsupported") {
+            continue;
+        }
+        let ours = tarnfs(&scratch).arg("cat").arg("--index-file=:memory:").arg(&path).output().unwrap();
+        let theirs = Command::new("xz").arg("-dc").arg(&path).stderr(Stdio::null()).output().unwrap();
+        assert_eq!(ours.status.success(), theirs.status.success(), "{name}: {}", String::from_utf8_lossy(&ours.stderr));
+        if name.starts_with("good") {
+            assert!(ours.stdout == theirs.stdout, "{name}");
+        }
+        checked += 1;
+    }
+    assert!(checked > 40, "{checked}");
+}
+
+#[test]
+fn cut_at_every_block_and_flipped_anywhere_it_stays_clean() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p tree/d; echo hello > tree/file; ln -s file tree/link; ln tree/file tree/d/hard; truncate -s 1M tree/hole; mkfifo tree/fifo
+         touch tree/$(printf 'n%.0s' $(seq 180)); tar --format=posix --sparse -C tree -cf posix.tar .; tar --format=gnu --sparse -C tree -cf gnu.tar .",
+    );
+    let mut state = 7_u64;
+    let mut random = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize
+    };
+    for name in ["posix.tar", "gnu.tar"] {
+        let whole = fs::read(scratch.path(name)).unwrap();
+        for round in 0..120 {
+            let mut bytes = whole.clone();
+            if round < 40 {
+                bytes.truncate(whole.len() * round / 40);
+            } else {
+                for _ in 0..=round % 5 {
+                    let at = random() % whole.len();
+                    bytes[at] ^= 1 << (random() % 8);
+                }
+            }
+            let path = scratch.path("mutated.tar");
+            fs::write(&path, &bytes).unwrap();
+            let ran = run(&scratch, ["ls".as_ref(), "-R".as_ref(), "-l".as_ref(), path.as_os_str()]);
+            assert!(CLEAN.contains(&ran.code) && !ran.err.contains("panicked"), "{name} {round}: {} {}", ran.code, ran.err);
+        }
+    }
+}

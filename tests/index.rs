@@ -1,0 +1,298 @@
+//! The index: where it goes, whom it is believed from, when it is made anew, and that it is never half.
+
+mod support;
+
+use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Stdio;
+
+use support::{Compare, Mounted, Scratch, assert_twins, can_mount, is_root, run, tarnfs};
+
+/// An archive of `count` files that is large enough for an index on disk.
+fn archive(scratch: &Scratch, count: u32) -> std::path::PathBuf {
+    scratch.shell(&format!(
+        "mkdir -p tree; cd tree; for i in $(seq {count}); do echo content $i > file$i; done; tar -cf ../a.tar ."
+    ));
+    scratch.path("a.tar")
+}
+
+fn ls(scratch: &Scratch, archive: &Path, options: &[&str]) -> support::Ran {
+    run(scratch, ["ls", archive.to_str().unwrap()].into_iter().chain(options.iter().copied()))
+}
+
+#[test]
+fn it_goes_beside_the_archive_then_to_the_cache_then_to_memory() {
+    let scratch = Scratch::new();
+    let archive = archive(&scratch, 1200);
+    ls(&scratch, &archive, &[]).ok();
+    let beside = scratch.path("a.tar.tarnfs.sqlite");
+    assert!(beside.exists());
+    fs::remove_file(&beside).unwrap();
+
+    ls(&scratch, &archive, &["--index-file", ":memory:"]).ok();
+    assert!(!beside.exists());
+
+    let folders = format!("{},", scratch.folder("one").display());
+    ls(&scratch, &archive, &["--index-folders", &folders]).ok();
+    assert_eq!(fs::read_dir(scratch.path("one")).unwrap().count(), 1);
+    assert!(!beside.exists());
+    let json = format!("[\"{}\"]", scratch.folder("with,comma").display());
+    ls(&scratch, &archive, &["--index-folders", &json]).ok();
+    assert_eq!(fs::read_dir(scratch.path("with,comma")).unwrap().count(), 1);
+
+    let named = scratch.path("named.index");
+    ls(&scratch, &archive, &["--index-file", named.to_str().unwrap()]).ok();
+    assert!(named.exists());
+
+    if is_root() {
+        // A folder that cannot be written even by root.
+        let media = scratch.folder("media");
+        fs::copy(&archive, media.join("a.tar")).unwrap();
+        scratch.shell("mount --bind media media; mount -o remount,bind,ro media");
+        let listed = ls(&scratch, &media.join("a.tar"), &[]);
+        let cached = fs::read_dir(scratch.path("cache/tarnfs")).map_or(0, Iterator::count);
+        fs::remove_dir_all(scratch.path("cache")).unwrap();
+        fs::write(scratch.path("cache"), "no folder can be made here").unwrap();
+        let in_memory = ls(&scratch, &media.join("a.tar"), &[]);
+        scratch.shell("umount media");
+        assert_eq!(listed.ok().out, in_memory.ok().out);
+        assert_eq!(cached, 1);
+    }
+}
+
+#[test]
+fn small_archives_leave_no_index_behind() {
+    let scratch = Scratch::new();
+    let archive = archive(&scratch, 20);
+    ls(&scratch, &archive, &[]).ok();
+    assert!(!scratch.path("a.tar.tarnfs.sqlite").exists());
+    ls(&scratch, &archive, &["--index-minimum-file-count", "10"]).ok();
+    assert!(scratch.path("a.tar.tarnfs.sqlite").exists());
+}
+
+#[test]
+fn an_archive_that_was_replaced_is_read_again() {
+    let scratch = Scratch::new();
+    let archive = archive(&scratch, 1200);
+    ls(&scratch, &archive, &[]).ok();
+    // Another archive of the same length and time.
+    scratch.shell(
+        "cp -p a.tar old.tar; mv tree/file7 tree/other; tar --sort=name -C tree -cf b.tar .
+         [ $(stat -c %s b.tar) = $(stat -c %s a.tar) ]; cat b.tar > a.tar; touch -r old.tar a.tar",
+    );
+    let listed = ls(&scratch, &archive, &[]).ok();
+    assert!(listed.text().lines().any(|name| name == "other"));
+    assert!(listed.err.contains("does not belong"), "{}", listed.err);
+    // Of another length.
+    scratch.shell("mkdir new; touch new/alone; tar -C new -cf a.tar .");
+    assert_eq!(ls(&scratch, &archive, &[]).ok().text(), "alone\n");
+    // Only touched: the bytes are the same, so the index is good, unless --verify-mtime.
+    scratch.shell("cp old.tar a.tar");
+    ls(&scratch, &archive, &[]).ok();
+    scratch.shell("touch -d 2001-01-01 a.tar");
+    ls(&scratch, &archive, &["--no-recreate-index"]).ok();
+    assert_eq!(ls(&scratch, &archive, &["--no-recreate-index", "--verify-mtime"]).code, 7);
+}
+
+#[test]
+fn another_shape_needs_another_index() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir one two; touch one/a two/b; tar -C one -cf a.tar .; tar -C two -cf b.tar .; cat b.tar >> a.tar");
+    let archive = scratch.path("a.tar");
+    let always = ["--index-minimum-file-count", "0"];
+    assert_eq!(ls(&scratch, &archive, &always).ok().text(), "a\n");
+    assert_eq!(ls(&scratch, &archive, &[always[0], always[1], "-i"]).ok().text(), "a\nb\n");
+    assert_eq!(ls(&scratch, &archive, &[always[0], always[1]]).ok().text(), "a\n");
+}
+
+#[test]
+fn an_archive_that_grew_is_indexed_from_where_it_ended() {
+    let scratch = Scratch::new();
+    let archive = archive(&scratch, 1200);
+    ls(&scratch, &archive, &[]).ok();
+    scratch.shell("mkdir more; for i in 1 2 3; do echo $i > more/new$i; done; echo changed > more/file7; tar -C more -rf a.tar new1 new2 new3 file7");
+    let logged = ls(&scratch, &archive, &["-d", "2"]).ok();
+    assert!(logged.err.contains("grew"), "{}", logged.err);
+    let appended = fs::read(scratch.path("a.tar.tarnfs.sqlite")).unwrap();
+    ls(&scratch, &archive, &["-c"]).ok();
+    assert!(appended == fs::read(scratch.path("a.tar.tarnfs.sqlite")).unwrap(), "equal to a fresh index");
+    assert_eq!(run(&scratch, ["cat".as_ref(), archive.as_os_str(), "file7".as_ref()]).ok().text(), "changed\n");
+}
+
+#[test]
+fn the_same_archive_gives_the_same_index() {
+    let scratch = Scratch::new();
+    let archive = archive(&scratch, 1500);
+    ls(&scratch, &archive, &[]).ok();
+    let first = fs::read(scratch.path("a.tar.tarnfs.sqlite")).unwrap();
+    ls(&scratch, &archive, &["-c"]).ok();
+    assert!(first == fs::read(scratch.path("a.tar.tarnfs.sqlite")).unwrap());
+}
+
+#[test]
+fn an_index_that_somebody_else_could_have_written_is_not_believed() {
+    let scratch = Scratch::new();
+    let archive = archive(&scratch, 1200);
+    let index = scratch.path("a.tar.tarnfs.sqlite");
+    ls(&scratch, &archive, &[]).ok();
+    let good = fs::read(&index).unwrap();
+    let check = |why: &str| {
+        let ran = ls(&scratch, &archive, &["--no-recreate-index"]);
+        assert_eq!(ran.code, 7, "{why} was believed");
+        assert!(ran.err.contains("a.tar.tarnfs.sqlite"), "{why}: {}", ran.err);
+    };
+    fs::set_permissions(&index, fs::Permissions::from_mode(0o666)).unwrap();
+    check("a file that everybody may write");
+    fs::remove_file(&index).unwrap();
+    fs::write(scratch.path("elsewhere"), &good).unwrap();
+    std::os::unix::fs::symlink(scratch.path("elsewhere"), &index).unwrap();
+    check("a symbolic link");
+    fs::remove_file(&index).unwrap();
+    fs::hard_link(scratch.path("elsewhere"), &index).unwrap();
+    check("a hard link");
+    fs::remove_file(&index).unwrap();
+    scratch.shell("mkfifo a.tar.tarnfs.sqlite");
+    check("a fifo");
+    fs::remove_file(&index).unwrap();
+    fs::write(&index, &good).unwrap();
+    if is_root() {
+        std::os::unix::fs::chown(&index, Some(65534), Some(65534)).unwrap();
+        check("a file of somebody else");
+        ls(&scratch, &archive, &["--no-recreate-index", "--trust-index"]).ok();
+        std::os::unix::fs::chown(&index, Some(0), Some(0)).unwrap();
+    }
+    ls(&scratch, &archive, &["--no-recreate-index"]).ok();
+}
+
+#[test]
+fn a_broken_index_is_made_again() {
+    let scratch = Scratch::new();
+    let archive = archive(&scratch, 1200);
+    let index = scratch.path("a.tar.tarnfs.sqlite");
+    let expected = ls(&scratch, &archive, &[]).ok().out;
+    let good = fs::read(&index).unwrap();
+    for bad in [&b""[..], b"not a database", &good[..good.len() / 2], &good[..100]] {
+        fs::write(&index, bad).unwrap();
+        assert!(ls(&scratch, &archive, &[]).ok().out == expected);
+        assert!(fs::read(&index).unwrap() == good, "it was written again");
+    }
+}
+
+/// Killed at any moment, there is no index or a good one under the real name, and the next call works.
+#[test]
+fn killed_while_indexing_leaves_nothing_that_matters() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 - <<'E'
+import tarfile
+with tarfile.open('a.tar', 'w') as tar:
+    for i in range(60000):
+        tar.addfile(tarfile.TarInfo(f'folder{i % 100}/file{i}'))
+E",
+    );
+    let archive = scratch.path("a.tar");
+    let index = scratch.path("a.tar.tarnfs.sqlite");
+    let expected = run(&scratch, ["ls".as_ref(), "-R".as_ref(), archive.as_os_str(), "--index-file=:memory:".as_ref()]).ok().out;
+    let mut killed = 0;
+    for step in 0..40 {
+        // No index that was left by the round before.
+        if index.exists() {
+            fs::remove_file(&index).unwrap();
+        }
+        let mut child = tarnfs(&scratch).arg("index").arg(&archive).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(step * 8));
+        child.kill().unwrap();
+        killed += u32::from(!child.wait().unwrap().success());
+        if index.exists() {
+            run(&scratch, ["ls".as_ref(), "--no-recreate-index".as_ref(), archive.as_os_str()]).ok();
+        }
+    }
+    assert!(killed > 0, "all of them ended before they were killed");
+    assert!(run(&scratch, ["ls".as_ref(), "-R".as_ref(), archive.as_os_str()]).ok().out == expected);
+    let left: Vec<_> = fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "temporary files of the dead are removed: {left:?}");
+}
+
+#[test]
+fn a_full_disk_costs_the_index_and_nothing_else() {
+    if !is_root() {
+        println!("left out: needs root");
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir small; mount -t tmpfs -o size=3m none small");
+    let result = std::panic::catch_unwind(|| {
+        let archive = archive(&scratch, 3000);
+        // One gigabyte of hole in front of it takes no space; the folder is full with the archive in it.
+        scratch.shell("cp a.tar small/ 2>/dev/null || head -c 2900000 a.tar > small/a.tar; dd if=/dev/zero of=small/fill bs=4k status=none || true");
+        let full = scratch.path("small/a.tar");
+        let ran = ls(&scratch, &full, &["--index-folders", ""]);
+        assert!(ran.code == 0 || ran.code == 5, "{}", ran.err);
+        assert!(ran.text().lines().count() > 2000);
+        let left: Vec<_> = fs::read_dir(scratch.path("small")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 2, "{left:?}");
+        drop(archive);
+    });
+    scratch.shell("umount small");
+    result.unwrap();
+}
+
+#[test]
+fn mounts_that_start_together_all_work() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = archive(&scratch, 3000);
+    let mounts: Vec<_> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..6).map(|_| scope.spawn(|| Mounted::new(&scratch, &archive, &[]))).collect();
+        handles.into_iter().map(|handle| handle.join().unwrap()).collect()
+    });
+    let twin = scratch.path("tree");
+    for mount in mounts {
+        assert_twins(&mount.at, &twin, Compare { skip_folder_times: true, whole_seconds: true, ..Compare::default() });
+        mount.unmount();
+    }
+    let left = fs::read_dir(scratch.path("")).unwrap().filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("tmp")).count();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn an_archive_that_changes_under_the_mount_gives_errors_not_wrong_bytes() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; for i in $(seq 40); do head -c 100000 /dev/urandom > tree/f$i; done; tar -C tree -cf a.tar .");
+    for suffix in ["", ".gz", ".bz2", ".xz", ".zst", ".lz4"] {
+        let tool = [("", "cat"), (".gz", "gzip"), (".bz2", "bzip2"), (".xz", "xz -0"), (".zst", "zstd -q"), (".lz4", "lz4 -q")];
+        let tool = tool.iter().find(|(end, _)| *end == suffix).unwrap().1;
+        for action in ["overwrite", "truncate"] {
+            scratch.shell(&format!("{tool} < a.tar > b.tar{suffix}"));
+            let path = scratch.path(format!("b.tar{suffix}"));
+            let mount = Mounted::new(&scratch, &path, &["-c"]);
+            let mut file = fs::File::options().write(true).open(&path).unwrap();
+            let length = file.metadata().unwrap().len();
+            if action == "truncate" {
+                file.set_len(length / 2).unwrap();
+            } else {
+                file.seek(SeekFrom::Start(length / 2)).unwrap();
+                file.write_all(&vec![b'x'; (length / 2) as usize]).unwrap();
+            }
+            let mut refused = 0;
+            for i in 1..=40 {
+                match fs::read(mount.path(format!("f{i}"))) {
+                    Ok(bytes) => assert!(bytes == fs::read(scratch.path(format!("tree/f{i}"))).unwrap(), "{action} {suffix}: wrong bytes of f{i}"),
+                    Err(error) => {
+                        assert!(matches!(error.raw_os_error(), Some(libc::EIO | libc::ESTALE)), "{error}");
+                        refused += 1;
+                    }
+                }
+            }
+            assert!(refused >= 15, "{action} {suffix}: only {refused} of 40 were refused");
+            mount.unmount();
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! What the tests share: scratch folders, the built program, mounts that go away, and the twin comparison.
+
+#![allow(dead_code)] // Each test file uses its part of it.
+#![allow(clippy::missing_panics_doc)]
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A folder that is removed at the end of a test.
+pub struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    pub fn new() -> Self {
+        Self(tempfile::Builder::new().prefix("tarnfs-test-").tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn folder(&self, name: impl AsRef<Path>) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    /// Runs a shell script in this folder; it must succeed.
+    pub fn shell(&self, script: &str) -> String {
+        let output =
+            Command::new("bash").args(["-euo", "pipefail", "-c", script]).current_dir(self.0.path()).output().unwrap();
+        assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+/// The built program, with a cache folder of its own so that no test sees another's index.
+pub fn tarnfs(scratch: &Scratch) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tarnfs"));
+    command.env("XDG_CACHE_HOME", scratch.path("cache")).stdin(Stdio::null());
+    command
+}
+
+/// Runs the program and returns its exit code and both outputs.
+pub fn run<A: AsRef<OsStr>>(scratch: &Scratch, arguments: impl IntoIterator<Item = A>) -> Ran {
+    Ran::from(tarnfs(scratch).args(arguments).output().unwrap())
+}
+
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub out: Vec<u8>,
+    pub err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: output.stdout,
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Ran {
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert_eq!(self.code, 0, "{}", self.err);
+        self
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.out).into_owned()
+    }
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// False, with a line that says so, where this machine cannot mount.
+pub fn can_mount() -> bool {
+    let can = is_root() && Path::new("/dev/fuse").exists();
+    if !can {
+        println!("left out: needs root and /dev/fuse");
+    }
+    can
+}
+
+/// False, with a line that says so, where a program is missing.
+pub fn have(program: &str) -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
+    if !found {
+        println!("left out: {program} is not installed");
+    }
+    found
+}
+
+/// A mounted archive, unmounted when dropped.
+pub struct Mounted {
+    pub at: PathBuf,
+    pub ran: Ran,
+    done: bool,
+}
+
+impl Mounted {
+    /// Mounts `archive` in the background at a fresh folder.
+    #[track_caller]
+    pub fn new(scratch: &Scratch, archive: impl AsRef<Path>, options: &[&str]) -> Self {
+        let mounted = Self::any(scratch, archive, options);
+        assert_eq!(mounted.ran.code, 0, "{}", mounted.ran.err);
+        mounted
+    }
+
+    /// The same, whatever the exit code.
+    #[track_caller]
+    pub fn any(scratch: &Scratch, archive: impl AsRef<Path>, options: &[&str]) -> Self {
+        let at = scratch.path(format!("mount-{}", unique()));
+        let log = scratch.path("log");
+        let output = tarnfs(scratch)
+            .args(options)
+            .arg(archive.as_ref())
+            .arg(&at)
+            .stderr(fs::File::options().create(true).append(true).open(&log).unwrap())
+            .stdout(Stdio::null())
+            .output()
+            .unwrap();
+        let mut ran = Ran::from(output);
+        ran.err = fs::read_to_string(log).unwrap();
+        Self { at, ran, done: false }
+    }
+
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.at.join(name)
+    }
+
+    /// Unmounts; the mount point that the program made must be gone soon after.
+    pub fn unmount(mut self) {
+        self.done = true;
+        let output = Command::new(env!("CARGO_BIN_EXE_tarnfs")).arg("-u").arg(&self.at).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        wait_until("the mount point is removed", || !self.at.exists());
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if !self.done {
+            // A test that failed must not leave a mount behind; that it also cannot unmount is not what failed.
+            let _ = Command::new("umount").arg("-l").arg(&self.at).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+fn unique() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Waits for something that must come true; the limit is far above what a slow machine needs.
+#[track_caller]
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20), "never came true: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What a file system says of one name, in a form that shows differences well.
+#[derive(Debug, PartialEq, Eq, Clone)]
+pub struct Seen {
+    pub kind: &'static str,
+    pub mode: String,
+    pub owner: (u32, u32),
+    pub size: u64,
+    pub mtime: (i64, i64),
+    pub links: u64,
+    pub device: u64,
+    pub target: Option<OsString>,
+    pub xattrs: BTreeMap<OsString, Vec<u8>>,
+    pub data: Vec<(u64, u64)>,
+    pub content: u64,
+}
+
+/// How two trees are compared.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Compare {
+    /// Times of folders, which a plain copy does not keep.
+    pub skip_folder_times: bool,
+    /// Where holes are: only comparable if the twin lies on a file system with holes of the same grain.
+    pub holes: bool,
+    /// Nanoseconds: not in every dialect of tar.
+    pub whole_seconds: bool,
+}
+
+/// Every path below `root`, with what is seen there.
+pub fn survey(root: &Path, compare: Compare) -> BTreeMap<PathBuf, Seen> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+            let path = entry.unwrap().path();
+            let seen = look(&path, compare);
+            if seen.kind == "folder" {
+                open.push(path.clone());
+            }
+            found.insert(path.strip_prefix(root).unwrap().to_owned(), seen);
+        }
+    }
+    found
+}
+
+fn look(path: &Path, compare: Compare) -> Seen {
+    let stat = fs::symlink_metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let kind = stat.file_type();
+    let kind = match () {
+        () if kind.is_dir() => "folder",
+        () if kind.is_symlink() => "symlink",
+        () if kind.is_fifo() => "fifo",
+        () if kind.is_block_device() => "block device",
+        () if kind.is_char_device() => "character device",
+        () if kind.is_socket() => "socket",
+        () => "file",
+    };
+    let (is_folder, is_file) = (kind == "folder", kind == "file");
+    Seen {
+        kind,
+        mode: if kind == "symlink" { String::new() } else { format!("{:o}", stat.mode() & 0o7777) },
+        owner: (stat.uid(), stat.gid()),
+        size: if is_folder { 0 } else { stat.size() },
+        mtime: match compare {
+            Compare { skip_folder_times: true, .. } if is_folder => (0, 0),
+            Compare { whole_seconds: true, .. } => (stat.mtime(), 0),
+            _ => (stat.mtime(), stat.mtime_nsec()),
+        },
+        links: if is_folder { 0 } else { stat.nlink() },
+        device: if kind.ends_with("device") { stat.rdev() } else { 0 },
+        target: (kind == "symlink").then(|| fs::read_link(path).unwrap().into_os_string()),
+        xattrs: xattrs(path),
+        data: if is_file && compare.holes { data_extents(path) } else { Vec::new() },
+        content: if is_file { hash_of(path) } else { 0 },
+    }
+}
+
+/// A hash of a file's bytes; holes are not read through if the file system says where they are.
+pub fn hash_of(path: &Path) -> u64 {
+    use std::hash::Hasher;
+    use std::io::Read;
+    let mut file = fs::File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut hasher = std::collections::hash_map::DefaultHasher::new();
+    let mut buffer = vec![0; 1 << 16];
+    let mut zeros = 0_u64;
+    loop {
+        let read = file.read(&mut buffer).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        if read == 0 {
+            hasher.write_u64(zeros);
+            return hasher.finish();
+        }
+        // In units that do not depend on how much one read returned.
+        for &byte in &buffer[..read] {
+            if byte == 0 {
+                zeros += 1;
+            } else {
+                hasher.write_u64(std::mem::take(&mut zeros));
+                hasher.write_u8(byte);
+            }
+        }
+    }
+}
+
+fn xattrs(path: &Path) -> BTreeMap<OsString, Vec<u8>> {
+    let mut names = vec![0; 65536];
+    let Ok(length) = rustix::fs::llistxattr(path, &mut names[..]) else { return BTreeMap::new() };
+    names[..length]
+        .split(|&byte| byte == 0)
+        .filter(|name| !name.is_empty())
+        .map(|name| {
+            let mut value = vec![0; 65536];
+            let length = rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut value[..]).unwrap();
+            value.truncate(length);
+            (OsStr::from_bytes(name).to_owned(), value)
+        })
+        .collect()
+}
+
+/// Where `SEEK_DATA` and `SEEK_HOLE` say that data are: offset and end of each extent.
+pub fn data_extents(path: &Path) -> Vec<(u64, u64)> {
+    use rustix::fs::SeekFrom;
+    let file = fs::File::open(path).unwrap();
+    let mut extents = Vec::new();
+    let mut at = 0;
+    while let Ok(data) = rustix::fs::seek(&file, SeekFrom::Data(at)) {
+        let hole = rustix::fs::seek(&file, SeekFrom::Hole(data)).unwrap();
+        extents.push((data, hole));
+        at = hole;
+    }
+    extents
+}
+
+/// Fails with the first differences between a mount and its twin.
+#[track_caller]
+pub fn assert_twins(mount: &Path, twin: &Path, compare: Compare) {
+    let (left, right) = (survey(mount, compare), survey(twin, compare));
+    let paths: std::collections::BTreeSet<_> = left.keys().chain(right.keys()).collect();
+    let different: Vec<String> = paths
+        .into_iter()
+        .filter(|path| left.get(*path) != right.get(*path))
+        .take(5)
+        .map(|path| format!("{}\n  mount {:?}\n  twin  {:?}", path.display(), left.get(path), right.get(path)))
+        .collect();
+    assert!(different.is_empty(), "{} names\n{}", right.len(), different.join("\n"));
+}
+
+/// The folder of foreign archives; `None`, with a line that says so, where it is missing.
+pub fn corpus() -> Option<PathBuf> {
+    let path = std::env::var_os("TARNFS_CORPUS")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus"), PathBuf::from);
+    if !path.is_dir() {
+        println!("left out: no corpus at {} (TARNFS_CORPUS)", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+/// Makes a folder `tree` that holds one of everything that a tar can store.
+pub fn make_tree(scratch: &Scratch) -> PathBuf {
+    scratch.shell(
+        r#"
+        mkdir -p tree/folder/inner tree/empty "tree/with space" tree/long
+        printf hello > tree/file
+        : > tree/nothing
+        head -c 511 /dev/urandom > tree/short; head -c 512 /dev/urandom > tree/block; head -c 513 /dev/urandom > tree/over
+        head -c 3000000 /dev/urandom > tree/folder/random
+        seq 1 400000 > tree/folder/inner/numbers
+        ln -s file tree/link; ln -s /etc/passwd tree/absolute; ln -s ../../up/and/away tree/dangling
+        ln -s "$(printf 'x%.0s' $(seq 300))" tree/long-link
+        ln tree/file tree/folder/hard; ln tree/file tree/zz-hard
+        name=$(printf 'n%.0s' $(seq 200)); printf long > tree/long/$name
+        mkdir -p tree/long/$name.d/$name; printf deep > tree/long/$name.d/$name/leaf
+        printf umlaut > "tree/$(printf 'b\344r')"; printf utf8 > "tree/bär"
+        printf odd > "$(printf 'tree/new\nline\033[31m')"
+        mkfifo tree/fifo
+        chmod 4755 tree/short; chmod 2640 tree/block; chmod 000 tree/over; chmod 1777 tree/empty
+        touch -h -d '1969-12-31 23:59:58.25 UTC' tree/nothing
+        touch -h -d '2038-01-20 00:00:00.123456789 UTC' tree/block
+        touch -h -d '2001-02-03 04:05:06.999999999 UTC' tree/link
+        touch -d '2011-02-03 04:05:06.7 UTC' tree/folder
+        "#,
+    );
+    if is_root() {
+        scratch.shell(
+            "mknod tree/null c 1 3; mknod tree/wide c 300 70000; mknod tree/loop b 7 9; chown 1234:2345 tree/over; chown -h 77:88 tree/link",
+        );
+    }
+    scratch.path("tree")
+}
