@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Installs the programs that tarnfs is compared with: ratarmount from PyPI into a virtual environment, the others from Debian.
+set -u
+cd "$(dirname "$0")/.."
+missing=()
+for package in archivemount libarchive-tools bzip2 lbzip2 xz-utils zstd lz4 pigz pixz python3-venv; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >/dev/null ||
+        echo "bench/peers.sh: not all of ${missing[*]} could be installed; they are left out"
+fi
+exec env TARNFS_PEERS="${TARNFS_PEERS:-target/peers}" tests/prepare.sh
