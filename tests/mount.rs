@@ -55,7 +55,9 @@ fn every_dialect_reads_back_as_tar_extracts_it() {
         let twin = extract(&scratch, name);
         for _ in ["first mount", "next mount"] {
             let mount = Mounted::new(&scratch, scratch.path(name), &[]);
-            assert_twins(&mount.at, &twin, Compare::default());
+            // GNU tar leaves folders in which it makes hard links late with the time of the extraction.
+            let skip_folder_times = name.starts_with("bsd");
+            assert_twins(&mount.at, &twin, Compare { skip_folder_times, ..Compare::default() });
             mount.unmount();
         }
     }

@@ -27,7 +27,9 @@ fn shared_view(root: &Path) -> Vec<String> {
     seen.into_iter()
         .filter(|(_, seen)| matches!(seen.kind, "file" | "folder" | "symlink"))
         .map(|(path, seen)| {
-            let (mode, owner, size, target) = (seen.mode, seen.owner, seen.size, seen.target);
+            // It gives symbolic links no size.
+            let size = if seen.kind == "symlink" { 0 } else { seen.size };
+            let (mode, owner, target) = (seen.mode, seen.owner, seen.target);
             format!("{} {} {mode} {owner:?} {size} {target:?} {:x}", path.display(), seen.kind, seen.content)
         })
         .collect()
@@ -86,10 +88,11 @@ fn it_opens_ours_without_making_its_own() {
         let said = [output.stdout, output.stderr].concat();
         assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&said));
         let own = Mounted::new(&scratch, &archive, &["--index-file", ":memory:"]);
-        let same = shared_view(&at) == shared_view(&own.at);
+        let (theirs, ours) = (shared_view(&at), shared_view(&own.at));
         Command::new("umount").arg(&at).status().unwrap();
         wait_until("it is unmounted", || !at.join("file").exists());
-        assert!(same, "{tool}");
+        let different: Vec<_> = theirs.iter().zip(&ours).filter(|(theirs, ours)| theirs != ours).take(3).collect();
+        assert!(theirs.len() == ours.len() && different.is_empty(), "{tool}: {different:#?}");
         own.unmount();
         assert!(before == fs::read(&sidecar).unwrap(), "{tool}: it was written again");
     }
