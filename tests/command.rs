@@ -58,7 +58,9 @@ fn exit_codes_tell_what_went_wrong() {
 fn options_that_are_not_there_yet_are_refused_by_name() {
     let scratch = Scratch::new();
     scratch.shell("mkdir tree; tar -C tree -cf a.tar .");
-    for option in ["--recursive", "-r", "--write-overlay=x", "--password=x", "--transform", "--lazy", "--control-interface"] {
+    for option in
+        ["--recursive", "-r", "--write-overlay=x", "--password=x", "--transform", "--lazy", "--control-interface"]
+    {
         let ran = run(&scratch, [option.as_ref(), scratch.path("a.tar").as_os_str()]);
         assert_eq!(ran.code, 2, "{option}: {}", ran.err);
         let name = if option == "-r" { "--recursive" } else { option.split('=').next().unwrap() };
@@ -79,14 +81,19 @@ fn ls_lists_what_tar_lists() {
     theirs.sort();
     assert_eq!(ours, theirs);
 
-    let long = run(&scratch, ["ls".as_ref(), "-l".as_ref(), scratch.path("a.tar").as_os_str(), "tree".as_ref()]).ok().text();
-    let line = |name: &str| long.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{name}: {long}")).to_owned();
+    let long =
+        run(&scratch, ["ls".as_ref(), "-l".as_ref(), scratch.path("a.tar").as_os_str(), "tree".as_ref()]).ok().text();
+    let line = |name: &str| {
+        long.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{name}: {long}")).to_owned()
+    };
     assert!(line(" short").starts_with("-rwsr-xr-x"));
     assert!(line("link -> file").starts_with("lrwxrwxrwx"));
     assert!(line(" block").contains("2038-01-20 00:00"));
     assert!(line(" empty").starts_with("drwxrwxrwt"));
 
-    let json = run(&scratch, ["ls".as_ref(), "--json".as_ref(), scratch.path("a.tar").as_os_str(), "tree".as_ref()]).ok().text();
+    let json = run(&scratch, ["ls".as_ref(), "--json".as_ref(), scratch.path("a.tar").as_os_str(), "tree".as_ref()])
+        .ok()
+        .text();
     let values: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let find = |name: &str| values.iter().find(|value| value["path"] == name).unwrap();
     assert_eq!(find("block")["mtime"]["nanoseconds"], 123_456_789);
@@ -106,7 +113,11 @@ fn cat_writes_the_bytes_and_never_leaves_the_archive() {
     };
     for archive in ["a.tar", "a.tar.gz"] {
         let both = cat(archive, &["folder/inner/numbers", "/./short"]).ok().out;
-        let expected = [fs::read(scratch.path("tree/folder/inner/numbers")).unwrap(), fs::read(scratch.path("tree/short")).unwrap()].concat();
+        let expected = [
+            fs::read(scratch.path("tree/folder/inner/numbers")).unwrap(),
+            fs::read(scratch.path("tree/short")).unwrap(),
+        ]
+        .concat();
         assert!(both == expected);
     }
     assert_eq!(cat("a.tar", &["link"]).ok().out, b"hello");
@@ -116,7 +127,10 @@ fn cat_writes_the_bytes_and_never_leaves_the_archive() {
         assert_eq!(cat("a.tar", &[path]).code, 1, "{path}");
     }
     assert_eq!(cat("a.tar", &["folder"]).code, 1);
-    assert!(cat("a.tar.gz", &[]).ok().out == Command::new("gzip").arg("-dc").arg(scratch.path("a.tar.gz")).output().unwrap().stdout);
+    assert!(
+        cat("a.tar.gz", &[]).ok().out
+            == Command::new("gzip").arg("-dc").arg(scratch.path("a.tar.gz")).output().unwrap().stdout
+    );
 }
 
 #[test]
@@ -124,7 +138,8 @@ fn stat_tells_all_that_is_known() {
     let scratch = Scratch::new();
     make_tree(&scratch);
     scratch.shell("tar --format=posix -C tree -cf a.tar .");
-    let stat = |path: &str| run(&scratch, ["stat".as_ref(), scratch.path("a.tar").as_os_str(), path.as_ref()]).ok().text();
+    let stat =
+        |path: &str| run(&scratch, ["stat".as_ref(), scratch.path("a.tar").as_os_str(), path.as_ref()]).ok().text();
     let block = stat("block");
     for part in ["Type: file", "Size: 512 bytes", "Mode: 2640", "Modify: 2038-01-20 00:00:00.123456789 UTC"] {
         assert!(block.contains(part), "{block}");
@@ -181,7 +196,10 @@ fn encoding_converts_names_that_are_not_utf8() {
     };
     assert!(ls(&[]).windows(3).any(|bytes| bytes == b"b\xe4r"));
     let converted = String::from_utf8(ls(&["-e", "latin1"])).unwrap();
-    assert!(converted.contains(" bär\n") && converted.contains(" bär2\n") && converted.contains("link -> bär\n"), "{converted}");
+    assert!(
+        converted.contains(" bär\n") && converted.contains(" bär2\n") && converted.contains("link -> bär\n"),
+        "{converted}"
+    );
     let bad = tarnfs(&scratch).args(["ls", "-e", "no-such"]).arg(scratch.path("a.tar")).output().unwrap();
     assert_eq!(bad.status.code(), Some(2));
 }

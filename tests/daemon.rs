@@ -162,12 +162,14 @@ fn another_user_mounts_with_fusermount3_and_is_told_what_is_missing() {
     scratch.shell("chmod 755 . tarnfs a.tar.gz; mkdir home; chown nobody home");
     let nobody = |script: &str| {
         let script = format!("cd {}; export XDG_CACHE_HOME=$PWD; {script}", scratch.path("home").display());
-        let output = Command::new("su").args(["nobody", "-s", "/bin/sh", "-c", &script]).stdin(Stdio::null()).output().unwrap();
+        let output =
+            Command::new("su").args(["nobody", "-s", "/bin/sh", "-c", &script]).stdin(Stdio::null()).output().unwrap();
         support::Ran::from(output)
     };
     let device = OpenDevice::new();
     if have("fusermount3") {
-        let ran = nobody("../tarnfs ../a.tar.gz m && cat m/file && grep \"$PWD/m\" /proc/mounts && ../tarnfs -u m; ls").ok();
+        let ran =
+            nobody("../tarnfs ../a.tar.gz m && cat m/file && grep \"$PWD/m\" /proc/mounts && ../tarnfs -u m; ls").ok();
         let text = ran.text();
         assert!(text.starts_with("hello\n") && text.contains("fuse.tarnfs ro,nosuid,nodev"), "{text}{}", ran.err);
         assert!(!text.ends_with("m\n"), "the mount point is gone: {text}");

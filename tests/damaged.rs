@@ -26,7 +26,9 @@ fn a_damaged_header_costs_one_file() {
     assert_eq!(mount.ran.code, 5);
     assert!(mount.ran.err.contains("damaged at byte"), "{}", mount.ran.err);
     for i in [1, 2, 4, 5] {
-        assert!(fs::read(mount.path(format!("f{i}"))).unwrap() == fs::read(scratch.path(format!("tree/f{i}"))).unwrap());
+        assert!(
+            fs::read(mount.path(format!("f{i}"))).unwrap() == fs::read(scratch.path(format!("tree/f{i}"))).unwrap()
+        );
     }
     assert!(!mount.path("f3").exists());
     mount.unmount();
@@ -39,12 +41,24 @@ fn a_cut_archive_serves_what_is_there() {
     }
     let scratch = Scratch::new();
     scratch.shell("mkdir tree; for i in 1 2 3 4 5; do head -c 300000 /dev/urandom > tree/f$i; done; tar -C tree -cf a.tar f1 f2 f3 f4 f5");
-    for (suffix, tool) in [("", "cat"), (".gz", "gzip"), (".bz2", "bzip2 -1"), (".xz", "xz -0 --block-size=256KiB"), (".zst", "zstd -q"), (".lz4", "lz4 -q -B4")] {
-        scratch.shell(&format!("{tool} < a.tar > b.tar{suffix}; truncate -s $(( $(stat -c %s b.tar{suffix}) * 6 / 10 )) b.tar{suffix}"));
+    for (suffix, tool) in [
+        ("", "cat"),
+        (".gz", "gzip"),
+        (".bz2", "bzip2 -1"),
+        (".xz", "xz -0 --block-size=256KiB"),
+        (".zst", "zstd -q"),
+        (".lz4", "lz4 -q -B4"),
+    ] {
+        scratch.shell(&format!(
+            "{tool} < a.tar > b.tar{suffix}; truncate -s $(( $(stat -c %s b.tar{suffix}) * 6 / 10 )) b.tar{suffix}"
+        ));
         let mount = Mounted::any(&scratch, scratch.path(format!("b.tar{suffix}")), &["-c"]);
         assert_eq!(mount.ran.code, 5, "{tool}: {}", mount.ran.err);
         for i in 1..=2 {
-            assert!(fs::read(mount.path(format!("f{i}"))).unwrap() == fs::read(scratch.path(format!("tree/f{i}"))).unwrap(), "{tool}");
+            assert!(
+                fs::read(mount.path(format!("f{i}"))).unwrap() == fs::read(scratch.path(format!("tree/f{i}"))).unwrap(),
+                "{tool}"
+            );
         }
         // The file across the cut is an error where it is cut, never a short file.
         for i in 3..=5 {
@@ -70,7 +84,10 @@ fn a_wrong_checksum_is_an_error_for_its_range_only() {
     scratch.shell("mkdir tree; for i in 1 2 3 4 5 6; do head -c 300000 /dev/urandom > tree/f$i; done; tar -C tree -cf a.tar f1 f2 f3 f4 f5 f6");
     // Each of these has a checksum for less than the whole stream. Stored blocks: a flipped byte is seen by nothing else.
     for (suffix, tool) in [
-        (".gz", "python3 -c \"import sys,gzip; d=sys.stdin.buffer.read(); [sys.stdout.buffer.write(gzip.compress(d[i:i+200000], 0)) for i in range(0, len(d), 200000)]\""),
+        (
+            ".gz",
+            "python3 -c \"import sys,gzip; d=sys.stdin.buffer.read(); [sys.stdout.buffer.write(gzip.compress(d[i:i+200000], 0)) for i in range(0, len(d), 200000)]\"",
+        ),
         (".bz2", "bzip2 -1"),
         (".xz", "xz -0 --block-size=128KiB"),
         (".lz4", "lz4 -q -B4 -BX"),
@@ -87,9 +104,14 @@ fn a_wrong_checksum_is_an_error_for_its_range_only() {
             let mut refused = 0;
             for i in 1..=6 {
                 match fs::read(mount.path(format!("f{i}"))) {
-                    Ok(read) => assert!(read == fs::read(scratch.path(format!("tree/f{i}"))).unwrap(), "{suffix}: wrong bytes"),
+                    Ok(read) => {
+                        assert!(read == fs::read(scratch.path(format!("tree/f{i}"))).unwrap(), "{suffix}: wrong bytes")
+                    }
                     Err(error) => {
-                        assert!(error.raw_os_error() == Some(libc::EIO) || error.raw_os_error() == Some(libc::ENOENT), "{error}");
+                        assert!(
+                            error.raw_os_error() == Some(libc::EIO) || error.raw_os_error() == Some(libc::ENOENT),
+                            "{error}"
+                        );
                         refused += 1;
                     }
                 }
@@ -192,7 +214,12 @@ fn cut_at_every_block_and_flipped_anywhere_it_stays_clean() {
             let path = scratch.path("mutated.tar");
             fs::write(&path, &bytes).unwrap();
             let ran = run(&scratch, ["ls".as_ref(), "-R".as_ref(), "-l".as_ref(), path.as_os_str()]);
-            assert!(CLEAN.contains(&ran.code) && !ran.err.contains("panicked"), "{name} {round}: {} {}", ran.code, ran.err);
+            assert!(
+                CLEAN.contains(&ran.code) && !ran.err.contains("panicked"),
+                "{name} {round}: {} {}",
+                ran.code,
+                ran.err
+            );
         }
     }
 }

@@ -99,7 +99,8 @@ fn an_archive_that_was_replaced_is_read_again() {
 #[test]
 fn another_shape_needs_another_index() {
     let scratch = Scratch::new();
-    scratch.shell("mkdir one two; touch one/a two/b; tar -C one -cf a.tar .; tar -C two -cf b.tar .; cat b.tar >> a.tar");
+    scratch
+        .shell("mkdir one two; touch one/a two/b; tar -C one -cf a.tar .; tar -C two -cf b.tar .; cat b.tar >> a.tar");
     let archive = scratch.path("a.tar");
     let always = ["--index-minimum-file-count", "0"];
     assert_eq!(ls(&scratch, &archive, &always).ok().text(), "a\n");
@@ -194,7 +195,8 @@ E",
     );
     let archive = scratch.path("a.tar");
     let index = scratch.path("a.tar.tarnfs.sqlite");
-    let expected = run(&scratch, ["ls".as_ref(), "-R".as_ref(), archive.as_os_str(), "--index-file=:memory:".as_ref()]).ok().out;
+    let expected =
+        run(&scratch, ["ls".as_ref(), "-R".as_ref(), archive.as_os_str(), "--index-file=:memory:".as_ref()]).ok().out;
     let mut killed = 0;
     for step in 0..40 {
         // No index that was left by the round before.
@@ -231,7 +233,8 @@ fn a_full_disk_costs_the_index_and_nothing_else() {
         let ran = ls(&scratch, &full, &["--index-folders", ""]);
         assert!(ran.code == 0 || ran.code == 5, "{}", ran.err);
         assert!(ran.text().lines().count() > 2000);
-        let left: Vec<_> = fs::read_dir(scratch.path("small")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let left: Vec<_> =
+            fs::read_dir(scratch.path("small")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 2, "{left:?}");
         drop(archive);
     });
@@ -255,7 +258,10 @@ fn mounts_that_start_together_all_work() {
         assert_twins(&mount.at, &twin, Compare { skip_folder_times: true, whole_seconds: true, ..Compare::default() });
         mount.unmount();
     }
-    let left = fs::read_dir(scratch.path("")).unwrap().filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("tmp")).count();
+    let left = fs::read_dir(scratch.path(""))
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("tmp"))
+        .count();
     assert_eq!(left, 0);
 }
 
@@ -265,9 +271,18 @@ fn an_archive_that_changes_under_the_mount_gives_errors_not_wrong_bytes() {
         return;
     }
     let scratch = Scratch::new();
-    scratch.shell("mkdir tree; for i in $(seq 40); do head -c 100000 /dev/urandom > tree/f$i; done; tar -C tree -cf a.tar .");
+    scratch.shell(
+        "mkdir tree; for i in $(seq 40); do head -c 100000 /dev/urandom > tree/f$i; done; tar -C tree -cf a.tar .",
+    );
     for suffix in ["", ".gz", ".bz2", ".xz", ".zst", ".lz4"] {
-        let tool = [("", "cat"), (".gz", "gzip"), (".bz2", "bzip2"), (".xz", "xz -0"), (".zst", "zstd -q"), (".lz4", "lz4 -q")];
+        let tool = [
+            ("", "cat"),
+            (".gz", "gzip"),
+            (".bz2", "bzip2"),
+            (".xz", "xz -0"),
+            (".zst", "zstd -q"),
+            (".lz4", "lz4 -q"),
+        ];
         let tool = tool.iter().find(|(end, _)| *end == suffix).unwrap().1;
         for action in ["overwrite", "truncate"] {
             scratch.shell(&format!("{tool} < a.tar > b.tar{suffix}"));
@@ -284,7 +299,10 @@ fn an_archive_that_changes_under_the_mount_gives_errors_not_wrong_bytes() {
             let mut refused = 0;
             for i in 1..=40 {
                 match fs::read(mount.path(format!("f{i}"))) {
-                    Ok(bytes) => assert!(bytes == fs::read(scratch.path(format!("tree/f{i}"))).unwrap(), "{action} {suffix}: wrong bytes of f{i}"),
+                    Ok(bytes) => assert!(
+                        bytes == fs::read(scratch.path(format!("tree/f{i}"))).unwrap(),
+                        "{action} {suffix}: wrong bytes of f{i}"
+                    ),
                     Err(error) => {
                         assert!(matches!(error.raw_os_error(), Some(libc::EIO | libc::ESTALE)), "{error}");
                         refused += 1;

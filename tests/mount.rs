@@ -20,7 +20,9 @@ const COMPRESSIONS: &[(&str, &str)] = &[
 /// Extracts `archive` beside the mount, as root with everything kept.
 fn extract(scratch: &Scratch, archive: &str) -> std::path::PathBuf {
     let twin = format!("twin-{archive}");
-    scratch.shell(&format!("mkdir {twin}; tar --xattrs --xattrs-include='*' --acls --numeric-owner -xpf {archive} -C {twin}"));
+    scratch.shell(&format!(
+        "mkdir {twin}; tar --xattrs --xattrs-include='*' --acls --numeric-owner -xpf {archive} -C {twin}"
+    ));
     scratch.path(twin)
 }
 
@@ -39,9 +41,18 @@ fn every_dialect_reads_back_as_tar_extracts_it() {
         ("gnu.tar", "tar --format=gnu --numeric-owner -C tree -cf gnu.tar ."),
         ("posix.tar", "tar --format=posix --numeric-owner --xattrs --acls -C tree -cf posix.tar ."),
         ("star-names.tar", "tar --format=posix -C tree -cf star-names.tar folder file empty"),
-        ("python-gnu.tar", "python3 -c \"import tarfile; t = tarfile.open('python-gnu.tar','w',format=tarfile.GNU_FORMAT); t.add('tree'); t.close()\""),
-        ("python-pax.tar", "python3 -c \"import tarfile; t = tarfile.open('python-pax.tar','w',format=tarfile.PAX_FORMAT); t.add('tree'); t.close()\""),
-        ("python-ustar.tar", "python3 -c \"import tarfile; t = tarfile.open('python-ustar.tar','w',format=tarfile.USTAR_FORMAT); t.add('v7'); t.close()\""),
+        (
+            "python-gnu.tar",
+            "python3 -c \"import tarfile; t = tarfile.open('python-gnu.tar','w',format=tarfile.GNU_FORMAT); t.add('tree'); t.close()\"",
+        ),
+        (
+            "python-pax.tar",
+            "python3 -c \"import tarfile; t = tarfile.open('python-pax.tar','w',format=tarfile.PAX_FORMAT); t.add('tree'); t.close()\"",
+        ),
+        (
+            "python-ustar.tar",
+            "python3 -c \"import tarfile; t = tarfile.open('python-ustar.tar','w',format=tarfile.USTAR_FORMAT); t.add('v7'); t.close()\"",
+        ),
         ("bsd-pax.tar", "! command -v bsdtar || bsdtar --format=pax --numeric-owner -C tree -cf bsd-pax.tar ."),
         ("bsd-gnu.tar", "! command -v bsdtar || bsdtar --format=gnutar --numeric-owner -C tree -cf bsd-gnu.tar ."),
         ("bsd-ustar.tar", "! command -v bsdtar || bsdtar --format=ustar --numeric-owner -C v7 -cf bsd-ustar.tar ."),
@@ -176,8 +187,14 @@ fn sparse_files_keep_their_holes() {
          for i in $(seq 0 30); do head -c 1M /dev/urandom | dd of=tree/many bs=1M seek=$((i * 3)) conv=notrunc status=none; done
          truncate -s 200M tree/many; touch -d @1000000000 tree/*",
     );
-    for version in ["--format=gnu", "--format=posix --sparse-version=0.0", "--format=posix --sparse-version=0.1", "--format=posix --sparse-version=1.0"] {
-        scratch.shell(&format!("rm -rf twin-s.tar s.tar; tar {version} --sparse -C tree -cf s.tar huge hole empty many"));
+    for version in [
+        "--format=gnu",
+        "--format=posix --sparse-version=0.0",
+        "--format=posix --sparse-version=0.1",
+        "--format=posix --sparse-version=1.0",
+    ] {
+        scratch
+            .shell(&format!("rm -rf twin-s.tar s.tar; tar {version} --sparse -C tree -cf s.tar huge hole empty many"));
         let twin = extract(&scratch, "s.tar");
         let mount = Mounted::new(&scratch, scratch.path("s.tar"), &["-c"]);
         // The nine gigabytes are compared by their data only.

@@ -18,8 +18,13 @@ fn ratarmount() -> Option<PathBuf> {
     path
 }
 
-const COMPRESSIONS: &[(&str, &str)] =
-    &[("", "cat"), (".gz", "gzip"), (".bz2", "bzip2 -1"), (".xz", "xz -0 --block-size=256KiB"), (".zst", "pzstd -q -c")];
+const COMPRESSIONS: &[(&str, &str)] = &[
+    ("", "cat"),
+    (".gz", "gzip"),
+    (".bz2", "bzip2 -1"),
+    (".xz", "xz -0 --block-size=256KiB"),
+    (".zst", "pzstd -q -c"),
+];
 
 /// What both show alike: ratarmount knows neither link counts nor exact times, device numbers or folders' sizes.
 fn shared_view(root: &Path) -> Vec<String> {
@@ -57,7 +62,12 @@ fn its_sidecars_are_opened_as_they_are() {
     for (suffix, tool) in COMPRESSIONS.iter().filter(|(_, tool)| have(tool.split(' ').next().unwrap())) {
         let archive = archive(&scratch, suffix, tool);
         let sidecar = scratch.path(format!("a.tar{suffix}.index.sqlite"));
-        let status = Command::new(&ratarmount).arg("--no-mount").arg(&archive).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let status = Command::new(&ratarmount)
+            .arg("--no-mount")
+            .arg(&archive)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
         assert!(status.unwrap().success() && sidecar.exists(), "{tool}");
         let before = fs::read(&sidecar).unwrap();
         // Nothing may be made anew, so what is shown comes from the sidecar.
@@ -84,7 +94,8 @@ fn it_opens_ours_without_making_its_own() {
         run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
         let before = fs::read(&sidecar).unwrap();
         let at = scratch.folder(format!("theirs{suffix}"));
-        let output = Command::new(&ratarmount).args(["--no-recreate-index", "-d", "3"]).arg(&archive).arg(&at).output().unwrap();
+        let output =
+            Command::new(&ratarmount).args(["--no-recreate-index", "-d", "3"]).arg(&archive).arg(&at).output().unwrap();
         let said = [output.stdout, output.stderr].concat();
         assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&said));
         let own = Mounted::new(&scratch, &archive, &["--index-file", ":memory:"]);
@@ -112,7 +123,11 @@ fn hard_links_and_older_versions_survive_the_way_through_its_schema() {
     let archive = scratch.path("a.tar");
     run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
     let own = Mounted::new(&scratch, &archive, &["--index-file", ":memory:"]);
-    let foreign = Mounted::new(&scratch, &archive, &["--no-recreate-index", "--index-file", scratch.path("a.tar.index.sqlite").to_str().unwrap()]);
+    let foreign = Mounted::new(
+        &scratch,
+        &archive,
+        &["--no-recreate-index", "--index-file", scratch.path("a.tar.index.sqlite").to_str().unwrap()],
+    );
     for mount in [&own, &foreign] {
         assert_eq!(fs::read(mount.path("a")).unwrap(), b"two\n");
         assert_eq!(fs::read(mount.path("b")).unwrap(), b"one\n");

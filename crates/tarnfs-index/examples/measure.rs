@@ -50,7 +50,11 @@ fn main() -> Result<(), Error> {
 
     let mut entry = Entry { mode: 0o644, user: b"user".to_vec(), group: b"group".to_vec(), ..Entry::default() };
     let watch = Watch::start();
-    let mut writer = Writer::new(WriterOptions { limits: Limits::default(), budget: Budget::for_this_machine() })?;
+    let mut writer = Writer::new(WriterOptions {
+        limits: Limits::default(),
+        budget: Budget::for_this_machine(),
+        cancel: tarnfs_source::Cancel::default(),
+    })?;
     for number in 0..count {
         let (folder, file) = (number / files, number % files);
         // A stride: tar stores the files of a folder in no particular order.

@@ -94,8 +94,8 @@ impl FirstPass<'_> {
     }
 
     fn compressed(&self, codec: &'static dyn Codec, writer: &RefCell<Writer>) -> Result<Summary, Problem> {
-        let indexing =
-            Indexing::new(codec, SharedSource::clone(self.source), self.codec).map_err(|error| self.read_error(0, error))?;
+        let indexing = Indexing::new(codec, SharedSource::clone(self.source), self.codec)
+            .map_err(|error| self.read_error(0, error))?;
         let mut stream = DecodingStream::new(indexing, self, writer);
         let head = stream.peek(HEAD).map(<[u8]>::to_vec).map_err(|error| self.read_error(0, error))?;
         let mut summary = self.summary("file");
@@ -118,7 +118,9 @@ impl FirstPass<'_> {
         for damage in std::mem::take(&mut stream.damage) {
             summary.damage.push((damage.decoded.start, format!("{}: {}", codec.name(), damage.what)));
         }
-        summary.layers.push(Layer { codec: codec.name().to_owned(), decoded_length: stream.indexing.decoded_position() });
+        summary
+            .layers
+            .push(Layer { codec: codec.name().to_owned(), decoded_length: stream.indexing.decoded_position() });
         Ok(summary)
     }
 
@@ -193,7 +195,8 @@ impl FirstPass<'_> {
 
     fn fingerprint_before(&self, end: u64) -> Result<Fingerprint, Problem> {
         let end = end.min(self.source.len());
-        Fingerprint::of(&Slice::new(SharedSource::clone(self.source), 0, end)).map_err(|error| self.read_error(0, error))
+        Fingerprint::of(&Slice::new(SharedSource::clone(self.source), 0, end))
+            .map_err(|error| self.read_error(0, error))
     }
 
     fn cancel(&self) -> &Cancel {

@@ -11,9 +11,9 @@ use tarnfs_format::encoding::Encoding;
 use tarnfs_index::{Archive, Destination, Index, Shape, Writer, WriterOptions, location, own, ratarmount, trust};
 use tarnfs_source::{Budget, Cancel, FileSource, Fingerprint, Limits, SharedSource, Slice, Source};
 
+use crate::Time;
 use crate::archive::{ArchiveTree, Implied};
 use crate::build::{FirstPass, Progress, single_file};
-use crate::Time;
 use crate::grow::replay;
 
 /// When an index is made anew.
@@ -263,11 +263,8 @@ impl Opening<'_> {
     fn own(&self, path: &Path, owner: &trust::Owner) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
         let index = own::open(path, Some(owner), self.options.trust_index)?;
         let archive = self.archive();
-        let facts = own::Facts {
-            length: archive.length,
-            modified: archive.modified,
-            fingerprint: &|| Ok(archive.fingerprint),
-        };
+        let facts =
+            own::Facts { length: archive.length, modified: archive.modified, fingerprint: &|| Ok(archive.fingerprint) };
         own::belongs(index.summary(), &facts, &self.options.shape, self.options.verify_mtime)?;
         Ok(index)
     }
@@ -332,7 +329,11 @@ impl Opening<'_> {
             progress: &options.progress,
             archive: self.archive(),
         };
-        let writer = Writer::new(WriterOptions { limits: options.limits, budget: options.budget.clone() })?;
+        let writer = Writer::new(WriterOptions {
+            limits: options.limits,
+            budget: options.budget.clone(),
+            cancel: options.cancel.clone(),
+        })?;
         let mut writer = writer.readable_as(stat.st_mode);
         let (writer, summary) = match self.grown_from() {
             Some(old) => {
@@ -386,14 +387,8 @@ impl Opening<'_> {
                     tarnfs_index::Error::Unknown(format!("compressed with {}, which is not known", layer.codec))
                 })?;
                 let chunks = Arc::clone(&index).chunks(number)?;
-                stream = DecodedSource::new(
-                    codec,
-                    stream,
-                    chunks,
-                    Arc::clone(&cache),
-                    Arc::clone(&workers),
-                    options.limits,
-                );
+                stream =
+                    DecodedSource::new(codec, stream, chunks, Arc::clone(&cache), Arc::clone(&workers), options.limits);
             }
         }
         let implied = self.implied()?;

@@ -19,9 +19,11 @@ struct Logger {
 pub(crate) fn start(level: u8, file: Option<&Path>, colour: Colour) -> Result<(), Failure> {
     let file = file
         .map(|path| {
-            File::options().create(true).append(true).open(path).map_err(|error| {
-                Failure::new(Code::Usage, format!("--log-file {}: {error}", path.display()))
-            })
+            File::options()
+                .create(true)
+                .append(true)
+                .open(path)
+                .map_err(|error| Failure::new(Code::Usage, format!("--log-file {}: {error}", path.display())))
         })
         .transpose()?;
     let filter = [LevelFilter::Error, LevelFilter::Warn, LevelFilter::Info, LevelFilter::Debug];

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use crate::args::{Cli, Command, Open, parse};
 use crate::commands::{cat, index, ls, mount, pages, stat, unmount};
 use crate::exit::{Code, Failure};
-use crate::terminal::Colour;
 use crate::logging;
+use crate::terminal::Colour;
 
 /// Runs a command line. The colour is for the message of a failure.
 pub(crate) fn run(arguments: Vec<OsString>) -> (Result<Code, Failure>, Colour) {

@@ -71,6 +71,10 @@ impl Write for Output {
 
 /// A failure to write to standard output. A reader that has seen enough (`| head`) is no failure worth a message.
 pub(crate) fn output_failure(error: &io::Error) -> Failure {
-    let message = if error.kind() == io::ErrorKind::BrokenPipe { String::new() } else { format!("cannot write to standard output: {error}") };
+    let message = if error.kind() == io::ErrorKind::BrokenPipe {
+        String::new()
+    } else {
+        format!("cannot write to standard output: {error}")
+    };
     Failure::new(Code::Failure, message)
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use tarnfs_codec::{Chunk, Damage};
 use tarnfs_format::{Entry, Kind, name};
-use tarnfs_source::{Budget, Limits};
+use tarnfs_source::{Budget, Cancel, Limits};
 
 use crate::own::{self, schema};
 use crate::sqlite::{failed, open_for_writing, prepare};
@@ -46,6 +46,8 @@ pub struct WriterOptions {
     pub limits: Limits,
     /// What memory entries are gathered in; what does not fit goes to an unlinked temporary file.
     pub budget: Budget,
+    /// Ends the writing, also of a large index, soon after it was asked for.
+    pub cancel: Cancel,
 }
 
 /// Where an index goes.
@@ -78,6 +80,7 @@ pub struct Writer {
     /// Used again for each entry.
     scratch: Scratch,
     mode: u32,
+    cancel: Cancel,
 }
 
 #[derive(Debug, Default)]
@@ -119,6 +122,7 @@ impl Writer {
             last_folder: (Vec::new(), ROOT),
             scratch: Scratch::default(),
             mode: 0o644,
+            cancel: options.cancel,
         };
         this.limits.name = this.limits.name.min(usize::from(u8::MAX));
         this.sorter.push(this.builder.number(ROOT, b"", Tag::Marker, 0, ROOT))?;
@@ -273,6 +277,7 @@ impl Writer {
         for destination in destinations {
             match self.write(&summary, destination) {
                 Ok(index) => return Ok(index),
+                Err(error) if self.cancel.is_cancelled() => return Err(error),
                 Err(error) => {
                     failed(destination, &error);
                     last = error;
@@ -312,7 +317,15 @@ impl Writer {
         let records = u32::try_from(self.sorter.records()).map_err(io::Error::other)?;
         let mut output = Output::new(&connection)?;
         let mut grouping = Grouping::new(&mut self.folders, &mut self.links, &mut output, records);
-        self.sorter.sorted::<Error>(|record| grouping.take(record))?;
+        let cancel = &self.cancel;
+        let mut taken = 0_u32;
+        self.sorter.sorted::<Error>(|record| {
+            taken = taken.wrapping_add(1);
+            if taken.is_multiple_of(1024) {
+                cancel.check()?;
+            }
+            grouping.take(record)
+        })?;
         let totals = grouping.finish()?;
         drop(output);
         self.write_folders(&connection)?;

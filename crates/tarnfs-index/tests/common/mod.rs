@@ -17,7 +17,12 @@ use tarnfs_source::{Budget, Fingerprint, Limits};
 pub(crate) const LENGTH: u64 = 1 << 40;
 
 pub(crate) fn writer(budget: usize) -> Writer {
-    Writer::new(WriterOptions { limits: Limits::default(), budget: Budget::new(budget) }).unwrap()
+    Writer::new(WriterOptions {
+        limits: Limits::default(),
+        budget: Budget::new(budget),
+        cancel: tarnfs_source::Cancel::default(),
+    })
+    .unwrap()
 }
 
 pub(crate) fn summary() -> Summary {

@@ -253,7 +253,12 @@ pub(crate) fn own_index(archive: &Path, shape: &Shape) -> (Arc<dyn Index>, Share
     let mut head = vec![0; 4096];
     let read = source.read_at(&mut head, 0).unwrap();
     head.truncate(read);
-    let mut writer = Writer::new(WriterOptions { limits: Limits::default(), budget: Budget::new(64 << 20) }).unwrap();
+    let mut writer = Writer::new(WriterOptions {
+        limits: Limits::default(),
+        budget: Budget::new(64 << 20),
+        cancel: tarnfs_source::Cancel::default(),
+    })
+    .unwrap();
     let (mut stream, mut layers) = (Arc::clone(&source), Vec::new());
     if let Some(codec) = tarnfs_codec::detect(&head).filter(|_| tarnfs_format::detect(&head).is_none()) {
         let options = tarnfs_codec::Options { seek_point_spacing: 1 << 20, ..tarnfs_codec::Options::default() };

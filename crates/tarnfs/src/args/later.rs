@@ -42,7 +42,11 @@ pub(crate) fn with_refused_options(command: Command) -> Command {
             Some(short) => arg.short(short),
             None => arg,
         };
-        command.arg(if takes_values { arg.num_args(1..).action(ArgAction::Append) } else { arg.action(ArgAction::Count) })
+        command.arg(if takes_values {
+            arg.num_args(1..).action(ArgAction::Append)
+        } else {
+            arg.action(ArgAction::Count)
+        })
     })
 }
 

@@ -34,7 +34,9 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
     };
     let spacing = open.gzip_seek_point_spacing;
     if !(LEAST_SPACING..=MOST_SPACING).contains(&spacing) {
-        return Err(usage(format!("--gzip-seek-point-spacing {spacing}: give MiB between {LEAST_SPACING} and {MOST_SPACING}")));
+        return Err(usage(format!(
+            "--gzip-seek-point-spacing {spacing}: give MiB between {LEAST_SPACING} and {MOST_SPACING}"
+        )));
     }
     let place = match (&open.index_file, &open.index_folders) {
         (Some(file), _) if file == ":memory:" => Place::Memory,
@@ -76,8 +78,8 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
 
 /// Words that fstab and mount(8) put among the options for themselves.
 const FOR_MOUNT: &[&str] = &[
-    "", "auto", "noauto", "defaults", "nofail", "_netdev", "user", "nouser", "users", "nousers", "owner", "group", "async",
-    "rw", "suid", "dev",
+    "", "auto", "noauto", "defaults", "nofail", "_netdev", "user", "nouser", "users", "nousers", "owner", "group",
+    "async", "rw", "suid", "dev",
 ];
 
 /// How it is mounted. `rw`, `suid` and `dev` are what fstab's "defaults" stand for; a mount of tarnfs is always `ro,nosuid,nodev`.

@@ -22,7 +22,8 @@ pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
     for path in &arguments.paths {
         let path = path.as_bytes();
         let node = inside::find(&opened, archive, path, true)?.node;
-        let file = tarnfs_tree::Tree::open(opened.tree.as_ref(), node).map_err(|error| inside::failure(archive, path, &error))?;
+        let file = tarnfs_tree::Tree::open(opened.tree.as_ref(), node)
+            .map_err(|error| inside::failure(archive, path, &error))?;
         copy(file.as_ref()).map_err(|error| error.or(|error| inside::failure(archive, path, &error.into())))?;
     }
     Ok(code)

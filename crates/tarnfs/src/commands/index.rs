@@ -28,7 +28,9 @@ pub(crate) fn run(arguments: &Index) -> Result<Code, Failure> {
 fn one(archive: &Path, options: &tarnfs_tree::open::Options) -> Result<Code, Failure> {
     let (opened, code) = inside::open_with(archive, options)?;
     match opened.index_path {
-        Some(path) if opened.is_new => log::info!("{}: index written to {}", shown(archive.as_os_str()), path.display()),
+        Some(path) if opened.is_new => {
+            log::info!("{}: index written to {}", shown(archive.as_os_str()), path.display())
+        }
         Some(path) => log::info!("{}: its index {} is good", shown(archive.as_os_str()), path.display()),
         None if options.place == tarnfs_tree::open::Place::Memory => {}
         None => {

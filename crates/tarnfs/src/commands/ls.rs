@@ -17,11 +17,8 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
     let path = arguments.path.as_deref().unwrap_or_default().as_bytes();
     let start = inside::find(&opened, &arguments.archive, path, true)?;
     let mut listing = Listing { opened: &opened, arguments, out: Output::new(), row: Vec::new() };
-    let result = if start.kind == Kind::Folder {
-        listing.folder(start.node, Vec::new())
-    } else {
-        listing.line(path, &start)
-    };
+    let result =
+        if start.kind == Kind::Folder { listing.folder(start.node, Vec::new()) } else { listing.line(path, &start) };
     match result.and_then(|()| Ok(listing.out.flush()?)) {
         Ok(()) => Ok(code),
         Err(ListError::Tree(error)) => Err(inside::failure(&arguments.archive, path, &error)),

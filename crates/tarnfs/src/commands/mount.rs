@@ -120,7 +120,8 @@ fn serve(request: &Request, archive: &Path, arguments: &Mount, ready: Option<Rea
     };
     let made = Mountpoint::new(&mountpoint, &ending)?;
     let tree: Arc<dyn Tree> = opened.tree;
-    let mount = tarnfs_fuse::mount(tree, &mountpoint, &mount_options(arguments, archive.as_os_str())).map_err(cannot)?;
+    let mount =
+        tarnfs_fuse::mount(tree, &mountpoint, &mount_options(arguments, archive.as_os_str())).map_err(cannot)?;
     ending.mounted(mount.stopper());
     log::info!("{} is mounted at {}", shown(archive.as_os_str()), shown(mountpoint.as_os_str()));
     if let Some(ready) = ready {

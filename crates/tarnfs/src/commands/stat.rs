@@ -154,7 +154,17 @@ mod tests {
 
     #[test]
     fn dates_agree_with_the_date_command() {
-        for seconds in [0, -1, 951_782_399, 951_782_400, 951_868_800, 4_102_444_799, -2_208_988_801, -62_135_596_800, 253_402_300_799] {
+        for seconds in [
+            0,
+            -1,
+            951_782_399,
+            951_782_400,
+            951_868_800,
+            4_102_444_799,
+            -2_208_988_801,
+            -62_135_596_800,
+            253_402_300_799,
+        ] {
             let output = std::process::Command::new("date")
                 .args(["-u", "-d", &format!("@{seconds}"), "+%Y-%m-%d %H:%M:%S.%N UTC"])
                 .output()
