@@ -1,5 +1,7 @@
 //! The mount as a process: background and foreground, signals, unmounting, other users.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::fs;

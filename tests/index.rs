@@ -1,5 +1,7 @@
 //! The index: where it goes, whom it is believed from, when it is made anew, and that it is never half.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::fs;
@@ -97,6 +99,31 @@ fn an_archive_that_was_replaced_is_read_again() {
 }
 
 #[test]
+fn an_index_never_takes_the_place_of_something_else() {
+    let scratch = Scratch::new();
+    let archive = archive(&scratch, 1200);
+    scratch.shell("echo precious > notes; ln -s notes link; : > empty; mkdir folder");
+    for name in ["a.tar", "notes", "link", "folder"] {
+        let path = scratch.path(name);
+        let before = fs::read(&path).ok();
+        let index_file = format!("--index-file={}", path.display());
+        for format in ["tarnfs", "ratarmount"] {
+            let arguments =
+                ["index".as_ref(), archive.as_os_str(), index_file.as_ref(), "--format".as_ref(), format.as_ref()];
+            assert_ne!(run(&scratch, arguments).code, 0, "{name} {format}");
+        }
+        assert!(fs::read(&path).ok() == before, "{name}");
+    }
+    assert!(fs::symlink_metadata(scratch.path("link")).unwrap().is_symlink());
+    // What is new, empty or an index may be written.
+    for name in ["new", "empty", "new"] {
+        let index_file = format!("--index-file={}", scratch.path(name).display());
+        ls(&scratch, &archive, &["-c", &index_file]).ok();
+        assert!(fs::read(scratch.path(name)).unwrap().starts_with(b"SQLite format 3"), "{name}");
+    }
+}
+
+#[test]
 fn another_shape_needs_another_index() {
     let scratch = Scratch::new();
     scratch
@@ -120,6 +147,28 @@ fn an_archive_that_grew_is_indexed_from_where_it_ended() {
     ls(&scratch, &archive, &["-c"]).ok();
     assert!(appended == fs::read(scratch.path("a.tar.tarnfs.sqlite")).unwrap(), "equal to a fresh index");
     assert_eq!(run(&scratch, ["cat".as_ref(), archive.as_os_str(), "file7".as_ref()]).ok().text(), "changed\n");
+}
+
+#[test]
+fn an_archive_that_grew_beside_a_broken_index_is_read_from_its_start() {
+    let scratch = Scratch::new();
+    let archive = archive(&scratch, 1200);
+    ls(&scratch, &archive, &[]).ok();
+    scratch.shell(
+        "python3 - <<'E'
+import sqlite3
+index = sqlite3.connect('a.tar.tarnfs.sqlite')
+index.execute('UPDATE entries SET size = -1 WHERE rowid = 700')
+index.commit()
+E
+echo new > new; tar -rf a.tar new",
+    );
+    let listed = ls(&scratch, &archive, &["-d", "2"]).ok();
+    assert!(listed.err.contains("broken") && !listed.err.contains("grew"), "{}", listed.err);
+    assert!(listed.text().ends_with("new\n"), "{}", listed.text());
+    let made = fs::read(scratch.path("a.tar.tarnfs.sqlite")).unwrap();
+    ls(&scratch, &archive, &["-c"]).ok();
+    assert!(made == fs::read(scratch.path("a.tar.tarnfs.sqlite")).unwrap(), "equal to a fresh index");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::Command;
 
 use support::{Compare, Mounted, Scratch, assert_twins, can_mount, have, make_tree, run, tarnfs, wait_until};
@@ -205,12 +206,10 @@ fn sparse_files_keep_their_holes() {
             let extents = support::data_extents(&here);
             if name == "many" {
                 assert_eq!(extents, support::data_extents(&there), "{version}");
-                use std::os::unix::fs::MetadataExt;
                 assert_eq!(a.blocks(), 31 * 2048, "{version}: st_blocks counts data only");
             }
             let (left, right) = (fs::File::open(&here).unwrap(), fs::File::open(&there).unwrap());
             for (start, end) in support::data_extents(&there).into_iter().chain(extents) {
-                use std::os::unix::fs::FileExt;
                 let length = (end - start).min(8 << 20) as usize;
                 let (mut ours, mut theirs) = (vec![0; length], vec![1; length]);
                 left.read_exact_at(&mut ours, start).unwrap();
@@ -227,7 +226,6 @@ fn hard_links_share_a_node_in_either_order() {
     if !can_mount() {
         return;
     }
-    use std::os::unix::fs::MetadataExt;
     let scratch = Scratch::new();
     scratch.shell(
         "python3 - <<'E'

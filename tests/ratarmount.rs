@@ -1,5 +1,8 @@
 //! The real ratarmount and tarnfs use each other's sidecars, in both directions.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
+
 mod support;
 
 use std::fs;

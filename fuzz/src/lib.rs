@@ -1,73 +1,93 @@
 //! What is fuzzed: one function for each parser and codec. Each takes any bytes and must return: no panic, no endless loop, no
 //! memory beyond the limits. `fuzz_targets/` hands them to libFuzzer; `tests/seeds.rs` runs them over the corpus on stable Rust.
 
-#![allow(clippy::missing_panics_doc, missing_docs)]
+#![allow(clippy::missing_panics_doc, clippy::expect_used, clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+mod sidecars;
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use tarnfs_codec::engine::{DecodedSource, Indexing, PieceCache, Workers};
 use tarnfs_codec::{Chunk, ChunkTable, Damage};
-use tarnfs_format::{Event, SourceStream};
+use tarnfs_format::encoding::Encoding;
+use tarnfs_format::{Entry, Event, Format, SourceStream};
 use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
+
+pub use sidecars::{index, ratarmount, rows, templates};
 
 /// Decoded bytes after which a pass ends: a bomb would take all the time there is.
 const MOST_DECODED: u64 = 16 << 20;
+
+/// Decoders may take less than by default, so that what goes past it shows as memory that ran out.
+fn limits() -> Limits {
+    Limits { decoder_window: 8 << 20, lzma_dictionary: 16 << 20, ..Limits::default() }
+}
 
 fn source(data: &[u8]) -> SharedSource {
     Arc::new(MemorySource::new(data, "fuzzed"))
 }
 
-/// Reads the members of a tar; every body must be readable or fail.
+/// Reads the members of a tar, in each of the ways that options choose.
 pub fn tar(data: &[u8]) {
-    for (ignore_zeros, gnu_incremental) in [(false, Some(false)), (true, None)] {
+    for (ignore_zeros, gnu_incremental) in [(false, Some(false)), (true, None), (false, Some(true))] {
         let options = tarnfs_format::Options { ignore_zeros, gnu_incremental, ..tarnfs_format::Options::default() };
         let mut stream = SourceStream::new(source(data), Cancel::default());
         let mut last = 0;
         let mut entries = 0_usize;
-        let result = tarnfs_format::tar::Tar.read_all(&mut stream, &options, &mut |event| {
+        // Whether it is read to its end is the archive's matter.
+        let _ = tarnfs_format::tar::Tar.read(&mut stream, &options, &mut |event| {
             if let Event::Entry(entry) = event {
                 assert!(entry.header >= last, "headers go forward");
                 last = entry.header;
                 entries += 1;
-                tarnfs_format::name::components(&entry.path, &options.limits);
+                check_entry(&entry, &options.limits);
             }
             Ok(())
         });
-        drop(result);
         assert!(entries <= data.len() / 512 + 1, "an entry takes a block");
     }
 }
 
-trait ReadAll {
-    fn read_all(
-        &self,
-        stream: &mut SourceStream,
-        options: &tarnfs_format::Options,
-        receive: &mut dyn FnMut(Event) -> io::Result<()>,
-    ) -> Result<(), tarnfs_format::Error>;
-}
-
-impl<F: tarnfs_format::Format> ReadAll for F {
-    fn read_all(
-        &self,
-        stream: &mut SourceStream,
-        options: &tarnfs_format::Options,
-        receive: &mut dyn FnMut(Event) -> io::Result<()>,
-    ) -> Result<(), tarnfs_format::Error> {
-        self.read(stream, options, receive)
+/// An entry keeps to the limits, and the map of a sparse file to its size.
+fn check_entry(entry: &Entry, limits: &Limits) {
+    assert!(entry.mode <= 0o7777, "mode {:o}", entry.mode);
+    assert!(entry.path.len() <= limits.path && entry.link.len() <= limits.path);
+    assert!(entry.xattrs.len() <= limits.xattrs);
+    assert!(entry.xattrs.iter().all(|(_, value)| value.len() <= limits.xattr_value));
+    for time in [Some(entry.mtime), entry.atime, entry.ctime].into_iter().flatten() {
+        assert!(time.nanoseconds < 1_000_000_000);
     }
+    assert!(entry.body.offset >= entry.header);
+    let mut end = 0_u64;
+    for extent in entry.body.extents.iter().flatten() {
+        assert!(extent.offset >= end, "extents go forward");
+        end = extent.offset.checked_add(extent.length).expect("an extent ends");
+    }
+    assert!(end <= entry.body.size, "the map ends in the file");
+    names(&entry.path);
 }
 
-/// Components never leave the root and are names that Linux takes.
+/// Components never leave the root and are names that Linux takes; what is shown has no control characters.
 pub fn names(data: &[u8]) {
     let limits = Limits::default();
-    for component in tarnfs_format::name::components(data, &limits).iter() {
-        assert!(!component.is_empty() && component.len() <= limits.name);
-        assert!(!component.contains(&b'/') && !component.contains(&0) && component != b"." && component != b"..");
-    }
+    let components = tarnfs_format::name::components(data, &limits);
+    assert!(components.iter().count() <= limits.path_components);
+    components.iter().for_each(|component| check_name(component, &limits));
     let shown = tarnfs_format::name::escape(data).to_string();
     assert!(!shown.chars().any(char::is_control));
+    for encoding in ["latin1", "koi8-r", "shift_jis", "gb18030", "cp437", "cp932"] {
+        let decoded = Encoding::for_name(encoding).expect("it is known").decode(data).into_owned();
+        for component in tarnfs_format::name::components(&decoded, &limits).iter() {
+            check_name(component, &limits);
+        }
+    }
+}
+
+fn check_name(name: &[u8], limits: &Limits) {
+    assert!(!name.is_empty() && name.len() <= limits.name);
+    assert!(!name.contains(&b'/') && !name.contains(&0) && name != b"." && name != b"..");
 }
 
 /// The chunks of a first pass, as an index would hold them.
@@ -89,45 +109,76 @@ impl ChunkTable for Table {
         self.length
     }
 
-    fn damage_in(&self, range: std::ops::Range<u64>) -> io::Result<Option<Damage>> {
-        Ok(self.damage.iter().find(|damage| damage.decoded.start < range.end && range.start < damage.decoded.end).cloned())
+    fn damage_in(&self, range: Range<u64>) -> io::Result<Option<Damage>> {
+        Ok(self
+            .damage
+            .iter()
+            .find(|damage| damage.decoded.start < range.end && range.start < damage.decoded.end)
+            .cloned())
     }
 }
 
-/// Decodes a stream from its start, then again from every seek point in reverse: the same bytes must come out.
+/// Decodes a stream from its start, then again from its seek points: what was decoded without damage must be served, and be the same
+/// bytes.
 fn codec(name: &str, data: &[u8]) {
     let codec = tarnfs_codec::by_name(name).expect("it is in the table");
     codec.bid(&data[..data.len().min(4096)]);
-    let limits = Limits { decoder_window: 8 << 20, lzma_dictionary: 16 << 20, ..Limits::default() };
-    let options = tarnfs_codec::Options { seek_point_spacing: 4096, limits, ..tarnfs_codec::Options::default() };
+    // Above two threads, blocks and frames are decoded ahead.
+    let threads = if data.len().is_multiple_of(2) { 1 } else { 3 };
+    let limits = limits();
+    let options =
+        tarnfs_codec::Options { seek_point_spacing: 4096, limits, threads, ..tarnfs_codec::Options::default() };
     let Ok(mut indexing) = Indexing::new(codec, source(data), &options) else { return };
     let mut table = Table::default();
     let mut decoded = Vec::new();
     let mut buffer = vec![0; 64 << 10];
-    while (decoded.len() as u64) < MOST_DECODED {
+    let ended = loop {
         match indexing.read(&mut buffer) {
-            Ok(0) | Err(_) => break,
+            Ok(0) | Err(_) => break true,
             Ok(read) => decoded.extend_from_slice(&buffer[..read]),
         }
-    }
+        if decoded.len() as u64 >= MOST_DECODED {
+            break false;
+        }
+    };
     indexing.take_chunks(&mut table.chunks);
     indexing.take_damage(&mut table.damage);
-    table.length = decoded.len() as u64;
-    assert_eq!(indexing.decoded_position(), table.length);
+    assert_eq!(indexing.decoded_position(), decoded.len() as u64);
+    table.length = table.chunks.iter().map(|chunk| chunk.length).sum();
+    assert!(!ended || table.length == decoded.len() as u64, "{name}: the chunks are the whole stream");
+    let mut end = 0;
+    for chunk in &table.chunks {
+        assert_eq!(chunk.point.decoded, end, "{name}: chunks lie end to end");
+        end += chunk.length;
+    }
+    for damage in &table.damage {
+        // A block that is damaged is known to be so before all of it has been handed out.
+        let end = if ended { decoded.len() as u64 } else { u64::MAX };
+        assert!(damage.decoded.start <= damage.decoded.end && damage.decoded.end <= end, "{name}: {damage:?}");
+    }
     let points: Vec<u64> = table.chunks.iter().rev().take(16).map(|chunk| chunk.point.decoded).collect();
+    let table = Arc::new(table);
     let again = DecodedSource::new(
         codec,
         source(data),
-        Arc::new(table),
+        Arc::<Table>::clone(&table),
         PieceCache::new(Budget::new(8 << 20)),
-        Workers::new(1),
+        Workers::new(0),
         limits,
     );
     for point in points {
         let mut buffer = vec![0; 5000];
-        if let Ok(read) = again.read_at(&mut buffer, point) {
-            let start = point as usize;
-            assert!(buffer[..read] == decoded[start..start + read], "{name}: other bytes at {point}");
+        let end = table.length.min(point + buffer.len() as u64);
+        match again.read_at(&mut buffer, point) {
+            Ok(read) => {
+                let start = point as usize;
+                assert_eq!(start + read, end as usize, "{name}: short at {point}");
+                assert!(buffer[..read] == decoded[start..start + read], "{name}: other bytes at {point}");
+            }
+            Err(error) => {
+                let damage = table.damage_in(point..end).expect("this one does not fail");
+                assert!(damage.is_some(), "{name}: not served at {point}: {error}");
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What the tests share: scratch folders, the built program, mounts that go away, and the twin comparison.
 
-#![allow(dead_code)] // Each test file uses its part of it.
-#![allow(clippy::missing_panics_doc)]
+#![allow(dead_code, reason = "each test file uses some of it")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -13,25 +14,25 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A folder that is removed at the end of a test.
-pub struct Scratch(tempfile::TempDir);
+pub(crate) struct Scratch(tempfile::TempDir);
 
 impl Scratch {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::Builder::new().prefix("tarnfs-test-").tempdir().unwrap())
     }
 
-    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.0.path().join(name)
     }
 
-    pub fn folder(&self, name: impl AsRef<Path>) -> PathBuf {
+    pub(crate) fn folder(&self, name: impl AsRef<Path>) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(&path).unwrap();
         path
     }
 
     /// Runs a shell script in this folder; it must succeed.
-    pub fn shell(&self, script: &str) -> String {
+    pub(crate) fn shell(&self, script: &str) -> String {
         let output =
             Command::new("bash").args(["-euo", "pipefail", "-c", script]).current_dir(self.0.path()).output().unwrap();
         assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
@@ -40,22 +41,22 @@ impl Scratch {
 }
 
 /// The built program, with a cache folder of its own so that no test sees another's index.
-pub fn tarnfs(scratch: &Scratch) -> Command {
+pub(crate) fn tarnfs(scratch: &Scratch) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tarnfs"));
     command.env("XDG_CACHE_HOME", scratch.path("cache")).stdin(Stdio::null());
     command
 }
 
 /// Runs the program and returns its exit code and both outputs.
-pub fn run<A: AsRef<OsStr>>(scratch: &Scratch, arguments: impl IntoIterator<Item = A>) -> Ran {
+pub(crate) fn run<A: AsRef<OsStr>>(scratch: &Scratch, arguments: impl IntoIterator<Item = A>) -> Ran {
     Ran::from(tarnfs(scratch).args(arguments).output().unwrap())
 }
 
 #[derive(Debug)]
-pub struct Ran {
-    pub code: i32,
-    pub out: Vec<u8>,
-    pub err: String,
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: Vec<u8>,
+    pub(crate) err: String,
 }
 
 impl From<Output> for Ran {
@@ -70,22 +71,22 @@ impl From<Output> for Ran {
 
 impl Ran {
     #[track_caller]
-    pub fn ok(self) -> Self {
+    pub(crate) fn ok(self) -> Self {
         assert_eq!(self.code, 0, "{}", self.err);
         self
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.out).into_owned()
     }
 }
 
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 /// False, with a line that says so, where this machine cannot mount.
-pub fn can_mount() -> bool {
+pub(crate) fn can_mount() -> bool {
     let can = is_root() && Path::new("/dev/fuse").exists();
     if !can {
         println!("left out: needs root and /dev/fuse");
@@ -94,7 +95,7 @@ pub fn can_mount() -> bool {
 }
 
 /// False, with a line that says so, where a program is missing.
-pub fn have(program: &str) -> bool {
+pub(crate) fn have(program: &str) -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
     if !found {
@@ -104,16 +105,16 @@ pub fn have(program: &str) -> bool {
 }
 
 /// A mounted archive, unmounted when dropped.
-pub struct Mounted {
-    pub at: PathBuf,
-    pub ran: Ran,
+pub(crate) struct Mounted {
+    pub(crate) at: PathBuf,
+    pub(crate) ran: Ran,
     done: bool,
 }
 
 impl Mounted {
     /// Mounts `archive` in the background at a fresh folder.
     #[track_caller]
-    pub fn new(scratch: &Scratch, archive: impl AsRef<Path>, options: &[&str]) -> Self {
+    pub(crate) fn new(scratch: &Scratch, archive: impl AsRef<Path>, options: &[&str]) -> Self {
         let mounted = Self::any(scratch, archive, options);
         assert_eq!(mounted.ran.code, 0, "{}", mounted.ran.err);
         mounted
@@ -121,7 +122,7 @@ impl Mounted {
 
     /// The same, whatever the exit code.
     #[track_caller]
-    pub fn any(scratch: &Scratch, archive: impl AsRef<Path>, options: &[&str]) -> Self {
+    pub(crate) fn any(scratch: &Scratch, archive: impl AsRef<Path>, options: &[&str]) -> Self {
         let at = scratch.path(format!("mount-{}", unique()));
         let log = scratch.path("log");
         let output = tarnfs(scratch)
@@ -137,12 +138,12 @@ impl Mounted {
         Self { at, ran, done: false }
     }
 
-    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.at.join(name)
     }
 
     /// Unmounts; the mount point that the program made must be gone soon after.
-    pub fn unmount(mut self) {
+    pub(crate) fn unmount(mut self) {
         self.done = true;
         let output = Command::new(env!("CARGO_BIN_EXE_tarnfs")).arg("-u").arg(&self.at).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -167,7 +168,7 @@ fn unique() -> u64 {
 
 /// Waits for something that must come true; the limit is far above what a slow machine needs.
 #[track_caller]
-pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < Duration::from_secs(20), "never came true: {what}");
@@ -177,33 +178,33 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// What a file system says of one name, in a form that shows differences well.
 #[derive(Debug, PartialEq, Eq, Clone)]
-pub struct Seen {
-    pub kind: &'static str,
-    pub mode: String,
-    pub owner: (u32, u32),
-    pub size: u64,
-    pub mtime: (i64, i64),
-    pub links: u64,
-    pub device: u64,
-    pub target: Option<OsString>,
-    pub xattrs: BTreeMap<OsString, Vec<u8>>,
-    pub data: Vec<(u64, u64)>,
-    pub content: u64,
+pub(crate) struct Seen {
+    pub(crate) kind: &'static str,
+    pub(crate) mode: String,
+    pub(crate) owner: (u32, u32),
+    pub(crate) size: u64,
+    pub(crate) mtime: (i64, i64),
+    pub(crate) links: u64,
+    pub(crate) device: u64,
+    pub(crate) target: Option<OsString>,
+    pub(crate) xattrs: BTreeMap<OsString, Vec<u8>>,
+    pub(crate) data: Vec<(u64, u64)>,
+    pub(crate) content: u64,
 }
 
 /// How two trees are compared.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Compare {
+pub(crate) struct Compare {
     /// Times of folders, which a plain copy does not keep.
-    pub skip_folder_times: bool,
+    pub(crate) skip_folder_times: bool,
     /// Where holes are: only comparable if the twin lies on a file system with holes of the same grain.
-    pub holes: bool,
+    pub(crate) holes: bool,
     /// Nanoseconds: not in every dialect of tar.
-    pub whole_seconds: bool,
+    pub(crate) whole_seconds: bool,
 }
 
 /// Every path below `root`, with what is seen there.
-pub fn survey(root: &Path, compare: Compare) -> BTreeMap<PathBuf, Seen> {
+pub(crate) fn survey(root: &Path, compare: Compare) -> BTreeMap<PathBuf, Seen> {
     let mut found = BTreeMap::new();
     let mut open = vec![root.to_owned()];
     while let Some(folder) = open.pop() {
@@ -252,7 +253,7 @@ fn look(path: &Path, compare: Compare) -> Seen {
 }
 
 /// A hash of a file's bytes; holes are not read through if the file system says where they are.
-pub fn hash_of(path: &Path) -> u64 {
+pub(crate) fn hash_of(path: &Path) -> u64 {
     use std::hash::Hasher;
     use std::io::Read;
     let mut file = fs::File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -293,7 +294,7 @@ fn xattrs(path: &Path) -> BTreeMap<OsString, Vec<u8>> {
 }
 
 /// Where `SEEK_DATA` and `SEEK_HOLE` say that data are: offset and end of each extent.
-pub fn data_extents(path: &Path) -> Vec<(u64, u64)> {
+pub(crate) fn data_extents(path: &Path) -> Vec<(u64, u64)> {
     use rustix::fs::SeekFrom;
     let file = fs::File::open(path).unwrap();
     let mut extents = Vec::new();
@@ -308,7 +309,7 @@ pub fn data_extents(path: &Path) -> Vec<(u64, u64)> {
 
 /// Fails with the first differences between a mount and its twin.
 #[track_caller]
-pub fn assert_twins(mount: &Path, twin: &Path, compare: Compare) {
+pub(crate) fn assert_twins(mount: &Path, twin: &Path, compare: Compare) {
     let (left, right) = (survey(mount, compare), survey(twin, compare));
     let paths: std::collections::BTreeSet<_> = left.keys().chain(right.keys()).collect();
     let different: Vec<String> = paths
@@ -321,7 +322,7 @@ pub fn assert_twins(mount: &Path, twin: &Path, compare: Compare) {
 }
 
 /// The folder of foreign archives; `None`, with a line that says so, where it is missing.
-pub fn corpus() -> Option<PathBuf> {
+pub(crate) fn corpus() -> Option<PathBuf> {
     let path = std::env::var_os("TARNFS_CORPUS")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus"), PathBuf::from);
     if !path.is_dir() {
@@ -332,7 +333,7 @@ pub fn corpus() -> Option<PathBuf> {
 }
 
 /// Makes a folder `tree` that holds one of everything that a tar can store.
-pub fn make_tree(scratch: &Scratch) -> PathBuf {
+pub(crate) fn make_tree(scratch: &Scratch) -> PathBuf {
     scratch.shell(
         r#"
         mkdir -p tree/folder/inner tree/empty "tree/with space" tree/long

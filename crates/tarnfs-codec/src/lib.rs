@@ -14,9 +14,13 @@ pub mod engine;
 
 mod bzip2;
 mod gzip;
+mod input;
 mod lz4;
 mod xz;
 mod zstd;
+
+#[cfg(test)]
+mod testing;
 
 use std::fmt::Debug;
 use std::io;

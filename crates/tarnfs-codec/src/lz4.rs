@@ -5,7 +5,6 @@
 
 mod decoder;
 mod frame;
-mod input;
 
 #[cfg(test)]
 mod tests;

@@ -30,8 +30,11 @@ pub struct Entry {
     /// Target of a symbolic or hard link, as stored.
     pub link: Vec<u8>,
     /// Extended attributes by name, ACLs among them in the kernel's binary form (`system.posix_acl_access`).
-    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub xattrs: Xattrs,
 }
+
+/// Extended attributes: name and value of each.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

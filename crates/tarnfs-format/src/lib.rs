@@ -21,7 +21,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, Limits};
 
-pub use entry::{Body, Device, Entry, Kind, Time};
+pub use entry::{Body, Device, Entry, Kind, Time, Xattrs};
 pub use stream::{SourceStream, Stream};
 
 /// What shapes how an archive is read. Kept in the index: another value means another tree.

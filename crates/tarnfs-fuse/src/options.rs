@@ -35,6 +35,13 @@ impl Default for MountOptions {
     }
 }
 
+impl MountOptions {
+    /// Whether all options are known, without mounting anything.
+    pub fn check(&self) -> Result<(), Error> {
+        Parsed::new(self).map(drop)
+    }
+}
+
 /// Attributes that a person wants to see instead of the stored ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Overrides {

@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tarnfs_codec::{ChunkTable, Damage};
-use tarnfs_format::{Kind, Time};
+use tarnfs_format::{Kind, Time, Xattrs};
 use tarnfs_source::{Extent, Fingerprint};
 
 pub use writer::{Destination, Writer, WriterOptions};
@@ -162,7 +162,7 @@ pub trait Index: Send + Sync + Debug {
     fn link(&self, node: Node) -> Result<Vec<u8>, Error>;
 
     /// Extended attributes by name.
-    fn xattrs(&self, node: Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error>;
+    fn xattrs(&self, node: Node) -> Result<Xattrs, Error>;
 
     /// Extents of a sparse file.
     fn extents(&self, node: Node) -> Result<Vec<Extent>, Error>;

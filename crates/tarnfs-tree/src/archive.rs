@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tarnfs_index::{Index, Row};
 use tarnfs_source::{SharedSource, Slice, Stencil};
 
-use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree};
+use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Xattrs};
 
 /// One archive.
 #[derive(Debug)]
@@ -69,13 +69,11 @@ impl ArchiveTree {
 
 impl Tree for ArchiveTree {
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
-        match self.index.lookup(folder, name)? {
-            Some(row) => self.attributes_of(&row),
-            None => {
-                self.folder(folder)?;
-                Err(Error::NotFound)
-            }
+        if let Some(row) = self.index.lookup(folder, name)? {
+            return self.attributes_of(&row);
         }
+        self.folder(folder)?;
+        Err(Error::NotFound)
     }
 
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
@@ -109,7 +107,7 @@ impl Tree for ArchiveTree {
         if self.row(node)?.kind == Kind::Symlink { Ok(self.index.link(node)?) } else { Err(Error::WrongKind) }
     }
 
-    fn xattrs(&self, node: Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
         if self.row(node)?.has_xattrs { Ok(self.index.xattrs(node)?) } else { Ok(Vec::new()) }
     }
 

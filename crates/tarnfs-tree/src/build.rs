@@ -30,6 +30,9 @@ const RECORD: u64 = 512;
 /// Bytes of a stream that are looked at to tell its format.
 const HEAD: usize = 4096;
 
+/// Damaged places that are kept in memory, as many as an index keeps: an archive can be made to hold nothing else.
+const MOST_DAMAGE: usize = 10_000;
+
 /// What a first pass reads with.
 #[derive(Debug)]
 pub(crate) struct FirstPass<'a> {
@@ -116,7 +119,8 @@ impl FirstPass<'_> {
             summary.damage.push((offset, format!("{}: {error}; what comes before it is served", codec.name())));
         }
         for damage in std::mem::take(&mut stream.damage) {
-            summary.damage.push((damage.decoded.start, format!("{}: {}", codec.name(), damage.what)));
+            let what = format!("{}: {}, found at byte {} of the file", codec.name(), damage.what, damage.compressed);
+            summary.damage.push((damage.decoded.start, what));
         }
         summary
             .layers
@@ -148,7 +152,9 @@ impl FirstPass<'_> {
                     self.convert(&mut entry);
                     writer.borrow_mut().add(&entry).map_err(io::Error::other)?;
                 }
-                Event::Damage(damage) => summary.damage.push((damage.offset, damage.what)),
+                Event::Damage(damage) if summary.damage.len() < MOST_DAMAGE => {
+                    summary.damage.push((damage.offset, damage.what));
+                }
                 Event::Label(label) => summary.label = Some(label),
                 _ => {}
             }
@@ -159,9 +165,7 @@ impl FirstPass<'_> {
             Ok(()) => Ok(()),
             Err(tarnfs_format::Error::Read { offset, error }) => Err(self.read_error(offset, error)),
             Err(tarnfs_format::Error::NotThisFormat { .. }) => Err(Problem::NotAnArchive),
-            Err(tarnfs_format::Error::Receiver(error)) if error.kind() == io::ErrorKind::Interrupted => {
-                Err(Problem::Cancelled)
-            }
+            Err(tarnfs_format::Error::Receiver(error)) => Err(self.read_error(summary.end, error)),
             Err(error) => Err(Problem::Index(tarnfs_index::Error::Io(io::Error::other(error)))),
         }
     }
@@ -204,7 +208,14 @@ impl FirstPass<'_> {
     }
 
     fn read_error(&self, offset: u64, error: io::Error) -> Problem {
-        if self.cancel().is_cancelled() { Problem::Cancelled } else { Problem::Read { offset, error } }
+        if self.cancel().is_cancelled() {
+            return Problem::Cancelled;
+        }
+        // The chunks of a stream go to the writer while it is read.
+        match error.downcast::<tarnfs_index::Error>() {
+            Ok(of_writer) => of_writer.into(),
+            Err(error) => Problem::Read { offset, error },
+        }
     }
 }
 
@@ -280,15 +291,18 @@ impl<'a> DecodingStream<'a> {
     }
 
     fn hand_over(&mut self) -> io::Result<()> {
-        let damaged = self.damage.len();
+        let mut damage = Vec::new();
         self.indexing.take_chunks(&mut self.chunks);
-        self.indexing.take_damage(&mut self.damage);
+        self.indexing.take_damage(&mut damage);
         let mut writer = self.writer.borrow_mut();
         for chunk in self.chunks.drain(..) {
             writer.add_chunk(0, chunk).map_err(io::Error::other)?;
         }
-        for damage in &self.damage[damaged..] {
-            writer.add_damage(0, damage).map_err(io::Error::other)?;
+        for damage in damage {
+            writer.add_damage(0, &damage).map_err(io::Error::other)?;
+            if self.damage.len() < MOST_DAMAGE {
+                self.damage.push(damage);
+            }
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use tarnfs_source::SharedSource;
 
 pub use archive::ArchiveTree;
 pub use error::Error;
-pub use tarnfs_format::{Device, Kind, Time};
+pub use tarnfs_format::{Device, Kind, Time, Xattrs};
 pub use tarnfs_index::Node;
 
 /// What `stat` says of a node.
@@ -94,7 +94,7 @@ pub trait Tree: Send + Sync {
     fn read_link(&self, node: Node) -> Result<Vec<u8>, Error>;
 
     /// Extended attributes by name.
-    fn xattrs(&self, node: Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error>;
+    fn xattrs(&self, node: Node) -> Result<Xattrs, Error>;
 
     /// The content of a regular file.
     fn open(&self, node: Node) -> Result<SharedSource, Error>;

@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
 use tarnfs_format::encoding::Encoding;
-use tarnfs_index::{Archive, Destination, Index, Shape, Writer, WriterOptions, location, own, ratarmount, trust};
+use tarnfs_index::{
+    Archive, Destination, Index, Shape, Summary, Writer, WriterOptions, location, own, ratarmount, trust,
+};
 use tarnfs_source::{Budget, Cancel, FileSource, Fingerprint, Limits, SharedSource, Slice, Source};
 
 use crate::Time;
@@ -266,7 +268,20 @@ impl Opening<'_> {
         let facts =
             own::Facts { length: archive.length, modified: archive.modified, fingerprint: &|| Ok(archive.fingerprint) };
         own::belongs(index.summary(), &facts, &self.options.shape, self.options.verify_mtime)?;
+        if self.was_appended_to(index.summary())? {
+            return Err(tarnfs_index::Error::Stale("something was appended to it".to_owned()));
+        }
         Ok(index)
+    }
+
+    /// What is appended may fit into the zeros behind the old end: then the length is the same, and where it lies no sample may be taken.
+    fn was_appended_to(&self, old: &Summary) -> io::Result<bool> {
+        if !old.layers.is_empty() || old.archive.modified == self.archive().modified {
+            return Ok(false);
+        }
+        let mut block = [0; 512];
+        let read = self.file.read_at(&mut block, old.end)?;
+        Ok(block[..read].iter().any(|&byte| byte != 0))
     }
 
     fn foreign(&self, path: &Path, owner: &trust::Owner) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
@@ -329,19 +344,9 @@ impl Opening<'_> {
             progress: &options.progress,
             archive: self.archive(),
         };
-        let writer = Writer::new(WriterOptions {
-            limits: options.limits,
-            budget: options.budget.clone(),
-            cancel: options.cancel.clone(),
-        })?;
-        let mut writer = writer.readable_as(stat.st_mode);
-        let (writer, summary) = match self.grown_from() {
-            Some(old) => {
-                log::info!("{} grew: reading from byte {}", self.path.display(), old.summary().end);
-                replay(&old, &mut writer)?;
-                pass.grow(old.summary(), writer)?
-            }
-            None => pass.run(writer)?,
+        let (writer, summary) = match self.continued(&pass, stat.st_mode)? {
+            Some(continued) => continued,
+            None => pass.run(self.writer(stat.st_mode)?)?,
         };
         options.progress.bytes.store(source.len(), Ordering::Relaxed);
         let few = writer.entries() < options.minimum_file_count && source.len() < CHEAP_TO_READ;
@@ -366,6 +371,37 @@ impl Opening<'_> {
             log::log!(level, "{}: the index could not be written to {place}", self.path.display());
         }
         Ok((index, index_path))
+    }
+
+    /// A writer of an index that those may read who may read the archive, which has these permission bits.
+    fn writer(&self, mode: u32) -> Result<Writer, Problem> {
+        let options = self.options;
+        let writer = Writer::new(WriterOptions {
+            limits: options.limits,
+            budget: options.budget.clone(),
+            cancel: options.cancel.clone(),
+        })?;
+        Ok(writer.readable_as(mode))
+    }
+
+    /// Reads only what was appended, where there is a good index of what was there before.
+    fn continued(&self, pass: &FirstPass<'_>, mode: u32) -> Result<Option<(Writer, Summary)>, Problem> {
+        let Some(old) = self.grown_from() else { return Ok(None) };
+        let mut writer = self.writer(mode)?;
+        match replay(&old, &mut writer) {
+            Ok(()) => {}
+            // Nothing has been read yet, and the archive itself says all that the index should have said.
+            Err(tarnfs_index::Error::Broken(what)) => {
+                log::warn!(
+                    "{}: its old index is broken: {what}; the archive is read from its start",
+                    self.path.display()
+                );
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        log::info!("{} grew: reading from byte {}", self.path.display(), old.summary().end);
+        pass.grow(old.summary(), writer).map(Some)
     }
 
     /// What a folder that no entry names looks like: it belongs to the archive's owner and is as old as the archive.

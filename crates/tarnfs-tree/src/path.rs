@@ -13,16 +13,15 @@ pub fn find(tree: &dyn Tree, path: &[u8], follow: bool) -> Result<Attributes, Er
     let mut rest: Vec<Vec<u8>> = reversed(path);
     let mut links = 0;
     while let Some(component) = rest.pop() {
-        match component.as_slice() {
-            b"" | b"." => continue,
-            b".." => {
-                at = tree.attributes(tree.parent(at.node)?)?;
-                continue;
-            }
-            _ => {}
+        if matches!(component.as_slice(), b"" | b".") {
+            continue;
         }
         if at.kind != Kind::Folder {
             return Err(Error::NotAFolder);
+        }
+        if component == b".." {
+            at = tree.attributes(tree.parent(at.node)?)?;
+            continue;
         }
         let child = tree.lookup(at.node, &component)?;
         if child.kind == Kind::Symlink && (follow || !rest.is_empty()) {

@@ -10,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Signal;
 
 use crate::exit::{Code, Failure};
 
@@ -35,7 +36,14 @@ pub(crate) fn fork() -> Result<Role, Failure> {
     let child = unsafe { libc::fork() };
     match child {
         -1 => Err(failed("starting a process", io::Error::last_os_error())),
-        0 => Ok(Role::Child(Ready(File::from(to_parent)))),
+        0 => {
+            drop(from_child);
+            // Whoever ends the process that was called (`kill`, a supervisor) means this one. The pipe is what tells of
+            // a parent that had ended before this call.
+            let death = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
+            death.map_err(|error| failed("asking to be ended with the parent", error.into()))?;
+            Ok(Role::Child(Ready(File::from(to_parent))))
+        }
         child => {
             drop(to_parent);
             // Ctrl-C is for the child, which cleans up; this process waits for it.
@@ -68,6 +76,7 @@ impl Ready {
         // A session of its own: closing the terminal does not end the mount. It fails only for a group leader, which
         // the child of a fork never is.
         rustix::process::setsid()?;
+        rustix::process::set_parent_process_death_signal(None)?;
         // The folder from which it was started must not be kept busy.
         rustix::process::chdir("/")?;
         let null = File::options().read(true).write(true).open("/dev/null")?;

@@ -30,7 +30,7 @@ pub(crate) fn options(arguments: &Open, cancel: &Cancel) -> Result<Options, Fail
 /// Opens `archive`; the code is [`Code::Damaged`] if something in it is broken.
 pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchive, Code), Failure> {
     let name = crate::args::shown(archive.as_os_str());
-    let bar = Bar::show(&name, &options.progress);
+    let bar = Bar::show(&crate::args::shown(archive.file_name().unwrap_or_default()), &options.progress);
     let opened = tarnfs_tree::open::open(archive, options);
     drop(bar);
     let opened = opened.map_err(|problem| {

@@ -41,7 +41,8 @@ fn draw(name: String, progress: &Progress, over: &AtomicBool) {
     if over.load(Ordering::Relaxed) {
         return;
     }
-    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+    // Not on the screen before it has something to show.
+    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
     let template = "{prefix} {wide_bar} {binary_bytes} of {binary_total_bytes}, {msg} files, {eta} left";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
@@ -51,6 +52,9 @@ fn draw(name: String, progress: &Progress, over: &AtomicBool) {
         bar.set_length(progress.total.load(Ordering::Relaxed));
         bar.set_position(progress.bytes.load(Ordering::Relaxed));
         bar.set_message(progress.entries.load(Ordering::Relaxed).to_string());
+        if bar.is_hidden() {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
         std::thread::park_timeout(REDRAW);
     }
     bar.finish_and_clear();

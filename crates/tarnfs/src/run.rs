@@ -14,11 +14,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> (Result<Code, Failure>, Colour) {
         Ok(cli) => cli,
         Err(early) => return (early, Colour::default()),
     };
-    let colour = options_of(&cli).map_or(Colour::default(), |open| match (open.color, open.no_color) {
-        (true, _) => Colour::Always,
-        (_, true) => Colour::Never,
-        _ => Colour::IfTerminal,
-    });
+    let colour = options_of(&cli).map_or(Colour::default(), Open::colour);
     (dispatch(cli, colour), colour)
 }
 
@@ -39,11 +35,11 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         logging::start(open.debug, open.log_file.as_deref(), colour)?;
     }
     match cli.command {
-        None if !cli.mount.unmount.is_empty() => unmount::run(&cli.mount.unmount),
-        None => mount::run(cli.mount),
-        Some(Command::Mount(mount)) if !mount.unmount.is_empty() => unmount::run(&mount.unmount),
-        Some(Command::Mount(mount)) => mount::run(mount),
-        Some(Command::Unmount { mountpoints }) => unmount::run(&mountpoints),
+        None if !cli.mount.unmount.is_empty() => Ok(unmount::run(&cli.mount.unmount)),
+        None => mount::run(&cli.mount),
+        Some(Command::Mount(mount)) if !mount.unmount.is_empty() => Ok(unmount::run(&mount.unmount)),
+        Some(Command::Mount(mount)) => mount::run(&mount),
+        Some(Command::Unmount { mountpoints }) => Ok(unmount::run(&mountpoints)),
         Some(Command::Index(arguments)) => index::run(&arguments),
         Some(Command::Ls(arguments)) => ls::run(&arguments),
         Some(Command::Cat(arguments)) => cat::run(&arguments),

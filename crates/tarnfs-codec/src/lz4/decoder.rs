@@ -4,7 +4,7 @@ use tarnfs_source::{Limits, SharedSource};
 use xxhash_rust::xxh32::{Xxh32, xxh32};
 
 use super::frame::{Descriptor, LEGACY_BLOCK, LONGEST_HEADER, Start};
-use super::input::Input;
+use crate::input::Input;
 use crate::{Damage, Decoder, FirstPass, Options, SeekPoint};
 
 /// How far back a match of a linked block reaches ("Linked blocks": at most 64 KB of history).
@@ -126,11 +126,11 @@ impl FrameDecoder {
     }
 
     fn invalid(&self, at: u64, what: &str) -> io::Error {
-        invalid(&self.input.describe(), at, what)
+        invalid(&self.input.source().describe(), at, what)
     }
 
     fn cut(&self, what: &str) -> io::Error {
-        let (source, at, rest) = (self.input.describe(), self.input.position(), self.input.remaining());
+        let (source, at, rest) = (self.input.source().describe(), self.input.position(), self.input.remaining());
         io::Error::new(
             io::ErrorKind::UnexpectedEof,
             format!("{source}: ends {rest} bytes behind byte {at}, inside {what}: the file is cut short"),
@@ -184,7 +184,7 @@ impl FrameDecoder {
             Start::Frame { descriptor, length } => (Some(descriptor), length),
             Start::Legacy => (None, 4),
             Start::Skippable { length } if length <= self.input.remaining() => {
-                self.input.consume(length);
+                self.input.skip(length);
                 return Ok(Stage::Between { first: false });
             }
             Start::Skippable { .. } => return Err(self.cut("a skippable frame")),
@@ -200,7 +200,7 @@ impl FrameDecoder {
         self.prepare(&frame)?;
         // Nothing is kept for one, so they may be closer.
         self.add_point(4, Vec::new);
-        self.input.consume(length as u64);
+        self.input.consume(length);
         self.history.clear();
         Ok(Stage::Frame(frame))
     }
@@ -254,7 +254,7 @@ impl FrameDecoder {
             Ok(filled) => filled,
             Err(error) => return Err(self.invalid(at, &format!("a block that cannot be decoded: {error}"))),
         };
-        self.input.consume(whole as u64);
+        self.input.consume(whole);
         self.filled = filled;
         self.decoded = self.advanced(at)?;
         if !right && !frame.linked() {
@@ -281,7 +281,7 @@ impl FrameDecoder {
             (Some(hash), Some(found)) => hash.digest().to_le_bytes() == found,
             _ => true,
         };
-        self.input.consume(whole as u64);
+        self.input.consume(whole);
         let produced = self.decoded - frame.decoded;
         let size = frame.descriptor.and_then(|descriptor| descriptor.content_size);
         // Where blocks have checksums, they say more exactly what is wrong.
@@ -329,7 +329,7 @@ impl FrameDecoder {
         let decoded = lz4_flex::block::decompress_into(data, &mut self.block[..LEGACY_BLOCK]);
         self.filled = decoded
             .map_err(|error| self.invalid(at, &format!("a block of a legacy frame cannot be decoded: {error}")))?;
-        self.input.consume(whole as u64);
+        self.input.consume(whole);
         self.decoded = self.advanced(at)?;
         Ok(true)
     }

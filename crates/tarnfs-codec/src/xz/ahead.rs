@@ -13,7 +13,7 @@ use super::block::{BlockDecoder, Outcome, dictionary_of};
 use super::container::{CheckId, LONGEST_BLOCK_HEADER, block_header, block_header_length, padded};
 use super::index::{Record, Records, Search};
 use crate::Options;
-use crate::zstd::input::Input;
+use crate::input::Input;
 
 /// Bytes that all blocks in work may take together: compressed, decoded, and as dictionary.
 const MOST_IN_WORK: u64 = 128 << 20;
@@ -211,7 +211,7 @@ fn decode(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zstd::testing;
+    use crate::testing;
 
     #[test]
     fn whole_blocks_come_in_order_and_others_are_left() {

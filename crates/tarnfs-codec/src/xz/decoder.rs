@@ -10,7 +10,7 @@ use super::container::{
     stream_footer, stream_header,
 };
 use super::index::{self, Record, Search, Summary};
-use crate::zstd::input::Input;
+use crate::input::Input;
 use crate::{Damage, Decoder, FirstPass, Options, PIECE, SeekPoint};
 
 /// First byte of a seek point's state. Alone it stands for the start of a stream; a block's has the number of its check behind it.

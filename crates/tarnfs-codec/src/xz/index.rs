@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::container::{
     Fault, LARGEST_INTEGER, LONGEST_INTEGER, STREAM_HEADER, integer, padded, stream_footer, stream_header,
 };
-use crate::zstd::input::Input;
+use crate::input::Input;
 
 /// What an index says of one block (§4.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tarnfs_source::Limits;
 
 use super::Xz;
-use crate::zstd::testing::{
+use crate::testing::{
     Pass, assert_points_lead_to, assert_survives_mutations, corpus, decode, decode_in_steps, resume, sample, source,
     tool, tool_status,
 };

@@ -13,8 +13,8 @@ use tarnfs_source::{Cancel, Limits, SharedSource};
 
 use super::contexts::Context;
 use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LONGEST_HEADER, Start};
-use super::input::Input;
 use crate::Options;
+use crate::input::Input;
 
 /// Bytes that all frames in work may take together, compressed and decoded.
 const MOST_IN_WORK: usize = 64 << 20;
@@ -258,7 +258,7 @@ fn decode(found: &Found, stop: &[Cancel]) -> Option<VecDeque<DecodedFrame>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zstd::testing;
+    use crate::testing;
 
     #[test]
     fn whole_frames_come_in_order_and_others_are_left() {

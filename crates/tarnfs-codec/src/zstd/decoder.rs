@@ -8,7 +8,7 @@ use zstd_safe::{DParameter, ErrorCode, InBuffer, OutBuffer, ResetDirective, get_
 use super::ahead::{Ahead, DecodedFrame};
 use super::contexts::Context;
 use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LONGEST_HEADER, Start};
-use super::input::Input;
+use crate::input::Input;
 use crate::{Damage, Decoder, FirstPass, Options, PIECE, SeekPoint};
 
 /// Decodes frame after frame, and each frame block by block: libzstd never sees more than the block whose bounds we know.

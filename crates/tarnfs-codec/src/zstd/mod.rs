@@ -8,9 +8,6 @@ mod ahead;
 mod contexts;
 mod decoder;
 mod frame;
-pub(crate) mod input;
-#[cfg(test)]
-pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 

@@ -4,8 +4,8 @@ use tarnfs_source::{Extent, Limits};
 
 use super::numbers::{decimal, time};
 use super::sparse;
-use crate::Time;
 use crate::name::escape;
+use crate::{Time, Xattrs};
 
 /// What extended headers say of an entry, or of all entries behind them. `None`: nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) struct Pax {
     pub(super) major: Option<u32>,
     pub(super) minor: Option<u32>,
     /// In the order of the records; a name that comes twice counts with its last value.
-    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) xattrs: Xattrs,
     /// ACLs in star's text form.
     pub(super) acl_access: Option<Vec<u8>>,
     pub(super) acl_default: Option<Vec<u8>>,
@@ -228,7 +228,7 @@ fn mentions_size(bytes: &[u8]) -> bool {
 }
 
 /// Of those with the same name the last one. Sorted, so that a header with thousands of them takes no time.
-fn keep_last(xattrs: &mut Vec<(Vec<u8>, Vec<u8>)>) {
+fn keep_last(xattrs: &mut Xattrs) {
     xattrs.reverse();
     xattrs.sort_by(|(one, _), (other, _)| one.cmp(other));
     xattrs.dedup_by(|(one, _), (other, _)| one == other);

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tarnfs_codec::{ChunkTable, Damage};
+use tarnfs_format::Xattrs;
 use tarnfs_source::{Extent, Fingerprint};
 
 use crate::sqlite::broken;
@@ -73,8 +74,8 @@ pub fn belongs(summary: &Summary, archive: &Facts<'_>, shape: &Shape, verify_mti
 /// Bytes of a file's start that say what it is (SQLite's file format, section 1.3).
 const HEAD: usize = 100;
 
-/// Opens an index that is believed.
-pub(crate) fn open_file(file: File) -> Result<Arc<dyn Index>, Error> {
+/// Opens an index that is believed: [`trust::open`] made `file`, or whoever calls has written it.
+pub fn open_file(file: File) -> Result<Arc<dyn Index>, Error> {
     // Before SQLite sees anything of it: what is no index needs no look at its tables.
     let mut head = [0; HEAD];
     file.read_exact_at(&mut head, 0).map_err(|error| match error.kind() {
@@ -241,7 +242,7 @@ impl Index for Own {
         self.blob("SELECT target FROM links WHERE node = ?", node)
     }
 
-    fn xattrs(&self, node: Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
         self.pool.with(|session| {
             let mut query = session
                 .connection

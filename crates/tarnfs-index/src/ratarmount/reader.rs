@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use rusqlite::params;
 use tarnfs_codec::{ChunkTable, Codec, Damage};
-use tarnfs_format::{Device, Kind, Time};
+use tarnfs_format::{Device, Kind, Time, Xattrs};
 use tarnfs_source::{Extent, Fingerprint, Limits, SharedSource};
 
 use super::chunks::Tables;
@@ -425,7 +425,7 @@ impl Index for RatarmountIndex {
             .ok_or_else(|| Error::Broken(format!("there is no node {}", node.0)))
     }
 
-    fn xattrs(&self, node: Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
         let stored = if node == Node::ROOT { self.stored_root()? } else { self.stored(node)? };
         let Some(header) = stored.filter(|_| self.summary.has_xattrs).and_then(|stored| stored.header()) else {
             return Ok(Vec::new());

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::fs::File;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +16,7 @@ use super::header::last_header;
 use super::rows::FOLDER;
 use super::unsigned;
 use crate::sqlite::failed;
+use crate::writer::temporary::{Temporary, readable_as};
 use crate::{Error, Index, Node, Row};
 
 /// Of ratarmount's schema.
@@ -39,8 +39,9 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
         )));
     }
     let stats = archive.metadata()?;
-    let temporary = Temporary::beside(destination, stats.mode())?;
-    let connection = Connection::open(&temporary.path).map_err(failed)?;
+    let temporary = Temporary::create(destination, readable_as(stats.mode()))?;
+    // SQLite takes an empty file for a new database.
+    let connection = Connection::open(temporary.path()).map_err(failed)?;
     connection
         .execute_batch(
             "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE; PRAGMA temp_store = FILE;",
@@ -68,7 +69,7 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
         .execute_batch("COMMIT; DROP TABLE temp.links; DROP TABLE temp.targets; DROP TABLE temp.waiting;")
         .map_err(failed)?;
     connection.close().map_err(|(_, error)| failed(error))?;
-    temporary.rename_to(destination)
+    Ok(temporary.rename()?)
 }
 
 struct Writing<'a> {
@@ -528,44 +529,4 @@ fn write_metadata(
             .map_err(failed)?;
     }
     Ok(())
-}
-
-/// A file under a name of its own, removed when dropped unless it was renamed.
-struct Temporary {
-    path: std::path::PathBuf,
-    is_renamed: bool,
-}
-
-impl Temporary {
-    /// Nobody may read it who may not read the archive, whose mode is `mode`.
-    fn beside(destination: &Path, mode: u32) -> Result<Self, Error> {
-        let folder = folder_of(destination);
-        std::fs::create_dir_all(folder)?;
-        let nanoseconds = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.subsec_nanos());
-        let path = folder.join(format!(".tarnfs-{}-{nanoseconds:08x}.tmp", std::process::id()));
-        // SQLite takes an empty file for a new database; what somebody else put there is not touched.
-        File::options().write(true).create_new(true).mode(0o600 | mode & 0o044).open(&path)?;
-        Ok(Self { path, is_renamed: false })
-    }
-
-    fn rename_to(mut self, destination: &Path) -> Result<(), Error> {
-        File::open(&self.path)?.sync_all()?;
-        std::fs::rename(&self.path, destination)?;
-        self.is_renamed = true;
-        File::open(folder_of(destination))?.sync_all()?;
-        Ok(())
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.is_renamed {
-            // Nothing more can be done about it here.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -13,7 +13,7 @@ mod output;
 pub(crate) mod record;
 mod sort;
 mod spool;
-mod temporary;
+pub(crate) mod temporary;
 
 use std::io;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ use links::Links;
 use output::{IMPLIED_CLASS, Output};
 use record::{Builder, Tag, read_number, write_number};
 use sort::Sorter;
-use temporary::Temporary;
+use temporary::{Temporary, readable_as};
 
 /// What shapes the writing of an index.
 #[derive(Debug, Clone)]
@@ -132,7 +132,7 @@ impl Writer {
     /// Lets nobody read the index who may not read the archive: `mode` are the archive's permission bits. Without this everybody may.
     #[must_use]
     pub fn readable_as(mut self, mode: u32) -> Self {
-        self.mode = 0o600 | mode & 0o044;
+        self.mode = readable_as(mode);
         self
     }
 

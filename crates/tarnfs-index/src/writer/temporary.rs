@@ -8,15 +8,18 @@ use std::fs::{DirBuilder, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstat, open, statat, unlink};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, flock, fstat, open, statat, unlink};
 use rustix::process::geteuid;
+
+use crate::location::SUFFIX;
+use crate::own::schema::APPLICATION;
 
 /// A file under a temporary name; removed when dropped, unless it was renamed.
 #[derive(Debug)]
-pub(super) struct Temporary {
+pub(crate) struct Temporary {
     /// Locked as long as it is open.
     file: File,
     path: PathBuf,
@@ -24,13 +27,21 @@ pub(super) struct Temporary {
     is_renamed: bool,
 }
 
-const SUFFIX: &[u8] = b".tmp";
+/// Permission bits of an index that nobody may read who may not read the archive, which has the bits `archive`.
+pub(crate) fn readable_as(archive: u32) -> u32 {
+    0o600 | archive & 0o044
+}
+
+const TEMPORARY_SUFFIX: &[u8] = b".tmp";
 /// Hexadecimal digits of the random part.
 const DIGITS: usize = 16;
 
 impl Temporary {
     /// A new file that will be `destination`, with these permission bits (and the umask). Makes its folder if there is none.
-    pub(super) fn create(destination: &Path, mode: u32) -> io::Result<Self> {
+    ///
+    /// `AlreadyExists` if what is there now is no index.
+    pub(crate) fn create(destination: &Path, mode: u32) -> io::Result<Self> {
+        check_replaceable(destination)?;
         let folder = folder_of(destination);
         if !folder.exists() {
             // As the XDG base directory specification asks for folders of its kind.
@@ -46,10 +57,10 @@ impl Temporary {
                 Ok(file) => {
                     let file = File::from(file);
                     // Where there are no locks, nobody takes it for left over, either.
-                    let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+                    let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
                     let this = Self { file, path, destination: destination.to_path_buf(), is_renamed: false };
-                    // Between creating and locking it, somebody else may have taken it for left over.
-                    if fstat(&this.file)?.st_nlink == 1 {
+                    // Between creating and locking it, somebody else may have taken it for left over: then it is gone, or about to be.
+                    if locked != Err(rustix::io::Errno::WOULDBLOCK) && fstat(&this.file)?.st_nlink == 1 {
                         return Ok(this);
                     }
                 }
@@ -65,13 +76,18 @@ impl Temporary {
         Err(io::Error::new(io::Error::from(error).kind(), format!("a new file in {}: {error}", folder.display())))
     }
 
+    /// Its name until it gets its own.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The file for writing.
-    pub(super) fn file(&self) -> io::Result<File> {
+    pub(crate) fn file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
     /// The same file for reading only. Not by its name: that may be another one's by now.
-    pub(super) fn reopen(&self) -> io::Result<File> {
+    pub(crate) fn reopen(&self) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let again = File::from(open(&self.path, flags, Mode::empty())?);
         let (this, other) = (fstat(&self.file)?, fstat(&again)?);
@@ -83,7 +99,7 @@ impl Temporary {
     }
 
     /// Makes its content durable, then gives it its name, then makes the name durable.
-    pub(super) fn rename(mut self) -> io::Result<()> {
+    pub(crate) fn rename(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         std::fs::rename(&self.path, &self.destination)?;
         self.is_renamed = true;
@@ -103,6 +119,43 @@ impl Drop for Temporary {
     }
 }
 
+/// Ends of the names that indexes get, here and by ratarmount: under such a name everything is an index or what is left of one.
+const OWN_SUFFIXES: [&[u8]; 2] = [SUFFIX.as_bytes(), b".index.sqlite"];
+
+/// Keeps an index from taking the place of something else: a person may name any file for it, by mistake the archive itself.
+fn check_replaceable(destination: &Path) -> io::Result<()> {
+    let name = destination.file_name().unwrap_or_default().as_bytes();
+    if OWN_SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
+        return Ok(());
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let is_index = match open(destination, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => true,
+        Err(_) => false,
+        Ok(file) => {
+            let stat = fstat(&file)?;
+            let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            is_file && (stat.st_size == 0 || is_database(&file.into()))
+        }
+    };
+    if is_index {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        format!("{} is there and is no index: it is left as it is; name another file", destination.display()),
+    ))
+}
+
+/// True for an index of this program, and for a database that does not say whose it is, as those of ratarmount.
+fn is_database(file: &File) -> bool {
+    let mut head = [0; 72];
+    let application = |head: &[u8; 72]| head.last_chunk().map_or(0, |four| u32::from_be_bytes(*four));
+    file.read_exact_at(&mut head, 0).is_ok()
+        && head.starts_with(b"SQLite format 3\0")
+        && [0, APPLICATION].contains(&application(&head))
+}
+
 fn folder_of(destination: &Path) -> &Path {
     match destination.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -114,7 +167,7 @@ fn temporary_name(destination: &Path, random: u64) -> io::Result<OsString> {
     let name = destination.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut bytes = prefix(name.as_bytes());
     bytes.extend_from_slice(format!("{random:0DIGITS$x}").as_bytes());
-    bytes.extend_from_slice(SUFFIX);
+    bytes.extend_from_slice(TEMPORARY_SUFFIX);
     Ok(OsString::from_vec(bytes))
 }
 
@@ -126,7 +179,7 @@ fn prefix(name: &[u8]) -> Vec<u8> {
 fn is_temporary(candidate: &[u8], name: &[u8]) -> bool {
     candidate
         .strip_prefix(prefix(name).as_slice())
-        .and_then(|rest| rest.strip_suffix(SUFFIX))
+        .and_then(|rest| rest.strip_suffix(TEMPORARY_SUFFIX))
         .is_some_and(|random| random.len() == DIGITS && random.iter().all(u8::is_ascii_hexdigit))
 }
 
@@ -145,5 +198,31 @@ fn remove_left_overs(destination: &Path) {
             log::debug!("{} was left by a process that is gone: removed", path.display());
             let _ = unlink(&path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_an_index_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str, content: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            check_replaceable(&path).map_err(|error| error.kind())
+        };
+        let database = |application: u32| [b"SQLite format 3\0", &[0; 52][..], &application.to_be_bytes()].concat();
+        assert_eq!(place("empty", b""), Ok(()));
+        assert_eq!(place("ours", &database(APPLICATION)), Ok(()));
+        assert_eq!(place("of ratarmount", &database(0)), Ok(()));
+        assert_eq!(place("broken.tarnfs.sqlite", b"anything"), Ok(()));
+        assert_eq!(place("of another program", &database(7)), Err(io::ErrorKind::AlreadyExists));
+        assert_eq!(place("a.tar", &[7; 10_240]), Err(io::ErrorKind::AlreadyExists));
+        assert!(check_replaceable(&folder.path().join("new")).is_ok());
+        assert!(check_replaceable(folder.path()).is_err());
+        std::os::unix::fs::symlink(folder.path().join("empty"), folder.path().join("link")).unwrap();
+        assert!(check_replaceable(&folder.path().join("link")).is_err());
     }
 }

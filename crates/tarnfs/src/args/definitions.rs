@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::exit;
+use crate::terminal::Colour;
 
 /// Opens archives as a file system: every file can be read at once, at any offset, without unpacking.
 #[derive(Debug, Parser)]
@@ -59,6 +60,7 @@ pub(crate) enum Command {
 
 /// How an archive is opened: the same for every command.
 #[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Open {
     /// Make the index anew
     #[arg(short = 'c', long, help_heading = "Index")]
@@ -93,7 +95,7 @@ pub(crate) struct Open {
     #[arg(short = 'P', long, value_name = "N", default_value = "0", help_heading = "Decoding")]
     pub(crate) parallelization: String,
 
-    /// Spacing of the points at which decoding can start, in MiB of decoded data
+    /// Spacing of the points at which decoding can start, in MiB of decoded data [alias: -gs]
     #[arg(long, value_name = "MIB", default_value_t = 4.0, help_heading = "Decoding")]
     pub(crate) gzip_seek_point_spacing: f64,
 
@@ -130,7 +132,19 @@ pub(crate) struct Open {
     pub(crate) no_color: bool,
 }
 
+impl Open {
+    /// What `--color` and `--no-color` say.
+    pub(crate) fn colour(&self) -> Colour {
+        match (self.color, self.no_color) {
+            (true, _) => Colour::Always,
+            (_, true) => Colour::Never,
+            _ => Colour::IfTerminal,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
+#[allow(clippy::struct_field_names, reason = "fields have the names of their options")]
 pub(crate) struct Mount {
     /// The archive, and where to mount it; without a mount point, a folder named after the archive is made
     #[arg(value_name = "ARCHIVE [MOUNTPOINT]", num_args = 0..)]

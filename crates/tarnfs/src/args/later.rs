@@ -9,12 +9,10 @@ use crate::exit::{Code, Failure};
 const OPTIONS: &[(&str, Option<char>, bool)] = &[
     ("commit-overlay", None, false),
     ("control-interface", None, false),
-    ("disable-union-mount", None, false),
     ("file-versions", None, false),
     ("force-folder-index", None, false),
     ("hashes", None, true),
     ("lazy", Some('l'), false),
-    ("no-file-versions", None, false),
     ("oss-attributions", None, false),
     ("oss-attributions-short", None, false),
     ("password", None, true),
@@ -34,8 +32,31 @@ const OPTIONS: &[(&str, Option<char>, bool)] = &[
     ("write-overlay", Some('w'), true),
 ];
 
+/// Options of ratarmount that ask for what tarnfs does anyway, and the option of tarnfs that each takes back.
+const HOLD_ANYWAY: &[(&str, Option<&str>)] = &[
+    ("disable-union-mount", None),
+    ("mount", Some("no_mount")),
+    ("no-control-interface", None),
+    ("no-file-versions", None),
+    ("no-force-folder-index", None),
+    ("no-foreground", Some("foreground")),
+    ("no-gnu-incremental", Some("gnu_incremental")),
+    ("no-ignore-zeros", Some("ignore_zeros")),
+    ("no-lazy", None),
+    ("no-recursive", None),
+    ("no-strip-recursive-tar-extension", None),
+    ("no-verify-mtime", Some("verify_mtime")),
+];
+
 /// Adds them to the mount command, hidden, so that they are recognised wherever they stand.
-pub(crate) fn with_refused_options(command: Command) -> Command {
+pub(crate) fn with_ratarmounts_options(command: Command) -> Command {
+    let command = HOLD_ANYWAY.iter().fold(command, |command, &(long, takes_back)| {
+        let arg = Arg::new(long).long(long).hide(true).action(ArgAction::SetTrue);
+        command.arg(match takes_back {
+            Some(other) => arg.overrides_with(other),
+            None => arg,
+        })
+    });
     OPTIONS.iter().fold(command, |command, &(long, short, takes_values)| {
         let mut arg = Arg::new(long).long(long).hide(true);
         arg = match short {

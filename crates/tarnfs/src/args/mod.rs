@@ -14,18 +14,18 @@ use clap::{CommandFactory, FromArgMatches};
 
 use crate::exit::{Code, Failure};
 
-/// All that clap knows, with the options that are refused by name.
+/// All that there is, for completions and the man page.
 pub(crate) fn command() -> clap::Command {
-    later::with_refused_options(Cli::command())
+    Cli::command()
 }
 
 /// Reads a command line. Help and version are printed here and come back as `Err(Ok)`.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, Result<Code, Failure>> {
-    let arguments = as_mount_helper(two_letter_options(arguments)).map_err(Err)?;
-    let matches = command().try_get_matches_from(arguments).map_err(|error| {
+    let Some(arguments) = as_mount_helper(two_letter_options(arguments)) else { return Err(Ok(Code::Success)) };
+    let matches = later::with_ratarmounts_options(command()).try_get_matches_from(arguments).map_err(|error| {
         // Help and version go to standard output, errors of usage to standard error.
         let code = if error.use_stderr() { Code::Usage } else { Code::Success };
-        error.print().map_err(|error| Failure::new(Code::Failure, format!("cannot write: {error}"))).map(|()| code)
+        error.print().map_err(|error| crate::terminal::output_failure(&error)).map(|()| code)
     })?;
     later::refuse(&matches).map_err(Err)?;
     Cli::from_arg_matches(&matches).map_err(|error| Err(Failure::new(Code::Usage, error.to_string())))
@@ -49,23 +49,26 @@ fn two_letter_options(arguments: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// `mount` calls its helpers as `mount.fuse.tarnfs ARCHIVE MOUNTPOINT [-sfnv] [-N namespace] [-t type] [-o options]`:
-/// of these only `-o` means anything here, and `-f` (pretend) must not be taken for "foreground".
-fn as_mount_helper(arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+/// of these only `-o` means anything here, and `-f` must not be taken for "foreground": it means to pretend, for which `None` stands.
+fn as_mount_helper(arguments: Vec<OsString>) -> Option<Vec<OsString>> {
     let called = arguments.first().map(|path| std::path::Path::new(path).file_name().unwrap_or_default().to_owned());
     if !called.is_some_and(|name| name.as_bytes().starts_with(b"mount.")) {
-        return Ok(arguments);
+        return Some(arguments);
     }
     let mut kept = Vec::new();
     let mut rest = arguments.into_iter();
     while let Some(argument) = rest.next() {
         match argument.as_bytes() {
             b"-t" | b"-N" => drop(rest.next()),
-            b"-f" => return Err(Failure::new(Code::Usage, "mount -f (pretend) is not possible with tarnfs")),
-            [b'-', flags @ ..] if !flags.is_empty() && flags.iter().all(|flag| b"snv".contains(flag)) => {}
+            [b'-', flags @ ..] if !flags.is_empty() && flags.iter().all(|flag| b"sfnv".contains(flag)) => {
+                if flags.contains(&b'f') {
+                    return None;
+                }
+            }
             _ => kept.push(argument),
         }
     }
-    Ok(kept)
+    Some(kept)
 }
 
 /// How a path is shown in messages.

@@ -1,8 +1,10 @@
 //! From what was typed to what the libraries take.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tarnfs_fuse::MountOptions;
 use tarnfs_index::{Shape, location};
@@ -43,7 +45,10 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
         (Some(file), _) if file.as_bytes().windows(3).any(|bytes| bytes == b"://") => {
             return Err(usage(format!("--index-file {}: remote indexes are not there yet", shown(file))));
         }
-        (Some(file), _) => Place::File(PathBuf::from(file)),
+        (Some(file), _) => {
+            may_be_replaced(Path::new(file)).map_err(usage)?;
+            Place::File(PathBuf::from(file))
+        }
         (None, Some(folders)) => Place::Folders(
             location::parse_folders(folders).map_err(|error| usage(format!("--index-folders: {error}")))?,
         ),
@@ -74,6 +79,31 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
         cancel: cancel.clone(),
         ..Options::default()
     })
+}
+
+/// A file that `--index-file` names is written over if it is an index (of tarnfs, or a sidecar of ratarmount) or empty; whatever
+/// else it is, such as the archive itself, was not meant.
+fn may_be_replaced(path: &Path) -> Result<(), String> {
+    /// Enough for the definitions of all tables of a sidecar.
+    const START: u64 = 64 << 10;
+    let mut start = Vec::new();
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_file() => {}
+        Ok(_) => return Err(format!("--index-file {}: is not a file", shown(path.as_os_str()))),
+        // What cannot be looked at cannot be opened either; one that does not exist is made.
+        Err(_) => return Ok(()),
+    }
+    let read = File::open(path).and_then(|file| file.take(START).read_to_end(&mut start));
+    let has = |text: &[u8]| start.windows(text.len()).any(|part| part == text);
+    let is_index =
+        start.starts_with(b"SQLite format 3\0") && (start.get(68..72) == Some(&b"tarn"[..]) || has(b"offsetheader"));
+    if read.is_err() || start.is_empty() || is_index {
+        return Ok(());
+    }
+    Err(format!(
+        "--index-file {}: there is a file of this name that is not an index; name another",
+        shown(path.as_os_str())
+    ))
 }
 
 /// Words that fstab and mount(8) put among the options for themselves.

@@ -4,7 +4,7 @@ use tarnfs_index::ratarmount;
 
 use crate::args::{Index, IndexFormat, shown};
 use crate::exit::{Code, Failure};
-use crate::inside;
+use crate::{inside, terminal};
 
 /// Makes the index of each archive, also of those that a mount would not write one for.
 pub(crate) fn run(arguments: &Index) -> Result<Code, Failure> {
@@ -15,11 +15,18 @@ pub(crate) fn run(arguments: &Index) -> Result<Code, Failure> {
         let mut options = inside::options(&arguments.open, &ending.cancel())?;
         options.minimum_file_count = 0;
         let code = match arguments.format {
-            IndexFormat::Tarnfs => one(archive, &options)?,
-            IndexFormat::Ratarmount => for_ratarmount(archive, &options)?,
+            IndexFormat::Tarnfs => one(archive, &options),
+            IndexFormat::Ratarmount => for_ratarmount(archive, &options),
         };
-        if code != Code::Success {
-            worst = code;
+        match code {
+            Ok(Code::Success) => {}
+            Ok(code) => worst = code,
+            Err(failure) if failure.code == Code::Interrupted => return Err(failure),
+            // The others may be better.
+            Err(failure) => {
+                worst = failure.code;
+                terminal::report(&failure, arguments.open.colour());
+            }
         }
     }
     Ok(worst)
@@ -29,7 +36,7 @@ fn one(archive: &Path, options: &tarnfs_tree::open::Options) -> Result<Code, Fai
     let (opened, code) = inside::open_with(archive, options)?;
     match opened.index_path {
         Some(path) if opened.is_new => {
-            log::info!("{}: index written to {}", shown(archive.as_os_str()), path.display())
+            log::info!("{}: index written to {}", shown(archive.as_os_str()), path.display());
         }
         Some(path) => log::info!("{}: its index {} is good", shown(archive.as_os_str()), path.display()),
         None if options.place == tarnfs_tree::open::Place::Memory => {}
@@ -45,9 +52,9 @@ fn one(archive: &Path, options: &tarnfs_tree::open::Options) -> Result<Code, Fai
 
 fn for_ratarmount(archive: &Path, options: &tarnfs_tree::open::Options) -> Result<Code, Failure> {
     use tarnfs_tree::open::Place;
-    let destination = match &options.place {
-        Place::File(path) => path.clone(),
-        Place::Folders(_) => ratarmount::beside(archive),
+    let destinations = match &options.place {
+        Place::File(path) => vec![path.clone()],
+        Place::Folders(folders) => ratarmount::candidates(archive, folders),
         Place::Memory => return Err(Failure::new(Code::Usage, "an index for ratarmount needs a file")),
     };
     let options = tarnfs_tree::open::Options {
@@ -58,8 +65,15 @@ fn for_ratarmount(archive: &Path, options: &tarnfs_tree::open::Options) -> Resul
         ..options.clone()
     };
     let (opened, code) = inside::open_with(archive, &options)?;
-    ratarmount::write(&opened.index, archive, &destination).map_err(|error| {
-        Failure::new(Code::Index, format!("{}: writing {}: {error}", shown(archive.as_os_str()), destination.display()))
-    })?;
-    Ok(code)
+    let mut tried = Vec::new();
+    for destination in destinations {
+        match ratarmount::write(&opened.index, archive, &destination) {
+            Ok(()) => {
+                log::info!("{}: index written to {}", shown(archive.as_os_str()), destination.display());
+                return Ok(code);
+            }
+            Err(error) => tried.push(format!("writing {}: {error}", destination.display())),
+        }
+    }
+    Err(Failure::new(Code::Index, format!("{}: {}", shown(archive.as_os_str()), tried.join("; "))))
 }

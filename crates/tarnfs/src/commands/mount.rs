@@ -13,7 +13,7 @@ use crate::inside;
 use crate::signals::Ending;
 
 /// Mounts an archive. Returns in the parent when the mount is ready, in the daemon when it is over.
-pub(crate) fn run(arguments: Mount) -> Result<Code, Failure> {
+pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     let request = Request::from(&arguments.paths)?;
     if arguments.no_mount {
         let (_, code) = inside::open(&request.archive, &arguments.open)?;
@@ -23,11 +23,11 @@ pub(crate) fn run(arguments: Mount) -> Result<Code, Failure> {
     let archive = std::path::absolute(&request.archive)
         .map_err(|error| Failure::new(Code::CannotOpen, format!("{}: {error}", request.archive.display())))?;
     if arguments.foreground {
-        return serve(&request, &archive, &arguments, None);
+        return serve(&request, &archive, arguments, None);
     }
     match daemon::fork()? {
         Role::Parent(code) => Ok(code),
-        Role::Child(ready) => serve(&request, &archive, &arguments, Some(ready)),
+        Role::Child(ready) => serve(&request, &archive, arguments, Some(ready)),
     }
 }
 
@@ -80,6 +80,29 @@ struct Mountpoint<'a> {
     ending: &'a Ending,
 }
 
+/// What would keep `path` from being a mount point, asked before the archive is read: that may take long.
+fn check_mountpoint(path: &Path) -> Result<(), Failure> {
+    let failed = |what: String| {
+        let path = shown(path.as_os_str());
+        Err(Failure::new(
+            Code::CannotMount,
+            format!("the mount point {path} {what}: tarnfs ARCHIVE MOUNTPOINT names another"),
+        ))
+    };
+    match path.metadata() {
+        Ok(metadata) if !metadata.is_dir() => failed("is not a folder".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let parent = path.parent().unwrap_or(path);
+            match rustix::fs::access(parent, rustix::fs::Access::WRITE_OK) {
+                Err(error) => failed(format!("cannot be made: {}", io::Error::from(error))),
+                Ok(()) => Ok(()),
+            }
+        }
+        // Anything else is found out, and said better, when it is mounted on.
+        _ => Ok(()),
+    }
+}
+
 impl<'a> Mountpoint<'a> {
     fn new(path: &'a Path, ending: &'a Ending) -> Result<Self, Failure> {
         let made = match std::fs::create_dir(path) {
@@ -114,15 +137,22 @@ fn serve(request: &Request, archive: &Path, arguments: &Mount, ready: Option<Rea
     let options = inside::options(&arguments.open, &ending.cancel())?;
     let mountpoint = std::path::absolute(&request.mountpoint)
         .map_err(|error| Failure::new(Code::CannotMount, format!("{}: {error}", request.mountpoint.display())))?;
-    let (opened, code) = inside::open_with(archive, &options)?;
+    let mount_options = mount_options(arguments, archive.as_os_str());
     let cannot = |error: tarnfs_fuse::Error| {
         Failure::new(Code::CannotMount, format!("{} cannot be mounted: {error}", shown(archive.as_os_str())))
     };
+    mount_options.check().map_err(cannot)?;
+    check_mountpoint(&mountpoint)?;
+    let (opened, code) = inside::open_with(archive, &options)?;
     let made = Mountpoint::new(&mountpoint, &ending)?;
     let tree: Arc<dyn Tree> = opened.tree;
-    let mount =
-        tarnfs_fuse::mount(tree, &mountpoint, &mount_options(arguments, archive.as_os_str())).map_err(cannot)?;
+    let mount = tarnfs_fuse::mount(tree, &mountpoint, &mount_options).map_err(cannot)?;
     ending.mounted(mount.stopper());
+    if options.cancel.is_cancelled() {
+        // Somebody who waits for the mount must not be told that it is there.
+        mount.wait().map_err(cannot)?;
+        return Err(Failure::new(Code::Interrupted, format!("{}: interrupted", shown(archive.as_os_str()))));
+    }
     log::info!("{} is mounted at {}", shown(archive.as_os_str()), shown(mountpoint.as_os_str()));
     if let Some(ready) = ready {
         ready.report(code).map_err(|error| Failure::new(Code::Failure, format!("going to the background: {error}")))?;

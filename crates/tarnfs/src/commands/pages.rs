@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::args::command;
-use crate::exit::{Code, Failure};
+use crate::exit::{self, Code, Failure};
 use crate::terminal::output_failure;
 
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Code, Failure> {
@@ -16,7 +16,12 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Code, Failure> 
 pub(crate) fn man() -> Result<Code, Failure> {
     let command = command();
     let mut text = Vec::new();
-    let rendered = clap_mangen::Man::new(command.clone()).render(&mut text).and_then(|()| {
+    let page = clap_mangen::Man::new(command.clone());
+    let rendered = page.render_title(&mut text).and_then(|()| {
+        page.render_name_section(&mut text)?;
+        page.render_synopsis_section(&mut text)?;
+        page.render_description_section(&mut text)?;
+        page.render_options_section(&mut text)?;
         for subcommand in command.get_subcommands() {
             writeln!(text, ".SH TARNFS {}", subcommand.get_name().to_uppercase())?;
             let page = clap_mangen::Man::new(subcommand.clone());
@@ -24,7 +29,9 @@ pub(crate) fn man() -> Result<Code, Failure> {
             page.render_synopsis_section(&mut text)?;
             page.render_options_section(&mut text)?;
         }
-        Ok(())
+        let (heading, table) = exit::TABLE.split_once(":\n").unwrap_or_default();
+        write!(text, ".SH {}\n.nf\n{table}\n.fi\n", heading.to_uppercase())?;
+        page.render_version_section(&mut text)
     });
     rendered.map_err(|error| output_failure(&error))?;
     write(&text)

@@ -1,4 +1,4 @@
-//! What the tests of zstd and xz share.
+//! What the tests of codecs share.
 
 use std::io::{self, Write};
 use std::ops::Range;

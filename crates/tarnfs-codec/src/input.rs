@@ -55,6 +55,12 @@ impl Input {
         Ok(self.buffered())
     }
 
+    /// The next `length` bytes; fewer only at the end of the source.
+    pub(crate) fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
+        let bytes = self.fill(length)?;
+        Ok(&bytes[..length.min(bytes.len())])
+    }
+
     fn read(&mut self, wanted: usize) -> io::Result<()> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
@@ -114,6 +120,7 @@ mod tests {
         assert_eq!(&input.fill(5).unwrap()[..5], &bytes[10..15]);
         input.consume(3);
         assert!(input.skip(2));
+        assert_eq!(input.peek(2).unwrap(), &bytes[15..17]);
         assert!(input.skip(50_000));
         assert_eq!(&input.fill(40_000).unwrap()[..40_000], &bytes[50_015..90_015]);
         input.consume(40_000);

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Makes what fuzzing starts from, in fuzz/corpus/TARGET (which git ignores): archives of other projects' tests (TARNFS_CORPUS), what the
+# tools write, and indexes that the program makes (TARNFS, by default the release build).
+#
+#   fuzz/seeds.sh && cargo +nightly fuzz run tar -- -max_len=524288 -timeout=10 -rss_limit_mb=1024
+#
+# Targets other than tar and index (131072) do with -max_len=65536. With clang, the C libraries can be watched as well:
+#   CC=clang CFLAGS="-fsanitize=address -fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp" cargo +nightly fuzz build
+set -euo pipefail
+cd "$(dirname "$0")"
+corpus=${TARNFS_CORPUS:-../../shared/corpus}
+tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+for target in tar names gzip zlib deflate bzip2 xz zstd lz4 index ratarmount rows; do mkdir -p "corpus/$target"; done
+
+# seed TARGET FILE...: under names that tell files of one name in two folders apart.
+seed() {
+    local target=$1
+    shift
+    for file in "$@"; do
+        if [ -f "$file" ] && [ "$(stat -c %s "$file")" -le 524288 ]; then
+            cp "$file" "corpus/$target/$(md5sum < "$file" | cut -c 1-8)-$(basename "$file")"
+        fi
+    done
+}
+
+if [ -d "$corpus" ]; then
+    seed tar "$corpus"/libarchive/*.tar "$corpus"/libarchive/*tar*.{gz,Z,bz2} "$corpus"/libarchive/test_read_format_{gtar,tar}*
+    seed gzip "$corpus"/libarchive/*.{gz,tgz}
+    seed bzip2 "$corpus"/libarchive/*.{bz2,tbz,tbz2}
+    seed xz "$corpus"/xz/*.xz "$corpus"/libarchive/*.{xz,txz}
+    seed zstd "$corpus"/zstd/*/*.zst "$corpus"/libarchive/*.{zst,tzst}
+    seed lz4 "$corpus"/libarchive/*.lz4
+else
+    echo "no archives of other projects at $corpus (TARNFS_CORPUS)"
+fi
+
+gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
+(
+    cd "$scratch"
+    mkdir tree
+    tar -xf tree.tar -C tree --exclude=null --exclude=loop
+    for format in v7 ustar oldgnu gnu pax; do tar --format=$format -C tree -b1 -cf $format.tar folder link empty file; done
+    tar --format=pax --sparse-version=0.0 -S -C tree -b1 -cf sparse-0.0.tar sparse
+    tar --format=pax --sparse-version=0.1 -S -C tree -b1 -cf sparse-0.1.tar sparse
+    tar --format=pax --sparse-version=1.0 -S -C tree -b1 -cf sparse-1.0.tar sparse
+    tar --format=gnu -S -C tree -b1 -cf sparse-gnu.tar sparse
+    tar --format=gnu -g snapshot -C tree -b1 -cf incremental.tar .
+    tar --format=gnu -V label -C tree -b1 -cf label.tar folder
+    tar --format=pax --pax-option=globexthdr.name=g,comment:=c,uid:=7 -C tree -b1 -cf global.tar folder
+    seq 1 3000 > text
+    head -c 30000 /dev/urandom > noise
+    cat text noise text > mixed
+    for level in 1 6 9; do gzip -nc$level mixed > $level.gz; bzip2 -c$level mixed > $level.bz2; done
+    cat 1.gz 6.gz > two.gz
+    cat 1.bz2 9.bz2 > two.bz2
+    xz -0c --block-size=20000 mixed > blocks.xz
+    xz -1c --check=sha256 --delta=dist=2 --lzma2=preset=1,lc=0,pb=0 mixed > delta.xz
+    xz -1c --check=crc32 --x86 --lzma2=preset=1 mixed > x86.xz
+    xz -1c --check=none mixed > none.xz
+    for level in 1 3 19; do zstd -qc -$level mixed > $level.zst; done
+    zstd -qc --no-check -B1 mixed > small.zst
+    cat 1.zst 19.zst > two.zst
+    lz4 -qc -B4 mixed > 4.lz4
+    lz4 -qc -B4 -BD -BX mixed > linked.lz4
+    lz4 -qc -B5 --content-size --no-frame-crc mixed > 5.lz4
+    python3 - << 'PYTHON'
+import zlib
+data = open('mixed', 'rb').read()
+for level in (0, 1, 9):
+    open(f'{level}.zz', 'wb').write(zlib.compress(data, level))
+    raw = zlib.compressobj(level, wbits=-15)
+    open(f'{level}.deflate', 'wb').write(raw.compress(data) + raw.flush())
+PYTHON
+)
+seed tar "$scratch"/*.tar
+seed gzip "$scratch"/*.gz archives/*.gz
+seed zlib "$scratch"/*.zz
+seed deflate "$scratch"/*.deflate
+seed bzip2 "$scratch"/*.bz2 archives/*.bz2
+seed xz "$scratch"/*.xz archives/*.xz
+seed zstd "$scratch"/*.zst archives/*.zst
+seed lz4 "$scratch"/*.lz4 archives/*.lz4
+
+# Whole files; how else these targets read their bytes, fuzz/src/sidecars.rs says.
+for archive in "$scratch"/tree.tar archives/tree.tar.*; do
+    name=$(basename "$archive")
+    "$tarnfs" index -c --index-file "$scratch/$name.own" "$archive"
+    seed index "$scratch/$name.own"
+    if [ "$name" != tree.tar.lz4 ]; then
+        "$tarnfs" index -c --format ratarmount --index-file "$scratch/$name.foreign" "$archive"
+        seed ratarmount "$scratch/$name.foreign"
+    fi
+done
+printf '%s' '../../a' > corpus/names/up
+printf '%s' '/a//./b/' > corpus/names/absolute
+printf '\xf0\xf2/\x83\x65\x00\n' > corpus/names/odd
+python3 - << 'PYTHON'
+import random
+random.seed(1)
+for target in ('rows', 'index', 'ratarmount'):
+    for number in range(200):
+        open(f'corpus/{target}/{number}', 'wb').write(random.randbytes(random.choice([5, 9, 17, 41])))
+PYTHON
+for target in corpus/*; do printf '%-12s %s seeds\n' "${target#corpus/}" "$(find "$target" -type f | wc -l)"; done
