@@ -70,7 +70,8 @@ fn ctrl_c_while_indexing_leaves_nothing_behind() {
     // A gigabyte of text takes longer to decode than the signal takes to come.
     scratch.shell("(yes 'a line of text that repeats' || true) | head -c 1G | gzip -1 > big.gz");
     let before = scratch.shell("ls -A");
-    for milliseconds in [30, 300, 500] {
+    let mut interrupted = 0;
+    for milliseconds in [10, 30, 100, 200, 300] {
         let at = scratch.path("mnt");
         let mut child = tarnfs(&scratch).arg(scratch.path("big.gz")).arg(&at).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(milliseconds));
@@ -83,9 +84,16 @@ fn ctrl_c_while_indexing_leaves_nothing_behind() {
         signal(&child, Signal::INT);
         let code = child.wait().unwrap().code();
         assert!(start.elapsed() < Duration::from_millis(1500), "it took {:?}", start.elapsed());
-        assert_ne!(code, Some(0));
+        if code == Some(0) {
+            // A fast machine was ready before the signal came.
+            run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
+            wait_until("the mount point is removed", || !at.exists());
+        } else {
+            interrupted += 1;
+        }
         assert_eq!(scratch.shell("ls -A"), before, "after {milliseconds} ms");
     }
+    assert!(interrupted > 0, "no signal came in time");
 }
 
 #[test]
