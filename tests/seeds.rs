@@ -66,7 +66,9 @@ fn nothing_that_was_found_comes_back() {
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/found")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let Some((target, _)) = name.split_once('-').filter(|_| name.ends_with(".bin")) else { continue };
+        let Some((target, _)) = name.split_once('-').filter(|(_, rest)| rest.strip_suffix(".bin").is_some()) else {
+            continue;
+        };
         let (_, target) = TARGETS.iter().find(|(name, _)| *name == target).expect("it is called after a target");
         println!("{name}");
         target(&fs::read(path).unwrap());

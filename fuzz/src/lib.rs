@@ -79,7 +79,7 @@ pub fn names(data: &[u8]) {
     assert!(!shown.chars().any(char::is_control));
     for encoding in ["latin1", "koi8-r", "shift_jis", "gb18030", "cp437", "cp932"] {
         let decoded = Encoding::for_name(encoding).expect("it is known").decode(data).into_owned();
-        for component in tarnfs_format::name::components(&decoded, &limits).iter() {
+        for component in &tarnfs_format::name::components(&decoded, &limits) {
             check_name(component, &limits);
         }
     }

@@ -10,7 +10,10 @@ CREATE TABLE summary (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 -- What was found broken in the innermost stream: at which byte, what.
 CREATE TABLE notes (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, what TEXT NOT NULL);
 
--- What many entries share. type: the S_IFMT bits of st_mode, 0 for a hard link; mode: 0o7777.
+-- What many entries share; frequent ones have small numbers, since SQLite stores 0 and 1 in no bytes. 0 is that of folders that no entry names.
+-- type: the S_IFMT bits of st_mode, 0 for a hard link; mode: 0o7777; body: bytes from an entry's first header to its content.
+-- more: bits that say in which of the tables below each entry of the class has a row: 1 links, 2 devices, 4 times, 8 extents, 16 xattrs,
+-- 32 link_counts (a missing row there says 1). 64: its mtime counts nanoseconds.
 CREATE TABLE classes (
     class INTEGER PRIMARY KEY,
     type INTEGER NOT NULL,
@@ -18,23 +21,22 @@ CREATE TABLE classes (
     uid INTEGER NOT NULL,
     gid INTEGER NOT NULL,
     user BLOB NOT NULL,
-    "group" BLOB NOT NULL
+    "group" BLOB NOT NULL,
+    body INTEGER NOT NULL,
+    more INTEGER NOT NULL
 );
 
--- One row for each visible name. header: byte of the innermost stream at which its first header begins, -1 for a folder that no entry names;
--- body: bytes from header to content; size: of a symbolic link that of its target; mtime: seconds since 1970, mtime_ns: 0 to 999 999 999.
--- more: bits that say in which of the tables below it has a row: 1 links, 2 devices, 4 times, 8 extents, 16 xattrs, 32 link_counts (a missing row
--- there says 1). A hard link (type 0 of its class) always has a row in hard_links; its other columns are those of its own header.
+-- One row for each visible name. Its node is its rowid, from 1 on without gaps: a column for it would cost a byte in each row.
+-- header: where its first header begins in the innermost stream, in units of header_unit bytes (a key of summary: 512 if all headers lie on
+-- multiples of 512, else 1), -1 for a folder that no entry names; size: in bytes, of a symbolic link that of its target; mtime: seconds since
+-- 1970, or nanoseconds if its class says so. A hard link (type 0 of its class) always has a row in hard_links; its other columns are those of
+-- its own header.
 CREATE TABLE entries (
-    node INTEGER PRIMARY KEY,
     name BLOB NOT NULL,
     class INTEGER NOT NULL,
     header INTEGER NOT NULL,
-    body INTEGER NOT NULL,
     size INTEGER NOT NULL,
-    mtime INTEGER NOT NULL,
-    mtime_ns INTEGER NOT NULL,
-    more INTEGER NOT NULL
+    mtime INTEGER NOT NULL
 );
 
 -- One row for each folder: the folder that it is in, the range of its children, and how many of them are folders.
@@ -54,11 +56,8 @@ CREATE TABLE replaced (
     name BLOB NOT NULL,
     class INTEGER NOT NULL,
     header INTEGER NOT NULL,
-    body INTEGER NOT NULL,
     size INTEGER NOT NULL,
-    mtime INTEGER NOT NULL,
-    mtime_ns INTEGER NOT NULL,
-    more INTEGER NOT NULL
+    mtime INTEGER NOT NULL
 );
 
 CREATE TABLE links (node INTEGER PRIMARY KEY, target BLOB NOT NULL);
@@ -66,8 +65,16 @@ CREATE TABLE links (node INTEGER PRIMARY KEY, target BLOB NOT NULL);
 CREATE TABLE hard_links (node INTEGER PRIMARY KEY, shared INTEGER NOT NULL);
 CREATE TABLE link_counts (node INTEGER PRIMARY KEY, count INTEGER NOT NULL);
 CREATE TABLE devices (node INTEGER PRIMARY KEY, major INTEGER NOT NULL, minor INTEGER NOT NULL);
--- NULL where the archive does not say.
-CREATE TABLE times (node INTEGER PRIMARY KEY, atime INTEGER, atime_ns INTEGER, ctime INTEGER, ctime_ns INTEGER);
+-- Seconds since 1970 and nanoseconds behind them, 0 to 999 999 999; NULL where the archive does not say. mtime_ns: only of an mtime that
+-- is not whole seconds and, in nanoseconds, does not fit in 64 bits (before 1677, after 2262).
+CREATE TABLE times (
+    node INTEGER PRIMARY KEY,
+    atime INTEGER,
+    atime_ns INTEGER,
+    ctime INTEGER,
+    ctime_ns INTEGER,
+    mtime_ns INTEGER
+);
 -- map: pairs (bytes of hole before the extent, length of the extent), each number as unsigned LEB128.
 CREATE TABLE extents (node INTEGER PRIMARY KEY, map BLOB NOT NULL);
 CREATE TABLE xattr_names (id INTEGER PRIMARY KEY, name BLOB NOT NULL);

@@ -543,3 +543,100 @@ fn many_distinct_owners_and_names_are_all_kept() {
         assert_eq!(find(&*index, &number.to_string()).unwrap().uid, number / 2);
     }
 }
+
+#[test]
+fn classes_are_right_also_where_there_are_too_many_to_remember() {
+    let mut writer = writer(64 << 20);
+    for number in 0..120_000_u64 {
+        let mut entry = entry(number % 1000, Kind::File, format!("{number}").as_bytes(), b"");
+        entry.body.offset = entry.header + number;
+        writer.add(&entry).unwrap();
+    }
+    for number in [5, 99_999, 100_000, 119_999] {
+        let link = entry(1000, Kind::HardLink, format!("l{number}").as_bytes(), format!("{number}").as_bytes());
+        writer.add(&link).unwrap();
+    }
+    let index = writer.finish(summary(), &Destination::Memory).unwrap();
+    for number in [0, 5, 6, 99_998, 99_999, 100_000, 100_001, 119_999] {
+        let row = find(&*index, &number.to_string()).unwrap();
+        assert_eq!(row.body - row.header.unwrap(), number);
+        let links = if [5, 99_999, 100_000, 119_999].contains(&number) { 2 } else { 1 };
+        assert_eq!(row.links, links, "{number}");
+    }
+}
+
+#[test]
+fn times_come_back_to_the_nanosecond() {
+    let limit = i64::MAX / 1_000_000_000;
+    let times = [
+        (0, 0),
+        (0, 1),
+        (-1, 0),
+        (-1, 999_999_999),
+        (-2, 5),
+        (1_700_000_000, 123_456_789),
+        // The last and the first time that 64 bits of nanoseconds hold, and those beside them.
+        (limit, 854_775_807),
+        (limit, 854_775_808),
+        (-limit - 1, 145_224_192),
+        (-limit - 1, 145_224_191),
+        (i64::MAX, 0),
+        (i64::MAX, 999_999_999),
+        (i64::MIN, 0),
+        (i64::MIN, 1),
+    ]
+    .map(|(seconds, nanoseconds)| Time { seconds, nanoseconds });
+    let mut entries = Vec::new();
+    for (number, time) in (0_u64..).zip(times) {
+        for (kind, atime) in [("plain", None), ("with", Some(Time { seconds: 7, nanoseconds: 8 }))] {
+            let path = format!("{kind}{number}");
+            entries.push(Entry { mtime: time, atime, ..entry(number, Kind::File, path.as_bytes(), b"") });
+        }
+    }
+    let index = build(&entries);
+    for entry in &entries {
+        let row = find(&*index, std::str::from_utf8(&entry.path).unwrap()).unwrap();
+        assert_eq!((row.mtime, row.atime), (entry.mtime, entry.atime.unwrap_or(entry.mtime)), "{:?}", entry.mtime);
+    }
+}
+
+#[test]
+fn rows_are_small() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    // Headers at any byte, and headers in blocks.
+    for (step, unit) in [(512, 512), (520, 1)] {
+        let mut writer = writer(64 << 20);
+        let mut link = entry(0, Kind::HardLink, b"link", b"gone");
+        link.header = 0;
+        for number in 1..2000_u64 {
+            let mut entry = entry(0, Kind::File, format!("{number}").as_bytes(), b"");
+            entry.header = number * step;
+            entry.body.offset = entry.header + 512;
+            entry.mode = if number < 50 { 0o600 } else { 0o644 };
+            writer.add(&entry).unwrap();
+        }
+        link.header = 2000 * step;
+        link.link = b"7".to_vec();
+        writer.add(&link).unwrap();
+        link.path = b"lost".to_vec();
+        link.link = b"gone".to_vec();
+        writer.add(&link).unwrap();
+        let index = writer.finish(summary(), &Destination::File(path.clone())).unwrap();
+        for number in 1..2000 {
+            let row = find(&*index, &number.to_string()).unwrap();
+            assert_eq!((row.header, row.body), (Some(number * step), number * step + 512));
+            assert_eq!((row.mode, row.links), (if number < 50 { 0o600 } else { 0o644 }, 1 + u32::from(number == 7)));
+        }
+        let mut links = Vec::new();
+        index.hard_links(&mut |_, name, header, _| links.push((name.to_vec(), header))).unwrap();
+        assert_eq!(links, [(b"link".to_vec(), 2000 * step)]);
+        assert_eq!(index.summary().damage[0].0, 2000 * step, "where the lost link is");
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned();
+        assert_eq!(number("SELECT value FROM summary WHERE key = 'header_unit'"), unit);
+        assert_eq!(number("SELECT count(*) FROM entries WHERE class = 1"), 1950, "the most frequent class is 1");
+        assert_eq!(number("SELECT count(*) FROM entries WHERE class = 2"), 48);
+        assert_eq!(number("SELECT header FROM entries WHERE name = CAST('9' AS BLOB)"), 9 * step / unit);
+    }
+}

@@ -101,16 +101,17 @@ pub fn open_file(file: File) -> Result<Arc<dyn Index>, Error> {
         return Err(Error::Broken(format!("it is {length} bytes long and says otherwise")));
     }
     let pool = Pool::new(Opened::new(file, false));
-    let (summary, last, has_damage) = pool.with(|session| {
+    let (summary, unit, last, has_damage) = pool.with(|session| {
         schema::check(&session.connection)?;
         let summary = schema::read_summary(&session.connection)?;
+        let unit = schema::read_header_unit(&session.connection)?;
         let one = |sql: &str| session.connection.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).map_err(broken);
-        let last = one("SELECT max(node) FROM entries")?.and_then(|last| u64::try_from(last).ok()).unwrap_or(0);
+        let last = one("SELECT max(rowid) FROM entries")?.and_then(|last| u64::try_from(last).ok()).unwrap_or(0);
         let has_damage = one("SELECT EXISTS (SELECT 1 FROM damage)")? != Some(0);
-        Ok((summary, last, has_damage))
+        Ok((summary, unit, last, has_damage))
     })?;
     let stream = summary.layers.last().map_or(summary.archive.length, |layer| layer.decoded_length);
-    let bounds = Bounds { last, stream, is_cut: has_damage || !summary.damage.is_empty() };
+    let bounds = Bounds { last, stream, unit, is_cut: has_damage || !summary.damage.is_empty() };
     let this = Own { pool, summary, bounds, has_damage };
     match this.row(Node::ROOT)? {
         Some(root) if root.kind == tarnfs_format::Kind::Folder => Ok(Arc::new(this)),
@@ -135,7 +136,7 @@ impl Own {
     fn find(session: &Session, folder: Folder, name: &[u8]) -> Result<Option<Stored>, Error> {
         let (mut low, mut high) = (folder.first, folder.first.saturating_add(folder.count));
         let mut name_at =
-            session.connection.prepare_cached("SELECT name FROM entries WHERE node = ?").map_err(broken)?;
+            session.connection.prepare_cached("SELECT name FROM entries WHERE rowid = ?").map_err(broken)?;
         while high.saturating_sub(low) > SCANNED {
             let middle = low.midpoint(high);
             let mut rows = name_at.query([middle as i64]).map_err(broken)?;
@@ -172,8 +173,8 @@ impl Own {
 }
 
 /// Rows of a range of nodes, the end excluded; the columns are those that [`Stored::read`] reads.
-const RANGE: &str = "SELECT name, node, class, header, body, size, mtime, mtime_ns, more FROM entries \
-                     WHERE node >= ? AND node < ? ORDER BY node";
+const RANGE: &str = "SELECT name, rowid, class, header, size, mtime FROM entries \
+                     WHERE rowid >= ? AND rowid < ? ORDER BY rowid";
 
 impl Index for Own {
     fn summary(&self) -> &Summary {
@@ -297,7 +298,7 @@ impl Index for Own {
                     let mut query = session
                         .connection
                         .prepare_cached(
-                            "SELECT name, node, class, header, body, size, mtime, mtime_ns, more, folder FROM replaced \
+                            "SELECT name, node, class, header, size, mtime, folder FROM replaced \
                              WHERE node > ? ORDER BY node LIMIT 256",
                         )
                         .map_err(broken)?;
@@ -305,7 +306,7 @@ impl Index for Own {
                     while let Some(row) = rows.next().map_err(broken)? {
                         let stored = Stored::read(row)?;
                         // The root's own name is empty; nothing else's is.
-                        let folder = row.get::<_, i64>(9).map_err(broken)?;
+                        let folder = row.get::<_, i64>(6).map_err(broken)?;
                         let is_root =
                             folder == 1 && row.get_ref(0).map_err(broken)?.as_blob().is_ok_and(<[u8]>::is_empty);
                         let name = if is_root { Vec::new() } else { name_of(row)?.to_vec() };
@@ -337,7 +338,7 @@ impl Index for Own {
             let mut links = session
                 .connection
                 .prepare_cached(
-                    "SELECT name, entries.node, header, shared FROM hard_links JOIN entries USING (node) \
+                    "SELECT name, header, shared FROM hard_links JOIN entries ON entries.rowid = hard_links.node \
                      WHERE hard_links.node >= ? AND hard_links.node < ? ORDER BY hard_links.node",
                 )
                 .map_err(broken)?;
@@ -349,9 +350,12 @@ impl Index for Own {
                 while let Some(row) = rows.next().map_err(broken)? {
                     let get = |column: usize| row.get::<_, i64>(column).map_err(broken);
                     session.patience.renew();
-                    let (header, shared) = (get(2)?, get(3)?);
+                    let (header, shared) = (get(1)?, get(2)?);
                     if shared > 0 {
-                        receive(Node(folder as u64), name_of(row)?, header.max(0) as u64, Node(shared as u64));
+                        let header = self.bounds.byte(header).filter(|&header| header <= self.bounds.stream);
+                        let header = header
+                            .ok_or_else(|| lies(shared as u64, "a link to it lies behind the end of the archive"))?;
+                        receive(Node(folder as u64), name_of(row)?, header, Node(shared as u64));
                     }
                 }
                 session.patience.renew();

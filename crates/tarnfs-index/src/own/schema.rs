@@ -88,7 +88,8 @@ pub(crate) fn kind_of(kind: i64) -> Option<Kind> {
     })
 }
 
-pub(crate) fn write_summary(connection: &Connection, summary: &Summary) -> Result<(), Error> {
+/// `unit`: bytes that the column `header` counts in.
+pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u64) -> Result<(), Error> {
     let mut insert = prepare(connection, "INSERT INTO summary VALUES (?, ?)")?;
     let number = |number: u64| Value::Integer(number as i64);
     let truth = |truth: bool| Value::Integer(i64::from(truth));
@@ -107,6 +108,7 @@ pub(crate) fn write_summary(connection: &Connection, summary: &Summary) -> Resul
         ("grown_from", summary.grown_from.map_or(Value::Null, |fingerprint| number(fingerprint.0))),
         ("has_acls", truth(summary.has_acls)),
         ("has_xattrs", truth(summary.has_xattrs)),
+        ("header_unit", number(unit)),
         ("ignore_zeros", truth(summary.shape.ignore_zeros)),
         ("label", summary.label.clone().map_or(Value::Null, Value::Blob)),
     ];
@@ -178,6 +180,19 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
         label,
         damage: read_notes(connection)?,
     })
+}
+
+/// Bytes that the column `header` counts in.
+pub(crate) fn read_header_unit(connection: &Connection) -> Result<u64, Error> {
+    let unit: Option<Value> = connection
+        .query_row("SELECT value FROM summary WHERE key = 'header_unit'", [], |row| row.get(0))
+        .optional()
+        .map_err(broken)?;
+    match unit {
+        Some(Value::Integer(1)) => Ok(1),
+        Some(Value::Integer(512)) => Ok(512),
+        _ => Err(Error::Broken("header_unit of its summary is neither 1 nor 512".to_owned())),
+    }
 }
 
 fn read_layers(connection: &Connection) -> Result<Vec<Layer>, Error> {

@@ -19,8 +19,17 @@ pub(super) struct Bounds {
     pub(super) last: u64,
     /// Length of the innermost stream in bytes.
     pub(super) stream: u64,
+    /// Bytes that the column `header` counts in.
+    pub(super) unit: u64,
     /// True if content may go past the stream's end: the archive is known to be cut.
     pub(super) is_cut: bool,
+}
+
+impl Bounds {
+    /// Byte of the stream that a column `header` says; `None` if there can be none. Of what no entry names, 0.
+    pub(super) fn byte(&self, header: i64) -> Option<u64> {
+        (header.max(0) as u64).checked_mul(self.unit)
+    }
 }
 
 /// Connections that wait for the next query. More threads than this get one made for the purpose.
@@ -91,6 +100,23 @@ struct Class {
     mode: u32,
     uid: u32,
     gid: u32,
+    /// Bytes from header to content.
+    body: u64,
+    more: u8,
+}
+
+impl Class {
+    fn has(&self, bit: u8) -> bool {
+        self.more & bit != 0
+    }
+}
+
+/// A row of `times`.
+#[derive(Debug, Clone, Copy, Default)]
+struct Times {
+    atime: Option<Time>,
+    ctime: Option<Time>,
+    mtime_ns: Option<u32>,
 }
 
 /// A row of `folders`.
@@ -107,11 +133,11 @@ pub(super) struct Folder {
 pub(super) struct Stored {
     pub(super) node: u64,
     pub(super) class: i64,
+    /// In the index's unit.
     header: i64,
-    body: i64,
     size: i64,
-    mtime: Time,
-    pub(super) more: u8,
+    /// In seconds or nanoseconds, as the class says.
+    mtime: i64,
 }
 
 pub(super) fn lies(node: u64, what: &str) -> Error {
@@ -119,41 +145,17 @@ pub(super) fn lies(node: u64, what: &str) -> Error {
 }
 
 impl Stored {
-    /// From the columns name, node, class, header, body, size, mtime, mtime_ns, more.
+    /// From the columns name, node (rowid), class, header, size, mtime.
     pub(super) fn read(row: &rusqlite::Row<'_>) -> Result<Self, Error> {
         let number = |column: usize| {
             row.get_ref(column).map_err(broken)?.as_i64().map_err(|_| Error::Broken("a number is none".to_owned()))
         };
-        let node = number(1)? as u64;
-        let nanoseconds = u32::try_from(number(7)?).ok().filter(|&part| part < 1_000_000_000);
-        let mtime = Time {
-            seconds: number(6)?,
-            nanoseconds: nanoseconds.ok_or_else(|| lies(node, "its time has too many nanoseconds"))?,
-        };
-        let more = u8::try_from(number(8)?).ok().filter(|&bits| bits < 64);
-        Ok(Self {
-            node,
-            class: number(2)?,
-            header: number(3)?,
-            body: number(4)?,
-            size: number(5)?,
-            mtime,
-            more: more.ok_or_else(|| lies(node, "unknown bits"))?,
-        })
+        Ok(Self { node: number(1)? as u64, class: number(2)?, header: number(3)?, size: number(4)?, mtime: number(5)? })
     }
 
     /// Itself, if it is the row of `node`.
     pub(super) fn is_number(self, node: u64) -> Result<Self, Error> {
         if self.node == node { Ok(self) } else { Err(lies(node, "another row is in its place")) }
-    }
-
-    fn has(&self, bit: u8) -> bool {
-        self.more & bit != 0
-    }
-
-    /// Byte of the stream at which the entry begins.
-    pub(super) fn header(&self) -> u64 {
-        self.header.max(0) as u64
     }
 }
 
@@ -177,9 +179,9 @@ impl Session {
     pub(super) fn stored(&self, node: u64, bounds: &Bounds) -> Result<Option<Stored>, Error> {
         let Ok(number) = i64::try_from(node) else { return Ok(None) };
         let sql = if node <= bounds.last {
-            "SELECT name, node, class, header, body, size, mtime, mtime_ns, more FROM entries WHERE node = ?"
+            "SELECT name, rowid, class, header, size, mtime FROM entries WHERE rowid = ?"
         } else {
-            "SELECT name, node, class, header, body, size, mtime, mtime_ns, more FROM replaced WHERE node = ?"
+            "SELECT name, node, class, header, size, mtime FROM replaced WHERE node = ?"
         };
         let mut query = self.connection.prepare_cached(sql).map_err(broken)?;
         let mut rows = query.query([number]).map_err(broken)?;
@@ -236,14 +238,17 @@ impl Session {
         }
         let mut query = self
             .connection
-            .prepare_cached("SELECT type, mode, uid, gid FROM classes WHERE class = ?")
+            .prepare_cached("SELECT type, mode, uid, gid, body, more FROM classes WHERE class = ?")
             .map_err(broken)?;
         let row = query
-            .query_row([class], |row| Ok([row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))
+            .query_row([class], |row| {
+                Ok([row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?])
+            })
             .optional()
             .map_err(broken)?;
         drop(query);
-        let [kind, mode, uid, gid] = row.ok_or_else(|| Error::Broken(format!("class {class} is missing")))?;
+        let [kind, mode, uid, gid, body, more] =
+            row.ok_or_else(|| Error::Broken(format!("class {class} is missing")))?;
         let kind = schema::kind_of(kind).ok_or_else(|| Error::Broken(format!("class {class} is of type {kind:o}")))?;
         let (Ok(mode), Ok(uid), Ok(gid)) = (u32::try_from(mode), u32::try_from(uid), u32::try_from(gid)) else {
             return Err(Error::Broken(format!("class {class} makes no sense")));
@@ -251,7 +256,10 @@ impl Session {
         if mode > 0o7777 {
             return Err(Error::Broken(format!("class {class} has mode {mode:o}")));
         }
-        let found = Class { kind, mode, uid, gid };
+        let body = u64::try_from(body).map_err(|_| Error::Broken(format!("class {class}: a length is negative")))?;
+        let more = u8::try_from(more).ok().filter(|&bits| bits < 128);
+        let more = more.ok_or_else(|| Error::Broken(format!("class {class} has unknown bits")))?;
+        let found = Class { kind, mode, uid, gid, body, more };
         if let Some(place) = self.classes.get_mut(slot) {
             *place = Some((class, found));
         }
@@ -320,12 +328,11 @@ impl Session {
         if !has_header && (kind != Kind::Folder || stored.header != -1) {
             return Err(lies(node, "it has no header"));
         }
-        let (Ok(body), Ok(size)) = (u64::try_from(stored.body), u64::try_from(stored.size)) else {
-            return Err(lies(node, "a length is negative"));
-        };
-        let start = stored.header().checked_add(body).filter(|&start| start <= bounds.stream);
+        let size = u64::try_from(stored.size).map_err(|_| lies(node, "a length is negative"))?;
+        let header = bounds.byte(stored.header);
+        let start = header.and_then(|header| header.checked_add(class.body)).filter(|&start| start <= bounds.stream);
         let start = start.ok_or_else(|| lies(node, "it lies behind the end of the archive"))?;
-        let is_sparse = stored.has(more::EXTENTS) && kind == Kind::File;
+        let is_sparse = class.has(more::EXTENTS) && kind == Kind::File;
         let end = if kind == Kind::File && !is_sparse { start.checked_add(size) } else { Some(start) };
         if !bounds.is_cut && end.is_none_or(|end| end > bounds.stream) {
             return Err(lies(node, "its content goes past the end of the archive"));
@@ -341,13 +348,24 @@ impl Session {
                 };
                 subfolders.saturating_add(2)
             }
-            _ if stored.has(more::LINK_COUNT) => {
+            _ if class.has(more::LINK_COUNT) => {
                 let count = self.number("SELECT count FROM link_counts WHERE node = ?", node)?.unwrap_or(1);
                 u32::try_from(count).map_err(|_| lies(node, "its names cannot be counted"))?.max(1)
             }
             _ => 1,
         };
-        let (atime, ctime) = if stored.has(more::TIMES) { self.times(node)? } else { (None, None) };
+        let times = if class.has(more::TIMES) { self.times(node)? } else { Times::default() };
+        let mtime = if class.has(more::NANOSECONDS) {
+            if times.mtime_ns.is_some() {
+                return Err(lies(node, "its time has nanoseconds twice"));
+            }
+            Time {
+                seconds: stored.mtime.div_euclid(1_000_000_000),
+                nanoseconds: stored.mtime.rem_euclid(1_000_000_000) as u32,
+            }
+        } else {
+            Time { seconds: stored.mtime, nanoseconds: times.mtime_ns.unwrap_or(0) }
+        };
         Ok(Row {
             node: Node(node),
             kind,
@@ -356,13 +374,13 @@ impl Session {
             gid: class.gid,
             links,
             size,
-            mtime: stored.mtime,
-            atime: atime.unwrap_or(stored.mtime),
-            ctime: ctime.unwrap_or(stored.mtime),
-            header: has_header.then(|| stored.header()),
+            mtime,
+            atime: times.atime.unwrap_or(mtime),
+            ctime: times.ctime.unwrap_or(mtime),
+            header: header.filter(|_| has_header),
             body: start,
             is_sparse,
-            has_xattrs: stored.has(more::XATTRS),
+            has_xattrs: class.has(more::XATTRS),
         })
     }
 
@@ -373,20 +391,25 @@ impl Session {
         row.map_err(broken)
     }
 
-    fn times(&self, node: u64) -> Result<(Option<Time>, Option<Time>), Error> {
+    fn times(&self, node: u64) -> Result<Times, Error> {
         let mut query = self
             .connection
-            .prepare_cached("SELECT atime, atime_ns, ctime, ctime_ns FROM times WHERE node = ?")
+            .prepare_cached("SELECT atime, atime_ns, ctime, ctime_ns, mtime_ns FROM times WHERE node = ?")
             .map_err(broken)?;
-        let row: [Option<i64>; 4] = query
-            .query_row([node as i64], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))
+        let row: [Option<i64>; 5] = query
+            .query_row([node as i64], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?]))
             .map_err(broken)?;
         let time = |seconds: Option<i64>, part: Option<i64>| match (seconds, part) {
             (Some(seconds), Some(part @ 0..1_000_000_000)) => Ok(Some(Time { seconds, nanoseconds: part as u32 })),
             (None, None) => Ok(None),
             _ => Err(lies(node, "a time makes no sense")),
         };
-        let [atime, atime_ns, ctime, ctime_ns] = row;
-        Ok((time(atime, atime_ns)?, time(ctime, ctime_ns)?))
+        let [atime, atime_ns, ctime, ctime_ns, mtime_ns] = row;
+        let mtime = time(mtime_ns.map(|_| 0), mtime_ns)?;
+        Ok(Times {
+            atime: time(atime, atime_ns)?,
+            ctime: time(ctime, ctime_ns)?,
+            mtime_ns: mtime.map(|time| time.nanoseconds),
+        })
     }
 }

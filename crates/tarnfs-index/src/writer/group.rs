@@ -14,7 +14,7 @@ use crate::Error;
 use super::folders::{self, Folders, ROOT};
 use super::links::{self, Links, Target};
 use super::output::Output;
-use super::record::{Attributes, Record, Tag, more};
+use super::record::{Attributes, Record, Tag};
 
 /// Makes rows of sorted records.
 pub(super) struct Grouping<'w, 'c> {
@@ -146,8 +146,7 @@ impl<'w, 'c> Grouping<'w, 'c> {
         self.next_replaced = node.saturating_add(1);
         let folder = self.folders.get(record.folder).node;
         // Whether a link is a name of it may only be known later.
-        let bits = if attributes.is_folder { 0 } else { more::LINK_COUNT };
-        self.output.replaced(node, folder, &record, attributes, bits)?;
+        self.output.replaced(node, folder, &record, attributes, !attributes.is_folder)?;
         Ok(match attributes.hard_link {
             Some(link) => {
                 self.links.set_node(link, node);
@@ -207,8 +206,8 @@ impl<'w, 'c> Grouping<'w, 'c> {
                     self.totals.files = self.totals.files.saturating_add(1);
                     self.totals.bytes = self.totals.bytes.saturating_add(attributes.size_of_file());
                 }
-                let bits = if has_names && matches!(shown, Some(Target::Node(_))) { more::LINK_COUNT } else { 0 };
-                self.output.entry(node, &record, attributes, bits)?;
+                let may_be_shared = has_names && matches!(shown, Some(Target::Node(_)));
+                self.output.entry(node, &record, attributes, may_be_shared)?;
             }
         }
         self.totals.folders = self.totals.folders.saturating_add(u64::from(is_folder));

@@ -5,8 +5,8 @@ use std::io;
 
 use super::spool::{Reader, Spool};
 
-/// Distinct values that are remembered. Real archives have a few hundred; in one made to have more, later ones are merely stored twice.
-const MOST_KNOWN: usize = 100_000;
+/// Distinct values that are remembered: the first ones, so their numbers go up to this. Real archives have a few hundred; in one made to have more, later ones are merely stored twice.
+pub(super) const MOST_KNOWN: usize = 100_000;
 /// Bytes of values kept in memory before they go to a temporary file.
 const ROOM: usize = 1 << 20;
 
@@ -47,6 +47,11 @@ impl Interner {
             self.known.insert(value.into(), self.count);
         }
         Ok(self.count)
+    }
+
+    /// How many values there are, also the last one's number.
+    pub(super) fn count(&self) -> u32 {
+        self.count
     }
 
     /// All values in the order of their numbers, each behind four bytes.

@@ -4,6 +4,7 @@
 //! order of (folder, name); [`group`] decides what shows under each name, [`links`] what hard links are names of, and [`output`] appends
 //! the rows. Nothing but the table of folders and a few bytes for each hard link grows with the archive.
 
+mod classes;
 mod folders;
 mod group;
 mod interner;
@@ -29,13 +30,14 @@ use crate::sqlite::{failed, open_for_writing, prepare};
 use crate::vfs::Opened;
 use crate::{Error, Index, Summary};
 
+use classes::Classes;
 use folders::{Folders, ROOT};
 use group::{Grouping, Totals};
 use interner::Interner;
 use layers::Layers;
 use links::Links;
-use output::{IMPLIED_CLASS, Output};
-use record::{Builder, Tag, read_number, write_number};
+use output::Output;
+use record::{Builder, Tag};
 use sort::Sorter;
 use temporary::{Temporary, readable_as};
 
@@ -68,13 +70,15 @@ pub struct Writer {
     links: Links,
     sorter: Sorter,
     builder: Builder,
-    classes: Interner,
+    classes: Classes,
     xattr_names: Interner,
     layers: Layers,
     has_xattrs: bool,
     has_acls: bool,
     /// Byte at which the content that goes furthest ends.
     reach: u64,
+    /// True while all headers lie on multiples of [`BLOCK`].
+    is_in_blocks: bool,
     /// The folder of the last path, and the start of the path that says so, its slash included.
     last_folder: (Vec<u8>, folders::Number),
     /// Used again for each entry.
@@ -85,7 +89,6 @@ pub struct Writer {
 
 #[derive(Debug, Default)]
 struct Scratch {
-    class: Vec<u8>,
     xattrs: Vec<u32>,
     implied: Vec<folders::Number>,
 }
@@ -96,8 +99,8 @@ const MOST_RECORDS: u64 = (1 << 30) - 16;
 /// Hard links without a target that are named one by one in the summary's damage.
 const MOST_NAMED: usize = 100;
 
-/// What Linux shows for an owner whose number does not fit in 32 bits.
-const OVERFLOWN: u32 = 65_534;
+/// Bytes that headers of a tar archive lie on multiples of.
+const BLOCK: u64 = 512;
 
 /// Page size of the file in bytes.
 const PAGE: u32 = 4096;
@@ -113,12 +116,13 @@ impl Writer {
             links: Links::default(),
             sorter: Sorter::new(&options.budget),
             builder: Builder::default(),
-            classes: Interner::new(),
+            classes: Classes::new(),
             xattr_names: Interner::new(),
             layers: Layers::default(),
             has_xattrs: false,
             has_acls: false,
             reach: 0,
+            is_in_blocks: true,
             last_folder: (Vec::new(), ROOT),
             scratch: Scratch::default(),
             mode: 0o644,
@@ -181,7 +185,8 @@ impl Writer {
             self.make_real(own)?;
         }
         let link = if entry.kind == Kind::HardLink { Some(self.add_request(entry)?) } else { None };
-        let class = self.class_of(entry)?;
+        let class = self.classes.number(entry)?;
+        self.is_in_blocks &= entry.header.is_multiple_of(BLOCK);
         self.scratch.xattrs.clear();
         for (name, _) in &entry.xattrs {
             self.has_xattrs = true;
@@ -227,20 +232,6 @@ impl Writer {
             self.sorter.push(request)?;
         }
         Ok(link)
-    }
-
-    fn class_of(&mut self, entry: &Entry) -> Result<u32, Error> {
-        let key = &mut self.scratch.class;
-        key.clear();
-        let number = |number: u64| u32::try_from(number).unwrap_or(OVERFLOWN);
-        write_number(key, u64::from(schema::type_of(entry.kind)));
-        write_number(key, u64::from(entry.mode & 0o7777));
-        write_number(key, u64::from(number(entry.uid)));
-        write_number(key, u64::from(number(entry.gid)));
-        write_number(key, entry.user.len() as u64);
-        key.extend_from_slice(&entry.user);
-        key.extend_from_slice(&entry.group);
-        Ok(self.classes.number(key)?)
     }
 
     /// Takes the next chunk of layer `layer` (0 is the outermost).
@@ -311,11 +302,13 @@ impl Writer {
         let mut summary = summary.clone();
         self.links.reset();
         self.folders.reset();
+        self.classes.arrange();
+        let unit = if self.is_in_blocks { BLOCK } else { 1 };
         let connection = open_for_writing(file, PAGE)?;
         connection.execute_batch("BEGIN").map_err(failed)?;
         schema::create(&connection)?;
         let records = u32::try_from(self.sorter.records()).map_err(io::Error::other)?;
-        let mut output = Output::new(&connection)?;
+        let mut output = Output::new(&connection, &mut self.classes, unit)?;
         let mut grouping = Grouping::new(&mut self.folders, &mut self.links, &mut output, records);
         let cancel = &self.cancel;
         let mut taken = 0_u32;
@@ -329,7 +322,7 @@ impl Writer {
         let totals = grouping.finish()?;
         drop(output);
         self.write_folders(&connection)?;
-        let unresolved = self.write_links(&connection, totals, &mut summary)?;
+        let unresolved = self.write_links(&connection, totals, unit, &mut summary)?;
         self.write_shared(&connection)?;
         self.layers.write(&connection)?;
         summary.has_xattrs = self.has_xattrs;
@@ -340,7 +333,7 @@ impl Writer {
         if self.reach > stream && summary.damage.is_empty() {
             summary.damage.push((stream, "the archive ends inside the content of a file".to_owned()));
         }
-        schema::write_summary(&connection, &summary)?;
+        schema::write_summary(&connection, &summary, unit)?;
         connection.execute_batch("COMMIT").map_err(failed)?;
         connection.close().map_err(|(_, error)| failed(error))
     }
@@ -362,6 +355,7 @@ impl Writer {
         &mut self,
         connection: &Connection,
         totals: Totals,
+        unit: u64,
         summary: &mut Summary,
     ) -> Result<Vec<(u64, String)>, Error> {
         self.links.resolve();
@@ -369,7 +363,7 @@ impl Writer {
         let mut links: Vec<(u32, u32)> = self.links.resolved().collect();
         links.sort_unstable();
         let mut insert = prepare(connection, "INSERT INTO hard_links VALUES (?, ?)")?;
-        let mut name_of = prepare(connection, "SELECT header, name FROM entries WHERE node = ?")?;
+        let mut name_of = prepare(connection, "SELECT header, name FROM entries WHERE rowid = ?")?;
         let mut lost = Vec::new();
         let mut lost_count = 0_u64;
         for &(node, shared) in &links {
@@ -381,7 +375,7 @@ impl Writer {
                         name_of.query_row([node], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
                     let name = String::from_utf8_lossy(&name).into_owned();
                     lost.push((
-                        header as u64,
+                        (header as u64).saturating_mul(unit),
                         format!("the hard link {name:?} leads to nothing in the archive; it is left out"),
                     ));
                 }
@@ -415,23 +409,10 @@ impl Writer {
     }
 
     fn write_shared(&self, connection: &Connection) -> Result<(), Error> {
-        let mut insert = prepare(connection, "INSERT INTO classes VALUES (?, ?, ?, ?, ?, ?, ?)")?;
-        let folder = schema::type_of(Kind::Folder);
-        let nobody: &[u8] = b"";
-        insert.execute((IMPLIED_CLASS, folder, 0o755, 0, 0, nobody, nobody)).map_err(failed)?;
-        let mut values = self.classes.values();
-        let mut value = Vec::new();
-        let mut number = 0_u32;
-        while values.record(&mut value)? {
-            number = number.saturating_add(1);
-            let mut rest = value.get(4..).unwrap_or_default();
-            let mut next = || read_number(&mut rest) as i64;
-            let (kind, mode, uid, gid, user) = (next(), next(), next(), next(), next() as usize);
-            let user = rest.split_off(..user).unwrap_or_default();
-            insert.execute((number, kind, mode, uid, gid, user, rest)).map_err(failed)?;
-        }
+        self.classes.write(connection)?;
         let mut insert = prepare(connection, "INSERT INTO xattr_names VALUES (?, ?)")?;
         let mut names = self.xattr_names.values();
+        let mut value = Vec::new();
         let mut number = 0_u32;
         while names.record(&mut value)? {
             number = number.saturating_add(1);

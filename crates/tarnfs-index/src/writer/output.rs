@@ -6,10 +6,8 @@ use tarnfs_format::Time;
 use crate::Error;
 use crate::sqlite::{failed, prepare};
 
-use super::record::{Attributes, Record, more};
-
-/// The class of folders that no entry names.
-pub(super) const IMPLIED_CLASS: u32 = 0;
+use super::classes::{Classes, IMPLIED_CLASS};
+use super::record::{Attributes, Record, in_nanoseconds, more, separate_nanoseconds};
 
 /// The tables that are filled while the sorted records go by.
 #[derive(Debug)]
@@ -21,6 +19,9 @@ pub(super) struct Output<'c> {
     times: Statement<'c>,
     extents: Statement<'c>,
     xattrs: Statement<'c>,
+    classes: &'c mut Classes,
+    /// Bytes that the column `header` counts in.
+    unit: u64,
     /// What the entries' statement is bound to: most columns are the same from row to row.
     bound: Option<Bound>,
 }
@@ -28,10 +29,8 @@ pub(super) struct Output<'c> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Bound {
     class: u32,
-    body: u64,
     size: u64,
     mtime: Time,
-    more: u8,
 }
 
 fn bind(statement: &mut Statement<'_>, column: usize, value: impl ToSql) -> Result<(), Error> {
@@ -48,30 +47,39 @@ fn signed(number: u64) -> i64 {
 }
 
 impl<'c> Output<'c> {
-    pub(super) fn new(connection: &'c Connection) -> Result<Self, Error> {
+    /// `unit` is what all headers are multiples of.
+    pub(super) fn new(connection: &'c Connection, classes: &'c mut Classes, unit: u64) -> Result<Self, Error> {
         let insert = |sql| prepare(connection, sql);
         Ok(Self {
-            entries: insert("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
-            replaced: insert("INSERT INTO replaced VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?,
+            entries: insert("INSERT INTO entries (rowid, name, class, header, size, mtime) VALUES (?, ?, ?, ?, ?, ?)")?,
+            replaced: insert("INSERT INTO replaced VALUES (?, ?, ?, ?, ?, ?, ?)")?,
             links: insert("INSERT INTO links VALUES (?, ?)")?,
             devices: insert("INSERT INTO devices VALUES (?, ?, ?)")?,
-            times: insert("INSERT INTO times VALUES (?, ?, ?, ?, ?)")?,
+            times: insert("INSERT INTO times VALUES (?, ?, ?, ?, ?, ?)")?,
             extents: insert("INSERT INTO extents VALUES (?, ?)")?,
             xattrs: insert("INSERT OR REPLACE INTO xattrs VALUES (?, ?, ?)")?,
+            classes,
+            unit,
             bound: None,
         })
     }
 
-    /// An entry that shows.
+    /// The column `header` of a record.
+    fn header(&self, record: &Record<'_>) -> i64 {
+        signed(record.rank.checked_div(self.unit).unwrap_or(record.rank))
+    }
+
+    /// An entry that shows; `may_be_shared` if hard links ask for it.
     pub(super) fn entry(
         &mut self,
         node: u32,
         record: &Record<'_>,
         attributes: Attributes<'_>,
-        bits: u8,
+        may_be_shared: bool,
     ) -> Result<(), Error> {
-        let Attributes { class, body, size, mtime, .. } = attributes;
-        let bound = Bound { class, body, size, mtime, more: attributes.more | bits };
+        let Attributes { class, size, mtime, .. } = attributes;
+        let bound = Bound { class: self.classes.place(class, may_be_shared), size, mtime };
+        let header = self.header(record);
         let statement = &mut self.entries;
         if self.bound != Some(bound) {
             self.bound = None;
@@ -80,14 +88,14 @@ impl<'c> Output<'c> {
         }
         bind(statement, 1, node)?;
         bind(statement, 2, record.name)?;
-        bind(statement, 4, signed(record.rank))?;
+        bind(statement, 4, header)?;
         run(statement)?;
         if attributes.more == 0 { Ok(()) } else { self.side(node, attributes) }
     }
 
     /// A folder that no entry names.
     pub(super) fn implied_folder(&mut self, node: u32, name: &[u8]) -> Result<(), Error> {
-        let bound = Bound { class: IMPLIED_CLASS, body: 0, size: 0, mtime: Time::default(), more: 0 };
+        let bound = Bound { class: IMPLIED_CLASS, size: 0, mtime: Time::default() };
         bind_common(&mut self.entries, 3, bound)?;
         self.bound = Some(bound);
         bind(&mut self.entries, 1, node)?;
@@ -103,15 +111,17 @@ impl<'c> Output<'c> {
         folder: u32,
         record: &Record<'_>,
         attributes: Attributes<'_>,
-        bits: u8,
+        may_be_shared: bool,
     ) -> Result<(), Error> {
-        let Attributes { class, body, size, mtime, .. } = attributes;
+        let Attributes { class, size, mtime, .. } = attributes;
+        let bound = Bound { class: self.classes.place(class, may_be_shared), size, mtime };
+        let header = self.header(record);
         let statement = &mut self.replaced;
-        bind_common(statement, 4, Bound { class, body, size, mtime, more: attributes.more | bits })?;
+        bind_common(statement, 4, bound)?;
         bind(statement, 1, node)?;
         bind(statement, 2, folder)?;
         bind(statement, 3, record.name)?;
-        bind(statement, 5, signed(record.rank))?;
+        bind(statement, 5, header)?;
         run(statement)?;
         self.side(node, attributes)
     }
@@ -128,9 +138,11 @@ impl<'c> Output<'c> {
         if has(more::TIMES) {
             let seconds = |time: Option<Time>| time.map(|time| time.seconds);
             let nanoseconds = |time: Option<Time>| time.map(|time| time.nanoseconds);
-            let row =
-                (node, seconds(side.atime), nanoseconds(side.atime), seconds(side.ctime), nanoseconds(side.ctime));
-            self.times.execute(row).map_err(failed)?;
+            let (atime, ctime) = (side.atime, side.ctime);
+            let (atime, atime_ns, ctime, ctime_ns) =
+                (seconds(atime), nanoseconds(atime), seconds(ctime), nanoseconds(ctime));
+            let mtime_ns = separate_nanoseconds(attributes.mtime);
+            self.times.execute((node, atime, atime_ns, ctime, ctime_ns, mtime_ns)).map_err(failed)?;
         }
         if has(more::EXTENTS) {
             self.extents.execute((node, side.extents)).map_err(failed)?;
@@ -146,9 +158,6 @@ impl<'c> Output<'c> {
 fn bind_common(statement: &mut Statement<'_>, class: usize, bound: Bound) -> Result<(), Error> {
     let column = |behind: usize| class.saturating_add(behind);
     bind(statement, class, bound.class)?;
-    bind(statement, column(2), signed(bound.body))?;
-    bind(statement, column(3), signed(bound.size))?;
-    bind(statement, column(4), bound.mtime.seconds)?;
-    bind(statement, column(5), bound.mtime.nanoseconds)?;
-    bind(statement, column(6), bound.more)
+    bind(statement, column(2), signed(bound.size))?;
+    bind(statement, column(3), in_nanoseconds(bound.mtime).unwrap_or(bound.mtime.seconds))
 }

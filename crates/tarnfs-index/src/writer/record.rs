@@ -16,7 +16,7 @@ pub(super) enum Tag {
     Entry,
 }
 
-/// Bits of the column `more`.
+/// Bits of the column `more` of a class.
 pub(crate) mod more {
     pub(crate) const LINK: u8 = 1;
     pub(crate) const DEVICE: u8 = 2;
@@ -24,6 +24,39 @@ pub(crate) mod more {
     pub(crate) const EXTENTS: u8 = 8;
     pub(crate) const XATTRS: u8 = 16;
     pub(crate) const LINK_COUNT: u8 = 32;
+    /// Not of a table: the time of the last change is in nanoseconds. No record has it, since a record has the whole time.
+    pub(crate) const NANOSECONDS: u8 = 64;
+}
+
+/// Nanoseconds since 1970, of a time that is not whole seconds and can be stored so.
+pub(super) fn in_nanoseconds(time: Time) -> Option<i64> {
+    let part = Some(i64::from(time.nanoseconds)).filter(|&part| part != 0)?;
+    // Before 1970 the seconds may not fit where the time does.
+    let nanoseconds = i128::from(time.seconds).checked_mul(1_000_000_000)?.checked_add(i128::from(part))?;
+    i64::try_from(nanoseconds).ok()
+}
+
+/// Nanoseconds of a time that [`in_nanoseconds`] cannot store; they go to the table `times`.
+pub(super) fn separate_nanoseconds(time: Time) -> Option<u32> {
+    (time.nanoseconds != 0 && in_nanoseconds(time).is_none()).then_some(time.nanoseconds)
+}
+
+/// Bits of `more` that the entry's class gets, but for [`more::LINK_COUNT`], which is only known at the end.
+pub(super) fn bits_of(entry: &Entry) -> u8 {
+    let mut bits = 0;
+    let mut set = |condition: bool, bit: u8| {
+        if condition {
+            bits |= bit;
+        }
+    };
+    set(entry.kind == Kind::Symlink, more::LINK);
+    set(matches!(entry.kind, Kind::CharacterDevice(_) | Kind::BlockDevice(_)), more::DEVICE);
+    let has_times = entry.atime.is_some() || entry.ctime.is_some();
+    set(has_times || separate_nanoseconds(entry.mtime).is_some(), more::TIMES);
+    set(entry.kind == Kind::File && entry.body.extents.is_some(), more::EXTENTS);
+    set(!entry.xattrs.is_empty(), more::XATTRS);
+    set(in_nanoseconds(entry.mtime).is_some(), more::NANOSECONDS);
+    bits
 }
 
 /// Bytes before the name: length of the whole (4), folder (4), length of the name (1), tag (1).
@@ -48,7 +81,6 @@ pub(super) struct Record<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attributes<'a> {
     pub(super) class: u32,
-    pub(super) body: u64,
     pub(super) size: u64,
     pub(super) mtime: Time,
     pub(super) more: u8,
@@ -89,13 +121,11 @@ impl<'a> Record<'a> {
         let mut rest = self.rest;
         let flags = rest.split_off_first().copied().unwrap_or_default();
         let class = read_number(&mut rest) as u32;
-        let body = read_number(&mut rest);
         let size = read_number(&mut rest);
         let mtime = read_time(&mut rest);
         let hard_link = (flags & IS_HARD_LINK != 0).then(|| read_number(&mut rest) as u32);
         Attributes {
             class,
-            body,
             size,
             mtime,
             more: flags & !(IS_FOLDER | IS_HARD_LINK),
@@ -195,28 +225,21 @@ impl Builder {
     ) -> &[u8] {
         self.begin(folder, name, Tag::Entry, entry.header);
         let bytes = &mut self.bytes;
-        let mut flags = 0;
-        let mut set = |condition: bool, bit: u8| {
-            if condition {
-                flags |= bit;
-            }
-        };
+        let mut flags = bits_of(entry) & !more::NANOSECONDS;
+        if entry.kind == Kind::Folder {
+            flags |= IS_FOLDER;
+        }
+        if hard_link.is_some() {
+            flags |= IS_HARD_LINK;
+        }
         let is_symlink = entry.kind == Kind::Symlink;
         let device = match entry.kind {
             Kind::CharacterDevice(device) | Kind::BlockDevice(device) => Some(device),
             _ => None,
         };
         let extents = entry.body.extents.as_ref().filter(|_| entry.kind == Kind::File);
-        set(is_symlink, more::LINK);
-        set(device.is_some(), more::DEVICE);
-        set(entry.atime.is_some() || entry.ctime.is_some(), more::TIMES);
-        set(extents.is_some(), more::EXTENTS);
-        set(!xattrs.is_empty(), more::XATTRS);
-        set(entry.kind == Kind::Folder, IS_FOLDER);
-        set(hard_link.is_some(), IS_HARD_LINK);
         bytes.push(flags);
         write_number(bytes, u64::from(class));
-        write_number(bytes, entry.body.offset.saturating_sub(entry.header));
         let size = match entry.kind {
             Kind::File => entry.body.size,
             Kind::Symlink => entry.link.len() as u64,
@@ -234,7 +257,7 @@ impl Builder {
             write_number(bytes, u64::from(device.major));
             write_number(bytes, u64::from(device.minor));
         }
-        if entry.atime.is_some() || entry.ctime.is_some() {
+        if flags & more::TIMES != 0 {
             bytes.push(u8::from(entry.atime.is_some()) | u8::from(entry.ctime.is_some()) << 1);
             for time in [entry.atime, entry.ctime].into_iter().flatten() {
                 write_time(bytes, time);
