@@ -19,8 +19,8 @@ mount | grep "$folder"
 say "ls doc/doc | head -5"
 ls doc/doc | head -5 || true
 
-file=$(cd doc && find . -type f -size +2k | LC_ALL=C sort | sed -n 20p)
-say "head -c 300 doc/$file"
+file=$(cd doc && find . -type f -name copyright | LC_ALL=C sort | head -1)
+say "head -c 300 doc/${file#./}"
 head -c 300 "doc/$file"
 
 say "find doc -type f | wc -l"
