@@ -66,6 +66,12 @@ pub trait Source: Send + Sync + Debug {
         ))
     }
 
+    /// As [`read_at`](Self::read_at), for a reader that will hardly go on behind byte `end`: nothing there needs to be read ahead.
+    fn read_before(&self, buffer: &mut [u8], offset: u64, end: u64) -> io::Result<usize> {
+        let _ = end;
+        self.read_at(buffer, offset)
+    }
+
     /// The first byte at or after `offset` that is not in a hole; `None` where there is none. (`SEEK_DATA`)
     fn next_data(&self, offset: u64) -> Option<u64> {
         (offset < self.len()).then_some(offset)

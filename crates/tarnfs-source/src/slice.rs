@@ -27,7 +27,7 @@ impl Source for Slice {
             return Ok(0);
         }
         let start = self.start.checked_add(offset).ok_or(io::ErrorKind::InvalidInput)?;
-        let read = self.whole.read_at(&mut buffer[..wanted], start)?;
+        let read = self.whole.read_before(&mut buffer[..wanted], start, self.start.saturating_add(self.length))?;
         if read == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,

@@ -7,6 +7,7 @@ use tarnfs_source::{Budget, Grant};
 
 use super::lock;
 use super::paused::PausedDecoders;
+use super::pool::{Piece, Pool};
 use crate::PIECE;
 
 /// The decoded pieces of all streams, and their paused decoders.
@@ -23,6 +24,7 @@ pub struct PieceCache {
     pieces: Mutex<Pieces>,
     next_stream: AtomicU64,
     pub(super) paused: PausedDecoders,
+    pub(super) pool: Arc<Pool>,
 }
 
 /// A stream, and where in it the piece starts.
@@ -42,7 +44,7 @@ struct Pieces {
 
 #[derive(Debug)]
 struct Entry {
-    piece: Arc<[u8]>,
+    piece: Arc<Piece>,
     grant: Grant,
     number: u64,
     /// Uses since it came in, or since the main queue last passed it by; at most [`MOST_USES`].
@@ -63,7 +65,8 @@ impl PieceCache {
     pub fn new(budget: Budget) -> Arc<Self> {
         let share = budget.limit() / 2;
         let paused = PausedDecoders::new(budget.clone());
-        Arc::new(Self { budget, share, pieces: Mutex::default(), next_stream: AtomicU64::new(0), paused })
+        let pool = Pool::new(&budget);
+        Arc::new(Self { budget, share, pieces: Mutex::default(), next_stream: AtomicU64::new(0), paused, pool })
     }
 
     /// The budget that it draws on.
@@ -82,7 +85,7 @@ impl PieceCache {
     }
 
     /// The piece that holds byte `offset` of the stream, with where it starts. `counts`: as a use.
-    pub(super) fn get(&self, stream: u64, offset: u64, counts: bool) -> Option<(u64, Arc<[u8]>)> {
+    pub(super) fn get(&self, stream: u64, offset: u64, counts: bool) -> Option<(u64, Arc<Piece>)> {
         let mut pieces = lock(&self.pieces);
         let (&(_, start), entry) = pieces.by_start.range_mut((stream, 0)..=(stream, offset)).next_back()?;
         if offset - start >= entry.piece.len() as u64 {
@@ -100,7 +103,7 @@ impl PieceCache {
     }
 
     /// Keeps a piece if there is room or room can be made; it may be refused.
-    pub(super) fn insert(&self, stream: u64, start: u64, piece: &Arc<[u8]>) {
+    pub(super) fn insert(&self, stream: u64, start: u64, piece: &Arc<Piece>) {
         let bytes = piece.len() + OVERHEAD;
         let mut pieces = lock(&self.pieces);
         if bytes > self.share || pieces.by_start.contains_key(&(stream, start)) {

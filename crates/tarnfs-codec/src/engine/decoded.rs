@@ -8,6 +8,7 @@ use tarnfs_source::{Limits, SharedSource, Source};
 
 use super::cache::PieceCache;
 use super::chunks::{Chunks, Place};
+use super::pool::Piece;
 use super::sequence::Sequences;
 use super::traffic::{Queued, RunGuard, Task, Traffic, Turn};
 use super::workers::Workers;
@@ -124,13 +125,17 @@ impl Drop for DecodedSource {
 
 impl Source for DecodedSource {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_before(buffer, offset, self.inner.length)
+    }
+
+    fn read_before(&self, buffer: &mut [u8], offset: u64, end: u64) -> io::Result<usize> {
         let wanted = self.inner.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
         if wanted == 0 {
             return Ok(0);
         }
         let range = offset..offset + wanted as u64;
         self.inner.check_undamaged(&range)?;
-        let advice = lock(&self.inner.sequences).note(&range, self.inner.most_ahead());
+        let advice = lock(&self.inner.sequences).note(&range, end, self.inner.most_ahead());
         let (beside, after) = self.inner.split(&range, &advice.ahead);
         Inner::schedule(&self.inner, beside, false);
         let mut done = 0;
@@ -222,7 +227,7 @@ impl Inner {
     }
 
     /// The piece that holds byte `position`, with where it starts.
-    fn piece_at(&self, position: u64, sequential: bool) -> io::Result<(u64, Arc<[u8]>)> {
+    fn piece_at(&self, position: u64, sequential: bool) -> io::Result<(u64, Arc<Piece>)> {
         if let Some(hit) = self.cache.get(self.stream, position, !sequential) {
             self.counters.hits.fetch_add(1, Ordering::Relaxed);
             return Ok(hit);
@@ -258,7 +263,7 @@ impl Inner {
     ///
     /// Pieces passed over go into the cache, too, but only the last ones before the end: those that lie far behind
     /// are no likelier to be wanted than what they would push out.
-    fn decode(&self, chunk: &Chunk, run: &RunGuard<'_>, begun: Begun, ahead: bool) -> io::Result<Arc<[u8]>> {
+    fn decode(&self, chunk: &Chunk, run: &RunGuard<'_>, begun: Begun, ahead: bool) -> io::Result<Arc<Piece>> {
         let (mut position, decoder) = begun;
         self.chunk_length.store(chunk.length, Ordering::Relaxed);
         let mut decoder = match decoder {
@@ -268,14 +273,11 @@ impl Inner {
         let most_behind = (self.cache.share() / 8) as u64;
         let chunk_end = chunk.point.decoded + chunk.length;
         let mut end = run.end();
-        let mut spare = None;
         loop {
             let place = Place::of(chunk, position);
-            let mut piece = spare.take().filter(|spare: &Arc<[u8]>| spare.len() == place.length).unwrap_or_else(|| {
-                // Allocated once, in place: from a `Vec` it would be copied.
-                std::iter::repeat_n(0, place.length).collect()
-            });
-            self.fill(&mut *decoder, Arc::make_mut(&mut piece), place.start)?;
+            let mut piece = self.cache.pool.piece(place.length);
+            self.fill(&mut *decoder, &mut piece, place.start)?;
+            let piece = Arc::new(piece);
             position = place.end();
             if ahead {
                 self.counters.prefetched.fetch_add(1, Ordering::Relaxed);
@@ -304,7 +306,6 @@ impl Inner {
             if ahead && self.closed.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            spare = Some(piece).filter(|_| !keep);
         }
     }
 
@@ -443,6 +444,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.cache.forget(self.stream);
+        log::debug!("{}: {:?}", self.describe(), self.counters);
     }
 }
 

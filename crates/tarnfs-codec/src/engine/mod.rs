@@ -11,6 +11,7 @@ mod chunks;
 mod decoded;
 mod indexing;
 mod paused;
+mod pool;
 mod sequence;
 mod traffic;
 mod workers;

@@ -7,18 +7,24 @@ use crate::PIECE;
 pub(super) struct Sequences {
     /// The most recently active is last.
     readers: Vec<Reader>,
+    /// Bytes read so far, by all.
+    total: u64,
 }
 
 #[derive(Debug)]
 struct Reader {
     /// Behind the last byte that it has read.
     next: u64,
+    /// End of the file that it is in; `None` once it has gone on into another one.
+    end: Option<u64>,
     /// Bytes to decode ahead: 0 until it has gone from one piece to another.
     depth: u64,
     /// Up to here decoding ahead was asked for.
     asked: u64,
     /// Up to here it has no more use for what is in the cache.
     left: u64,
+    /// What all had read when it read last.
+    seen: u64,
 }
 
 /// What follows from a read.
@@ -39,41 +45,64 @@ const MOST_READERS: usize = 16;
 /// once, which arrive out of order, and whoever reads an archive's files in order leaps over headers and padding.
 const SLACK: u64 = 2 * PIECE as u64;
 
+/// The same for a reader that is known to go forward: its readahead is 8 MiB and more, answered by several threads.
+const SLACK_IN_SEQUENCE: u64 = 16 << 20;
+
 /// A reader this far behind another may use what that one leaves.
 const FOLLOWING: u64 = 64 << 20;
+
+/// A reader that let others read this much has most likely come to the end of its file.
+const FINISHED: u64 = 16 << 20;
 
 /// How far behind a reader pieces are kept, for reads that come late.
 const KEPT_BEHIND: u64 = 4 << 20;
 
 impl Sequences {
-    /// Takes note of a read. `bound` is the most bytes to decode ahead for all readers together.
-    pub(super) fn note(&mut self, read: &Range<u64>, bound: u64) -> Advice {
-        let known = self.readers.iter().rposition(|reader| reader.next.abs_diff(read.start) <= SLACK);
+    /// Takes note of a read. `end` is that of the file in which it lies, `bound` the most bytes to decode ahead for
+    /// all readers together.
+    pub(super) fn note(&mut self, read: &Range<u64>, end: u64, bound: u64) -> Advice {
+        self.total = self.total.saturating_add(read.end - read.start);
+        let total = self.total;
+        let known = self.readers.iter().rposition(|reader| {
+            let slack = if reader.depth > 0 { SLACK_IN_SEQUENCE } else { SLACK };
+            reader.next.abs_diff(read.start) <= slack
+        });
         let Some(index) = known else {
             if self.readers.len() == MOST_READERS {
                 self.readers.remove(0);
             }
-            self.readers.push(Reader { next: read.end, depth: 0, asked: 0, left: read.start });
+            self.readers.push(Reader {
+                next: read.end,
+                end: Some(end),
+                depth: 0,
+                asked: 0,
+                left: read.start,
+                seen: total,
+            });
             return Advice::default();
         };
         let mut reader = self.readers.remove(index);
-        let others = self.readers.iter().filter(|other| other.depth > 0).count() as u64;
+        let active = |other: &&Reader| other.depth > 0 && total - other.seen <= FINISHED;
+        let others = self.readers.iter().filter(active).count() as u64;
         if read.end / PIECE as u64 > reader.next / PIECE as u64 {
-            reader.depth = (reader.depth * 2).max(PIECE as u64);
+            reader.depth = (reader.depth * 2).max(4 * (read.end - read.start)).max(PIECE as u64);
         }
         reader.next = reader.next.max(read.end);
+        reader.end = reader.end.filter(|&before| before == end);
+        reader.seen = total;
         let mut advice = Advice { sequential: reader.depth > 0, ..Advice::default() };
         // In steps, so that not each read makes a job of one piece.
         reader.depth = reader.depth.min((bound / (1 + others)).max(1));
-        let ahead = reader.asked.max(reader.next)..reader.next + reader.depth;
-        if bound > 0 && ahead.start < ahead.end && ahead.end - ahead.start >= reader.depth / 4 {
+        let ahead = reader.asked.max(reader.next)..(reader.next + reader.depth).min(reader.end.unwrap_or(u64::MAX));
+        let least = if reader.end == Some(ahead.end) { 1 } else { (reader.depth / 4).max(1) };
+        if bound > 0 && ahead.end.saturating_sub(ahead.start) >= least {
             reader.asked = ahead.end;
             advice.ahead = ahead;
         }
         let left = reader.next.saturating_sub(KEPT_BEHIND);
         if advice.sequential && left >= reader.left + PIECE as u64 {
             let follows = reader.left.saturating_sub(FOLLOWING)..left;
-            if !self.readers.iter().any(|other| other.depth > 0 && follows.contains(&other.next)) {
+            if !self.readers.iter().filter(active).any(|other| follows.contains(&other.next)) {
                 advice.behind = reader.left..left;
             }
             reader.left = left;

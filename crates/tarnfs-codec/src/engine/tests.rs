@@ -159,7 +159,8 @@ fn a_sequential_reader_resumes_once_and_leaves_nothing_behind() {
     let before = bench.toy.decoded.load(Relaxed);
     for offset in (0..=24 * MIB).step_by(50_000) {
         bench.check(offset, 50_000);
-        assert!(bench.budget.used() < 6 * MIB);
+        // What is kept behind the reader, and the memory for what comes next.
+        assert!(bench.budget.used() < 8 * MIB);
     }
     assert!(bench.toy.decoded.load(Relaxed) <= before + 24 * MIB as u64);
     assert!(bench.source.statistics().resumes <= 3);

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::lock;
+use super::pool::Piece;
 
 /// Who decodes what of one stream at this moment, so that nobody decodes it a second time beside them.
 #[derive(Debug, Default)]
@@ -48,7 +49,7 @@ pub(super) struct Queued {
 #[derive(Debug, Default)]
 struct Awaited {
     waiters: usize,
-    piece: Option<Arc<[u8]>>,
+    piece: Option<Arc<Piece>>,
 }
 
 /// A run, ended when dropped, also by a panic.
@@ -70,7 +71,7 @@ pub(super) struct Task {
 #[derive(Debug)]
 pub(super) enum Turn<'a, T> {
     /// Somebody has decoded it.
-    Ready(Arc<[u8]>),
+    Ready(Arc<Piece>),
     /// The caller has to, with what `begin` returned.
     Decode(RunGuard<'a>, (u64, T)),
 }
@@ -81,7 +82,7 @@ impl Traffic {
     pub(super) fn demand<T>(
         &self,
         task: Task,
-        cached: impl Fn() -> Option<Arc<[u8]>>,
+        cached: impl Fn() -> Option<Arc<Piece>>,
         begin: impl FnOnce() -> (u64, T),
     ) -> Turn<'_, T> {
         let mut state = lock(&self.state);
@@ -186,7 +187,7 @@ impl RunGuard<'_> {
 
     /// Says that the piece at `start` is decoded, handing it to those who wait, and that the one at `next` follows.
     /// Returns where the run ends.
-    pub(super) fn advance(&self, start: u64, piece: Option<&Arc<[u8]>>, next: u64) -> u64 {
+    pub(super) fn advance(&self, start: u64, piece: Option<&Arc<Piece>>, next: u64) -> u64 {
         let mut state = lock(&self.traffic.state);
         if let (Some(awaited), Some(piece)) = (state.awaited.get_mut(&start), piece) {
             awaited.piece = Some(Arc::clone(piece));
