@@ -10,29 +10,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fuser::Errno;
+use rustix::io::Errno;
 
+use crate::protocol;
 use crate::statistics::{Counters, Operation, Statistics};
 
 /// The longest that the watchdog sleeps: an error comes at most this much after the deadline.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
-/// A reply that can be an error: all of fuser's.
+/// A reply that can be an error: all of them.
 pub(crate) trait Refuse: Send + 'static {
     fn refuse(self, errno: Errno);
+    /// The kernel's number for the request.
+    fn unique(&self) -> u64;
 }
 
 macro_rules! refuse {
     ($($reply:ident)*) => {
-        $(impl Refuse for fuser::$reply {
+        $(impl Refuse for protocol::$reply {
             fn refuse(self, errno: Errno) {
-                self.error(errno);
+                protocol::Reply::from(self).error(errno);
+            }
+
+            fn unique(&self) -> u64 {
+                self.as_ref().unique()
             }
         })*
     };
 }
 
-refuse! { ReplyAttr ReplyData ReplyDirectory ReplyDirectoryPlus ReplyEntry ReplyLseek ReplyOpen ReplyStatfs ReplyXattr }
+refuse! { ReplyAttributes ReplyData ReplyEntry ReplyNames ReplySeek ReplyStatfs ReplyXattr }
 
 /// A lock that a panic elsewhere does not spoil: what these locks hold is changed in one step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -56,6 +63,10 @@ pub(crate) struct Deadlines {
 /// A request of whatever kind, as the watchdog sees it.
 trait Overdue: Send + Sync + std::fmt::Debug {
     fn since(&self) -> Instant;
+    /// The kernel's number for the request, until it is answered.
+    fn unique(&self) -> Option<u64>;
+    /// Answers that whoever waits has got a signal, if there is no answer yet.
+    fn interrupt(&self);
     /// Answers with an error and logs it, if there is no answer yet.
     fn give_up(&self, age: Duration) -> bool;
 }
@@ -78,9 +89,19 @@ impl<R: Refuse> Overdue for Waiting<R> {
         self.since
     }
 
+    fn unique(&self) -> Option<u64> {
+        lock(&self.reply).as_ref().map(Refuse::unique)
+    }
+
+    fn interrupt(&self) {
+        if let Some(reply) = lock(&self.reply).take() {
+            reply.refuse(Errno::INTR);
+        }
+    }
+
     fn give_up(&self, age: Duration) -> bool {
         let Some(reply) = lock(&self.reply).take() else { return false };
-        reply.refuse(Errno::EIO);
+        reply.refuse(Errno::IO);
         log::warn!("{self:?}: no answer after {:.1} s, given up", age.as_secs_f64());
         true
     }
@@ -122,7 +143,7 @@ impl<R: Refuse> Drop for Ticket<R> {
     fn drop(&mut self) {
         let reply = lock(&self.waiting.reply).take();
         if let Some(reply) = reply {
-            reply.refuse(Errno::EIO);
+            reply.refuse(Errno::IO);
         }
         lock(&self.deadlines.waiting).remove(&self.number);
     }
@@ -148,6 +169,15 @@ impl Deadlines {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.waiting).insert(number, Arc::clone(&waiting) as Arc<dyn Overdue>);
         Ticket { waiting, number, deadlines: Arc::clone(self) }
+    }
+
+    /// Lets whoever waits for the answer to a request go, because it has got a signal. False if there is no such request.
+    pub(crate) fn interrupt(&self, unique: u64) -> bool {
+        let found = lock(&self.waiting).values().find(|request| request.unique() == Some(unique)).map(Arc::clone);
+        let Some(request) = found else { return false };
+        request.interrupt();
+        self.counters.interrupted.add(1);
+        true
     }
 
     /// Counts and logs a panic.
@@ -213,7 +243,11 @@ mod tests {
 
     impl Refuse for Sender<i32> {
         fn refuse(self, errno: Errno) {
-            self.send(errno.code()).unwrap();
+            self.send(errno.raw_os_error()).unwrap();
+        }
+
+        fn unique(&self) -> u64 {
+            9
         }
     }
 
@@ -228,7 +262,7 @@ mod tests {
         let (ticket, receiver) = begin(&deadlines);
         std::thread::scope(|scope| {
             scope.spawn(|| deadlines.watch(|| ()));
-            assert_eq!(receiver.recv(), Ok(Errno::EIO.code()));
+            assert_eq!(receiver.recv(), Ok(Errno::IO.raw_os_error()));
             assert!(!ticket.is_wanted());
             ticket.answer(|reply| reply.send(0).unwrap());
             assert!(receiver.recv().is_err());
@@ -236,6 +270,16 @@ mod tests {
         });
         let statistics = deadlines.statistics();
         assert_eq!((statistics.deadlines_missed, statistics.in_flight, statistics.oldest), (1, 0, None));
+    }
+
+    #[test]
+    fn an_interrupted_request_is_answered_at_once() {
+        let deadlines = Deadlines::new(Duration::from_secs(60));
+        assert!(!deadlines.interrupt(9));
+        let (ticket, receiver) = begin(&deadlines);
+        assert!(!deadlines.interrupt(8) && deadlines.interrupt(9));
+        assert_eq!(receiver.recv(), Ok(Errno::INTR.raw_os_error()));
+        assert!(!ticket.is_wanted() && !deadlines.interrupt(9));
     }
 
     #[test]
@@ -247,7 +291,7 @@ mod tests {
         assert_eq!(receiver.iter().collect::<Vec<_>>(), [0]);
         let (ticket, receiver) = begin(&deadlines);
         drop(ticket);
-        assert_eq!(receiver.iter().collect::<Vec<_>>(), [Errno::EIO.code()]);
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), [Errno::IO.raw_os_error()]);
         assert_eq!(deadlines.statistics().in_flight, 0);
     }
 }

@@ -1,6 +1,6 @@
 //! The kernel's side: mounts a [`Tree`](tarnfs_tree::Tree) through FUSE.
 //!
-//! The low-level protocol, in which a file is its node number: the kernel asks for a node, a method of the tree is
+//! The low-level protocol (`protocol`), in which a file is its node number: the kernel asks for a node, a method of the tree is
 //! called, its answer goes back (`dispatch`). Nothing is kept per file: node numbers come from the tree and are
 //! valid for ever, so "forget" means nothing, and files and folders need not be opened. What cannot change is
 //! given to the kernel for ever; a second listing or a second read of the same bytes never gets here.
@@ -8,13 +8,13 @@
 //! What must hold, and where it is done:
 //! - a thread that answers the kernel never decodes: reads that would wait go to `workers`;
 //! - every request has a deadline, at which the kernel gets an error whatever became of the work: `deadline`;
+//! - a program that gets a signal while it waits gets its answer at once: `deadline`;
 //! - a panic becomes EIO, a count and a backtrace in the log: `guard`;
 //! - a mount can always be taken away, also one whose program has died: `unmount`.
 //!
 //! Threads are started by [`mount()`] and end with the mount; a program that forks must do so before.
-//! Records of the `fuser` crate beneath come under the log target `fuser`; those below `warn` are one per request.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod attributes;
 mod deadline;
@@ -27,6 +27,7 @@ mod listing;
 mod mountinfo;
 mod opened;
 mod options;
+mod protocol;
 mod session;
 mod statistics;
 mod unmount;

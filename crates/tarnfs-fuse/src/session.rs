@@ -1,17 +1,17 @@
 //! A mount from its beginning to its end.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fuser::{Config, Session, SessionACL};
 use tarnfs_tree::Tree;
 
 use crate::deadline::{Deadlines, lock};
 use crate::dispatch::Dispatcher;
 use crate::options::Parsed;
+use crate::protocol::Session;
 use crate::workers::Workers;
 use crate::{Error, MountOptions, Statistics, device, guard, mountinfo, unmount};
 
@@ -71,16 +71,13 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     let workers = Workers::new(options.deadline);
     let dispatcher =
         Dispatcher::new(tree, parsed.default_permissions, parsed.overrides, workers.clone(), Arc::clone(&deadlines));
-    let mut config = Config::default();
-    config.n_threads = Some(options.threads.max(1));
-    // A queue of its own for each thread.
-    config.clone_fd = connection.can_open_device && options.threads > 1;
     let undo = |error| {
         let _ = unmount::take_away(&connection.mount_point, true);
         Error::io(format!("begin serving {}", connection.mount_point.display()), error)
     };
-    // Who may look is checked by the kernel.
-    let session = Session::from_fd(dispatcher, connection.device, SessionACL::All, config).map_err(undo)?;
+    let own_queues = connection.can_open_device && options.threads > 1;
+    let device = File::from(connection.device);
+    let session = Session::begin(dispatcher, device, options.threads, own_queues).map_err(undo)?;
     let entry = mountinfo::find(&connection.mount_point).ok().flatten();
     let shared = Arc::new(Shared {
         mount_point: connection.mount_point.clone(),

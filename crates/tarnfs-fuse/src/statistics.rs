@@ -72,6 +72,8 @@ pub struct Statistics {
     pub handed_on: u64,
     /// Bytes given to readers.
     pub bytes_read: u64,
+    /// Requests whose program got a signal while it waited.
+    pub interrupted: u64,
     /// Requests during which the program panicked, and which got EIO.
     pub panics: u64,
     /// Requests that got an error because they took too long.
@@ -100,6 +102,7 @@ pub(crate) struct Counters {
     requests: [AtomicU64; Operation::ALL.len()],
     pub(crate) handed_on: Counter,
     pub(crate) bytes_read: Counter,
+    pub(crate) interrupted: Counter,
     pub(crate) panics: Counter,
     pub(crate) deadlines_missed: Counter,
 }
@@ -114,6 +117,7 @@ impl Counters {
             requests: self.requests.each_ref().map(|count| count.load(Ordering::Relaxed)),
             handed_on: self.handed_on.get(),
             bytes_read: self.bytes_read.get(),
+            interrupted: self.interrupted.get(),
             panics: self.panics.get(),
             deadlines_missed: self.deadlines_missed.get(),
             in_flight,

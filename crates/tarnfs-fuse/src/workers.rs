@@ -5,6 +5,7 @@
 //! the deadline no longer counts, up to a limit of such threads.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,6 +37,8 @@ struct Pool {
     /// How long a job may take before its thread counts as stuck.
     deadline: Duration,
     state: Mutex<State>,
+    /// Threads that have work, to be looked at without the lock.
+    busy: AtomicUsize,
     wake: Condvar,
 }
 
@@ -91,7 +94,9 @@ impl State {
 
 impl Workers {
     pub(crate) fn new(deadline: Duration) -> Self {
-        Self { pool: Arc::new(Pool { deadline, state: Mutex::default(), wake: Condvar::new() }) }
+        Self {
+            pool: Arc::new(Pool { deadline, state: Mutex::default(), busy: AtomicUsize::new(0), wake: Condvar::new() }),
+        }
     }
 
     /// Has `work`, a read of `node`, done by some thread. It must not panic.
@@ -105,6 +110,11 @@ impl Workers {
         if state.idle < state.runnable() {
             self.start_thread(&mut state);
         }
+    }
+
+    /// True while a thread has work.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.pool.busy.load(Ordering::Relaxed) > 0
     }
 
     /// Starts threads in the place of those that are stuck, if there is work for them.
@@ -148,7 +158,9 @@ impl Pool {
         loop {
             if let Some((number, job)) = state.take() {
                 drop(state);
+                self.busy.fetch_add(1, Ordering::Relaxed);
                 (job.work)();
+                self.busy.fetch_sub(1, Ordering::Relaxed);
                 state = lock(&self.state);
                 state.running.remove(&number);
                 continue;

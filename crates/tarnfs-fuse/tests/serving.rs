@@ -10,7 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use common::{Gate, MemoryTree, Mounted, Slow, can_mount};
 use rustix::fs::{Dir, XattrFlags, getxattr, getxattr_query, listxattr, major, minor, setxattr};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
+use rustix::process::{Pid, Signal, kill_process};
 use tarnfs_fuse::{MountOptions, Operation};
 use tarnfs_source::{Extent, MemorySource, Stencil};
 use tarnfs_tree::{Device, Kind, Node, Time};
@@ -523,4 +524,44 @@ fn a_tree_that_can_change_is_asked_again() {
         assert_eq!(fs::read_dir(mounted.path("")).unwrap().count(), 1);
         assert!(mounted.statistics().of(Operation::Open) >= 2 * round);
     }
+}
+
+#[test]
+fn a_program_that_gets_a_signal_does_not_wait_for_its_bytes() {
+    if !can_mount() {
+        return;
+    }
+    let gate = Arc::new(Gate::default());
+    let mut tree = MemoryTree::default();
+    let waiting = Arc::clone(&gate);
+    let stalls = move |buffer: &mut [u8], _| {
+        waiting.pass();
+        Ok(buffer.len())
+    };
+    tree.source(Node::ROOT, "stalls", Arc::new(Slow { length: 1 << 30, read: stalls }));
+    tree.file(Node::ROOT, "ready", pattern(1000));
+    let mounted = Mounted::with(tree, &MountOptions { deadline: Duration::from_secs(600), ..MountOptions::default() });
+    // Past the page cache, as the kernel waits there in a way that a signal may end by itself.
+    let mut readers: Vec<_> = (0..8)
+        .map(|number| {
+            Command::new("dd")
+                .arg(format!("if={}", mounted.path("stalls").display()))
+                .args(["of=/dev/null", "bs=4096", "count=1", "iflag=direct", &format!("skip={number}")])
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    while mounted.statistics().in_flight < readers.len() {
+        std::thread::yield_now();
+    }
+    for reader in &readers {
+        kill_process(Pid::from_child(reader), Signal::INT).unwrap();
+    }
+    for reader in &mut readers {
+        assert_eq!(reader.wait().unwrap().signal(), Some(2));
+    }
+    assert_eq!((mounted.statistics().interrupted, mounted.statistics().deadlines_missed), (8, 0));
+    assert_eq!(fs::read(mounted.path("ready")).unwrap(), pattern(1000));
+    gate.open();
 }

@@ -1,0 +1,64 @@
+//! The kernel's side of a mount: requests read from `/dev/fuse`, sorted by what they ask for, and the answers to them.
+//!
+//! Version 7 of the protocol, as `linux/fuse.h` describes it, for file systems that are read only: what would change
+//! something is one operation, [`Filesystem::change`].
+
+mod abi;
+mod reply;
+mod session;
+mod spin;
+
+pub(crate) use abi::{capability, open};
+pub(crate) use reply::{
+    Attributes, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs,
+    ReplyXattr, Totals,
+};
+pub(crate) use session::Session;
+
+/// What the kernel offers when the mount begins.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    offered: u32,
+    taken: u32,
+}
+
+impl Kernel {
+    /// Takes one of the [`capability`]s; false if this kernel lacks it.
+    pub(crate) fn take(&mut self, capability: u32) -> bool {
+        let has = self.offered & capability != 0;
+        self.taken |= self.offered & capability;
+        has
+    }
+}
+
+/// Who answers. Each request comes with the right to answer it once, from any thread; dropped unanswered it would wait for ever.
+///
+/// Nodes are the numbers that the file system itself has given to the kernel.
+pub(crate) trait Filesystem: Send + Sync + 'static {
+    /// Before all others.
+    fn init(&mut self, kernel: &mut Kernel);
+    fn lookup(&self, folder: u64, name: &[u8], reply: ReplyEntry);
+    fn getattr(&self, node: u64, reply: ReplyAttributes);
+    fn readlink(&self, node: u64, reply: ReplyData);
+    fn open(&self, node: u64, reply: ReplyOpen);
+    fn opendir(&self, node: u64, reply: ReplyOpen);
+    fn read(&self, node: u64, offset: u64, size: u32, reply: ReplyData);
+    /// `READDIR` and `READDIRPLUS`, from the position `offset` on.
+    fn readdir(&self, folder: u64, offset: u64, reply: ReplyNames);
+    fn lseek(&self, node: u64, offset: u64, whence: u32, reply: ReplySeek);
+    fn statfs(&self, reply: ReplyStatfs);
+    /// A value, for a caller with `room` bytes; with 0 it asks for the length.
+    fn getxattr(&self, node: u64, name: &[u8], room: u32, reply: ReplyXattr);
+    /// As [`Filesystem::getxattr`]: the names, each with a zero byte behind it.
+    fn listxattr(&self, node: u64, room: u32, reply: ReplyXattr);
+    /// Anything that would change something.
+    fn change(&self, reply: Reply);
+    /// Device control, which files have none of.
+    fn ioctl(&self, reply: Reply);
+    /// Anything else; told once that it is not there the kernel does without.
+    fn other(&self, reply: Reply);
+    /// Whoever waits for the answer to the request of this number has got a signal. False if it is not being worked on.
+    fn interrupt(&self, unique: u64) -> bool;
+    /// True while requests wait for something else than these threads: then the processors are needed there.
+    fn is_busy(&self) -> bool;
+}

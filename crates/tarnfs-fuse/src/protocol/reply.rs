@@ -1,0 +1,266 @@
+//! The answers that each request can have, and the errors.
+
+use std::fs::File;
+use std::io::{self, IoSlice, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::abi::{OUT_HEADER, Out};
+
+/// The right to answer one request.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    device: Arc<File>,
+    /// The kernel's number for the request.
+    unique: u64,
+}
+
+/// `struct fuse_attr`: what `stat(2)` shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub(crate) node: u64,
+    /// In bytes.
+    pub(crate) size: u64,
+    /// In units of 512 bytes.
+    pub(crate) blocks: u64,
+    /// Seconds and nanoseconds.
+    pub(crate) atime: (i64, u32),
+    /// See `atime`.
+    pub(crate) mtime: (i64, u32),
+    /// See `atime`.
+    pub(crate) ctime: (i64, u32),
+    /// Kind and permissions.
+    pub(crate) mode: u32,
+    pub(crate) links: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) device: u32,
+}
+
+/// `struct fuse_kstatfs`: totals of the file system.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Totals {
+    /// Blocks of `unit` bytes.
+    pub(crate) blocks: u64,
+    pub(crate) nodes: u64,
+    pub(crate) unit: u32,
+    pub(crate) longest_name: u32,
+}
+
+impl Reply {
+    pub(super) fn new(device: &Arc<File>, unique: u64) -> Self {
+        Self { device: Arc::clone(device), unique }
+    }
+
+    /// The kernel's number for the request.
+    pub(crate) fn unique(&self) -> u64 {
+        self.unique
+    }
+
+    pub(crate) fn error(self, error: Errno) {
+        self.write(-error.raw_os_error(), &[]);
+    }
+
+    pub(super) fn send(self, body: &[u8]) {
+        self.write(0, body);
+    }
+
+    fn write(self, error: i32, body: &[u8]) {
+        let mut header = [0; OUT_HEADER];
+        let length = (OUT_HEADER + body.len()) as u32;
+        header[..4].copy_from_slice(&length.to_ne_bytes());
+        header[4..8].copy_from_slice(&error.to_ne_bytes());
+        header[8..].copy_from_slice(&self.unique.to_ne_bytes());
+        // One call, as each call is one answer.
+        let sent = (&*self.device).write_vectored(&[IoSlice::new(&header), IoSlice::new(body)]);
+        if let Err(problem) = sent {
+            // ENOENT: the request was interrupted, so nobody waits; ENODEV: unmounted.
+            let level = match problem.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::NOENT | Errno::NODEV) => log::Level::Debug,
+                _ => log::Level::Warn,
+            };
+            log::log!(level, "answering the kernel's request {}: {problem}", self.unique);
+            // What the kernel does not take it still waits for.
+            if error == 0 && problem.kind() == io::ErrorKind::InvalidInput {
+                self.write(-Errno::IO.raw_os_error(), &[]);
+            }
+        }
+    }
+}
+
+macro_rules! replies {
+    ($($(#[$doc:meta])* $name:ident)*) => {
+        $($(#[$doc])*
+        #[derive(Debug)]
+        pub(crate) struct $name(pub(super) Reply);
+
+        impl From<$name> for Reply {
+            fn from(reply: $name) -> Self {
+                reply.0
+            }
+        }
+
+        impl AsRef<Reply> for $name {
+            fn as_ref(&self) -> &Reply {
+                &self.0
+            }
+        })*
+    };
+}
+
+replies! {
+    /// An answer to `LOOKUP`.
+    ReplyEntry
+    /// An answer to `GETATTR`.
+    ReplyAttributes
+    /// Bytes.
+    ReplyData
+    /// An answer to `OPEN` and `OPENDIR`.
+    ReplyOpen
+    /// An answer to `GETXATTR` and `LISTXATTR`.
+    ReplyXattr
+    /// An answer to `STATFS`.
+    ReplyStatfs
+    /// An answer to `LSEEK`.
+    ReplySeek
+}
+
+impl ReplyEntry {
+    /// A node that the kernel may `keep` for so long, or with node number 0 that there is none.
+    pub(crate) fn entry(self, keep: Duration, attributes: &Attributes) {
+        let mut out = Out::with_capacity(128);
+        put_entry(&mut out, keep, attributes);
+        self.0.send(&out.0);
+    }
+}
+
+impl ReplyAttributes {
+    pub(crate) fn attributes(self, keep: Duration, attributes: &Attributes) {
+        let mut out = Out::with_capacity(104);
+        out.u64(keep.as_secs()).u32(keep.subsec_nanos()).u32(0);
+        put_attributes(&mut out, attributes);
+        self.0.send(&out.0);
+    }
+}
+
+impl ReplyData {
+    pub(crate) fn data(self, data: &[u8]) {
+        self.0.send(data);
+    }
+}
+
+impl ReplyOpen {
+    /// Opened, under the same handle as all others, with the [`flags`](super::open).
+    pub(crate) fn opened(self, flags: u32) {
+        let mut out = Out::default();
+        out.u64(0).u32(flags).u32(0);
+        self.0.send(&out.0);
+    }
+}
+
+impl ReplyXattr {
+    /// A value for a caller with `room` bytes; with none it asks for the length.
+    pub(crate) fn value(self, value: &[u8], room: u32) {
+        match u32::try_from(value.len()) {
+            Ok(length) if room == 0 => {
+                let mut out = Out::default();
+                out.u32(length).u32(0);
+                self.0.send(&out.0);
+            }
+            Ok(length) if length <= room => self.0.send(value),
+            Ok(_) => self.0.error(Errno::RANGE),
+            Err(_) => self.0.error(Errno::TOOBIG),
+        }
+    }
+}
+
+impl ReplyStatfs {
+    pub(crate) fn totals(self, totals: Totals) {
+        let mut out = Out::with_capacity(80);
+        out.u64(totals.blocks).u64(0).u64(0).u64(totals.nodes).u64(0);
+        out.u32(totals.unit).u32(totals.longest_name).u32(totals.unit).zeros(28);
+        self.0.send(&out.0);
+    }
+}
+
+impl ReplySeek {
+    pub(crate) fn offset(self, offset: u64) {
+        self.0.send(&offset.to_ne_bytes());
+    }
+}
+
+/// An answer to `READDIR` and `READDIRPLUS`: names are added until it is full.
+#[derive(Debug)]
+pub(crate) struct ReplyNames {
+    reply: Reply,
+    out: Out,
+    room: usize,
+    /// With attributes (`READDIRPLUS`).
+    plus: bool,
+}
+
+impl ReplyNames {
+    pub(super) fn new(reply: Reply, room: u32, plus: bool) -> Self {
+        /// The kernel asks for at most this much.
+        const MOST: usize = 1 << 20;
+        let room = (room as usize).min(MOST);
+        Self { reply, out: Out::with_capacity(room), room, plus }
+    }
+
+    /// False if the name does not fit any more. `next`: the position behind it; `attributes`: of which only the number and the kind are
+    /// sent where the kernel did not ask for more.
+    pub(crate) fn add(&mut self, name: &[u8], next: u64, keep: Duration, attributes: &Attributes) -> bool {
+        const DIRENT: usize = 24;
+        const ENTRY: usize = 128;
+        let length = (DIRENT + name.len()).next_multiple_of(8);
+        let needed = if self.plus { ENTRY + length } else { length };
+        if self.room - self.out.0.len() < needed {
+            return false;
+        }
+        if self.plus {
+            put_entry(&mut self.out, keep, attributes);
+        }
+        let kind = (attributes.mode & 0o170_000) >> 12;
+        self.out.u64(attributes.node).u64(next).u32(name.len() as u32).u32(kind);
+        self.out.0.extend_from_slice(name);
+        self.out.zeros(length - DIRENT - name.len());
+        true
+    }
+
+    /// Sends the names; none mean the end of the folder.
+    pub(crate) fn done(self) {
+        self.reply.send(&self.out.0);
+    }
+}
+
+impl From<ReplyNames> for Reply {
+    fn from(names: ReplyNames) -> Self {
+        names.reply
+    }
+}
+
+impl AsRef<Reply> for ReplyNames {
+    fn as_ref(&self) -> &Reply {
+        &self.reply
+    }
+}
+
+/// `struct fuse_entry_out`. Numbers are never used twice, so all are of generation 0.
+fn put_entry(out: &mut Out, keep: Duration, attributes: &Attributes) {
+    let (seconds, nanoseconds) = (keep.as_secs(), keep.subsec_nanos());
+    out.u64(attributes.node).u64(0).u64(seconds).u64(seconds).u32(nanoseconds).u32(nanoseconds);
+    put_attributes(out, attributes);
+}
+
+/// `struct fuse_attr`.
+fn put_attributes(out: &mut Out, attributes: &Attributes) {
+    /// What programs are told to read at once. They have the page cache before them: larger buffers only cost memory.
+    const BLOCK_SIZE: u32 = 4096;
+    let Attributes { node, size, blocks, atime, mtime, ctime, mode, links, uid, gid, device } = *attributes;
+    out.u64(node).u64(size).u64(blocks);
+    out.u64(atime.0 as u64).u64(mtime.0 as u64).u64(ctime.0 as u64);
+    out.u32(atime.1).u32(mtime.1).u32(ctime.1);
+    out.u32(mode).u32(links).u32(uid).u32(gid).u32(device).u32(BLOCK_SIZE).u32(0);
+}

@@ -1,0 +1,228 @@
+//! The threads that read requests.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use super::abi::{IN_HEADER, In, LEAST_MINOR, MAJOR, MINOR, Out, capability, opcode};
+use super::reply::{
+    Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs, ReplyXattr,
+};
+use super::spin::Spin;
+use super::{Filesystem, Kernel};
+
+/// Room for a request. The largest that comes to a read-only mount sets an extended attribute of 64 KiB; the kernel wants a
+/// page of room for data, too.
+const REQUEST: usize = 128 << 10;
+
+/// The largest read: 256 pages, the most that the kernel allows unless told otherwise.
+const MOST_PAGES: u16 = 256;
+
+/// Reads ahead that the kernel may have waiting. Its default of 12 is too few to keep all cores decoding.
+const MOST_AHEAD: u16 = 64;
+
+/// Of each thread: requests that need no waiting are answered on it.
+const STACK: usize = 1 << 20;
+
+/// A connection that the kernel has accepted.
+pub(crate) struct Session<F> {
+    filesystem: F,
+    /// One for each thread.
+    devices: Vec<Arc<File>>,
+    spin: Spin,
+}
+
+impl<F> std::fmt::Debug for Session<F> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "a session of {} threads", self.devices.len())
+    }
+}
+
+impl<F: Filesystem> Session<F> {
+    /// Agrees with the kernel on how to go on, over the `device` of a fresh mount. `own_queues`: each of the `threads` gets a queue of its own,
+    /// where the kernel lets us open the device once more.
+    pub(crate) fn begin(mut filesystem: F, device: File, threads: usize, own_queues: bool) -> io::Result<Self> {
+        let device = Arc::new(device);
+        let mut buffer = vec![0; REQUEST];
+        greet(&device, &mut buffer, &mut filesystem)?;
+        let mut devices = vec![Arc::clone(&device)];
+        while devices.len() < threads {
+            let own = if own_queues { clone_device(&device).ok() } else { None };
+            devices.push(own.map_or_else(|| Arc::clone(&device), Arc::new));
+        }
+        let spin = Spin::new(thread::available_parallelism().map_or(1, usize::from));
+        Ok(Self { filesystem, devices, spin })
+    }
+
+    /// Answers requests until the file system is unmounted.
+    pub(crate) fn run(&self) -> io::Result<()> {
+        thread::scope(|scope| {
+            let others: Vec<_> = self.devices[1..]
+                .iter()
+                .enumerate()
+                .map(|(number, device)| {
+                    let name = format!("tarnfs-kernel-{}", number + 1);
+                    thread::Builder::new().name(name).stack_size(STACK).spawn_scoped(scope, || self.serve(device))
+                })
+                .collect();
+            let first = self.serve(&self.devices[0]);
+            let mut result = first;
+            for other in others {
+                let ended = other.and_then(|thread| {
+                    thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread that answers the kernel panicked")))
+                });
+                result = result.and(ended);
+            }
+            result
+        })
+    }
+
+    fn serve(&self, device: &Arc<File>) -> io::Result<()> {
+        let mut buffer = vec![0; REQUEST];
+        loop {
+            if !self.filesystem.is_busy() {
+                self.spin.look(device.as_fd());
+            }
+            let since = Instant::now();
+            let Some(length) = receive(device, &mut buffer)? else { return Ok(()) };
+            self.spin.slept(since.elapsed());
+            self.dispatch(device, &buffer[..length]);
+        }
+    }
+
+    fn dispatch(&self, device: &Arc<File>, request: &[u8]) {
+        let Some((opcode, unique, node, mut body)) = parse(request) else {
+            log::error!("the kernel sent a request of {} bytes, too few", request.len());
+            return;
+        };
+        let filesystem = &self.filesystem;
+        let reply = Reply::new(device, unique);
+        match opcode {
+            opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => {}
+            opcode::LOOKUP => filesystem.lookup(node, body.name(), ReplyEntry(reply)),
+            opcode::GETATTR => filesystem.getattr(node, ReplyAttributes(reply)),
+            opcode::READLINK => filesystem.readlink(node, ReplyData(reply)),
+            opcode::OPEN => filesystem.open(node, ReplyOpen(reply)),
+            opcode::OPENDIR => filesystem.opendir(node, ReplyOpen(reply)),
+            opcode::RELEASE | opcode::RELEASEDIR | opcode::DESTROY => reply.send(&[]),
+            opcode::READ => {
+                let (_handle, offset, size) = (body.u64(), body.u64(), body.u32());
+                filesystem.read(node, offset, size, ReplyData(reply));
+            }
+            opcode::READDIR | opcode::READDIRPLUS => {
+                let (_handle, offset, size) = (body.u64(), body.u64(), body.u32());
+                let plus = opcode == opcode::READDIRPLUS;
+                filesystem.readdir(node, offset, ReplyNames::new(reply, size, plus));
+            }
+            opcode::LSEEK => {
+                let (_handle, offset, whence) = (body.u64(), body.u64(), body.u32());
+                filesystem.lseek(node, offset, whence, ReplySeek(reply));
+            }
+            opcode::STATFS => filesystem.statfs(ReplyStatfs(reply)),
+            opcode::GETXATTR => {
+                let (room, _) = (body.u32(), body.u32());
+                filesystem.getxattr(node, body.name(), room, ReplyXattr(reply));
+            }
+            opcode::LISTXATTR => filesystem.listxattr(node, body.u32(), ReplyXattr(reply)),
+            // Not there: perhaps another thread has read it and is about to work on it, so the kernel is to say it again.
+            opcode::INTERRUPT if filesystem.interrupt(body.u64()) => {}
+            opcode::INTERRUPT => reply.error(Errno::AGAIN),
+            opcode::IOCTL => filesystem.ioctl(reply),
+            opcode::SETATTR
+            | opcode::SYMLINK
+            | opcode::MKNOD
+            | opcode::MKDIR
+            | opcode::UNLINK
+            | opcode::RMDIR
+            | opcode::RENAME
+            | opcode::RENAME2
+            | opcode::LINK
+            | opcode::WRITE
+            | opcode::CREATE
+            | opcode::TMPFILE
+            | opcode::SETXATTR
+            | opcode::REMOVEXATTR
+            | opcode::FALLOCATE
+            | opcode::COPY_FILE_RANGE => filesystem.change(reply),
+            _ => filesystem.other(reply),
+        }
+    }
+}
+
+/// Operation, number, node, and what follows the header.
+fn parse(request: &[u8]) -> Option<(u32, u64, u64, In<'_>)> {
+    let (header, body) = request.split_at_checked(IN_HEADER)?;
+    let mut header = In(header);
+    let (_length, opcode, unique, node) = (header.u32(), header.u32(), header.u64(), header.u64());
+    Some((opcode, unique, node, In(body)))
+}
+
+/// Reads a request; `None` once the file system is unmounted.
+fn receive(device: &File, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match (&*device).read(buffer) {
+            Ok(length) => return Ok(Some(length)),
+            Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::NODEV) => return Ok(None),
+                // The request was taken back before it was read, or nothing has happened.
+                Some(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                _ => return Err(error),
+            },
+        }
+    }
+}
+
+/// `INIT`, once or twice: a kernel of a later major version asks again in ours.
+fn greet(device: &Arc<File>, buffer: &mut [u8], filesystem: &mut impl Filesystem) -> io::Result<()> {
+    let wrong = |what: String| io::Error::new(io::ErrorKind::Unsupported, what);
+    loop {
+        let Some(length) = receive(device, buffer)? else { return Err(wrong("unmounted at once".to_owned())) };
+        let Some((opcode::INIT, unique, _, mut body)) = parse(&buffer[..length]) else {
+            return Err(wrong("the kernel's first request is not the one that begins a mount".to_owned()));
+        };
+        let (major, minor, most_ahead, offered) = (body.u32(), body.u32(), body.u32(), body.u32());
+        let reply = Reply::new(device, unique);
+        if major > MAJOR {
+            let mut out = Out::default();
+            out.u32(MAJOR).u32(MINOR).zeros(56);
+            reply.send(&out.0);
+            continue;
+        }
+        if major < MAJOR || minor < LEAST_MINOR {
+            reply.error(Errno::PROTO);
+            return Err(wrong(format!(
+                "the kernel speaks version {major}.{minor} of FUSE, {MAJOR}.{LEAST_MINOR} is needed"
+            )));
+        }
+        let mut kernel = Kernel { offered, taken: 0 };
+        kernel.take(capability::ASYNC_READ);
+        kernel.take(capability::MAX_PAGES);
+        filesystem.init(&mut kernel);
+        let mut out = Out::default();
+        out.u32(MAJOR).u32(MINOR).u32(most_ahead).u32(kernel.taken);
+        out.u16(MOST_AHEAD).u16(MOST_AHEAD / 4 * 3);
+        // A write of a page is what the kernel insists on; of the times it is told that they are exact.
+        out.u32(4096).u32(1).u16(MOST_PAGES).u16(0).zeros(32);
+        reply.send(&out.0);
+        return Ok(());
+    }
+}
+
+#[expect(unsafe_code, reason = "a request to the device that no crate offers")]
+/// Opens the device once more, for the same mount: requests that are read there wait in a queue of their own.
+fn clone_device(device: &File) -> io::Result<File> {
+    let clone = File::options().read(true).write(true).open("/dev/fuse")?;
+    let number = device.as_raw_fd() as u32;
+    // SAFETY: FUSE_DEV_IOC_CLONE reads one u32 behind the pointer, which lives on this stack; rustix has no such call of its own.
+    let result = unsafe { rustix::ioctl::ioctl(&clone, rustix::ioctl::Setter::<CLONE, u32>::new(number)) };
+    result?;
+    Ok(clone)
+}
+
+/// `FUSE_DEV_IOC_CLONE`: `_IOR(229, 0, uint32_t)`.
+const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
