@@ -15,8 +15,10 @@ pub(super) struct Sequences {
 struct Reader {
     /// Behind the last byte that it has read.
     next: u64,
-    /// End of the file that it is in; `None` once it has gone on into another one.
-    end: Option<u64>,
+    /// End of the file that it is in.
+    end: u64,
+    /// It has gone on from one file into another.
+    crossed: bool,
     /// Bytes to decode ahead: 0 until it has gone from one piece to another.
     depth: u64,
     /// Up to here decoding ahead was asked for.
@@ -45,7 +47,7 @@ const MOST_READERS: usize = 16;
 /// once, which arrive out of order, and whoever reads an archive's files in order leaps over headers and padding.
 const SLACK: u64 = 2 * PIECE as u64;
 
-/// The same for a reader that is known to go forward: its readahead is 8 MiB and more, answered by several threads.
+/// The same in the file of a reader that is known to go forward: its readahead is 8 MiB and more, answered by several threads.
 const SLACK_IN_SEQUENCE: u64 = 16 << 20;
 
 /// A reader this far behind another may use what that one leaves.
@@ -64,7 +66,8 @@ impl Sequences {
         self.total = self.total.saturating_add(read.end - read.start);
         let total = self.total;
         let known = self.readers.iter().rposition(|reader| {
-            let slack = if reader.depth > 0 { SLACK_IN_SEQUENCE } else { SLACK };
+            let in_sequence = reader.depth > 0 && reader.end == end;
+            let slack = if in_sequence { SLACK_IN_SEQUENCE } else { SLACK };
             reader.next.abs_diff(read.start) <= slack
         });
         let Some(index) = known else {
@@ -73,7 +76,8 @@ impl Sequences {
             }
             self.readers.push(Reader {
                 next: read.end,
-                end: Some(end),
+                end,
+                crossed: false,
                 depth: 0,
                 asked: 0,
                 left: read.start,
@@ -88,13 +92,15 @@ impl Sequences {
             reader.depth = (reader.depth * 2).max(4 * (read.end - read.start)).max(PIECE as u64);
         }
         reader.next = reader.next.max(read.end);
-        reader.end = reader.end.filter(|&before| before == end);
+        reader.crossed |= reader.end != end;
+        reader.end = end;
         reader.seen = total;
         let mut advice = Advice { sequential: reader.depth > 0, ..Advice::default() };
         // In steps, so that not each read makes a job of one piece.
         reader.depth = reader.depth.min((bound / (1 + others)).max(1));
-        let ahead = reader.asked.max(reader.next)..(reader.next + reader.depth).min(reader.end.unwrap_or(u64::MAX));
-        let least = if reader.end == Some(ahead.end) { 1 } else { (reader.depth / 4).max(1) };
+        let most = if reader.crossed { u64::MAX } else { end };
+        let ahead = reader.asked.max(reader.next)..(reader.next + reader.depth).min(most);
+        let least = if ahead.end == most { 1 } else { (reader.depth / 4).max(1) };
         if bound > 0 && ahead.end.saturating_sub(ahead.start) >= least {
             reader.asked = ahead.end;
             advice.ahead = ahead;
