@@ -167,6 +167,10 @@ impl PieceCache {
             let queue = if entry.main { &mut pieces.main_bytes } else { &mut pieces.probation_bytes };
             *queue -= entry.grant.bytes();
         }
+        drop(rest);
+        if pieces.by_start.is_empty() {
+            self.pool.clear();
+        }
     }
 }
 

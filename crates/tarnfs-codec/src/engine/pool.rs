@@ -12,10 +12,10 @@ use crate::PIECE;
 #[derive(Debug)]
 pub(super) struct Pool {
     /// Each of [`PIECE`] bytes.
-    free: Mutex<Vec<Box<[u8]>>>,
+    free: Mutex<Vec<(Box<[u8]>, Grant)>>,
     /// How many it keeps.
     most: usize,
-    _grant: Option<Grant>,
+    budget: Budget,
 }
 
 /// The bytes of a piece.
@@ -31,15 +31,20 @@ impl Pool {
     /// A pool that keeps a small part of `budget`.
     pub(super) fn new(budget: &Budget) -> Arc<Self> {
         let most = MOST.min(budget.limit() / 32 / PIECE);
-        let grant = budget.take(most * PIECE);
-        Arc::new(Self { free: Mutex::default(), most: if grant.is_some() { most } else { 0 }, _grant: grant })
+        Arc::new(Self { free: Mutex::default(), most, budget: budget.clone() })
     }
 
     /// `length` bytes, of any content.
     pub(super) fn piece(self: &Arc<Self>, length: usize) -> Piece {
         let used = if length == PIECE { lock(&self.free).pop() } else { None };
-        let bytes = used.unwrap_or_else(|| vec![0; length].into_boxed_slice());
+        let bytes = used.map_or_else(|| vec![0; length].into_boxed_slice(), |(bytes, _)| bytes);
         Piece { bytes, pool: Arc::clone(self) }
+    }
+
+    /// Gives back what it keeps.
+    pub(super) fn clear(&self) {
+        let free = std::mem::take(&mut *lock(&self.free));
+        drop(free);
     }
 }
 
@@ -47,8 +52,10 @@ impl Drop for Piece {
     fn drop(&mut self) {
         if self.bytes.len() == PIECE {
             let mut free = lock(&self.pool.free);
-            if free.len() < self.pool.most {
-                free.push(std::mem::take(&mut self.bytes));
+            if free.len() < self.pool.most
+                && let Some(grant) = self.pool.budget.take(PIECE)
+            {
+                free.push((std::mem::take(&mut self.bytes), grant));
             }
         }
     }
