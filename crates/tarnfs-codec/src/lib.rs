@@ -16,6 +16,7 @@ mod bzip2;
 mod gzip;
 mod input;
 mod lz4;
+mod stepwise;
 mod xz;
 mod zstd;
 
@@ -31,6 +32,10 @@ use tarnfs_source::{Cancel, Limits, SharedSource};
 /// Decoded bytes in one piece: the unit of checking and caching. A read of a small file decodes at most this much
 /// behind the file's end; a checksum per piece costs 4 bytes in 128 KiB.
 pub const PIECE: usize = 128 << 10;
+
+/// What a first pass hands out for bytes that are lost in a damaged part of known length. They are damage and served to nobody, but
+/// whoever reads the archive's structure on the way sees them: zeros would end a tar.
+const FILLER: u8 = 0xff;
 
 /// A place in a compressed stream at which a decoder can start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

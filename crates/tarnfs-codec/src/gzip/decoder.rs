@@ -4,11 +4,12 @@ use std::io;
 
 use tarnfs_source::{Cancel, Limits, SharedSource};
 
+use super::guess;
 use super::inflate::{self, Inflate, LEAST_INPUT, Stop};
 use super::input::Input;
 use super::member::{self, Checksum, MAGIC, error};
 use super::window::{self, WindowPacker};
-use crate::{Damage, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Damage, Decoder, FILLER, FirstPass, Options, SeekPoint};
 
 /// What is around the deflate data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,15 +33,25 @@ enum Place {
     Trailer,
     /// Another member, padding, garbage or the end.
     Between,
+    /// What is missing of a damaged member, behind which another one was found at this byte of the compressed stream.
+    Gap { left: u64, next: u64 },
     /// Nothing more.
     End,
 }
 
 /// A member that has been seen from its start.
 struct Member {
+    start: Start,
+    checksum: Checksum,
+}
+
+/// Where a member starts.
+#[derive(Debug, Clone, Copy)]
+struct Start {
     /// First of its decoded bytes in the stream.
     decoded: u64,
-    checksum: Checksum,
+    /// First of its bytes of deflate data.
+    compressed: u64,
 }
 
 /// What a first pass looks for.
@@ -65,6 +76,10 @@ pub(super) struct DeflateDecoder {
     decoded: u64,
     /// `None` after a resume inside of one.
     member: Option<Member>,
+    /// The last member, if its checksum did not match: it may have ended somewhere else.
+    astray: Option<Start>,
+    /// What comes next gets a seek point in any case.
+    is_behind_gap: bool,
     limits: Limits,
     /// In a first pass.
     survey: Option<Survey>,
@@ -127,6 +142,8 @@ impl DeflateDecoder {
             place: Place::Start,
             decoded: 0,
             member: None,
+            astray: None,
+            is_behind_gap: false,
             limits: *limits,
             survey: None,
             failure: None,
@@ -140,6 +157,8 @@ impl DeflateDecoder {
             Place::Data => return self.data(buffer),
             Place::Trailer => self.trailer()?,
             Place::Between => self.between()?,
+            Place::Gap { left: 0, next } => self.behind_gap(next),
+            Place::Gap { left, next } => return Ok(self.gap(left, next, buffer)),
             Place::End => {}
         }
         Ok(0)
@@ -169,9 +188,11 @@ impl DeflateDecoder {
             self.damaged(self.decoded, "the CRC-16 of a gzip header does not match");
         }
         self.begin(Checksum::crc32());
+        let is_behind_gap = std::mem::take(&mut self.is_behind_gap);
         if let (Some(start), Some(survey)) = (start, &mut self.survey) {
             // Points that need no window are worth a shorter chunk.
-            if self.decoded - survey.last >= survey.spacing - survey.spacing / 4 {
+            let is_due = self.decoded - survey.last >= survey.spacing - survey.spacing / 4;
+            if is_due || is_behind_gap {
                 survey.mark(SeekPoint { compressed_bit: start * 8, decoded: self.decoded, state: Vec::new() });
             }
         }
@@ -180,7 +201,9 @@ impl DeflateDecoder {
 
     fn begin(&mut self, checksum: Checksum) {
         self.inflate.reset();
-        self.member = Some(Member { decoded: self.decoded, checksum });
+        self.astray = None;
+        let start = Start { decoded: self.decoded, compressed: self.input.position() };
+        self.member = Some(Member { start, checksum });
         self.place = Place::Data;
     }
 
@@ -226,7 +249,16 @@ impl DeflateDecoder {
                 self.fail(&error(io::ErrorKind::InvalidData, &self.input, "deflate data does not go on"));
             }
             inflate::Place::Invalid(what) => {
-                self.fail(&error(io::ErrorKind::InvalidData, &self.input, &format!("invalid deflate data ({what})")));
+                let what = format!("invalid deflate data ({what})");
+                let invalid = error(io::ErrorKind::InvalidData, &self.input, &what);
+                // Nothing says how much of what came before was wrong already.
+                let start = self.member.take().map(|member| member.start);
+                self.damaged(start.map_or(self.decoded, |start| start.decoded), &what);
+                match start.map(|start| self.leave_member(start, self.input.position())).transpose() {
+                    Ok(Some(true)) => {}
+                    Ok(_) => self.fail(&invalid),
+                    Err(error) => self.fail(&error),
+                }
             }
         }
         Ok(step.written)
@@ -250,14 +282,18 @@ impl DeflateDecoder {
         };
         // ISIZE is the length modulo 2^32 (RFC 1952 §2.3.1).
         let length_matches =
-            length.is_none_or(|length| u32::from_le_bytes(length) == (self.decoded - member.decoded) as u32);
+            length.is_none_or(|length| u32::from_le_bytes(length) == (self.decoded - member.start.decoded) as u32);
         let what = match (checksum_matches, length_matches, self.wrapper) {
             (true, true, _) => return Ok(()),
             (true, false, _) => "the length of a gzip member does not match its data",
             (false, _, Wrapper::Gzip) => "the CRC-32 of a gzip member does not match its data",
             (false, ..) => "the Adler-32 of a zlib stream does not match its data",
         };
-        self.damaged(member.decoded, what);
+        self.astray = Some(member.start);
+        self.damaged(member.start.decoded, what);
+        if let (false, false, Some(length), true) = (checksum_matches, length_matches, length, self.survey.is_some()) {
+            self.leave_gap(member.start, u32::from_le_bytes(length), self.input.position());
+        }
         Ok(())
     }
 
@@ -293,7 +329,85 @@ impl DeflateDecoder {
         }
         self.damaged(self.decoded, &format!("behind the compressed data, at byte {start}, is something else"));
         self.place = Place::End;
+        // Behind a member that is whole, it is what gzip calls trailing garbage.
+        if let Some(member) = self.astray.take() {
+            self.leave_member(member, start)?;
+        }
         Ok(())
+    }
+
+    /// Looks for another member behind the damaged `member`, from byte `from` of the compressed stream on, and puts a gap where the damaged one
+    /// has something missing. False if there is none. Only a first pass does so: what it finds gets a seek point of its own.
+    fn leave_member(&mut self, member: Start, from: u64) -> io::Result<bool> {
+        if self.wrapper != Wrapper::Gzip || self.survey.is_none() {
+            return Ok(false);
+        }
+        let Some((next, length)) = self.next_member(from)? else { return Ok(false) };
+        self.leave_gap(member, length, next);
+        Ok(true)
+    }
+
+    /// Leaves a gap for what is missing of `member`, which was `length` bytes long, modulo 2^32, if `length` is what it seems. Decoding goes
+    /// on at byte `next` of the compressed stream.
+    fn leave_gap(&mut self, member: Start, length: u32, next: u64) {
+        /// The longest that one byte of deflate data becomes (258 bytes in 2 bits), as a whole number.
+        const LARGEST_RATIO: u64 = 1032;
+        /// A tar is made of blocks of 512 bytes: a gap that keeps to them lets it go on behind.
+        const ALIGNED: u64 = 512;
+        let missing = u64::from(length.wrapping_sub((self.decoded - member.decoded) as u32));
+        // Or a few bytes could claim gigabytes.
+        let possible = next.saturating_sub(member.compressed).saturating_mul(LARGEST_RATIO);
+        let left = if missing <= possible { missing } else { missing % ALIGNED };
+        // Never none: the chunk before must not be decoded further.
+        let left = if left == 0 { ALIGNED } else { left };
+        let start = self.decoded;
+        self.decoded += left;
+        self.damaged(start, "what is missing of a damaged gzip member");
+        self.decoded = start;
+        if let Some(survey) = &mut self.survey {
+            survey.mark(SeekPoint { compressed_bit: next * 8, decoded: start, state: Vec::new() });
+        }
+        self.place = Place::Gap { left, next };
+    }
+
+    /// Where, from byte `from` of the compressed stream on, a gzip member begins, and the four bytes before it.
+    fn next_member(&self, from: u64) -> io::Result<Option<(u64, u32)>> {
+        /// What tells a member from bytes that look like one.
+        const LOOKED_AT: usize = 8 << 10;
+        let mut input = Input::new(SharedSource::clone(self.input.source()), from, self.input.cancel().clone());
+        loop {
+            let block = input.fill_to(LOOKED_AT)?;
+            let at_end = block.len() < LOOKED_AT;
+            let searched = if at_end { block.len() } else { block.len() - LOOKED_AT + 1 };
+            let is_member = |&at: &usize| block[at] == MAGIC[0] && guess::is_gzip_member(&block[at..]);
+            if let Some(found) = (0..searched).find(is_member) {
+                let next = input.position() + found as u64;
+                let mut length = [0; 4];
+                self.input.source().read_exact_at(&mut length, next.saturating_sub(4))?;
+                return Ok(Some((next, u32::from_le_bytes(length))));
+            }
+            if at_end {
+                return Ok(None);
+            }
+            input.consume(searched);
+        }
+    }
+
+    fn gap(&mut self, left: u64, next: u64, buffer: &mut [u8]) -> usize {
+        let count = left.min(buffer.len() as u64) as usize;
+        buffer[..count].fill(FILLER);
+        self.decoded += count as u64;
+        self.place = Place::Gap { left: left - count as u64, next };
+        if let Some(survey) = &mut self.survey {
+            survey.found.extend(survey.pending.take());
+        }
+        count
+    }
+
+    fn behind_gap(&mut self, next: u64) {
+        self.input = Input::new(SharedSource::clone(self.input.source()), next, self.input.cancel().clone());
+        self.place = Place::Between;
+        self.is_behind_gap = true;
     }
 
     /// Notes that the decoded bytes from `start` to here are damaged.

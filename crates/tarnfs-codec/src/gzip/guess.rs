@@ -13,7 +13,8 @@ const SHORTEST: usize = 64;
 const GZIP_BID: u32 = 8 * 3 + 3;
 /// FCHECK, the method, and one bit each of the window's size and the flag of a dictionary.
 const ZLIB_BID: u32 = 5 + 4 + 1 + 1;
-/// Less than anything with a magic: the code lengths of one dynamic block happen to be complete codes.
+/// Less than anything with a magic: the code lengths of one dynamic block happen to be complete codes, or a length stands
+/// before its complement.
 const DEFLATE_BID: u32 = 4;
 
 /// The bid of gzip.
@@ -30,20 +31,33 @@ pub(super) fn zlib(head: &[u8]) -> u32 {
     if !member::is_zlib_header([*method, *flags]) {
         return 0;
     }
-    let plausible = match try_out(data, Checksum::adler32()) {
+    if is_checked(data, Checksum::adler32()) { ZLIB_BID } else { 0 }
+}
+
+/// True if a gzip member begins with `head`: of some kilobytes, as four bytes alone are found in any large file.
+pub(super) fn is_gzip_member(head: &[u8]) -> bool {
+    gzip(head) > 0 && member::behind_header(head).is_some_and(|data| is_checked(data, Checksum::crc32()))
+}
+
+/// True if deflate data begin with `data` and something in them is checked: a whole stream has its checksum behind it, a stored block
+/// its length. Of a block with fixed codes nothing is checked but its distances.
+fn is_checked(data: &[u8], checksum: Checksum) -> bool {
+    match try_out(data, checksum) {
         Some(Trial { end: Some(rest), checksum: Checksum::Adler32(sum), .. }) => rest.starts_with(&sum.to_be_bytes()),
-        // A stored block has checked its length; of one with fixed codes nothing is checked but its distances.
+        Some(Trial { end: Some(rest), checksum: Checksum::Crc32(sum), .. }) => {
+            rest.starts_with(&sum.finalize().to_le_bytes())
+        }
         Some(Trial { end: None, dynamic_blocks, stored_blocks, .. }) => dynamic_blocks + stored_blocks > 0,
         _ => false,
-    };
-    if plausible { ZLIB_BID } else { 0 }
+    }
 }
 
 /// The bid of raw deflate.
 pub(super) fn deflate(head: &[u8]) -> u32 {
     let plausible = head.len() >= SHORTEST
-        && try_out(head, Checksum::None)
-            .is_some_and(|trial| trial.dynamic_blocks > 0 && trial.end.is_none_or(<[u8]>::is_empty));
+        && try_out(head, Checksum::None).is_some_and(|trial| {
+            trial.dynamic_blocks + trial.stored_blocks > 0 && trial.end.is_none_or(<[u8]>::is_empty)
+        });
     if plausible { DEFLATE_BID } else { 0 }
 }
 

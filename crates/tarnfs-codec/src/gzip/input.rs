@@ -31,6 +31,11 @@ impl Input {
         &self.source
     }
 
+    /// What ends a long pass.
+    pub(super) fn cancel(&self) -> &Cancel {
+        &self.cancel
+    }
+
     /// Offset in the source of the next byte that is not consumed.
     pub(super) fn position(&self) -> u64 {
         self.block_end - (self.block.len() - self.next) as u64

@@ -74,6 +74,23 @@ pub(super) fn read_gzip_header(input: &mut Input, limits: &Limits) -> io::Result
     Ok(u16::from_le_bytes(stored) == crc.finalize() as u16)
 }
 
+/// What is behind the header of a gzip member with which `head` begins; `None` if the header is not wholly in it.
+pub(super) fn behind_header(head: &[u8]) -> Option<&[u8]> {
+    let (fixed, mut rest) = head.split_first_chunk::<10>()?;
+    let flags = fixed[3];
+    if flags & EXTRA != 0 {
+        let (length, behind) = rest.split_first_chunk::<2>()?;
+        rest = behind.get(usize::from(u16::from_le_bytes(*length))..)?;
+    }
+    for text in [NAME, COMMENT] {
+        if flags & text != 0 {
+            let end = rest.iter().position(|&byte| byte == 0)?;
+            rest = &rest[end + 1..];
+        }
+    }
+    if flags & HEADER_CRC != 0 { rest.get(2..) } else { Some(rest) }
+}
+
 /// Skips a text and the zero byte that ends it.
 fn skip_text(input: &mut Input, crc: &mut Hasher, limits: &Limits) -> io::Result<()> {
     let mut length = 0;

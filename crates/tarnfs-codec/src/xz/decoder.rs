@@ -11,7 +11,8 @@ use super::container::{
 };
 use super::index::{self, Record, Search, Summary};
 use crate::input::Input;
-use crate::{Damage, Decoder, FirstPass, Options, PIECE, SeekPoint};
+use crate::stepwise::{self, Stepwise};
+use crate::{Damage, Decoder, FILLER, FirstPass, Options, PIECE, SeekPoint};
 
 /// First byte of a seek point's state. Alone it stands for the start of a stream; a block's has the number of its check behind it.
 const VERSION: u8 = 1;
@@ -76,7 +77,7 @@ enum State {
     /// In a block that turned out to be damaged in this way.
     Damaged(String),
     /// In what a damaged block should have held.
-    Zeros {
+    Gap {
         left: u64,
     },
     Ended,
@@ -154,7 +155,7 @@ impl XzDecoder {
     }
 
     /// Goes on by one header, index or other part between blocks, or by what fits into `buffer`; returns the bytes written.
-    fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    fn go_on(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.state {
             State::Start | State::BetweenStreams => self.start_stream().map(|()| 0),
             State::BetweenBlocks => self.start_block().map(|()| 0),
@@ -174,9 +175,9 @@ impl XzDecoder {
                 }
                 Ok(count)
             }
-            State::Zeros { left } => {
+            State::Gap { left } => {
                 let count = usize::try_from(*left).unwrap_or(usize::MAX).min(buffer.len());
-                buffer[..count].fill(0);
+                buffer[..count].fill(FILLER);
                 *left -= count as u64;
                 if *left == 0 {
                     self.state = State::BetweenBlocks;
@@ -405,7 +406,7 @@ impl XzDecoder {
     }
 
     /// Finds out how long the damaged block is, in its header, the index, or the headers of its LZMA2 chunks, puts
-    /// zeros for what it has not delivered and goes on behind it. False if none of them leads to another block or the index.
+    /// a gap for what it has not delivered and goes on behind it. False if none of them leads to another block or the index.
     fn replace_block(&mut self, what: &str) -> io::Result<bool> {
         let position = self.input.position();
         for place in [Sizes::Header, Sizes::Index, Sizes::Chunks] {
@@ -428,7 +429,7 @@ impl XzDecoder {
             self.report(position, self.decoded.saturating_add(left), what.to_owned());
             self.count(record);
             self.block = None;
-            self.state = if left > 0 { State::Zeros { left } } else { State::BetweenBlocks };
+            self.state = if left > 0 { State::Gap { left } } else { State::BetweenBlocks };
             return Ok(true);
         }
         Ok(false)
@@ -513,29 +514,30 @@ impl XzDecoder {
     }
 }
 
+impl Stepwise for XzDecoder {
+    fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let written = self.go_on(buffer)?;
+        self.advance(written);
+        Ok(written)
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.state, State::Ended)
+    }
+
+    fn end(&mut self) {
+        self.state = State::Ended;
+        self.block = None;
+    }
+
+    fn waiting(&mut self) -> &mut Option<io::Error> {
+        &mut self.failure
+    }
+}
+
 impl Decoder for XzDecoder {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Some(error) = self.failure.take() {
-            return Err(error);
-        }
-        let mut filled = 0;
-        while filled < buffer.len() && !matches!(self.state, State::Ended) {
-            match self.step(&mut buffer[filled..]) {
-                Ok(written) => {
-                    self.advance(written);
-                    filled += written;
-                }
-                Err(error) => {
-                    self.state = State::Ended;
-                    self.block = None;
-                    if filled == 0 {
-                        return Err(error);
-                    }
-                    self.failure = Some(error);
-                }
-            }
-        }
-        Ok(filled)
+        stepwise::read(self, buffer)
     }
 
     fn memory(&self) -> usize {

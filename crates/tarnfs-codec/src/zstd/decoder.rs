@@ -9,7 +9,8 @@ use super::ahead::{Ahead, DecodedFrame};
 use super::contexts::Context;
 use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LONGEST_HEADER, Start};
 use crate::input::Input;
-use crate::{Damage, Decoder, FirstPass, Options, PIECE, SeekPoint};
+use crate::stepwise::{self, Stepwise};
+use crate::{Damage, Decoder, FILLER, FirstPass, Options, PIECE, SeekPoint};
 
 /// Decodes frame after frame, and each frame block by block: libzstd never sees more than the block whose bounds we know.
 pub(super) struct FrameDecoder {
@@ -61,7 +62,7 @@ enum State {
         delivered: usize,
     },
     /// In what a damaged frame should have held.
-    Zeros {
+    Gap {
         left: u64,
     },
     Ended,
@@ -109,7 +110,7 @@ impl FrameDecoder {
     }
 
     /// Goes on by one frame header, block or checksum, or by what fits into `buffer`; returns the bytes written.
-    fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    fn go_on(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.state {
             State::Start | State::Between => self.start_frame().map(|()| 0),
             State::Block => self.start_block().map(|()| 0),
@@ -125,11 +126,11 @@ impl FrameDecoder {
                 }
                 Ok(count)
             }
-            &mut State::Zeros { left } => {
+            &mut State::Gap { left } => {
                 let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-                buffer[..count].fill(0);
+                buffer[..count].fill(FILLER);
                 let left = left - count as u64;
-                self.state = if left > 0 { State::Zeros { left } } else { State::Between };
+                self.state = if left > 0 { State::Gap { left } } else { State::Between };
                 Ok(count)
             }
             State::Ended => Ok(0),
@@ -282,7 +283,7 @@ impl FrameDecoder {
         }
     }
 
-    /// The block at the input's position cannot be decoded. Zeros take the place of what the frame has not
+    /// The block at the input's position cannot be decoded. Gap take the place of what the frame has not
     /// delivered, where its length and its end are known.
     fn leave_damaged_frame(&mut self, what: &str) -> io::Result<()> {
         let position = self.input.position();
@@ -294,7 +295,7 @@ impl FrameDecoder {
             // What the header claims must be possible, or a few bytes could claim exabytes.
             (Some(blocks), Some(left)) if left <= blocks.saturating_mul(self.frame.header.largest_block()) => {
                 self.report(position, self.decoded.saturating_add(left), what);
-                self.state = if left > 0 { State::Zeros { left } } else { State::Between };
+                self.state = if left > 0 { State::Gap { left } } else { State::Between };
                 Ok(())
             }
             _ => {
@@ -353,29 +354,30 @@ impl FrameDecoder {
     }
 }
 
+impl Stepwise for FrameDecoder {
+    fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let written = self.go_on(buffer)?;
+        self.advance(written);
+        Ok(written)
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.state, State::Ended)
+    }
+
+    fn end(&mut self) {
+        self.state = State::Ended;
+        self.context = None;
+    }
+
+    fn waiting(&mut self) -> &mut Option<io::Error> {
+        &mut self.failure
+    }
+}
+
 impl Decoder for FrameDecoder {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Some(error) = self.failure.take() {
-            return Err(error);
-        }
-        let mut filled = 0;
-        while filled < buffer.len() && !matches!(self.state, State::Ended) {
-            match self.step(&mut buffer[filled..]) {
-                Ok(written) => {
-                    self.advance(written);
-                    filled += written;
-                }
-                Err(error) => {
-                    self.state = State::Ended;
-                    self.context = None;
-                    if filled == 0 {
-                        return Err(error);
-                    }
-                    self.failure = Some(error);
-                }
-            }
-        }
-        Ok(filled)
+        stepwise::read(self, buffer)
     }
 
     fn memory(&self) -> usize {
