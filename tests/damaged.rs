@@ -78,6 +78,32 @@ fn a_cut_archive_serves_what_is_there() {
 }
 
 #[test]
+fn volumes_one_behind_the_other_are_joined() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "head -c 250000 /dev/urandom > big; echo small > small
+         tar -V label -M -L 100 -cf 1.tar -f 2.tar -f 3.tar big small; cat 1.tar 2.tar 3.tar > all.tar; gzip -k all.tar",
+    );
+    for archive in ["all.tar", "all.tar.gz"] {
+        for _ in ["first", "from the index"] {
+            let mount = Mounted::new(&scratch, scratch.path(archive), &["-i", "--index-minimum-file-count=0"]);
+            for name in ["big", "small"] {
+                assert!(
+                    fs::read(mount.path(name)).unwrap() == fs::read(scratch.path(name)).unwrap(),
+                    "{archive}: {name}"
+                );
+            }
+            assert_eq!(fs::read_dir(&mount.at).unwrap().count(), 2);
+            mount.unmount();
+        }
+        assert!(scratch.path(format!("{archive}.tarnfs.sqlite")).exists());
+    }
+}
+
+#[test]
 fn a_wrong_checksum_is_an_error_for_its_range_only() {
     if !can_mount() {
         return;

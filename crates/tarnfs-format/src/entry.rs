@@ -76,8 +76,8 @@ pub struct Body {
     pub stored: u64,
     /// Length of the file in bytes: `stored`, unless the file is sparse.
     pub size: u64,
-    /// The extents of a sparse file, whose data lie one behind the other from `offset`; `None` for a file without a map. An empty
-    /// map is a file that is one hole.
+    /// The extents of a sparse file, whose data lie one behind the other from `offset`, or of one that lies in parts on several volumes;
+    /// `None` for a file without a map. An empty map is a file that is one hole.
     pub extents: Option<Vec<Extent>>,
 }
 

@@ -14,6 +14,12 @@ pub trait Stream {
 
     /// Moves `length` bytes on and returns how far it got: less only where the stream ends.
     fn skip(&mut self, length: u64) -> io::Result<u64>;
+
+    /// Goes back to byte `position`, which was passed before. False (and nothing is done) if this stream cannot.
+    fn go_back(&mut self, position: u64) -> bool {
+        let _ = position;
+        false
+    }
 }
 
 /// The most that one [`Stream::peek`] can show.
@@ -113,6 +119,11 @@ impl Stream for SourceStream {
         }
         Ok(length)
     }
+
+    fn go_back(&mut self, position: u64) -> bool {
+        (self.position, self.start, self.filled) = (position, position, 0);
+        true
+    }
 }
 
 #[cfg(test)]
@@ -138,6 +149,9 @@ mod tests {
                 at += moved as usize;
                 assert_eq!(stream.position(), at as u64);
             }
+            assert!(stream.go_back(1_000_000));
+            assert_eq!(stream.position(), 1_000_000);
+            assert_eq!(stream.peek(10).unwrap(), &bytes[1_000_000..1_000_010]);
         }
     }
 }

@@ -209,7 +209,7 @@ fn maps_of_sparse_files_that_lie_cost_only_their_file() {
     let archive = [pax(b'x', &records), file("sparse", b"E"), END.to_vec()].concat();
     let told = read_whole(&archive);
     assert_eq!(told.entries[0].body.size, i64::MAX as u64);
-    assert_eq!(told.entries[0].body.extents, Some(vec![Extent { offset: i64::MAX as u64 - 1, length: 1 }]));
+    assert_eq!(told.entries[0].body.extents, Some(vec![Extent { offset: i64::MAX as u64 - 1, length: 1, skip: 0 }]));
 }
 
 #[test]

@@ -248,6 +248,70 @@ fn labels_and_volumes() {
     }
 }
 
+/// The same, for a reader that cannot go back.
+struct Forward<'a>(&'a mut SourceStream);
+
+impl tarnfs_format::Stream for Forward<'_> {
+    fn position(&self) -> u64 {
+        self.0.position()
+    }
+
+    fn peek(&mut self, length: usize) -> std::io::Result<&[u8]> {
+        self.0.peek(length)
+    }
+
+    fn skip(&mut self, length: u64) -> std::io::Result<u64> {
+        self.0.skip(length)
+    }
+}
+
+#[test]
+fn volumes_one_behind_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    // A tar in the tar: what looks like headers inside of a file, where a part ends.
+    let tree = "head -c 250000 /dev/urandom > big; head -c 30000 /dev/zero > zeros; echo small > small; tar -cf inner big small zeros";
+    sh(folder.path(), tree);
+    for (format, label) in [("gnu", ""), ("gnu", "-V label"), ("posix", ""), ("posix", "-V label")] {
+        for kib in [100, 150] {
+            let make = format!(
+                "rm -f [0-9]*.tar; tar --format={format} {label} -M -L {kib} -cf 1.tar $(for n in 2 3 4 5 6 7 8; do echo -f $n.tar; done) inner big zeros small
+                 cat $(ls [0-9]*.tar) > all.tar"
+            );
+            sh(folder.path(), &make);
+            let archive = fs::read(folder.path().join("all.tar")).unwrap();
+            let source: SharedSource = Arc::new(MemorySource::new(archive.clone(), "archive"));
+            let options = Options { ignore_zeros: true, ..Options::default() };
+            let back = try_read_source(Arc::clone(&source), &options).unwrap();
+            let mut entries = Vec::new();
+            let mut stream = SourceStream::new(source, Cancel::default());
+            by_name("tar")
+                .unwrap()
+                .read(&mut Forward(&mut stream), &options, &mut |event| {
+                    match event {
+                        Event::Entry(entry) => entries.push(*entry),
+                        Event::Damage(damage) => panic!("{damage:?}"),
+                        _ => {}
+                    }
+                    Ok(())
+                })
+                .unwrap();
+            assert_eq!((&back.entries, back.damage.len()), (&entries, 0), "{format} {label} {kib}");
+            assert_eq!(back.paths(), ["inner", "big", "zeros", "small"], "{format} {label} {kib}");
+            assert!(back.entry("inner").body.extents.as_ref().is_some_and(|parts| parts.len() > 1));
+            for entry in &back.entries {
+                let name = String::from_utf8(entry.path.clone()).unwrap();
+                assert!(
+                    common::content(&archive, entry) == fs::read(folder.path().join(&name)).unwrap(),
+                    "{format} {label} {kib}: {name}"
+                );
+            }
+            // Cut inside of the last part: an error, not a file that is shorter or longer.
+            let cut = try_read(&archive[..archive.len() / 3], &options).unwrap();
+            assert_eq!(cut.damage.len(), 1, "{:?}", cut.damage);
+        }
+    }
+}
+
 #[test]
 fn concatenated_archives() {
     let folder = tempfile::tempdir().unwrap();

@@ -230,7 +230,7 @@ fn holes_are_found() {
         return;
     }
     let mut tree = MemoryTree::default();
-    let extents = [(8192, 4096), (1 << 20, 100)].map(|(offset, length)| Extent { offset, length });
+    let extents = [(8192, 4096), (1 << 20, 100)].map(|(offset, length)| Extent { offset, length, skip: 0 });
     let packed = Arc::new(MemorySource::new(pattern(4196), "packed"));
     let sparse = Stencil::new(packed, extents, 1 << 21).unwrap();
     tree.source(Node::ROOT, "sparse", Arc::new(sparse)).attributes.blocks = 9;

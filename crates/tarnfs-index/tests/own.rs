@@ -55,7 +55,8 @@ fn every_attribute_comes_back() {
     let mut sparse = entry(2, Kind::File, b"d/s", b"");
     sparse.body.size = 1 << 50;
     sparse.body.stored = 30;
-    let extents = vec![Extent { offset: 5, length: 10 }, Extent { offset: (1 << 50) - 20, length: 20 }];
+    let extents =
+        vec![Extent { offset: 5, length: 10, skip: 0 }, Extent { offset: (1 << 50) - 20, length: 20, skip: 3000 }];
     sparse.body.extents = Some(extents.clone());
     sparse.ctime = Some(Time { seconds: i64::MAX, nanoseconds: 0 });
     let mut hole = entry(3, Kind::File, b"d/h", b"");

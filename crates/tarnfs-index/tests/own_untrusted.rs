@@ -32,7 +32,7 @@ fn write_sample(path: &Path) {
             2 => entry.kind = Kind::BlockDevice(Device { major: 1, minor: 2 }),
             3 => entry.xattrs = vec![(b"user.a".to_vec(), vec![7; 50]), (b"user.b".to_vec(), Vec::new())],
             4 => entry.atime = Some(Time { seconds: 1, nanoseconds: 2 }),
-            5 => entry.body.extents = Some(vec![Extent { offset: 1, length: 1 }]),
+            5 => entry.body.extents = Some(vec![Extent { offset: 1, length: 1, skip: 0 }]),
             6 => entry.path = b"d1/same".to_vec(),
             7 => entry.kind = Kind::Folder,
             _ => {}

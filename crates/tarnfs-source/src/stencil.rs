@@ -3,12 +3,14 @@ use std::io;
 use crate::{SharedSource, Source};
 
 /// Bytes that lie together in a sparse file: where they are in the file, and how many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Extent {
     /// Byte of the file at which the data goes.
     pub offset: u64,
     /// Length in bytes.
     pub length: u64,
+    /// Bytes between where its data are stored and those of the extent before it: 0, but for a file whose parts lie on several volumes.
+    pub skip: u64,
 }
 
 /// A sparse file: extents of data, packed one behind the other in `packed`, and zeros between them.
@@ -37,9 +39,10 @@ impl Stencil {
                 ));
             };
             end = next;
+            from = from.checked_add(extent.skip).ok_or(io::ErrorKind::InvalidData)?;
             if extent.length > 0 {
                 placed.push((extent, from));
-                from += extent.length;
+                from = from.checked_add(extent.length).ok_or(io::ErrorKind::InvalidData)?;
             }
         }
         Ok(Self { packed, extents: placed, length })
@@ -123,7 +126,7 @@ mod tests {
 
     fn sparse() -> Stencil {
         let packed = Arc::new(MemorySource::new(*b"abcXYZ", "packed"));
-        let map = [(2, 3), (5, 0), (8, 3)].map(|(offset, length)| Extent { offset, length });
+        let map = [(2, 3), (5, 0), (8, 3)].map(|(offset, length)| Extent { offset, length, skip: 0 });
         Stencil::new(packed, map, 12).unwrap()
     }
 
@@ -152,10 +155,23 @@ mod tests {
     }
 
     #[test]
+    fn passes_over_what_lies_between_parts() {
+        let packed = Arc::new(MemorySource::new(*b"abc--XY-Z", "packed"));
+        let map = [(0, 3, 0), (3, 2, 2), (5, 1, 1)].map(|(offset, length, skip)| Extent { offset, length, skip });
+        let source = Stencil::new(packed.clone(), map, 6).unwrap();
+        let mut buffer = [0; 6];
+        assert_eq!(source.read_at(&mut buffer, 0).unwrap(), 6);
+        assert_eq!(&buffer, b"abcXYZ");
+        assert_eq!((source.next_hole(0), source.next_data(4)), (6, Some(4)));
+        assert!(source.is_ready(0, 6));
+        assert!(Stencil::new(packed, [Extent { offset: 0, length: 1, skip: u64::MAX }], 6).is_err());
+    }
+
+    #[test]
     fn refuses_a_map_that_lies() {
         let packed = || -> SharedSource { Arc::new(MemorySource::new(*b"abc", "packed")) };
         for map in [vec![(4, 2), (2, 1)], vec![(0, 3), (2, 1)], vec![(5, 6)], vec![(u64::MAX, 2)]] {
-            let map = map.into_iter().map(|(offset, length)| Extent { offset, length });
+            let map = map.into_iter().map(|(offset, length)| Extent { offset, length, skip: 0 });
             assert!(Stencil::new(packed(), map, 10).is_err());
         }
     }

@@ -122,7 +122,8 @@ impl Tree for ArchiveTree {
             return Ok(Arc::new(Slice::new(Arc::clone(&self.stream), row.body, row.size)));
         }
         let extents = self.index.extents(node)?;
-        let stored = extents.iter().map(|extent| extent.length).fold(0, u64::saturating_add);
+        let stored =
+            extents.iter().map(|extent| extent.skip.saturating_add(extent.length)).fold(0, u64::saturating_add);
         let packed = Arc::new(Slice::new(Arc::clone(&self.stream), row.body, stored));
         Ok(Arc::new(Stencil::new(packed, extents, row.size)?))
     }

@@ -137,7 +137,9 @@ impl Replay<'_> {
         let (user, group) = self.index.owner_names(row.node)?;
         let extents = if row.is_sparse { Some(self.index.extents(row.node)?) } else { None };
         let stored = match &extents {
-            Some(extents) => extents.iter().fold(0, |sum: u64, extent| sum.saturating_add(extent.length)),
+            Some(extents) => {
+                extents.iter().fold(0, |sum: u64, extent| sum.saturating_add(extent.skip).saturating_add(extent.length))
+            }
             None if row.kind == Kind::File => row.size,
             None => 0,
         };

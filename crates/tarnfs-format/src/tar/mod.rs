@@ -12,8 +12,8 @@
 //! - A header whose pax records are damaged where they may tell its size is passed over, not read with another size.
 //! - After damage, the search for the next header goes on past zero blocks, so that holes in a damaged file do not end
 //!   the archive.
-//! - The continuation of a file from an earlier volume is served as the part that it is; `tar` without `-M` skips it.
-//!   Its parts are not joined: in one stream a header lies between them, and a [`Body`](crate::Body) is one piece.
+//! - The continuation of a file from an earlier volume is served as the part that it is; `tar` without `-M` skips it. Where volumes lie
+//!   one behind the other in one stream ([`Options::ignore_zeros`]), the parts of a file are joined; those of a sparse file are not.
 //! - An empty pax value takes a key away, as POSIX has it; `tar` calls it malformed for numbers.
 //! - A global header with more names and attributes than would be cheap to copy into each of a million entries is
 //!   believed only in its numbers.
@@ -26,6 +26,7 @@ mod numbers;
 mod pax;
 mod reader;
 mod sparse;
+mod volumes;
 
 use std::io;
 

@@ -72,7 +72,7 @@ impl Sparse {
                 let (Some(offset), Some(length)) = (self.open.take(), number()?) else {
                     return Err("a length in the map of a sparse file has no offset".to_owned());
                 };
-                sparse::push(self.map.get_or_insert_default(), Extent { offset, length }, limits)?;
+                sparse::push(self.map.get_or_insert_default(), Extent { offset, length, skip: 0 }, limits)?;
             }
             _ => {}
         }

@@ -9,6 +9,7 @@ use super::header::{BLOCK, Block, Check, Header, check, text};
 use super::member::{self, Content, Pending};
 use super::pax::Pax;
 use super::sparse::{self, LineMap};
+use super::volumes;
 use crate::name::{Escaped, escape};
 use crate::{Body, Damage, Entry, Error, Event, Options, Stream};
 
@@ -313,8 +314,70 @@ impl<'run> Reader<'run> {
             self.problems.push(what);
             self.tell_problems(start, &entry)?;
         }
+        let is_plain = content == Content::Plain && header.typeflag() != b'M';
+        if is_plain && self.options.ignore_zeros && length > 0 && self.join_volumes(start, &mut entry)? {
+            return self.tell(Event::Entry(entry));
+        }
         self.tell(Event::Entry(entry))?;
         self.skip_content(start, length)
+    }
+
+    /// In archives one behind the other, the content of an entry may go on in the next volume, behind headers that say so. Finds its
+    /// parts and moves past them; false (and the stream stands where it did) if there is only one.
+    fn join_volumes(&mut self, start: u64, entry: &mut Entry) -> Result<bool, Error> {
+        let Body { offset, size, .. } = entry.body;
+        // A stream that can go back need not read what it passes: whoever reads past headers comes out at no header.
+        if self.stream.go_back(offset) {
+            let is_there = self.skip(padded(size))? >= size;
+            let next = self.next_block()?.map(|block| check(&block));
+            self.stream.go_back(offset);
+            if is_there && matches!(next, None | Some(Check::Header)) {
+                return Ok(false);
+            }
+        }
+        let mut parts = Vec::new();
+        let (mut part, mut skip, mut at) = (0, 0, 0_u64);
+        while at < size {
+            let offset = self.stream.position();
+            let bytes = self.stream.peek(STEP).map_err(|error| Error::Read { offset, error })?;
+            let within = usize::try_from(size.saturating_sub(at).div_ceil(BLOCK as u64)).unwrap_or(usize::MAX);
+            let (blocks, _) = bytes.as_chunks::<BLOCK>();
+            let blocks = blocks.get(..within).unwrap_or(blocks);
+            let found = blocks.iter().position(volumes::may_continue);
+            let passed = (found.unwrap_or(blocks.len()) as u64).saturating_mul(BLOCK as u64);
+            self.skip(passed)?;
+            at = at.saturating_add(passed);
+            if found.is_none() {
+                if passed == 0 {
+                    at = at.saturating_add(self.skip(size.saturating_sub(at))?);
+                    break;
+                }
+                continue;
+            }
+            let offset = self.stream.position();
+            let head = self.stream.peek(volumes::LONGEST).map_err(|error| Error::Read { offset, error })?;
+            if let Some(length) = volumes::continuation(head, &entry.path, at, size) {
+                parts.push(Extent { offset: part, length: at.saturating_sub(part), skip });
+                (part, skip) = (at, length);
+                self.skip(length)?;
+            } else {
+                self.skip(BLOCK as u64)?;
+                at = at.saturating_add(BLOCK as u64);
+            }
+        }
+        if parts.is_empty() && self.stream.go_back(offset) {
+            return Ok(false);
+        }
+        if at < size {
+            self.damage(offset, format!("the archive ends {at} bytes into the {size} bytes of the entry at {start}"))?;
+        }
+        if !parts.is_empty() {
+            parts.push(Extent { offset: part, length: size.saturating_sub(part), skip });
+            entry.body.stored =
+                parts.iter().fold(0, |sum, part| part.skip.saturating_add(part.length).saturating_add(sum));
+            entry.body.extents = Some(parts);
+        }
+        Ok(true)
     }
 
     /// Bytes of content behind the header of a hard link that has a size but no pax record saying so. Old tars wrote the

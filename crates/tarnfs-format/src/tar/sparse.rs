@@ -28,7 +28,7 @@ pub(super) fn push_fields(map: &mut Vec<Extent>, pairs: &[u8], limits: &Limits) 
         let (Some(offset), Some(length)) = (field(&pair[..12]), field(&pair[12..])) else {
             return Err("the map of a sparse file has something that is not a number".to_owned());
         };
-        push(map, Extent { offset, length }, limits)?;
+        push(map, Extent { offset, length, skip: 0 }, limits)?;
     }
     Ok(())
 }
@@ -41,7 +41,7 @@ pub(super) fn text_map(text: &[u8], limits: &Limits) -> Result<Vec<Extent>, Stri
         let (Some(offset), Some(Some(length))) = (offset, numbers.next()) else {
             return Err("the map of a sparse file is not made of pairs of numbers".to_owned());
         };
-        push(&mut map, Extent { offset, length }, limits)?;
+        push(&mut map, Extent { offset, length, skip: 0 }, limits)?;
     }
     Ok(map)
 }
@@ -85,7 +85,7 @@ impl LineMap {
             (None, _) => self.pairs = Some(number),
             (Some(_), None) => self.offset = Some(number),
             (Some(left), Some(offset)) => {
-                push(&mut self.map, Extent { offset, length: number }, limits)?;
+                push(&mut self.map, Extent { offset, length: number, skip: 0 }, limits)?;
                 self.pairs = Some(left.saturating_sub(1));
             }
         }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     fn extent(offset: u64, length: u64) -> Extent {
-        Extent { offset, length }
+        Extent { offset, length, skip: 0 }
     }
 
     fn lines(text: &[u8]) -> Result<(bool, Vec<Extent>), String> {

@@ -265,16 +265,21 @@ impl Index for Own {
         let map = self.blob("SELECT map FROM extents WHERE node = ?", Node(stored.node))?;
         let mut map = map.as_slice();
         let mut extents = Vec::new();
-        let (mut end, mut stored_bytes) = (0_u64, 0_u64);
+        let (mut end, mut stored_bytes, mut skip) = (0_u64, 0_u64, 0);
         while !map.is_empty() {
             let (hole, length) = (read_number(&mut map), read_number(&mut map));
+            if length == 0 {
+                skip = hole;
+                stored_bytes = stored_bytes.saturating_add(skip);
+                continue;
+            }
             let extent = end.checked_add(hole).and_then(|offset| Some((offset, offset.checked_add(length)?)));
             let Some((offset, next)) = extent.filter(|(_, next)| *next <= row.size) else {
                 return Err(lies(node.0, "its map goes past its end"));
             };
             end = next;
             stored_bytes = stored_bytes.saturating_add(length);
-            extents.push(Extent { offset, length });
+            extents.push(Extent { offset, length, skip: std::mem::take(&mut skip) });
         }
         if !self.bounds.is_cut && row.body.saturating_add(stored_bytes) > self.bounds.stream {
             return Err(lies(node.0, "its content goes past the end of the archive"));

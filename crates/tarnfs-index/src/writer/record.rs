@@ -266,7 +266,12 @@ impl Builder {
         if let Some(extents) = extents {
             let mut map = Vec::new();
             let mut end = 0_u64;
-            for extent in extents {
+            for extent in extents.iter().filter(|extent| extent.length > 0) {
+                // A pair without data says how much of what is stored is passed over.
+                if extent.skip > 0 {
+                    write_number(&mut map, extent.skip);
+                    write_number(&mut map, 0);
+                }
                 write_number(&mut map, extent.offset.saturating_sub(end));
                 write_number(&mut map, extent.length);
                 end = extent.offset.saturating_add(extent.length);
