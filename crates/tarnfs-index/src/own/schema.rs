@@ -98,7 +98,8 @@ pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u6
         ("archive_fingerprint", number(summary.archive.fingerprint.0)),
         ("archive_length", number(summary.archive.length)),
         ("archive_modified", Value::Integer(summary.archive.modified)),
-        ("bytes", number(summary.bytes)),
+        // A sum that a few files of 8 EiB make larger than a number of SQLite; "too much" is all that it says then.
+        ("bytes", number(summary.bytes.min(i64::MAX as u64))),
         ("encoding", summary.shape.encoding.clone().map_or(Value::Null, Value::Text)),
         ("end", number(summary.end)),
         ("files", number(summary.files)),

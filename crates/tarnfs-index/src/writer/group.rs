@@ -6,8 +6,8 @@
 //!   an earlier file. Of several entries for one folder the last one's attributes show, and it holds what all of them brought;
 //! - an entry "through" something that is no folder (`a/b` where `a` is a symbolic link) makes a folder of it in the tree.
 //!
-//! A hard link is a name of the latest entry of its target's path that stands before the link; only if there is none, of the
-//! one that shows. A link that leads nowhere leaves in place what its name showed before.
+//! A hard link is a name of the latest entry of its target's path, folders left aside, that stands before the link; only if there is
+//! none, of the last one that follows. A link that leads nowhere leaves in place what its name showed before.
 
 use crate::Error;
 
