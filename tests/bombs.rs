@@ -1,0 +1,174 @@
+//! Archives that ask for more memory than there is, or expand to far more than they are.
+//!
+//! `TARNFS_FULL=1 cargo test --release --test bombs -- --nocapture` expands 10 GiB in each codec instead of 1.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it has done")]
+
+#[path = "support/foreground.rs"]
+mod foreground;
+mod support;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use foreground::Foreground;
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Scratch, can_mount, tarnfs};
+
+/// What a bomb may take beyond what a mount of a small archive takes.
+const MOST_FOR_A_BOMB: u64 = 256 << 20;
+
+/// What a header may.
+const MOST_FOR_A_HEADER: u64 = 128 << 20;
+
+fn is_full() -> bool {
+    std::env::var_os("TARNFS_FULL").is_some()
+}
+
+/// Memory of a mount of a small archive.
+fn idle(scratch: &Scratch) -> u64 {
+    scratch.shell("echo hello > hello; tar -czf small.tar.gz hello");
+    let mount =
+        Foreground::new(scratch, &scratch.path("small.tar.gz"), &[]).unwrap_or_else(|refused| panic!("{refused:?}"));
+    let idle = mount.peak();
+    mount.unmount();
+    idle
+}
+
+const TOOLS: [(&str, &str); 5] =
+    [("gz", "gzip -9"), ("bz2", "bzip2 -9"), ("xz", "xz -9"), ("zst", "zstd -q -19"), ("lz4", "lz4 -q -9")];
+
+#[test]
+fn a_bomb_takes_time_and_nothing_else() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let idle = idle(&scratch);
+    let units: u64 = if is_full() { 80 } else { 8 };
+    let length = units << 27;
+    scratch.shell(&format!(
+        "head -c 128M /dev/zero > unit
+         python3 -c \"
+import tarfile
+def header(name, size):
+    info = tarfile.TarInfo(name); info.size = size; return info.tobuf(tarfile.GNU_FORMAT)
+open('head', 'wb').write(header('zeros', {length}))
+open('tail', 'wb').write(header('end', 4) + b'end\\\\n'.ljust(512, b'\\\\0') + bytes(1024))\""
+    ));
+    for (suffix, tool) in TOOLS {
+        // Each compressor is given a part once; the rest are copies of it.
+        scratch.shell(&format!(
+            "rm -f *.sqlite; {tool} < unit > unit.c; {tool} < head > bomb.{suffix}
+             for i in $(seq {units}); do cat unit.c; done >> bomb.{suffix}; {tool} < tail >> bomb.{suffix}; rm unit.c"
+        ));
+        let archive = scratch.path(format!("bomb.{suffix}"));
+        let start = Instant::now();
+        let patience = Duration::from_secs(600);
+        let mount = Foreground::patient(&scratch, &archive, &["--index-minimum-file-count=0"], patience)
+            .unwrap_or_else(|refused| panic!("{suffix}: {refused:?}"));
+        let mounted = start.elapsed();
+        let start = Instant::now();
+        assert_eq!(fs::read(mount.at.join("end")).unwrap(), b"end\n", "{suffix}");
+        let mut bytes = vec![1; 1 << 20];
+        fs::File::open(mount.at.join("zeros")).unwrap().read_exact_at(&mut bytes, length - (1 << 20)).unwrap();
+        assert!(bytes.iter().all(|&byte| byte == 0));
+        let read = start.elapsed();
+        let memory = mount.peak().saturating_sub(idle);
+        mount.unmount();
+        // What it leaves on the disk is its index.
+        let index = fs::metadata(scratch.path(format!("bomb.{suffix}.tarnfs.sqlite"))).unwrap().len();
+        println!(
+            "{suffix}: {length} bytes mounted in {mounted:?}, its end read in {read:?}, {memory} bytes over idle, index of {index} bytes"
+        );
+        assert!(memory < MOST_FOR_A_BOMB, "{suffix}: {memory} bytes over a mount of a small archive");
+        assert!(index < 16 << 20, "{suffix}: an index of {index} bytes");
+        // And it can be interrupted.
+        let mut index = tarnfs(&scratch).args(["index", "-c"]).arg(&archive).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(150));
+        let start = Instant::now();
+        let sent = kill_process(Pid::from_child(&index), Signal::INT);
+        let code = index.wait().unwrap().code();
+        println!("{suffix}: ended {:?} after Ctrl-C", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(10), "{suffix}");
+        assert!(code == Some(130) || (sent.is_ok() && code == Some(0)), "{suffix}: {code:?}");
+        fs::remove_file(archive).unwrap();
+    }
+}
+
+/// A header that says it needs much memory gets it only as far as there are bytes, or is refused with a word on why.
+#[test]
+fn a_header_that_asks_for_memory_does_not_get_it() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let idle = idle(&scratch);
+    scratch.shell(
+        r"python3 - <<'E'
+import lzma, os, struct, subprocess, tarfile, zlib
+BLOCK = tarfile.BLOCKSIZE
+def header(name, kind, size):
+    info = tarfile.TarInfo(name); info.type = kind; info.size = size
+    return info.tobuf(tarfile.GNU_FORMAT)
+after = header('after', b'0', 6) + b'hello\n'.ljust(BLOCK, b'\0') + bytes(2 * BLOCK)
+four = 4 << 30
+# 8 KiB that claim 4 GiB, and 4 GiB that are there, as a hole.
+for kind, name in ((b'x', 'pax'), (b'g', 'global'), (b'L', 'longname'), (b'K', 'longlink')):
+    first = header('before', b'0', 0) + header(name, kind, four)
+    open(f'{name}-cut.tar', 'wb').write(first + bytes(7168))
+    with open(f'{name}-4g.tar', 'wb') as file:
+        file.write(first); file.seek(four + len(first)); file.write(header('own', b'0', 0) + after)
+tar = header('before', b'0', 0) + after
+# xz: the dictionary of the one block. It is given no more than the block can fill.
+plain = lzma.compress(tar, format=lzma.FORMAT_XZ, filters=[{'id': lzma.FILTER_LZMA2, 'preset': 0}])
+for code, name in ((37, 'dictionary-1.5g.tar.xz'), (38, 'dictionary-2g.tar.xz'), (40, 'dictionary-4g.tar.xz')):
+    bytes_ = bytearray(plain)
+    length = (bytes_[12] + 1) * 4
+    assert bytes_[14:16] == b'\x21\x01'
+    bytes_[16] = code
+    bytes_[12 + length - 4:12 + length] = struct.pack('<I', zlib.crc32(bytes_[12:12 + length - 4]))
+    open(name, 'wb').write(bytes_)
+# zstd: the window of a frame that does not say how long it is.
+plain = bytearray(subprocess.run(['zstd', '-q', '-c'], input=tar, stdout=subprocess.PIPE, check=True).stdout)
+assert not plain[4] & 0x20
+for log, name in ((27, 'window-128m.tar.zst'), (28, 'refused-window-256m.tar.zst'), (31, 'refused-window-2g.tar.zst'), (41, 'refused-window-2t.tar.zst')):
+    plain[5] = (log - 10) << 3
+    open(name, 'wb').write(plain)
+E",
+    );
+    let mut archives: Vec<_> = fs::read_dir(scratch.path(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| {
+            name.contains("-4g") || name.contains("cut") || name.contains("dictionary") || name.contains("window")
+        })
+        .collect();
+    archives.sort();
+    assert_eq!(archives.len(), 15);
+    for name in archives {
+        let expect_refusal = name.starts_with("refused");
+        match Foreground::new(&scratch, &scratch.path(&name), &["--index-file=:memory:"]) {
+            Ok(mount) => {
+                let memory = mount.peak().saturating_sub(idle);
+                println!("{name}: {memory} bytes over idle");
+                assert!(!expect_refusal, "{name} is mounted");
+                assert!(memory < MOST_FOR_A_HEADER, "{name}: {memory} bytes");
+                assert!(mount.at.join("before").exists(), "{name}");
+                if !name.contains("cut") {
+                    assert_eq!(fs::read(mount.at.join("after")).unwrap(), b"hello\n", "{name}");
+                }
+                assert!(mount.peak().saturating_sub(idle) < MOST_FOR_A_HEADER, "{name}");
+                mount.unmount();
+            }
+            Err((code, said)) => {
+                println!("{name}: {code} {said}");
+                assert!(expect_refusal, "{name}: {said}");
+                assert_eq!(code, 3, "{name}: {said}");
+                assert!(said.contains("limit"), "{name}: {said}");
+            }
+        }
+    }
+}

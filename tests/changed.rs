@@ -1,0 +1,176 @@
+//! An archive is cut, written over, replaced or deleted under its mount: what is read is right or an error, and nothing hangs or dies.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it has done")]
+
+#[path = "support/devour.rs"]
+mod devour;
+#[path = "support/foreground.rs"]
+mod foreground;
+mod support;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use devour::Random;
+use foreground::Foreground;
+use support::{Scratch, can_mount, wait_until};
+
+const TOOLS: [(&str, &str); 8] = [
+    ("tar", "cat"),
+    ("tar.gz", "gzip -1"),
+    ("tar.zz", "python3 -c 'import sys,zlib; sys.stdout.buffer.write(zlib.compress(sys.stdin.buffer.read(), 1))'"),
+    (
+        "tar.deflate",
+        "python3 -c 'import sys,zlib; c=zlib.compressobj(1,8,-15); sys.stdout.buffer.write(c.compress(sys.stdin.buffer.read())+c.flush())'",
+    ),
+    ("tar.bz2", "bzip2 -1"),
+    ("tar.xz", "xz -0 --block-size=128KiB"),
+    ("tar.zst", "split -b 150000 --filter='zstd -q -c' -"),
+    ("tar.lz4", "lz4 -q -B4 -BD"),
+];
+
+const FILES: usize = 100;
+const SIZE: usize = 60_000;
+
+/// What happens to the archive while it is mounted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Action {
+    Cut,
+    Overwrite,
+    Replace,
+    Delete,
+}
+
+/// The content of file `number`, compressible to about half.
+fn content(number: usize) -> Vec<u8> {
+    let mut random = Random(number as u64);
+    (0..SIZE).map(|_| b'a' + (random.below(16) as u8)).collect()
+}
+
+fn make(scratch: &Scratch) {
+    let folder = scratch.folder("tree");
+    for number in 0..FILES {
+        fs::write(folder.join(number.to_string()), content(number)).unwrap();
+    }
+    scratch.shell("tar -C tree -cf a.tar .");
+}
+
+fn mount(scratch: &Scratch, archive: &Path) -> Foreground {
+    Foreground::new(scratch, archive, &["--index-file", ":memory:"]).unwrap_or_else(|refused| panic!("{refused:?}"))
+}
+
+fn act(action: Action, archive: &Path, scratch: &Scratch) {
+    let open = || fs::File::options().write(true).open(archive).unwrap();
+    match action {
+        Action::Cut => open().set_len(fs::metadata(archive).unwrap().len() / 3).unwrap(),
+        Action::Overwrite => {
+            // Of the same length, from its middle on.
+            let length = fs::metadata(archive).unwrap().len();
+            open().write_all_at(&vec![b'#'; (length / 2) as usize], length / 2).unwrap();
+        }
+        Action::Replace => {
+            fs::write(scratch.path("other"), vec![b'#'; 100_000]).unwrap();
+            fs::rename(scratch.path("other"), archive).unwrap();
+        }
+        Action::Delete => fs::remove_file(archive).unwrap(),
+    }
+}
+
+/// 200 reads of random parts of random files: how many were errors. A wrong or a short one fails the test.
+fn read_around(at: &Path, random: &mut Random, contents: &[Vec<u8>], case: &str) -> usize {
+    let mut errors = 0;
+    for _ in 0..200 {
+        let number = random.below(FILES);
+        let offset = random.below(SIZE);
+        let wanted = 1 + random.below(SIZE - offset);
+        let mut bytes = vec![0; wanted];
+        let read =
+            fs::File::open(at.join(number.to_string())).and_then(|file| file.read_exact_at(&mut bytes, offset as u64));
+        match read {
+            Ok(()) => assert!(bytes == contents[number][offset..offset + wanted], "{case}: wrong bytes in {number}"),
+            Err(error) => {
+                let known = [Some(libc::EIO), Some(libc::ESTALE)];
+                assert!(known.contains(&error.raw_os_error()), "{case}: {error}");
+                errors += 1;
+            }
+        }
+    }
+    errors
+}
+
+#[test]
+fn nothing_wrong_is_read_of_an_archive_that_changes() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    make(&scratch);
+    let contents: Vec<_> = (0..FILES).map(content).collect();
+    for (suffix, tool) in TOOLS {
+        scratch.shell(&format!("{tool} < a.tar > whole.{suffix}"));
+        for action in [Action::Cut, Action::Overwrite, Action::Replace, Action::Delete] {
+            let case = format!("{suffix} {action:?}");
+            let archive = scratch.path(format!("b.{suffix}"));
+            fs::copy(scratch.path(format!("whole.{suffix}")), &archive).unwrap();
+            let mount = mount(&scratch, &archive);
+            let at = &mount.at;
+            let mut random = Random(3);
+            assert!(fs::read(at.join("7")).unwrap() == contents[7]);
+            act(action, &archive, &scratch);
+            let errors = read_around(at, &mut random, &contents, &case);
+            println!("{case}: {errors} of 200 reads were errors");
+            match action {
+                Action::Cut | Action::Overwrite => assert!(errors > 0, "{case}: nobody noticed"),
+                // The file that was opened is still there.
+                Action::Replace | Action::Delete => assert_eq!(errors, 0, "{case}"),
+            }
+            mount.unmount();
+        }
+    }
+}
+
+#[test]
+fn cut_to_nothing_under_eight_readers() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    make(&scratch);
+    let contents: Vec<_> = (0..FILES).map(content).collect();
+    for (suffix, tool) in TOOLS {
+        let archive = scratch.path(format!("b.{suffix}"));
+        scratch.shell(&format!("{tool} < a.tar > b.{suffix}"));
+        let mount = mount(&scratch, &archive);
+        let at = &mount.at;
+        let (errors, cut) = (AtomicUsize::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..8)
+                .map(|reader| {
+                    let (contents, errors, cut) = (&contents, &errors, &cut);
+                    scope.spawn(move || {
+                        let mut random = Random(reader);
+                        loop {
+                            let was_cut = cut.load(Ordering::SeqCst);
+                            errors.fetch_add(read_around(at, &mut random, contents, suffix), Ordering::SeqCst);
+                            if was_cut {
+                                return;
+                            }
+                        }
+                    })
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(20));
+            fs::File::options().write(true).open(&archive).unwrap().set_len(0).unwrap();
+            cut.store(true, Ordering::SeqCst);
+            wait_until("the readers are done", || readers.iter().all(std::thread::ScopedJoinHandle::is_finished));
+        });
+        println!("{suffix}: {} errors", errors.into_inner());
+        // What the page cache does not have is gone, and the rest of the tree is still there.
+        assert_eq!(fs::read_dir(at).unwrap().count(), FILES);
+        mount.unmount();
+    }
+}
