@@ -203,3 +203,124 @@ fn encoding_converts_names_that_are_not_utf8() {
     let bad = tarnfs(&scratch).args(["ls", "-e", "no-such"]).arg(scratch.path("a.tar")).output().unwrap();
     assert_eq!(bad.status.code(), Some(2));
 }
+
+#[test]
+fn files_of_nothing_are_told_apart() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        ": > empty.tar; head -c 512 /dev/zero > lone.tar; tar -cf nothing -T /dev/null; tar -czf nothing.tar.gz -T /dev/null
+         head -c 2M /dev/zero > disk.img; head -c 100K /dev/zero > disk; (cat disk; echo end) > later; gzip -k disk",
+    );
+    for (archive, code, says) in [
+        ("empty.tar", 4, "0 bytes"),
+        ("lone.tar", 0, ""),
+        ("nothing", 0, ""),
+        ("nothing.tar.gz", 0, ""),
+        ("disk", 0, ""),
+        ("disk.img", 4, "zero bytes"),
+        ("later", 4, "zero bytes"),
+    ] {
+        let ran = run(&scratch, ["ls".as_ref(), scratch.path(archive).as_os_str()]);
+        assert_eq!((ran.code, ran.out.as_slice()), (code, &b""[..]), "{archive}: {}", ran.err);
+        assert!(ran.err.contains(says), "{archive}: {}", ran.err);
+    }
+    // A compressed file of zeros is that file.
+    let ran = run(&scratch, ["ls".as_ref(), scratch.path("disk.gz").as_os_str()]).ok();
+    assert_eq!(ran.text(), "disk\n");
+    let ran = run(&scratch, ["cat".as_ref(), scratch.path("disk.gz").as_os_str(), "disk".as_ref()]).ok();
+    assert_eq!(ran.out, vec![0; 100 << 10]);
+}
+
+#[test]
+fn paths_mean_what_they_mean_to_the_kernel() {
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell("ln -s folder tree/to-folder; tar -C tree -cf a.tar .");
+    let of =
+        |command: &str, path: &str| run(&scratch, [command.as_ref(), scratch.path("a.tar").as_os_str(), path.as_ref()]);
+    for path in ["file/", "folder/random/", "file/.", "link/", "file/inner"] {
+        for command in ["ls", "cat", "stat"] {
+            let ran = of(command, path);
+            assert_eq!(ran.code, 1, "{command} {path}");
+            assert!(ran.err.contains("not a folder"), "{command} {path}: {}", ran.err);
+        }
+    }
+    for path in ["folder/", "to-folder/", "folder/.", "/", "", "folder//inner/"] {
+        of("ls", path).ok();
+    }
+    assert!(of("stat", "to-folder").ok().text().contains("symlink"));
+    assert!(of("stat", "to-folder/").ok().text().contains("Type: folder"));
+    let ran = of("cat", "dangling");
+    assert!(ran.err.contains("dangling: is a symbolic link to ../../up/and/away, which is not"), "{}", ran.err);
+}
+
+#[test]
+fn output_that_cannot_be_written_is_no_fault_of_the_archive() {
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell("tar -C tree -cf a.tar .");
+    for arguments in [&["ls"][..], &["ls", "--json"], &["stat", "file"], &["cat", "file"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = tarnfs(&scratch);
+        command.arg(arguments[0]).arg(scratch.path("a.tar")).args(&arguments[1..]).stdout(full);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains("standard output"), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_log_goes_to_no_file_that_is_something_else() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; echo hello > tree/file; tar -C tree -cf a.tar .; gzip -k a.tar; seq 1 9999 | gzip > text.gz
+         printf 'warning: b\\303\\244r\\n' > log; cat a.tar > other.tar; printf '\\303' >> log; cp log before",
+    );
+    let logged = |archive: &str, log: &str| {
+        let mut command = tarnfs(&scratch);
+        command.args(["ls", "-d", "3", "--log-file"]).args([scratch.path(log), scratch.path(archive)]);
+        support::Ran::from(command.output().unwrap())
+    };
+    for log in ["other.tar", "a.tar", "a.tar.gz", "text.gz"] {
+        let before = fs::read(scratch.path(log)).unwrap();
+        let ran = logged("a.tar.gz", log);
+        assert_eq!(ran.code, 2, "{log}");
+        assert!(ran.err.contains("--log-file") && ran.err.contains(log), "{}", ran.err);
+        assert!(before == fs::read(scratch.path(log)).unwrap(), "{log} was changed");
+    }
+    for log in ["log", "new"] {
+        logged("a.tar", log).ok();
+    }
+    let (before, after) = (fs::read(scratch.path("before")).unwrap(), fs::read(scratch.path("log")).unwrap());
+    assert!(after.starts_with(&before) && after.len() > before.len());
+    assert!(fs::read_to_string(scratch.path("new")).unwrap().contains("a.tar"));
+    logged("a.tar", "/dev/null").ok();
+}
+
+#[test]
+fn the_log_tells_which_index_was_used_and_why() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; for i in $(seq 1200); do echo $i > tree/$i; done; tar -C tree -czf a.tar.gz .");
+    let log = || {
+        let ran = run(&scratch, ["ls".as_ref(), "-d3".as_ref(), scratch.path("a.tar.gz").as_os_str()]).ok();
+        ran.err
+    };
+    let first = log();
+    assert!(first.contains("no index at") && first.contains("index of 1201 entries written to"), "{first}");
+    let second = log();
+    assert!(second.contains("a.tar.gz.tarnfs.sqlite is used") && !second.contains("written"), "{second}");
+    scratch.shell("tar -C tree -czf a.tar.gz 1");
+    let third = log();
+    assert!(third.contains("warning") && third.contains("a.tar.gz.tarnfs.sqlite"), "{third}");
+    assert!(third.contains("index of 1 entries written to memory"), "{third}");
+}
+
+#[test]
+fn an_index_for_ratarmount_comes_alone() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; for i in $(seq 1200); do echo $i > tree/$i; done; tar -C tree -czf a.tar.gz .");
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), scratch.path("a.tar.gz").as_os_str()]).ok();
+    assert_eq!(scratch.shell("ls"), "a.tar.gz\na.tar.gz.index.sqlite\ntree\n");
+    assert!(!scratch.path("cache").exists());
+}

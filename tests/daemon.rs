@@ -6,25 +6,18 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Mounted, Scratch, can_mount, have, run, tarnfs, wait_until};
+use support::{
+    DEFAULT_SIGNALS, Mounted, Scratch, behind, can_mount, foreground, have, run, signal, tarnfs, wait_until,
+};
 
 fn small(scratch: &Scratch) -> std::path::PathBuf {
     scratch.shell("mkdir tree; echo hello > tree/file; seq 1 2000000 > tree/numbers; tar -C tree -czf a.tar.gz .");
     scratch.path("a.tar.gz")
-}
-
-fn foreground(scratch: &Scratch, archive: &std::path::Path, at: &std::path::Path) -> Child {
-    let child = tarnfs(scratch).arg("-f").arg(archive).arg(at).stderr(Stdio::null()).spawn().unwrap();
-    wait_until("it is mounted", || at.join("file").exists());
-    child
-}
-
-fn signal(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 #[test]
@@ -71,9 +64,11 @@ fn ctrl_c_while_indexing_leaves_nothing_behind() {
     scratch.shell("(yes 'a line of text that repeats' || true) | head -c 1G | gzip -1 > big.gz");
     let before = scratch.shell("ls -A");
     let mut interrupted = 0;
-    for milliseconds in [10, 30, 100, 200, 300] {
+    // From before the program has begun; the first ones end it as they end any program.
+    for milliseconds in [0, 1, 2, 3, 4, 5, 6, 8, 10, 30, 100, 200, 300] {
         let at = scratch.path("mnt");
-        let mut child = tarnfs(&scratch).arg(scratch.path("big.gz")).arg(&at).stderr(Stdio::null()).spawn().unwrap();
+        let mut command = behind(&scratch, DEFAULT_SIGNALS);
+        let mut child = command.arg(scratch.path("big.gz")).arg(&at).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(milliseconds));
         // Both processes get it, as from a terminal.
         let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap_or_default();
@@ -82,8 +77,10 @@ fn ctrl_c_while_indexing_leaves_nothing_behind() {
             kill_process(Pid::from_raw(process.parse().unwrap()).unwrap(), Signal::INT).ok();
         }
         signal(&child, Signal::INT);
-        let code = child.wait().unwrap().code();
+        let status = child.wait().unwrap();
+        let code = status.code();
         assert!(start.elapsed() < Duration::from_millis(1500), "it took {:?}", start.elapsed());
+        assert!(matches!(code, Some(0 | 130)) || status.signal() == Some(libc::SIGINT), "{status:?}");
         if code == Some(0) {
             // A fast machine was ready before the signal came.
             run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
@@ -218,5 +215,108 @@ fn one_slow_reader_does_not_hold_up_the_others() {
     println!("{served} answers in {:?} beside the slow one", start.elapsed());
     assert_eq!(slow.join().unwrap(), b"last\n");
     assert!(served > 10, "only {served} answers in {:?}", start.elapsed());
+    mount.unmount();
+}
+
+#[test]
+fn a_hangup_that_was_ignored_stays_ignored() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = small(&scratch);
+    let at = scratch.path("mnt");
+    let mut command = behind(&scratch, &["env", "--default-signal=INT", "--ignore-signal=HUP"]);
+    let mut child = command.arg("-f").arg(archive).arg(&at).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("it is mounted", || at.join("file").exists());
+    signal(&child, Signal::HUP);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(fs::read(at.join("file")).unwrap(), b"hello\n");
+    signal(&child, Signal::TERM);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// What mount(8) starts for a file system of type `fuse.tarnfs`.
+fn mount_helper(scratch: &Scratch) -> Command {
+    let link = scratch.path("mount.fuse.tarnfs");
+    if !link.exists() {
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tarnfs"), &link).unwrap();
+    }
+    let mut command = Command::new(link);
+    command.env("XDG_CACHE_HOME", scratch.path("cache")).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn options_of_the_mount_carry_those_of_the_program() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree mnt a,b; for i in $(seq 1200); do echo $i > tree/$i; done; tar -C tree -cf a.tar .");
+    let mount = |options: &str| {
+        let mut command = mount_helper(&scratch);
+        command.args([scratch.path("a.tar"), scratch.path("mnt")]).args(["-o", options]);
+        support::Ran::from(command.stdout(Stdio::null()).stderr(Stdio::piped()).output().unwrap())
+    };
+    let folder = scratch.path("a,b").display().to_string().replace(',', "\\,");
+    let list = format!("[\"{folder}\"]");
+    mount(&format!("rw,noexec,index_folders={list},recreate-index,nofail")).ok();
+    assert_eq!(fs::read_dir(scratch.path("a,b")).unwrap().count(), 1, "the index is there");
+    assert!(!scratch.path("a.tar.tarnfs.sqlite").exists());
+    let line = scratch.shell(&format!("grep ' {} ' /proc/mounts", scratch.path("mnt").display()));
+    assert!(line.contains("noexec"), "{line}");
+    run(&scratch, ["-u".as_ref(), scratch.path("mnt").as_os_str()]).ok();
+    for (options, says) in
+        [("colour=blue", "colour=blue"), ("recursive", "not have yet"), ("ignore-zeros=7", "ignore-zeros")]
+    {
+        let ran = mount(options);
+        assert!(matches!(ran.code, 2 | 6) && ran.err.contains(says), "{options}: {}", ran.err);
+    }
+}
+
+#[test]
+fn a_connection_that_somebody_else_has_mounted_is_served() {
+    if !can_mount() || !have("mount.fuse3") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = small(&scratch);
+    let at = scratch.folder("mnt");
+    let source = format!("{}#{}", env!("CARGO_BIN_EXE_tarnfs"), archive.display());
+    let mut command = Command::new("mount.fuse3");
+    command
+        .arg(source)
+        .arg(&at)
+        .args(["-o", "drop_privileges,allow_other,noexec"])
+        .env("XDG_CACHE_HOME", scratch.path("cache"));
+    let ran = support::Ran::from(command.stdin(Stdio::null()).stdout(Stdio::null()).output().unwrap());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(fs::read(at.join("file")).unwrap(), b"hello\n");
+    assert!(support::hash_of(&at.join("numbers")) == support::hash_of(&scratch.path("tree/numbers")));
+    let serves = || scratch.shell("pgrep -f \"$(printf '%s' \"$PWD\")/a.tar.gz /dev/fd\" || true");
+    assert!(!serves().is_empty());
+    scratch.shell("umount mnt");
+    wait_until("the program has ended", || serves().is_empty());
+}
+
+#[test]
+fn another_user_is_told_whose_mount_it_is() {
+    if !can_mount() || !have("su") || !have("fusermount3") {
+        return;
+    }
+    let scratch = Scratch::new();
+    small(&scratch);
+    let program = scratch.path("tarnfs");
+    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), &program).unwrap();
+    scratch.shell("chmod 755 . tarnfs a.tar.gz");
+    let mount = Mounted::new(&scratch, scratch.path("a.tar.gz"), &["-o", "allow_other"]);
+    let script = format!("{} -u {}", program.display(), mount.at.display());
+    let output =
+        Command::new("su").args(["nobody", "-s", "/bin/sh", "-c", &script]).stdin(Stdio::null()).output().unwrap();
+    let ran = support::Ran::from(output);
+    assert_eq!(ran.code, 6, "{}", ran.err);
+    assert!(ran.err.contains("was mounted by root: only they and root can unmount it"), "{}", ran.err);
+    assert_eq!(fs::read(mount.path("file")).unwrap(), b"hello\n");
     mount.unmount();
 }

@@ -10,8 +10,10 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A folder that is removed at the end of a test.
 pub(crate) struct Scratch(tempfile::TempDir);
@@ -102,6 +104,43 @@ pub(crate) fn have(program: &str) -> bool {
         println!("left out: {program} is not installed");
     }
     found
+}
+
+/// `few`, or `many` where the environment asks for the long form of the tests (`TARNFS_FULL=1`).
+pub(crate) fn rounds(few: u64, many: u64) -> u64 {
+    if std::env::var_os("TARNFS_FULL").is_some() { many } else { few }
+}
+
+/// What a mount made with `-d 2` counts.
+#[track_caller]
+pub(crate) fn statistics(mount: &Path) -> serde_json::Value {
+    let mut buffer = vec![0; 1 << 16];
+    let length = rustix::fs::getxattr(mount, "user.tarnfs.statistics", &mut buffer[..]).unwrap();
+    serde_json::from_slice(&buffer[..length]).unwrap()
+}
+
+/// The program, started by another one.
+pub(crate) fn behind(scratch: &Scratch, words: &[&str]) -> Command {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).arg(env!("CARGO_BIN_EXE_tarnfs"));
+    command.env("XDG_CACHE_HOME", scratch.path("cache")).stdin(Stdio::null());
+    command
+}
+
+/// Whoever runs these tests may have signals ignored (`nohup`, `&` in a script), which the program would go on to do.
+pub(crate) const DEFAULT_SIGNALS: &[&str] = &["env", "--default-signal=INT,HUP"];
+
+/// Mounts in the foreground, as a child that takes signals.
+#[track_caller]
+pub(crate) fn foreground(scratch: &Scratch, archive: &Path, at: &Path) -> Child {
+    let mut command = behind(scratch, DEFAULT_SIGNALS);
+    let child = command.args(["-f", "-d", "2"]).arg(archive).arg(at).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("it is mounted", || at.join("file").exists());
+    child
+}
+
+pub(crate) fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 /// A mounted archive, unmounted when dropped.

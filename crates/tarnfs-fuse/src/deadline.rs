@@ -6,11 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use tarnfs_tree::Work;
 
 use crate::protocol;
 use crate::statistics::{Counters, Operation, Statistics};
@@ -50,14 +52,21 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub(crate) struct Deadlines {
     limit: Duration,
-    /// By number, so the first is the oldest.
-    waiting: Mutex<BTreeMap<u64, Arc<dyn Overdue>>>,
+    requests: Mutex<Requests>,
     next: AtomicU64,
     ended: Mutex<bool>,
     end: Condvar,
     /// The node whose reading failed last; 0 if none did.
     last_failed: AtomicU64,
     pub(crate) counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Requests {
+    /// By number, so the first is the oldest. A request stays here until nobody works on it any more.
+    waiting: BTreeMap<u64, Arc<dyn Overdue>>,
+    /// Of these, reads that were given up: number, node, and bytes.
+    stuck: Vec<(u64, u64, Range<u64>)>,
 }
 
 /// A request of whatever kind, as the watchdog sees it.
@@ -67,6 +76,8 @@ trait Overdue: Send + Sync + std::fmt::Debug {
     fn unique(&self) -> Option<u64>;
     /// Answers that whoever waits has got a signal, if there is no answer yet.
     fn interrupt(&self);
+    /// Node, and the bytes of it that are read.
+    fn range(&self) -> (u64, Range<u64>);
     /// Answers with an error and logs it, if there is no answer yet.
     fn give_up(&self, age: Duration) -> bool;
 }
@@ -74,6 +85,8 @@ trait Overdue: Send + Sync + std::fmt::Debug {
 struct Waiting<R> {
     operation: Operation,
     node: u64,
+    /// Of a read; empty for all else.
+    bytes: Range<u64>,
     since: Instant,
     reply: Mutex<Option<R>>,
 }
@@ -97,6 +110,10 @@ impl<R: Refuse> Overdue for Waiting<R> {
         if let Some(reply) = lock(&self.reply).take() {
             reply.refuse(Errno::INTR);
         }
+    }
+
+    fn range(&self) -> (u64, Range<u64>) {
+        (self.node, self.bytes.clone())
     }
 
     fn give_up(&self, age: Duration) -> bool {
@@ -145,7 +162,9 @@ impl<R: Refuse> Drop for Ticket<R> {
         if let Some(reply) = reply {
             reply.refuse(Errno::IO);
         }
-        lock(&self.deadlines.waiting).remove(&self.number);
+        let mut requests = lock(&self.deadlines.requests);
+        let _done = requests.waiting.remove(&self.number);
+        requests.stuck.retain(|(number, _, _)| *number != self.number);
     }
 }
 
@@ -153,7 +172,7 @@ impl Deadlines {
     pub(crate) fn new(limit: Duration) -> Arc<Self> {
         Arc::new(Self {
             limit,
-            waiting: Mutex::default(),
+            requests: Mutex::default(),
             next: AtomicU64::new(0),
             ended: Mutex::default(),
             end: Condvar::new(),
@@ -164,16 +183,37 @@ impl Deadlines {
 
     /// Counts a request and sets its deadline.
     pub(crate) fn begin<R: Refuse>(self: &Arc<Self>, operation: Operation, node: u64, reply: R) -> Ticket<R> {
-        self.counters.count(operation);
-        let waiting = Arc::new(Waiting { operation, node, since: Instant::now(), reply: Mutex::new(Some(reply)) });
+        self.enter(Waiting { operation, node, bytes: 0..0, since: Instant::now(), reply: Mutex::new(Some(reply)) })
+    }
+
+    /// As [`Deadlines::begin`] for a read of `bytes`. `None`, and an error to the kernel, while somebody still works on a read of some of
+    /// them that was given up: after a failed read ahead the kernel asks again for single pages, and each of them would
+    /// wait for a deadline of its own.
+    pub(crate) fn begin_read<R: Refuse>(self: &Arc<Self>, node: u64, bytes: Range<u64>, reply: R) -> Option<Ticket<R>> {
+        let is_same = |(_, other, stuck): &(u64, u64, Range<u64>)| {
+            *other == node && stuck.start < bytes.end && bytes.start < stuck.end
+        };
+        if lock(&self.requests).stuck.iter().any(is_same) {
+            self.counters.count(Operation::Read);
+            reply.refuse(Errno::IO);
+            return None;
+        }
+        let reply = Mutex::new(Some(reply));
+        Some(self.enter(Waiting { operation: Operation::Read, node, bytes, since: Instant::now(), reply }))
+    }
+
+    fn enter<R: Refuse>(self: &Arc<Self>, waiting: Waiting<R>) -> Ticket<R> {
+        self.counters.count(waiting.operation);
+        let waiting = Arc::new(waiting);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.waiting).insert(number, Arc::clone(&waiting) as Arc<dyn Overdue>);
+        lock(&self.requests).waiting.insert(number, Arc::clone(&waiting) as Arc<dyn Overdue>);
         Ticket { waiting, number, deadlines: Arc::clone(self) }
     }
 
     /// Lets whoever waits for the answer to a request go, because it has got a signal. False if there is no such request.
     pub(crate) fn interrupt(&self, unique: u64) -> bool {
-        let found = lock(&self.waiting).values().find(|request| request.unique() == Some(unique)).map(Arc::clone);
+        let found =
+            lock(&self.requests).waiting.values().find(|request| request.unique() == Some(unique)).map(Arc::clone);
         let Some(request) = found else { return false };
         request.interrupt();
         self.counters.interrupted.add(1);
@@ -193,12 +233,13 @@ impl Deadlines {
         log::log!(level, "read of node {node} at byte {offset}: {error}");
     }
 
-    pub(crate) fn statistics(&self) -> Statistics {
+    /// What has been counted; `work` is what the tree says of itself.
+    pub(crate) fn statistics(&self, work: Work) -> Statistics {
         let (in_flight, oldest) = {
-            let waiting = lock(&self.waiting);
+            let waiting = &lock(&self.requests).waiting;
             (waiting.len(), waiting.first_key_value().map(|(_, oldest)| oldest.since().elapsed()))
         };
-        self.counters.snapshot(in_flight, oldest)
+        self.counters.snapshot(in_flight, oldest, work)
     }
 
     /// The watchdog: gives up what is overdue, and tells `after` that it did, until [`Deadlines::finish`].
@@ -228,10 +269,25 @@ impl Deadlines {
         let now = Instant::now();
         let age = |request: &Arc<dyn Overdue>| now.saturating_duration_since(request.since());
         // Answered outside the lock: the kernel may let somebody else ask at once.
-        let overdue: Vec<_> =
-            lock(&self.waiting).values().take_while(|request| age(request) >= self.limit).map(Arc::clone).collect();
-        let given_up = overdue.iter().filter(|request| request.give_up(age(request))).count();
-        self.counters.deadlines_missed.add(given_up as u64);
+        let overdue: Vec<_> = lock(&self.requests)
+            .waiting
+            .iter()
+            .take_while(|(_, request)| age(request) >= self.limit)
+            .map(|(&number, request)| (number, Arc::clone(request)))
+            .collect();
+        let mut given_up = 0;
+        for (number, request) in overdue {
+            // Noted before the kernel gets its error, upon which it asks again.
+            let mut requests = lock(&self.requests);
+            let (node, bytes) = request.range();
+            let is_new = !requests.stuck.iter().any(|(other, _, _)| *other == number);
+            if is_new && !bytes.is_empty() && requests.waiting.contains_key(&number) {
+                requests.stuck.push((number, node, bytes));
+            }
+            drop(requests);
+            given_up += u64::from(request.give_up(age(&request)));
+        }
+        self.counters.deadlines_missed.add(given_up);
         given_up > 0
     }
 }
@@ -268,7 +324,7 @@ mod tests {
             assert!(receiver.recv().is_err());
             deadlines.finish();
         });
-        let statistics = deadlines.statistics();
+        let statistics = deadlines.statistics(Work::default());
         assert_eq!((statistics.deadlines_missed, statistics.in_flight, statistics.oldest), (1, 0, None));
     }
 
@@ -283,15 +339,39 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_somebody_is_stuck_on_are_not_waited_for_again() {
+        let deadlines = Deadlines::new(Duration::ZERO);
+        let read = |node, bytes| {
+            let (sender, receiver) = channel();
+            (deadlines.begin_read(node, bytes, sender), receiver)
+        };
+        let (stuck, receiver) = read(7, 4096..8192);
+        assert!(deadlines.give_up_overdue() && !deadlines.give_up_overdue());
+        assert_eq!(receiver.recv(), Ok(Errno::IO.raw_os_error()));
+        for (node, bytes, is_same) in
+            [(7, 8000..9000, true), (7, 0..5000, true), (7, 8192..9000, false), (8, 0..9000, false)]
+        {
+            let (ticket, receiver) = read(node, bytes.clone());
+            assert_eq!(ticket.is_none(), is_same, "{node} {bytes:?}");
+            drop(ticket);
+            assert_eq!(receiver.recv(), Ok(Errno::IO.raw_os_error()));
+        }
+        drop(stuck);
+        assert!(read(7, 4096..8192).0.is_some());
+        assert_eq!(lock(&deadlines.requests).stuck, []);
+        assert_eq!(deadlines.statistics(Work::default()).of(Operation::Read), 6);
+    }
+
+    #[test]
     fn an_answer_comes_once_and_a_dropped_ticket_is_an_error() {
         let deadlines = Deadlines::new(Duration::from_secs(60));
         let (ticket, receiver) = begin(&deadlines);
-        assert_eq!(deadlines.statistics().in_flight, 1);
+        assert_eq!(deadlines.statistics(Work::default()).in_flight, 1);
         ticket.answer(|reply| reply.send(0).unwrap());
         assert_eq!(receiver.iter().collect::<Vec<_>>(), [0]);
         let (ticket, receiver) = begin(&deadlines);
         drop(ticket);
         assert_eq!(receiver.iter().collect::<Vec<_>>(), [Errno::IO.raw_os_error()]);
-        assert_eq!(deadlines.statistics().in_flight, 0);
+        assert_eq!(deadlines.statistics(Work::default()).in_flight, 0);
     }
 }

@@ -4,10 +4,11 @@ use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::process::{getgid, getuid};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getgid, getpid, getuid, pidfd_getfd, pidfd_open};
 
 use crate::options::Parsed;
 use crate::{Error, fusermount, mountinfo};
@@ -22,18 +23,25 @@ pub(crate) const MOUNT_TYPE: &str = "fuse.tarnfs";
 /// does; more than 1 MiB do not fit in a request.
 const READ_AHEAD_KIB: &str = "1024";
 
+/// Where a program that mounts before it starts us has the device open, as libfuse's mount.fuse3 does with `drop_privileges`.
+const OPEN_DEVICES: &str = "/dev/fd";
+
 /// A mount that waits for its first answer.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) device: OwnedFd,
-    /// Absolute, without symbolic links.
-    pub(crate) mount_point: PathBuf,
+    /// Absolute, without symbolic links. `None` if somebody else has mounted, and alone knows where.
+    pub(crate) mount_point: Option<PathBuf>,
     /// True if this process may open the device itself, which further threads' own descriptors need.
     pub(crate) can_open_device: bool,
 }
 
 /// Mounts on `mount_point`.
 pub(crate) fn connect(mount_point: &Path, options: &Parsed) -> Result<Connection, Error> {
+    if let Some(number) = open_device(mount_point) {
+        let device = take_device(number).map_err(|error| Error::io(format!("use {}", mount_point.display()), error))?;
+        return Ok(Connection { device, mount_point: None, can_open_device: false });
+    }
     let mount_point = check_mount_point(mount_point)?;
     let device = match OpenOptions::new().read(true).write(true).open(DEVICE) {
         Ok(device) => Some(device),
@@ -48,10 +56,27 @@ pub(crate) fn connect(mount_point: &Path, options: &Parsed) -> Result<Connection
     if let Some(device) = device
         && mount_directly(&device, &mount_point, options)?
     {
-        return Ok(Connection { device: device.into(), mount_point, can_open_device });
+        return Ok(Connection { device: device.into(), mount_point: Some(mount_point), can_open_device });
     }
     let device = fusermount::mount(&mount_point, options, can_open_device)?;
-    Ok(Connection { device, mount_point, can_open_device })
+    Ok(Connection { device, mount_point: Some(mount_point), can_open_device })
+}
+
+/// True for `/dev/fd/N` where N is an open connection to the kernel: what is to be served there is mounted already.
+pub fn is_mounted_device(path: &Path) -> bool {
+    open_device(path).is_some()
+}
+
+fn open_device(path: &Path) -> Option<i32> {
+    let number = path.strip_prefix(OPEN_DEVICES).ok()?.to_str()?.parse().ok()?;
+    let (ours, device) = (path.metadata().ok()?, Path::new(DEVICE).metadata().ok()?);
+    (ours.file_type().is_char_device() && ours.rdev() == device.rdev()).then_some(number)
+}
+
+/// A descriptor of our own for the open file behind `number`, which belongs to whoever has opened it.
+fn take_device(number: i32) -> io::Result<OwnedFd> {
+    let this = pidfd_open(getpid(), PidfdFlags::empty())?;
+    Ok(pidfd_getfd(this, number, PidfdGetfdFlags::empty())?)
 }
 
 /// The folder's absolute path, or why it cannot be mounted on.

@@ -14,12 +14,12 @@ use crate::deadline::{Deadlines, Refuse, Ticket};
 use crate::guard;
 use crate::listing::{self, Terms};
 use crate::opened::Opened;
-use crate::options::Overrides;
+use crate::options::Parsed;
 use crate::protocol::{
     Attributes, Filesystem, Kernel, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek,
     ReplyStatfs, ReplyXattr, Totals as KernelTotals, capability, open,
 };
-use crate::statistics::Operation;
+use crate::statistics::{ATTRIBUTE, Operation};
 use crate::workers::Workers;
 
 /// How long the kernel keeps what never changes: 136 years. (Larger numbers overflow its clock on some machines.)
@@ -46,12 +46,15 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
 /// A tree as the kernel sees it.
+#[allow(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub(crate) struct Dispatcher {
     tree: Arc<dyn Tree>,
     totals: Totals,
     terms: Terms,
     /// True if the kernel checks permissions itself.
     default_permissions: bool,
+    /// True if the kernel is to ask for extended attributes.
+    has_xattrs: bool,
     /// True if the kernel need not open files, folders.
     no_open: bool,
     no_opendir: bool,
@@ -69,20 +72,15 @@ fn errno(error: &Error) -> Errno {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(
-        tree: Arc<dyn Tree>,
-        default_permissions: bool,
-        overrides: Overrides,
-        workers: Workers,
-        deadlines: Arc<Deadlines>,
-    ) -> Self {
+    pub(crate) fn new(tree: Arc<dyn Tree>, options: &Parsed, workers: Workers, deadlines: Arc<Deadlines>) -> Self {
         let totals = tree.totals();
         let keep = if totals.is_immutable { FOR_EVER } else { FOR_NOW };
         Self {
             tree,
             totals,
-            terms: Terms { keep, overrides },
-            default_permissions,
+            terms: Terms { keep, overrides: options.overrides },
+            default_permissions: options.default_permissions,
+            has_xattrs: totals.has_xattrs || options.statistics,
             no_open: false,
             no_opendir: false,
             opened: Opened::new((!totals.is_immutable).then_some(FOR_NOW)),
@@ -143,6 +141,14 @@ impl Dispatcher {
         self.opened.get(&*self.tree, Node(node)).map_err(|error| errno(&error))
     }
 
+    /// What the kernel gets for [`ATTRIBUTE`]: filled up with spaces, as it may grow between the question for its length and the one for it.
+    fn statistics(&self) -> Vec<u8> {
+        const GRAIN: usize = 512;
+        let mut json = self.deadlines.statistics(self.tree.work()).to_json().into_bytes();
+        json.resize(json.len().next_multiple_of(GRAIN), b' ');
+        json
+    }
+
     fn seek(&self, node: u64, offset: u64, whence: u32) -> Answer<u64> {
         let source = self.open_source(node)?;
         match whence {
@@ -200,6 +206,10 @@ fn read_fully(source: &dyn Source, buffer: &mut [u8], offset: u64) -> io::Result
             0 => {
                 let ends = format!("{}: ends at byte {}", source.describe(), offset + done as u64);
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, ends));
+            }
+            read if read > wanted - done => {
+                let what = format!("{}: returned more than was asked for", source.describe());
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
             }
             read => done += read,
         }
@@ -273,7 +283,8 @@ impl Filesystem for Dispatcher {
     }
 
     fn read(&self, node: u64, offset: u64, size: u32, reply: ReplyData) {
-        let ticket = self.deadlines.begin(Operation::Read, node, reply);
+        let bytes = offset..offset.saturating_add(size.into());
+        let Some(ticket) = self.deadlines.begin_read(node, bytes, reply) else { return };
         let opened = self.attempt(Operation::Read, node, || {
             let source = self.open_source(node)?;
             let ready = source.is_ready(offset, size as usize);
@@ -312,10 +323,13 @@ impl Filesystem for Dispatcher {
     }
 
     fn getxattr(&self, node: u64, name: &[u8], room: u32, reply: ReplyXattr) {
-        if !self.totals.has_xattrs {
+        if !self.has_xattrs {
             return self.refuse_once(Operation::Xattr, reply);
         }
         let value = || {
+            if node == Node::ROOT.0 && name == ATTRIBUTE.as_bytes() {
+                return Ok(self.statistics());
+            }
             let all = self.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
             all.into_iter().find(|(key, _)| key == name).map(|(_, value)| value).ok_or(Errno::NODATA)
         };
@@ -323,7 +337,7 @@ impl Filesystem for Dispatcher {
     }
 
     fn listxattr(&self, node: u64, room: u32, reply: ReplyXattr) {
-        if !self.totals.has_xattrs {
+        if !self.has_xattrs {
             return self.refuse_once(Operation::Xattr, reply);
         }
         let names = || {

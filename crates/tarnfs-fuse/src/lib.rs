@@ -33,8 +33,9 @@ mod statistics;
 mod unmount;
 mod workers;
 
+pub use device::is_mounted_device;
 pub use error::Error;
-pub use options::MountOptions;
+pub use options::{MountOptions, plain_option, split_options};
 pub use session::{Mount, Stopper, mount};
-pub use statistics::{Operation, Statistics};
+pub use statistics::{ATTRIBUTE as STATISTICS_ATTRIBUTE, Operation, Statistics};
 pub use unmount::unmount;

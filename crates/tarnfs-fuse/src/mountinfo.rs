@@ -18,6 +18,8 @@ pub(crate) struct MountEntry {
     pub(crate) mount_point: PathBuf,
     /// Such as "fuse.tarnfs".
     pub(crate) kind: String,
+    /// The user who mounted it, where the file system tells.
+    pub(crate) user: Option<u32>,
 }
 
 /// The mount that is on top at `mount_point`, an absolute path without symbolic links.
@@ -31,11 +33,15 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&byte| byte == b' ');
     let device = fields.nth(2)?;
     let mount_point = fields.nth(1)?;
-    let kind = fields.skip_while(|&field| field != b"-").nth(1)?;
+    let mut fields = fields.skip_while(|&field| field != b"-");
+    let kind = fields.nth(1)?;
+    let options = fields.nth(1).and_then(|options| std::str::from_utf8(options).ok()).unwrap_or_default();
+    let user = options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
     Some(MountEntry {
         device: String::from_utf8_lossy(device).into_owned(),
         mount_point: PathBuf::from(OsString::from_vec(unescape(mount_point))),
         kind: String::from_utf8_lossy(kind).into_owned(),
+        user,
     })
 }
 
@@ -63,11 +69,11 @@ mod tests {
     #[test]
     fn lines_are_read_with_optional_fields_and_escapes() {
         let line =
-            br"36 35 0:45 / /mnt/a\040b\134c rw,noatime shared:1 master:2 - fuse.tarnfs /x\040y.tar ro,user_id=0";
+            br"36 35 0:45 / /mnt/a\040b\134c rw,noatime shared:1 master:2 - fuse.tarnfs /x\040y.tar ro,user_id=17,group_id=0";
         let entry = parse(line).unwrap();
         assert_eq!(entry.device, "0:45");
         assert_eq!(entry.mount_point, Path::new(r"/mnt/a b\c"));
-        assert_eq!(entry.kind, "fuse.tarnfs");
+        assert_eq!((entry.kind.as_str(), entry.user), ("fuse.tarnfs", Some(17)));
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"36 35 0:45 / /mnt rw shared:1"), None);
     }

@@ -11,7 +11,7 @@ pub struct MountOptions {
     pub source: String,
     /// Let other users in too; the kernel then checks owner and mode of each file (`default_permissions`).
     pub allow_other: bool,
-    /// What came after `-o`, separate or joined by commas. Known: `allow_other`, `default_permissions`, `noexec`, `exec`, `noatime`,
+    /// What came after `-o`, separate or joined by commas ([`split_options`]). Known: `allow_other`, `default_permissions`, `noexec`, `exec`, `noatime`,
     /// `atime`, `nodiratime`, `relatime`, `sync`, `async`, `dirsync`, `ro`, `nosuid`, `nodev`, `max_read=`, `uid=`, `gid=`, `umask=`, `fsname=`,
     /// and what fstab and libfuse's other users write and what holds anyway (`defaults`, `noauto`, `nonempty`, `kernel_cache`, ...).
     pub options: Vec<String>,
@@ -19,6 +19,11 @@ pub struct MountOptions {
     pub threads: usize,
     /// When a request that has no answer yet is answered with an error.
     pub deadline: Duration,
+    /// Answer questions for extended attributes also where the tree has none, so that the root's [`STATISTICS_ATTRIBUTE`] can be
+    /// read. Without it the kernel is told at its first question not to ask again, which makes `ls -l` faster.
+    ///
+    /// [`STATISTICS_ATTRIBUTE`]: crate::STATISTICS_ATTRIBUTE
+    pub statistics: bool,
 }
 
 impl Default for MountOptions {
@@ -31,6 +36,7 @@ impl Default for MountOptions {
             options: Vec::new(),
             threads: cores.clamp(2, 4),
             deadline: Duration::from_secs(60),
+            statistics: false,
         }
     }
 }
@@ -40,6 +46,30 @@ impl MountOptions {
     pub fn check(&self) -> Result<(), Error> {
         Parsed::new(self).map(drop)
     }
+}
+
+/// The options in a value of `-o`: at each comma, but not at one behind a backslash, which belongs to a value. Still with their backslashes.
+pub fn split_options(joined: &str) -> Vec<&str> {
+    let mut is_escaped = false;
+    let mut options: Vec<&str> = joined
+        .split(|character| {
+            let separates = character == ',' && !is_escaped;
+            is_escaped = character == '\\' && !is_escaped;
+            separates
+        })
+        .collect();
+    options.retain(|option| !option.is_empty());
+    options
+}
+
+/// One of [`split_options`], without its backslashes.
+pub fn plain_option(option: &str) -> String {
+    let mut characters = option.chars();
+    let mut plain = String::with_capacity(option.len());
+    while let Some(character) = characters.next() {
+        plain.push(if character == '\\' { characters.next().unwrap_or(character) } else { character });
+    }
+    plain
 }
 
 /// Attributes that a person wants to see instead of the stored ones.
@@ -59,6 +89,7 @@ pub(crate) struct Parsed {
     pub(crate) allow_other: bool,
     pub(crate) default_permissions: bool,
     pub(crate) max_read: Option<u32>,
+    pub(crate) statistics: bool,
     pub(crate) overrides: Overrides,
 }
 
@@ -110,10 +141,11 @@ impl Parsed {
             allow_other: options.allow_other,
             default_permissions: false,
             max_read: None,
+            statistics: options.statistics,
             overrides: Overrides::default(),
         };
-        for option in options.options.iter().flat_map(|joined| joined.split(',')).filter(|option| !option.is_empty()) {
-            parsed.add(option)?;
+        for option in options.options.iter().flat_map(|joined| split_options(joined)) {
+            parsed.add(&plain_option(option))?;
         }
         // Without it the kernel would let everybody read what anybody has made it cache.
         parsed.default_permissions |= parsed.allow_other;
@@ -191,6 +223,8 @@ mod tests {
         assert_eq!(parsed.flag_names(), ["ro", "nosuid", "nodev", "noexec"]);
         assert_eq!(parsed.overrides, Overrides { uid: Some(7), gid: None, umask: 0o22 });
         assert_eq!(parse(&["fsname=other"]).unwrap().source, "other");
+        let parsed = parse(&[r"noexec,fsname=a\,b\\c,,umask=077"]).unwrap();
+        assert_eq!((parsed.source.as_str(), parsed.overrides.umask), (r"a,b\c", 0o77));
     }
 
     #[test]

@@ -25,12 +25,18 @@ const LONGEST_STOP: Duration = Duration::from_secs(5);
 const SMALL_STACK: usize = 128 << 10;
 
 /// A mounted tree. Dropped, it is unmounted.
-#[derive(Debug)]
 pub struct Mount {
+    tree: Arc<dyn Tree>,
     shared: Arc<Shared>,
     session: Option<JoinHandle<()>>,
     watchdog: Option<JoinHandle<()>>,
     workers: Workers,
+}
+
+impl std::fmt::Debug for Mount {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Mount").field("shared", &self.shared).finish_non_exhaustive()
+    }
 }
 
 /// Ends a mount from another thread.
@@ -41,7 +47,8 @@ pub struct Stopper {
 
 #[derive(Debug)]
 struct Shared {
-    mount_point: PathBuf,
+    /// `None` if somebody else has mounted.
+    mount_point: Option<PathBuf>,
     /// "major:minor" by which the mount is known again, where the table of mounts could be read.
     device: Option<String>,
     deadlines: Arc<Deadlines>,
@@ -61,6 +68,9 @@ struct State {
 
 /// Mounts `tree` on the folder `mountpoint`; returns when the kernel can use it.
 ///
+/// A `mountpoint` of the form `/dev/fd/N` is a connection that whoever started this program has opened and mounted: it is served, and
+/// they unmount it.
+///
 /// As root, or with the right to mount in a user namespace, it needs nothing; as another user it needs fusermount3. Always
 /// read-only, without set-user-id and without devices.
 pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> Result<Mount, Error> {
@@ -69,16 +79,17 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     let connection = device::connect(mountpoint, &parsed)?;
     let deadlines = Deadlines::new(options.deadline);
     let workers = Workers::new(options.deadline);
-    let dispatcher =
-        Dispatcher::new(tree, parsed.default_permissions, parsed.overrides, workers.clone(), Arc::clone(&deadlines));
+    let dispatcher = Dispatcher::new(Arc::clone(&tree), &parsed, workers.clone(), Arc::clone(&deadlines));
     let undo = |error| {
-        let _ = unmount::take_away(&connection.mount_point, true);
-        Error::io(format!("begin serving {}", connection.mount_point.display()), error)
+        if let Some(path) = &connection.mount_point {
+            let _ = unmount::take_away(path, true);
+        }
+        Error::io(format!("begin serving {}", mountpoint.display()), error)
     };
     let own_queues = connection.can_open_device && options.threads > 1;
     let device = File::from(connection.device);
     let session = Session::begin(dispatcher, device, options.threads, own_queues).map_err(undo)?;
-    let entry = mountinfo::find(&connection.mount_point).ok().flatten();
+    let entry = connection.mount_point.as_deref().and_then(|path| mountinfo::find(path).ok().flatten());
     let shared = Arc::new(Shared {
         mount_point: connection.mount_point.clone(),
         device: entry.map(|entry| entry.device),
@@ -94,8 +105,10 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     let of_session = Arc::clone(&shared);
     let session =
         start("tarnfs-session", Box::new(move || of_session.end(session.run().map_err(|error| error.to_string()))))?;
-    device::raise_read_ahead(&shared.mount_point);
-    Ok(Mount { shared, session: Some(session), watchdog: Some(watchdog), workers })
+    if let Some(path) = &shared.mount_point {
+        device::raise_read_ahead(path);
+    }
+    Ok(Mount { tree, shared, session: Some(session), watchdog: Some(watchdog), workers })
 }
 
 impl Mount {
@@ -111,7 +124,7 @@ impl Mount {
 
     /// What it has done so far.
     pub fn statistics(&self) -> Statistics {
-        self.shared.deadlines.statistics()
+        self.shared.deadlines.statistics(self.tree.work())
     }
 
     fn finish(&mut self) -> Result<(), Error> {
@@ -121,6 +134,7 @@ impl Mount {
         if let Some(watchdog) = self.watchdog.take() {
             let _ = watchdog.join();
         }
+        log::info!("{}: {}", self.shared.shown(), self.statistics().to_json());
         if let Some(result) = ended {
             // It has said how it ended, so it is about to.
             if let Some(session) = self.session.take() {
@@ -128,7 +142,7 @@ impl Mount {
             }
             return result.map_err(|error| {
                 let _ = self.shared.detach();
-                Error::io(format!("serve {}", self.shared.mount_point.display()), std::io::Error::other(error))
+                Error::io(format!("serve {}", self.shared.shown()), std::io::Error::other(error))
             });
         }
         Ok(())
@@ -164,6 +178,11 @@ impl Stopper {
 }
 
 impl Shared {
+    /// How the mount is called in messages.
+    fn shown(&self) -> std::path::Display<'_> {
+        self.mount_point.as_deref().unwrap_or(Path::new("the mount")).display()
+    }
+
     /// Called by the session when it is over.
     fn end(&self, result: Result<(), String>) {
         lock(&self.state).ended = Some(result);
@@ -197,13 +216,19 @@ impl Shared {
 
     /// Unmounts lazily, if it is still our mount that is there.
     fn detach(&self) -> Result<(), Error> {
-        match mountinfo::find(&self.mount_point) {
+        let Some(mount_point) = &self.mount_point else {
+            // Nobody else can end it from here. Without this, those who are inside keep it, and us, alive.
+            lock(&self.state).stops += 1;
+            self.changed.notify_all();
+            return Ok(());
+        };
+        match mountinfo::find(mount_point) {
             Ok(None) => return Ok(()),
             Ok(Some(entry)) if self.device.as_ref().is_some_and(|device| *device != entry.device) => return Ok(()),
             // A table that cannot be read says nothing against it.
             Ok(Some(_)) | Err(_) => {}
         }
-        unmount::take_away(&self.mount_point, true)
+        unmount::take_away(mount_point, true)
     }
 
     /// Ends the connection under those who still use it: they get an error. Only where the kernel's control files are mounted;

@@ -1,6 +1,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use serde_json::{Map, Value, json};
+use tarnfs_tree::Work;
+
+/// Extended attribute of the root that holds the statistics of a running mount. It is in no list of attributes, so nobody copies it.
+pub const ATTRIBUTE: &str = "user.tarnfs.statistics";
+
 /// What the kernel asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -82,6 +88,8 @@ pub struct Statistics {
     pub in_flight: usize,
     /// How long the oldest of them has waited.
     pub oldest: Option<Duration>,
+    /// What the tree has done for them.
+    pub work: Work,
 }
 
 impl Statistics {
@@ -93,6 +101,30 @@ impl Statistics {
     /// Requests of all kinds.
     pub fn total(&self) -> u64 {
         self.requests.iter().sum()
+    }
+
+    /// All of it as one JSON object, what the attribute [`ATTRIBUTE`] holds.
+    pub fn to_json(&self) -> String {
+        let requests = Operation::ALL.iter().map(|&kind| (kind.name().replace(' ', "_"), self.of(kind).into()));
+        let Work { hits, misses, ahead, resumes, decoded_bytes, ref memory, memory_limit } = self.work;
+        let memory = memory.iter().map(|&(owner, bytes)| (owner.to_owned(), bytes.into()));
+        json!({
+            "requests": requests.collect::<Map<String, Value>>(),
+            "handed_on": self.handed_on,
+            "bytes_read": self.bytes_read,
+            "panics": self.panics,
+            "deadlines_missed": self.deadlines_missed,
+            "in_flight": self.in_flight,
+            "oldest_seconds": self.oldest.map_or(0.0, |age| age.as_secs_f64()),
+            "chunk_hits": hits,
+            "chunk_misses": misses,
+            "chunks_ahead": ahead,
+            "resumes": resumes,
+            "decoded_bytes": decoded_bytes,
+            "memory": memory.collect::<Map<String, Value>>(),
+            "memory_limit": memory_limit,
+        })
+        .to_string()
     }
 }
 
@@ -112,7 +144,7 @@ impl Counters {
         self.requests[operation as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn snapshot(&self, in_flight: usize, oldest: Option<Duration>) -> Statistics {
+    pub(crate) fn snapshot(&self, in_flight: usize, oldest: Option<Duration>, work: Work) -> Statistics {
         Statistics {
             requests: self.requests.each_ref().map(|count| count.load(Ordering::Relaxed)),
             handed_on: self.handed_on.get(),
@@ -122,6 +154,7 @@ impl Counters {
             deadlines_missed: self.deadlines_missed.get(),
             in_flight,
             oldest,
+            work,
         }
     }
 }
@@ -151,7 +184,7 @@ mod tests {
             assert_eq!(operation as usize, number);
             (0..=number).for_each(|_| counters.count(operation));
         }
-        let statistics = counters.snapshot(0, None);
+        let statistics = counters.snapshot(0, None, Work::default());
         for (number, &operation) in Operation::ALL.iter().enumerate() {
             assert_eq!(statistics.of(operation), number as u64 + 1);
         }

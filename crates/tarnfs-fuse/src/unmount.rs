@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+use rustix::process::getuid;
 
 use crate::device::MOUNT_TYPE;
 use crate::{Error, fusermount, mountinfo};
@@ -14,8 +15,17 @@ use crate::{Error, fusermount, mountinfo};
 /// One that is in use is detached, with a warning in the log: it goes away for everybody who comes, and ends when the last who
 /// uses it is done. Other file systems are left alone, unless they are FUSE mounts whose program has died.
 pub fn unmount(mount_point: &Path) -> Result<(), Error> {
-    let path = find(mount_point)?;
-    match take_away(&path, false) {
+    let (path, user) = find(mount_point)?;
+    let done = take_away(&path, false);
+    // The helper says of other people's mounts only that it does not find them.
+    if let (Err(Error::Fusermount(_) | Error::NoFusermount), Some(user)) = (&done, user)
+        && user != getuid().as_raw()
+    {
+        let whose = if user == 0 { "root".to_owned() } else { format!("another user (number {user})") };
+        let reason = format!("was mounted by {whose}: only they and root can unmount it");
+        return Err(Error::mount_point(mount_point, reason));
+    }
+    match done {
         Err(Error::Io { source, .. }) if source.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {}
         Err(Error::Fusermount(said)) if said.contains("busy") => {}
         done => return done,
@@ -24,12 +34,12 @@ pub fn unmount(mount_point: &Path) -> Result<(), Error> {
     take_away(&path, true)
 }
 
-/// The path under which the table of mounts has `mount_point`, if it is ours to take away.
-fn find(mount_point: &Path) -> Result<PathBuf, Error> {
+/// The path under which the table of mounts has `mount_point`, if it is ours to take away, and who mounted it.
+fn find(mount_point: &Path) -> Result<(PathBuf, Option<u32>), Error> {
     for path in candidates(mount_point)? {
         let Some(entry) = mountinfo::find(&path)? else { continue };
         if entry.kind == MOUNT_TYPE || entry.kind.starts_with("fuse") && is_dead(&path) {
-            return Ok(path);
+            return Ok((path, entry.user));
         }
         return Err(Error::mount_point(
             mount_point,

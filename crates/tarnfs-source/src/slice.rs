@@ -31,7 +31,13 @@ impl Source for Slice {
         if read == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                format!("{}: ends at byte {}, before byte {start}", self.whole.describe(), self.whole.len()),
+                format!(
+                    "{} ends at byte {}, but what begins at byte {} goes on to byte {}: it was cut",
+                    self.whole.describe(),
+                    self.whole.len(),
+                    self.start,
+                    self.start.saturating_add(self.length)
+                ),
             ));
         }
         Ok(read)
@@ -73,7 +79,12 @@ mod tests {
         assert_eq!(part.read_at(&mut buffer, 4).unwrap(), 0);
         let cut = Slice::new(Arc::clone(&whole), 8, 10);
         assert_eq!(cut.read_at(&mut buffer, 0).unwrap(), 2);
-        assert_eq!(cut.read_at(&mut buffer, 2).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let error = cut.read_at(&mut buffer, 2).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            error.to_string(),
+            "digits ends at byte 10, but what begins at byte 8 goes on to byte 18: it was cut"
+        );
         let far = Slice::new(whole, u64::MAX, 2);
         assert!(far.read_at(&mut buffer, 1).is_err());
     }

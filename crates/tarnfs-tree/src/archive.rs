@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use tarnfs_codec::engine::{DecodedSource, PieceCache};
 use tarnfs_index::{Index, Row};
-use tarnfs_source::{SharedSource, Slice, Stencil};
+use tarnfs_source::{Budget, SharedSource, Slice, Stencil};
 
-use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Xattrs};
+use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xattrs};
 
 /// One archive.
 #[derive(Debug)]
@@ -14,6 +15,37 @@ pub struct ArchiveTree {
     /// What the offsets in the index count in: the file, or what its compression holds.
     stream: SharedSource,
     implied: Implied,
+    decoding: Option<Decoding>,
+}
+
+/// What stands between the file and the innermost stream of a compressed archive.
+#[derive(Debug)]
+pub(crate) struct Decoding {
+    pub(crate) layers: Vec<Arc<DecodedSource>>,
+    pub(crate) cache: Arc<PieceCache>,
+    pub(crate) budget: Budget,
+}
+
+impl Decoding {
+    fn work(&self) -> Work {
+        let (pieces, paused) = self.cache.memory();
+        let seek_points = self.budget.used().saturating_sub(pieces).saturating_sub(paused);
+        let memory = [("pieces", pieces), ("paused_decoders", paused), ("seek_points", seek_points)];
+        let mut work = Work {
+            memory: memory.map(|(owner, bytes)| (owner, bytes as u64)).into(),
+            memory_limit: self.budget.limit() as u64,
+            ..Work::default()
+        };
+        for layer in &self.layers {
+            let of_layer = layer.statistics();
+            work.hits += of_layer.hits;
+            work.misses += of_layer.misses;
+            work.ahead += of_layer.prefetched;
+            work.resumes += of_layer.resumes;
+            work.decoded_bytes += of_layer.decoded_bytes;
+        }
+        work
+    }
 }
 
 /// Whose the folders are that no entry names, and how old.
@@ -26,8 +58,13 @@ pub(crate) struct Implied {
 
 impl ArchiveTree {
     /// The tree that `index` describes; `stream` is the innermost stream.
-    pub(crate) fn new(index: Arc<dyn Index>, stream: SharedSource, implied: Implied) -> Self {
-        Self { index, stream, implied }
+    pub(crate) fn new(
+        index: Arc<dyn Index>,
+        stream: SharedSource,
+        implied: Implied,
+        decoding: Option<Decoding>,
+    ) -> Self {
+        Self { index, stream, implied, decoding }
     }
 
     fn row(&self, node: Node) -> Result<Row, Error> {
@@ -141,5 +178,9 @@ impl Tree for ArchiveTree {
             has_acls: summary.has_acls,
             is_immutable: true,
         }
+    }
+
+    fn work(&self) -> Work {
+        self.decoding.as_ref().map(Decoding::work).unwrap_or_default()
     }
 }

@@ -65,9 +65,34 @@ impl FirstPass<'_> {
     }
 
     fn plain(&self, head: &[u8], writer: &RefCell<Writer>) -> Result<Summary, Problem> {
-        let format = tarnfs_format::detect(head).ok_or(Problem::NotAnArchive)?;
+        if head.is_empty() {
+            return Err(Problem::Empty);
+        }
+        let is_zeros = head.iter().all(|&byte| byte == 0);
+        if is_zeros && !self.is_named_tar() && !self.is_short_and_zeros()? {
+            return Err(Problem::OnlyZeros);
+        }
+        let format =
+            tarnfs_format::detect(head).ok_or(if is_zeros { Problem::OnlyZeros } else { Problem::NotAnArchive })?;
         let summary = self.summary(format.name());
         self.plain_from(0, format, summary, writer)
+    }
+
+    /// True if the name, without a suffix of compression, ends in `.tar`.
+    fn is_named_tar(&self) -> bool {
+        self.single_file.path.to_ascii_lowercase().ends_with(b".tar")
+    }
+
+    /// True for what `tar -c` makes of nothing: zeros up to the end of one record. Images of disks begin with as many and go on.
+    fn is_short_and_zeros(&self) -> Result<bool, Problem> {
+        /// GNU tar's `--blocking-factor` goes further; nobody does.
+        const LONGEST: u64 = 1 << 20;
+        if self.source.len() > LONGEST {
+            return Ok(false);
+        }
+        let mut bytes = vec![0; self.source.len() as usize];
+        self.source.read_at(&mut bytes, 0).map_err(|error| Problem::Read { offset: 0, error })?;
+        Ok(bytes.iter().all(|&byte| byte == 0))
     }
 
     /// Reads what an uncompressed archive holds from byte `start` on, where a header begins.
@@ -102,7 +127,9 @@ impl FirstPass<'_> {
         let mut stream = DecodingStream::new(indexing, self, writer);
         let head = stream.peek(HEAD).map(<[u8]>::to_vec).map_err(|error| self.read_error(0, error))?;
         let mut summary = self.summary("file");
-        if let Some(format) = tarnfs_format::detect(&head) {
+        // Zeros are a file of zeros, unless the name says that they are an archive without members.
+        let is_a_file = head.iter().all(|&byte| byte == 0) && !self.is_named_tar();
+        if let Some(format) = tarnfs_format::detect(&head).filter(|_| !is_a_file) {
             format.name().clone_into(&mut summary.format);
             self.entries(format, &mut stream, writer, &mut summary)?;
             // The rest is decoded as well: its checksums, and the seek points of what an append may bring.

@@ -61,6 +61,25 @@ pub struct Totals {
     pub is_immutable: bool,
 }
 
+/// What a tree has done for those who read from it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Work {
+    /// Pieces of decoded chunks that a read found in memory.
+    pub hits: u64,
+    /// Pieces that a read had to decode or to wait for.
+    pub misses: u64,
+    /// Pieces decoded ahead of a reader.
+    pub ahead: u64,
+    /// Decoders started at a seek point.
+    pub resumes: u64,
+    /// Bytes decoded, those that no read asked for among them.
+    pub decoded_bytes: u64,
+    /// Bytes of memory by who holds them at this moment.
+    pub memory: Vec<(&'static str, u64)>,
+    /// Bytes that all of them may hold together.
+    pub memory_limit: u64,
+}
+
 /// One child of a folder.
 #[derive(Debug)]
 pub struct Child<'a> {
@@ -104,4 +123,9 @@ pub trait Tree: Send + Sync {
 
     /// What is known of the whole.
     fn totals(&self) -> Totals;
+
+    /// What decoding has cost so far. Nothing, where nothing is decoded.
+    fn work(&self) -> Work {
+        Work::default()
+    }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
 use tarnfs_format::encoding::Encoding;
@@ -14,7 +15,7 @@ use tarnfs_index::{
 use tarnfs_source::{Budget, Cancel, FileSource, Fingerprint, Limits, SharedSource, Slice, Source};
 
 use crate::Time;
-use crate::archive::{ArchiveTree, Implied};
+use crate::archive::{ArchiveTree, Decoding, Implied};
 use crate::build::{FirstPass, Progress, single_file};
 use crate::grow::replay;
 
@@ -54,6 +55,8 @@ pub struct Options {
     pub verify_mtime: bool,
     /// Believe an index whoever may have written it.
     pub trust_index: bool,
+    /// A new index is kept in its place; else it is made in memory. One that is there is used in any case.
+    pub write_index: bool,
     /// Archives with fewer entries get no index on disk if reading them again is cheap ([`CHEAP_TO_READ`]).
     pub minimum_file_count: u64,
     /// Decoded bytes between two seek points, where the codec is free to choose.
@@ -81,6 +84,7 @@ impl Default for Options {
             recreate: Recreate::IfNeeded,
             verify_mtime: false,
             trust_index: false,
+            write_index: true,
             minimum_file_count: 1000,
             seek_point_spacing: 4 << 20,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
@@ -100,6 +104,10 @@ pub enum Problem {
     CannotOpen(io::Error),
     /// It is no archive and no compressed file that tarnfs knows.
     NotAnArchive,
+    /// The file has no bytes.
+    Empty,
+    /// It begins with zeros, has no header, and nothing says that it is an empty tar archive.
+    OnlyZeros,
     /// Reading it failed at this byte of the stream that was being read.
     Read {
         /// Byte of the stream.
@@ -131,6 +139,11 @@ impl fmt::Display for Problem {
                     codecs.join(", ")
                 )
             }
+            Self::Empty => f.write_str("is empty: a file of 0 bytes is no archive; its writing may have failed"),
+            Self::OnlyZeros => f.write_str(
+                "is not an archive that tarnfs knows: it begins with zero bytes. An empty tar archive looks so as well; if it is one, \
+                 let its name end in .tar",
+            ),
             Self::Read { offset, error } => write!(f, "reading at byte {offset} failed: {error}"),
             Self::NoIndex(reason) => {
                 write!(f, "has no index that can be used ({reason}), and --no-recreate-index forbids making one")
@@ -170,8 +183,10 @@ pub struct OpenArchive {
 
 /// Opens the archive at `path`.
 pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
+    let start = Instant::now();
     let file = Arc::new(FileSource::open(path).map_err(Problem::CannotOpen)?);
     let opening = Opening { path, file: &file, options, fingerprint: fingerprint(&file)? };
+    log::debug!("{}: opened and sampled in {:.3} s", path.display(), start.elapsed().as_secs_f64());
     let mut reason = "there is none".to_owned();
     if options.recreate != Recreate::Always {
         match opening.existing() {
@@ -221,10 +236,18 @@ impl Opening<'_> {
         let own = self.candidates().into_iter().map(|path| (self.own(&path, &owner), path));
         let foreign = self.foreign_candidates().into_iter().map(|path| (self.foreign(&path, &owner), path));
         // Chained lazily: nobody looks for a sidecar of ratarmount if there is an index of our own.
+        let mut start = Instant::now();
         for (opened, path) in own.chain(foreign) {
+            let taken = std::mem::replace(&mut start, Instant::now()).elapsed().as_secs_f64();
             match opened {
-                Ok(index) => return Ok((index, path)),
-                Err(tarnfs_index::Error::Missing) => {}
+                Ok(index) => {
+                    let (archive, index_file) = (self.path.display(), path.display());
+                    log::debug!("{archive}: index {index_file} is used, checked in {taken:.3} s");
+                    return Ok((index, path));
+                }
+                Err(tarnfs_index::Error::Missing) => {
+                    log::debug!("{}: no index at {}", self.path.display(), path.display());
+                }
                 Err(error) => {
                     log::warn!("{}: index {}: {error}", self.path.display(), path.display());
                     reason = error.to_string();
@@ -315,6 +338,7 @@ impl Opening<'_> {
 
     fn build(&self) -> Result<(Arc<dyn Index>, Option<PathBuf>), Problem> {
         let options = self.options;
+        let start = Instant::now();
         let encoding = match &options.shape.encoding {
             None => None,
             Some(name) => Some(
@@ -349,10 +373,12 @@ impl Opening<'_> {
             None => pass.run(self.writer(stat.st_mode)?)?,
         };
         options.progress.bytes.store(source.len(), Ordering::Relaxed);
-        let few = writer.entries() < options.minimum_file_count && source.len() < CHEAP_TO_READ;
+        let (read, entries) = (start.elapsed(), writer.entries());
+        let few = entries < options.minimum_file_count && source.len() < CHEAP_TO_READ;
         let is_named = matches!(options.place, Place::File(_));
+        let keep = options.write_index && (is_named || !few);
         let mut destinations: Vec<_> =
-            if few && !is_named { Vec::new() } else { self.candidates().into_iter().map(Destination::File).collect() };
+            if keep { self.candidates().into_iter().map(Destination::File).collect() } else { Vec::new() };
         destinations.push(Destination::Memory);
         let mut tried = Vec::new();
         let index = writer.finish_at_first(summary, &destinations, &mut |destination, error| {
@@ -366,10 +392,17 @@ impl Opening<'_> {
             _ => None,
         };
         // A place that cannot be written is ordinary as long as another one can.
-        let level = if index_path.is_none() { log::Level::Warn } else { log::Level::Info };
+        let level = if keep && index_path.is_none() { log::Level::Warn } else { log::Level::Info };
         for place in tried {
             log::log!(level, "{}: the index could not be written to {place}", self.path.display());
         }
+        log::debug!(
+            "{}: read in {:.3} s, index of {entries} entries written to {} in {:.3} s",
+            self.path.display(),
+            read.as_secs_f64(),
+            index_path.as_deref().unwrap_or(Path::new("memory")).display(),
+            start.elapsed().saturating_sub(read).as_secs_f64()
+        );
         Ok((index, index_path))
     }
 
@@ -415,20 +448,25 @@ impl Opening<'_> {
     fn finish(&self, index: Arc<dyn Index>, index_path: Option<PathBuf>, is_new: bool) -> Result<OpenArchive, Problem> {
         let options = self.options;
         let mut stream = self.source();
+        let mut decoding = None;
         if !index.summary().layers.is_empty() {
             let cache = PieceCache::new(options.budget.clone());
             let workers = Workers::new(options.threads);
+            let mut layers = Vec::new();
             for (number, layer) in index.summary().layers.iter().enumerate() {
                 let codec = tarnfs_codec::by_name(&layer.codec).ok_or_else(|| {
                     tarnfs_index::Error::Unknown(format!("compressed with {}, which is not known", layer.codec))
                 })?;
                 let chunks = Arc::clone(&index).chunks(number)?;
-                stream =
+                let decoded =
                     DecodedSource::new(codec, stream, chunks, Arc::clone(&cache), Arc::clone(&workers), options.limits);
+                layers.push(Arc::clone(&decoded));
+                stream = decoded;
             }
+            decoding = Some(Decoding { layers, cache, budget: options.budget.clone() });
         }
         let implied = self.implied()?;
-        let tree = Arc::new(ArchiveTree::new(Arc::clone(&index), SharedSource::clone(&stream), implied));
+        let tree = Arc::new(ArchiveTree::new(Arc::clone(&index), SharedSource::clone(&stream), implied, decoding));
         Ok(OpenArchive { tree, index, index_path, is_new, stream })
     }
 }

@@ -13,11 +13,12 @@ pub fn find(tree: &dyn Tree, path: &[u8], follow: bool) -> Result<Attributes, Er
     let mut rest: Vec<Vec<u8>> = reversed(path);
     let mut links = 0;
     while let Some(component) = rest.pop() {
-        if matches!(component.as_slice(), b"" | b".") {
-            continue;
-        }
+        // Also for the nothing behind a last slash: what it follows must be a folder.
         if at.kind != Kind::Folder {
             return Err(Error::NotAFolder);
+        }
+        if matches!(component.as_slice(), b"" | b".") {
+            continue;
         }
         if component == b".." {
             at = tree.attributes(tree.parent(at.node)?)?;

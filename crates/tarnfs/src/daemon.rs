@@ -13,6 +13,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
 
 use crate::exit::{Code, Failure};
+use crate::signals;
 
 /// Which of the two processes this is now.
 pub(crate) enum Role {
@@ -26,7 +27,7 @@ pub(crate) enum Role {
 #[derive(Debug)]
 pub(crate) struct Ready(File);
 
-/// Splits in two. In the parent, returns only when the child is ready or has ended.
+/// Splits in two, while signals are held. In the parent, returns only when the child is ready or has ended.
 pub(crate) fn fork() -> Result<Role, Failure> {
     let failed = |what: &str, error: io::Error| Failure::new(Code::Failure, format!("{what}: {error}; try -f"));
     let (from_child, to_parent) =
@@ -46,9 +47,14 @@ pub(crate) fn fork() -> Result<Role, Failure> {
         }
         child => {
             drop(to_parent);
-            // Ctrl-C is for the child, which cleans up; this process waits for it.
+            // Ctrl-C is for the child, which cleans up; this process waits for it. One from before the fork the child has not got.
+            if signals::interrupt_waits() {
+                // SAFETY: sends a signal to a process that is ours and has not been waited for.
+                unsafe { libc::kill(child, libc::SIGINT) };
+            }
             // SAFETY: setting a disposition to "ignore" installs no handler.
             unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+            signals::release();
             let mut code = [0];
             match File::from(from_child).read_exact(&mut code) {
                 Ok(()) => Ok(Role::Parent(Code::from_number(code[0]))),
@@ -65,6 +71,8 @@ fn ended(child: libc::pid_t) -> Code {
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     if waited == child && libc::WIFEXITED(status) {
         Code::from_number(libc::WEXITSTATUS(status) as u8)
+    } else if waited == child && libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGINT {
+        Code::Interrupted
     } else {
         Code::Failure
     }

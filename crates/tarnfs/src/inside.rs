@@ -1,16 +1,17 @@
 //! Opening an archive for a command: with a progress bar, Ctrl-C, and one warning for what is damaged.
 
+use std::io;
 use std::path::Path;
 
 use tarnfs_source::Cancel;
 use tarnfs_tree::open::{OpenArchive, Options, Problem};
-use tarnfs_tree::{Attributes, Error, path};
+use tarnfs_tree::{Attributes, Error, Tree, path};
 
 use crate::args::{Open, open_options};
 use crate::exit::{Code, Failure};
 use crate::progress::Bar;
 use crate::signals::Ending;
-use crate::terminal::escaped;
+use crate::terminal::{escaped, output_failure};
 
 /// Damaged places that are named one by one; of more, only the number is told.
 const MOST_NAMED: usize = 10;
@@ -35,7 +36,7 @@ pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchiv
     drop(bar);
     let opened = opened.map_err(|problem| {
         let code = match &problem {
-            Problem::NotAnArchive => Code::NotAnArchive,
+            Problem::NotAnArchive | Problem::Empty | Problem::OnlyZeros => Code::NotAnArchive,
             Problem::NoIndex(_) | Problem::Index(_) => Code::Index,
             Problem::Option(_) => Code::Usage,
             Problem::Cancelled => return Failure::new(Code::Interrupted, format!("{name}: interrupted")),
@@ -56,7 +57,46 @@ pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchiv
 
 /// The file or folder at `path` in an archive.
 pub(crate) fn find(opened: &OpenArchive, archive: &Path, path: &[u8], follow: bool) -> Result<Attributes, Failure> {
-    path::find(opened.tree.as_ref(), path, follow).map_err(|error| failure(archive, path, &error))
+    let tree = opened.tree.as_ref();
+    path::find(tree, path, follow).map_err(|error| {
+        // The name is there; what is not there is something that nobody has typed.
+        let target = matches!(error, Error::NotFound)
+            .then(|| path::find(tree, path, false).and_then(|link| tree.read_link(link.node)).ok())
+            .flatten();
+        let Some(target) = target else { return failure(archive, path, &error) };
+        let (archive, path) = (crate::args::shown(archive.as_os_str()), escaped(path));
+        let message =
+            format!("{archive}: {path}: is a symbolic link to {}, which is not in the archive", escaped(&target));
+        Failure::new(Code::Failure, message)
+    })
+}
+
+/// What may go wrong while something of an archive is written to standard output.
+pub(crate) enum Trouble {
+    Tree(Error),
+    Output(io::Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Tree(error)
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl Trouble {
+    /// The failure that it is to the command.
+    pub(crate) fn failure(self, archive: &Path, path: &[u8]) -> Failure {
+        match self {
+            Self::Tree(error) => failure(archive, path, &error),
+            Self::Output(error) => output_failure(&error),
+        }
+    }
 }
 
 /// That something went wrong with `path` in `archive`.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -19,11 +20,9 @@ struct Logger {
 pub(crate) fn start(level: u8, file: Option<&Path>, colour: Colour) -> Result<(), Failure> {
     let file = file
         .map(|path| {
-            File::options()
-                .create(true)
-                .append(true)
-                .open(path)
-                .map_err(|error| Failure::new(Code::Usage, format!("--log-file {}: {error}", path.display())))
+            open(path).map_err(|error| {
+                Failure::new(Code::Usage, format!("--log-file {}: {error}", crate::args::shown(path.as_os_str())))
+            })
         })
         .transpose()?;
     let filter = [LevelFilter::Error, LevelFilter::Warn, LevelFilter::Info, LevelFilter::Debug];
@@ -31,6 +30,29 @@ pub(crate) fn start(level: u8, file: Option<&Path>, colour: Colour) -> Result<()
     // A second logger in one process would be a bug; then the first one goes on.
     let _ = log::set_boxed_logger(Box::new(Logger { file: file.map(Mutex::new), colour: colour.is_on() }));
     Ok(())
+}
+
+/// Opens the log for appending. A file that holds anything but text was not meant: it could be the archive.
+fn open(path: &Path) -> io::Result<File> {
+    /// What is looked at: more than the header of any archive.
+    const START: usize = 4096;
+    let file = File::options().create(true).append(true).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    // By its name, as one who may append need not be allowed to read; of what cannot be read nobody can say that it is no log.
+    let mut start = vec![0; START];
+    let Ok(length) = File::open(path).and_then(|file| file.read_at(&mut start, 0)) else { return Ok(file) };
+    let start = &start[..length];
+    let is_text = match std::str::from_utf8(start) {
+        Ok(_) => true,
+        // A character may be cut at the end of what was read.
+        Err(error) => error.error_len().is_none(),
+    };
+    if is_text && start.iter().all(|&byte| byte >= b' ' || matches!(byte, b'\t' | b'\n' | b'\r' | b'\x1b')) {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file of this name that is not a log; name another"))
 }
 
 impl Log for Logger {

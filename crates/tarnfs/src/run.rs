@@ -1,8 +1,10 @@
 //! What the command does, in one match.
 
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
-use crate::args::{Cli, Command, Open, parse};
+use crate::args::{Cat, Cli, Command, List, Open, Stat, parse, shown};
 use crate::commands::{cat, index, ls, mount, pages, stat, unmount};
 use crate::exit::{Code, Failure};
 use crate::logging;
@@ -30,8 +32,35 @@ fn options_of(cli: &Cli) -> Option<&Open> {
     }
 }
 
+/// The paths among which the archives are.
+fn archives_of(cli: &Cli) -> &[PathBuf] {
+    match &cli.command {
+        None => &cli.mount.paths,
+        Some(Command::Mount(mount)) => &mount.paths,
+        Some(Command::Index(index)) => &index.archives,
+        Some(
+            Command::Ls(List { archive, .. }) | Command::Cat(Cat { archive, .. }) | Command::Stat(Stat { archive, .. }),
+        ) => std::slice::from_ref(archive),
+        Some(Command::Unmount { .. } | Command::Completions { .. } | Command::Man) => &[],
+    }
+}
+
+/// Fails if the log would be appended to one of the archives, which may be a text (a compressed file need not be one).
+fn not_an_archive(log_file: Option<&Path>, archives: &[PathBuf]) -> Result<(), Failure> {
+    let Some(path) = log_file else { return Ok(()) };
+    let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    if let Some(log) = identity(path)
+        && archives.iter().any(|archive| identity(archive) == Some(log))
+    {
+        let message = format!("--log-file {}: is the archive; name another file", shown(path.as_os_str()));
+        return Err(Failure::new(Code::Usage, message));
+    }
+    Ok(())
+}
+
 fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
     if let Some(open) = options_of(&cli) {
+        not_an_archive(open.log_file.as_deref(), archives_of(&cli))?;
         logging::start(open.debug, open.log_file.as_deref(), colour)?;
     }
     match cli.command {

@@ -1,9 +1,15 @@
 //! SIGINT, SIGTERM and SIGHUP: the first one asks whatever runs to end, a second one ends the process.
+//!
+//! SIGINT and SIGHUP stay ignored where whoever started the program had them ignored (`nohup`, `&` in a script).
 
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use libc::c_int;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tarnfs_fuse::Stopper;
@@ -13,6 +19,48 @@ use crate::exit::Code;
 
 /// Work that is asked to end and does not is ended after this time.
 const PATIENCE: Duration = Duration::from_millis(900);
+
+/// What a person or the system ends a program with.
+const OURS: [c_int; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// Keeps signals waiting until [`Ending::listen`], in this thread and in a process that it forks. Without it one that comes before would end the
+/// process in the middle of whatever it does.
+pub(crate) fn hold() {
+    set_mask(libc::SIG_BLOCK);
+}
+
+/// Lets signals in again.
+pub(crate) fn release() {
+    set_mask(libc::SIG_UNBLOCK);
+}
+
+fn set_mask(how: c_int) {
+    // SAFETY: `ours` is a set that has been made by `sigemptyset`, and lives longer than the calls.
+    unsafe {
+        let mut ours = MaybeUninit::uninit();
+        libc::sigemptyset(ours.as_mut_ptr());
+        for signal in OURS {
+            libc::sigaddset(ours.as_mut_ptr(), signal);
+        }
+        libc::pthread_sigmask(how, ours.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// True if Ctrl-C was pressed since [`hold`].
+pub(crate) fn interrupt_waits() -> bool {
+    let mut waiting = MaybeUninit::uninit();
+    // SAFETY: `sigpending` fills the set, as it says by returning 0.
+    unsafe { libc::sigpending(waiting.as_mut_ptr()) == 0 && libc::sigismember(waiting.as_ptr(), SIGINT) == 1 }
+}
+
+fn is_ignored(signal: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action this only fills in the old one, as it says by returning 0.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
 
 /// What a signal ends. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -53,7 +101,9 @@ impl Ending {
 
     /// Starts the thread that waits for signals.
     pub(crate) fn listen(&self) -> std::io::Result<()> {
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let mut signals = Signals::new(OURS.into_iter().filter(|&signal| signal == SIGTERM || !is_ignored(signal)))?;
+        // Only now is there somebody to whom those that came since `hold` can be given.
+        release();
         let ending = self.clone();
         std::thread::Builder::new().name("signals".into()).stack_size(128 << 10).spawn(move || {
             for _ in signals.forever() {

@@ -38,7 +38,15 @@ impl Codec for Bzip2 {
     }
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[(".tbz2", ".tar"), (".tbz", ".tar"), (".tb2", ".tar"), (".tz2", ".tar"), (".bz2", ""), (".bz", "")]
+        &[
+            (".tbz2", ".tar"),
+            (".tbz", ".tar"),
+            (".tb2", ".tar"),
+            (".tz2", ".tar"),
+            (".bz2", ""),
+            (".bzip2", ""),
+            (".bz", ""),
+        ]
     }
 
     fn bid(&self, head: &[u8]) -> u32 {

@@ -79,6 +79,14 @@ impl PieceCache {
         self.share
     }
 
+    /// Bytes that decoded pieces and paused decoders hold at this moment.
+    pub fn memory(&self) -> (usize, usize) {
+        let pieces = lock(&self.pieces);
+        let of_pieces = pieces.probation_bytes + pieces.main_bytes;
+        drop(pieces);
+        (of_pieces, self.paused.memory())
+    }
+
     /// A number for a stream that has none yet.
     pub(super) fn new_stream(&self) -> u64 {
         self.next_stream.fetch_add(1, Ordering::Relaxed)

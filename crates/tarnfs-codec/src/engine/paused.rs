@@ -82,6 +82,11 @@ impl PausedDecoders {
         drop(paused);
     }
 
+    /// Bytes that they hold.
+    pub(super) fn memory(&self) -> usize {
+        lock(&self.paused).iter().fold(0, |sum, one| sum.saturating_add(one.bytes))
+    }
+
     /// Drops the decoders of a stream that is no longer read.
     pub(super) fn forget(&self, stream: u64) {
         let dropped: Vec<_> = lock(&self.paused).extract_if(.., |one| one.stream == stream).collect();

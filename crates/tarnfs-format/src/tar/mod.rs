@@ -62,10 +62,8 @@ impl Format for Tar {
             },
             _ if is_something_else(first) => 0,
             _ if others.iter().any(is_good_header) => DAMAGED_BITS,
-            Check::Zero if others.iter().all(|block| check(block) == Check::Zero) && rest.is_empty() => {
-                // The end of an archive is two blocks.
-                if others.is_empty() { 0 } else { EMPTY_BITS }
-            }
+            // The end of an archive is two blocks; GNU tar takes one for it as well.
+            Check::Zero if others.iter().all(|block| check(block) == Check::Zero) && rest.is_empty() => EMPTY_BITS,
             _ => 0,
         }
     }

@@ -13,7 +13,8 @@ use std::fmt::Debug;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
 
 use tarnfs_fuse::{Mount, MountOptions, Statistics, mount};
 use tarnfs_source::{MemorySource, SharedSource, Source};
@@ -34,12 +35,16 @@ pub(crate) struct Item {
 pub(crate) struct MemoryTree {
     pub(crate) items: Vec<Item>,
     pub(crate) totals: Totals,
+    /// The call of the tree that takes it from 1 to 0 panics.
+    pub(crate) until_panic: Arc<AtomicI64>,
+    /// Lookups of the name `meet` wait here for each other.
+    pub(crate) meeting: Option<Arc<Barrier>>,
 }
 
 impl Default for MemoryTree {
     fn default() -> Self {
         let totals = Totals { nodes: 1, is_immutable: true, ..Totals::default() };
-        let mut tree = Self { items: Vec::new(), totals };
+        let mut tree = Self { items: Vec::new(), totals, until_panic: Arc::default(), meeting: None };
         // Number 0 is not used.
         tree.items.push(item(Kind::File, Node(0)));
         tree.items.push(item(Kind::Folder, Node::ROOT));
@@ -114,6 +119,7 @@ impl MemoryTree {
     }
 
     fn get(&self, node: Node) -> Result<&Item, Error> {
+        assert_ne!(self.until_panic.fetch_sub(1, Ordering::Relaxed), 1, "as tested");
         self.items.get(node.0 as usize).ok_or(Error::NotFound)
     }
 }
@@ -121,6 +127,9 @@ impl MemoryTree {
 impl Tree for MemoryTree {
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
         assert_ne!(name, b"panic", "as tested");
+        if let Some(meeting) = self.meeting.as_ref().filter(|_| name.starts_with(b"meet")) {
+            meeting.wait();
+        }
         let folder = self.get(folder)?;
         let place = folder.by_name.get(name).ok_or(Error::NotFound)?;
         self.attributes(folder.children[*place].1)
@@ -214,6 +223,11 @@ impl Gate {
         *self.open.lock().unwrap() = true;
         self.changed.notify_all();
     }
+}
+
+/// `few`, or `many` where the environment asks for the long form of the tests (`TARNFS_FULL=1`).
+pub(crate) fn rounds(few: usize, many: usize) -> usize {
+    if std::env::var_os("TARNFS_FULL").is_some() { many } else { few }
 }
 
 /// True if this machine lets us mount; else says what is missing, and the test passes.

@@ -158,8 +158,9 @@ pub(crate) struct Mount {
     #[arg(short = 'f', long, help_heading = "Mounting")]
     pub(crate) foreground: bool,
 
-    /// Options of the mount, separated by commas: allow_other, noexec, noatime, ...
-    #[arg(short = 'o', long, value_name = "OPTIONS", value_delimiter = ',', help_heading = "Mounting")]
+    /// Options of the mount, separated by commas: allow_other, noexec, noatime, ...; also the long ones listed here, without
+    /// their dashes, as fstab needs it: `index-folders=/x,recreate-index`. A comma in a value is written `\,`
+    #[arg(short = 'o', long, value_name = "OPTIONS", help_heading = "Mounting")]
     pub(crate) fuse: Vec<String>,
 
     /// Only make the index
@@ -188,7 +189,7 @@ pub(crate) struct Index {
 pub(crate) enum IndexFormat {
     /// `ARCHIVE.tarnfs.sqlite`
     Tarnfs,
-    /// `ARCHIVE.index.sqlite`, version 0.7 of its schema
+    /// `ARCHIVE.index.sqlite`, version 0.7 of its schema; no `ARCHIVE.tarnfs.sqlite` is written beside it
     Ratarmount,
 }
 

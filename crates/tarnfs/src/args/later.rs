@@ -1,7 +1,10 @@
 //! Options of ratarmount that tarnfs does not have yet. They are refused by name: an option that is silently ignored
 //! would mount something else than was asked for.
 
+use std::ffi::OsString;
+
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use tarnfs_fuse::{plain_option, split_options};
 
 use crate::exit::{Code, Failure};
 
@@ -69,6 +72,40 @@ pub(crate) fn with_ratarmounts_options(command: Command) -> Command {
             arg.action(ArgAction::Count)
         })
     })
+}
+
+/// What stands after `-o`.
+#[derive(Debug, Default)]
+pub(crate) struct OptionsOfTheMount {
+    /// Options of tarnfs, as they would be typed without `-o`.
+    pub(crate) as_options: Vec<OsString>,
+    /// All others.
+    pub(crate) for_the_mount: Vec<String>,
+}
+
+/// Sorts what stands after `-o`: fstab has no other place for an option of tarnfs. Underscores may stand for its dashes.
+pub(crate) fn among_options_of_the_mount(command: &Command, matches: &ArgMatches) -> OptionsOfTheMount {
+    /// What asks for something else than a mount.
+    const NEVER: [&str; 4] = ["fuse", "help", "unmount", "version"];
+    let matches = match matches.subcommand() {
+        Some((_, matches)) => matches,
+        None => matches,
+    };
+    let mut sorted = OptionsOfTheMount::default();
+    let given = matches.try_get_many::<String>("fuse").ok().flatten();
+    for option in given.into_iter().flatten().flat_map(|joined| split_options(joined)) {
+        let plain = plain_option(option);
+        let (name, value) = plain.split_once('=').map_or((plain.as_str(), None), |(name, value)| (name, Some(value)));
+        let name = name.replace('_', "-");
+        let is_ours = command.get_arguments().filter_map(Arg::get_long).any(|long| long == name);
+        if is_ours && !NEVER.contains(&name.as_str()) {
+            let value = value.map(|value| format!("={value}")).unwrap_or_default();
+            sorted.as_options.push(format!("--{name}{value}").into());
+        } else {
+            sorted.for_the_mount.push(option.to_owned());
+        }
+    }
+    sorted
 }
 
 /// Fails if one of them was given.

@@ -106,6 +106,9 @@ fn may_be_replaced(path: &Path) -> Result<(), String> {
     ))
 }
 
+/// From this `-d` on, a mount answers questions for extended attributes, of which one is for its statistics, also where the archive has none.
+const STATISTICS_LEVEL: u8 = 2;
+
 /// Words that fstab and mount(8) put among the options for themselves.
 const FOR_MOUNT: &[&str] = &[
     "", "auto", "noauto", "defaults", "nofail", "_netdev", "user", "nouser", "users", "nousers", "owner", "group",
@@ -117,13 +120,15 @@ pub(crate) fn mount_options(mount: &Mount, archive: &OsStr) -> MountOptions {
     let is_ours = |option: &&String| {
         !FOR_MOUNT.contains(&option.as_str()) && !option.starts_with("x-") && !option.starts_with("comment=")
     };
-    let mut options: Vec<String> = mount.fuse.iter().filter(is_ours).cloned().collect();
+    let mut options = mount.fuse.clone();
+    options.retain(|option| is_ours(&option));
     let before = options.len();
     options.retain(|option| option != "allow_other");
     MountOptions {
         source: archive.to_string_lossy().into_owned(),
         allow_other: options.len() != before,
         options,
+        statistics: mount.open.debug >= STATISTICS_LEVEL,
         ..MountOptions::default()
     }
 }

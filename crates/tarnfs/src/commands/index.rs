@@ -62,6 +62,8 @@ fn for_ratarmount(archive: &Path, options: &tarnfs_tree::open::Options) -> Resul
             Place::File(_) => Place::Memory,
             other => other.clone(),
         },
+        // Who asked for a sidecar gets that alone; an index of our own that is there already saves reading the archive.
+        write_index: false,
         ..options.clone()
     };
     let (opened, code) = inside::open_with(archive, &options)?;

@@ -1,4 +1,4 @@
-use std::io::{self, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
@@ -8,8 +8,8 @@ use tarnfs_tree::{Attributes, Error, Kind, Node, Tree};
 use crate::args::List;
 use crate::commands::stat::{Calendar, kind_name, mode_string, owner};
 use crate::exit::{Code, Failure};
-use crate::inside;
-use crate::terminal::{Output, output_failure};
+use crate::inside::{self, Trouble};
+use crate::terminal::Output;
 
 /// Lists a folder, or one file.
 pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
@@ -21,25 +21,7 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
         if start.kind == Kind::Folder { listing.folder(start.node, Vec::new()) } else { listing.line(path, &start) };
     match result.and_then(|()| Ok(listing.out.flush()?)) {
         Ok(()) => Ok(code),
-        Err(ListError::Tree(error)) => Err(inside::failure(&arguments.archive, path, &error)),
-        Err(ListError::Output(error)) => Err(output_failure(&error)),
-    }
-}
-
-enum ListError {
-    Tree(Error),
-    Output(io::Error),
-}
-
-impl From<Error> for ListError {
-    fn from(error: Error) -> Self {
-        Self::Tree(error)
-    }
-}
-
-impl From<io::Error> for ListError {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
+        Err(trouble) => Err(trouble.failure(&arguments.archive, path)),
     }
 }
 
@@ -53,7 +35,7 @@ struct Listing<'a> {
 
 impl Listing<'_> {
     /// Lists a folder and, with `-R`, those in it: each under its path, depth first, without recursion in the program.
-    fn folder(&mut self, folder: Node, prefix: Vec<u8>) -> Result<(), ListError> {
+    fn folder(&mut self, folder: Node, prefix: Vec<u8>) -> Result<(), Trouble> {
         // Folders still to be listed, each with the position to go on from: no more than the depth of the tree.
         let mut open = vec![(folder, prefix, 0)];
         while let Some((folder, prefix, from)) = open.pop() {
@@ -83,7 +65,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    fn line(&mut self, path: &[u8], attributes: &Attributes) -> Result<(), ListError> {
+    fn line(&mut self, path: &[u8], attributes: &Attributes) -> Result<(), Trouble> {
         if self.arguments.json {
             let value = self.json(path, attributes)?;
             writeln!(self.out, "{value}")?;
@@ -96,7 +78,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    fn long(&mut self, path: &[u8], attributes: &Attributes) -> Result<(), ListError> {
+    fn long(&mut self, path: &[u8], attributes: &Attributes) -> Result<(), Trouble> {
         let (user, group) = owner(self.opened, attributes)?;
         let size = match attributes.kind {
             Kind::CharacterDevice(device) | Kind::BlockDevice(device) => format!("{},{}", device.major, device.minor),
@@ -121,7 +103,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    fn json(&self, path: &[u8], attributes: &Attributes) -> Result<Value, ListError> {
+    fn json(&self, path: &[u8], attributes: &Attributes) -> Result<Value, Trouble> {
         let mut value = describe(self.opened, attributes)?;
         value["path"] = text(path);
         Ok(value)

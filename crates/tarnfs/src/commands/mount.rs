@@ -2,7 +2,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_tree::Tree;
 use tarnfs_tree::build::without_suffix;
 
@@ -10,7 +12,7 @@ use crate::args::{Mount, mount_options, shown};
 use crate::daemon::{self, Ready, Role};
 use crate::exit::{Code, Failure};
 use crate::inside;
-use crate::signals::Ending;
+use crate::signals::{self, Ending};
 
 /// Mounts an archive. Returns in the parent when the mount is ready, in the daemon when it is over.
 pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
@@ -22,6 +24,7 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     // Relative names mean something else once the daemon has left this folder.
     let archive = std::path::absolute(&request.archive)
         .map_err(|error| Failure::new(Code::CannotOpen, format!("{}: {error}", request.archive.display())))?;
+    signals::hold();
     if arguments.foreground {
         return serve(&request, &archive, arguments, None);
     }
@@ -72,6 +75,13 @@ fn named_after(archive: &Path) -> Result<PathBuf, Failure> {
     Ok(archive.with_file_name(std::ffi::OsString::from_vec(stem)))
 }
 
+/// As many open files as may be: many programs are started with a low limit that they could raise.
+fn raise_descriptors() {
+    let limits = getrlimit(Resource::Nofile);
+    // Where it cannot be raised, the low one is enough for one archive.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
+}
+
 /// Makes the mount point where it does not exist, and removes it again when dropped.
 #[derive(Debug)]
 struct Mountpoint<'a> {
@@ -90,7 +100,9 @@ fn check_mountpoint(path: &Path) -> Result<(), Failure> {
         ))
     };
     match path.metadata() {
-        Ok(metadata) if !metadata.is_dir() => failed("is not a folder".to_owned()),
+        Ok(metadata) if !metadata.is_dir() && !tarnfs_fuse::is_mounted_device(path) => {
+            failed("is not a folder".to_owned())
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let parent = path.parent().unwrap_or(path);
             match rustix::fs::access(parent, rustix::fs::Access::WRITE_OK) {
@@ -142,11 +154,14 @@ fn serve(request: &Request, archive: &Path, arguments: &Mount, ready: Option<Rea
         Failure::new(Code::CannotMount, format!("{} cannot be mounted: {error}", shown(archive.as_os_str())))
     };
     mount_options.check().map_err(cannot)?;
+    raise_descriptors();
     check_mountpoint(&mountpoint)?;
     let (opened, code) = inside::open_with(archive, &options)?;
     let made = Mountpoint::new(&mountpoint, &ending)?;
     let tree: Arc<dyn Tree> = opened.tree;
+    let start = Instant::now();
     let mount = tarnfs_fuse::mount(tree, &mountpoint, &mount_options).map_err(cannot)?;
+    log::debug!("{}: mounted in {:.3} s", shown(mountpoint.as_os_str()), start.elapsed().as_secs_f64());
     ending.mounted(mount.stopper());
     if options.cancel.is_cancelled() {
         // Somebody who waits for the mount must not be told that it is there.

@@ -6,22 +6,21 @@ use tarnfs_tree::{Attributes, Error, Kind, Time, Tree};
 
 use crate::args::Stat;
 use crate::exit::{Code, Failure};
-use crate::inside;
-use crate::terminal::{Output, output_failure};
+use crate::inside::{self, Trouble};
+use crate::terminal::Output;
 
 /// Shows everything that is known of one node; a symbolic link itself, not its target.
 pub(crate) fn run(arguments: &Stat) -> Result<Code, Failure> {
     let (opened, code) = inside::open(&arguments.archive, &arguments.open)?;
     let path = arguments.path.as_bytes();
     let attributes = inside::find(&opened, &arguments.archive, path, false)?;
-    let failed = |error: Error| inside::failure(&arguments.archive, path, &error);
     let mut out = Output::new();
-    write(&mut out, &opened, path, &attributes).map_err(failed)?;
-    out.flush().map_err(|error| output_failure(&error))?;
+    let written = write(&mut out, &opened, path, &attributes).and_then(|()| Ok(out.flush()?));
+    written.map_err(|trouble| trouble.failure(&arguments.archive, path))?;
     Ok(code)
 }
 
-fn write(out: &mut Output, opened: &OpenArchive, path: &[u8], attributes: &Attributes) -> Result<(), Error> {
+fn write(out: &mut Output, opened: &OpenArchive, path: &[u8], attributes: &Attributes) -> Result<(), Trouble> {
     let (user, group) = owner(opened, attributes)?;
     out.write_all(b"  Path: ")?;
     out.name(path)?;
