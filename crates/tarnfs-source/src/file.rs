@@ -1,11 +1,12 @@
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use rustix::fs::{Advice, FileType, Mode, OFlags, fadvise, fstat, open};
+use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::{FileIdentity, Fingerprint, Source};
 
@@ -155,6 +156,21 @@ impl Source for FileSource {
         self.path.display().to_string()
     }
 
+    /// Whether both ends are in the page cache: what is not may take long, on a disk that sleeps or a server that does not answer.
+    fn is_ready(&self, offset: u64, length: usize) -> bool {
+        const PAGE: u64 = 4096;
+        let end = offset.saturating_add(length as u64).min(self.length);
+        if end <= offset {
+            return true;
+        }
+        let is_cached = |at| {
+            let mut byte = [0];
+            // A file system that cannot say is one that may be slow.
+            matches!(preadv2(&self.file, &mut [IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT), Ok(1))
+        };
+        is_cached(offset) && ((end - 1) / PAGE == offset / PAGE || is_cached(end - 1))
+    }
+
     fn prefetch(&self, offset: u64, length: u64) {
         // An advice that the kernel does not take changes nothing.
         let _ = fadvise(&self.file, offset, std::num::NonZeroU64::new(length), Advice::WillNeed);
@@ -181,6 +197,29 @@ mod tests {
         writer.seek(io::SeekFrom::Start(50_000)).unwrap();
         writer.write_all(b"other").unwrap();
         assert_eq!(source.read_at(&mut buffer, 0).unwrap_err().kind(), io::ErrorKind::StaleNetworkFileHandle);
+    }
+
+    #[test]
+    fn what_is_not_in_the_page_cache_is_not_ready() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, vec![7; 100_000]).unwrap();
+        let source = FileSource::open(&path).unwrap();
+        let mut buffer = vec![0; 100_000];
+        source.read_exact_at(&mut buffer, 0).unwrap();
+        if !source.is_ready(0, 100_000) {
+            // This file system cannot say.
+            return;
+        }
+        assert!(source.is_ready(99_999, 10) && source.is_ready(100_000, 10) && source.is_ready(7, 0));
+        rustix::fs::fsync(&source.file).unwrap();
+        fadvise(&source.file, 0, None, Advice::DontNeed).unwrap();
+        // A file system in memory keeps it.
+        if !source.is_ready(0, 1) {
+            assert!(!source.is_ready(50_000, 1));
+            source.read_exact_at(&mut buffer, 0).unwrap();
+            assert!(source.is_ready(0, 100_000));
+        }
     }
 
     #[test]

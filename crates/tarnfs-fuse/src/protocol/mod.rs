@@ -7,6 +7,7 @@ mod abi;
 mod reply;
 mod session;
 mod spin;
+mod turns;
 
 pub(crate) use abi::{capability, open};
 pub(crate) use reply::{

@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::abi::{IN_HEADER, In, LEAST_MINOR, MAJOR, MINOR, Out, capability, opcode};
@@ -14,6 +16,7 @@ use super::reply::{
     Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs, ReplyXattr,
 };
 use super::spin::Spin;
+use super::turns::{Lead, Turn, Turns};
 use super::{Filesystem, Kernel};
 
 /// Room for a request. The largest that comes to a read-only mount sets an extended attribute of 64 KiB; the kernel wants a
@@ -35,6 +38,7 @@ pub(crate) struct Session<F> {
     /// One for each thread.
     devices: Vec<Arc<File>>,
     spin: Spin,
+    turns: Turns,
 }
 
 impl<F> std::fmt::Debug for Session<F> {
@@ -55,44 +59,103 @@ impl<F: Filesystem> Session<F> {
             let own = if own_queues { clone_device(&device).ok() } else { None };
             devices.push(own.map_or_else(|| Arc::clone(&device), Arc::new));
         }
+        for device in &devices {
+            // So that looking for a request does not wait for one.
+            fcntl_setfl(device, fcntl_getfl(device)? | OFlags::NONBLOCK)?;
+        }
         let spin = Spin::new(thread::available_parallelism().map_or(1, usize::from));
-        Ok(Self { filesystem, devices, spin })
+        Ok(Self { filesystem, devices, spin, turns: Turns::default() })
     }
 
     /// Answers requests until the file system is unmounted.
     pub(crate) fn run(&self) -> io::Result<()> {
         thread::scope(|scope| {
-            let others: Vec<_> = self.devices[1..]
-                .iter()
-                .enumerate()
-                .map(|(number, device)| {
-                    let name = format!("tarnfs-kernel-{}", number + 1);
-                    thread::Builder::new().name(name).stack_size(STACK).spawn_scoped(scope, || self.serve(device))
-                })
-                .collect();
-            let first = self.serve(&self.devices[0]);
-            let mut result = first;
+            let mut others = Vec::new();
+            for (number, device) in self.devices.iter().enumerate().skip(1) {
+                let name = format!("tarnfs-kernel-{number}");
+                let work = || self.serve(device, self.turns.stand_by());
+                match thread::Builder::new().name(name).stack_size(STACK).spawn_scoped(scope, work) {
+                    Ok(thread) => others.push(thread),
+                    // One less to help.
+                    Err(error) => log::error!("cannot start a thread: {error}"),
+                }
+            }
+            let mut result = self.serve(&self.devices[0], Turn::Lead(self.turns.first()));
             for other in others {
-                let ended = other.and_then(|thread| {
-                    thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread that answers the kernel panicked")))
-                });
-                result = result.and(ended);
+                let ended = other.join();
+                result = result
+                    .and(ended.unwrap_or_else(|_| Err(io::Error::other("a thread that answers the kernel panicked"))));
             }
             result
         })
     }
 
-    fn serve(&self, device: &Arc<File>) -> io::Result<()> {
+    /// What one thread does, turn after turn.
+    fn serve(&self, device: &Arc<File>, mut turn: Turn) -> io::Result<()> {
         let mut buffer = vec![0; REQUEST];
+        // Whatever ends this thread ends the others, too: without a leader nobody would answer.
+        let _finish = Finish(&self.turns);
         loop {
-            if !self.filesystem.is_busy() {
-                self.spin.look(device.as_fd());
+            match turn {
+                Turn::Lead(lead) => {
+                    if !self.lead(device, &mut buffer, lead)? {
+                        return Ok(());
+                    }
+                }
+                Turn::Help => {
+                    while let Received::Request(length) = receive(device, &mut buffer)? {
+                        self.dispatch(device, &buffer[..length]);
+                    }
+                }
+                Turn::End => return Ok(()),
             }
-            let since = Instant::now();
-            let Some(length) = receive(device, &mut buffer)? else { return Ok(()) };
-            self.spin.slept(since.elapsed());
-            self.dispatch(device, &buffer[..length]);
+            turn = self.turns.stand_by();
         }
+    }
+
+    /// Answers requests until another thread leads; false once the file system is unmounted.
+    fn lead(&self, device: &Arc<File>, buffer: &mut [u8], mut lead: Lead) -> io::Result<bool> {
+        /// Requests that were there at once, one after the other, which mean that more programs ask than one thread can answer.
+        const PILE: u32 = 8;
+        let mut piled = 0;
+        loop {
+            let mut received = receive(device, buffer)?;
+            piled = if matches!(received, Received::Request(_)) { piled + 1 } else { 0 };
+            if matches!(received, Received::Nothing) {
+                received = self.wait(device, buffer)?;
+            }
+            let length = match received {
+                Received::Request(length) => length,
+                Received::Nothing => continue,
+                Received::End => return Ok(false),
+            };
+            if piled >= PILE {
+                piled = 0;
+                self.turns.call_for_help();
+            }
+            self.turns.begin(&mut lead);
+            self.dispatch(device, &buffer[..length]);
+            if !self.turns.end(&mut lead) {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Waits for a request, awake or asleep.
+    fn wait(&self, device: &File, buffer: &mut [u8]) -> io::Result<Received> {
+        if !self.filesystem.is_busy() {
+            let look = || Some(receive(device, buffer)).filter(|received| !matches!(received, Ok(Received::Nothing)));
+            if let Some(received) = self.spin.look(look) {
+                return received;
+            }
+        }
+        let since = Instant::now();
+        match poll(&mut [PollFd::new(device, PollFlags::IN)], None) {
+            Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.spin.slept(since.elapsed());
+        receive(device, buffer)
     }
 
     fn dispatch(&self, device: &Arc<File>, request: &[u8]) {
@@ -162,18 +225,34 @@ fn parse(request: &[u8]) -> Option<(u32, u64, u64, In<'_>)> {
     Some((opcode, unique, node, In(body)))
 }
 
-/// Reads a request; `None` once the file system is unmounted.
-fn receive(device: &File, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-    loop {
-        match (&*device).read(buffer) {
-            Ok(length) => return Ok(Some(length)),
-            Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
-                Some(Errno::NODEV) => return Ok(None),
-                // The request was taken back before it was read, or nothing has happened.
-                Some(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                _ => return Err(error),
-            },
-        }
+/// What a look at the device finds.
+enum Received {
+    /// A request of so many bytes.
+    Request(usize),
+    Nothing,
+    /// The file system is unmounted.
+    End,
+}
+
+/// Reads a request, if there is one.
+fn receive(mut device: &File, buffer: &mut [u8]) -> io::Result<Received> {
+    match device.read(buffer) {
+        Ok(length) => Ok(Received::Request(length)),
+        Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NODEV) => Ok(Received::End),
+            // The request was taken back before it was read, or nothing has happened.
+            Some(Errno::NOENT | Errno::INTR | Errno::AGAIN) => Ok(Received::Nothing),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Lets the other threads end with this one.
+struct Finish<'a>(&'a Turns);
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        self.0.finish();
     }
 }
 
@@ -181,7 +260,11 @@ fn receive(device: &File, buffer: &mut [u8]) -> io::Result<Option<usize>> {
 fn greet(device: &Arc<File>, buffer: &mut [u8], filesystem: &mut impl Filesystem) -> io::Result<()> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::Unsupported, what);
     loop {
-        let Some(length) = receive(device, buffer)? else { return Err(wrong("unmounted at once".to_owned())) };
+        let length = match receive(device, buffer)? {
+            Received::Request(length) => length,
+            Received::Nothing => continue,
+            Received::End => return Err(wrong("unmounted at once".to_owned())),
+        };
         let Some((opcode::INIT, unique, _, mut body)) = parse(&buffer[..length]) else {
             return Err(wrong("the kernel's first request is not the one that begins a mount".to_owned()));
         };

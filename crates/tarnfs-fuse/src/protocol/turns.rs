@@ -1,0 +1,163 @@
+//! Who of the threads reads requests.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::deadline::lock;
+
+/// One thread leads: it reads requests and answers them, one after the other. To wake another one for each would take longer
+/// than most answers, so the others stand by. They help when requests pile up, and one takes the lead when the leader has been
+/// at the same request for long: on a disk that sleeps, for instance.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// Changes with each step of the leader: the lowest bit is 1 while it answers, the upper half the number of the lead.
+    step: AtomicU64,
+    /// Somebody stands by without looking up.
+    dozing: AtomicBool,
+    calls: Mutex<Calls>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    help: bool,
+    ended: bool,
+}
+
+/// What a thread that stood by is to do.
+#[derive(Debug)]
+pub(super) enum Turn {
+    /// Lead, from here on.
+    Lead(Lead),
+    /// Answer what is waiting, and stand by again.
+    Help,
+    End,
+}
+
+/// The right to lead, until it is taken away.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Lead(u64);
+
+/// How long a leader may be at one request before another takes the lead.
+const NAP: Duration = Duration::from_millis(20);
+
+/// Naps without a request after which those who stand by sleep until there is one.
+const QUIET_NAPS: u32 = 50;
+
+impl Turns {
+    /// The first lead.
+    pub(super) fn first(&self) -> Lead {
+        Lead(self.step.load(Ordering::SeqCst))
+    }
+
+    /// The leader begins to answer a request.
+    pub(super) fn begin(&self, lead: &mut Lead) {
+        self.advance(lead);
+        if self.dozing.load(Ordering::SeqCst) {
+            // Whoever dozes does so under this lock.
+            let calls = lock(&self.calls);
+            self.dozing.store(false, Ordering::SeqCst);
+            drop(calls);
+            self.changed.notify_all();
+        }
+    }
+
+    /// The leader has answered. False if another leads now.
+    pub(super) fn end(&self, lead: &mut Lead) -> bool {
+        self.advance(lead)
+    }
+
+    fn advance(&self, lead: &mut Lead) -> bool {
+        let next = lead.0.wrapping_add(1);
+        let leads = self.step.compare_exchange(lead.0, next, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        lead.0 = next;
+        leads
+    }
+
+    /// Asks one of those who stand by for help.
+    pub(super) fn call_for_help(&self) {
+        lock(&self.calls).help = true;
+        self.changed.notify_one();
+    }
+
+    /// Lets everybody end.
+    pub(super) fn finish(&self) {
+        lock(&self.calls).ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Stands by.
+    pub(super) fn stand_by(&self) -> Turn {
+        let mut calls = lock(&self.calls);
+        let mut seen = self.step.load(Ordering::SeqCst);
+        let mut quiet = 0;
+        loop {
+            if calls.ended {
+                return Turn::End;
+            }
+            if std::mem::take(&mut calls.help) {
+                return Turn::Help;
+            }
+            if quiet >= QUIET_NAPS {
+                self.dozing.store(true, Ordering::SeqCst);
+                // The leader looks whether anybody dozes after it has stepped on: one of the two sees the other.
+                if self.step.load(Ordering::SeqCst) == seen {
+                    calls = self.changed.wait(calls).unwrap_or_else(PoisonError::into_inner);
+                }
+            } else {
+                calls = self.changed.wait_timeout(calls, NAP).unwrap_or_else(PoisonError::into_inner).0;
+            }
+            let step = self.step.load(Ordering::SeqCst);
+            if step != seen {
+                (seen, quiet) = (step, 0);
+            } else if step & 1 == 0 {
+                quiet += 1;
+            } else {
+                let lead = ((step >> 32).wrapping_add(1)) << 32;
+                if self.step.compare_exchange(step, lead, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                    return Turn::Lead(Lead(lead));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn a_leader_that_is_stuck_is_replaced_and_learns_of_it() {
+        let turns = Turns::default();
+        let mut stuck = turns.first();
+        turns.begin(&mut stuck);
+        let Turn::Lead(mut next) = turns.stand_by() else { panic!("nobody took the lead") };
+        turns.begin(&mut next);
+        assert!(!turns.end(&mut stuck));
+        assert!(turns.end(&mut next));
+        turns.begin(&mut next);
+        assert!(turns.end(&mut next));
+    }
+
+    #[test]
+    fn who_stands_by_helps_ends_and_wakes_from_dozing() {
+        let turns = Turns::default();
+        let mut lead = turns.first();
+        turns.call_for_help();
+        assert!(matches!(turns.stand_by(), Turn::Help));
+        thread::scope(|scope| {
+            let other = scope.spawn(|| turns.stand_by());
+            while !turns.dozing.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            // Dozing, it sees that a request takes long all the same.
+            turns.begin(&mut lead);
+            assert!(matches!(other.join().unwrap(), Turn::Lead(_)));
+            let other = scope.spawn(|| turns.stand_by());
+            turns.finish();
+            assert!(matches!(other.join().unwrap(), Turn::End));
+        });
+    }
+}
