@@ -125,6 +125,12 @@ pub trait FirstPass: Decoder {
     /// Moves damage that did not end the stream (a checksum that does not match) into `found`.
     fn take_damage(&mut self, found: &mut Vec<Damage>);
 
+    /// Moves into `found` the offsets of decoded bytes before which an unknown number of bytes is missing, or too many came, in ascending
+    /// order: whatever begins before such a byte and goes on behind it is out of step there.
+    fn take_shifts(&mut self, found: &mut Vec<u64>) {
+        let _ = found;
+    }
+
     /// Bytes of the compressed stream that have been read so far, for progress.
     fn compressed_position(&self) -> u64;
 }

@@ -20,6 +20,11 @@ pub trait Stream {
         let _ = position;
         false
     }
+
+    /// True if something of unknown length may be missing before where it stands: a part of a compressed stream that was lost.
+    fn may_have_shifted(&self) -> bool {
+        false
+    }
 }
 
 /// The most that one [`Stream::peek`] can show.

@@ -106,7 +106,7 @@ impl FirstPass<'_> {
         let mut stream = SourceStream::new(SharedSource::clone(self.source), self.cancel().clone());
         stream.skip(start).map_err(|error| self.read_error(start, error))?;
         summary.end = start;
-        self.entries(format, &mut stream, writer, &mut summary)?;
+        self.entries(format, &mut stream, writer, &RefCell::default(), &mut summary)?;
         summary.grown_from = Some(self.fingerprint_before(summary.end)?);
         Ok(summary)
     }
@@ -124,14 +124,15 @@ impl FirstPass<'_> {
     fn compressed(&self, codec: &'static dyn Codec, writer: &RefCell<Writer>) -> Result<Summary, Problem> {
         let indexing = Indexing::new(codec, SharedSource::clone(self.source), self.codec)
             .map_err(|error| self.read_error(0, error))?;
-        let mut stream = DecodingStream::new(indexing, self, writer);
+        let shifts = RefCell::default();
+        let mut stream = DecodingStream::new(indexing, self, writer, &shifts);
         let head = stream.peek(HEAD).map(<[u8]>::to_vec).map_err(|error| self.read_error(0, error))?;
         let mut summary = self.summary("file");
         // Zeros are a file of zeros, unless the name says that they are an archive without members.
         let is_a_file = head.iter().all(|&byte| byte == 0) && !self.is_named_tar();
         if let Some(format) = tarnfs_format::detect(&head).filter(|_| !is_a_file) {
             format.name().clone_into(&mut summary.format);
-            self.entries(format, &mut stream, writer, &mut summary)?;
+            self.entries(format, &mut stream, writer, &shifts, &mut summary)?;
             // The rest is decoded as well: its checksums, and the seek points of what an append may bring.
             stream.skip(u64::MAX).map_err(|error| self.read_error(stream.position, error))?;
         } else {
@@ -139,6 +140,7 @@ impl FirstPass<'_> {
             let mut entry = self.single_file.clone();
             entry.body.stored = length;
             entry.body.size = length;
+            shifts.borrow_mut().settle(&entry, writer)?;
             writer.borrow_mut().add(&entry)?;
             summary.end = length;
         }
@@ -161,9 +163,11 @@ impl FirstPass<'_> {
         format: &dyn Format,
         stream: &mut dyn Stream,
         writer: &RefCell<Writer>,
+        shifts: &RefCell<Shifts>,
         summary: &mut Summary,
     ) -> Result<(), Problem> {
         let mut count = 0_u64;
+        let mut last: Option<Box<Entry>> = None;
         let result = format.read(stream, self.format, &mut |event| {
             match event {
                 Event::Entry(mut entry) => {
@@ -178,6 +182,10 @@ impl FirstPass<'_> {
                     summary.end = summary.end.max(end);
                     self.convert(&mut entry);
                     writer.borrow_mut().add(&entry).map_err(io::Error::other)?;
+                    // All of the content of the entry before this one has been passed.
+                    if let Some(last) = last.replace(entry) {
+                        shifts.borrow_mut().settle(&last, writer).map_err(io::Error::other)?;
+                    }
                 }
                 Event::Damage(damage) if summary.damage.len() < MOST_DAMAGE => {
                     summary.damage.push((damage.offset, damage.what));
@@ -188,6 +196,9 @@ impl FirstPass<'_> {
             Ok(())
         });
         self.progress.entries.store(count, Ordering::Relaxed);
+        if let Some(last) = last {
+            shifts.borrow_mut().settle(&last, writer)?;
+        }
         match result {
             Ok(()) => Ok(()),
             Err(tarnfs_format::Error::Read { offset, error }) => Err(self.read_error(offset, error)),
@@ -254,6 +265,44 @@ fn head_of(source: &SharedSource) -> Result<Vec<u8>, Problem> {
     Ok(head)
 }
 
+/// Places in a decoded stream before which an unknown number of bytes is missing. Nobody knows what of a file lies behind one.
+#[derive(Debug, Default)]
+struct Shifts {
+    /// Since the last entry that was settled, ascending.
+    at: Vec<u64>,
+    /// There were more than are kept.
+    many: bool,
+    /// There ever was one.
+    any: bool,
+}
+
+impl Shifts {
+    fn add(&mut self, found: &mut Vec<u64>) {
+        self.any |= !found.is_empty();
+        self.at.append(found);
+        self.many |= self.at.len() > MOST_DAMAGE;
+        self.at.truncate(MOST_DAMAGE);
+    }
+
+    /// Makes damage of what of `entry` lies behind such a place. Entries come in the order of the stream, each when it has been passed.
+    fn settle(&mut self, entry: &Entry, writer: &RefCell<Writer>) -> Result<(), tarnfs_index::Error> {
+        if self.at.is_empty() {
+            return Ok(());
+        }
+        let end = entry.body.offset.saturating_add(entry.body.stored);
+        let shift = self.at.iter().copied().find(|&at| at > entry.header && at < end);
+        let from = if self.many { Some(entry.body.offset) } else { shift.map(|at| at.max(entry.body.offset)) };
+        if let Some(from) = from.filter(|&from| from < end) {
+            let what = "something is missing before it in its file".to_owned();
+            let damage = tarnfs_codec::Damage { decoded: from..end, compressed: 0, what };
+            writer.borrow_mut().add_damage(0, &damage)?;
+        }
+        self.at.retain(|&at| at > end);
+        self.many &= !self.at.is_empty();
+        Ok(())
+    }
+}
+
 /// A compressed stream that is walked while it is decoded for the first time; its chunks go to the writer.
 ///
 /// A stream that cannot be decoded to its end ends where it broke: the error is kept in `ended_by`.
@@ -261,6 +310,7 @@ struct DecodingStream<'a> {
     indexing: Indexing,
     pass: &'a FirstPass<'a>,
     writer: &'a RefCell<Writer>,
+    shifts: &'a RefCell<Shifts>,
     buffer: Vec<u8>,
     /// First byte of `buffer` that is not yet behind the stream's position.
     from: usize,
@@ -276,11 +326,17 @@ impl<'a> DecodingStream<'a> {
     /// Decoded at once: large enough to make calls cheap, small enough for the second-level cache.
     const BATCH: usize = 256 << 10;
 
-    fn new(indexing: Indexing, pass: &'a FirstPass<'a>, writer: &'a RefCell<Writer>) -> Self {
+    fn new(
+        indexing: Indexing,
+        pass: &'a FirstPass<'a>,
+        writer: &'a RefCell<Writer>,
+        shifts: &'a RefCell<Shifts>,
+    ) -> Self {
         Self {
             indexing,
             pass,
             writer,
+            shifts,
             buffer: Vec::new(),
             from: 0,
             position: 0,
@@ -321,6 +377,9 @@ impl<'a> DecodingStream<'a> {
         let mut damage = Vec::new();
         self.indexing.take_chunks(&mut self.chunks);
         self.indexing.take_damage(&mut damage);
+        let mut shifts = Vec::new();
+        self.indexing.take_shifts(&mut shifts);
+        self.shifts.borrow_mut().add(&mut shifts);
         let mut writer = self.writer.borrow_mut();
         for chunk in self.chunks.drain(..) {
             writer.add_chunk(0, chunk).map_err(io::Error::other)?;
@@ -365,6 +424,10 @@ impl Stream for DecodingStream<'_> {
             skipped += step;
         }
         Ok(skipped)
+    }
+
+    fn may_have_shifted(&self) -> bool {
+        self.shifts.borrow().any
     }
 }
 

@@ -7,7 +7,7 @@ use tarnfs_source::{Cancel, SharedSource};
 use super::bit_reader::BitReader;
 use super::block::{BLOCK_MAGIC, Block, END_MAGIC, LEVEL_SIZE, MAGIC_BITS};
 use super::crc;
-use crate::{Damage, Decoder, FirstPass, SeekPoint};
+use crate::{Damage, Decoder, FILLER, FirstPass, SeekPoint};
 
 /// Version of a seek point's state: one byte, followed by the level of the stream (1 to 9).
 const STATE_VERSION: u8 = 1;
@@ -17,6 +17,9 @@ const TOP_LEVEL: u8 = 9;
 
 /// Bits of the start of a stream: "BZh" and the digit of the level.
 const HEADER_BITS: usize = 32;
+
+/// Bytes that stand for a block that cannot be decoded: some, so that no decoder that stands before it is used behind it.
+const GAP: usize = 512;
 
 /// What the next bits should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +46,10 @@ pub(super) struct BlockDecoder {
     /// Decoded bytes before the block at hand.
     decoded: u64,
     length: u64,
+    /// Bytes still to be handed out for a block that could not be decoded.
+    gap: usize,
+    /// Bytes that were looked through a second time.
+    reread: u64,
     /// The error that ended it.
     failed: Option<(io::ErrorKind, String)>,
     /// What only a first pass collects.
@@ -53,6 +60,8 @@ pub(super) struct BlockDecoder {
 struct Findings {
     points: Vec<SeekPoint>,
     damage: Vec<Damage>,
+    /// Where a gap ends.
+    shifts: Vec<u64>,
     cancel: Cancel,
     /// The CRC of the blocks of this stream so far.
     stream: u32,
@@ -92,6 +101,8 @@ impl BlockDecoder {
             level: TOP_LEVEL,
             decoded: 0,
             length: 0,
+            gap: 0,
+            reread: 0,
             failed: None,
             first_pass: None,
         }
@@ -126,17 +137,54 @@ impl BlockDecoder {
                 },
                 Expected::Block => {
                     let at = self.reader.position();
-                    match self.reader.take(MAGIC_BITS)? {
-                        BLOCK_MAGIC => {
-                            self.decode_block(at)?;
-                            return Ok(true);
-                        }
-                        END_MAGIC => self.end_stream()?,
-                        _ => return Err(self.reader.damaged("neither a block nor the end of the stream")),
+                    match self.block_or_end(at) {
+                        Ok(true) => return Ok(true),
+                        Ok(false) => {}
+                        Err(error) => return self.leave_block(at, error).map(|()| true),
                     }
                 }
             }
         }
+    }
+
+    /// Decodes a block, or reads the end of the stream; true for a block.
+    fn block_or_end(&mut self, at: u64) -> io::Result<bool> {
+        match self.reader.take(MAGIC_BITS)? {
+            BLOCK_MAGIC => self.decode_block(at).map(|()| true),
+            END_MAGIC => self.end_stream().map(|()| false),
+            _ => Err(self.reader.damaged("neither a block nor the end of the stream")),
+        }
+    }
+
+    /// The block at bit `at` cannot be decoded. In a first pass, decoding goes on at the next block, and a gap stands for this one: how
+    /// long it was is not known.
+    fn leave_block(&mut self, at: u64, error: io::Error) -> io::Result<()> {
+        let Some(findings) = &mut self.first_pass else { return Err(error) };
+        if !matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) {
+            return Err(error);
+        }
+        // Damage may have led past the next block, so that is looked for in what was read already; not without end.
+        let failed = self.reader.position();
+        let again = self.reread.saturating_add(failed.saturating_sub(at) / 8);
+        let from = if again <= self.reader.length() { at + 1 } else { failed.max(at + 1) };
+        let Some(next) = self.reader.find_block(from, &findings.cancel)? else { return Err(error) };
+        self.reread = again;
+        findings.damage.push(Damage {
+            decoded: self.decoded..self.decoded.saturating_add(GAP as u64),
+            compressed: at / 8,
+            what: error.to_string(),
+        });
+        findings.points.push(SeekPoint {
+            compressed_bit: at,
+            decoded: self.decoded,
+            state: vec![STATE_VERSION, self.level],
+        });
+        findings.shifts.push(self.decoded.saturating_add(GAP as u64));
+        // The next block may be one of another stream.
+        self.level = TOP_LEVEL;
+        self.reader.go_to(next);
+        (self.gap, self.length) = (GAP, GAP as u64);
+        Ok(())
     }
 
     fn decode_block(&mut self, at: u64) -> io::Result<()> {
@@ -163,6 +211,8 @@ impl BlockDecoder {
                         compressed: at / 8,
                         what: what.to_owned(),
                     });
+                    // How many bytes a block should have is written nowhere.
+                    findings.shifts.push(self.decoded.saturating_add(checked.length));
                 }
             }
         }
@@ -222,7 +272,7 @@ impl Decoder for BlockDecoder {
         if buffer.is_empty() {
             return Ok(0);
         }
-        while self.block.is_empty() {
+        while self.block.is_empty() && self.gap == 0 {
             match self.next_block() {
                 Ok(true) => {}
                 Ok(false) => return Ok(0),
@@ -231,6 +281,12 @@ impl Decoder for BlockDecoder {
                     return Err(error);
                 }
             }
+        }
+        if self.gap > 0 {
+            let count = self.gap.min(buffer.len());
+            buffer[..count].fill(FILLER);
+            self.gap -= count;
+            return Ok(count);
         }
         Ok(self.block.read(buffer))
     }
@@ -250,6 +306,12 @@ impl FirstPass for BlockDecoder {
     fn take_damage(&mut self, found: &mut Vec<Damage>) {
         if let Some(findings) = &mut self.first_pass {
             found.append(&mut findings.damage);
+        }
+    }
+
+    fn take_shifts(&mut self, found: &mut Vec<u64>) {
+        if let Some(findings) = &mut self.first_pass {
+            found.append(&mut findings.shifts);
         }
     }
 

@@ -87,6 +87,11 @@ impl Indexing {
         self.pass.take_damage(into);
     }
 
+    /// Moves what [`FirstPass::take_shifts`] has found into `into`.
+    pub fn take_shifts(&mut self, into: &mut Vec<u64>) {
+        self.pass.take_shifts(into);
+    }
+
     /// Bytes of the compressed stream read so far.
     pub fn compressed_position(&self) -> u64 {
         self.pass.compressed_position()

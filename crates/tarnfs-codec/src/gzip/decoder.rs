@@ -63,6 +63,8 @@ struct Survey {
     pending: Option<SeekPoint>,
     found: Vec<SeekPoint>,
     damage: Vec<Damage>,
+    /// Where a gap ends: how long it should have been is only guessed.
+    shifts: Vec<u64>,
     packer: WindowPacker,
 }
 
@@ -97,6 +99,7 @@ impl DeflateDecoder {
             pending: None,
             found: vec![SeekPoint::default()],
             damage: Vec::new(),
+            shifts: Vec::new(),
             packer: WindowPacker::new(),
         });
         decoder
@@ -366,6 +369,7 @@ impl DeflateDecoder {
         self.decoded = start;
         if let Some(survey) = &mut self.survey {
             survey.mark(SeekPoint { compressed_bit: next * 8, decoded: start, state: Vec::new() });
+            survey.shifts.push(start + left);
         }
         self.place = Place::Gap { left, next };
     }
@@ -475,6 +479,12 @@ impl FirstPass for DeflateDecoder {
     fn take_damage(&mut self, found: &mut Vec<Damage>) {
         if let Some(survey) = &mut self.survey {
             found.append(&mut survey.damage);
+        }
+    }
+
+    fn take_shifts(&mut self, found: &mut Vec<u64>) {
+        if let Some(survey) = &mut self.survey {
+            found.append(&mut survey.shifts);
         }
     }
 

@@ -39,6 +39,8 @@ struct Pass {
     last_point: Option<u64>,
     points: Vec<SeekPoint>,
     damage: Vec<Damage>,
+    /// Where damage ends whose true length is not known.
+    shifts: Vec<u64>,
 }
 
 enum Stage {
@@ -89,7 +91,7 @@ impl Frame {
 impl FrameDecoder {
     pub(super) fn first_pass(source: SharedSource, options: &Options) -> Self {
         let spacing = options.seek_point_spacing;
-        let pass = Pass { spacing, last_point: None, points: Vec::new(), damage: Vec::new() };
+        let pass = Pass { spacing, last_point: None, points: Vec::new(), damage: Vec::new(), shifts: Vec::new() };
         Self::new(source, 0, options.limits, Some(pass))
     }
 
@@ -192,7 +194,7 @@ impl FrameDecoder {
             Start::Other if first => return Err(self.invalid(at, "no frame of LZ4 starts there")),
             Start::Other => {
                 let what = format!("{} bytes behind the last frame are none and are ignored", self.input.remaining());
-                self.report(self.decoded, at, what);
+                self.report(self.decoded, at, true, what);
                 return Ok(Stage::Ended);
             }
         };
@@ -258,7 +260,9 @@ impl FrameDecoder {
         self.filled = filled;
         self.decoded = self.advanced(at)?;
         if !right && !frame.linked() {
-            self.report(self.decoded - filled as u64, at, "the checksum of a block does not match".to_owned());
+            // A full block has the length that all have but the last.
+            let is_full = filled == frame.largest_block();
+            self.report(self.decoded - filled as u64, at, is_full, "the checksum of a block does not match".to_owned());
         }
         let decoded = &self.block[..filled];
         if let Some(hash) = &mut frame.hash {
@@ -286,7 +290,8 @@ impl FrameDecoder {
         let size = frame.descriptor.and_then(|descriptor| descriptor.content_size);
         // Where blocks have checksums, they say more exactly what is wrong.
         if !right && !frame.wrong_block {
-            self.report(frame.decoded, at, "the checksum of this LZ4 frame does not match its data".to_owned());
+            let what = "the checksum of this LZ4 frame does not match its data".to_owned();
+            self.report(frame.decoded, at, size == Some(produced), what);
         } else if let Some(size) = size
             && size != produced
             && self.pass.is_some()
@@ -295,6 +300,7 @@ impl FrameDecoder {
             self.report(
                 frame.decoded,
                 frame.compressed,
+                false,
                 format!("this LZ4 frame has {produced} bytes, its header says {size}"),
             );
         }
@@ -344,14 +350,18 @@ impl FrameDecoder {
     fn report_untrusted(&mut self, frame: &Frame) {
         if let Some((from, at)) = frame.untrusted {
             let what = "the checksum of a block does not match, and later blocks depend on it";
-            self.report(from, at, what.to_owned());
+            let size = frame.descriptor.and_then(|descriptor| descriptor.content_size);
+            self.report(from, at, size == Some(self.decoded - frame.decoded), what.to_owned());
         }
     }
 
-    /// Reports damage from the decoded byte `from` up to the last one decoded.
-    fn report(&mut self, from: u64, compressed: u64, what: String) {
+    /// Reports damage from the decoded byte `from` up to the last one decoded; `exact` if there were as many bytes as there should be.
+    fn report(&mut self, from: u64, compressed: u64, exact: bool, what: String) {
         if let Some(pass) = &mut self.pass {
             pass.damage.push(Damage { decoded: from..self.decoded, compressed, what });
+            if !exact {
+                pass.shifts.push(self.decoded);
+            }
         }
     }
 
@@ -449,6 +459,12 @@ impl FirstPass for FrameDecoder {
     fn take_damage(&mut self, found: &mut Vec<Damage>) {
         if let Some(pass) = &mut self.pass {
             found.append(&mut pass.damage);
+        }
+    }
+
+    fn take_shifts(&mut self, found: &mut Vec<u64>) {
+        if let Some(pass) = &mut self.pass {
+            found.append(&mut pass.shifts);
         }
     }
 

@@ -47,6 +47,8 @@ pub(super) struct XzDecoder {
     last_point: u64,
     points: Vec<SeekPoint>,
     damage: Vec<Damage>,
+    /// Where damage ends whose true length is not known.
+    shifts: Vec<u64>,
     /// Found after bytes that had to be returned first.
     failure: Option<io::Error>,
 }
@@ -150,6 +152,7 @@ impl XzDecoder {
             last_point: decoded,
             points: Vec::new(),
             damage: Vec::new(),
+            shifts: Vec::new(),
             failure: None,
         }
     }
@@ -322,6 +325,11 @@ impl XzDecoder {
         self.input.consume(length);
         if let Some(what) = flaw {
             self.report(position, self.decoded, what);
+            let in_index = self.search.record_of(self.block_compressed, &self.cancel)?;
+            let stated = header.uncompressed.or(in_index.map(|record| record.uncompressed));
+            if self.first_pass && stated != Some(record.uncompressed) {
+                self.shifts.push(self.decoded);
+            }
         }
         self.count(record);
         self.state = State::BetweenBlocks;
@@ -426,7 +434,12 @@ impl XzDecoder {
             }
             let delivered = self.decoded - self.block_decoded;
             let left = record.uncompressed.saturating_sub(delivered);
-            self.report(position, self.decoded.saturating_add(left), what.to_owned());
+            let end = self.decoded.saturating_add(left);
+            self.report(position, end, what.to_owned());
+            // The headers of chunks may be damaged themselves.
+            if self.first_pass && matches!(place, Sizes::Chunks) {
+                self.shifts.push(end);
+            }
             self.count(record);
             self.block = None;
             self.state = if left > 0 { State::Gap { left } } else { State::BetweenBlocks };
@@ -557,6 +570,10 @@ impl FirstPass for XzDecoder {
 
     fn take_damage(&mut self, found: &mut Vec<Damage>) {
         found.append(&mut self.damage);
+    }
+
+    fn take_shifts(&mut self, found: &mut Vec<u64>) {
+        found.append(&mut self.shifts);
     }
 
     fn compressed_position(&self) -> u64 {

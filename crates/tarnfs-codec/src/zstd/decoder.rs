@@ -30,6 +30,8 @@ pub(super) struct FrameDecoder {
     last_point: u64,
     points: Vec<SeekPoint>,
     damage: Vec<Damage>,
+    /// Where damage ends whose true length is not known.
+    shifts: Vec<u64>,
     /// Found after bytes that had to be returned first.
     failure: Option<io::Error>,
 }
@@ -105,6 +107,7 @@ impl FrameDecoder {
             last_point: decoded,
             points: Vec::new(),
             damage: Vec::new(),
+            shifts: Vec::new(),
             failure: None,
         }
     }
@@ -259,6 +262,9 @@ impl FrameDecoder {
         if verified.is_err() {
             let what = format!("the XXH64 of the zstd frame at byte {} does not match its data", self.frame.compressed);
             self.report(position, self.decoded, what);
+            if self.first_pass && self.frame.header.content != Some(self.decoded - self.frame.decoded) {
+                self.shifts.push(self.decoded);
+            }
         }
         Ok(())
     }
@@ -395,6 +401,10 @@ impl FirstPass for FrameDecoder {
 
     fn take_damage(&mut self, found: &mut Vec<Damage>) {
         found.append(&mut self.damage);
+    }
+
+    fn take_shifts(&mut self, found: &mut Vec<u64>) {
+        found.append(&mut self.shifts);
     }
 
     fn compressed_position(&self) -> u64 {

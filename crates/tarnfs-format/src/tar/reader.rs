@@ -1,6 +1,7 @@
 //! Walks along a stream, from header to header.
 
 use std::io;
+use std::ops::Range;
 
 use tarnfs_source::Extent;
 
@@ -468,22 +469,26 @@ impl<'run> Reader<'run> {
         let mut skipped = 0_u64;
         loop {
             let offset = self.stream.position();
+            let shifted = self.stream.may_have_shifted();
             let bytes = self.stream.peek(STEP).map_err(|error| Error::Read { offset, error })?;
             let (blocks, rest) = bytes.as_chunks::<BLOCK>();
             let good = |block: &Block| check(block) == Check::Header && Header(block).is_plausible();
-            let found = blocks.iter().position(good);
-            let passed = found.unwrap_or(blocks.len()) as u64;
+            let found = blocks.iter().position(good).map(|block| block.saturating_mul(BLOCK));
+            let found = if shifted { found.into_iter().chain(find_shifted(bytes)).min() } else { found };
+            // One that is not wholly here is found next time.
+            let kept = usize::from(shifted && bytes.len() == STEP);
+            let passed = found.unwrap_or(blocks.len().saturating_sub(kept).saturating_mul(BLOCK)) as u64;
             let at_end = blocks.is_empty();
             let rest = rest.len() as u64;
             skipped = skipped.saturating_add(passed);
-            self.skip(passed.saturating_mul(BLOCK as u64))?;
+            self.skip(passed)?;
             if found.is_some() {
-                return self.damage(start, format!("no valid header; {skipped} blocks were skipped"));
+                return self.damage(start, format!("no valid header; {} were skipped", in_blocks(skipped)));
             }
-            let too_far = skipped.saturating_mul(BLOCK as u64) > self.options.limits.resynchronise;
+            let too_far = skipped > self.options.limits.resynchronise;
             if at_end || too_far {
                 let what = if too_far { "none was found within the limit" } else { "there is no other" };
-                self.damage(start, format!("no valid header, and {what}; {skipped} blocks were skipped"))?;
+                self.damage(start, format!("no valid header, and {what}; {} were skipped", in_blocks(skipped)))?;
                 let left = if too_far { u64::MAX } else { rest };
                 self.skip(left)?;
                 return Ok(());
@@ -515,6 +520,30 @@ impl<'run> Reader<'run> {
 /// As much of a path as a message needs.
 fn shown(path: &[u8]) -> Escaped<'_> {
     escape(path.get(..200).unwrap_or(path))
+}
+
+/// "3 blocks", or "1000 bytes" where it comes out even in no blocks.
+fn in_blocks(bytes: u64) -> String {
+    match bytes.checked_div(BLOCK as u64) {
+        Some(blocks) if bytes.is_multiple_of(BLOCK as u64) => format!("{blocks} blocks"),
+        _ => format!("{bytes} bytes"),
+    }
+}
+
+/// Where in `bytes`, at any byte, a header with the magic of ustar or GNU begins: where something is missing before it, it need not lie at
+/// a whole block.
+fn find_shifted(bytes: &[u8]) -> Option<usize> {
+    const MAGIC: Range<usize> = 257..262;
+    let mut from = MAGIC.start;
+    loop {
+        from = from.saturating_add(bytes.get(from..)?.iter().position(|&byte| byte == b'u')?);
+        let at = from.saturating_sub(MAGIC.start);
+        let block = bytes.get(at..)?.first_chunk::<BLOCK>()?;
+        if &block[MAGIC] == b"ustar" && check(block) == Check::Header && Header(block).is_plausible() {
+            return Some(at);
+        }
+        from = from.saturating_add(1);
+    }
 }
 
 /// `size` filled up to whole blocks.

@@ -99,7 +99,7 @@ fn a_block_with_a_wrong_crc_is_damage_and_the_rest_is_served() {
 }
 
 #[test]
-fn a_block_that_cannot_be_read_ends_the_pass() {
+fn a_block_that_cannot_be_read_costs_only_itself() {
     let plain = prose(290_000);
     let mut compressed = compress("bzip2", &["-1"], &plain);
     let points = first_pass(&compressed).points;
@@ -108,12 +108,34 @@ fn a_block_that_cannot_be_read_ends_the_pass() {
         (points[1].compressed_bit as usize + 105) / 8 + 1..(points[1].compressed_bit as usize + 300) / 8;
     compressed[bytes].fill(0xff);
     let outcome = first_pass(&compressed);
-    assert_eq!(outcome.error, Some(io::ErrorKind::InvalidData));
-    assert!(outcome.bytes == plain[..points[1].decoded as usize]);
-    assert_eq!(outcome.points, points[..1]);
-    // The block behind it is still served to who knows its place.
-    let after = resume(&compressed, &points[2], usize::MAX);
-    assert!(after.bytes == plain[points[2].decoded as usize..] && after.error.is_none());
+    assert_eq!(outcome.error, None);
+    let (before, after) = (&plain[..points[1].decoded as usize], &plain[points[2].decoded as usize..]);
+    assert!(outcome.bytes.starts_with(before) && outcome.bytes.ends_with(after));
+    let lost = before.len() as u64..(outcome.bytes.len() - after.len()) as u64;
+    assert!(!lost.is_empty());
+    assert_eq!(outcome.damage[0].decoded, lost);
+    assert_eq!(outcome.points[0], points[0]);
+    assert_eq!((outcome.points[1].decoded, outcome.points[2].decoded), (lost.start, lost.end));
+    assert_eq!(outcome.points[2].compressed_bit, points[2].compressed_bit);
+    // The block behind it is served to who resumes there, and to nobody before.
+    for (point, expected) in [(&outcome.points[2], after), (&outcome.points[1], b"")] {
+        let resumed = resume(&compressed, point, usize::MAX);
+        assert_eq!((resumed.bytes == expected, resumed.error.is_none()), (true, !expected.is_empty()));
+    }
+    // The last one, with its end: there is nothing to go on with.
+    let start = points[2].compressed_bit as usize / 8 + 14;
+    compressed[start..].fill(0xff);
+    assert_eq!(first_pass(&compressed).error, Some(io::ErrorKind::InvalidData));
+}
+
+/// Magics without blocks, each of which leads nowhere: looked through in time that goes with the length.
+#[test]
+fn a_great_many_starts_of_blocks_end() {
+    let start = [b"1AY&SY", &[0x5a; 5][..], &[0xff; 7]].concat();
+    let compressed = [&b"BZh9"[..], &start.repeat(100_000)].concat();
+    let outcome = first_pass(&compressed);
+    assert!(outcome.bytes.len() <= 100_000 * 512);
+    assert!(outcome.error.is_some());
 }
 
 #[test]
