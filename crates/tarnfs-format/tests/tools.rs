@@ -133,6 +133,56 @@ with tarfile.open(\"a.tar\", \"w\", format=tarfile.{format}_FORMAT) as archive: 
 }
 
 #[test]
+fn other_programs() {
+    for (tool, scripts, make) in [
+        ("pax", &[PLAIN, USTAR][..], "pax -w -x ustar -f a.tar tree"),
+        ("pax", &[PLAIN], "pax -w -x tar -f a.tar tree"),
+        ("busybox", &[PLAIN, USTAR], "busybox tar -cf a.tar tree"),
+        (
+            "git",
+            &[PLAIN],
+            "git init -q .; git -c user.name=n -c user.email=e add tree/folder tree/hard tree/absolute; git -c user.name=n -c user.email=e commit -qm m; git archive -o a.tar HEAD",
+        ),
+        (
+            "perl",
+            &[PLAIN],
+            "perl -MArchive::Tar -e 'my $t = Archive::Tar->new; $t->add_files(split /\\n/, `find tree`); $t->write(\"a.tar\")'",
+        ),
+    ] {
+        if has(tool) {
+            Twin::new(scripts, make).compare();
+        }
+    }
+}
+
+/// What no program on this machine writes: archives that star and Solaris wrote themselves, from libarchive's tests.
+#[test]
+fn archives_of_star_and_of_solaris() {
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
+    let corpus = std::env::var_os("TARNFS_CORPUS").unwrap_or_else(|| default.into());
+    let archives = Path::new(&corpus).join("libarchive");
+    if !archives.is_dir() {
+        println!("no corpus at {}: not tested", archives.display());
+        return;
+    }
+    for name in [
+        "test_compat_star_acl_posix1e.tar",
+        "test_compat_solaris_tar_acl.tar",
+        "test_compat_solaris_pax_sparse_1.pax.Z",
+        "test_acl_pax_posix1e.tar",
+    ] {
+        let path = archives.join(format!("libarchive__{name}"));
+        let read = if path.extension().is_some_and(|suffix| suffix == "Z") { "gzip -dc" } else { "cat" };
+        // GNU tar makes files of Solaris' access lists, which the files of the same names behind them replace; it says so.
+        let make = format!("{read} '{}' > a.tar", path.display());
+        let twin = Twin::new(&[], &make);
+        twin.compare();
+    }
+    let star = read(&fs::read(archives.join("libarchive__test_compat_star_acl_posix1e.tar")).unwrap());
+    assert!(star.entries.iter().any(|entry| entry.xattrs.iter().any(|(name, _)| name == b"system.posix_acl_access")));
+}
+
+#[test]
 fn attributes_and_access_lists() {
     if !has("setfacl") || !has("setfattr") {
         return;
