@@ -12,10 +12,15 @@ use std::path::Path;
 /// Larger files are read by other tests; here each is decoded many times.
 const LARGEST: u64 = 64 << 10;
 
+fn compare(data: &[u8]) {
+    entry_points::differential(data);
+}
+
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 12] = [
+const TARGETS: [Target; 13] = [
     ("tar", entry_points::tar),
+    ("differential", compare),
     ("names", entry_points::names),
     ("gzip", entry_points::gzip),
     ("zlib", entry_points::zlib),
@@ -57,6 +62,54 @@ impl Random {
     fn cut(&mut self, seed: &[u8]) -> Vec<u8> {
         seed[..self.below(seed.len())].to_vec()
     }
+}
+
+/// Archives in every dialect, changed: each member that Python lists is told with the same name, size and place. The list of differences on
+/// purpose is in `fuzz/src/differential.rs`.
+#[test]
+fn python_reads_the_same_members() {
+    if !support::have("python3") {
+        return;
+    }
+    let scratch = support::Scratch::new();
+    scratch.shell(
+        r"mkdir -p tree/folder; cd tree; echo hello > file; seq 200 > folder/numbers; : > empty; ln -s file link; ln file hard; mkfifo fifo
+        echo long > folder/$(printf 'n%.0s' $(seq 150)); truncate -s 20k sparse; echo end >> sparse; cd ..
+        tar --format=v7 -b1 -C tree -cf v7.tar file empty folder/numbers link hard
+        for format in oldgnu gnu posix; do tar --format=$format -b1 -C tree -cf $format.tar .; tar --format=$format -S -b1 -C tree -cf $format-sparse.tar .; done
+        tar --format=ustar -b1 -C tree --exclude='*nnn*' -cf ustar.tar .; tar --format=gnu -g snapshot -b1 -C tree -cf dump.tar .",
+    );
+    let mut seeds: Vec<_> = fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    seeds.retain(|path| path.extension().is_some_and(|extension| extension == "tar"));
+    seeds.sort();
+    let mut random = Random(12);
+    let (mut cases, mut compared) = (0, 0);
+    for path in &seeds {
+        let seed = fs::read(path).unwrap();
+        let name = path.file_name().unwrap().to_string_lossy();
+        // Dumps have times where Python sees a part of the path.
+        assert!(entry_points::differential(&seed) || name == "dump.tar", "{name}: nothing was compared");
+        for case in 0..150 {
+            let mut bytes = seed.clone();
+            // In headers, where changes matter.
+            let headers: Vec<_> =
+                (0..seed.len() / 512).filter(|at| &seed[at * 512 + 257..at * 512 + 262] == b"ustar").collect();
+            for _ in 0..=random.below(3) {
+                let block = if headers.is_empty() {
+                    random.below(seed.len() / 512)
+                } else {
+                    headers[random.below(headers.len())]
+                };
+                let at = block * 512 + random.below(512);
+                bytes[at] = if random.below(2) == 0 { b'0' + random.below(10) as u8 } else { random.below(256) as u8 };
+            }
+            println!("{name} {case}");
+            cases += 1;
+            compared += u32::from(entry_points::differential(&bytes));
+        }
+    }
+    println!("{compared} of {cases} archives could be compared");
+    assert!(compared * 2 > cases, "{compared} of {cases}");
 }
 
 /// What fuzzing has found, in files that are called after their target: `gzip-what-it-was.bin`.

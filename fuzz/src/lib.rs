@@ -3,6 +3,7 @@
 
 #![allow(clippy::missing_panics_doc, clippy::expect_used, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
+mod differential;
 mod sidecars;
 
 use std::io;
@@ -15,6 +16,7 @@ use tarnfs_format::encoding::Encoding;
 use tarnfs_format::{Entry, Event, Format, SourceStream};
 use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
 
+pub use differential::differential;
 pub use sidecars::{index, ratarmount, rows, templates};
 
 /// Decoded bytes after which a pass ends: a bomb would take all the time there is.
