@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar names gzip zlib deflate bzip2 xz zstd lz4 index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar differential names gzip zlib deflate bzip2 xz zstd lz4 index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -75,6 +75,7 @@ for level in (0, 1, 9):
 PYTHON
 )
 seed tar "$scratch"/*.tar
+cp corpus/tar/* corpus/differential/
 seed gzip "$scratch"/*.gz archives/*.gz
 seed zlib "$scratch"/*.zz
 seed deflate "$scratch"/*.deflate

@@ -37,9 +37,9 @@ const FRAMES: &str = "split -b 150000 --filter='zstd -q -c' -";
 
 type Files = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn options(index: &Path, recreate: Recreate) -> Options {
+fn options(place: Place, recreate: Recreate) -> Options {
     Options {
-        place: Place::File(index.to_owned()),
+        place,
         recreate,
         seek_point_spacing: 64 << 10,
         threads: 2,
@@ -93,19 +93,19 @@ fn check(opened: &OpenArchive, expected: &Files, case: &str) -> usize {
 
 #[test]
 fn after_it_was_indexed() {
-    flip(|archive, index, _| {
-        drop(open(archive, &options(index, Recreate::Always)).unwrap());
-        Recreate::Never
+    flip(|archive, index| {
+        drop(open(archive, &options(Place::File(index.to_owned()), Recreate::Always)).unwrap());
+        options(Place::File(index.to_owned()), Recreate::Never)
     });
 }
 
 #[test]
 fn before_it_was_indexed() {
-    flip(|_, _, _| Recreate::Always);
+    flip(|_, _| options(Place::Memory, Recreate::Always));
 }
 
 /// Flips bits one at a time, all over each archive. `prepare` is called once for each archive, and says how to open the flipped one.
-fn flip(prepare: impl Fn(&Path, &Path, &str) -> Recreate) {
+fn flip(prepare: impl Fn(&Path, &Path) -> Options) {
     let scratch = Scratch::new();
     let files = make(&scratch);
     let flips = if std::env::var_os("TARNFS_FULL").is_some() { 1000 } else { 25 };
@@ -113,7 +113,7 @@ fn flip(prepare: impl Fn(&Path, &Path, &str) -> Recreate) {
     for (suffix, tool, most_lost) in TOOLS {
         scratch.shell(&format!("{tool} < a.tar > a.{suffix}"));
         let (archive, index) = (scratch.path(format!("a.{suffix}")), scratch.path(format!("{suffix}.sqlite")));
-        let recreate = prepare(&archive, &index, suffix);
+        let options = prepare(&archive, &index);
         let length = fs::metadata(&archive).unwrap().len();
         let mut random = Random(5);
         let (mut not_opened, mut lost, mut worst, mut unharmed) = (0, 0, 0, 0);
@@ -126,10 +126,8 @@ fn flip(prepare: impl Fn(&Path, &Path, &str) -> Recreate) {
             file.read_exact_at(&mut byte, at).unwrap();
             file.write_all_at(&[byte[0] ^ 1 << bit], at).unwrap();
             let case = format!("{suffix}: bit {bit} of byte {at} of {length}");
-            let errors = watchdog.watch(
-                || case.clone(),
-                || Some(check(&open(&archive, &options(&index, recreate)).ok()?, &files, &case)),
-            );
+            let errors =
+                watchdog.watch(|| case.clone(), || Some(check(&open(&archive, &options).ok()?, &files, &case)));
             match errors {
                 // Its fingerprint differs, or it no longer begins as what it is.
                 None => not_opened += 1,
@@ -144,7 +142,7 @@ fn flip(prepare: impl Fn(&Path, &Path, &str) -> Recreate) {
         println!(
             "{suffix}: {flips} flips, {not_opened} not opened, {unharmed} without effect, {lost} files lost, at most {worst} at once"
         );
-        if recreate == Recreate::Never {
+        if options.recreate == Recreate::Never {
             assert!(worst <= most_lost, "{suffix}: one bit cost {worst} files");
             assert!(not_opened < flips as usize * 2 / 3, "{suffix}: {not_opened} of {flips} were not opened");
             assert!(lost > 0, "{suffix}: nothing was hit");

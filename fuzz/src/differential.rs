@@ -10,6 +10,7 @@
 //! - Global headers add up in Python; each replaces the one before it in GNU tar and here.
 //! - A hard link with a size has content in tarnfs if no header follows it; in Python it never has.
 //! - Of several extended headers before one entry, Python takes what each of them says; GNU tar and tarnfs the last one of a kind.
+//! - Python believes the real size of a sparse file without its map; here it has the size that is stored.
 //! - The contents of a sparse file begin behind its map here; Python counts the map in one dialect. Sparse files are compared by name.
 //! - Python takes the times in GNU's headers, which stand where ustar has its prefix, for a part of the path.
 //! - A folder of which the header says a size has content for Python only in an incremental dump.
@@ -125,6 +126,7 @@ pub fn differential(data: &[u8]) -> bool {
     if read.is_err() || has_unlike_headers(&archive) {
         return false;
     }
+    let has_holes = archive.windows(11).any(|bytes| bytes == b"GNU.sparse." || bytes == b"SCHILY.real");
     let mut compared = false;
     let theirs = listed.iter().map_while(|line| parse(line));
     for (ours, (header, theirs)) in told.iter().zip(theirs) {
@@ -136,7 +138,7 @@ pub fn differential(data: &[u8]) -> bool {
         assert_eq!(path, components(&theirs.path), "at {header}: {ours:?} {theirs:?}");
         let is_file = ours.kind == Kind::File;
         assert_eq!(is_file, theirs.is_file, "at {header}: {ours:?} {theirs:?}");
-        if is_file && ours.body.extents.is_none() {
+        if is_file && ours.body.extents.is_none() && !has_holes {
             assert_eq!(
                 (ours.body.offset, ours.body.size),
                 (theirs.data, theirs.size),
