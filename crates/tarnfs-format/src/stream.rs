@@ -84,8 +84,15 @@ impl SourceStream {
             self.buffer.resize(wanted, 0);
         }
         let room = self.buffer.get_mut(kept..wanted).unwrap_or_default();
-        let read = self.source.read_at(room, self.start.saturating_add(kept as u64))?;
+        let from = self.start.saturating_add(kept as u64);
+        let room_length = room.len();
+        let read = self.source.read_at(room, from)?;
         self.filled = kept.saturating_add(read);
+        if read < room_length {
+            // Taken for the end, what is behind it would be missing without a word.
+            let ends = format!("{}: ends at byte {}", self.source.describe(), from.saturating_add(read as u64));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, ends));
+        }
         Ok(())
     }
 }

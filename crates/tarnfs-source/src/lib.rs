@@ -15,6 +15,9 @@ mod limits;
 mod memory;
 mod slice;
 mod stencil;
+mod strict;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 use std::fmt::Debug;
 use std::io;
@@ -28,6 +31,7 @@ pub use limits::Limits;
 pub use memory::MemorySource;
 pub use slice::Slice;
 pub use stencil::{Extent, Stencil};
+pub use strict::Strict;
 
 /// Bytes of a fixed length that any number of threads may read at any offset.
 ///

@@ -1,0 +1,80 @@
+use std::io;
+
+use crate::{SharedSource, Source};
+
+/// Another source, kept to its word: a read that returns fewer bytes than there should be is an error.
+///
+/// Who reads a source takes a short answer for its end. From one that is not our own (a connection, somebody else's code) that would be an
+/// archive that looks cut, or empty.
+#[derive(Debug)]
+pub struct Strict(SharedSource);
+
+impl Strict {
+    /// Watches over `source`.
+    pub fn new(source: SharedSource) -> Self {
+        Self(source)
+    }
+}
+
+impl Source for Strict {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let wanted = self.len().saturating_sub(offset).min(buffer.len() as u64) as usize;
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let read = self.0.read_at(&mut buffer[..wanted], offset)?;
+        if read == wanted {
+            return Ok(read);
+        }
+        // Not `UnexpectedEof`, which says of a stream that it is cut: the next answer may be another one.
+        let described = self.describe();
+        Err(io::Error::other(format!("{described}: {read} of {wanted} bytes could be read at byte {offset}")))
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        self.0.next_data(offset)
+    }
+
+    fn next_hole(&self, offset: u64) -> u64 {
+        self.0.next_hole(offset)
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) {
+        self.0.prefetch(offset, length);
+    }
+
+    fn is_ready(&self, offset: u64, length: usize) -> bool {
+        self.0.is_ready(offset, length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemorySource;
+    use crate::testing::{Fault, FaultySource, When};
+    use std::sync::Arc;
+
+    #[test]
+    fn short_answers_are_errors_and_the_end_is_not() {
+        let whole: SharedSource = Arc::new(MemorySource::new(*b"0123456789", "digits"));
+        let mut buffer = [0; 4];
+        let strict = Strict::new(Arc::clone(&whole));
+        assert_eq!((strict.read_at(&mut buffer, 8).unwrap(), strict.read_at(&mut buffer, 10).unwrap()), (2, 0));
+        for fault in [Fault::Nothing, Fault::Half] {
+            let strict = Strict::new(Arc::new(FaultySource::new(Arc::clone(&whole), fault, When::At(1))));
+            assert_eq!(strict.read_at(&mut buffer, 0).unwrap_err().kind(), io::ErrorKind::Other);
+            assert_eq!(strict.read_at(&mut buffer, 0).unwrap(), 4);
+        }
+        let longer = FaultySource::new(whole, Fault::Nothing, When::At(0)).that_claims(12);
+        assert!(Strict::new(Arc::new(longer)).read_at(&mut buffer, 9).is_err());
+    }
+}
