@@ -25,6 +25,8 @@ pub struct Entry {
     pub ctime: Option<Time>,
     /// Byte of the stream at which its first header begins (of the extended headers before it, if it has some).
     pub header: u64,
+    /// True if a header that holds for all entries behind it says something of this one: its own headers do not tell all.
+    pub inherits: bool,
     /// Where its content is.
     pub body: Body,
     /// Target of a symbolic or hard link, as stored.

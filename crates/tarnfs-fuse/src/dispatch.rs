@@ -138,7 +138,12 @@ impl Dispatcher {
     }
 
     fn open_source(&self, node: u64) -> Answer<SharedSource> {
-        self.opened.get(&*self.tree, Node(node)).map_err(|error| errno(&error))
+        self.opened.get(&*self.tree, Node(node)).map_err(|error| {
+            if let Error::Io(error) = &error {
+                self.deadlines.failed(node, 0, error);
+            }
+            errno(&error)
+        })
     }
 
     /// What the kernel gets for [`ATTRIBUTE`]: filled up with spaces, as it may grow between the question for its length and the one for it.

@@ -81,7 +81,7 @@ fn main() -> Result<(), Error> {
         has_xattrs: false,
         has_acls: false,
         label: None,
-        damage: Vec::new(),
+        notes: Vec::new(),
     };
     let watch = Watch::start();
     let index = writer.finish(summary, &Destination::File(path.clone()))?;

@@ -14,6 +14,7 @@ pub mod location;
 pub mod own;
 pub mod ratarmount;
 mod sqlite;
+mod store;
 pub mod trust;
 mod vfs;
 mod writer;
@@ -38,6 +39,9 @@ impl Node {
     /// The folder that everything is in.
     pub const ROOT: Self = Self(1);
 }
+
+/// What an index, as Linux, shows for an owner or group whose number does not fit in 32 bits.
+pub const OVERFLOWN_OWNER: u32 = 65_534;
 
 /// What an index says of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +74,8 @@ pub struct Row {
     pub is_sparse: bool,
     /// True if it has extended attributes.
     pub has_xattrs: bool,
+    /// True if its own headers do not tell all of it ([`tarnfs_format::Entry::inherits`]).
+    pub inherits: bool,
 }
 
 /// One layer of compression around the archive.
@@ -130,8 +136,8 @@ pub struct Summary {
     pub has_acls: bool,
     /// The name that the archive gives itself.
     pub label: Option<Vec<u8>>,
-    /// What was found broken while indexing: byte of the innermost stream, and a clause.
-    pub damage: Vec<(u64, String)>,
+    /// What was found broken while indexing, for people: byte of the innermost stream, and a clause. (What must not be served says [`Index::damage_in`].)
+    pub notes: Vec<(u64, String)>,
 }
 
 /// Answers from an index file. Safe to share between threads, which do not wait for each other.
@@ -155,13 +161,16 @@ pub trait Index: Send + Sync + Debug {
     /// The node; `None` if there is none of that number.
     fn row(&self, node: Node) -> Result<Option<Row>, Error>;
 
+    /// The node and the name that its own entry has.
+    fn named_row(&self, node: Node) -> Result<Option<(Row, Vec<u8>)>, Error>;
+
     /// The folder that `folder` is in; the root is in itself.
     fn parent(&self, folder: Node) -> Result<Node, Error>;
 
     /// Target of a symbolic link, as stored.
     fn link(&self, node: Node) -> Result<Vec<u8>, Error>;
 
-    /// Extended attributes by name.
+    /// Extended attributes. Of an index of tarnfs in the order of their names.
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error>;
 
     /// Extents of a sparse file.
@@ -170,11 +179,18 @@ pub trait Index: Send + Sync + Debug {
     /// Names of owner and group, as stored; empty if none.
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error>;
 
-    /// Hands every entry that a later one of the same path has replaced to `receive`: the folder, the name, the row.
+    /// Hands every entry that a later one of the same path has replaced to `receive`: the folder, the name, the row. Hard
+    /// links are not among them.
     fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error>;
 
     /// Every hard link: the folder it is in, its name, the byte of the stream at which its own header begins, the node that it shares.
     fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error>;
+
+    /// The same of hard links that were replaced; the last number is `None` if it led nowhere. An index that does not keep them has none.
+    fn replaced_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Option<Node>)) -> Result<(), Error> {
+        let _ = receive;
+        Ok(())
+    }
 
     /// The chunks of layer `layer` (0 is the outermost).
     fn chunks(self: Arc<Self>, layer: usize) -> Result<Arc<dyn ChunkTable>, Error>;

@@ -7,13 +7,14 @@
 
 -- What is known of the whole: key, value.
 CREATE TABLE summary (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
--- What was found broken in the innermost stream: at which byte, what.
+-- What was found broken, for people: at which byte of the innermost stream, what. (What must not be served is in damage.)
 CREATE TABLE notes (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, what TEXT NOT NULL);
 
 -- What many entries share; frequent ones have small numbers, since SQLite stores 0 and 1 in no bytes. 0 is that of folders that no entry names.
 -- type: the S_IFMT bits of st_mode, 0 for a hard link; mode: 0o7777; body: bytes from an entry's first header to its content.
 -- more: bits that say in which of the tables below each entry of the class has a row: 1 links, 2 devices, 4 times, 8 extents, 16 xattrs,
--- 32 link_counts (a missing row there says 1). 64: its mtime counts nanoseconds.
+-- 32 link_counts (a missing row there says 1). 64: its mtime counts nanoseconds. 128: a header that holds for all entries behind it (pax type g)
+-- says something of it, so its own headers do not tell all.
 CREATE TABLE classes (
     class INTEGER PRIMARY KEY,
     type INTEGER NOT NULL,
@@ -29,8 +30,8 @@ CREATE TABLE classes (
 -- One row for each visible name. Its node is its rowid, from 1 on without gaps: a column for it would cost a byte in each row.
 -- header: where its first header begins in the innermost stream, in units of header_unit bytes (a key of summary: 512 if all headers lie on
 -- multiples of 512, else 1), -1 for a folder that no entry names; size: in bytes, of a symbolic link that of its target; mtime: seconds since
--- 1970, or nanoseconds if its class says so. A hard link (type 0 of its class) always has a row in hard_links; its other columns are those of
--- its own header.
+-- 1970, or nanoseconds if its class says so. A hard link (type 0 of its class) always has a row in hard_links; header is that of its own, and
+-- all else is 0: it is what the node that it shares is.
 CREATE TABLE entries (
     name BLOB NOT NULL,
     class INTEGER NOT NULL,

@@ -16,10 +16,29 @@ use crate::vfs::Opened;
 /// [`tarnfs_source::Limits`] allows is the longest there is.
 const LONGEST_VALUE: i32 = 96 << 20;
 
+/// Bytes that SQLite may hold in this process, all connections together: a few of the longest values, and many small caches.
+const MOST_MEMORY: u64 = 512 << 20;
+
 /// Instructions of SQLite's machine between two looks at the [`Patience`].
 const TICK: i32 = 10_000;
 /// Looks until a query is ended. Each of ours takes a few hundred instructions to its next row; this many take a tenth of a second.
 const MOST_TICKS: u32 = 100;
+
+/// What a query may be at most: ours are short, and an index has none of its own.
+const LIMITS: [(Limit, i32); 12] = [
+    (Limit::SQLITE_LIMIT_LENGTH, LONGEST_VALUE),
+    (Limit::SQLITE_LIMIT_SQL_LENGTH, 16 << 10),
+    (Limit::SQLITE_LIMIT_COLUMN, 64),
+    (Limit::SQLITE_LIMIT_EXPR_DEPTH, 32),
+    (Limit::SQLITE_LIMIT_COMPOUND_SELECT, 4),
+    (Limit::SQLITE_LIMIT_VDBE_OP, 25_000),
+    (Limit::SQLITE_LIMIT_FUNCTION_ARG, 16),
+    (Limit::SQLITE_LIMIT_ATTACHED, 0),
+    (Limit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 100),
+    (Limit::SQLITE_LIMIT_VARIABLE_NUMBER, 32),
+    (Limit::SQLITE_LIMIT_TRIGGER_DEPTH, 1),
+    (Limit::SQLITE_LIMIT_WORKER_THREADS, 0),
+];
 
 /// How long a query may go on without a row.
 #[derive(Debug, Clone, Default)]
@@ -50,20 +69,7 @@ pub(crate) fn open_untrusted(file: &Opened, cache_kib: u32) -> Result<(Connectio
     ] {
         connection.set_db_config(setting, value).map_err(broken)?;
     }
-    for (limit, value) in [
-        (Limit::SQLITE_LIMIT_LENGTH, LONGEST_VALUE),
-        (Limit::SQLITE_LIMIT_SQL_LENGTH, 16 << 10),
-        (Limit::SQLITE_LIMIT_COLUMN, 64),
-        (Limit::SQLITE_LIMIT_EXPR_DEPTH, 32),
-        (Limit::SQLITE_LIMIT_COMPOUND_SELECT, 4),
-        (Limit::SQLITE_LIMIT_VDBE_OP, 25_000),
-        (Limit::SQLITE_LIMIT_FUNCTION_ARG, 16),
-        (Limit::SQLITE_LIMIT_ATTACHED, 0),
-        (Limit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 100),
-        (Limit::SQLITE_LIMIT_VARIABLE_NUMBER, 32),
-        (Limit::SQLITE_LIMIT_TRIGGER_DEPTH, 1),
-        (Limit::SQLITE_LIMIT_WORKER_THREADS, 0),
-    ] {
+    for (limit, value) in LIMITS {
         connection.set_limit(limit, value).map_err(broken)?;
     }
     let patience = Patience::default();
@@ -72,7 +78,7 @@ pub(crate) fn open_untrusted(file: &Opened, cache_kib: u32) -> Result<(Connectio
     connection
         .execute_batch(&format!(
             "PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY; PRAGMA cell_size_check = ON; PRAGMA query_only = ON; \
-             PRAGMA cache_size = -{cache_kib}"
+             PRAGMA cache_size = -{cache_kib}; PRAGMA hard_heap_limit = {MOST_MEMORY}"
         ))
         .map_err(broken)?;
     connection.set_prepared_statement_cache_capacity(32);
@@ -125,10 +131,10 @@ mod tests {
 
     fn opened() -> Opened {
         let file = tempfile::tempfile().unwrap();
-        let writable = Opened::new(file.try_clone().unwrap(), true);
+        let writable = Opened::file(file.try_clone().unwrap(), true);
         let connection = open_for_writing(&writable, 4096).unwrap();
         connection.execute_batch("CREATE TABLE a (b); INSERT INTO a VALUES (1)").unwrap();
-        Opened::new(file, false)
+        Opened::file(file, false)
     }
 
     #[test]
@@ -147,18 +153,27 @@ mod tests {
             assert_eq!(connection.db_config(setting).unwrap(), expected, "{setting:?}");
         }
         let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-        for (name, expected) in
-            [("cell_size_check", 1), ("query_only", 1), ("temp_store", 2), ("trusted_schema", 0), ("cache_size", -100)]
-        {
+        for (name, expected) in [
+            ("cell_size_check", 1),
+            ("query_only", 1),
+            ("temp_store", 2),
+            ("trusted_schema", 0),
+            ("cache_size", -100),
+            ("hard_heap_limit", MOST_MEMORY as i64),
+        ] {
             assert_eq!(pragma(name).unwrap(), expected, "{name}");
         }
         // Where a file layer cannot map, there is nothing to ask.
         assert!(pragma("mmap_size").unwrap_or(0) == 0);
-        assert_eq!(connection.limit(Limit::SQLITE_LIMIT_LENGTH).unwrap(), LONGEST_VALUE);
-        assert_eq!(connection.limit(Limit::SQLITE_LIMIT_ATTACHED).unwrap(), 0);
-        for forbidden in
-            ["INSERT INTO a VALUES (2)", "ATTACH 'x' AS y", "CREATE TEMP VIEW v AS SELECT 1; SELECT * FROM v"]
-        {
+        for (limit, value) in LIMITS {
+            assert_eq!(connection.limit(limit).unwrap(), value, "{limit:?}");
+        }
+        for forbidden in [
+            "INSERT INTO a VALUES (2)",
+            "ATTACH 'x' AS y",
+            "CREATE TEMP VIEW v AS SELECT 1; SELECT * FROM v",
+            "SELECT load_extension('x')",
+        ] {
             connection.execute_batch(forbidden).expect_err(forbidden);
         }
     }

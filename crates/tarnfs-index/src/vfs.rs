@@ -4,7 +4,7 @@
 //! opened once, without following anything, and checked as an open file ([`crate::trust`]); what SQLite then reads must
 //! be that very file and no other. So it gets a file layer of its own that knows [`Opened`] files by number: there is
 //! nothing else that it could open, create, delete or find. The same layer writes indexes, so that one that is built in memory
-//! (memfd) and one under a temporary name are the same to the rest.
+//! and one under a temporary name are the same to the rest.
 
 #![allow(unsafe_code, reason = "SQLite calls its file layer through C function pointers")]
 
@@ -12,12 +12,13 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::ptr;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use rusqlite::ffi::{self, sqlite3_file, sqlite3_io_methods, sqlite3_vfs};
 use rusqlite::{Connection, OpenFlags};
+
+use crate::store::Store;
 
 /// A file that SQLite may open through [`Opened::connect`] as long as this lives.
 #[derive(Debug)]
@@ -31,18 +32,23 @@ const NAME: &CStr = c"tarnfs";
 
 struct Known {
     next: u64,
-    files: HashMap<u64, (Arc<File>, bool)>,
+    files: HashMap<u64, (Arc<Store>, bool)>,
 }
 
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| Mutex::new(Known { next: 1, files: HashMap::new() }));
 
 impl Opened {
     /// Makes `file` known to SQLite.
-    pub(crate) fn new(file: File, is_writable: bool) -> Self {
+    pub(crate) fn file(file: File, is_writable: bool) -> Self {
+        Self::new(Arc::new(Store::File(file)), is_writable)
+    }
+
+    /// Makes `store` known to SQLite.
+    pub(crate) fn new(store: Arc<Store>, is_writable: bool) -> Self {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         let number = known.next;
         known.next = number.wrapping_add(1);
-        known.files.insert(number, (Arc::new(file), is_writable));
+        known.files.insert(number, (store, is_writable));
         Self { number, is_writable }
     }
 
@@ -71,7 +77,7 @@ impl Drop for Opened {
 struct OpenFile {
     base: sqlite3_file,
     /// From `Arc::into_raw`; given back at closing.
-    file: *const File,
+    file: *const Store,
     is_writable: bool,
 }
 
@@ -177,7 +183,7 @@ extern "C" fn open(
 ///
 /// # Safety
 /// `file` was filled in by [`open`] and is not closed.
-unsafe fn opened<'a>(file: *mut sqlite3_file) -> (&'a File, bool) {
+unsafe fn opened<'a>(file: *mut sqlite3_file) -> (&'a Store, bool) {
     // SAFETY: by the condition above.
     unsafe {
         let open = &*file.cast::<OpenFile>();
@@ -246,9 +252,9 @@ extern "C" fn truncate(file: *mut sqlite3_file, length: i64) -> c_int {
 extern "C" fn file_size(file: *mut sqlite3_file, length: *mut i64) -> c_int {
     // SAFETY: SQLite passes an open file and a place for the answer.
     unsafe {
-        match opened(file).0.metadata() {
-            Ok(metadata) => {
-                *length = metadata.len() as i64;
+        match opened(file).0.len() {
+            Ok(bytes) => {
+                *length = bytes as i64;
                 ffi::SQLITE_OK
             }
             Err(_) => ffi::SQLITE_IOERR_FSTAT,
@@ -313,14 +319,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = tempfile::tempfile_in(folder.path()).unwrap();
         let again = file.try_clone().unwrap();
-        let opened = Opened::new(file, true);
+        let opened = Opened::file(file, true);
         let connection = opened.connect().unwrap();
         connection
             .execute_batch("CREATE TABLE a (b); INSERT INTO a VALUES (7); BEGIN; INSERT INTO a VALUES (8)")
             .unwrap_err();
         connection.execute_batch("PRAGMA journal_mode = OFF; CREATE TABLE a (b); INSERT INTO a VALUES (7)").unwrap();
         drop((connection, opened));
-        let opened = Opened::new(again, false);
+        let opened = Opened::file(again, false);
         let connection = opened.connect().unwrap();
         assert_eq!(connection.query_row("SELECT b FROM a", [], |row| row.get::<_, i64>(0)).unwrap(), 7);
         connection.execute_batch("INSERT INTO a VALUES (8)").unwrap_err();
@@ -329,7 +335,7 @@ mod tests {
 
     #[test]
     fn forgets_what_is_dropped() {
-        let opened = Opened::new(tempfile::tempfile().unwrap(), false);
+        let opened = Opened::file(tempfile::tempfile().unwrap(), false);
         let number = opened.number;
         drop(opened);
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;

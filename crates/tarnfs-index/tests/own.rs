@@ -51,7 +51,7 @@ fn every_attribute_comes_back() {
     file.group = b"gr\xffup".to_vec();
     file.mtime = Time { seconds: i64::MIN, nanoseconds: 999_999_999 };
     file.atime = Some(Time { seconds: -1, nanoseconds: 1 });
-    file.xattrs = vec![(b"user.a".to_vec(), b"1".to_vec()), (b"system.posix_acl_access".to_vec(), vec![0; 60_000])];
+    file.xattrs = vec![(b"system.posix_acl_access".to_vec(), vec![0; 60_000]), (b"user.a".to_vec(), b"1".to_vec())];
     let mut sparse = entry(2, Kind::File, b"d/s", b"");
     sparse.body.size = 1 << 50;
     sparse.body.stored = 30;
@@ -319,7 +319,7 @@ fn a_hard_link_is_a_name_of_the_version_before_it() {
         assert_eq!(header(gone), None);
     }
     assert_eq!(walk(&*index).unwrap().len(), 6);
-    assert_eq!(index.summary().damage.len(), 4, "{:?}", index.summary().damage);
+    assert_eq!(index.summary().notes.len(), 4, "{:?}", index.summary().notes);
     assert_eq!(index.summary().files, 2);
 }
 
@@ -632,7 +632,7 @@ fn rows_are_small() {
         let mut links = Vec::new();
         index.hard_links(&mut |_, name, header, _| links.push((name.to_vec(), header))).unwrap();
         assert_eq!(links, [(b"link".to_vec(), 2000 * step)]);
-        assert_eq!(index.summary().damage[0].0, 2000 * step, "where the lost link is");
+        assert_eq!(index.summary().notes[0].0, 2000 * step, "where the lost link is");
         let connection = rusqlite::Connection::open(&path).unwrap();
         let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned();
         assert_eq!(number("SELECT value FROM summary WHERE key = 'header_unit'"), unit);

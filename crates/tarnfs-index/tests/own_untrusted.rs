@@ -49,7 +49,7 @@ fn write_sample(path: &Path) {
     }
     writer.add_damage(1, &Damage { decoded: 5..6, compressed: 7, what: "damage".to_owned() }).unwrap();
     let mut summary = layered();
-    summary.damage.push((5, "a note".to_owned()));
+    summary.notes.push((5, "a note".to_owned()));
     writer.finish(summary, &Destination::File(path.to_path_buf())).unwrap();
 }
 
@@ -234,7 +234,7 @@ fn rows_that_lie_are_errors() {
         "UPDATE times SET mtime_ns = 7",
         "UPDATE times SET mtime_ns = 1000000000; UPDATE classes SET more = more & ~64",
         "UPDATE times SET mtime_ns = -1; UPDATE classes SET more = more & ~64",
-        "UPDATE classes SET more = more | 128 WHERE class = 1",
+        "UPDATE classes SET more = more | 256 WHERE class = 1",
         "UPDATE classes SET more = -1 WHERE class = 1",
         "UPDATE classes SET more = more | 4 WHERE class = 1",
         "UPDATE entries SET header = header + 9007199254740992 WHERE rowid > 20",
@@ -257,6 +257,13 @@ fn rows_that_lie_are_errors() {
         "UPDATE hard_links SET shared = 2 WHERE shared > 0",
         "UPDATE hard_links SET shared = 99999 WHERE shared > 0",
         "UPDATE hard_links SET shared = -5 WHERE shared > 0",
+        "UPDATE replaced SET folder = 0",
+        "UPDATE replaced SET folder = -1",
+        "UPDATE replaced SET folder = 99999",
+        "UPDATE replaced SET folder = (SELECT node FROM links LIMIT 1)",
+        "UPDATE replaced SET name = x'2e2e'",
+        "UPDATE folders SET first = 9223372036854775807 WHERE node = 3",
+        "UPDATE folders SET subfolders = count + 1 WHERE node = 2",
         "DELETE FROM links",
         "DELETE FROM devices",
         "DELETE FROM times",

@@ -6,6 +6,7 @@ use tarnfs_codec::engine::{DecodedSource, PieceCache};
 use tarnfs_index::{Index, Row};
 use tarnfs_source::{Budget, SharedSource, Slice, Stencil};
 
+use crate::recheck::Recheck;
 use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xattrs};
 
 /// One archive.
@@ -16,6 +17,8 @@ pub struct ArchiveTree {
     stream: SharedSource,
     implied: Implied,
     decoding: Option<Decoding>,
+    /// `None` if the bytes are known to be those that were indexed.
+    recheck: Option<Recheck>,
 }
 
 /// What stands between the file and the innermost stream of a compressed archive.
@@ -63,8 +66,9 @@ impl ArchiveTree {
         stream: SharedSource,
         implied: Implied,
         decoding: Option<Decoding>,
+        recheck: Option<Recheck>,
     ) -> Self {
-        Self { index, stream, implied, decoding }
+        Self { index, stream, implied, decoding, recheck }
     }
 
     fn row(&self, node: Node) -> Result<Row, Error> {
@@ -149,11 +153,14 @@ impl Tree for ArchiveTree {
     }
 
     fn open(&self, node: Node) -> Result<SharedSource, Error> {
-        let row = self.row(node)?;
+        let (row, name) = self.index.named_row(node)?.ok_or(Error::NotFound)?;
         match row.kind {
             Kind::File => {}
             Kind::Folder => return Err(Error::IsAFolder),
             _ => return Err(Error::WrongKind),
+        }
+        if let Some(recheck) = &self.recheck {
+            recheck.check(&self.stream, &row, &name)?;
         }
         if !row.is_sparse {
             return Ok(Arc::new(Slice::new(Arc::clone(&self.stream), row.body, row.size)));

@@ -1,5 +1,6 @@
 //! The first pass: an archive is read once, from its start to its end, and its index is written on the way.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,8 @@ use tarnfs_format::{Entry, Event, Format, Kind, SourceStream, Stream, stream::MO
 use tarnfs_index::{Archive, Layer, Shape, Summary, Writer};
 use tarnfs_source::{Cancel, Fingerprint, SharedSource, Slice};
 
-use crate::open::Problem;
+use crate::open::FileFacts;
+use crate::problem::Problem;
 
 /// How far a first pass has come; read by whoever shows it.
 #[derive(Debug, Default)]
@@ -145,11 +147,11 @@ impl FirstPass<'_> {
             summary.end = length;
         }
         if let Some((offset, error)) = stream.ended_by.take() {
-            summary.damage.push((offset, format!("{}: {error}; what comes before it is served", codec.name())));
+            summary.notes.push((offset, format!("{}: {error}; what comes before it is served", codec.name())));
         }
         for damage in std::mem::take(&mut stream.damage) {
             let what = format!("{}: {}, found at byte {} of the file", codec.name(), damage.what, damage.compressed);
-            summary.damage.push((damage.decoded.start, what));
+            summary.notes.push((damage.decoded.start, what));
         }
         summary
             .layers
@@ -187,8 +189,8 @@ impl FirstPass<'_> {
                         shifts.borrow_mut().settle(&last, writer).map_err(io::Error::other)?;
                     }
                 }
-                Event::Damage(damage) if summary.damage.len() < MOST_DAMAGE => {
-                    summary.damage.push((damage.offset, damage.what));
+                Event::Damage(damage) if summary.notes.len() < MOST_DAMAGE => {
+                    summary.notes.push((damage.offset, damage.what));
                 }
                 Event::Label(label) => summary.label = Some(label),
                 _ => {}
@@ -209,10 +211,9 @@ impl FirstPass<'_> {
     }
 
     fn convert(&self, entry: &mut Entry) {
-        let Some(encoding) = &self.encoding else { return };
         for text in [&mut entry.path, &mut entry.link] {
-            if std::str::from_utf8(text).is_err() {
-                *text = encoding.decode(text).into_owned();
+            if let Cow::Owned(text_in_utf8) = converted(self.encoding.as_ref(), text) {
+                *text = text_in_utf8;
             }
         }
     }
@@ -231,7 +232,7 @@ impl FirstPass<'_> {
             has_xattrs: false,
             has_acls: false,
             label: None,
-            damage: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -254,6 +255,14 @@ impl FirstPass<'_> {
             Ok(of_writer) => of_writer.into(),
             Err(error) => Problem::Read { offset, error },
         }
+    }
+}
+
+/// A name that is not UTF-8 is taken for one in `encoding`.
+pub(crate) fn converted<'t>(encoding: Option<&Encoding>, text: &'t [u8]) -> Cow<'t, [u8]> {
+    match encoding {
+        Some(encoding) if std::str::from_utf8(text).is_err() => Cow::Owned(encoding.decode(text).into_owned()),
+        _ => Cow::Borrowed(text),
     }
 }
 
@@ -432,16 +441,16 @@ impl Stream for DecodingStream<'_> {
 }
 
 /// The entry of a compressed single file, named after the archive without its suffix.
-pub(crate) fn single_file(archive: &std::path::Path, stat: &rustix::fs::Stat) -> Entry {
+pub(crate) fn single_file(archive: &std::path::Path, file: &FileFacts) -> Entry {
     use std::os::unix::ffi::OsStrExt;
     let name = archive.file_name().unwrap_or_default().as_bytes();
     Entry {
         path: without_suffix(name).unwrap_or_else(|| name.to_vec()),
         kind: Kind::File,
-        mode: stat.st_mode & 0o777,
-        uid: u64::from(stat.st_uid),
-        gid: u64::from(stat.st_gid),
-        mtime: tarnfs_format::Time { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 },
+        mode: file.owner.mode & 0o777,
+        uid: u64::from(file.owner.user),
+        gid: u64::from(file.owner.group),
+        mtime: file.mtime(),
         ..Entry::default()
     }
 }

@@ -1,33 +1,216 @@
 //! An archive that only grew: what its index says of the old part is kept, and reading begins where it ended.
+//!
+//! What comes out is the index that reading it all anew would make. So the old entries must come as they would then: folders lie in
+//! an index in the order in which the archive first names them, which [`Order`] finds out first.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use tarnfs_format::{Body, Entry, Kind, Time};
+use tarnfs_format::{Body, Entry, Kind};
 use tarnfs_index::{Error, Index, Node, Row, Writer};
 
 /// Gives everything that `index` knows to `writer`, as entries with the headers that they had.
+///
+/// [`Error::Stale`] if the index does not know enough of the archive for that.
 pub(crate) fn replay(index: &Arc<dyn Index>, writer: &mut Writer) -> Result<(), Error> {
-    let mut replay = Replay { index, writer, hard_links: HashMap::new(), shared: HashMap::new(), waiting: Vec::new() };
-    // Grows with the hard links, not with the files.
-    let (hard_links, shared) = (&mut replay.hard_links, &mut replay.shared);
-    index.hard_links(&mut |folder, name, header, node| {
-        hard_links.insert((folder, name.to_vec()), (header, node));
-        shared.insert(node, None);
-    })?;
+    let links = Links::of(&**index)?;
+    Order::of(&**index, &links)?.tell(writer);
+    let shared = links.all().map(|(_, node)| (node, None)).collect();
+    let mut replay = Replay { index, writer, links: &links, shared, waiting: Vec::new() };
     replay.folders()?;
     replay.replaced()?;
     replay.links()
 }
 
+/// All hard links. Grows with them, not with the files.
+struct Links {
+    /// Folder and name of each that shows: its header, and the node that it shares.
+    shown: HashMap<(Node, Vec<u8>), (u64, Node)>,
+    /// Those that were replaced: folder, name, header, node.
+    replaced: Vec<(Node, Vec<u8>, u64, Node)>,
+}
+
+impl Links {
+    fn of(index: &dyn Index) -> Result<Self, Error> {
+        let mut shown = HashMap::new();
+        index.hard_links(&mut |folder, name, header, node| {
+            shown.insert((folder, name.to_vec()), (header, node));
+        })?;
+        let (mut replaced, mut leads_nowhere) = (Vec::new(), false);
+        index.replaced_links(&mut |folder, name, header, node| match node {
+            Some(node) => replaced.push((folder, name.to_vec(), header, node)),
+            None => leads_nowhere = true,
+        })?;
+        if leads_nowhere {
+            // What it leads to may come with what was appended, and its target is not known any more.
+            return Err(Error::Stale("a hard link that was replaced leads nowhere".to_owned()));
+        }
+        let this = Self { shown, replaced };
+        this.check(index)?;
+        Ok(this)
+    }
+
+    /// A link to a path means what the path showed before the link. The index knows what that was, not by which path: that must be that of
+    /// the entry itself. It is not for a link to a link whose target was replaced in between, and for one that comes before its target.
+    fn check(&self, index: &dyn Index) -> Result<(), Error> {
+        let shared: HashSet<Node> = self.all().map(|(_, node)| node).collect();
+        // Of those that were replaced: their path, and the headers of all entries of that path.
+        let mut paths: HashMap<Node, (Node, Vec<u8>)> = HashMap::new();
+        let mut versions: HashMap<(Node, Vec<u8>), Vec<u64>> = HashMap::new();
+        index.replaced(&mut |folder, name, row| {
+            if shared.contains(&row.node) {
+                paths.insert(row.node, (folder, name.to_vec()));
+                versions.entry((folder, name.to_vec())).or_default();
+            }
+        })?;
+        if !versions.is_empty() {
+            index.replaced(&mut |folder, name, row| {
+                if let Some(headers) = versions.get_mut(&(folder, name.to_vec())) {
+                    headers.extend(row.header);
+                }
+            })?;
+        }
+        for (folder, name, header, _) in &self.replaced {
+            if let Some(headers) = versions.get_mut(&(*folder, name.clone())) {
+                headers.push(*header);
+            }
+        }
+        for (path, headers) in &mut versions {
+            match self.shown.get(path) {
+                Some((header, _)) => headers.push(*header),
+                None => headers.extend(index.lookup(path.0, &path.1)?.and_then(|row| row.header)),
+            }
+        }
+        for (link, node) in self.all() {
+            let row = index.row(node)?.ok_or_else(|| Error::Broken(format!("node {} is missing", node.0)))?;
+            let own = row.header.unwrap_or_default();
+            let between = |header: &u64| own < *header && *header < link;
+            let headers = paths.get(&node).and_then(|path| versions.get(path));
+            if own > link || headers.is_some_and(|headers| headers.iter().any(between)) {
+                return Err(Error::Stale(
+                    "what a hard link in it leads to would have to be found out again".to_owned(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Header and shared node of each.
+    fn all(&self) -> impl Iterator<Item = (u64, Node)> {
+        let replaced = self.replaced.iter().map(|&(_, _, header, node)| (header, node));
+        self.shown.values().copied().chain(replaced)
+    }
+}
+
+/// Calls `receive` with each child of `folder`.
+fn each_child(
+    index: &dyn Index,
+    folder: Node,
+    receive: &mut dyn FnMut(Vec<u8>, Row) -> Result<(), Error>,
+) -> Result<(), Error> {
+    /// In batches: a folder of ten million names does not fit into memory at once.
+    const BATCH: usize = 4096;
+    let mut from = 0;
+    loop {
+        let mut children = Vec::new();
+        index.children(folder, from, &mut |next, name, row| {
+            from = next;
+            children.push((name.to_vec(), row.clone()));
+            children.len() < BATCH
+        })?;
+        if children.is_empty() {
+            return Ok(());
+        }
+        for (name, row) in children {
+            receive(name, row)?;
+        }
+    }
+}
+
+/// The folders in the order in which the archive first names them.
+struct Order(Vec<Folder>);
+
+struct Folder {
+    /// Place of the one that it is in; of the root its own.
+    parent: usize,
+    name: Vec<u8>,
+    depth: u32,
+    /// Header of the first entry that names it: its own, or that of something in it.
+    first: u64,
+}
+
+impl Order {
+    fn of(index: &dyn Index, links: &Links) -> Result<Self, Error> {
+        const NEVER: u64 = u64::MAX;
+        let mut folders = vec![Folder { parent: 0, name: Vec::new(), depth: 0, first: NEVER }];
+        let mut places = HashMap::from([(Node::ROOT, 0)]);
+        let mut open = vec![(Node::ROOT, 0)];
+        while let Some((node, place)) = open.pop() {
+            each_child(index, node, &mut |name, row| {
+                let link = links.shown.get(&(node, name.clone()));
+                let first = link.map_or(row.header, |(header, _)| Some(*header)).unwrap_or(NEVER);
+                folders[place].first = folders[place].first.min(first);
+                if row.kind == Kind::Folder {
+                    open.push((row.node, folders.len()));
+                    places.insert(row.node, folders.len());
+                    folders.push(Folder { parent: place, name, depth: folders[place].depth + 1, first });
+                }
+                Ok(())
+            })?;
+        }
+        let mut note = |folder: Node, first: u64| {
+            if let Some(place) = places.get(&folder) {
+                folders[*place].first = folders[*place].first.min(first);
+            }
+        };
+        // Earlier entries of folders that are still there.
+        let mut again = Vec::new();
+        index.replaced(&mut |folder, name, row| {
+            let first = row.header.unwrap_or(NEVER);
+            note(folder, first);
+            if row.kind == Kind::Folder {
+                again.push((folder, name.to_vec(), first));
+            }
+        })?;
+        for (folder, name, first) in again {
+            if let Some(row) = index.lookup(folder, &name)? {
+                note(row.node, first);
+            }
+        }
+        for &(folder, _, header, _) in &links.replaced {
+            note(folder, header);
+        }
+        // Whoever names something in a folder names the folder; those above come before it.
+        for place in (1..folders.len()).rev() {
+            let parent = folders[place].parent;
+            folders[parent].first = folders[parent].first.min(folders[place].first);
+        }
+        Ok(Self(folders))
+    }
+
+    fn tell(&self, writer: &mut Writer) {
+        let mut order: Vec<usize> = (1..self.0.len()).collect();
+        order.sort_by_key(|&place| (self.0[place].first, self.0[place].depth));
+        for place in order {
+            let mut components = Vec::new();
+            let mut at = place;
+            while at != 0 {
+                components.push(self.0[at].name.as_slice());
+                at = self.0[at].parent;
+            }
+            components.reverse();
+            writer.expect_folder(&components.join(&b'/'));
+        }
+    }
+}
+
 struct Replay<'a> {
     index: &'a Arc<dyn Index>,
     writer: &'a mut Writer,
-    /// Folder and name of each hard link: its header, and the node that it shares.
-    hard_links: HashMap<(Node, Vec<u8>), (u64, Node)>,
+    links: &'a Links,
     /// A path of each node that has hard links.
     shared: HashMap<Node, Option<Vec<u8>>>,
-    /// Hard links whose target's path was not known yet: path, header, node.
+    /// Hard links, until all paths are known: path, header, node.
     waiting: Vec<(Vec<u8>, u64, Node)>,
 }
 
@@ -37,36 +220,20 @@ impl Replay<'_> {
         if let Some(root) = root.filter(|root| root.header.is_some()) {
             self.entry(b"./".to_vec(), &root)?;
         }
+        let index = Arc::clone(self.index);
         let mut open = vec![(Node::ROOT, Vec::new())];
         while let Some((folder, prefix)) = open.pop() {
-            let mut children = Vec::new();
-            let index = Arc::clone(self.index);
-            // In batches: a folder of ten million names does not fit into memory at once.
-            let mut from = 0;
-            loop {
-                children.clear();
-                index.children(folder, from, &mut |next, name, row| {
-                    from = next;
-                    children.push((name.to_vec(), row.clone()));
-                    children.len() < 4096
-                })?;
-                if children.is_empty() {
-                    break;
+            each_child(&*index, folder, &mut |name, row| {
+                let path = [prefix.as_slice(), &name].concat();
+                if let Some(&(header, node)) = self.links.shown.get(&(folder, name)) {
+                    self.waiting.push((path, header, node));
+                    return Ok(());
                 }
-                for (name, row) in children.drain(..) {
-                    let path = [prefix.as_slice(), &name].concat();
-                    if let Some((header, node)) = self.hard_links.get(&(folder, name)).copied() {
-                        self.waiting.push((path, header, node));
-                        continue;
-                    }
-                    if row.kind == Kind::Folder {
-                        open.push((row.node, [path.as_slice(), b"/"].concat()));
-                    }
-                    if row.header.is_some() {
-                        self.entry(path, &row)?;
-                    }
+                if row.kind == Kind::Folder {
+                    open.push((row.node, [path.as_slice(), b"/"].concat()));
                 }
-            }
+                if row.header.is_some() { self.entry(path, &row) } else { Ok(()) }
+            })?;
         }
         Ok(())
     }
@@ -78,27 +245,20 @@ impl Replay<'_> {
             let path = self.path(folder, &name)?;
             self.entry(path, &row)?;
         }
+        for (folder, name, header, node) in &self.links.replaced {
+            let path = self.path(*folder, name)?;
+            self.waiting.push((path, *header, *node));
+        }
         Ok(())
     }
 
     fn links(&mut self) -> Result<(), Error> {
         for (path, header, node) in std::mem::take(&mut self.waiting) {
             let target = self.shared.get(&node).cloned().flatten();
-            let target = target.ok_or_else(|| Error::Broken(format!("node {} has hard links and no name", node.0)))?;
-            let row = self.row(node)?;
-            let mut entry = self.as_entry(path, &row)?;
-            entry.kind = Kind::HardLink;
-            entry.header = header;
-            entry.link = target;
-            entry.body = Body::default();
-            entry.xattrs.clear();
-            self.writer.add(&entry)?;
+            let link = target.ok_or_else(|| Error::Broken(format!("node {} has hard links and no name", node.0)))?;
+            self.writer.add(&Entry { path, kind: Kind::HardLink, header, link, ..Entry::default() })?;
         }
         Ok(())
-    }
-
-    fn row(&self, node: Node) -> Result<Row, Error> {
-        self.index.row(node)?.ok_or_else(|| Error::Broken(format!("node {} is missing", node.0)))
     }
 
     /// The path of `name` in `folder`, by the names of the folders above it.
@@ -110,16 +270,10 @@ impl Replay<'_> {
             if !seen.insert(at) {
                 return Err(Error::Broken(format!("the folder {} is inside itself", at.0)));
             }
-            let parent = self.index.parent(at)?;
-            let mut found = None;
-            self.index.children(parent, 0, &mut |_, name, row| {
-                if row.node == at {
-                    found = Some(name.to_vec());
-                }
-                found.is_none()
-            })?;
-            components.push(found.ok_or_else(|| Error::Broken(format!("the folder {} has no name", at.0)))?);
-            at = parent;
+            let named = self.index.named_row(at)?;
+            let (_, name) = named.ok_or_else(|| Error::Broken(format!("the folder {} is missing", at.0)))?;
+            components.push(name);
+            at = self.index.parent(at)?;
         }
         components.reverse();
         Ok(components.join(&b'/'))
@@ -143,7 +297,6 @@ impl Replay<'_> {
             None if row.kind == Kind::File => row.size,
             None => 0,
         };
-        let unless_same = |time: Time| (time != row.mtime).then_some(time);
         Ok(Entry {
             path,
             kind: row.kind,
@@ -153,9 +306,10 @@ impl Replay<'_> {
             user,
             group,
             mtime: row.mtime,
-            atime: unless_same(row.atime),
-            ctime: unless_same(row.ctime),
+            atime: Some(row.atime),
+            ctime: Some(row.ctime),
             header: row.header.unwrap_or_default(),
+            inherits: row.inherits,
             body: Body { offset: row.body, stored, size: if row.kind == Kind::File { row.size } else { 0 }, extents },
             link: if row.kind == Kind::Symlink { self.index.link(row.node)? } else { Vec::new() },
             xattrs: if row.has_xattrs { self.index.xattrs(row.node)? } else { Vec::new() },

@@ -11,6 +11,8 @@ mod error;
 mod grow;
 pub mod open;
 pub mod path;
+mod problem;
+mod recheck;
 
 use tarnfs_source::SharedSource;
 

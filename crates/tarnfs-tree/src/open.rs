@@ -1,6 +1,5 @@
 //! Opening an archive: its index where one belongs to it, else a first pass that makes one.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,12 +11,15 @@ use tarnfs_format::encoding::Encoding;
 use tarnfs_index::{
     Archive, Destination, Index, Shape, Summary, Writer, WriterOptions, location, own, ratarmount, trust,
 };
-use tarnfs_source::{Budget, Cancel, FileSource, Fingerprint, Limits, SharedSource, Slice, Source};
+use tarnfs_source::{Budget, Cancel, FileSource, Fingerprint, Limits, SharedSource, Slice, Source, Strict};
 
 use crate::Time;
 use crate::archive::{ArchiveTree, Decoding, Implied};
 use crate::build::{FirstPass, Progress, single_file};
 use crate::grow::replay;
+use crate::recheck::Recheck;
+
+pub use crate::problem::Problem;
 
 /// When an index is made anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -96,76 +98,6 @@ impl Default for Options {
     }
 }
 
-/// What kept an archive from being opened.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Problem {
-    /// The file cannot be opened.
-    CannotOpen(io::Error),
-    /// It is no archive and no compressed file that tarnfs knows.
-    NotAnArchive,
-    /// The file has no bytes.
-    Empty,
-    /// It begins with zeros, has no header, and nothing says that it is an empty tar archive.
-    OnlyZeros,
-    /// Reading it failed at this byte of the stream that was being read.
-    Read {
-        /// Byte of the stream.
-        offset: u64,
-        /// What the source said.
-        error: io::Error,
-    },
-    /// No index belongs to it, and none may be made.
-    NoIndex(String),
-    /// The index cannot be read or written.
-    Index(tarnfs_index::Error),
-    /// An option has a value that means nothing.
-    Option(String),
-    /// It was asked to stop.
-    Cancelled,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::CannotOpen(error) => write!(f, "cannot be opened: {error}"),
-            Self::NotAnArchive => {
-                let codecs: Vec<_> = tarnfs_codec::CODECS.iter().map(|codec| codec.name()).collect();
-                let formats: Vec<_> = tarnfs_format::FORMATS.iter().map(|format| format.name()).collect();
-                write!(
-                    f,
-                    "is not an archive that tarnfs knows: neither one of {} nor a file compressed with one of {}",
-                    formats.join(", "),
-                    codecs.join(", ")
-                )
-            }
-            Self::Empty => f.write_str("is empty: a file of 0 bytes is no archive; its writing may have failed"),
-            Self::OnlyZeros => f.write_str(
-                "is not an archive that tarnfs knows: it begins with zero bytes. An empty tar archive looks so as well; if it is one, \
-                 let its name end in .tar",
-            ),
-            Self::Read { offset, error } => write!(f, "reading at byte {offset} failed: {error}"),
-            Self::NoIndex(reason) => {
-                write!(f, "has no index that can be used ({reason}), and --no-recreate-index forbids making one")
-            }
-            Self::Index(error) => write!(f, "index: {error}"),
-            Self::Option(text) => f.write_str(text),
-            Self::Cancelled => f.write_str("interrupted"),
-        }
-    }
-}
-
-impl std::error::Error for Problem {}
-
-impl From<tarnfs_index::Error> for Problem {
-    fn from(error: tarnfs_index::Error) -> Self {
-        match error {
-            tarnfs_index::Error::Io(error) if error.kind() == io::ErrorKind::Interrupted => Self::Cancelled,
-            error => Self::Index(error),
-        }
-    }
-}
-
 /// An open archive.
 #[derive(Debug)]
 pub struct OpenArchive {
@@ -181,57 +113,91 @@ pub struct OpenArchive {
     pub stream: SharedSource,
 }
 
+/// What is known of an archive's file beside its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileFacts {
+    /// Who may write it.
+    pub owner: trust::Owner,
+    /// Last change of its content, ns since 1970.
+    pub modified: i64,
+}
+
+impl FileFacts {
+    fn of(file: &FileSource) -> io::Result<Self> {
+        let modified = i64::try_from(file.identity().modified).unwrap_or(i64::MAX);
+        Ok(Self { owner: trust::Owner::of(file)?, modified })
+    }
+
+    pub(crate) fn mtime(&self) -> Time {
+        let second = 1_000_000_000;
+        Time { seconds: self.modified.div_euclid(second), nanoseconds: self.modified.rem_euclid(second) as u32 }
+    }
+}
+
 /// Opens the archive at `path`.
 pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
     let start = Instant::now();
     let file = Arc::new(FileSource::open(path).map_err(Problem::CannotOpen)?);
-    let opening = Opening { path, file: &file, options, fingerprint: fingerprint(&file)? };
+    let facts = FileFacts::of(&file).map_err(Problem::CannotOpen)?;
+    let fingerprint = fingerprint(&*file)?;
+    // From now on a rename is told from a rewrite.
+    file.watch(fingerprint);
     log::debug!("{}: opened and sampled in {:.3} s", path.display(), start.elapsed().as_secs_f64());
-    let mut reason = "there is none".to_owned();
-    if options.recreate != Recreate::Always {
-        match opening.existing() {
-            Ok((index, index_path)) => return opening.finish(index, Some(index_path), false),
-            Err(why) => reason = why,
-        }
-    }
-    if options.recreate == Recreate::Never {
-        return Err(Problem::NoIndex(reason));
-    }
-    let (index, index_path) = opening.build()?;
-    opening.finish(index, index_path, true)
+    Opening { path, source: file, facts, options, fingerprint }.open()
 }
 
-/// Samples the file, and lets it tell a rename from a rewrite from now on.
-fn fingerprint(file: &FileSource) -> Result<Fingerprint, Problem> {
-    let fingerprint = Fingerprint::of(file).map_err(|error| Problem::Read { offset: 0, error })?;
-    file.watch(fingerprint);
-    Ok(fingerprint)
+/// Opens the archive whose bytes are `source`. Its indexes lie where those of a file at `path` would.
+pub fn open_source(
+    source: SharedSource,
+    facts: FileFacts,
+    path: &Path,
+    options: &Options,
+) -> Result<OpenArchive, Problem> {
+    let source: SharedSource = Arc::new(Strict::new(source));
+    let fingerprint = fingerprint(&*source)?;
+    Opening { path, source, facts, options, fingerprint }.open()
+}
+
+/// Samples the file.
+fn fingerprint(source: &dyn Source) -> Result<Fingerprint, Problem> {
+    Fingerprint::of(source).map_err(|error| Problem::Read { offset: 0, error })
 }
 
 struct Opening<'a> {
     path: &'a Path,
-    file: &'a Arc<FileSource>,
+    source: SharedSource,
+    facts: FileFacts,
     options: &'a Options,
     fingerprint: Fingerprint,
 }
 
 impl Opening<'_> {
+    fn open(&self) -> Result<OpenArchive, Problem> {
+        let mut reason = "there is none".to_owned();
+        if self.options.recreate != Recreate::Always {
+            match self.existing() {
+                Ok((index, index_path)) => return self.finish(index, Some(index_path), false),
+                Err(why) => reason = why,
+            }
+        }
+        if self.options.recreate == Recreate::Never {
+            return Err(Problem::NoIndex(reason));
+        }
+        let (index, index_path) = self.build()?;
+        self.finish(index, index_path, true)
+    }
+
     fn source(&self) -> SharedSource {
-        Arc::clone(self.file) as SharedSource
+        Arc::clone(&self.source)
     }
 
     fn archive(&self) -> Archive {
-        let identity = self.file.identity();
-        Archive {
-            length: identity.length,
-            fingerprint: self.fingerprint,
-            modified: i64::try_from(identity.modified).unwrap_or(i64::MAX),
-        }
+        Archive { length: self.source.len(), fingerprint: self.fingerprint, modified: self.facts.modified }
     }
 
     /// The first index that belongs, or why the last one that was found does not.
     fn existing(&self) -> Result<(Arc<dyn Index>, PathBuf), String> {
-        let owner = trust::Owner::of(self.file.as_ref()).map_err(|error| error.to_string())?;
+        let owner = self.facts.owner;
         let mut reason = "there is none".to_owned();
         let own = self.candidates().into_iter().map(|path| (self.own(&path, &owner), path));
         let foreign = self.foreign_candidates().into_iter().map(|path| (self.foreign(&path, &owner), path));
@@ -262,16 +228,15 @@ impl Opening<'_> {
         if self.options.recreate == Recreate::Always {
             return None;
         }
-        let owner = trust::Owner::of(self.file.as_ref()).ok()?;
         self.candidates().into_iter().find_map(|path| {
-            let index = own::open(&path, Some(&owner), self.options.trust_index).ok()?;
+            let index = own::open(&path, Some(&self.facts.owner), self.options.trust_index).ok()?;
             let old = index.summary();
             let can_grow = old.layers.is_empty()
-                && old.damage.is_empty()
+                && old.notes.is_empty()
                 && old.shape == self.options.shape
                 && old.shape.gnu_incremental == Some(false)
                 // What is appended may fit into the padding of the last record.
-                && old.archive.length <= self.file.len()
+                && old.archive.length <= self.source.len()
                 && !self.starts_with_a_global_header();
             let part = Slice::new(self.source(), 0, old.end);
             (can_grow && old.grown_from == Some(Fingerprint::of(&part).ok()?)).then_some(index)
@@ -282,7 +247,7 @@ impl Opening<'_> {
     fn starts_with_a_global_header(&self) -> bool {
         const TYPE_FLAG: u64 = 156;
         let mut flag = [0];
-        self.file.read_at(&mut flag, TYPE_FLAG).is_ok() && flag == *b"g"
+        self.source.read_at(&mut flag, TYPE_FLAG).is_ok() && flag == *b"g"
     }
 
     fn own(&self, path: &Path, owner: &trust::Owner) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
@@ -303,7 +268,7 @@ impl Opening<'_> {
             return Ok(false);
         }
         let mut block = [0; 512];
-        let read = self.file.read_at(&mut block, old.end)?;
+        let read = self.source.read_at(&mut block, old.end)?;
         Ok(block[..read].iter().any(|&byte| byte != 0))
     }
 
@@ -346,11 +311,11 @@ impl Opening<'_> {
                     .ok_or_else(|| Problem::Option(format!("--encoding {name}: there is no encoding of that name")))?,
             ),
         };
-        let stat = rustix::fs::fstat(self.file).map_err(|error| Problem::CannotOpen(error.into()))?;
         let source = self.source();
+        let mode = self.facts.owner.mode;
         let pass = FirstPass {
             source: &source,
-            single_file: single_file(self.path, &stat),
+            single_file: single_file(self.path, &self.facts),
             shape: &options.shape,
             encoding,
             codec: &tarnfs_codec::Options {
@@ -368,9 +333,9 @@ impl Opening<'_> {
             progress: &options.progress,
             archive: self.archive(),
         };
-        let (writer, summary) = match self.continued(&pass, stat.st_mode)? {
+        let (writer, summary) = match self.continued(&pass, mode)? {
             Some(continued) => continued,
-            None => pass.run(self.writer(stat.st_mode)?)?,
+            None => pass.run(self.writer(mode)?)?,
         };
         options.progress.bytes.store(source.len(), Ordering::Relaxed);
         let (read, entries) = (start.elapsed(), writer.entries());
@@ -393,8 +358,8 @@ impl Opening<'_> {
         };
         // A place that cannot be written is ordinary as long as another one can.
         let level = if keep && index_path.is_none() { log::Level::Warn } else { log::Level::Info };
-        for place in tried {
-            log::log!(level, "{}: the index could not be written to {place}", self.path.display());
+        if !tried.is_empty() {
+            log::log!(level, "{}: the index could not be written to {}", self.path.display(), tried.join(", nor to "));
         }
         log::debug!(
             "{}: read in {:.3} s, index of {entries} entries written to {} in {:.3} s",
@@ -423,6 +388,10 @@ impl Opening<'_> {
         let mut writer = self.writer(mode)?;
         match replay(&old, &mut writer) {
             Ok(()) => {}
+            Err(tarnfs_index::Error::Stale(why)) => {
+                log::info!("{} grew, and is read from its start: {why}", self.path.display());
+                return Ok(None);
+            }
             // Nothing has been read yet, and the archive itself says all that the index should have said.
             Err(tarnfs_index::Error::Broken(what)) => {
                 log::warn!(
@@ -438,10 +407,15 @@ impl Opening<'_> {
     }
 
     /// What a folder that no entry names looks like: it belongs to the archive's owner and is as old as the archive.
-    fn implied(&self) -> Result<Implied, Problem> {
-        let stat = rustix::fs::fstat(self.file).map_err(|error| Problem::CannotOpen(error.into()))?;
-        let mtime = Time { seconds: stat.st_mtime, nanoseconds: stat.st_mtime_nsec as u32 };
-        Ok(Implied { uid: stat.st_uid, gid: stat.st_gid, mtime })
+    fn implied(&self) -> Implied {
+        let trust::Owner { user, group, .. } = self.facts.owner;
+        Implied { uid: user, gid: group, mtime: self.facts.mtime() }
+    }
+
+    /// Headers are read again if the archive was not read just now. Decoded bytes have checksums instead.
+    fn recheck(&self, summary: &Summary, is_new: bool) -> Option<Recheck> {
+        let is_plain = !is_new && summary.layers.is_empty();
+        is_plain.then(|| Recheck::new(&summary.format, &summary.shape, &self.options.limits)).flatten()
     }
 
     /// Puts the codec's source between the file and the tree.
@@ -465,8 +439,10 @@ impl Opening<'_> {
             }
             decoding = Some(Decoding { layers, cache, budget: options.budget.clone() });
         }
-        let implied = self.implied()?;
-        let tree = Arc::new(ArchiveTree::new(Arc::clone(&index), SharedSource::clone(&stream), implied, decoding));
+        let recheck = self.recheck(index.summary(), is_new);
+        let tree =
+            ArchiveTree::new(Arc::clone(&index), SharedSource::clone(&stream), self.implied(), decoding, recheck);
+        let tree = Arc::new(tree);
         Ok(OpenArchive { tree, index, index_path, is_new, stream })
     }
 }

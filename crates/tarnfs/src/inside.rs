@@ -44,7 +44,7 @@ pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchiv
         };
         Failure::new(code, format!("{name}: {problem}"))
     })?;
-    let damage = &opened.index.summary().damage;
+    let damage = &opened.index.summary().notes;
     for (offset, what) in damage.iter().take(MOST_NAMED) {
         log::warn!("{name}: damaged at byte {offset}: {}", escaped(what.as_bytes()));
     }

@@ -265,6 +265,7 @@ impl<'run> Reader<'run> {
             }
         };
         entry.header = start;
+        entry.inherits = self.global.is_some();
         self.tell_problems(start, &entry)?;
         self.strip_time(header.typeflag(), &mut entry.path);
 

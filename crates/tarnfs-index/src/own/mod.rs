@@ -9,7 +9,6 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use tarnfs_format::Xattrs;
 use tarnfs_source::{Extent, Fingerprint};
 
 use crate::sqlite::broken;
+use crate::store::Store;
 use crate::vfs::Opened;
 use crate::writer::record::read_number;
 use crate::{Error, Index, Node, Row, Shape, Summary, trust};
@@ -76,9 +76,14 @@ const HEAD: usize = 100;
 
 /// Opens an index that is believed: [`trust::open`] made `file`, or whoever calls has written it.
 pub fn open_file(file: File) -> Result<Arc<dyn Index>, Error> {
+    open_store(Arc::new(Store::File(file)))
+}
+
+/// The same of an index that may be in memory.
+pub(crate) fn open_store(store: Arc<Store>) -> Result<Arc<dyn Index>, Error> {
     // Before SQLite sees anything of it: what is no index needs no look at its tables.
     let mut head = [0; HEAD];
-    file.read_exact_at(&mut head, 0).map_err(|error| match error.kind() {
+    store.read_exact_at(&mut head, 0).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => Error::Unknown("too short for an index".to_owned()),
         _ => Error::Io(error),
     })?;
@@ -91,16 +96,20 @@ pub fn open_file(file: File) -> Result<Arc<dyn Index>, Error> {
     if version != schema::VERSION {
         return Err(Error::Unknown(format!("schema {version}; this version reads {}", schema::VERSION)));
     }
+    // Written without a log, and with whole pages for SQLite's own use. Of a file that says otherwise a part may lie elsewhere.
+    if head.get(18..21) != Some(&[1, 1, 0]) {
+        return Err(Error::Broken("its pages are not those of an index".to_owned()));
+    }
     // Page size (1 stands for 65 536) times number of pages: a file that was cut may look whole until its last page is asked for.
     let page = match head.get(16..).and_then(|rest| rest.first_chunk()).map_or(0, |two| u16::from_be_bytes(*two)) {
         1 => 65_536,
         size => u64::from(size),
     };
-    let length = file.metadata()?.len();
+    let length = store.len()?;
     if page.checked_mul(u64::from(number(28))) != Some(length) {
         return Err(Error::Broken(format!("it is {length} bytes long and says otherwise")));
     }
-    let pool = Pool::new(Opened::new(file, false));
+    let pool = Pool::new(Opened::new(store, false));
     let (summary, unit, last, has_damage) = pool.with(|session| {
         schema::check(&session.connection)?;
         let summary = schema::read_summary(&session.connection)?;
@@ -111,7 +120,7 @@ pub fn open_file(file: File) -> Result<Arc<dyn Index>, Error> {
         Ok((summary, unit, last, has_damage))
     })?;
     let stream = summary.layers.last().map_or(summary.archive.length, |layer| layer.decoded_length);
-    let bounds = Bounds { last, stream, unit, is_cut: has_damage || !summary.damage.is_empty() };
+    let bounds = Bounds { last, stream, unit, is_cut: has_damage || !summary.notes.is_empty() };
     let this = Own { pool, summary, bounds, has_damage };
     match this.row(Node::ROOT)? {
         Some(root) if root.kind == tarnfs_format::Kind::Folder => Ok(Arc::new(this)),
@@ -230,6 +239,18 @@ impl Index for Own {
         })
     }
 
+    fn named_row(&self, node: Node) -> Result<Option<(Row, Vec<u8>)>, Error> {
+        self.pool.with(|session| {
+            let mut name = Vec::new();
+            let stored = session.named(node.0, &self.bounds, &mut |stored| name.extend_from_slice(stored))?;
+            let Some(stored) = stored else { return Ok(None) };
+            if session.is_hard_link(&stored)? {
+                return Ok(None);
+            }
+            Ok(session.complete(stored, None, &self.bounds)?.map(|row| (row, name)))
+        })
+    }
+
     fn parent(&self, folder: Node) -> Result<Node, Error> {
         self.pool.with(|session| {
             let found = session.folder(folder.0, &self.bounds)?;
@@ -326,7 +347,12 @@ impl Index for Own {
                 }
                 session.patience.renew();
                 for (folder, name, stored) in batch {
-                    if let Some(row) = session.complete(stored, None, &self.bounds)? {
+                    if session.folder(folder as u64, &self.bounds)?.is_none() {
+                        return Err(lies(stored.node, "the folder that it was in is none"));
+                    }
+                    if !session.is_hard_link(&stored)?
+                        && let Some(row) = session.complete(stored, None, &self.bounds)?
+                    {
                         receive(Node(folder as u64), &name, &row);
                     }
                 }
@@ -338,32 +364,76 @@ impl Index for Own {
         self.pool.with(|session| {
             let mut folders = session
                 .connection
-                .prepare_cached("SELECT node, first, count FROM folders ORDER BY node")
+                .prepare_cached("SELECT parent, first, count, subfolders, node FROM folders ORDER BY node")
                 .map_err(broken)?;
             let mut links = session
                 .connection
                 .prepare_cached(
-                    "SELECT name, header, shared FROM hard_links JOIN entries ON entries.rowid = hard_links.node \
+                    "SELECT name, header, shared, hard_links.node \
+                     FROM hard_links JOIN entries ON entries.rowid = hard_links.node \
                      WHERE hard_links.node >= ? AND hard_links.node < ? ORDER BY hard_links.node",
                 )
                 .map_err(broken)?;
+            // Rows that do not go on in order come from a broken tree of pages, and may have no end.
+            let (mut last_folder, mut seen) = (0, 0_u64);
+            let goes_on = |last: &mut u64, node: i64| {
+                let node = u64::try_from(node).unwrap_or_default();
+                if node > std::mem::replace(last, node) { Ok(node) } else { Err(lies(node, "it is out of order")) }
+            };
             let mut folders = folders.query([]).map_err(broken)?;
             while let Some(row) = folders.next().map_err(broken)? {
                 let get = |column: usize| row.get::<_, i64>(column).map_err(broken);
-                let (folder, first, count) = (get(0)?, get(1)?, get(2)?);
-                let mut rows = links.query([first, first.saturating_add(count)]).map_err(broken)?;
+                let node = goes_on(&mut last_folder, get(4)?)?;
+                let folder = Folder::checked(node, [get(0)?, get(1)?, get(2)?, get(3)?], &self.bounds)?;
+                let (first, end) = (folder.first as i64, folder.first.saturating_add(folder.count) as i64);
+                let mut rows = links.query([first, end]).map_err(broken)?;
+                let mut last_link = 0;
                 while let Some(row) = rows.next().map_err(broken)? {
                     let get = |column: usize| row.get::<_, i64>(column).map_err(broken);
                     session.patience.renew();
                     let (header, shared) = (get(1)?, get(2)?);
+                    let link = goes_on(&mut last_link, get(3)?)?;
+                    seen = seen.saturating_add(1);
+                    if seen > self.bounds.last {
+                        return Err(lies(link, "it is in several folders"));
+                    }
                     if shared > 0 {
                         let header = self.bounds.byte(header).filter(|&header| header <= self.bounds.stream);
-                        let header = header
-                            .ok_or_else(|| lies(shared as u64, "a link to it lies behind the end of the archive"))?;
-                        receive(Node(folder as u64), name_of(row)?, header, Node(shared as u64));
+                        let header = header.ok_or_else(|| lies(link, "it lies behind the end of the archive"))?;
+                        receive(Node(node), name_of(row)?, header, Node(shared as u64));
                     }
                 }
                 session.patience.renew();
+            }
+            Ok(())
+        })
+    }
+
+    fn replaced_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Option<Node>)) -> Result<(), Error> {
+        self.pool.with(|session| {
+            let mut query = session
+                .connection
+                .prepare_cached(
+                    "SELECT name, node, class, header, size, mtime, folder, shared \
+                     FROM replaced JOIN hard_links USING (node) WHERE node > ? ORDER BY node",
+                )
+                .map_err(broken)?;
+            let mut after = self.bounds.last;
+            let mut rows = query.query([after as i64]).map_err(broken)?;
+            while let Some(row) = rows.next().map_err(broken)? {
+                session.patience.renew();
+                let (stored, name) = (Stored::read(row)?, name_of(row)?);
+                let number = |column: usize| row.get::<_, i64>(column).map_err(broken);
+                let (folder, shared) = (number(6)?, number(7)?);
+                if stored.node <= after {
+                    return Err(lies(stored.node, "it is out of order"));
+                }
+                after = stored.node;
+                let header = stored.header(&self.bounds).ok_or_else(|| lies(after, "it has no header"))?;
+                let (Ok(folder), Ok(shared)) = (u64::try_from(folder), u64::try_from(shared)) else {
+                    return Err(lies(after, "a number is negative"));
+                };
+                receive(Node(folder), name, header, (shared != 0).then_some(Node(shared)));
             }
             Ok(())
         })

@@ -14,7 +14,7 @@ pub(crate) const APPLICATION: u32 = 0x7461_726e;
 /// The number of the schema. An index of another number is made anew.
 pub(crate) const VERSION: u32 = 1;
 
-/// Lines of damage that are read: the writer bounds them as well, and whoever reads a million of them learns no more.
+/// Notes that are read: the writer bounds them as well, and whoever reads a million of them learns no more.
 const MOST_NOTES: i64 = 10_000;
 /// Layers that are read; more than any [`tarnfs_source::Limits`] allows.
 const MOST_LAYERS: i64 = 1000;
@@ -121,7 +121,7 @@ pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u6
         insert.execute((number as i64, &layer.codec, layer.decoded_length as i64)).map_err(failed)?;
     }
     let mut insert = prepare(connection, "INSERT INTO notes VALUES (NULL, ?, ?)")?;
-    for (at, what) in summary.damage.iter().take(MOST_NOTES as usize) {
+    for (at, what) in summary.notes.iter().take(MOST_NOTES as usize) {
         insert.execute((*at as i64, what)).map_err(failed)?;
     }
     Ok(())
@@ -179,7 +179,7 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
         has_xattrs,
         has_acls,
         label,
-        damage: read_notes(connection)?,
+        notes: read_notes(connection)?,
     })
 }
 

@@ -128,6 +128,21 @@ pub(super) struct Folder {
     subfolders: u32,
 }
 
+impl Folder {
+    /// From the columns parent, first, count, subfolders of folder `node`.
+    pub(super) fn checked(node: u64, row: [i64; 4], bounds: &Bounds) -> Result<Self, Error> {
+        let [parent, first, count, subfolders] = row.map(|number| u64::try_from(number).unwrap_or(u64::MAX));
+        // Numbers grow on the way down, so no way through the tree is endless.
+        let parent_is_above = parent >= 1 && if node == 1 { parent == 1 } else { parent < node };
+        let children_are_below = count == 0 || first > node;
+        let end = first.checked_add(count).filter(|&end| count == 0 || end.saturating_sub(1) <= bounds.last);
+        if !parent_is_above || !children_are_below || end.is_none() || subfolders > count {
+            return Err(lies(node, "its place in the tree is impossible"));
+        }
+        Ok(Self { parent, first, count, subfolders: u32::try_from(subfolders).unwrap_or(u32::MAX.saturating_sub(2)) })
+    }
+}
+
 /// A row of `entries` or `replaced`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stored {
@@ -151,6 +166,11 @@ impl Stored {
             row.get_ref(column).map_err(broken)?.as_i64().map_err(|_| Error::Broken("a number is none".to_owned()))
         };
         Ok(Self { node: number(1)? as u64, class: number(2)?, header: number(3)?, size: number(4)?, mtime: number(5)? })
+    }
+
+    /// Byte of the stream at which its header begins; `None` if it has none or that lies behind the end.
+    pub(super) fn header(&self, bounds: &Bounds) -> Option<u64> {
+        bounds.byte(self.header).filter(|&header| self.header >= 0 && header <= bounds.stream)
     }
 
     /// Itself, if it is the row of `node`.
@@ -177,6 +197,16 @@ impl Session {
 
     /// The entry of that number, shown or replaced; `None` if there is none.
     pub(super) fn stored(&self, node: u64, bounds: &Bounds) -> Result<Option<Stored>, Error> {
+        self.named(node, bounds, &mut |_| ())
+    }
+
+    /// The same, with a look at its name.
+    pub(super) fn named(
+        &self,
+        node: u64,
+        bounds: &Bounds,
+        look: &mut dyn FnMut(&[u8]),
+    ) -> Result<Option<Stored>, Error> {
         let Ok(number) = i64::try_from(node) else { return Ok(None) };
         let sql = if node <= bounds.last {
             "SELECT name, rowid, class, header, size, mtime FROM entries WHERE rowid = ?"
@@ -186,6 +216,7 @@ impl Session {
         let mut query = self.connection.prepare_cached(sql).map_err(broken)?;
         let mut rows = query.query([number]).map_err(broken)?;
         let Some(row) = rows.next().map_err(broken)? else { return Ok(None) };
+        look(row.get_ref(0).map_err(broken)?.as_blob().unwrap_or_default());
         // Of a broken tree of pages, SQLite may give another row than the one that was asked for.
         Stored::read(row)?.is_number(node).map(Some)
     }
@@ -209,20 +240,7 @@ impl Session {
             .map_err(broken)?;
         drop(query);
         let Some(row) = row else { return Ok(None) };
-        let [parent, first, count, subfolders] = row.map(|number| u64::try_from(number).unwrap_or(u64::MAX));
-        // Numbers grow on the way down, so no way through the tree is endless.
-        let parent_is_above = parent >= 1 && if node == 1 { parent == 1 } else { parent < node };
-        let children_are_below = count == 0 || first > node;
-        let end = first.checked_add(count).filter(|&end| count == 0 || end.saturating_sub(1) <= bounds.last);
-        if !parent_is_above || !children_are_below || end.is_none() || subfolders > count {
-            return Err(lies(node, "its place in the tree is impossible"));
-        }
-        let folder = Folder {
-            parent,
-            first,
-            count,
-            subfolders: u32::try_from(subfolders).unwrap_or(u32::MAX.saturating_sub(2)),
-        };
+        let folder = Folder::checked(node, row, bounds)?;
         if let Some(place) = self.folders.get_mut(slot) {
             *place = Some((node, folder));
         }
@@ -257,8 +275,8 @@ impl Session {
             return Err(Error::Broken(format!("class {class} has mode {mode:o}")));
         }
         let body = u64::try_from(body).map_err(|_| Error::Broken(format!("class {class}: a length is negative")))?;
-        let more = u8::try_from(more).ok().filter(|&bits| bits < 128);
-        let more = more.ok_or_else(|| Error::Broken(format!("class {class} has unknown bits")))?;
+        let more = u8::try_from(more);
+        let more = more.map_err(|_| Error::Broken(format!("class {class} has unknown bits")))?;
         let found = Class { kind, mode, uid, gid, body, more };
         if let Some(place) = self.classes.get_mut(slot) {
             *place = Some((class, found));
@@ -381,6 +399,7 @@ impl Session {
             body: start,
             is_sparse,
             has_xattrs: class.has(more::XATTRS),
+            inherits: class.has(more::INHERITS),
         })
     }
 

@@ -35,7 +35,7 @@ pub(super) struct Borrowed<'a> {
 impl Connections {
     /// Opens the first one.
     pub(super) fn new(file: File) -> Result<Self, Error> {
-        let connections = Self { file: Opened::new(file, false), free: Mutex::default() };
+        let connections = Self { file: Opened::file(file, false), free: Mutex::default() };
         let first = connections.open()?;
         connections.give_back(first);
         Ok(connections)

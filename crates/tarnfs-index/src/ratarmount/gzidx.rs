@@ -4,7 +4,7 @@
 //! window, number of points (32 bits each). A point: compressed byte, decoded byte (64 bits each), bits of the byte before
 //! that belong to it (8 bits) and, from version 1 on, whether it has a window (8 bits). Behind all points the windows, as they are. Little-endian.
 
-use super::chunks::{MOST_POINTS, Point, ValuesReader, zran_bit};
+use super::points::{MOST_POINTS, Point, ValuesReader, zran_bit};
 use crate::Error;
 
 /// Bytes before the first point.

@@ -6,7 +6,7 @@
 
 use zlib_rs::{DeflateConfig, InflateConfig, ReturnCode, compress_bound, compress_slice, decompress_slice};
 
-use super::chunks::{MOST_POINTS, Point, ValuesReader, zran_bit};
+use super::points::{MOST_POINTS, Point, ValuesReader, zran_bit};
 use crate::Error;
 
 const MAGIC: &[u8; 16] = b"\0\0\0\0\0\0\0\0gzipindx";

@@ -6,8 +6,8 @@
 //! read from the archive's headers), names of owners, checksums.
 //!
 //! [`rows`]: the table `files`. [`reader`]: the index made of it. [`validity`]: does it belong to the archive?
-//! [`header`]: what the archive's own headers say. [`chunks`]: where decoding can start, from [`gztool`], [`gzidx`] or the tables
-//! of blocks, and of xz from its own index ([`xz_blocks`]). [`writer`] and [`compressed`]: the way back. [`places`]: where they lie.
+//! [`header`]: what the archive's own headers say. [`chunks`]: where decoding can start, from [`gztool`], [`gzidx`] (both read
+//! [`points`]) or the tables of blocks, and of xz from its own index ([`xz_blocks`]). [`writer`] and [`compressed`]: the way back. [`places`]: where they lie.
 
 mod chunks;
 mod compressed;
@@ -16,6 +16,7 @@ mod gzidx;
 mod gztool;
 mod header;
 mod places;
+mod points;
 mod reader;
 mod rows;
 mod validity;

@@ -93,7 +93,7 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
         has_xattrs,
         has_acls,
         label: None,
-        damage: Vec::new(),
+        notes: Vec::new(),
     };
     drop(connection);
     let index = Arc::new(RatarmountIndex {
@@ -291,6 +291,8 @@ impl RatarmountIndex {
             body: stored.offset,
             is_sparse: is_file && stored.is_sparse,
             has_xattrs: self.summary.has_xattrs && self.has_xattrs(stored)?,
+            // It does not say.
+            inherits: true,
         })
     }
 
@@ -324,6 +326,7 @@ impl RatarmountIndex {
             body: 0,
             is_sparse: false,
             has_xattrs: false,
+            inherits: true,
         })
     }
 
@@ -410,6 +413,11 @@ impl Index for RatarmountIndex {
         }
     }
 
+    fn named_row(&self, node: Node) -> Result<Option<(Row, Vec<u8>)>, Error> {
+        let name = self.stored(node)?.map(|stored| stored.name.into_bytes());
+        Ok(self.row(node)?.map(|row| (row, name.unwrap_or_default())))
+    }
+
     fn parent(&self, folder: Node) -> Result<Node, Error> {
         if folder == Node::ROOT {
             return Ok(folder);
@@ -463,7 +471,9 @@ impl Index for RatarmountIndex {
 
     fn extents(&self, node: Node) -> Result<Vec<Extent>, Error> {
         let stored = self.stored(node)?.ok_or_else(|| Error::Broken(format!("there is no node {}", node.0)))?;
-        let Some(header) = stored.header().filter(|_| stored.is_sparse) else { return Ok(Vec::new()) };
+        // Only a file has a map, whatever the row says.
+        let is_sparse = self.row(node)?.is_some_and(|row| row.is_sparse);
+        let Some(header) = stored.header().filter(|_| is_sparse) else { return Ok(Vec::new()) };
         let body = self.entry(header)?.body;
         if (body.offset, body.size) != (stored.offset, stored.size) {
             return Err(Error::Stale(format!("the sparse file at byte {header} of the archive is another one")));

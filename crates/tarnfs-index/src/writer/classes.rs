@@ -9,9 +9,9 @@ use std::cmp::Reverse;
 use rusqlite::Connection;
 use tarnfs_format::{Entry, Kind};
 
-use crate::Error;
 use crate::own::schema;
 use crate::sqlite::{failed, prepare};
+use crate::{Error, OVERFLOWN_OWNER};
 
 use super::interner::{Interner, MOST_KNOWN};
 use super::record::{bits_of, more, read_number, write_number};
@@ -19,8 +19,16 @@ use super::record::{bits_of, more, read_number, write_number};
 /// The class of folders that no entry names.
 pub(super) const IMPLIED_CLASS: u32 = 0;
 
-/// What Linux shows for an owner whose number does not fit in 32 bits.
-const OVERFLOWN: u32 = 65_534;
+/// Numbers from 1 on for what stands in `order`: of each, by where it stood before.
+pub(super) fn places(order: impl ExactSizeIterator<Item = u32>) -> Vec<u32> {
+    let mut places = vec![0; order.len()];
+    for (place, at) in (1..).zip(order) {
+        if let Some(slot) = places.get_mut(at as usize) {
+            *slot = place;
+        }
+    }
+    places
+}
 
 /// All classes.
 #[derive(Debug)]
@@ -45,7 +53,7 @@ impl Classes {
     pub(super) fn number(&mut self, entry: &Entry) -> Result<u32, Error> {
         let key = &mut self.key;
         key.clear();
-        let number = |number: u64| u32::try_from(number).unwrap_or(OVERFLOWN);
+        let number = |number: u64| u32::try_from(number).unwrap_or(OVERFLOWN_OWNER);
         write_number(key, u64::from(schema::type_of(entry.kind)));
         write_number(key, u64::from(entry.mode & 0o7777));
         write_number(key, u64::from(number(entry.uid)));
@@ -68,17 +76,15 @@ impl Classes {
         Ok(number)
     }
 
-    /// Finds the places. Equally frequent classes go as they came, so the same archive always has the same places.
+    /// Finds the places. Of equally frequent classes the bytes decide, not how they came: an archive that grew has the same
+    /// places as one that was read anew.
     pub(super) fn arrange(&mut self) {
+        let known = self.values.known();
+        let value = |at: u32| known.get(at as usize).copied().unwrap_or_default();
         let mut order: Vec<(Reverse<u32>, u32)> =
             self.uses.iter().zip(0..).map(|(&uses, at)| (Reverse(uses), at)).collect();
-        order.sort_unstable();
-        self.places = vec![0; order.len()];
-        for (place, (_, at)) in (1..).zip(order) {
-            if let Some(slot) = self.places.get_mut(at as usize) {
-                *slot = place;
-            }
-        }
+        order.sort_unstable_by_key(|&(uses, at)| (uses, value(at), at));
+        self.places = places(order.into_iter().map(|(_, at)| at));
         self.shared.clear();
     }
 
@@ -117,23 +123,22 @@ impl Classes {
         let folder = schema::type_of(Kind::Folder);
         let nobody: &[u8] = b"";
         insert.execute((IMPLIED_CLASS, folder, 0o755, 0, 0, nobody, nobody, 0, 0)).map_err(failed)?;
-        let mut values = self.values.values();
-        let mut value = Vec::new();
-        let mut number = 0_u32;
-        while values.record(&mut value)? {
-            number = number.saturating_add(1);
-            let mut rest = value.get(4..).unwrap_or_default();
+        let mut write = |place: u32, value: &[u8], added: u8| {
+            let mut rest = value;
             let mut next = || i64::try_from(read_number(&mut rest)).unwrap_or(i64::MAX);
             let (kind, mode, uid, gid, body, bits, user) = (next(), next(), next(), next(), next(), next(), next());
             let user = rest.split_off(..user as usize).unwrap_or_default();
-            let mut write = |place: u32, bits: i64| {
-                insert.execute((place, kind, mode, uid, gid, user, rest, body, bits)).map_err(failed)
-            };
-            write(self.first_place(number), bits)?;
+            let bits = bits | i64::from(added);
+            insert.execute((place, kind, mode, uid, gid, user, rest, body, bits)).map_err(failed)
+        };
+        self.values
+            .each_in_order(&self.places, &mut |number, value| write(self.first_place(number), value, 0).map(drop))?;
+        self.values.each_in_order(&self.places, &mut |number, value| {
             if self.is_shared(number) {
-                write(self.second_place(number), bits | i64::from(more::LINK_COUNT))?;
+                write(self.second_place(number), value, more::LINK_COUNT)?;
             }
-        }
+            Ok(())
+        })?;
         Ok(())
     }
 }

@@ -3,12 +3,17 @@
 use std::collections::HashMap;
 use std::io;
 
-use super::spool::{Reader, Spool};
+use crate::Error;
+
+use super::spool::Spool;
 
 /// Distinct values that are remembered: the first ones, so their numbers go up to this. Real archives have a few hundred; in one made to have more, later ones are merely stored twice.
 pub(super) const MOST_KNOWN: usize = 100_000;
 /// Bytes of values kept in memory before they go to a temporary file.
 const ROOM: usize = 1 << 20;
+
+/// Takes a value and its number.
+type Receive<'r> = dyn FnMut(u32, &[u8]) -> Result<(), Error> + 'r;
 
 /// Numbers values from 1 on, in the order in which they were first met.
 #[derive(Debug)]
@@ -49,13 +54,38 @@ impl Interner {
         Ok(self.count)
     }
 
+    /// The values that are remembered, number 1 first.
+    pub(super) fn known(&self) -> Vec<&[u8]> {
+        let mut known = vec![&b""[..]; self.known.len()];
+        for (value, number) in &self.known {
+            if let Some(place) = known.get_mut((*number as usize).wrapping_sub(1)) {
+                *place = value;
+            }
+        }
+        known
+    }
+
+    /// Hands each value and its number to `receive`: first those that are remembered, in the order of their `places`, then the others as they came.
+    pub(super) fn each_in_order(&self, places: &[u32], receive: &mut Receive<'_>) -> Result<(), Error> {
+        let known = self.known();
+        let mut order: Vec<u32> = (0..known.len() as u32).collect();
+        order.sort_unstable_by_key(|&at| places.get(at as usize).copied());
+        for at in order {
+            receive(at.saturating_add(1), known.get(at as usize).copied().unwrap_or_default())?;
+        }
+        let mut values = self.values.reader();
+        let (mut value, mut number) = (Vec::new(), 0_usize);
+        while self.count as usize > known.len() && values.record(&mut value)? {
+            number = number.saturating_add(1);
+            if number > known.len() {
+                receive(number as u32, value.get(4..).unwrap_or_default())?;
+            }
+        }
+        Ok(())
+    }
+
     /// How many values there are, also the last one's number.
     pub(super) fn count(&self) -> u32 {
         self.count
-    }
-
-    /// All values in the order of their numbers, each behind four bytes.
-    pub(super) fn values(&self) -> Reader<'_> {
-        self.values.reader()
     }
 }

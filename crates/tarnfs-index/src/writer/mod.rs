@@ -27,6 +27,7 @@ use tarnfs_source::{Budget, Cancel, Limits};
 
 use crate::own::{self, schema};
 use crate::sqlite::{failed, open_for_writing, prepare};
+use crate::store::Store;
 use crate::vfs::Opened;
 use crate::{Error, Index, Summary};
 
@@ -46,7 +47,7 @@ use temporary::{Temporary, readable_as};
 pub struct WriterOptions {
     /// Bounds on paths.
     pub limits: Limits,
-    /// What memory entries are gathered in; what does not fit goes to an unlinked temporary file.
+    /// What memory entries are gathered in; what does not fit goes to a temporary file without a name, on a disk if there is one.
     pub budget: Budget,
     /// Ends the writing, also of a large index, soon after it was asked for.
     pub cancel: Cancel,
@@ -57,7 +58,7 @@ pub struct WriterOptions {
 pub enum Destination {
     /// A file, whose folder is made if need be. There is never a half index of that name.
     File(PathBuf),
-    /// Memory: no disk is touched.
+    /// Memory: no disk is needed.
     Memory,
 }
 
@@ -96,7 +97,7 @@ struct Scratch {
 /// Records of one index: each gets a number below 2³¹ for its node, and so does each that is replaced.
 const MOST_RECORDS: u64 = (1 << 30) - 16;
 
-/// Hard links without a target that are named one by one in the summary's damage.
+/// Hard links without a target that are named one by one in the summary's notes.
 const MOST_NAMED: usize = 100;
 
 /// Bytes that headers of a tar archive lie on multiples of.
@@ -140,6 +141,15 @@ impl Writer {
         self
     }
 
+    /// Gives the folder at `path` its place, though there may be none in the end: folders lie in the order in which they are first named. For
+    /// who adds entries in another order than that of the archive.
+    pub fn expect_folder(&mut self, path: &[u8]) {
+        let mut folder = ROOT;
+        for component in &name::components(path, &self.limits) {
+            folder = self.folders.child(folder, component);
+        }
+    }
+
     /// Takes the next entry of the archive.
     pub fn add(&mut self, entry: &Entry) -> Result<(), Error> {
         if self.sorter.records() >= MOST_RECORDS {
@@ -175,6 +185,16 @@ impl Writer {
     }
 
     fn add_at(&mut self, folder: folders::Number, name: &[u8], entry: &Entry) -> Result<(), Error> {
+        let link = if entry.kind == Kind::HardLink { Some(self.add_request(entry)?) } else { None };
+        // What the header of a hard link says beside its target counts for nothing: the link is a name of what that is.
+        let bare_link;
+        let entry = match link {
+            Some(_) => {
+                bare_link = Entry { kind: Kind::HardLink, header: entry.header, ..Entry::default() };
+                &bare_link
+            }
+            None => entry,
+        };
         self.make_real(folder)?;
         let is_root = folder == ROOT && name.is_empty();
         if !is_root && let Some(folder) = self.folders.get_mut(folder) {
@@ -184,7 +204,6 @@ impl Writer {
             let own = self.folders.child(folder, name);
             self.make_real(own)?;
         }
-        let link = if entry.kind == Kind::HardLink { Some(self.add_request(entry)?) } else { None };
         let class = self.classes.number(entry)?;
         self.is_in_blocks &= entry.header.is_multiple_of(BLOCK);
         self.scratch.xattrs.clear();
@@ -251,7 +270,7 @@ impl Writer {
     }
 
     /// Writes the index and opens it. Of `summary`, `files`, `folders`, `bytes` and `has_*` are filled in here, and
-    /// hard links without a target are added to `damage`.
+    /// hard links without a target are added to `notes`.
     pub fn finish(self, summary: Summary, destination: &Destination) -> Result<Arc<dyn Index>, Error> {
         self.finish_at_first(summary, std::slice::from_ref(destination), &mut |_, _| {})
     }
@@ -282,17 +301,15 @@ impl Writer {
         match destination {
             Destination::File(path) => {
                 let temporary = Temporary::create(path, self.mode)?;
-                self.fill(summary, &Opened::new(temporary.file()?, true))?;
+                self.fill(summary, &Opened::file(temporary.file()?, true))?;
                 let finished = temporary.reopen()?;
                 temporary.rename()?;
                 own::open_file(finished)
             }
             Destination::Memory => {
-                let flags = rustix::fs::MemfdFlags::CLOEXEC;
-                let file =
-                    std::fs::File::from(rustix::fs::memfd_create("tarnfs-index", flags).map_err(io::Error::from)?);
-                self.fill(summary, &Opened::new(file.try_clone()?, true))?;
-                own::open_file(file)
+                let store = Arc::new(Store::in_memory());
+                self.fill(summary, &Opened::new(Arc::clone(&store), true))?;
+                own::open_store(store)
             }
         }
     }
@@ -308,7 +325,8 @@ impl Writer {
         connection.execute_batch("BEGIN").map_err(failed)?;
         schema::create(&connection)?;
         let records = u32::try_from(self.sorter.records()).map_err(io::Error::other)?;
-        let mut output = Output::new(&connection, &mut self.classes, unit)?;
+        let xattr_names = self.places_of_xattr_names();
+        let mut output = Output::new(&connection, &mut self.classes, &xattr_names, unit)?;
         let mut grouping = Grouping::new(&mut self.folders, &mut self.links, &mut output, records);
         let cancel = &self.cancel;
         let mut taken = 0_u32;
@@ -323,15 +341,15 @@ impl Writer {
         drop(output);
         self.write_folders(&connection)?;
         let unresolved = self.write_links(&connection, totals, unit, &mut summary)?;
-        self.write_shared(&connection)?;
+        self.write_shared(&connection, &xattr_names)?;
         self.layers.write(&connection)?;
         summary.has_xattrs = self.has_xattrs;
         summary.has_acls = self.has_acls;
         summary.folders = totals.folders;
-        summary.damage.extend(unresolved);
+        summary.notes.extend(unresolved);
         let stream = summary.layers.last().map_or(summary.archive.length, |layer| layer.decoded_length);
-        if self.reach > stream && summary.damage.is_empty() {
-            summary.damage.push((stream, "the archive ends inside the content of a file".to_owned()));
+        if self.reach > stream && summary.notes.is_empty() {
+            summary.notes.push((stream, "the archive ends inside the content of a file".to_owned()));
         }
         schema::write_summary(&connection, &summary, unit)?;
         connection.execute_batch("COMMIT").map_err(failed)?;
@@ -408,17 +426,21 @@ impl Writer {
         Ok(lost)
     }
 
-    fn write_shared(&self, connection: &Connection) -> Result<(), Error> {
+    /// In the order of the names, however they came.
+    fn places_of_xattr_names(&self) -> Vec<u32> {
+        let known = self.xattr_names.known();
+        let mut order: Vec<u32> = (0..known.len() as u32).collect();
+        order.sort_unstable_by_key(|&at| known.get(at as usize));
+        classes::places(order.into_iter())
+    }
+
+    fn write_shared(&self, connection: &Connection, xattr_names: &[u32]) -> Result<(), Error> {
         self.classes.write(connection)?;
         let mut insert = prepare(connection, "INSERT INTO xattr_names VALUES (?, ?)")?;
-        let mut names = self.xattr_names.values();
-        let mut value = Vec::new();
-        let mut number = 0_u32;
-        while names.record(&mut value)? {
-            number = number.saturating_add(1);
-            insert.execute((number, value.get(4..).unwrap_or_default())).map_err(failed)?;
-        }
-        Ok(())
+        self.xattr_names.each_in_order(xattr_names, &mut |number, name| {
+            let place = output::place_of(xattr_names, number);
+            insert.execute((place, name)).map(drop).map_err(failed)
+        })
     }
 }
 

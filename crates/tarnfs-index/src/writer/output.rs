@@ -20,6 +20,8 @@ pub(super) struct Output<'c> {
     extents: Statement<'c>,
     xattrs: Statement<'c>,
     classes: &'c mut Classes,
+    /// Of each name of an attribute, by the number that records have: the number that it gets.
+    xattr_names: &'c [u32],
     /// Bytes that the column `header` counts in.
     unit: u64,
     /// What the entries' statement is bound to: most columns are the same from row to row.
@@ -48,7 +50,12 @@ fn signed(number: u64) -> i64 {
 
 impl<'c> Output<'c> {
     /// `unit` is what all headers are multiples of.
-    pub(super) fn new(connection: &'c Connection, classes: &'c mut Classes, unit: u64) -> Result<Self, Error> {
+    pub(super) fn new(
+        connection: &'c Connection,
+        classes: &'c mut Classes,
+        xattr_names: &'c [u32],
+        unit: u64,
+    ) -> Result<Self, Error> {
         let insert = |sql| prepare(connection, sql);
         Ok(Self {
             entries: insert("INSERT INTO entries (rowid, name, class, header, size, mtime) VALUES (?, ?, ?, ?, ?, ?)")?,
@@ -59,6 +66,7 @@ impl<'c> Output<'c> {
             extents: insert("INSERT INTO extents VALUES (?, ?)")?,
             xattrs: insert("INSERT OR REPLACE INTO xattrs VALUES (?, ?, ?)")?,
             classes,
+            xattr_names,
             unit,
             bound: None,
         })
@@ -148,10 +156,16 @@ impl<'c> Output<'c> {
             self.extents.execute((node, side.extents)).map_err(failed)?;
         }
         for (name, value) in side.xattrs {
+            let name = place_of(self.xattr_names, name);
             self.xattrs.execute((node, name, value)).map_err(failed)?;
         }
         Ok(())
     }
+}
+
+/// The number that the name of an attribute gets which has `number` in records. Of very many names the last ones keep theirs.
+pub(super) fn place_of(xattr_names: &[u32], number: u32) -> u32 {
+    xattr_names.get((number as usize).wrapping_sub(1)).copied().unwrap_or(number)
 }
 
 /// Binds the columns from `class` on, but for `header`.

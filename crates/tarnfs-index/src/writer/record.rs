@@ -26,6 +26,8 @@ pub(crate) mod more {
     pub(crate) const LINK_COUNT: u8 = 32;
     /// Not of a table: the time of the last change is in nanoseconds. No record has it, since a record has the whole time.
     pub(crate) const NANOSECONDS: u8 = 64;
+    /// Not of a table, and not in records: the entry's own headers do not tell all of it.
+    pub(crate) const INHERITS: u8 = 128;
 }
 
 /// Nanoseconds since 1970, of a time that is not whole seconds and can be stored so.
@@ -41,6 +43,11 @@ pub(super) fn separate_nanoseconds(time: Time) -> Option<u32> {
     (time.nanoseconds != 0 && in_nanoseconds(time).is_none()).then_some(time.nanoseconds)
 }
 
+/// Times of the last access and the last change of the inode, where they are not that of the last change of the content, which stands for them.
+fn other_times(entry: &Entry) -> [Option<Time>; 2] {
+    [entry.atime, entry.ctime].map(|time| time.filter(|time| *time != entry.mtime))
+}
+
 /// Bits of `more` that the entry's class gets, but for [`more::LINK_COUNT`], which is only known at the end.
 pub(super) fn bits_of(entry: &Entry) -> u8 {
     let mut bits = 0;
@@ -51,11 +58,12 @@ pub(super) fn bits_of(entry: &Entry) -> u8 {
     };
     set(entry.kind == Kind::Symlink, more::LINK);
     set(matches!(entry.kind, Kind::CharacterDevice(_) | Kind::BlockDevice(_)), more::DEVICE);
-    let has_times = entry.atime.is_some() || entry.ctime.is_some();
+    let has_times = other_times(entry).iter().any(Option::is_some);
     set(has_times || separate_nanoseconds(entry.mtime).is_some(), more::TIMES);
     set(entry.kind == Kind::File && entry.body.extents.is_some(), more::EXTENTS);
     set(!entry.xattrs.is_empty(), more::XATTRS);
     set(in_nanoseconds(entry.mtime).is_some(), more::NANOSECONDS);
+    set(entry.inherits, more::INHERITS);
     bits
 }
 
@@ -225,7 +233,7 @@ impl Builder {
     ) -> &[u8] {
         self.begin(folder, name, Tag::Entry, entry.header);
         let bytes = &mut self.bytes;
-        let mut flags = bits_of(entry) & !more::NANOSECONDS;
+        let mut flags = bits_of(entry) & !(more::NANOSECONDS | more::INHERITS);
         if entry.kind == Kind::Folder {
             flags |= IS_FOLDER;
         }
@@ -258,8 +266,9 @@ impl Builder {
             write_number(bytes, u64::from(device.minor));
         }
         if flags & more::TIMES != 0 {
-            bytes.push(u8::from(entry.atime.is_some()) | u8::from(entry.ctime.is_some()) << 1);
-            for time in [entry.atime, entry.ctime].into_iter().flatten() {
+            let times = other_times(entry);
+            bytes.push(u8::from(times[0].is_some()) | u8::from(times[1].is_some()) << 1);
+            for time in times.into_iter().flatten() {
                 write_time(bytes, time);
             }
         }

@@ -62,7 +62,7 @@ impl Sorter {
     }
 
     fn spill(&mut self) -> io::Result<()> {
-        let mut run = Spool::on_disk()?;
+        let mut run = Spool::on_disk();
         for &start in &order(&self.block) {
             run.write(record_at(&self.block, start).bytes)?;
         }

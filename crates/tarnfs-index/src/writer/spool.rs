@@ -1,18 +1,19 @@
-//! Bytes that wait to be read again: in memory while they are few, then in a temporary file without a name.
+//! Bytes that wait to be read again: in memory while they are few, then in a temporary file without a name. Where no disk takes
+//! one, or it is full, they stay in memory: an index in memory must be possible without any disk.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags, open};
+
+use crate::store::Store;
 
 /// Appended to, then read from its start any number of times.
 #[derive(Debug)]
 pub(super) struct Spool {
     /// What is not in the file yet.
     buffer: Vec<u8>,
-    file: Option<File>,
+    file: Option<Store>,
     /// Bytes in the file.
     written: u64,
     /// Bytes that are kept in memory before they go to the file.
@@ -29,8 +30,8 @@ impl Spool {
     }
 
     /// Goes to disk at once.
-    pub(super) fn on_disk() -> io::Result<Self> {
-        Ok(Self { buffer: Vec::with_capacity(BUFFER), file: Some(temporary_file()?), written: 0, room: BUFFER })
+    pub(super) fn on_disk() -> Self {
+        Self { buffer: Vec::with_capacity(BUFFER), file: Some(temporary_file()), written: 0, room: BUFFER }
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -48,9 +49,15 @@ impl Spool {
         }
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(temporary_file()?),
+            none => none.insert(temporary_file()),
         };
-        file.write_all_at(&self.buffer, self.written)?;
+        if let Err(error) = file.write_all_at(&self.buffer, self.written) {
+            log::debug!("a temporary file could not be written: {error}; it goes on in memory");
+            let moved = Store::in_memory();
+            copy(file, &moved, self.written)?;
+            moved.write_all_at(&self.buffer, self.written)?;
+            *file = moved;
+        }
         self.written = self.written.saturating_add(self.buffer.len() as u64);
         self.buffer.clear();
         self.buffer.shrink_to(BUFFER);
@@ -129,17 +136,55 @@ impl Reader<'_> {
     }
 }
 
-/// A file without a name, for this process only: `$TMPDIR`, else `/var/tmp`, which lies on a disk.
-fn temporary_file() -> io::Result<File> {
+/// A file without a name, for this process only: in `$TMPDIR`, else in `/var/tmp`, which lies on a disk, else in memory.
+fn temporary_file() -> Store {
     let folders = std::env::var_os("TMPDIR").map(PathBuf::from).into_iter();
-    let mut failure = (PathBuf::new(), rustix::io::Errno::NOENT);
     for folder in folders.chain(["/var/tmp", "/tmp"].map(PathBuf::from)) {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match open(&folder, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(file) => return Ok(file.into()),
-            Err(error) => failure = (folder, error),
+            Ok(file) => return Store::File(file.into()),
+            Err(error) => log::debug!("a temporary file in {}: {error}", folder.display()),
         }
     }
-    let (folder, error) = failure;
-    Err(io::Error::new(io::Error::from(error).kind(), format!("a temporary file in {}: {error}", folder.display())))
+    Store::in_memory()
+}
+
+/// Copies the first `length` bytes.
+fn copy(from: &Store, to: &Store, length: u64) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER];
+    let mut at = 0;
+    while at < length {
+        let part = buffer.get_mut(..length.saturating_sub(at).min(BUFFER as u64) as usize).unwrap_or_default();
+        from.read_exact_at(part, at)?;
+        to.write_all_at(part, at)?;
+        at = at.saturating_add(part.len() as u64);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_takes_no_more_goes_on_in_memory() {
+        let mut spool = Spool::on_disk();
+        let record = |number: u32| [&104_u32.to_le_bytes()[..], &[number as u8; 100]].concat();
+        for number in 0..6000 {
+            if number == 4000 {
+                // From here on nothing can be written to it.
+                let Some(Store::File(whole)) = spool.file.take() else { panic!("it is on a disk") };
+                let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&whole));
+                spool.file = Some(Store::File(std::fs::File::open(path).unwrap()));
+            }
+            spool.write(&record(number)).unwrap();
+        }
+        let mut reader = spool.reader();
+        let mut current = Vec::new();
+        for number in 0..6000 {
+            assert!(reader.record(&mut current).unwrap() && current == record(number), "{number}");
+        }
+        assert!(!reader.record(&mut current).unwrap());
+    }
 }

@@ -39,7 +39,7 @@ pub(crate) fn summary() -> Summary {
         has_xattrs: false,
         has_acls: false,
         label: Some(b"label".to_vec()),
-        damage: Vec::new(),
+        notes: Vec::new(),
     }
 }
 

@@ -313,7 +313,7 @@ pub(crate) fn own_index(archive: &Path, shape: &Shape) -> (Arc<dyn Index>, Share
         has_xattrs: false,
         has_acls: false,
         label: None,
-        damage: Vec::new(),
+        notes: Vec::new(),
     };
     (writer.finish(summary, &Destination::Memory).unwrap(), source)
 }

@@ -1,0 +1,72 @@
+use std::fmt;
+use std::io;
+
+/// What kept an archive from being opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The file cannot be opened.
+    CannotOpen(io::Error),
+    /// It is no archive and no compressed file that tarnfs knows.
+    NotAnArchive,
+    /// The file has no bytes.
+    Empty,
+    /// It begins with zeros, has no header, and nothing says that it is an empty tar archive.
+    OnlyZeros,
+    /// Reading it failed at this byte of the stream that was being read.
+    Read {
+        /// Byte of the stream.
+        offset: u64,
+        /// What the source said.
+        error: io::Error,
+    },
+    /// No index belongs to it, and none may be made.
+    NoIndex(String),
+    /// The index cannot be read or written.
+    Index(tarnfs_index::Error),
+    /// An option has a value that means nothing.
+    Option(String),
+    /// It was asked to stop.
+    Cancelled,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CannotOpen(error) => write!(f, "cannot be opened: {error}"),
+            Self::NotAnArchive => {
+                let codecs: Vec<_> = tarnfs_codec::CODECS.iter().map(|codec| codec.name()).collect();
+                let formats: Vec<_> = tarnfs_format::FORMATS.iter().map(|format| format.name()).collect();
+                write!(
+                    f,
+                    "is not an archive that tarnfs knows: neither one of {} nor a file compressed with one of {}",
+                    formats.join(", "),
+                    codecs.join(", ")
+                )
+            }
+            Self::Empty => f.write_str("is empty: a file of 0 bytes is no archive; its writing may have failed"),
+            Self::OnlyZeros => f.write_str(
+                "is not an archive that tarnfs knows: it begins with zero bytes. An empty tar archive looks so as well; if it is one, \
+                 let its name end in .tar",
+            ),
+            Self::Read { offset, error } => write!(f, "reading at byte {offset} failed: {error}"),
+            Self::NoIndex(reason) => {
+                write!(f, "has no index that can be used ({reason}), and --no-recreate-index forbids making one")
+            }
+            Self::Index(error) => write!(f, "index: {error}"),
+            Self::Option(text) => f.write_str(text),
+            Self::Cancelled => f.write_str("interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl From<tarnfs_index::Error> for Problem {
+    fn from(error: tarnfs_index::Error) -> Self {
+        match error {
+            tarnfs_index::Error::Io(error) if error.kind() == io::ErrorKind::Interrupted => Self::Cancelled,
+            error => Self::Index(error),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Is the header of an entry still where an older index says? Samples of an archive's bytes cannot show every change of it, so the headers of
+//! an entry are read again when it is opened, and compared with what the index says.
+
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_format::encoding::Encoding;
+use tarnfs_format::{Entry, Event, Format, Kind, Options, SourceStream, Stream, name, stream::MOST_PEEKED};
+use tarnfs_index::{Row, Shape};
+use tarnfs_source::{Cancel, Limits, SharedSource, Slice};
+
+/// What headers are read with.
+#[derive(Debug)]
+pub(crate) struct Recheck {
+    format: Reader,
+    encoding: Option<Encoding>,
+    options: Options,
+}
+
+/// A format, for `Debug`.
+struct Reader(&'static dyn Format);
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.0.name())
+    }
+}
+
+/// Headers of more bytes than this are read piece by piece.
+const AT_ONCE: u64 = 64 << 10;
+
+impl Recheck {
+    /// For an archive of the format `format`; `None` if headers cannot be read again as they were read first.
+    pub(crate) fn new(format: &str, shape: &Shape, limits: &Limits) -> Option<Self> {
+        let encoding = match &shape.encoding {
+            Some(name) => Some(Encoding::for_name(name)?),
+            None => None,
+        };
+        let options = Options {
+            // Only what is there at once is wanted: nothing is searched for.
+            limits: Limits { resynchronise: 0, ..*limits },
+            ignore_zeros: shape.ignore_zeros,
+            gnu_incremental: shape.gnu_incremental,
+            cancel: Cancel::default(),
+        };
+        Some(Self { format: Reader(tarnfs_format::by_name(format)?), encoding, options })
+    }
+
+    /// `StaleNetworkFileHandle` (ESTALE) if the headers before the content of the file `row`, whose entry has the name `name`, are not those that were indexed.
+    pub(crate) fn check(&self, stream: &SharedSource, row: &Row, name: &[u8]) -> io::Result<()> {
+        let Some(header) = row.header else { return Ok(()) };
+        let entry = self.entry_at(stream, header, row.body.saturating_sub(header))?;
+        if entry.is_some_and(|entry| self.is_same(&entry, header, row, name)) {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::StaleNetworkFileHandle,
+            format!(
+                "{} has changed since its index was made: at byte {header} is no longer the header of {}; \
+                 unmount it and mount it again with --recreate-index",
+                stream.describe(),
+                name::escape(name)
+            ),
+        ))
+    }
+
+    /// The entry whose headers are the `length` bytes from `header`.
+    fn entry_at(&self, stream: &SharedSource, header: u64, length: u64) -> io::Result<Option<Entry>> {
+        let mut first = None;
+        let mut receive = |event| match event {
+            Event::Entry(entry) => {
+                first = Some(*entry);
+                // Nothing behind it is wanted.
+                Err(io::ErrorKind::Interrupted.into())
+            }
+            _ => Ok(()),
+        };
+        let read = if length <= AT_ONCE {
+            let mut bytes = vec![0; length as usize];
+            stream.read_exact_at(&mut bytes, header)?;
+            self.format.0.read(&mut Bytes { bytes: &bytes, at: 0 }, &self.options, &mut receive)
+        } else {
+            let part = Slice::new(Arc::clone(stream), header, length);
+            let mut part = SourceStream::new(Arc::new(part), Cancel::default());
+            self.format.0.read(&mut part, &self.options, &mut receive)
+        };
+        match read {
+            Err(tarnfs_format::Error::Read { error, .. }) => Err(error),
+            // Ended behind the entry, or there was none.
+            _ => Ok(first),
+        }
+    }
+
+    fn is_same(&self, entry: &Entry, header: u64, row: &Row, name: &[u8]) -> bool {
+        if entry.kind != Kind::File || Some(entry.body.offset) != row.body.checked_sub(header) {
+            return false;
+        }
+        // What a header for all entries says of this one cannot be seen here.
+        if row.inherits {
+            return true;
+        }
+        let owner = |number: u64| u32::try_from(number).unwrap_or(tarnfs_index::OVERFLOWN_OWNER);
+        let same_attributes = entry.body.size == row.size
+            && entry.mode & 0o7777 == row.mode
+            && owner(entry.uid) == row.uid
+            && owner(entry.gid) == row.gid
+            && entry.mtime == row.mtime;
+        same_attributes && self.has_name(entry, name)
+    }
+
+    fn has_name(&self, entry: &Entry, name: &[u8]) -> bool {
+        let path = crate::build::converted(self.encoding.as_ref(), &entry.path);
+        let components = name::components(&path, &self.options.limits);
+        components.iter().last().unwrap_or_default() == name
+    }
+}
+
+/// Bytes in memory as a stream.
+struct Bytes<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl Stream for Bytes<'_> {
+    fn position(&self) -> u64 {
+        self.at as u64
+    }
+
+    fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
+        if length > MOST_PEEKED {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let rest = &self.bytes[self.at..];
+        Ok(&rest[..rest.len().min(length)])
+    }
+
+    fn skip(&mut self, length: u64) -> io::Result<u64> {
+        let step = length.min((self.bytes.len() - self.at) as u64);
+        self.at += step as usize;
+        Ok(step)
+    }
+}

@@ -1,0 +1,97 @@
+//! What the tests of trees share.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use tarnfs_index::trust;
+use tarnfs_source::{Budget, MemorySource, SharedSource};
+use tarnfs_tree::open::{FileFacts, OpenArchive, Options, Place};
+use tarnfs_tree::{Error, Kind, Node, Tree};
+
+/// A small archive of one of everything, in each compression.
+pub(crate) fn archives() -> Vec<(&'static str, Vec<u8>)> {
+    let compressed: [(_, &[u8]); 5] = [
+        ("gz", include_bytes!("../../../../fuzz/archives/tree.tar.gz")),
+        ("bz2", include_bytes!("../../../../fuzz/archives/tree.tar.bz2")),
+        ("xz", include_bytes!("../../../../fuzz/archives/tree.tar.xz")),
+        ("zst", include_bytes!("../../../../fuzz/archives/tree.tar.zst")),
+        ("lz4", include_bytes!("../../../../fuzz/archives/tree.tar.lz4")),
+    ];
+    let mut archives: Vec<_> = compressed.map(|(name, bytes)| (name, bytes.to_vec())).into();
+    let opened = open(memory("gz", &archives[0].1), &options()).unwrap();
+    let mut plain = vec![0; opened.stream.len() as usize];
+    opened.stream.read_exact_at(&mut plain, 0).unwrap();
+    archives.push(("tar", plain));
+    archives
+}
+
+pub(crate) fn memory(name: &str, bytes: &[u8]) -> SharedSource {
+    Arc::new(MemorySource::new(bytes, name))
+}
+
+/// An index in memory, with as many seek points as there can be.
+pub(crate) fn options() -> Options {
+    Options {
+        place: Place::Memory,
+        minimum_file_count: 0,
+        seek_point_spacing: 4096,
+        threads: 2,
+        budget: Budget::new(64 << 20),
+        trust_index: true,
+        ..Options::default()
+    }
+}
+
+pub(crate) fn open(source: SharedSource, options: &Options) -> Result<OpenArchive, tarnfs_tree::open::Problem> {
+    let owner = trust::Owner { user: 0, group: 0, mode: 0o644 };
+    let facts = FileFacts { owner, modified: 1_700_000_000_000_000_000 };
+    tarnfs_tree::open::open_source(source, facts, Path::new("archive"), options)
+}
+
+/// What is found at one path: its kind and length, and its content if it is a file.
+pub(crate) type Found = (String, Option<Vec<u8>>);
+
+/// Every path, with what is there. What cannot be listed or read is told to `failed`.
+pub(crate) fn survey(tree: &dyn Tree, failed: &mut dyn FnMut(&[u8], Error)) -> BTreeMap<Vec<u8>, Found> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![(Node::ROOT, Vec::new())];
+    while let Some((folder, path)) = open.pop() {
+        let mut children = Vec::new();
+        let listed = tree.read_dir(folder, 0, &mut |child| {
+            children.push((child.name.to_vec(), child.attributes));
+            true
+        });
+        if let Err(error) = listed {
+            failed(&path, error);
+        }
+        for (name, attributes) in children {
+            let path = [path.as_slice(), b"/", &name].concat();
+            if attributes.kind == Kind::Folder {
+                open.push((attributes.node, path.clone()));
+            }
+            let content = (attributes.kind == Kind::File).then(|| content(tree, attributes.node));
+            let content = match content.transpose() {
+                Ok(content) => content,
+                Err(error) => {
+                    failed(&path, error);
+                    None
+                }
+            };
+            found.insert(path, (format!("{:?} {}", attributes.kind, attributes.size), content));
+        }
+    }
+    found
+}
+
+/// All bytes of a file.
+pub(crate) fn content(tree: &dyn Tree, node: Node) -> Result<Vec<u8>, Error> {
+    let source = tree.open(node)?;
+    // Only as much as there is of an archive of these tests, whatever an index says.
+    let mut bytes = vec![0; source.len().min(4 << 20) as usize];
+    source.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}

@@ -1,0 +1,82 @@
+//! Indexes of every released schema, kept as files: each is opened and shows the same tree.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tarnfs_tree::open::{Options, Place, Recreate};
+
+use common::{archives, memory, open, options, survey};
+
+fn kept(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/indexes").join(name)
+}
+
+fn with_index(place: &Path, recreate: Recreate) -> Options {
+    Options { place: Place::File(place.to_owned()), recreate, ..options() }
+}
+
+/// Hard links to a file that was replaced later: ratarmount shows its latest version there.
+const LINKS: [&str; 2] = ["/folder/hard", "/zz"];
+
+#[test]
+fn every_released_schema_is_opened() {
+    let (_, archive) = archives().swap_remove(0);
+    let source = || memory("tree.tar.gz", &archive);
+    let expected = open(source(), &options()).unwrap();
+    let expected = survey(&*expected.tree, &mut |path, error| panic!("{path:?}: {error}"));
+    let folder = tempfile::tempdir().unwrap();
+    if std::env::var_os("TARNFS_TEST_WRITE_INDEX").is_some() {
+        let path = folder.path().join("new");
+        open(source(), &with_index(&path, Recreate::Always)).unwrap();
+        fs::copy(path, kept("tarnfs-1")).unwrap();
+    }
+    for name in ["tarnfs-1", "ratarmount-0.5", "ratarmount-0.6", "ratarmount-0.7"] {
+        // Of this user, whoever owns the repository.
+        let path = folder.path().join(name);
+        fs::write(&path, fs::read(kept(name)).unwrap()).unwrap();
+        let opened =
+            open(source(), &with_index(&path, Recreate::Never)).unwrap_or_else(|problem| panic!("{name}: {problem}"));
+        assert!(!opened.is_new);
+        let found = survey(&*opened.tree, &mut |path, error| panic!("{name} {path:?}: {error}"));
+        let is_own = name.starts_with("tarnfs");
+        // Sidecars of ratarmount have names that are not UTF-8 in an escaped form.
+        for (path, (what, content)) in expected.iter().filter(|(path, _)| is_own || std::str::from_utf8(path).is_ok()) {
+            let shown = String::from_utf8_lossy(path);
+            if !is_own && LINKS.contains(&&*shown) {
+                let latest = expected.get(&b"/file"[..]).unwrap();
+                assert!(found.get(path) == Some(latest), "{name}: {shown} is not what /file is");
+                continue;
+            }
+            let (found, found_content) = found.get(path).unwrap_or_else(|| panic!("{name}: {shown} is missing"));
+            assert!(found_content == content, "{name}: {shown} has another content");
+            // Sidecars of ratarmount do not have the numbers of devices; they come from headers that would have to be decoded.
+            assert!(found == what || !is_own && what.contains("Device"), "{name}: {shown} is {found}, not {what}");
+        }
+        assert_eq!(found.len(), expected.len(), "{name}");
+    }
+}
+
+/// Bytes that say which SQLite has written the file, and when it was changed last.
+const OF_SQLITE: [std::ops::Range<usize>; 2] = [24..28, 92..100];
+
+/// What is written today is the schema that it says it is: another one needs another number.
+#[test]
+fn the_schema_is_the_one_that_was_kept() {
+    let (_, archive) = archives().swap_remove(0);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    open(memory("tree.tar.gz", &archive), &with_index(&path, Recreate::Always)).unwrap();
+    let [mut now, mut then] = [fs::read(path).unwrap(), fs::read(kept("tarnfs-1")).unwrap()];
+    for range in OF_SQLITE {
+        now[range.clone()].fill(0);
+        then[range].fill(0);
+    }
+    assert!(
+        now == then,
+        "the schema has changed: once it is released it needs another number (see tests/indexes/README.md)"
+    );
+}
