@@ -8,9 +8,8 @@ use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Stdio;
 
-use support::{Compare, Mounted, Scratch, assert_twins, can_mount, is_root, run, tarnfs};
+use support::{Compare, Mounted, Scratch, assert_twins, can_mount, is_root, run};
 
 /// An archive of `count` files that is large enough for an index on disk.
 fn archive(scratch: &Scratch, count: u32) -> std::path::PathBuf {
@@ -228,42 +227,6 @@ fn a_broken_index_is_made_again() {
         assert!(ls(&scratch, &archive, &[]).ok().out == expected);
         assert!(fs::read(&index).unwrap() == good, "it was written again");
     }
-}
-
-/// Killed at any moment, there is no index or a good one under the real name, and the next call works.
-#[test]
-fn killed_while_indexing_leaves_nothing_that_matters() {
-    let scratch = Scratch::new();
-    scratch.shell(
-        "python3 - <<'E'
-import tarfile
-with tarfile.open('a.tar', 'w') as tar:
-    for i in range(60000):
-        tar.addfile(tarfile.TarInfo(f'folder{i % 100}/file{i}'))
-E",
-    );
-    let archive = scratch.path("a.tar");
-    let index = scratch.path("a.tar.tarnfs.sqlite");
-    let expected =
-        run(&scratch, ["ls".as_ref(), "-R".as_ref(), archive.as_os_str(), "--index-file=:memory:".as_ref()]).ok().out;
-    let mut killed = 0;
-    for step in 0..40 {
-        // No index that was left by the round before.
-        if index.exists() {
-            fs::remove_file(&index).unwrap();
-        }
-        let mut child = tarnfs(&scratch).arg("index").arg(&archive).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(step * 8));
-        child.kill().unwrap();
-        killed += u32::from(!child.wait().unwrap().success());
-        if index.exists() {
-            run(&scratch, ["ls".as_ref(), "--no-recreate-index".as_ref(), archive.as_os_str()]).ok();
-        }
-    }
-    assert!(killed > 0, "all of them ended before they were killed");
-    assert!(run(&scratch, ["ls".as_ref(), "-R".as_ref(), archive.as_os_str()]).ok().out == expected);
-    let left: Vec<_> = fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 2, "temporary files of the dead are removed: {left:?}");
 }
 
 #[test]

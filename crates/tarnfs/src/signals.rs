@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use libc::c_int;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use tarnfs_fuse::Stopper;
 use tarnfs_source::Cancel;
@@ -101,6 +101,8 @@ impl Ending {
 
     /// Starts the thread that waits for signals.
     pub(crate) fn listen(&self) -> std::io::Result<()> {
+        // An index that may not grow any more (`ulimit -f`) is an error to whoever writes it, not the end of the process.
+        signal_hook::flag::register(SIGXFSZ, Arc::default())?;
         let mut signals = Signals::new(OURS.into_iter().filter(|&signal| signal == SIGTERM || !is_ignored(signal)))?;
         // Only now is there somebody to whom those that came since `hold` can be given.
         release();

@@ -1,0 +1,308 @@
+//! Does an index still belong? To the archive as it is now, to what was appended to it, to the options that are given.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{Mounted, Ran, Scratch, can_mount, run};
+
+const INDEX: &str = "a.tar.tarnfs.sqlite";
+
+fn ls(archive: &Path, scratch: &Scratch, options: &[&str]) -> Ran {
+    run(scratch, ["ls", "-lR", archive.to_str().unwrap()].into_iter().chain(options.iter().copied()))
+}
+
+/// Changes `bytes` of the file at `at`, which keeps its length and its time.
+fn edit(path: &Path, at: u64, bytes: &[u8]) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    file.write_all_at(bytes, at).unwrap();
+    file.set_modified(modified).unwrap();
+}
+
+/// Where the headers of `file1` to `file9` lie, in order, and where their content.
+fn archive(scratch: &Scratch, tar_options: &str) -> (PathBuf, Vec<(u64, u64)>) {
+    scratch.shell(&format!(
+        "mkdir -p tree; for i in $(seq 1 2000); do head -c 3000 /dev/urandom > tree/file$i; done
+         tar {tar_options} -cf a.tar tree"
+    ));
+    let path = scratch.path("a.tar");
+    run(scratch, ["index".as_ref(), path.as_os_str()]).ok();
+    let connection = rusqlite::Connection::open(scratch.path(INDEX)).unwrap();
+    let mut query = connection
+        .prepare(
+            "SELECT header * 512, body FROM entries JOIN classes USING (class) \
+             WHERE CAST(name AS TEXT) GLOB 'file[1-9]' ORDER BY name",
+        )
+        .unwrap();
+    let rows = query.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).unwrap();
+    let places = rows.map(Result::unwrap).map(|(header, body)| (header as u64, (header + body) as u64)).collect();
+    (path, places)
+}
+
+/// The samples of an archive's bytes do not see a change of one block. Whoever opens the file behind a changed header learns of it.
+#[test]
+fn a_changed_header_is_noticed_when_its_file_is_opened() {
+    for options in ["--format=ustar", "--format=gnu", "--format=posix"] {
+        let scratch = Scratch::new();
+        let (path, places) = archive(&scratch, options);
+        let whole = fs::read(&path).unwrap();
+        let (header, body) = places[4];
+        let cat = |name: &str| run(&scratch, ["cat", path.to_str().unwrap(), "--no-recreate-index", name]);
+        let block = |at: u64| whole[at as usize..][..512].to_vec();
+        // Another header in its place, also one that is right in itself: of another file of the same size.
+        let mut edits: Vec<(&str, u64, Vec<u8>)> = vec![
+            ("noise", body - 512, (0..512_u32).map(|n| (n * 7919 % 251) as u8).collect()),
+            ("zeros", body - 512, vec![0; 512]),
+            ("one bit", body - 512, vec![block(body - 512)[0] ^ 1]),
+            ("the header of another file", header, whole[places[5].0 as usize..places[5].1 as usize].to_vec()),
+        ];
+        if header + 512 < body {
+            edits.push(("the records before it", header + 512, vec![b'9'; 20]));
+            edits.push(("the header of its records", header, vec![0; 512]));
+        }
+        let expected = cat("tree/file5").ok().out;
+        for (what, at, bytes) in edits {
+            edit(&path, at, &bytes);
+            let ran = cat("tree/file5");
+            assert_ne!(ran.code, 0, "{options} {what}: served");
+            assert!(ran.out.is_empty(), "{options} {what}: some of it was served");
+            assert!(ran.err.contains("has changed") && ran.err.contains("--recreate-index"), "{what}: {}", ran.err);
+            // Files behind other headers are served.
+            cat("tree/file7").ok();
+            edit(&path, at, &whole[at as usize..at as usize + bytes.len()]);
+            assert!(cat("tree/file5").ok().out == expected, "{what}");
+        }
+        // A change of content is the archive's content.
+        edit(&path, body, b"other");
+        assert!(cat("tree/file5").ok().out.starts_with(b"other"));
+    }
+}
+
+#[test]
+fn through_a_mount_a_changed_header_is_a_stale_file() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (path, places) = archive(&scratch, "--format=gnu");
+    edit(&path, places[4].0, b"other/name");
+    let log = format!("--log-file={}", scratch.path("log-of-mount").display());
+    let mount = Mounted::new(&scratch, &path, &["--no-recreate-index", &log]);
+    let error = fs::read(mount.path("tree/file5")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ESTALE));
+    assert_eq!(fs::read(mount.path("tree/file6")).unwrap().len(), 3000);
+    mount.unmount();
+    let log = fs::read_to_string(scratch.path("log-of-mount")).unwrap();
+    assert!(log.contains("--recreate-index"), "{log}");
+    // The hint helps.
+    let mount = Mounted::any(&scratch, &path, &["-c"]);
+    assert!(fs::read(mount.path("tree/file6")).is_ok());
+    mount.unmount();
+}
+
+/// What a header says for all entries behind it cannot be seen in an entry's own: it must not make them look changed.
+#[test]
+fn headers_for_all_entries_do_not_look_like_changes() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; for i in $(seq 1200); do echo $i > tree/file$i; done
+         tar --format=pax --pax-option='globexthdr.name=global,uid:=4321,gname:=other' -cf a.tar tree",
+    );
+    let path = scratch.path("a.tar");
+    run(&scratch, ["index".as_ref(), path.as_os_str()]).ok();
+    for i in [1, 700, 1200] {
+        let name = format!("tree/file{i}");
+        let ran = run(&scratch, ["cat", path.to_str().unwrap(), "--no-recreate-index", &name]).ok();
+        assert_eq!(ran.text(), format!("{i}\n"));
+    }
+}
+
+/// Names in other encodings, long ones, sparse files: all are found again where they were.
+#[test]
+fn nothing_looks_changed_that_is_not() {
+    let scratch = Scratch::new();
+    support::make_tree(&scratch);
+    scratch.shell(
+        "cd tree; rm -f null wide loop fifo; truncate -s 1M sparse; echo end >> sparse; for i in $(seq 1100); do : > many$i; done
+         for i in $(seq 1 2 99); do echo x | dd of=holes bs=4096 seek=$i conv=notrunc status=none; done",
+    );
+    let formats = ["oldgnu", "gnu", "posix", "posix --sparse-version=0.0", "posix --sparse-version=0.1"];
+    for format in formats {
+        scratch.shell(&format!("tar --format={format} -S -C tree -cf a.tar . "));
+        for options in [&[][..], &["-e", "latin1"]] {
+            let path = scratch.path("a.tar");
+            ls(&path, &scratch, options).ok();
+            let names = run(&scratch, ["ls", "-R", "--json", path.to_str().unwrap()].iter().chain(options)).ok().text();
+            assert!(names.lines().count() > 1100);
+            let output = Command::new("bash")
+                .args([
+                    "-euo",
+                    "pipefail",
+                    "-c",
+                    "for name in file short over sparse holes folder/random folder/inner/numbers long/n*; do
+                         [ -f \"tree/$name\" ] || continue
+                         \"$0\" cat a.tar --no-recreate-index \"$@\" \"$name\" | cmp - \"tree/$name\"
+                     done",
+                    env!("CARGO_BIN_EXE_tarnfs"),
+                ])
+                .args(options)
+                .current_dir(scratch.path(""))
+                .env("XDG_CACHE_HOME", scratch.path("cache"))
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{format} {options:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
+/// Twenty times something is appended: each time the index is the one that a fresh reading makes.
+#[test]
+fn an_archive_that_grows_twenty_times_has_a_fresh_index_each_time() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; for i in $(seq 1200); do echo $i > tree/file$i; done; ln tree/file7 tree/link; ln -s file8 tree/symlink
+         tar -cf a.tar tree",
+    );
+    let path = scratch.path("a.tar");
+    ls(&path, &scratch, &[]).ok();
+    for step in 1..=20 {
+        // New ones, such that replace others, links to old ones and to new ones, folders, large ones.
+        scratch.shell(&format!(
+            "rm -rf more; mkdir -p more/tree/new{step}; cd more
+             echo new {step} > tree/new{step}/file; echo again {step} > tree/file{step}; ln tree/file{step} tree/hard{step}
+             ln -s file{step} tree/new{step}/symlink; head -c {} /dev/urandom > tree/random
+             chmod 7{}5 tree/new{step}; tar --owner={step} -rf ../a.tar tree",
+            step * 1500,
+            step % 8
+        ));
+        let logged = ls(&path, &scratch, &["-d", "2"]).ok();
+        assert!(logged.err.contains("grew"), "{step}: {}", logged.err);
+        let appended = fs::read(scratch.path(INDEX)).unwrap();
+        let again = run(&scratch, ["index".as_ref(), "-c".as_ref(), path.as_os_str()]);
+        again.ok();
+        let fresh = fs::read(scratch.path(INDEX)).unwrap();
+        assert!(appended == fresh, "{step}: {}", different_tables(&scratch, &appended));
+    }
+}
+
+/// Any entries in any order, in many folders, that replace others and link to others.
+#[test]
+fn whatever_is_appended_the_index_is_a_fresh_one() {
+    let mut grown = 0;
+    for seed in 0..5 {
+        let scratch = Scratch::new();
+        let path = scratch.path("a.tar");
+        for step in 0..5 {
+            scratch.shell(&format!(
+                "python3 - {seed} {step} <<'E'
+import io, random, sys, tarfile
+seed, step = map(int, sys.argv[1:])
+random.seed(seed)
+files = []
+for now in range(step + 1):
+    out = io.BytesIO() if now < step else None
+    with tarfile.open('a.tar' if out is None else None, 'a' if now and out is None else 'w', out, format=tarfile.PAX_FORMAT) as tar:
+        for i in range(1300 if now == 0 else 60):
+            name = '/'.join(random.choice('zyxwvutsrq') for _ in range(random.randint(1, 3)))
+            kind = random.choice(['file'] * 5 + ['folder', 'symlink', 'xattr'] + ['link'] * (seed % 3))
+            path = name + '/' + random.choice(['a', 'b', 'c', str(i), str(i)]) + str(seed)
+            member = tarfile.TarInfo(path)
+            member.mtime = random.choice([0, 5, 1e9 + i, 7.25])
+            member.mode, member.uid = random.choice([0o644, 0o600, 0o755]), random.choice([0, 0, 7, i])
+            member.uname = random.choice(['', 'root', 'me'])
+            if random.random() < 0.2:
+                member.pax_headers = {{'atime': str(random.choice([member.mtime, 8.5]))}}
+            if kind == 'folder':
+                member.type, member.name = tarfile.DIRTYPE, name
+            elif kind == 'symlink':
+                member.type, member.linkname = tarfile.SYMTYPE, 'somewhere'
+            elif kind == 'link' and files:
+                member.type, member.linkname = tarfile.LNKTYPE, random.choice(files)
+                if member.linkname == path:
+                    continue
+            else:
+                if kind == 'xattr':
+                    member.pax_headers = {{'SCHILY.xattr.user.' + random.choice('mlkjihg'): str(i)}}
+                files.append(path)
+            tar.addfile(member)
+E"
+            ));
+            let logged = ls(&path, &scratch, &["-d", "2"]);
+            assert!(logged.code == 0, "{seed} {step}: {}", logged.err);
+            grown += u32::from(logged.err.contains("grew: reading"));
+            let appended = fs::read(scratch.path(INDEX)).unwrap();
+            run(&scratch, ["index".as_ref(), "-c".as_ref(), path.as_os_str()]).ok();
+            let fresh = fs::read(scratch.path(INDEX)).unwrap();
+            assert!(appended == fresh, "{seed} {step}: {}", different_tables(&scratch, &appended));
+        }
+    }
+    // Of links to links the index may not know enough.
+    println!("{grown} of 20 indexes grew, the others were made anew");
+    assert!(grown >= 8, "{grown}");
+}
+
+/// In which tables the index that lies there differs from `other`.
+fn different_tables(scratch: &Scratch, other: &[u8]) -> String {
+    fs::write(scratch.path("other"), other).unwrap();
+    scratch.shell(&format!(
+        "python3 - <<'E'
+import sqlite3
+one, other = sqlite3.connect('{INDEX}'), sqlite3.connect('other')
+for (table,) in one.execute('SELECT name FROM sqlite_schema'):
+    left, right = (index.execute(f'SELECT * FROM {{table}}').fetchall() for index in (one, other))
+    if left != right:
+        print(table, len(left), len(right), [pair for pair in zip(left, right) if pair[0] != pair[1]][:3])
+E"
+    ))
+}
+
+/// Options that shape the tree. Each makes an index that only the same options use.
+const SHAPES: [&[&str]; 8] = [
+    &[],
+    &["-e", "latin1"],
+    &["-e", "koi8-r"],
+    &["-i"],
+    &["--gnu-incremental"],
+    &["--detect-gnu-incremental"],
+    &["-i", "-e", "latin1"],
+    &["-i", "--gnu-incremental"],
+];
+
+#[test]
+fn an_index_made_with_other_options_is_not_used() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir one two; for i in $(seq 1100); do : > one/file$i; done; touch $(printf 'one/b\\344r'); touch two/b
+         tar -C one -cf a.tar .; tar -C two -cf b.tar .; cat b.tar >> a.tar",
+    );
+    let path = scratch.path("a.tar");
+    let expected = SHAPES.map(|shape| ls(&path, &scratch, &[shape, &["--index-file=:memory:"]].concat()).ok().out);
+    let different = expected.iter().collect::<std::collections::BTreeSet<_>>().len();
+    assert!(different >= 5, "{different} different trees");
+    for (made, shape) in SHAPES.iter().enumerate() {
+        ls(&path, &scratch, &[*shape, &["-c"]].concat()).ok();
+        let index = fs::read(scratch.path(INDEX)).unwrap();
+        for (wanted, other) in SHAPES.iter().enumerate() {
+            let ran = ls(&path, &scratch, &[*other, &["--no-recreate-index"]].concat());
+            assert_eq!(ran.code, if made == wanted { 0 } else { 7 }, "{shape:?} {other:?}: {}", ran.err);
+            assert!(made == wanted || ran.err.contains("other options"), "{}", ran.err);
+            let ran = ls(&path, &scratch, other).ok();
+            assert!(ran.out == expected[wanted], "{shape:?} {other:?}");
+            let is_kept = fs::read(scratch.path(INDEX)).unwrap() == index;
+            assert_eq!(is_kept, made == wanted, "{shape:?} {other:?}");
+            fs::write(scratch.path(INDEX), &index).unwrap();
+        }
+    }
+    // Others do not shape it.
+    ls(&path, &scratch, &["-c"]).ok();
+    for options in [["-P", "1"], ["--gzip-seek-point-spacing", "1"], ["--index-minimum-file-count", "5"], ["-d", "2"]] {
+        ls(&path, &scratch, &[&options[..], &["--no-recreate-index"]].concat()).ok();
+    }
+}
