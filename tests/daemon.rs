@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::{
-    DEFAULT_SIGNALS, Mounted, Scratch, behind, can_mount, foreground, have, run, signal, tarnfs, wait_until,
+    DEFAULT_SIGNALS, Mounted, Scratch, behind, can_mount, foreground, have, kill_watcher, run, signal, tarnfs,
+    wait_until,
 };
 
 fn small(scratch: &Scratch) -> std::path::PathBuf {
@@ -102,6 +103,7 @@ fn a_dead_daemon_can_be_unmounted_and_mounted_over() {
     let archive = small(&scratch);
     let at = scratch.folder("mnt");
     let mut child = foreground(&scratch, &archive, &at);
+    kill_watcher(&child);
     child.kill().unwrap();
     child.wait().unwrap();
     // A name that the kernel has not asked for yet; what it knows it goes on telling.
@@ -175,8 +177,11 @@ fn another_user_mounts_with_fusermount3_and_is_told_what_is_missing() {
     };
     let device = OpenDevice::new();
     if have("fusermount3") {
-        let ran =
-            nobody("../tarnfs ../a.tar.gz m && cat m/file && grep \"$PWD/m\" /proc/mounts && ../tarnfs -u m; ls").ok();
+        let ran = nobody(
+            "../tarnfs ../a.tar.gz m && cat m/file && grep \"$PWD/m\" /proc/mounts && ../tarnfs -u m
+                    for i in $(seq 200); do [ -e m ] && sleep 0.1; done; ls",
+        )
+        .ok();
         let text = ran.text();
         assert!(text.starts_with("hello\n") && text.contains("fuse.tarnfs ro,nosuid,nodev"), "{text}{}", ran.err);
         assert!(!text.ends_with("m\n"), "the mount point is gone: {text}");

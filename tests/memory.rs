@@ -74,8 +74,9 @@ fn many_archives_are_read_in_little_memory() {
     let archives = rounds(12, 64);
     scratch.shell(&format!(
         "mkdir tree; seq 1 6000000 > tree/numbers; tar -C tree -cf a.tar .
-         gzip -1 < a.tar > 0.gz; zstd -q -3 < a.tar > 1.zst; xz -0 --block-size=8MiB < a.tar > 2.xz; bzip2 -9 < a.tar > 3.bz2
-         for i in $(seq {archives}); do for kind in $((i % 4)).*; do ln $kind $i.tar.${{kind#*.}}; done; done; rm a.tar",
+         gzip -1 < a.tar > kind0.gz; zstd -q -3 < a.tar > kind1.zst
+         xz -0 --block-size=8MiB < a.tar > kind2.xz; bzip2 -9 < a.tar > kind3.bz2
+         for i in $(seq {archives}); do for kind in kind$((i % 4)).*; do ln $kind $i.tar.${{kind#*.}}; done; done; rm a.tar",
     ));
     let right = fs::read(scratch.path("tree/numbers")).unwrap();
     let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", group.folder.display());

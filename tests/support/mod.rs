@@ -139,6 +139,21 @@ pub(crate) fn foreground(scratch: &Scratch, archive: &Path, at: &Path) -> Child 
     child
 }
 
+/// Kills the process that takes the mount away when `daemon` dies.
+pub(crate) fn kill_watcher(daemon: &Child) {
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", daemon.id())).unwrap();
+    let watcher = children.split_whitespace().next().unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(watcher).unwrap(), Signal::KILL).unwrap();
+    let state = || fs::read_to_string(format!("/proc/{watcher}/stat")).unwrap_or_default();
+    wait_until("the watcher is dead", || !state().contains(") S"));
+}
+
+/// True if something is mounted there.
+pub(crate) fn is_mounted(at: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    table.lines().any(|line| line.split(' ').nth(4) == at.to_str())
+}
+
 pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }

@@ -38,4 +38,4 @@ pub use error::Error;
 pub use options::{MountOptions, plain_option, split_options};
 pub use session::{Mount, Stopper, mount};
 pub use statistics::{ATTRIBUTE as STATISTICS_ATTRIBUTE, Operation, Statistics};
-pub use unmount::unmount;
+pub use unmount::{Unmounter, abort, unmount, unmount_device};

@@ -1,8 +1,9 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::mount::MountFlags;
 
-use crate::Error;
+use crate::{Error, Unmounter};
 
 /// How to mount.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub struct MountOptions {
     ///
     /// [`STATISTICS_ATTRIBUTE`]: crate::STATISTICS_ATTRIBUTE
     pub statistics: bool,
+    /// Who takes the mount away where this process will not be allowed to any more.
+    pub unmounter: Option<Arc<dyn Unmounter>>,
 }
 
 impl Default for MountOptions {
@@ -37,6 +40,7 @@ impl Default for MountOptions {
             threads: cores.clamp(2, 4),
             deadline: Duration::from_secs(60),
             statistics: false,
+            unmounter: None,
         }
     }
 }

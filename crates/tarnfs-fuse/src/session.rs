@@ -1,6 +1,6 @@
 //! A mount from its beginning to its end.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -13,7 +13,7 @@ use crate::dispatch::Dispatcher;
 use crate::options::Parsed;
 use crate::protocol::Session;
 use crate::workers::Workers;
-use crate::{Error, MountOptions, Statistics, device, guard, mountinfo, unmount};
+use crate::{Error, MountOptions, Statistics, Unmounter, device, guard, mountinfo, unmount};
 
 /// How long requests in flight, and programs that have files open, get to end after a stop.
 const GRACE: Duration = Duration::from_secs(4);
@@ -51,6 +51,7 @@ struct Shared {
     mount_point: Option<PathBuf>,
     /// "major:minor" by which the mount is known again, where the table of mounts could be read.
     device: Option<String>,
+    unmounter: Option<Arc<dyn Unmounter>>,
     deadlines: Arc<Deadlines>,
     state: Mutex<State>,
     changed: Condvar,
@@ -90,9 +91,21 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     let device = File::from(connection.device);
     let session = Session::begin(dispatcher, device, options.threads, own_queues).map_err(undo)?;
     let entry = connection.mount_point.as_deref().and_then(|path| mountinfo::find(path).ok().flatten());
+    if let Some(path) = &connection.mount_point {
+        device::raise_read_ahead(path);
+    }
+    let device = entry.map(|entry| entry.device);
+    let mut unmounter = None;
+    if let (Some(other), Some(path), Some(device)) = (&options.unmounter, &connection.mount_point, &device) {
+        match other.mounted(path, device) {
+            Ok(()) => unmounter = Some(Arc::clone(other)),
+            Err(error) => log::debug!("{}: unmounted by its own process: {error}", path.display()),
+        }
+    }
     let shared = Arc::new(Shared {
         mount_point: connection.mount_point.clone(),
-        device: entry.map(|entry| entry.device),
+        device,
+        unmounter,
         deadlines: Arc::clone(&deadlines),
         state: Mutex::default(),
         changed: Condvar::new(),
@@ -105,9 +118,6 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     let of_session = Arc::clone(&shared);
     let session =
         start("tarnfs-session", Box::new(move || of_session.end(session.run().map_err(|error| error.to_string()))))?;
-    if let Some(path) = &shared.mount_point {
-        device::raise_read_ahead(path);
-    }
     Ok(Mount { tree, shared, session: Some(session), watchdog: Some(watchdog), workers })
 }
 
@@ -222,6 +232,13 @@ impl Shared {
             self.changed.notify_all();
             return Ok(());
         };
+        if let Some(unmounter) = &self.unmounter {
+            match unmounter.unmount() {
+                Ok(()) => return Ok(()),
+                // It may have been killed, and we may still be allowed to.
+                Err(error) => log::debug!("{}: {error}", mount_point.display()),
+            }
+        }
         match mountinfo::find(mount_point) {
             Ok(None) => return Ok(()),
             Ok(Some(entry)) if self.device.as_ref().is_some_and(|device| *device != entry.device) => return Ok(()),
@@ -234,8 +251,11 @@ impl Shared {
     /// Ends the connection under those who still use it: they get an error. Only where the kernel's control files are mounted;
     /// else it ends with the process.
     fn abort(&self) {
-        if let Some((_, minor)) = self.device.as_ref().and_then(|device| device.split_once(':')) {
-            let _ = fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
-        }
+        // Where it is not possible, it ends with this process.
+        let _ = match (&self.unmounter, &self.device) {
+            (Some(unmounter), _) => unmounter.abort(),
+            (None, Some(device)) => unmount::abort(device),
+            (None, None) => Ok(()),
+        };
     }
 }

@@ -62,6 +62,36 @@ fn candidates(mount_point: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(paths)
 }
 
+/// Takes a mount away in the place of the process that serves it.
+pub trait Unmounter: Send + Sync + std::fmt::Debug {
+    /// The mount is there; nobody has been answered yet, and no thread been started that will. `device` is its "major:minor".
+    ///
+    /// What this thread gives up here, none of those threads has got. Upon an error the mount does without this unmounter.
+    fn mounted(&self, mount_point: &Path, device: &str) -> io::Result<()>;
+
+    /// Takes it away, also under those who use it. No error if it is gone.
+    fn unmount(&self) -> io::Result<()>;
+
+    /// Ends the connection under those who still use it ([`abort`]).
+    fn abort(&self) -> io::Result<()>;
+}
+
+/// Takes away, also under those who use it, what is mounted on `mount_point`, if it is the file system `device` ("major:minor"). No error if it is
+/// not.
+pub fn unmount_device(mount_point: &Path, device: &str) -> Result<(), Error> {
+    match mountinfo::find(mount_point)? {
+        Some(entry) if entry.device == device && entry.kind == MOUNT_TYPE => take_away(mount_point, true),
+        _ => Ok(()),
+    }
+}
+
+/// Ends the connection of the file system `device` ("major:minor"): who waits for an answer gets an error. Only where the kernel's control
+/// files are mounted.
+pub fn abort(device: &str) -> io::Result<()> {
+    let minor = device.split_once(':').map_or(device, |(_, minor)| minor);
+    std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1")
+}
+
 fn is_dead(path: &Path) -> bool {
     let code = path.metadata().err().and_then(|error| error.raw_os_error()).map(Errno::from_raw_os_error);
     matches!(code, Some(Errno::NOTCONN | Errno::CONNABORTED))

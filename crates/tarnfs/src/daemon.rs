@@ -25,7 +25,11 @@ pub(crate) enum Role {
 
 /// Tells the parent that it may exit. Dropped without [`Ready::report`], the parent takes the child's own exit code.
 #[derive(Debug)]
-pub(crate) struct Ready(File);
+pub(crate) struct Ready {
+    parent: File,
+    /// `/dev/null`, opened before the process gives up opening files.
+    null: io::Result<File>,
+}
 
 /// Splits in two, while signals are held. In the parent, returns only when the child is ready or has ended.
 pub(crate) fn fork() -> Result<Role, Failure> {
@@ -43,7 +47,8 @@ pub(crate) fn fork() -> Result<Role, Failure> {
             // a parent that had ended before this call.
             let death = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
             death.map_err(|error| failed("asking to be ended with the parent", error.into()))?;
-            Ok(Role::Child(Ready(File::from(to_parent))))
+            let null = File::options().read(true).write(true).open("/dev/null");
+            Ok(Role::Child(Ready { parent: File::from(to_parent), null }))
         }
         child => {
             drop(to_parent);
@@ -87,10 +92,15 @@ impl Ready {
         rustix::process::set_parent_process_death_signal(None)?;
         // The folder from which it was started must not be kept busy.
         rustix::process::chdir("/")?;
-        let null = File::options().read(true).write(true).open("/dev/null")?;
-        rustix::stdio::dup2_stdin(null.as_fd())?;
-        rustix::stdio::dup2_stdout(null.as_fd())?;
-        rustix::stdio::dup2_stderr(null.as_fd())?;
-        self.0.write_all(&[code as u8])
+        stdio_to(&self.null?)?;
+        self.parent.write_all(&[code as u8])
     }
+}
+
+/// Lets go of the terminal, or whatever standard input, output and error were.
+pub(crate) fn stdio_to(null: &File) -> io::Result<()> {
+    rustix::stdio::dup2_stdin(null.as_fd())?;
+    rustix::stdio::dup2_stdout(null.as_fd())?;
+    rustix::stdio::dup2_stderr(null.as_fd())?;
+    Ok(())
 }

@@ -8,8 +8,10 @@ mod inside;
 mod logging;
 mod progress;
 mod run;
+mod sandbox;
 mod signals;
 mod terminal;
+mod watcher;
 
 use std::process::ExitCode;
 

@@ -7,15 +7,17 @@
 use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use libc::c_int;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
-use signal_hook::iterator::Signals;
-use tarnfs_fuse::Stopper;
+use signal_hook::iterator::{Handle, Signals};
+use tarnfs_fuse::{Stopper, Unmounter};
 use tarnfs_source::Cancel;
 
 use crate::exit::Code;
+use crate::watcher::Watcher;
 
 /// Work that is asked to end and does not is ended after this time.
 const PATIENCE: Duration = Duration::from_millis(900);
@@ -68,6 +70,10 @@ pub(crate) struct Ending(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
+    /// The thread that waits for signals, and what ends it.
+    listener: Option<(Handle, JoinHandle<()>)>,
+    /// Who removes the mount point, where there is somebody.
+    watcher: Option<Watcher>,
     cancel: Cancel,
     mounted: Option<Stopper>,
     /// The mount point, if this process made it.
@@ -99,6 +105,24 @@ impl Ending {
         self.state().made_folder = folder;
     }
 
+    /// Who removes the mount point when the process ends.
+    pub(crate) fn watched_by(&self, watcher: Watcher) {
+        self.state().watcher = Some(watcher);
+    }
+
+    /// Does `work` while no thread waits for signals, so that the thread that goes on waiting is as restricted as this one is then.
+    pub(crate) fn without_listener(&self, work: impl FnOnce()) -> std::io::Result<()> {
+        hold();
+        let listener = self.state().listener.take();
+        if let Some((handle, thread)) = listener {
+            handle.close();
+            // A panic of it has been told.
+            let _ = thread.join();
+        }
+        work();
+        self.listen()
+    }
+
     /// Starts the thread that waits for signals.
     pub(crate) fn listen(&self) -> std::io::Result<()> {
         // An index that may not grow any more (`ulimit -f`) is an error to whoever writes it, not the end of the process.
@@ -107,11 +131,13 @@ impl Ending {
         // Only now is there somebody to whom those that came since `hold` can be given.
         release();
         let ending = self.clone();
-        std::thread::Builder::new().name("signals".into()).stack_size(128 << 10).spawn(move || {
+        let handle = signals.handle();
+        let thread = std::thread::Builder::new().name("signals".into()).stack_size(128 << 10).spawn(move || {
             for _ in signals.forever() {
                 ending.signalled();
             }
         })?;
+        self.state().listener = Some((handle, thread));
         Ok(())
     }
 
@@ -144,7 +170,11 @@ impl Ending {
 /// Ends the process without waiting for anybody. An index that is being written has no name yet or a temporary one.
 #[allow(clippy::exit)] // Threads that do not come back cannot be joined.
 fn end_now(state: &State) -> ! {
-    if let Some(folder) = &state.made_folder {
+    if let Some(watcher) = &state.watcher {
+        // It does the same when it sees that this process has ended; who waits for this process may look at once.
+        let _ = watcher.unmount();
+        let _ = watcher.gone();
+    } else if let Some(folder) = &state.made_folder {
         // If it cannot be removed, there is nothing else to try.
         let _ = std::fs::remove_dir(folder);
     }

@@ -144,7 +144,11 @@ impl Open {
 }
 
 #[derive(Debug, Args)]
-#[allow(clippy::struct_field_names, reason = "fields have the names of their options")]
+#[allow(
+    clippy::struct_field_names,
+    clippy::struct_excessive_bools,
+    reason = "fields have the names of their options, each a flag of the command line"
+)]
 pub(crate) struct Mount {
     /// The archive, and where to mount it; without a mount point, a folder named after the archive is made
     #[arg(value_name = "ARCHIVE [MOUNTPOINT]", num_args = 0..)]
@@ -162,6 +166,14 @@ pub(crate) struct Mount {
     /// their dashes, as fstab needs it: `index-folders=/x,recreate-index`. A comma in a value is written `\,`
     #[arg(short = 'o', long, value_name = "OPTIONS", help_heading = "Mounting")]
     pub(crate) fuse: Vec<String>,
+
+    /// Once it is mounted, give up all rights that serving it does not need, through Landlock and seccomp; this is the default
+    #[arg(long, overrides_with = "no_sandbox", help_heading = "Mounting")]
+    pub(crate) sandbox: bool,
+
+    /// Give up no rights
+    #[arg(long, overrides_with = "sandbox", help_heading = "Mounting")]
+    pub(crate) no_sandbox: bool,
 
     /// Only make the index
     #[arg(long, help_heading = "Mounting")]

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tarnfs_fuse::Unmounter;
 use tarnfs_tree::Tree;
 use tarnfs_tree::build::without_suffix;
 
 use crate::args::{Mount, mount_options, shown};
 use crate::daemon::{self, Ready, Role};
 use crate::exit::{Code, Failure};
-use crate::inside;
 use crate::signals::{self, Ending};
+use crate::watcher::Watcher;
+use crate::{inside, sandbox};
 
 /// Mounts an archive. Returns in the parent when the mount is ready, in the daemon when it is over.
 pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
@@ -82,12 +84,44 @@ fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
 }
 
+/// The process that takes the mount away. Without one, all is as it is with other programs: one that is killed leaves a dead mount.
+fn watcher() -> Option<Watcher> {
+    Watcher::start().inspect_err(|error| log::debug!("no process to watch this one: {error}")).ok()
+}
+
 /// Makes the mount point where it does not exist, and removes it again when dropped.
 #[derive(Debug)]
 struct Mountpoint<'a> {
     path: &'a Path,
     made: bool,
     ending: &'a Ending,
+    watcher: Option<&'a Watcher>,
+}
+
+/// Takes the mount away through the watcher, and gives up rights as soon as there is nothing left that needs them.
+#[derive(Debug)]
+struct Helper {
+    watcher: Watcher,
+    ending: Ending,
+    sandbox: bool,
+}
+
+impl Unmounter for Helper {
+    fn mounted(&self, mount_point: &Path, device: &str) -> io::Result<()> {
+        self.watcher.mounted(mount_point, device)?;
+        if self.sandbox {
+            self.ending.without_listener(sandbox::give_up_files)?;
+        }
+        Ok(())
+    }
+
+    fn unmount(&self) -> io::Result<()> {
+        self.watcher.unmount()
+    }
+
+    fn abort(&self) -> io::Result<()> {
+        self.watcher.abort()
+    }
 }
 
 /// What would keep `path` from being a mount point, asked before the archive is read: that may take long.
@@ -116,7 +150,7 @@ fn check_mountpoint(path: &Path) -> Result<(), Failure> {
 }
 
 impl<'a> Mountpoint<'a> {
-    fn new(path: &'a Path, ending: &'a Ending) -> Result<Self, Failure> {
+    fn new(path: &'a Path, ending: &'a Ending, watcher: Option<&'a Watcher>) -> Result<Self, Failure> {
         let made = match std::fs::create_dir(path) {
             Ok(()) => true,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
@@ -128,14 +162,21 @@ impl<'a> Mountpoint<'a> {
             }
         };
         ending.made_folder(made.then(|| path.to_owned()));
-        Ok(Self { path, made, ending })
+        if let Some(Err(error)) = watcher.filter(|_| made).map(|watcher| watcher.made(path)) {
+            log::debug!("{}: only this process removes it: {error}", path.display());
+        }
+        Ok(Self { path, made, ending, watcher })
     }
 }
 
 impl Drop for Mountpoint<'_> {
     fn drop(&mut self) {
+        // Told also where there is nothing to remove: it must not unmount what others may mount here from now on.
+        let gone = self.watcher.map(Watcher::gone);
         if self.made {
-            if let Err(error) = std::fs::remove_dir(self.path) {
+            // A watcher that has died leaves it to this process.
+            let removed = if let Some(Ok(())) = gone { Ok(()) } else { std::fs::remove_dir(self.path) };
+            if let Err(error) = removed {
                 log::warn!("the folder {} stays: {error}", self.path.display());
             }
             self.ending.made_folder(None);
@@ -144,12 +185,22 @@ impl Drop for Mountpoint<'_> {
 }
 
 fn serve(request: &Request, archive: &Path, arguments: &Mount, ready: Option<Ready>) -> Result<Code, Failure> {
+    // Forked before there are threads. What is mounted already is unmounted by those who have mounted it.
+    let watcher = if tarnfs_fuse::is_mounted_device(&request.mountpoint) { None } else { watcher() };
     let ending = Ending::default();
+    if let Some(watcher) = &watcher {
+        ending.watched_by(watcher.clone());
+    }
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     let options = inside::options(&arguments.open, &ending.cancel())?;
     let mountpoint = std::path::absolute(&request.mountpoint)
         .map_err(|error| Failure::new(Code::CannotMount, format!("{}: {error}", request.mountpoint.display())))?;
-    let mount_options = mount_options(arguments, archive.as_os_str());
+    let mut mount_options = mount_options(arguments, archive.as_os_str());
+    // Without somebody else who can unmount it, nothing is given up.
+    let sandbox = watcher.is_some() && !arguments.no_sandbox;
+    mount_options.unmounter = watcher
+        .clone()
+        .map(|watcher| Arc::new(Helper { watcher, ending: ending.clone(), sandbox }) as Arc<dyn Unmounter>);
     let cannot = |error: tarnfs_fuse::Error| {
         Failure::new(Code::CannotMount, format!("{} cannot be mounted: {error}", shown(archive.as_os_str())))
     };
@@ -157,7 +208,7 @@ fn serve(request: &Request, archive: &Path, arguments: &Mount, ready: Option<Rea
     raise_descriptors();
     check_mountpoint(&mountpoint)?;
     let (opened, code) = inside::open_with(archive, &options)?;
-    let made = Mountpoint::new(&mountpoint, &ending)?;
+    let made = Mountpoint::new(&mountpoint, &ending, watcher.as_ref())?;
     let tree: Arc<dyn Tree> = opened.tree;
     let start = Instant::now();
     let mount = tarnfs_fuse::mount(tree, &mountpoint, &mount_options).map_err(cannot)?;
@@ -171,6 +222,9 @@ fn serve(request: &Request, archive: &Path, arguments: &Mount, ready: Option<Rea
     log::info!("{} is mounted at {}", shown(archive.as_os_str()), shown(mountpoint.as_os_str()));
     if let Some(ready) = ready {
         ready.report(code).map_err(|error| Failure::new(Code::Failure, format!("going to the background: {error}")))?;
+    }
+    if sandbox {
+        sandbox::give_up_calls();
     }
     mount.wait().map_err(cannot)?;
     drop(made);

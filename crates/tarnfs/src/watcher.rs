@@ -1,0 +1,246 @@
+//! A second, very small process that takes the mount away when the one that serves it may not (its sandbox forbids it) or cannot any
+//! more (it was killed).
+//!
+//! It is forked before there are threads, keeps nothing but one end of a socket, and waits. Over the socket it is told what to do; the end of
+//! the stream means that the daemon is gone: then the mount goes as well, if it is still this one, and so does a mount point
+//! that was made for it. Signals do not reach it: it ends with the daemon.
+
+#![allow(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::daemon::stdio_to;
+
+/// How long an answer may take: unmounting waits for nobody, but a helper has to be started where we are not root.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// The longest message: a path, and the number of a device.
+const LONGEST: usize = 64 << 10;
+
+/// What it can be told. Each is answered with an empty message, or with what went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Order {
+    /// This folder was made, and is to be removed at the end.
+    Made = b'f',
+    /// What is mounted there from now on: device and path, a zero between them.
+    Mounted = b'm',
+    /// Take the mount away.
+    Unmount = b'u',
+    /// End the connection under those who still use it.
+    Abort = b'a',
+    /// The mount is gone, whoever took it away: remove the folder.
+    Gone = b'g',
+}
+
+/// The daemon's end.
+#[derive(Debug, Clone)]
+pub(crate) struct Watcher(Arc<Mutex<UnixStream>>);
+
+impl Watcher {
+    /// Starts it. Must be called while the process has a single thread, and signals are held.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        // SAFETY: there are no other threads, so no lock is held that the child could wait for.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                drop(ours);
+                let code = match detach(&theirs, &null) {
+                    Ok(socket) => i32::from(watch(socket).is_err()),
+                    Err(_) => 1,
+                };
+                // SAFETY: ends this process at once; nothing that the daemon wants to clean up is cleaned up twice.
+                unsafe { libc::_exit(code) }
+            }
+            _ => {
+                ours.set_read_timeout(Some(PATIENCE))?;
+                Ok(Self(Arc::new(Mutex::new(ours))))
+            }
+        }
+    }
+
+    /// This folder was made, and is to be removed at the end.
+    pub(crate) fn made(&self, folder: &Path) -> io::Result<()> {
+        self.order(Order::Made, folder.as_os_str().as_bytes())
+    }
+
+    /// The mount is gone: removes the folder that was made.
+    pub(crate) fn gone(&self) -> io::Result<()> {
+        self.order(Order::Gone, b"")
+    }
+
+    fn order(&self, order: Order, what: &[u8]) -> io::Result<()> {
+        let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        send(&mut socket, order as u8, what)?;
+        match receive(&mut socket)? {
+            Some((_, problem)) if problem.is_empty() => Ok(()),
+            Some((_, problem)) => Err(io::Error::other(String::from_utf8_lossy(&problem).into_owned())),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+}
+
+impl tarnfs_fuse::Unmounter for Watcher {
+    fn mounted(&self, mount_point: &Path, device: &str) -> io::Result<()> {
+        self.order(Order::Mounted, &[device.as_bytes(), mount_point.as_os_str().as_bytes()].join(&0))
+    }
+
+    fn unmount(&self) -> io::Result<()> {
+        self.order(Order::Unmount, b"")
+    }
+
+    fn abort(&self) -> io::Result<()> {
+        self.order(Order::Abort, b"")
+    }
+}
+
+/// Lets go of all that belongs to the daemon: terminal, folder, and every open file. What it kept open of the mount would keep that alive.
+fn detach(socket: &UnixStream, null: &File) -> io::Result<UnixStream> {
+    const KEPT: i32 = 3;
+    rustix::process::setsid()?;
+    rustix::process::chdir("/")?;
+    // Only for those who look at the list of processes.
+    let _ = rustix::thread::set_name(c"tarnfs-unmount");
+    stdio_to(null)?;
+    // SAFETY: the socket becomes descriptor 3, and whatever else is open is closed. Nobody in this process uses any of it again: it goes on
+    // in `watch` alone, and ends without running destructors.
+    unsafe {
+        if socket.as_raw_fd() == KEPT {
+            libc::fcntl(KEPT, libc::F_SETFD, libc::FD_CLOEXEC);
+        } else if libc::dup3(socket.as_raw_fd(), KEPT, libc::O_CLOEXEC) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if libc::syscall(libc::SYS_close_range, KEPT + 1, libc::c_uint::MAX, 0) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(<UnixStream as std::os::fd::FromRawFd>::from_raw_fd(KEPT))
+    }
+}
+
+/// What the daemon has said so far.
+#[derive(Debug, Default)]
+struct Known {
+    made: Option<PathBuf>,
+    mounted: Option<(PathBuf, String)>,
+}
+
+/// Follows orders until the daemon is gone.
+fn watch(mut socket: UnixStream) -> io::Result<()> {
+    let mut known = Known::default();
+    while let Ok(Some((order, what))) = receive(&mut socket) {
+        let result = known.follow(order, &what);
+        let problem = result.err().map(|error| error.to_string()).unwrap_or_default();
+        let mut length = problem.len().min(LONGEST);
+        while !problem.is_char_boundary(length) {
+            length -= 1;
+        }
+        if send(&mut socket, 0, &problem.as_bytes()[..length]).is_err() {
+            break;
+        }
+    }
+    // Nobody is left who could be told that it failed.
+    let unmounted = known.unmount();
+    let removed = known.remove();
+    unmounted.and(removed)
+}
+
+impl Known {
+    fn follow(&mut self, order: u8, what: &[u8]) -> io::Result<()> {
+        match order {
+            order if order == Order::Made as u8 => self.made = Some(PathBuf::from(OsStr::from_bytes(what))),
+            order if order == Order::Mounted as u8 => {
+                let mut parts = what.splitn(2, |&byte| byte == 0);
+                let device = parts.next().and_then(|device| std::str::from_utf8(device).ok());
+                let (Some(device), Some(path)) = (device, parts.next()) else {
+                    return Err(io::ErrorKind::InvalidInput.into());
+                };
+                self.mounted = Some((PathBuf::from(OsStr::from_bytes(path)), device.to_owned()));
+            }
+            order if order == Order::Unmount as u8 => return self.unmount(),
+            order if order == Order::Abort as u8 => {
+                if let Some((_, device)) = &self.mounted {
+                    tarnfs_fuse::abort(device)?;
+                }
+            }
+            order if order == Order::Gone as u8 => {
+                self.mounted = None;
+                return self.remove();
+            }
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        }
+        Ok(())
+    }
+
+    fn unmount(&self) -> io::Result<()> {
+        match &self.mounted {
+            Some((path, device)) => tarnfs_fuse::unmount_device(path, device).map_err(io::Error::other),
+            None => Ok(()),
+        }
+    }
+
+    fn remove(&mut self) -> io::Result<()> {
+        match self.made.take().map(std::fs::remove_dir) {
+            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A message: what it is, its length, its text.
+fn send(socket: &mut UnixStream, order: u8, what: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(what.len()).map_err(io::Error::other)?;
+    socket.write_all(&[&[order][..], &length.to_le_bytes(), what].concat())
+}
+
+/// The next message; `None` at the end of the stream.
+fn receive(socket: &mut UnixStream) -> io::Result<Option<(u8, Vec<u8>)>> {
+    let mut head = [0; 5];
+    match socket.read_exact(&mut head) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let [order, length @ ..] = head;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > LONGEST {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut what = vec![0; length];
+    socket.read_exact(&mut what)?;
+    Ok(Some((order, what)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_removes_what_was_made_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let (made, other) = (folder.path().join("made\nhere"), folder.path().join("other"));
+        std::fs::create_dir(&made).unwrap();
+        std::fs::create_dir(&other).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let watching = std::thread::spawn(|| watch(theirs));
+        let watcher = Watcher(Arc::new(Mutex::new(ours)));
+        watcher.made(&made).unwrap();
+        assert!(watcher.order(Order::Mounted, b"no device").is_err());
+        // Nothing is mounted at this path, so there is nothing to take away.
+        tarnfs_fuse::Unmounter::mounted(&watcher, &other, "0:1").unwrap();
+        tarnfs_fuse::Unmounter::unmount(&watcher).unwrap();
+        assert!(made.exists());
+        drop(watcher);
+        watching.join().unwrap().unwrap();
+        assert!(!made.exists() && other.exists());
+    }
+}

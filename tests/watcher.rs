@@ -1,0 +1,203 @@
+//! The two processes of a mount: what the one that serves has given up, and what becomes of the mount when either of them dies.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use support::{
+    DEFAULT_SIGNALS, Scratch, behind, can_mount, foreground, have, is_mounted, kill_watcher, run, signal, wait_until,
+};
+
+fn archive(scratch: &Scratch) -> PathBuf {
+    scratch.shell("mkdir tree; echo hello > tree/file; seq 1 2000000 > tree/numbers; tar -C tree -czf a.tar.gz .");
+    scratch.path("a.tar.gz")
+}
+
+fn kill(child: &mut Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_killed_daemon_leaves_neither_mount_nor_folder() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = archive(&scratch);
+    // A folder that it makes is removed, one that was there stays.
+    let (made, there) = (scratch.path("made\nhere"), scratch.folder("there"));
+    for at in [&made, &there] {
+        let mut child = foreground(&scratch, &archive, at);
+        let open = fs::File::open(at.join("numbers")).unwrap();
+        kill(&mut child);
+        wait_until("the mount is gone", || if at == &made { !at.exists() } else { !is_mounted(at) });
+        drop(open);
+    }
+    assert!(there.exists());
+    // One that is killed while it reads the archive for the first time has made no folder yet, and one that has leaves none.
+    scratch.shell("head -c 300M /dev/zero | gzip -1 > large.gz");
+    for milliseconds in [1, 20, 60, 100] {
+        let mut command = behind(&scratch, DEFAULT_SIGNALS);
+        let mut child = command
+            .args(["-f", "-c"])
+            .args([scratch.path("large.gz"), made.clone()])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        kill(&mut child);
+        wait_until("the folder is gone", || !made.exists());
+    }
+}
+
+#[test]
+fn a_killed_daemon_of_another_user_leaves_nothing_either() {
+    if !can_mount() || !have("setpriv") || !have("fusermount3") {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let program = scratch.path("tarnfs");
+    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), &program).unwrap();
+    scratch.shell("chmod 755 . tarnfs a.tar.gz; mkdir home; chown 65534:65534 home");
+    let mode = fs::metadata("/dev/fuse").unwrap().permissions();
+    fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666)).unwrap();
+    let at = scratch.path("home/mnt");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).arg("-f");
+    command.args([scratch.path("a.tar.gz"), at.clone()]).env("XDG_CACHE_HOME", scratch.path("home"));
+    let mut child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("it is mounted", || is_mounted(&at));
+    kill(&mut child);
+    wait_until("the mount point is gone", || !at.exists());
+    fs::set_permissions("/dev/fuse", mode).unwrap();
+}
+
+#[test]
+fn what_others_have_mounted_over_it_stays() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = archive(&scratch);
+    let at = scratch.folder("mnt");
+    let mut below = foreground(&scratch, &archive, &at);
+    run(&scratch, [archive.as_os_str(), at.as_os_str()]).ok();
+    kill(&mut below);
+    // Long enough for its watcher to do something wrong.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(fs::read(at.join("file")).unwrap(), b"hello\n");
+    for _ in 0..2 {
+        run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
+    }
+    assert!(!is_mounted(&at));
+    // The same place again, after an unmount by somebody else.
+    let mut first = foreground(&scratch, &archive, &at);
+    scratch.shell("umount mnt");
+    assert_eq!(first.wait().unwrap().code(), Some(0));
+    let mut second = foreground(&scratch, &archive, &at);
+    assert_eq!(fs::read(at.join("file")).unwrap(), b"hello\n");
+    signal(&second, Signal::TERM);
+    assert_eq!(second.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn without_its_watcher_a_mount_goes_on() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = archive(&scratch);
+    let at = scratch.folder("mnt");
+    let mut child = foreground(&scratch, &archive, &at);
+    kill_watcher(&child);
+    assert_eq!(fs::read(at.join("file")).unwrap(), b"hello\n");
+    run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    // It may not unmount itself any more; it ends all the same, and what is left can be taken away.
+    let mut child = foreground(&scratch, &archive, &at);
+    kill_watcher(&child);
+    signal(&child, Signal::TERM);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    if is_mounted(&at) {
+        run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
+    }
+}
+
+/// The lines of `/proc/PID/task/*/status` that begin so.
+fn of_all_threads(process: u32, name: &str) -> Vec<String> {
+    fs::read_dir(format!("/proc/{process}/task"))
+        .unwrap()
+        .map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap())
+        .map(|status| status.lines().find(|line| line.starts_with(name)).unwrap()[name.len()..].trim().to_owned())
+        .collect()
+}
+
+/// What a program may do and this one need not, as system calls of x86_64.
+const CALLS: [(&str, &str); 3] = [
+    ("to open a file", "257, -100, \"/etc/passwd\", 0"),
+    ("to make a file", "257, -100, \"/dev/shm/tarnfs-test\", 0101, 0600"),
+    ("to make a socket", "41, 2, 1, 0"),
+];
+
+/// What the system answers to the process when it makes these calls: less than 0 if one is refused.
+fn ask(process: u32) -> Vec<i64> {
+    let mut command = Command::new("gdb");
+    command.args(["-nx", "-batch", "-p", &process.to_string(), "-ex", "set language c"]);
+    for (_, call) in CALLS {
+        command.args(["-ex", &format!("print (long)syscall({call})")]);
+    }
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let answers = said.lines().filter_map(|line| line.strip_prefix('$')?.split_once(" = ")?.1.trim().parse().ok());
+    let answers: Vec<i64> = answers.collect();
+    assert_eq!(answers.len(), CALLS.len(), "{said}");
+    answers
+}
+
+#[test]
+fn the_daemon_has_given_up_what_it_does_not_need() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = archive(&scratch);
+    let at = scratch.folder("mnt");
+    let mut free = behind(&scratch, DEFAULT_SIGNALS);
+    let mut free = free.args(["-f", "--no-sandbox"]).args([&archive, &at]).stderr(Stdio::null()).spawn().unwrap();
+    wait_until("it is mounted", || at.join("file").exists());
+    let seccomp = of_all_threads(free.id(), "Seccomp:");
+    // That these calls say what they are taken to say is seen where nothing is given up.
+    let can_call = cfg!(target_arch = "x86_64") && have("gdb");
+    if can_call {
+        let answers = ask(free.id());
+        assert!(answers.iter().all(|&answer| answer >= 0), "{CALLS:?}: {answers:?}");
+        fs::remove_file("/dev/shm/tarnfs-test").unwrap();
+    }
+    signal(&free, Signal::TERM);
+    free.wait().unwrap();
+
+    let mut child = foreground(&scratch, &archive, &at);
+    assert!(support::hash_of(&at.join("numbers")) == support::hash_of(&scratch.path("tree/numbers")));
+    if seccomp.iter().all(|mode| mode == "0") {
+        wait_until("it has given up", || of_all_threads(child.id(), "Seccomp:").iter().all(|mode| mode == "2"));
+        assert!(of_all_threads(child.id(), "NoNewPrivs:").iter().all(|mode| mode == "1"));
+    }
+    if can_call {
+        let answers = ask(child.id());
+        assert!(answers.iter().all(|&answer| answer < 0), "{CALLS:?}: {answers:?}");
+    }
+    assert_eq!(fs::read(at.join("file")).unwrap(), b"hello\n");
+    signal(&child, Signal::TERM);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!is_mounted(&at));
+    let _ = fs::remove_file("/dev/shm/tarnfs-test");
+}
