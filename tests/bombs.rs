@@ -99,6 +99,7 @@ open('tail', 'wb').write(header('end', 4) + b'end\\\\n'.ljust(512, b'\\\\0') + b
 }
 
 /// A header that says it needs much memory gets it only as far as there are bytes, or is refused with a word on why.
+/// > A header that asks for much memory gets what the archive can fill, or an error that names the limit.
 #[test]
 fn a_header_that_asks_for_memory_does_not_get_it() {
     if !can_mount() {

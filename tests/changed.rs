@@ -102,6 +102,7 @@ fn read_around(at: &Path, random: &mut Random, contents: &[Vec<u8>], case: &str)
     errors
 }
 
+/// > A file in an archive that changes under the mount is read as it was or not at all.
 #[test]
 fn nothing_wrong_is_read_of_an_archive_that_changes() {
     if !can_mount() {

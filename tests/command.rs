@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use support::{Scratch, make_tree, run, tarnfs};
 
+/// > Exit codes tell what went wrong.
 #[test]
 fn exit_codes_tell_what_went_wrong() {
     let scratch = Scratch::new();
@@ -54,6 +55,7 @@ fn exit_codes_tell_what_went_wrong() {
     assert_eq!(code(&["--version"]).0, 0);
 }
 
+/// > An option that is not there yet is refused by name.
 #[test]
 fn options_that_are_not_there_yet_are_refused_by_name() {
     let scratch = Scratch::new();
@@ -148,6 +150,7 @@ fn stat_tells_all_that_is_known() {
     assert!(stat("file").contains("Links: 3"));
 }
 
+/// > Names reach a terminal with control characters escaped, and a pipe as they are.
 #[test]
 fn names_reach_a_terminal_escaped_and_a_pipe_raw() {
     let scratch = Scratch::new();

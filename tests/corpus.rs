@@ -29,6 +29,7 @@ enum Fate {
     Mounted { peak: u64, files: usize, errors: usize },
 }
 
+/// > No archive makes tarnfs crash, hang, or use memory without bound.
 #[test]
 fn every_archive_mounts_or_is_refused() {
     let Some(corpus) = corpus().filter(|_| can_mount()) else { return };

@@ -21,6 +21,7 @@ fn small(scratch: &Scratch) -> std::path::PathBuf {
     scratch.path("a.tar.gz")
 }
 
+/// > A signal to the daemon unmounts, and a mount point that tarnfs made is removed.
 #[test]
 fn a_signal_unmounts_and_cleans_up() {
     if !can_mount() {
@@ -55,6 +56,7 @@ fn a_signal_unmounts_while_files_are_open() {
     assert!(start.elapsed() < Duration::from_secs(6));
 }
 
+/// > Ctrl-C leaves nothing behind.
 #[test]
 fn ctrl_c_while_indexing_leaves_nothing_behind() {
     if !can_mount() {
@@ -94,6 +96,7 @@ fn ctrl_c_while_indexing_leaves_nothing_behind() {
     assert!(interrupted > 0, "no signal came in time");
 }
 
+/// > A mount whose daemon was killed can be unmounted and mounted over.
 #[test]
 fn a_dead_daemon_can_be_unmounted_and_mounted_over() {
     if !can_mount() {

@@ -42,6 +42,7 @@ fn write(scratch: &Scratch, script: &str) {
 /// What is in the folder, and what names that lead out of the mount would make around it.
 const OUTSIDE: &str = "ls -A; ls -d ../up ../folder-up ../b /up /tmp/up /absolute 2> /dev/null || true";
 
+/// > A name is the bytes that the archive has, except that no name leads out of the mount and none is longer than the kernel can say.
 #[test]
 fn names_stay_in_the_mount_and_can_be_listed() {
     if !can_mount() {
@@ -156,6 +157,7 @@ fn by_rule(order: &[usize]) -> BTreeMap<String, String> {
     expected
 }
 
+/// > Where entries clash the outcome follows from their order alone, as `tar -x` would have it.
 #[test]
 fn clashes_end_the_same_by_rule_in_every_order() {
     let scratch = Scratch::new();
@@ -243,6 +245,7 @@ fn walk(tree: &dyn Tree) -> BTreeMap<String, String> {
     found
 }
 
+/// > Symbolic links are served as they are, and the commands that work without a mount follow them only inside the archive.
 #[test]
 fn links_lead_nowhere_outside_the_tree() {
     if !can_mount() {

@@ -170,6 +170,7 @@ echo new > new; tar -rf a.tar new",
     assert!(made == fs::read(scratch.path("a.tar.tarnfs.sqlite")).unwrap(), "equal to a fresh index");
 }
 
+/// > The same archive gives the same index, byte for byte.
 #[test]
 fn the_same_archive_gives_the_same_index() {
     let scratch = Scratch::new();

@@ -97,6 +97,7 @@ fn first_of_index(calls: &[Call]) -> usize {
 }
 
 /// The archive has 100 entries; the process is killed when it makes its first call, its second, and so on to the last.
+/// > A killed or failed writer leaves a whole index or none, and the next mount works.
 #[test]
 fn killed_at_any_system_call_it_leaves_a_whole_index_or_none() {
     if !have_strace() {
@@ -304,6 +305,7 @@ const WRITING: &[&str] = &[
     "newfstatat",
 ];
 
+/// > Without room or right to write an index the archive is mounted all the same.
 #[test]
 fn whatever_fails_while_it_is_written_the_tree_is_right() {
     if !have_strace() {

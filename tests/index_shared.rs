@@ -37,6 +37,7 @@ fn start(scratch: &Scratch, archive: &Path) -> Child {
     tarnfs(scratch).args(["ls", "-lR"]).arg(archive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
+/// > Any number of mounts of one archive may start together.
 #[test]
 fn builders_that_start_together_all_see_the_tree() {
     let scratch = Scratch::new();

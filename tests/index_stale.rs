@@ -163,6 +163,7 @@ fn nothing_looks_changed_that_is_not() {
 }
 
 /// Twenty times something is appended: each time the index is the one that a fresh reading makes.
+/// > An archive that grew is read from where it ended.
 #[test]
 fn an_archive_that_grows_twenty_times_has_a_fresh_index_each_time() {
     let scratch = Scratch::new();
@@ -275,6 +276,7 @@ const SHAPES: [&[&str]; 8] = [
     &["-i", "--gnu-incremental"],
 ];
 
+/// > An index is used only for the archive and the options that it was made for.
 #[test]
 fn an_index_made_with_other_options_is_not_used() {
     let scratch = Scratch::new();

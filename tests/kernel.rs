@@ -335,6 +335,7 @@ fn whatever_mounts_it_the_mount_gives_no_rights() {
     }
 }
 
+/// > What is in an archive gives nobody rights: no set-user-id bit, device or capability works in a mount.
 #[test]
 fn set_user_id_and_capabilities_mean_nothing_in_a_mount() {
     if !can_mount() || !have("setcap") {
@@ -364,6 +365,7 @@ fn set_user_id_and_capabilities_mean_nothing_in_a_mount() {
     mount.unmount();
 }
 
+/// > With `allow_other` the kernel checks owner and mode of each file for each user.
 #[test]
 fn what_root_has_read_others_may_not() {
     if !can_mount() {
@@ -472,6 +474,7 @@ E",
     mount.unmount();
 }
 
+/// > The daemon does with few file descriptors and little memory.
 #[test]
 fn few_descriptors_are_enough() {
     if !can_mount() {

@@ -27,6 +27,8 @@ fn extract(scratch: &Scratch, archive: &str) -> std::path::PathBuf {
     scratch.path(twin)
 }
 
+/// > A file read through the mount has the bytes that `tar -x` would have written.
+/// > Owners, modes, times to the nanosecond, extended attributes and access control lists are those that `tar --xattrs --acls -x` would have set.
 #[test]
 fn every_dialect_reads_back_as_tar_extracts_it() {
     if !can_mount() {
@@ -75,6 +77,7 @@ fn every_dialect_reads_back_as_tar_extracts_it() {
     }
 }
 
+/// > The first mount and the next one show the same tree and the same bytes, whatever the compression.
 #[test]
 fn every_compression_gives_the_same_tree_on_the_first_and_the_next_mount() {
     if !can_mount() {
@@ -174,6 +177,7 @@ fn extended_attributes_and_access_control_lists_read_back() {
     mount.unmount();
 }
 
+/// > A sparse file keeps its holes, and reading them costs nothing.
 #[test]
 fn sparse_files_keep_their_holes() {
     if !can_mount() {
@@ -221,6 +225,7 @@ fn sparse_files_keep_their_holes() {
     }
 }
 
+/// > Hard links share a node and count each other, in whichever order the archive stores them.
 #[test]
 fn hard_links_share_a_node_in_either_order() {
     if !can_mount() {

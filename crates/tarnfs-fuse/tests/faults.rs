@@ -238,6 +238,7 @@ fn until_ended(child: &mut Child, most: Duration) -> Option<Duration> {
     None
 }
 
+/// > Every request is answered in time, if need be with an error, and others are not held up meanwhile.
 #[test]
 fn readers_of_what_stalls_get_an_error_in_time_and_others_go_on() {
     const DEADLINE: Duration = Duration::from_secs(2);
@@ -295,6 +296,7 @@ fn readers_of_what_stalls_get_an_error_in_time_and_others_go_on() {
     }
 }
 
+/// > A fault of tarnfs itself while it answers a request costs that request.
 #[test]
 fn a_panic_at_any_request_costs_that_request() {
     const THREADS: usize = 4;

@@ -111,6 +111,7 @@ fn names_links_and_hard_links_are_bytes() {
     assert_eq!(listed, HashSet::from([odd, long, b"to".to_vec(), b"dangling".to_vec()]));
 }
 
+/// > A listing shows each name once, also while others list the same folder.
 #[test]
 fn a_large_folder_has_each_name_once_however_it_is_listed() {
     const COUNT: u64 = 100_000;
@@ -148,6 +149,7 @@ fn a_large_folder_has_each_name_once_however_it_is_listed() {
     }
 }
 
+/// > What was looked up, listed or read once is answered by the kernel from then on.
 #[test]
 fn what_was_seen_once_is_not_asked_again() {
     if !can_mount() {
@@ -389,6 +391,7 @@ fn try_to_change(file: &Path, new: &Path) -> Vec<(&'static str, io::Result<()>)>
     ]
 }
 
+/// > Nothing can be changed through the mount.
 #[test]
 fn nothing_can_be_changed() {
     if !can_mount() {
@@ -526,6 +529,7 @@ fn a_tree_that_can_change_is_asked_again() {
     }
 }
 
+/// > A program that gets a signal does not wait for its bytes.
 #[test]
 fn a_program_that_gets_a_signal_does_not_wait_for_its_bytes() {
     if !can_mount() {

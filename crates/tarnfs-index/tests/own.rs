@@ -258,6 +258,7 @@ fn clashes_end_as_tar_extracts_them() {
     }
 }
 
+/// > Of a name that is stored several times the last one shows, and nothing that it replaces is lost from the index.
 #[test]
 fn nothing_that_is_replaced_vanishes() {
     let entries = [
