@@ -108,7 +108,7 @@ fn before_it_was_indexed() {
 fn flip(prepare: impl Fn(&Path, &Path) -> Options) {
     let scratch = Scratch::new();
     let files = make(&scratch);
-    let flips = if std::env::var_os("TARNFS_FULL").is_some() { 1000 } else { 25 };
+    let flips = if std::env::var_os("TARNFS_FULL").is_some() { 1000 } else { 15 };
     let watchdog = Watchdog::new();
     for (suffix, tool, most_lost) in TOOLS {
         scratch.shell(&format!("{tool} < a.tar > a.{suffix}"));
