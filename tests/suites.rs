@@ -1,5 +1,7 @@
 //! What general suites find: `fio`'s verification through every compression, and the twin comparison over archives of others.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::fs;
