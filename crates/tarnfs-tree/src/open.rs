@@ -415,7 +415,7 @@ impl Opening<'_> {
     /// Headers are read again if the archive was not read just now. Decoded bytes have checksums instead.
     fn recheck(&self, summary: &Summary, is_new: bool) -> Option<Recheck> {
         let is_plain = !is_new && summary.layers.is_empty();
-        is_plain.then(|| Recheck::new(&summary.format, &summary.shape, &self.options.limits)).flatten()
+        is_plain.then(|| Recheck::new(summary, &self.options.limits)).flatten()
     }
 
     /// Puts the codec's source between the file and the tree.

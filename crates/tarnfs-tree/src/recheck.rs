@@ -3,10 +3,11 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tarnfs_format::encoding::Encoding;
 use tarnfs_format::{Entry, Event, Format, Kind, Options, SourceStream, Stream, name, stream::MOST_PEEKED};
-use tarnfs_index::{Row, Shape};
+use tarnfs_index::{Row, Summary};
 use tarnfs_source::{Cancel, Limits, SharedSource, Slice};
 
 /// What headers are read with.
@@ -15,6 +16,8 @@ pub(crate) struct Recheck {
     format: Reader,
     encoding: Option<Encoding>,
     options: Options,
+    /// One bit for each of the first nodes: whether its headers were found to be right. What changes from then on the source notices.
+    right: Box<[AtomicU64]>,
 }
 
 /// A format, for `Debug`.
@@ -26,12 +29,16 @@ impl std::fmt::Debug for Reader {
     }
 }
 
+/// Nodes of which it is remembered that they were checked: one megabyte of bits. Others are checked at each opening.
+const MOST_REMEMBERED: u64 = 8 << 20;
+
 /// Headers of more bytes than this are read piece by piece.
 const AT_ONCE: u64 = 64 << 10;
 
 impl Recheck {
-    /// For an archive of the format `format`; `None` if headers cannot be read again as they were read first.
-    pub(crate) fn new(format: &str, shape: &Shape, limits: &Limits) -> Option<Self> {
+    /// For an archive that is described so; `None` if headers cannot be read again as they were read first.
+    pub(crate) fn new(summary: &Summary, limits: &Limits) -> Option<Self> {
+        let shape = &summary.shape;
         let encoding = match &shape.encoding {
             Some(name) => Some(Encoding::for_name(name)?),
             None => None,
@@ -43,14 +50,24 @@ impl Recheck {
             gnu_incremental: shape.gnu_incremental,
             cancel: Cancel::default(),
         };
-        Some(Self { format: Reader(tarnfs_format::by_name(format)?), encoding, options })
+        let nodes = summary.files.saturating_add(summary.folders).min(MOST_REMEMBERED);
+        let right = (0..=nodes / 64).map(|_| AtomicU64::new(0)).collect();
+        Some(Self { format: Reader(tarnfs_format::by_name(&summary.format)?), encoding, options, right })
     }
 
     /// `StaleNetworkFileHandle` (ESTALE) if the headers before the content of the file `row`, whose entry has the name `name`, are not those that were indexed.
     pub(crate) fn check(&self, stream: &SharedSource, row: &Row, name: &[u8]) -> io::Result<()> {
         let Some(header) = row.header else { return Ok(()) };
+        let bit = 1 << (row.node.0 % 64);
+        let remembered = usize::try_from(row.node.0 / 64).ok().and_then(|word| self.right.get(word));
+        if remembered.is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0) {
+            return Ok(());
+        }
         let entry = self.entry_at(stream, header, row.body.saturating_sub(header))?;
         if entry.is_some_and(|entry| self.is_same(&entry, header, row, name)) {
+            if let Some(word) = remembered {
+                word.fetch_or(bit, Ordering::Relaxed);
+            }
             return Ok(());
         }
         Err(io::Error::new(
