@@ -56,7 +56,7 @@ pub struct Chunk {
     pub point: SeekPoint,
     /// Length in decoded bytes.
     pub length: u64,
-    /// The lower half of XXH3-64 of each piece, in order; empty if unknown (a table imported from another program).
+    /// Of each piece, in order, the lower half of XXH3-64 of its bytes, exclusive or that of its start (8 bytes, little-endian); empty if unknown (a table imported from another program).
     pub checksums: Vec<u32>,
 }
 

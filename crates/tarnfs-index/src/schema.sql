@@ -84,7 +84,8 @@ CREATE TABLE xattrs (node INTEGER NOT NULL, id INTEGER NOT NULL, value BLOB NOT 
 -- Layers of compression, outermost first: codec, and the length of what comes out in bytes.
 CREATE TABLE layers (layer INTEGER PRIMARY KEY, codec TEXT NOT NULL, decoded_length INTEGER NOT NULL);
 -- Where decoding of a layer can start. decoded: byte of its output; length: decoded bytes to the next one; compressed_bit: in bits of its input;
--- state: what the codec needs to start there (its module says in which form), a row of states, 0 for none; checksums: lower half of XXH3-64 of each 128 KiB, little-endian.
+-- state: what the codec needs to start there (its module says in which form), a row of states, 0 for none; checksums: of each 128 KiB, little-endian, the lower half of
+-- XXH3-64 of the bytes, exclusive or that of their place in the decoded stream (8 bytes, little-endian).
 CREATE TABLE chunks (
     layer INTEGER NOT NULL,
     decoded INTEGER NOT NULL,

@@ -236,7 +236,9 @@ impl Inner {
         let chunk = self.chunk_at(position)?;
         let place = Place::of(&chunk, position);
         let task = Task { chunk: chunk.point.decoded, start: place.start, end: place.end() };
-        let cached = || self.cache.get(self.stream, place.start, !sequential).map(|(_, piece)| piece);
+        // Chunks that overlap, as a lying index may have them, have pieces that do not begin where this one does.
+        let is_it = |(start, _): &(u64, _)| *start == place.start;
+        let cached = || self.cache.get(self.stream, place.start, !sequential).filter(is_it).map(|(_, piece)| piece);
         let piece = match self.traffic.demand(task, cached, || self.pick(task)) {
             Turn::Ready(piece) => piece,
             Turn::Decode(run, begun) => self.decode(&chunk, &run, begun, false)?,
@@ -282,7 +284,7 @@ impl Inner {
             if ahead {
                 self.counters.prefetched.fetch_add(1, Ordering::Relaxed);
             }
-            let found = checksum(&piece);
+            let found = checksum(&piece, place.start);
             let right = chunk.checksums.get(place.index).is_none_or(|&expected| expected == found);
             // A wrong piece that is only passed over is not this reader's error; whoever wants it finds it again.
             if !right && position >= end && !ahead {

@@ -5,7 +5,7 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::checksum;
+use super::{checksum, placed};
 use crate::{Chunk, Codec, Damage, FirstPass, Options, PIECE, SeekPoint};
 
 /// The first decoding of a stream: hands out its bytes, and beside them the [`Chunk`]s with their checksums.
@@ -131,12 +131,13 @@ impl Indexing {
                 (PIECE - self.in_piece).min(data.len()).min(usize::try_from(until_point).unwrap_or(usize::MAX));
             let (now, later) = data.split_at(length);
             if length == PIECE {
-                chunk.checksums.push(checksum(now));
+                chunk.checksums.push(checksum(now, self.decoded));
             } else {
                 self.hash.update(now);
                 self.in_piece += length;
                 if self.in_piece == PIECE {
-                    chunk.checksums.push(self.hash.digest() as u32);
+                    let start = self.decoded + length as u64 - PIECE as u64;
+                    chunk.checksums.push(placed(self.hash.digest(), start));
                     self.hash.reset();
                     self.in_piece = 0;
                 }
@@ -153,7 +154,7 @@ impl Indexing {
     fn close_chunk(&mut self) {
         if let Some(mut chunk) = self.open.take().filter(|chunk| chunk.length > 0) {
             if self.in_piece > 0 {
-                chunk.checksums.push(self.hash.digest() as u32);
+                chunk.checksums.push(placed(self.hash.digest(), self.decoded - self.in_piece as u64));
                 self.hash.reset();
                 self.in_piece = 0;
             }

@@ -36,6 +36,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What is kept of a piece in [`Chunk::checksums`](crate::Chunk::checksums).
-fn checksum(piece: &[u8]) -> u32 {
-    xxh3_64(piece) as u32
+fn checksum(piece: &[u8], start: u64) -> u32 {
+    placed(xxh3_64(piece), start)
+}
+
+/// The checksum of a piece that starts at `start`, from the hash of its bytes: the right bytes in a wrong place are wrong.
+fn placed(hash: u64, start: u64) -> u32 {
+    (hash ^ xxh3_64(&start.to_le_bytes())) as u32
 }

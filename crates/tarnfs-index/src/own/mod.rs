@@ -290,6 +290,9 @@ impl Index for Own {
         while !map.is_empty() {
             let (hole, length) = (read_number(&mut map), read_number(&mut map));
             if length == 0 {
+                if hole == 0 || skip > 0 || map.is_empty() {
+                    return Err(lies(node.0, "its map has a pair that means nothing"));
+                }
                 skip = hole;
                 stored_bytes = stored_bytes.saturating_add(skip);
                 continue;
