@@ -9,6 +9,7 @@ use tarnfs_source::{Limits, SharedSource, Source};
 use super::cache::PieceCache;
 use super::chunks::{Chunks, Place};
 use super::pool::Piece;
+use super::room::{Room, Taken};
 use super::sequence::Sequences;
 use super::traffic::{Queued, RunGuard, Task, Traffic, Turn};
 use super::workers::Workers;
@@ -61,6 +62,7 @@ struct Inner {
     workers: Arc<Workers>,
     limits: Limits,
     traffic: Traffic,
+    room: Room,
     sequences: Mutex<Sequences>,
     /// Length of the chunk that was last decoded from.
     chunk_length: AtomicU64,
@@ -90,6 +92,7 @@ impl DecodedSource {
             chunks: Chunks::new(table, &source, cache.budget().clone()),
             source,
             stream: cache.new_stream(),
+            room: Room::new(cache.share() / 2),
             cache,
             workers,
             limits,
@@ -241,7 +244,7 @@ impl Inner {
         let cached = || self.cache.get(self.stream, place.start, !sequential).filter(is_it).map(|(_, piece)| piece);
         let piece = match self.traffic.demand(task, cached, || self.pick(task)) {
             Turn::Ready(piece) => piece,
-            Turn::Decode(run, begun) => self.decode(&chunk, &run, begun, false)?,
+            Turn::Decode(run, begun) => self.decode(&chunk, &run, begun, self.room.enter(), false)?,
         };
         Ok((place.start, piece))
     }
@@ -265,7 +268,14 @@ impl Inner {
     ///
     /// Pieces passed over go into the cache, too, but only the last ones before the end: those that lie far behind
     /// are no likelier to be wanted than what they would push out.
-    fn decode(&self, chunk: &Chunk, run: &RunGuard<'_>, begun: Begun, ahead: bool) -> io::Result<Arc<Piece>> {
+    fn decode(
+        &self,
+        chunk: &Chunk,
+        run: &RunGuard<'_>,
+        begun: Begun,
+        mut room: Taken<'_>,
+        ahead: bool,
+    ) -> io::Result<Arc<Piece>> {
         let (mut position, decoder) = begun;
         self.chunk_length.store(chunk.length, Ordering::Relaxed);
         let mut decoder = match decoder {
@@ -278,6 +288,7 @@ impl Inner {
         loop {
             let place = Place::of(chunk, position);
             let mut piece = self.cache.pool.piece(place.length);
+            room.holds(decoder.memory());
             self.fill(&mut *decoder, &mut piece, place.start)?;
             let piece = Arc::new(piece);
             position = place.end();
@@ -435,8 +446,10 @@ impl Inner {
             Some((position, decoder)) => Some((position, Some(decoder))),
             None => (nearest == start).then_some((start, None)),
         };
+        // Readers come first: what waits for room is not decoded ahead.
+        let Some(room) = self.room.try_enter() else { return };
         if let Some((run, begun)) = self.traffic.ahead(task, begin)
-            && let Err(error) = self.decode(&chunk, &run, begun, true)
+            && let Err(error) = self.decode(&chunk, &run, begun, room, true)
         {
             log::debug!("decoding ahead: {error}");
         }

@@ -12,6 +12,7 @@ mod decoded;
 mod indexing;
 mod paused;
 mod pool;
+mod room;
 mod sequence;
 mod traffic;
 mod workers;

@@ -466,3 +466,32 @@ proptest! {
         prop_assert!(bench.budget.used() <= budget);
     }
 }
+
+#[test]
+fn decoders_for_which_there_is_no_room_wait() {
+    const READERS: usize = 8;
+    // Room for decoders is a quarter of the budget: 16 MiB.
+    for (memory, most) in [(20 * MIB, 1), (5 * MIB, 3), (1000, READERS)] {
+        let bench = bench(16 * MIB, MIB as u64, 64 * MIB, 2);
+        bench.toy.memory.store(memory as u64, Relaxed);
+        // Now it is known what one needs.
+        bench.check(0, 10);
+        bench.toy.most_busy.store(0, Relaxed);
+        bench.toy.slow.store(true, Relaxed);
+        let barrier = Barrier::new(READERS);
+        thread::scope(|scope| {
+            for reader in 0..READERS {
+                let (bench, barrier) = (&bench, &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    for chunk in 0..2 {
+                        bench.check((2 * reader + chunk) * MIB + 500_000, 100_000);
+                    }
+                });
+            }
+        });
+        let busy = bench.toy.most_busy.load(Relaxed) as usize;
+        assert!(busy <= most + usize::from(most == READERS) * 2, "{busy} at the same time, {memory} bytes each");
+        assert!(most == 1 || busy > 1, "only one at a time, {memory} bytes each");
+    }
+}

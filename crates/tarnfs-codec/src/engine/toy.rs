@@ -34,6 +34,26 @@ pub(super) struct Faults {
     pub(super) slow: AtomicBool,
     /// What `memory` says.
     pub(super) memory: AtomicU64,
+    /// Decoders that are decoding at this moment, and the most that ever were.
+    pub(super) busy: AtomicU64,
+    pub(super) most_busy: AtomicU64,
+}
+
+/// Counted as decoding as long as it lives.
+struct Busy(Arc<Faults>);
+
+impl Busy {
+    fn new(toy: &Arc<Faults>) -> Self {
+        let now = toy.busy.fetch_add(1, Ordering::Relaxed) + 1;
+        toy.most_busy.fetch_max(now, Ordering::Relaxed);
+        Self(Arc::clone(toy))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -109,6 +129,7 @@ impl Codec for Toy {
 
 impl Decoder for ToyDecoder {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let _busy = Busy::new(&self.toy);
         if self.toy.slow.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_micros(300));
         }
