@@ -158,7 +158,8 @@ impl Source for FileSource {
 
     /// Whether both ends are in the page cache: what is not may take long, on a disk that sleeps or a server that does not answer.
     fn is_ready(&self, offset: u64, length: usize) -> bool {
-        const PAGE: u64 = 4096;
+        /// Read from the disk as one piece, so one page stands for it.
+        const SHORT: u64 = 64 << 10;
         let end = offset.saturating_add(length as u64).min(self.length);
         if end <= offset {
             return true;
@@ -168,7 +169,7 @@ impl Source for FileSource {
             // A file system that cannot say is one that may be slow.
             matches!(preadv2(&self.file, &mut [IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT), Ok(1))
         };
-        is_cached(offset) && ((end - 1) / PAGE == offset / PAGE || is_cached(end - 1))
+        is_cached(offset) && (end - offset <= SHORT || is_cached(end - 1))
     }
 
     fn prefetch(&self, offset: u64, length: u64) {
