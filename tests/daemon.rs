@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::{
-    DEFAULT_SIGNALS, Mounted, Scratch, behind, can_mount, foreground, have, kill_watcher, run, signal, tarnfs,
-    wait_until,
+    DEFAULT_SIGNALS, Mounted, OpenDevice, Scratch, behind, can_mount, foreground, have, kill_watcher, run, signal,
+    tarnfs, wait_until,
 };
 
 fn small(scratch: &Scratch) -> std::path::PathBuf {
@@ -143,23 +143,6 @@ fn the_daemon_holds_neither_the_terminal_nor_the_folder() {
     fs::remove_dir(&folder).unwrap();
     assert_eq!(fs::read(scratch.path("mnt/file")).unwrap(), b"hello\n");
     run(&scratch, ["-u".as_ref(), scratch.path("mnt").as_os_str()]).ok();
-}
-
-/// Lets other users open /dev/fuse, as udev's rule does, while it lives.
-struct OpenDevice(u32);
-
-impl OpenDevice {
-    fn new() -> Self {
-        let mode = fs::metadata("/dev/fuse").unwrap().permissions().mode();
-        fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666)).unwrap();
-        Self(mode)
-    }
-}
-
-impl Drop for OpenDevice {
-    fn drop(&mut self) {
-        fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(self.0)).unwrap();
-    }
 }
 
 #[test]

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use support::{
-    Mounted, Ran, Scratch, can_mount, foreground, have, is_mounted, rounds, run, signal, statistics, tarnfs, wait_until,
+    Mounted, OpenDevice, Ran, Scratch, can_mount, foreground, have, is_mounted, rounds, run, signal, statistics,
+    tarnfs, wait_until,
 };
 
 const NOBODY: u32 = 65534;
@@ -249,23 +250,6 @@ fn lookups_leave_nothing_behind() {
     assert!(statistics(&at)["requests"]["lookup"].as_u64().unwrap() >= lookups);
     run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
     assert_eq!(child.wait().unwrap().code(), Some(0));
-}
-
-/// Lets other users open /dev/fuse, as udev's rule does, while it lives.
-struct OpenDevice(u32);
-
-impl OpenDevice {
-    fn new() -> Self {
-        let mode = fs::metadata("/dev/fuse").unwrap().permissions().mode();
-        fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666)).unwrap();
-        Self(mode)
-    }
-}
-
-impl Drop for OpenDevice {
-    fn drop(&mut self) {
-        fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(self.0)).unwrap();
-    }
 }
 
 /// A folder with the program and an archive in which everybody may do everything, and no way to become root.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -156,6 +156,23 @@ pub(crate) fn is_mounted(at: &Path) -> bool {
 
 pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Lets other users open /dev/fuse, as udev's rule does, while it lives.
+pub(crate) struct OpenDevice(u32);
+
+impl OpenDevice {
+    pub(crate) fn new() -> Self {
+        let mode = fs::metadata("/dev/fuse").unwrap().permissions().mode();
+        fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666)).unwrap();
+        Self(mode)
+    }
+}
+
+impl Drop for OpenDevice {
+    fn drop(&mut self) {
+        fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(self.0)).unwrap();
+    }
 }
 
 /// A mounted archive, unmounted when dropped.

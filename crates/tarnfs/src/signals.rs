@@ -2,7 +2,7 @@
 //!
 //! SIGINT and SIGHUP stay ignored where whoever started the program had them ignored (`nohup`, `&` in a script).
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "masks and dispositions of signals, which no safe crate here offers")]
 
 use std::mem::MaybeUninit;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@
 //! the stream means that the daemon is gone: then the mount goes as well, if it is still this one, and so does a mount point
 //! that was made for it. Signals do not reach it: it ends with the daemon.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "fork(2), for a process without a program of its own")]
 
 use std::ffi::OsStr;
 use std::fs::File;
