@@ -124,12 +124,12 @@ def make(folder, small, only):
         if not plain.exists():
             print("making real.tar", flush=True)
             part = plain.with_name("part-real.tar")
-            real_files(part, 60e6 if small else 1.75e9)
+            real_files(part, 40e6 if small else 1.75e9)
             part.rename(plain)
         with tarfile.open(plain) as tar:
             members = [member for member in tar if member.isreg() and member.size > 0 and member.name.isprintable() and "\\" not in member.name]
             rng = random.Random(7)
-            sample = rng.sample(members, min(len(members), 100 if small else 1000))
+            sample = rng.sample(members, min(len(members), 50 if small else 1000))
             md5 = {member.name: hashlib.file_digest(tar.extractfile(member), "md5").hexdigest().encode() for member in sample}
             largest = max(members, key=lambda member: member.size)
         more = dict(sample=[member.name for member in sample], md5=md5, verify=True, plain=plain, large=largest.name, large_size=largest.size)
@@ -142,7 +142,7 @@ def make(folder, small, only):
 
     case("bundle", "a bundle of small text files", bundle)
 
-    size = 64 if small else 1024
+    size = 32 if small else 1024
 
     def large(path):
         shell(f"mkdir -p large.d; head -c {size}M /dev/urandom > large.d/large; tar -C large.d -cf {path.name} large; rm -r large.d", folder)
