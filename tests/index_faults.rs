@@ -1,7 +1,7 @@
 //! Whatever happens while an index is written – the process is killed, the power fails, the disk is full or broken – there is a
 //! whole index under its name or none, and the tree is right.
 //!
-//! With `TARNFS_TEST_FULL=1` every system call is taken instead of a part of them.
+//! With `TARNFS_FULL=1` every system call is taken instead of a part of them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
@@ -21,7 +21,7 @@ use support::{Scratch, is_root, run, tarnfs};
 const INDEX: &str = "a.tar.tarnfs.sqlite";
 
 fn is_full() -> bool {
-    std::env::var_os("TARNFS_TEST_FULL").is_some()
+    std::env::var_os("TARNFS_FULL").is_some()
 }
 
 /// Numbers that are the same in each run.

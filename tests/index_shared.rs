@@ -1,6 +1,6 @@
 //! Many processes and one index: builders at once, readers while it is replaced, media that nobody can write.
 //!
-//! `TARNFS_TEST_ROUNDS` sets how often each is done.
+//! `TARNFS_FULL=1` builds 50 times, and replaces an index for ten minutes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
@@ -12,15 +12,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use support::{Mounted, Scratch, can_mount, is_root, run, tarnfs};
+use support::{Mounted, Scratch, can_mount, is_root, rounds, run, tarnfs};
 
 const INDEX: &str = "a.tar.tarnfs.sqlite";
 const BUILDERS: u64 = 16;
-
-fn rounds(default: u64) -> u64 {
-    std::env::var("TARNFS_TEST_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(default)
-}
 
 fn archive(scratch: &Scratch, count: u32) -> PathBuf {
     scratch.shell(&format!(
@@ -46,13 +43,13 @@ fn builders_that_start_together_all_see_the_tree() {
     let expected = run(&scratch, arguments).ok().out;
     run(&scratch, ["index".as_ref(), archive.as_os_str()]).ok();
     let index = fs::read(scratch.path(INDEX)).unwrap();
-    let (rounds, mut killed) = (rounds(4), 0);
+    let (rounds, mut killed) = (rounds(4, 50), 0);
     for round in 0..rounds {
         fs::remove_file(scratch.path(INDEX)).unwrap();
         let mut children: Vec<Child> = (0..BUILDERS).map(|_| start(&scratch, &archive)).collect();
         // In every other round one of them is killed on its way.
         if round % 2 == 1 {
-            std::thread::sleep(std::time::Duration::from_millis(round * 7919 % 60));
+            std::thread::sleep(Duration::from_millis(round * 7919 % 60));
             let mut victim = children.swap_remove((round * 31 % BUILDERS) as usize);
             victim.kill().unwrap();
             killed += u32::from(!victim.wait().unwrap().success());
@@ -82,6 +79,7 @@ fn readers_go_on_while_the_index_is_replaced() {
     run(&scratch, ["index".as_ref(), archive.as_os_str()]).ok();
     let readers = 8;
     let (is_over, reads) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut replaced = 0;
     std::thread::scope(|scope| {
         for reader in 0..readers {
             let (scratch, archive, is_over, reads) = (&scratch, &archive, &is_over, &reads);
@@ -102,12 +100,14 @@ fn readers_go_on_while_the_index_is_replaced() {
                 }
             });
         }
-        for _ in 0..rounds(8) {
+        let until = Instant::now() + Duration::from_secs(rounds(0, 600));
+        while replaced < 8 || Instant::now() < until {
             run(&scratch, ["index".as_ref(), "-c".as_ref(), archive.as_os_str()]).ok();
+            replaced += 1;
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    println!("{} reads while it was replaced {} times", reads.into_inner(), rounds(8));
+    println!("{} reads while it was replaced {} times", reads.into_inner(), replaced);
 }
 
 /// A folder that cannot be written, with an archive and its index in it, is used as it is; nothing is made there or in the home folder.

@@ -128,7 +128,7 @@ fn any_damaged_index_is_an_error_or_an_index() {
         (random % below as u64) as usize
     };
     let (mut refused, mut served) = (0, 0);
-    for _ in 0..if std::env::var_os("TARNFS_TEST_FULL").is_some() { 10_000 } else { 2000 } {
+    for _ in 0..if std::env::var_os("TARNFS_FULL").is_some() { 10_000 } else { 2000 } {
         let mut bytes = whole.clone();
         match next(10) {
             0 => bytes.truncate(next(whole.len())),

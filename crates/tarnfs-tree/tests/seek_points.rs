@@ -40,7 +40,7 @@ impl Random {
 
 #[test]
 fn what_is_read_through_them_is_right_or_an_error() {
-    let rounds = if std::env::var_os("TARNFS_TEST_FULL").is_some() { 2000 } else { 120 };
+    let rounds = if std::env::var_os("TARNFS_FULL").is_some() { 2000 } else { 120 };
     for (name, bytes) in archives().into_iter().filter(|(name, _)| *name != "tar") {
         let expected =
             survey(&*open(memory(name, &bytes), &options()).unwrap().tree, &mut |_, error| panic!("{error}"));

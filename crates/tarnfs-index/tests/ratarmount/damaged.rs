@@ -148,7 +148,7 @@ fn broken_ones_are_errors() {
         let whole = std::fs::read(&sidecar).unwrap();
         let mut dice = Dice(0x9e37_79b9_7f4a_7c15 + number as u64);
         let mut refused = 0;
-        let rounds = if std::env::var_os("TARNFS_TEST_FULL").is_some() { 2000 } else { 600 };
+        let rounds = if std::env::var_os("TARNFS_FULL").is_some() { 10_000 } else { 600 };
         for round in 0..rounds {
             let mut bytes = whole.clone();
             for _ in 0..=dice.below(8) {
