@@ -162,6 +162,12 @@ pub fn escape(bytes: &[u8]) -> Escaped<'_> {
     Escaped(bytes)
 }
 
+/// True of characters that change what a terminal shows of others: control characters, and those that turn the direction of writing.
+pub fn steers_a_terminal(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// See [`escape`].
 #[derive(Debug, Clone, Copy)]
 pub struct Escaped<'bytes>(&'bytes [u8]);
@@ -174,11 +180,7 @@ impl fmt::Display for Escaped<'_> {
                 match character {
                     '\\' | '\n' | '\t' | '\r' => write!(formatter, "{}", character.escape_default())?,
                     '\0'..='\x1f' | '\x7f' => write!(formatter, "\\x{:02x}", u32::from(character))?,
-                    '\u{80}'..='\u{9f}'
-                    | '\u{61c}'
-                    | '\u{200e}'..='\u{200f}'
-                    | '\u{2028}'..='\u{202e}'
-                    | '\u{2066}'..='\u{2069}' => write!(formatter, "{}", character.escape_unicode())?,
+                    _ if steers_a_terminal(character) => write!(formatter, "{}", character.escape_unicode())?,
                     _ => formatter.write_char(character)?,
                 }
             }

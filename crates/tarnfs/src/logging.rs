@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::exit::{Code, Failure};
-use crate::terminal::Colour;
+use crate::terminal::{Colour, harmless};
 
 struct Logger {
     file: Option<Mutex<File>>,
@@ -70,16 +70,17 @@ impl Log for Logger {
             Level::Info => "info",
             Level::Debug | Level::Trace => "debug",
         };
+        let message = harmless(record.args());
         // A line that cannot be written is lost; there is no other place to say so.
         if let Some(file) = &self.file {
             let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let _ = writeln!(file, "{word}: {}", record.args());
+            let _ = writeln!(file, "{word}: {message}");
         } else {
             let (start, end) = match record.level() {
                 Level::Error | Level::Warn if self.colour => ("\x1b[33m", "\x1b[0m"),
                 _ => ("", ""),
             };
-            let _ = writeln!(io::stderr(), "{start}tarnfs: {word}: {}{end}", record.args());
+            let _ = writeln!(io::stderr(), "{start}tarnfs: {word}: {message}{end}");
         }
     }
 

@@ -2,7 +2,10 @@
 
 #![allow(clippy::print_stderr)] // The one place that writes to it.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+
+use tarnfs_format::name::steers_a_terminal;
 
 use crate::exit::{Code, Failure};
 
@@ -32,7 +35,21 @@ pub(crate) fn report(failure: &Failure, colour: Colour) {
     }
     let (start, end) = if colour.is_on() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
     // With standard error closed there is nobody to tell.
-    let _ = writeln!(io::stderr(), "{start}tarnfs: {failure}{end}");
+    let _ = writeln!(io::stderr(), "{start}tarnfs: {}{end}", harmless(failure));
+}
+
+/// A whole message, after whatever its parts were made of: only its line ends and tabs are left of what steers a terminal. Names in it should have
+/// been [`escaped`] before, so that they cannot end a line either.
+pub(crate) fn harmless(message: impl Display) -> String {
+    let mut shown = String::new();
+    for character in message.to_string().chars() {
+        match character {
+            '\n' | '\t' => shown.push(character),
+            _ if steers_a_terminal(character) => shown.extend(character.escape_unicode()),
+            _ => shown.push(character),
+        }
+    }
+    shown
 }
 
 /// A name as it can be shown safely: control characters and what is not UTF-8 are escaped.
@@ -77,4 +94,15 @@ pub(crate) fn output_failure(error: &io::Error) -> Failure {
         format!("cannot write to standard output: {error}")
     };
     Failure::new(Code::Failure, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_cannot_steer_a_terminal() {
+        assert_eq!(harmless("a\x1b[31m\u{9b}b\u{202e}\r\n\tä\\"), "a\\u{1b}[31m\\u{9b}b\\u{202e}\\u{d}\n\tä\\");
+        assert_eq!(harmless("plain"), "plain");
+    }
 }
