@@ -16,6 +16,7 @@ use std::path::Path;
 
 use devour::{Random, Watchdog};
 use support::Scratch;
+use tarnfs_codec::engine::PieceCache;
 use tarnfs_source::Budget;
 use tarnfs_tree::open::{OpenArchive, Options, Place, Recreate, open};
 use tarnfs_tree::{Node, Tree};
@@ -43,7 +44,7 @@ fn options(place: Place, recreate: Recreate) -> Options {
         recreate,
         seek_point_spacing: 64 << 10,
         threads: 2,
-        budget: Budget::new(32 << 20),
+        cache: PieceCache::new(Budget::new(32 << 20)),
         ..Options::default()
     }
 }

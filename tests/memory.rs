@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use support::{Scratch, can_mount, rounds};
+use tarnfs_codec::engine::PieceCache;
 use tarnfs_fuse::MountOptions;
 use tarnfs_source::Budget;
 use tarnfs_tree::open::{Options, open};
@@ -125,7 +126,8 @@ fn many_archives_are_read_in_little_memory() {
 #[test]
 fn child_process() {
     let Some(folder) = std::env::var_os(CHILD).map(PathBuf::from) else { return };
-    let budget = Budget::for_this_machine();
+    let cache = PieceCache::new(Budget::for_this_machine());
+    let budget = cache.budget();
     assert!(budget.limit() as u64 <= LIMIT / 4, "the group's limit is not known: {}", budget.limit());
     let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let numbered = |name: String| Some((name.clone(), name.split_once(".tar.")?.0.to_owned()));
@@ -133,7 +135,7 @@ fn child_process() {
     let mounts: Vec<_> = archives
         .into_iter()
         .map(|(name, number)| {
-            let options = Options { budget: budget.clone(), threads: 2, ..Options::default() };
+            let options = Options { cache: Arc::clone(&cache), threads: 2, ..Options::default() };
             let opened = open(&folder.join(name), &options).unwrap();
             let at = folder.join(number + ".mnt");
             fs::create_dir(&at).unwrap();

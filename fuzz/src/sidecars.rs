@@ -77,7 +77,7 @@ fn template(folder: &Path, name: &'static str, bytes: &[u8]) -> Template {
         seek_point_spacing: 4096,
         threads: 1,
         trust_index: true,
-        budget: Budget::new(64 << 20),
+        cache: PieceCache::new(Budget::new(64 << 20)),
         ..Options::default()
     };
     let opened = tarnfs_tree::open::open(&archive, &options).unwrap();

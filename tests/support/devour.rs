@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tarnfs_codec::engine::PieceCache;
 use tarnfs_source::Budget;
 use tarnfs_tree::open::{Options, Place, open};
 use tarnfs_tree::{Kind, Node, Tree};
@@ -24,7 +25,12 @@ pub(crate) type Contents = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// Opens and reads it all; `None` if it cannot be opened.
 pub(crate) fn devour(path: &Path) -> Option<Contents> {
-    let options = Options { place: Place::Memory, threads: 2, budget: Budget::new(64 << 20), ..Options::default() };
+    let options = Options {
+        place: Place::Memory,
+        threads: 2,
+        cache: PieceCache::new(Budget::new(64 << 20)),
+        ..Options::default()
+    };
     let opened = match open(path, &options) {
         Ok(opened) => opened,
         Err(problem) => {

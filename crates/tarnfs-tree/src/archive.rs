@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tarnfs_codec::engine::{DecodedSource, PieceCache};
 use tarnfs_index::{Index, Row};
-use tarnfs_source::{Budget, SharedSource, Slice, Stencil};
+use tarnfs_source::{SharedSource, Slice, Stencil};
 
 use crate::recheck::Recheck;
 use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xattrs};
@@ -26,17 +26,16 @@ pub struct ArchiveTree {
 pub(crate) struct Decoding {
     pub(crate) layers: Vec<Arc<DecodedSource>>,
     pub(crate) cache: Arc<PieceCache>,
-    pub(crate) budget: Budget,
 }
 
 impl Decoding {
     fn work(&self) -> Work {
         let (pieces, paused) = self.cache.memory();
-        let seek_points = self.budget.used().saturating_sub(pieces).saturating_sub(paused);
+        let seek_points = self.cache.budget().used().saturating_sub(pieces).saturating_sub(paused);
         let memory = [("pieces", pieces), ("paused_decoders", paused), ("seek_points", seek_points)];
         let mut work = Work {
             memory: memory.map(|(owner, bytes)| (owner, bytes as u64)).into(),
-            memory_limit: self.budget.limit() as u64,
+            memory_limit: self.cache.budget().limit() as u64,
             ..Work::default()
         };
         for layer in &self.layers {

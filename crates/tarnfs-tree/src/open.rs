@@ -67,8 +67,8 @@ pub struct Options {
     pub threads: usize,
     /// Bounds on what the archive may say.
     pub limits: Limits,
-    /// Memory that caches and decoders share.
-    pub budget: Budget,
+    /// What has been decoded, and the budget of all memory that grows with what is read. Archives that one process has open share it.
+    pub cache: Arc<PieceCache>,
     /// Ends a first pass.
     pub cancel: Cancel,
     /// How far a first pass has come.
@@ -91,7 +91,7 @@ impl Default for Options {
             seek_point_spacing: 4 << 20,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             limits: Limits::default(),
-            budget: Budget::for_this_machine(),
+            cache: PieceCache::new(Budget::for_this_machine()),
             cancel: Cancel::default(),
             progress: Arc::default(),
         }
@@ -376,7 +376,7 @@ impl Opening<'_> {
         let options = self.options;
         let writer = Writer::new(WriterOptions {
             limits: options.limits,
-            budget: options.budget.clone(),
+            budget: options.cache.budget().clone(),
             cancel: options.cancel.clone(),
         })?;
         Ok(writer.readable_as(mode))
@@ -424,7 +424,7 @@ impl Opening<'_> {
         let mut stream = self.source();
         let mut decoding = None;
         if !index.summary().layers.is_empty() {
-            let cache = PieceCache::new(options.budget.clone());
+            let cache = &options.cache;
             let workers = Workers::new(options.threads);
             let mut layers = Vec::new();
             for (number, layer) in index.summary().layers.iter().enumerate() {
@@ -433,11 +433,11 @@ impl Opening<'_> {
                 })?;
                 let chunks = Arc::clone(&index).chunks(number)?;
                 let decoded =
-                    DecodedSource::new(codec, stream, chunks, Arc::clone(&cache), Arc::clone(&workers), options.limits);
+                    DecodedSource::new(codec, stream, chunks, Arc::clone(cache), Arc::clone(&workers), options.limits);
                 layers.push(Arc::clone(&decoded));
                 stream = decoded;
             }
-            decoding = Some(Decoding { layers, cache, budget: options.budget.clone() });
+            decoding = Some(Decoding { layers, cache: Arc::clone(cache) });
         }
         let recheck = self.recheck(index.summary(), is_new);
         let tree =

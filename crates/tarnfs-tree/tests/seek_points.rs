@@ -8,6 +8,7 @@ mod common;
 
 use std::fs;
 
+use tarnfs_codec::engine::PieceCache;
 use tarnfs_source::{Budget, Limits};
 use tarnfs_tree::open::{Options, Place, Recreate};
 
@@ -52,7 +53,7 @@ fn what_is_read_through_them_is_right_or_an_error() {
             place: Place::File(path.clone()),
             recreate,
             limits,
-            budget: budget.clone(),
+            cache: PieceCache::new(budget.clone()),
             ..options()
         };
         open(memory(name, &bytes), &with(Recreate::Always)).unwrap();

@@ -8,9 +8,10 @@ use tarnfs_source::{Budget, Grant};
 use super::lock;
 use super::paused::PausedDecoders;
 use super::pool::{Piece, Pool};
+use super::room::Room;
 use crate::PIECE;
 
-/// The decoded pieces of all streams, and their paused decoders.
+/// The decoded pieces of all streams of a process, and their decoders, paused or at work.
 ///
 /// Pieces use at most half of the budget, decoders a quarter. Eviction is S3-FIFO (Yang et al., SOSP'23) without its
 /// ghost queue: a piece comes into a probation queue and moves to the main queue only if it was used again, so a
@@ -25,6 +26,8 @@ pub struct PieceCache {
     next_stream: AtomicU64,
     pub(super) paused: PausedDecoders,
     pub(super) pool: Arc<Pool>,
+    /// For decoders at work: they take no grants, since they could not do with less.
+    pub(super) room: Room,
 }
 
 /// A stream, and where in it the piece starts.
@@ -66,11 +69,13 @@ impl PieceCache {
         let share = budget.limit() / 2;
         let paused = PausedDecoders::new(budget.clone());
         let pool = Pool::new(&budget);
-        Arc::new(Self { budget, share, pieces: Mutex::default(), next_stream: AtomicU64::new(0), paused, pool })
+        let room = Room::new(share / 2);
+        let (pieces, next_stream) = (Mutex::default(), AtomicU64::new(0));
+        Arc::new(Self { budget, share, pieces, next_stream, paused, pool, room })
     }
 
     /// The budget that it draws on.
-    pub(super) fn budget(&self) -> &Budget {
+    pub fn budget(&self) -> &Budget {
         &self.budget
     }
 

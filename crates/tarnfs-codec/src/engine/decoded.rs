@@ -9,7 +9,7 @@ use tarnfs_source::{Limits, SharedSource, Source};
 use super::cache::PieceCache;
 use super::chunks::{Chunks, Place};
 use super::pool::Piece;
-use super::room::{Room, Taken};
+use super::room::{Expected, Taken};
 use super::sequence::Sequences;
 use super::traffic::{Queued, RunGuard, Task, Traffic, Turn};
 use super::workers::Workers;
@@ -62,7 +62,8 @@ struct Inner {
     workers: Arc<Workers>,
     limits: Limits,
     traffic: Traffic,
-    room: Room,
+    /// What its decoders need while they work.
+    expected: Expected,
     sequences: Mutex<Sequences>,
     /// Length of the chunk that was last decoded from.
     chunk_length: AtomicU64,
@@ -92,7 +93,7 @@ impl DecodedSource {
             chunks: Chunks::new(table, &source, cache.budget().clone()),
             source,
             stream: cache.new_stream(),
-            room: Room::new(cache.share() / 2),
+            expected: cache.room.expected(),
             cache,
             workers,
             limits,
@@ -244,7 +245,9 @@ impl Inner {
         let cached = || self.cache.get(self.stream, place.start, !sequential).filter(is_it).map(|(_, piece)| piece);
         let piece = match self.traffic.demand(task, cached, || self.pick(task)) {
             Turn::Ready(piece) => piece,
-            Turn::Decode(run, begun) => self.decode(&chunk, &run, begun, self.room.enter(), false)?,
+            Turn::Decode(run, begun) => {
+                self.decode(&chunk, &run, begun, self.cache.room.enter(&self.expected), false)?
+            }
         };
         Ok((place.start, piece))
     }
@@ -447,7 +450,7 @@ impl Inner {
             None => (nearest == start).then_some((start, None)),
         };
         // Readers come first: what waits for room is not decoded ahead.
-        let Some(room) = self.room.try_enter() else { return };
+        let Some(room) = self.cache.room.try_enter(&self.expected) else { return };
         if let Some((run, begun)) = self.traffic.ahead(task, begin)
             && let Err(error) = self.decode(&chunk, &run, begun, room, true)
         {

@@ -3,61 +3,85 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::lock;
 
-/// How much memory the decoders of one stream may hold together while they work.
+/// How much memory the decoders of all streams may hold together while they work.
 ///
 /// A window may be 128 MiB, a dictionary 1.5 GiB, and as many readers may come as there are threads: where there is no room for another decoder, its reader
-/// waits until one is done. One may always work, else nothing could be read at all.
+/// waits until one is done. Who comes first enters first, or one that needs much would wait for ever. One may always work, else nothing
+/// could be read at all.
 #[derive(Debug)]
 pub(super) struct Room {
     limit: usize,
     held: Mutex<Held>,
-    /// Somebody has left, or needs less than was expected.
+    /// Somebody has entered or left, or needs less than was expected.
     changed: Condvar,
-    /// What the last decoder held. Before the first one is there it may be anything, so that the second one waits for it.
-    expected: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Held {
     decoders: usize,
     bytes: usize,
+    /// How many have come to wait, and how many of them have entered.
+    came: u64,
+    entered: u64,
 }
+
+/// What the last decoder of a stream held. Before the first one is there it may be anything, so that one works alone.
+#[derive(Debug)]
+pub(super) struct Expected(AtomicUsize);
 
 /// The room that one decoder has; given back when dropped.
 #[derive(Debug)]
 pub(super) struct Taken<'a> {
     room: &'a Room,
+    expected: &'a Expected,
     bytes: usize,
+}
+
+impl Expected {
+    fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Room {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, held: Mutex::default(), changed: Condvar::new(), expected: AtomicUsize::new(limit) }
+        Self { limit, held: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Of a stream of which nothing has been decoded.
+    pub(super) fn expected(&self) -> Expected {
+        Expected(AtomicUsize::new(self.limit))
     }
 
     /// Room for one more decoder, as soon as there is.
-    pub(super) fn enter(&self) -> Taken<'_> {
-        let held = lock(&self.held);
-        let mut held =
-            self.changed.wait_while(held, |held| !self.has_room(held)).unwrap_or_else(PoisonError::into_inner);
-        self.take(&mut held)
-    }
-
-    /// The same, if there is room now.
-    pub(super) fn try_enter(&self) -> Option<Taken<'_>> {
+    pub(super) fn enter<'a>(&'a self, expected: &'a Expected) -> Taken<'a> {
         let mut held = lock(&self.held);
-        self.has_room(&held).then(|| self.take(&mut held))
+        let turn = held.came;
+        held.came += 1;
+        let waits = |held: &mut Held| held.entered != turn || !self.has_room(held, expected);
+        let mut held = self.changed.wait_while(held, waits).unwrap_or_else(PoisonError::into_inner);
+        held.entered += 1;
+        let taken = self.take(&mut held, expected);
+        drop(held);
+        self.changed.notify_all();
+        taken
     }
 
-    fn has_room(&self, held: &Held) -> bool {
-        held.decoders == 0 || held.bytes.saturating_add(self.expected.load(Ordering::Relaxed)) <= self.limit
+    /// The same, if there is room now and nobody waits for it.
+    pub(super) fn try_enter<'a>(&'a self, expected: &'a Expected) -> Option<Taken<'a>> {
+        let mut held = lock(&self.held);
+        (held.came == held.entered && self.has_room(&held, expected)).then(|| self.take(&mut held, expected))
     }
 
-    fn take(&self, held: &mut Held) -> Taken<'_> {
-        let bytes = self.expected.load(Ordering::Relaxed);
+    fn has_room(&self, held: &Held, expected: &Expected) -> bool {
+        held.decoders == 0 || held.bytes.saturating_add(expected.bytes()) <= self.limit
+    }
+
+    fn take<'a>(&'a self, held: &mut Held, expected: &'a Expected) -> Taken<'a> {
+        let bytes = expected.bytes();
         held.decoders += 1;
         held.bytes = held.bytes.saturating_add(bytes);
-        Taken { room: self, bytes }
+        Taken { room: self, expected, bytes }
     }
 }
 
@@ -67,7 +91,7 @@ impl Taken<'_> {
         if bytes == self.bytes {
             return;
         }
-        self.room.expected.store(bytes, Ordering::Relaxed);
+        self.expected.0.store(bytes, Ordering::Relaxed);
         let mut held = lock(&self.room.held);
         held.bytes = held.bytes.saturating_sub(self.bytes).saturating_add(bytes);
         self.bytes = bytes;
@@ -93,26 +117,51 @@ mod tests {
     #[test]
     fn as_many_work_as_there_is_room_for_and_one_always() {
         let room = Room::new(100);
-        let mut first = room.enter();
-        assert!(room.try_enter().is_none(), "nobody knows yet what one needs");
+        let expected = room.expected();
+        let mut first = room.enter(&expected);
+        assert!(room.try_enter(&expected).is_none(), "nobody knows yet what one needs");
         first.holds(40);
-        let second = room.try_enter().unwrap();
-        assert!(room.try_enter().is_none());
+        let second = room.try_enter(&expected).unwrap();
+        assert!(room.try_enter(&expected).is_none());
         first.holds(1000);
         drop(second);
-        assert!(room.try_enter().is_none());
+        assert!(room.try_enter(&expected).is_none());
         drop(first);
         // More than there is room for, but alone.
-        let alone = room.enter();
-        assert!(room.try_enter().is_none());
+        let alone = room.enter(&expected);
+        assert!(room.try_enter(&expected).is_none());
         std::thread::scope(|scope| {
-            scope.spawn(|| room.enter().holds(10));
+            scope.spawn(|| room.enter(&expected).holds(10));
             drop(alone);
         });
-        let many: Vec<_> = std::iter::from_fn(|| room.try_enter()).collect();
+        let many: Vec<_> = std::iter::from_fn(|| room.try_enter(&expected)).collect();
         assert_eq!(many.len(), 10);
         drop(many);
         let held = lock(&room.held);
         assert_eq!((held.decoders, held.bytes), (0, 0));
+    }
+
+    #[test]
+    fn nobody_is_passed_by_those_who_need_less() {
+        let room = Room::new(100);
+        let (large, small) = (room.expected(), room.expected());
+        room.enter(&small).holds(10);
+        let first = room.enter(&small);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| drop(room.enter(&large)));
+            let nobody_waits = || {
+                let held = lock(&room.held);
+                held.came == held.entered
+            };
+            while nobody_waits() {
+                std::thread::yield_now();
+            }
+            assert!(room.try_enter(&small).is_none(), "one that was there before waits");
+            let behind = scope.spawn(|| drop(room.enter(&small)));
+            drop(first);
+            waiting.join().unwrap();
+            behind.join().unwrap();
+        });
+        assert!(room.try_enter(&small).is_some());
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use tarnfs_codec::engine::PieceCache;
 use tarnfs_index::trust;
 use tarnfs_source::{Budget, MemorySource, SharedSource};
 use tarnfs_tree::open::{FileFacts, OpenArchive, Options, Place};
@@ -40,7 +41,7 @@ pub(crate) fn options() -> Options {
         minimum_file_count: 0,
         seek_point_spacing: 4096,
         threads: 2,
-        budget: Budget::new(64 << 20),
+        cache: PieceCache::new(Budget::new(64 << 20)),
         trust_index: true,
         ..Options::default()
     }
