@@ -1,4 +1,4 @@
-//! Measures a codec: `decode FILE [SPACING_MIB]` decodes a file once, as a first pass does, and then resumes at
+//! Measures a codec: `decode FILE [SPACING_MIB [THREADS]]` decodes a file once, as a first pass does, and then resumes at
 //! random points.
 #![allow(clippy::print_stdout, reason = "its output is what it is for")]
 
@@ -11,14 +11,15 @@ use tarnfs_source::{FileSource, SharedSource};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let path = arguments.next().ok_or("usage: decode FILE [SPACING_MIB]")?;
+    let path = arguments.next().ok_or("usage: decode FILE [SPACING_MIB [THREADS]]")?;
     let spacing: u64 = arguments.next().map_or(Ok(4), |text| text.parse())?;
+    let threads = arguments.next().map_or(Ok(1), |text| text.parse())?;
     let source: SharedSource = Arc::new(FileSource::open(path)?);
     let mut head = vec![0; 4096];
     let read = source.read_at(&mut head, 0)?;
     let codec = detect(&head[..read]).ok_or("no codec knows this file")?;
 
-    let options = Options { seek_point_spacing: spacing << 20, ..Options::default() };
+    let options = Options { seek_point_spacing: spacing << 20, threads, ..Options::default() };
     let started = Instant::now();
     let mut pass = codec.first_pass(Arc::clone(&source), &options)?;
     let (mut points, mut damage) = (Vec::new(), Vec::new());

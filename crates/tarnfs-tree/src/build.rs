@@ -12,7 +12,7 @@ use tarnfs_format::{Entry, Event, Format, Kind, SourceStream, Stream, stream::MO
 use tarnfs_index::{Archive, Layer, Shape, Summary, Writer};
 use tarnfs_source::{Cancel, Fingerprint, SharedSource, Slice};
 
-use crate::open::FileFacts;
+use crate::open::{FileFacts, Sink};
 use crate::problem::Problem;
 
 /// How far a first pass has come; read by whoever shows it.
@@ -46,6 +46,7 @@ pub(crate) struct FirstPass<'a> {
     pub(crate) codec: &'a tarnfs_codec::Options,
     pub(crate) format: &'a tarnfs_format::Options,
     pub(crate) progress: &'a Progress,
+    pub(crate) sink: Option<&'a dyn Sink>,
     pub(crate) archive: Archive,
 }
 
@@ -379,7 +380,12 @@ impl<'a> DecodingStream<'a> {
             Err(error) => return Err(error),
         }
         self.pass.progress.bytes.store(self.indexing.compressed_position(), Ordering::Relaxed);
-        self.hand_over()
+        self.hand_over()?;
+        // Bytes that were damaged are known to be so only now.
+        match self.pass.sink {
+            Some(sink) if self.damage.is_empty() && !self.may_have_shifted() => sink.write(&self.buffer[kept..]),
+            _ => Ok(()),
+        }
     }
 
     fn hand_over(&mut self) -> io::Result<()> {

@@ -73,6 +73,15 @@ pub struct Options {
     pub cancel: Cancel,
     /// How far a first pass has come.
     pub progress: Arc<Progress>,
+    /// Who gets what a first pass decodes.
+    pub sink: Option<Arc<dyn Sink>>,
+}
+
+/// Gets the decoded bytes of a compressed archive while a first pass makes them: in order, from the first one on, up to where damage is
+/// found.
+pub trait Sink: std::fmt::Debug + Send + Sync {
+    /// Takes the bytes that come next. An error ends the pass.
+    fn write(&self, decoded: &[u8]) -> io::Result<()>;
 }
 
 /// An archive of fewer bytes is read again at each mount within a moment, if it has few entries.
@@ -94,6 +103,7 @@ impl Default for Options {
             cache: PieceCache::new(Budget::for_this_machine()),
             cancel: Cancel::default(),
             progress: Arc::default(),
+            sink: None,
         }
     }
 }
@@ -331,6 +341,7 @@ impl Opening<'_> {
                 cancel: options.cancel.clone(),
             },
             progress: &options.progress,
+            sink: options.sink.as_deref(),
             archive: self.archive(),
         };
         let (writer, summary) = match self.continued(&pass, mode)? {

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use tarnfs_source::Cancel;
-use tarnfs_tree::open::{OpenArchive, Options, Problem};
+use tarnfs_tree::open::{OpenArchive, Options, Problem, Sink};
 use tarnfs_tree::{Attributes, Error, Tree, path};
 
 use crate::args::{Open, open_options};
@@ -18,9 +19,18 @@ const MOST_NAMED: usize = 10;
 
 /// Opens `archive` for a command without a mount.
 pub(crate) fn open(archive: &Path, arguments: &Open) -> Result<(OpenArchive, Code), Failure> {
+    open_into(None, archive, arguments)
+}
+
+/// [`open`], where `sink` gets what is decoded on the way.
+pub(crate) fn open_into(
+    sink: Option<Arc<dyn Sink>>,
+    archive: &Path,
+    arguments: &Open,
+) -> Result<(OpenArchive, Code), Failure> {
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
-    open_with(archive, &options(arguments, &ending.cancel())?)
+    open_with(archive, &Options { sink, ..options(arguments, &ending.cancel())? })
 }
 
 /// What was typed, as options; see [`open_options`].

@@ -2,12 +2,14 @@
 
 use std::io;
 
-use tarnfs_source::{Cancel, Limits, SharedSource};
+use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
+use super::ahead::Ahead;
 use super::guess;
 use super::inflate::{self, Inflate, LEAST_INPUT, Stop};
 use super::input::Input;
 use super::member::{self, Checksum, MAGIC, error};
+use super::segment::Segment;
 use super::window::{self, WindowPacker};
 use crate::{Damage, Decoder, FILLER, FirstPass, Options, SeekPoint};
 
@@ -68,6 +70,16 @@ struct Survey {
     packer: WindowPacker,
 }
 
+/// Blocks that were decoded ahead, of which some bytes have been handed out.
+struct Served {
+    segment: Segment,
+    /// What was before it.
+    history: Vec<u8>,
+    bytes: usize,
+    /// The next of its boundaries.
+    boundary: usize,
+}
+
 /// The decoder of all three formats.
 pub(super) struct DeflateDecoder {
     input: Input,
@@ -85,6 +97,11 @@ pub(super) struct DeflateDecoder {
     limits: Limits,
     /// In a first pass.
     survey: Option<Survey>,
+    /// In a first pass on several threads.
+    ahead: Option<Ahead>,
+    /// The bit at which the next block begins, if that is known and others may have decoded it.
+    block: Option<u64>,
+    served: Option<Served>,
     /// Why there is no more: returned after the bytes that were decoded before, and from then on.
     failure: Option<(io::ErrorKind, String)>,
 }
@@ -92,7 +109,8 @@ pub(super) struct DeflateDecoder {
 impl DeflateDecoder {
     /// A first pass over `source`.
     pub(super) fn first_pass(source: SharedSource, wrapper: Wrapper, options: &Options) -> Self {
-        let mut decoder = Self::new(source, wrapper, &options.limits, options.cancel.clone());
+        let mut decoder = Self::new(SharedSource::clone(&source), wrapper, &options.limits, options.cancel.clone());
+        decoder.ahead = Ahead::new(source, options, wrapper == Wrapper::Gzip);
         decoder.survey = Some(Survey {
             spacing: options.seek_point_spacing.max(1),
             last: 0,
@@ -149,6 +167,9 @@ impl DeflateDecoder {
             is_behind_gap: false,
             limits: *limits,
             survey: None,
+            ahead: None,
+            block: None,
+            served: None,
             failure: None,
         }
     }
@@ -207,17 +228,25 @@ impl DeflateDecoder {
         self.astray = None;
         let start = Start { decoded: self.decoded, compressed: self.input.position() };
         self.member = Some(Member { start, checksum });
+        self.block = Some(start.compressed * 8);
         self.place = Place::Data;
     }
 
     /// Decodes deflate data.
     fn data(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // Stopping at each block costs a copy of the window, so it is asked for only where a point is due.
+        if let Some(served) = self.served.take().or_else(|| self.decoded_ahead()) {
+            return self.serve(served, buffer);
+        }
+        // Stopping at each block costs a copy of the window, so it is asked for only where a point is due or others may have decoded what
+        // follows.
         let due = self.survey.as_ref().map(|survey| survey.spacing.saturating_sub(self.decoded - survey.last));
         let (length, stop) = match due {
             None => (buffer.len(), Stop::Never),
             Some(0) => (buffer.len(), Stop::AtBlock),
-            Some(due) => (due.min(buffer.len() as u64) as usize, Stop::Never),
+            Some(due) => {
+                let stop = if self.ahead.is_some() { Stop::AtBlock } else { Stop::Never };
+                (due.min(buffer.len() as u64) as usize, stop)
+            }
         };
         let input = self.input.fill_to(LEAST_INPUT)?;
         let at_end = input.len() < LEAST_INPUT;
@@ -238,10 +267,9 @@ impl DeflateDecoder {
             }
             inflate::Place::Boundary { spare_bits } => {
                 let bit = self.input.position() * 8 - u64::from(spare_bits);
-                if let Some(survey) = self.survey.as_mut().filter(|survey| self.decoded - survey.last >= survey.spacing)
-                {
-                    let state = survey.packer.pack(&**self.input.source(), bit, self.inflate.window())?;
-                    survey.mark(SeekPoint { compressed_bit: bit, decoded: self.decoded, state });
+                self.block = Some(bit);
+                if let Some(survey) = &mut self.survey {
+                    survey.mark_block(&**self.input.source(), bit, self.decoded, self.inflate.window())?;
                 }
             }
             inflate::Place::Inside if step.read + step.written > 0 => {}
@@ -265,6 +293,57 @@ impl DeflateDecoder {
             }
         }
         Ok(step.written)
+    }
+
+    /// What others have decoded of the data from here on.
+    fn decoded_ahead(&mut self) -> Option<Served> {
+        let bit = self.block.take()?;
+        let mut segment = self.ahead.as_mut()?.take(bit, self.decoded)?;
+        let history = self.inflate.window().to_vec();
+        segment.settle(&history).then_some(Served { segment, history, bytes: 0, boundary: 0 })
+    }
+
+    /// Hands out bytes that were decoded ahead, up to where a seek point is due.
+    fn serve(&mut self, mut served: Served, buffer: &mut [u8]) -> io::Result<usize> {
+        let Served { segment, history, bytes, boundary } = &mut served;
+        let start = self.decoded - *bytes as u64;
+        let due = self.survey.as_ref().map_or(u64::MAX, |survey| survey.last.saturating_add(survey.spacing));
+        while segment.boundary(*boundary).is_some_and(|(before, _)| start + (before as u64) < due) {
+            *boundary += 1;
+        }
+        let next = segment.boundary(*boundary);
+        let end = next.map_or(segment.bytes().len(), |(before, _)| before);
+        let rest = &segment.bytes()[*bytes..end];
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        *bytes += count;
+        self.decoded += count as u64;
+        if let (Some(member), true) = (&mut self.member, count > 0) {
+            member.checksum.update(&buffer[..count]);
+        }
+        if let Some(survey) = self.survey.as_mut().filter(|_| count > 0) {
+            survey.found.extend(survey.pending.take());
+        }
+        if let (Some(survey), Some((_, bit)), true) = (&mut self.survey, next, *bytes == end) {
+            survey.mark_block(&**self.input.source(), bit, self.decoded, &segment.window(end, history))?;
+            *boundary += 1;
+        }
+        if *bytes < segment.bytes().len() {
+            self.served = Some(served);
+            return Ok(count);
+        }
+        let byte = window::start_at(&mut self.inflate, &**self.input.source(), segment.end)?;
+        self.inflate.set_window(&segment.window(*bytes, history));
+        self.input = Input::new(SharedSource::clone(self.input.source()), byte, self.input.cancel().clone());
+        if segment.is_final {
+            self.place = if self.wrapper == Wrapper::None { Place::Between } else { Place::Trailer };
+        } else {
+            self.block = Some(segment.end);
+        }
+        if let Some(ahead) = &mut self.ahead {
+            ahead.recycle(served.segment);
+        }
+        Ok(count)
     }
 
     /// Compares the checksum behind the deflate data.
@@ -439,6 +518,15 @@ impl DeflateDecoder {
 }
 
 impl Survey {
+    /// The block that begins at `bit`, before which `window` was decoded, gets a point if it is far enough from the last one.
+    fn mark_block(&mut self, source: &dyn Source, bit: u64, decoded: u64, window: &[u8]) -> io::Result<()> {
+        if decoded - self.last >= self.spacing {
+            let state = self.packer.pack(source, bit, window)?;
+            self.mark(SeekPoint { compressed_bit: bit, decoded, state });
+        }
+        Ok(())
+    }
+
     fn mark(&mut self, point: SeekPoint) {
         self.last = point.decoded;
         self.pending = Some(point);
@@ -465,7 +553,9 @@ impl Decoder for DeflateDecoder {
             let states: usize = survey.found.iter().chain(&survey.pending).map(|point| point.state.len() + 64).sum();
             WindowPacker::MEMORY + states + survey.damage.len() * (size_of::<Damage>() + 64)
         });
-        size_of::<Self>() + self.input.memory() + inflate::MEMORY + survey
+        let served = self.served.as_ref().map_or(0, |served| served.segment.memory() + served.history.capacity());
+        let ahead = self.ahead.as_ref().map_or(0, Ahead::memory) + served;
+        size_of::<Self>() + self.input.memory() + inflate::MEMORY + survey + ahead
     }
 }
 

@@ -25,8 +25,21 @@ fn memory(bytes: &[u8]) -> SharedSource {
     Arc::new(MemorySource::new(bytes, "test"))
 }
 
-fn first_pass(codec: &dyn Codec, source: SharedSource, spacing: u64, read_size: usize) -> Pass {
-    let options = Options { seek_point_spacing: spacing, ..Options::default() };
+/// On one thread and on several, which must not differ.
+fn first_pass(codec: &dyn Codec, source: &SharedSource, spacing: u64, read_size: usize) -> Pass {
+    let pass = first_pass_on(1, codec, Arc::clone(source), spacing, read_size);
+    for threads in [2, 4] {
+        let parallel = first_pass_on(threads, codec, Arc::clone(source), spacing, read_size);
+        assert!(parallel.decoded == pass.decoded && parallel.points == pass.points, "{threads} threads");
+        assert_eq!(parallel.damage, pass.damage);
+        let text = |pass: &Pass| pass.error.as_ref().map(|error| (error.kind(), error.to_string()));
+        assert_eq!(text(&parallel), text(&pass));
+    }
+    pass
+}
+
+fn first_pass_on(threads: usize, codec: &dyn Codec, source: SharedSource, spacing: u64, read_size: usize) -> Pass {
+    let options = Options { seek_point_spacing: spacing, threads, ..Options::default() };
     let mut decoder = codec.first_pass(source, &options).unwrap();
     let mut pass = Pass { decoded: Vec::new(), points: Vec::new(), damage: Vec::new(), error: None };
     let mut buffer = vec![0; read_size];
@@ -47,7 +60,7 @@ fn first_pass(codec: &dyn Codec, source: SharedSource, spacing: u64, read_size: 
         let known = pass.decoded.len() as u64;
         assert!(pass.points.iter().all(|point| point.decoded <= known));
     }
-    assert!(decoder.memory() < 2 << 20);
+    assert!(decoder.memory() < threads * (2 << 20));
     pass
 }
 
@@ -65,7 +78,7 @@ fn read_all(decoder: &mut dyn Decoder, read_size: usize) -> (Vec<u8>, Option<io:
 /// Decodes whole and from each point, and compares with `expected`.
 fn check(codec: &dyn Codec, compressed: &[u8], expected: &[u8], spacing: u64) -> Vec<SeekPoint> {
     let source = memory(compressed);
-    let pass = first_pass(codec, Arc::clone(&source), spacing, 100_000);
+    let pass = first_pass(codec, &source, spacing, 100_000);
     assert!(pass.error.is_none(), "{:?}", pass.error);
     assert_eq!(pass.damage, []);
     assert!(pass.decoded == expected, "{} decoded bytes, {} expected", pass.decoded.len(), expected.len());
@@ -104,7 +117,7 @@ fn assert_resumes(codec: &dyn Codec, source: &SharedSource, pass: &Pass, read_si
 }
 
 /// Runs a program as a filter; `None` where it is not installed.
-fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     let spawned = Command::new(program)
         .args(arguments)
         .stdin(Stdio::piped())
@@ -145,7 +158,7 @@ fn random_bytes(length: usize, mut seed: u64) -> Vec<u8> {
 }
 
 /// Words in the frequencies of words, of the length asked for.
-fn text(length: usize) -> Vec<u8> {
+pub(super) fn text(length: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(length + 16);
     for pair in random_bytes(length, 7).chunks_exact(2) {
         if text.len() >= length {
@@ -159,7 +172,7 @@ fn text(length: usize) -> Vec<u8> {
 }
 
 /// Text, noise and zeros.
-fn mixture(length: usize) -> Vec<u8> {
+pub(super) fn mixture(length: usize) -> Vec<u8> {
     let mut bytes = text(length / 2);
     bytes.extend(random_bytes(length / 4, 3));
     bytes.resize(length, 0);
@@ -204,7 +217,7 @@ fn points_of_bgzf_are_at_its_members() {
     let second = usize::from(u16::from_le_bytes([compressed[16], compressed[17]])) + 1;
     let third = second + usize::from(u16::from_le_bytes([compressed[second + 16], compressed[second + 17]])) + 1;
     damaged[third - 8] ^= 1;
-    let pass = first_pass(&Gzip, memory(&damaged), 256 << 10, 1 << 20);
+    let pass = first_pass(&Gzip, &memory(&damaged), 256 << 10, 1 << 20);
     assert!(pass.error.is_none() && pass.decoded == data);
     assert_eq!(pass.damage.len(), 1);
     assert_eq!(pass.damage[0].decoded, 65280..2 * 65280);
@@ -275,7 +288,7 @@ fn members_empty_ones_and_padding() {
     check(&Gzip, &compressed, &data, 40_000);
     for garbage in [&b"garbage"[..], b"\0\0garbage", b"\x1fgarbage", &vec![0; 1 << 17]] {
         let joined = [&compressed, garbage].concat();
-        let pass = first_pass(&Gzip, memory(&joined), 40_000, 1000);
+        let pass = first_pass(&Gzip, &memory(&joined), 40_000, 1000);
         assert!(pass.error.is_none() && pass.decoded == data);
         let end = data.len() as u64;
         match &pass.damage[..] {
@@ -307,19 +320,19 @@ fn header_fields() {
         let (header, rest) = plain.split_at(10 + fields.len());
         let crc = crc32fast::hash(header) as u16;
         check(&Gzip, &[header, &crc.to_le_bytes(), rest].concat(), &data, 100);
-        let pass = first_pass(&Gzip, memory(&[header, &(crc ^ 1).to_le_bytes(), rest].concat()), 100, 1000);
+        let pass = first_pass(&Gzip, &memory(&[header, &(crc ^ 1).to_le_bytes(), rest].concat()), 100, 1000);
         assert!(pass.error.is_none() && pass.decoded == data);
         assert!(pass.damage.len() == 1 && pass.damage[0].what.contains("CRC-16"));
     }
     for (flags, method) in [(0x20, 8), (0x80, 8), (0, 7), (0, 0)] {
         let mut broken = member(flags, b"", &data);
         broken[2] = method;
-        assert_eq!(first_pass(&Gzip, memory(&broken), 100, 10).error.unwrap().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(first_pass(&Gzip, &memory(&broken), 100, 10).error.unwrap().kind(), io::ErrorKind::InvalidData);
         assert_eq!(Gzip.bid(&broken), 0);
     }
     // A name without an end is not read for ever.
     let endless = member(8, &vec![b'n'; 20 << 20], b"");
-    assert_eq!(first_pass(&Gzip, memory(&endless), 100, 10).error.unwrap().kind(), io::ErrorKind::InvalidData);
+    assert_eq!(first_pass(&Gzip, &memory(&endless), 100, 10).error.unwrap().kind(), io::ErrorKind::InvalidData);
 }
 
 #[test]
@@ -330,7 +343,7 @@ fn a_wrong_checksum_is_damage_of_its_member() {
         let mut broken = members.clone();
         let end = broken[1].len();
         broken[1][end - place] ^= 0x40;
-        let pass = first_pass(&Gzip, memory(&broken.concat()), 20_000, 4096);
+        let pass = first_pass(&Gzip, &memory(&broken.concat()), 20_000, 4096);
         assert!(pass.error.is_none() && pass.decoded == parts.concat());
         assert_eq!(pass.damage.len(), 1);
         assert_eq!(pass.damage[0].decoded, 50_000..120_001);
@@ -338,7 +351,7 @@ fn a_wrong_checksum_is_damage_of_its_member() {
     }
     let Some(mut zlib) = python("out.write(zlib.compress(data))", &parts[0]) else { return };
     *zlib.last_mut().unwrap() ^= 1;
-    let pass = first_pass(&Zlib, memory(&zlib), 20_000, 4096);
+    let pass = first_pass(&Zlib, &memory(&zlib), 20_000, 4096);
     assert!(pass.error.is_none() && pass.decoded == parts[0]);
     assert!(pass.damage[0].decoded == (0..50_000) && pass.damage[0].what.contains("Adler-32"));
 }
@@ -366,7 +379,7 @@ fn cut_at_every_byte() {
     for (codec, compressed, data) in small_streams() {
         for length in 0..compressed.len() {
             let source = memory(&compressed[..length]);
-            let pass = first_pass(codec, Arc::clone(&source), 300, 1000);
+            let pass = first_pass(codec, &source, 300, 1000);
             assert!(data.starts_with(&pass.decoded));
             let whole_members = codec.name() == "gzip" && pass.error.is_none();
             if whole_members {
@@ -396,7 +409,7 @@ fn no_flipped_bit_gives_a_wrong_byte_in_silence() {
             let mut flipped = compressed.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             let source = memory(&flipped);
-            let pass = first_pass(codec, Arc::clone(&source), 300, 1000);
+            let pass = first_pass(codec, &source, 300, 1000);
             let error = pass.error.as_ref().map(io::Error::kind);
             // A file that ends too early has no checksum at its end: what came before is believed.
             if error != Some(io::ErrorKind::UnexpectedEof) {
@@ -426,7 +439,7 @@ fn a_member_that_cannot_be_decoded_costs_only_itself() {
         broken[damaged][middle..middle + 600].fill(0xff);
         broken[damaged].resize(members[damaged].len() + padding, 0);
         let source = memory(&broken.concat());
-        let pass = first_pass(&Gzip, Arc::clone(&source), 100_000, 4096);
+        let pass = first_pass(&Gzip, &source, 100_000, 4096);
         assert!(pass.error.is_none(), "{damaged}: {:?}", pass.error);
         let before = parts[..damaged].concat();
         let after = parts[damaged + 1..].concat();
@@ -451,7 +464,7 @@ fn a_member_that_cannot_be_decoded_costs_only_itself() {
     let script = "c = zlib.compressobj(6, 8, 31)\nout.write(c.compress(data) + c.flush(zlib.Z_SYNC_FLUSH))";
     let Some(last) = python(script, &parts[5]) else { return };
     let source = memory(&[&members[..5].concat()[..], &last, &[0b111; 100]].concat());
-    let pass = first_pass(&Gzip, source, 100_000, 4096);
+    let pass = first_pass(&Gzip, &source, 100_000, 4096);
     assert_eq!(pass.error.unwrap().kind(), io::ErrorKind::InvalidData);
     assert!(pass.decoded == parts.concat());
     assert_eq!(pass.damage[0].decoded, parts[..5].concat().len() as u64..pass.decoded.len() as u64);
@@ -461,14 +474,14 @@ fn a_member_that_cannot_be_decoded_costs_only_itself() {
 fn a_member_in_a_file_of_its_own_is_no_next_member() {
     // gzip's trailing garbage may hold anything, a member among it.
     let [first, second] = [gzip(&text(1000)), gzip(&text(2000))];
-    let pass = first_pass(&Gzip, memory(&[&first[..], b"garbage", &second].concat()), 100, 100);
+    let pass = first_pass(&Gzip, &memory(&[&first[..], b"garbage", &second].concat()), 100, 100);
     assert!(pass.error.is_none() && pass.decoded == text(1000));
     // Four bytes that look like one make none.
     let noise = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff][..], &random_bytes(20_000, 9)].concat();
     let mut broken = first.clone();
     let middle = broken.len() / 2;
     broken.truncate(middle);
-    let pass = first_pass(&Gzip, memory(&[&broken[..], &[0xff; 600], &noise].concat()), 100, 100);
+    let pass = first_pass(&Gzip, &memory(&[&broken[..], &[0xff; 600], &noise].concat()), 100, 100);
     assert!(pass.error.is_some() && pass.decoded.len() < 10_000);
 }
 
@@ -480,7 +493,7 @@ fn all_bytes_before_damage_are_returned() {
     // A block of the type that does not exist (RFC 1951 §3.2.3).
     let compressed = [&compressed[..], &[0b111; 100]].concat();
     for read_size in [1, 1000, 1 << 20] {
-        let pass = first_pass(&Gzip, memory(&compressed), 50_000, read_size);
+        let pass = first_pass(&Gzip, &memory(&compressed), 50_000, read_size);
         let error = pass.error.unwrap();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         assert!(error.to_string().contains("at byte"), "{error}");
@@ -522,7 +535,7 @@ fn bytes_that_nothing_refers_to_are_not_kept() {
     let noise = filter("gzip", &["-1c"], &random_bytes(500_000, 4)).unwrap();
     let words = gzip(&text(2_000_000));
     for (compressed, most) in [(noise, 40), (words, 16_000)] {
-        let pass = first_pass(&Gzip, memory(&compressed), 100_000, 1 << 20);
+        let pass = first_pass(&Gzip, &memory(&compressed), 100_000, 1 << 20);
         assert!(pass.points.len() > 3);
         for point in &pass.points[1..] {
             assert!(point.state.len() < most, "{} bytes of state", point.state.len());
@@ -606,7 +619,8 @@ fn nothing_else_is_claimed() {
             // What is claimed all the same has to be it, to its end.
             for codec in [&Zlib as &dyn Codec, &Deflate] {
                 if codec.bid(&head) > 0 {
-                    let pass = first_pass(codec, Arc::new(FileSource::open(&path).unwrap()), 1 << 20, 1 << 16);
+                    let source: SharedSource = Arc::new(FileSource::open(&path).unwrap());
+                    let pass = first_pass(codec, &source, 1 << 20, 1 << 16);
                     assert!(pass.error.is_none() && pass.damage.is_empty(), "{} as {}", path.display(), codec.name());
                 }
             }
@@ -650,7 +664,7 @@ fn the_corpus_of_other_projects() {
     for path in files(&folder, usize::MAX) {
         let bytes = std::fs::read(&path).unwrap();
         for codec in [&Gzip as &dyn Codec, &Zlib, &Deflate] {
-            let pass = first_pass(codec, memory(&bytes), 1000, 5000);
+            let pass = first_pass(codec, &memory(&bytes), 1000, 5000);
             assert_resumes(codec, &memory(&bytes), &pass, 5000, &path.display().to_string());
             if codec.bid(&bytes[..bytes.len().min(1024)]) > 0 {
                 let mut expected = Command::new("gzip").arg("-dc").arg(&path).output().unwrap();
@@ -696,7 +710,7 @@ proptest! {
             bytes[..4].copy_from_slice(&[0x1f, 0x8b, 8, 0]);
         }
         for codec in [&Gzip as &dyn Codec, &Zlib, &Deflate] {
-            let pass = first_pass(codec, memory(&bytes), 100, 1000);
+            let pass = first_pass(codec, &memory(&bytes), 100, 1000);
             assert_resumes(codec, &memory(&bytes), &pass, 999, codec.name());
         }
     }

@@ -6,9 +6,7 @@
 //! each other.
 //!
 //! Bytes of the history that nothing behind the point refers to are zeros: of source code about nine tenths, of noise
-//! all. Only the first 32 KiB decoded behind the point can refer to it, so these are decoded twice, over two made-up
-//! histories that differ in every byte. Where the results differ, a byte came from the history, and the two values
-//! say from where.
+//! all. Only the first 32 KiB decoded behind the point can refer to it, so these are decoded over an [`unknown`] history.
 
 use std::io;
 
@@ -18,6 +16,7 @@ use zlib_rs::{
 };
 
 use super::inflate::{Inflate, MEMORY, Place, Stop, WINDOW};
+use super::unknown;
 
 /// First byte of a state inside deflate data, in its first version.
 const INSIDE: u8 = 1;
@@ -121,9 +120,7 @@ impl WindowPacker {
 
     /// Which of the `length` bytes before `bit` the data from there on refers to.
     fn used(&mut self, source: &dyn Source, bit: u64, length: usize) -> io::Result<Vec<bool>> {
-        let first = |index: usize| index as u8;
-        let second = |index: usize| (index as u8).wrapping_add(1).wrapping_add((index >> 8) as u8);
-        let histories: [Vec<u8>; 2] = [(0..length).map(first).collect(), (0..length).map(second).collect()];
+        let histories = unknown::histories(length);
         let next = start_at(&mut self.inflate, source, bit)?;
         let read = source.read_at(&mut self.ahead, next)?;
         let (mut decoded, mut ended) = (0, false);
@@ -139,9 +136,7 @@ impl WindowPacker {
         }
         let [first, second] = &self.outputs;
         for (&low, &high) in first[..decoded].iter().zip(&second[..decoded]) {
-            if let Some(upper) = high.wrapping_sub(low).checked_sub(1)
-                && let Some(mark) = used.get_mut(usize::from(upper) << 8 | usize::from(low))
-            {
+            if let Some(mark) = unknown::origin(low, high).and_then(|origin| used.get_mut(origin)) {
                 *mark = true;
             }
         }

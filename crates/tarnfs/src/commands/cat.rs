@@ -1,7 +1,10 @@
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_source::Source;
+use tarnfs_tree::open::Sink;
 
 use crate::args::Cat;
 use crate::exit::{Code, Failure};
@@ -13,20 +16,52 @@ const BATCH: usize = 1 << 20;
 
 /// Writes the files, one behind the other; without any, the archive with its compression undone.
 pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
-    let (opened, code) = inside::open(&arguments.archive, &arguments.open)?;
     let archive = &arguments.archive;
     if arguments.paths.is_empty() {
-        copy(opened.stream.as_ref()).map_err(|error| error.or(|error| inside::failure(archive, b"", &error.into())))?;
-        return Ok(code);
+        return undo_compression(arguments);
     }
+    let (opened, code) = inside::open(archive, &arguments.open)?;
     for path in &arguments.paths {
         let path = path.as_bytes();
         let node = inside::find(&opened, archive, path, true)?.node;
         let file = tarnfs_tree::Tree::open(opened.tree.as_ref(), node)
             .map_err(|error| inside::failure(archive, path, &error))?;
-        copy(file.as_ref()).map_err(|error| error.or(|error| inside::failure(archive, path, &error.into())))?;
+        copy(file.as_ref(), 0).map_err(|error| error.or(|error| inside::failure(archive, path, &error.into())))?;
     }
     Ok(code)
+}
+
+/// What is decoded to make an index is written at once; the rest, or all where there is an index, is read from the archive.
+fn undo_compression(arguments: &Cat) -> Result<Code, Failure> {
+    let archive = &arguments.archive;
+    let output = Arc::new(Output::default());
+    let opened = inside::open_into(Some(Arc::clone(&output) as _), archive, &arguments.open);
+    if let Some(error) = output.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        return Err(output_failure(&error));
+    }
+    let (opened, code) = opened?;
+    copy(opened.stream.as_ref(), output.written.load(Ordering::Relaxed))
+        .map_err(|error| error.or(|error| inside::failure(archive, b"", &error.into())))?;
+    Ok(code)
+}
+
+/// Standard output, during a first pass.
+#[derive(Debug, Default)]
+struct Output {
+    written: AtomicU64,
+    failure: Mutex<Option<io::Error>>,
+}
+
+impl Sink for Output {
+    fn write(&self, decoded: &[u8]) -> io::Result<()> {
+        let written = io::stdout().lock().write_all(decoded);
+        self.written.fetch_add(decoded.len() as u64, Ordering::Relaxed);
+        written.map_err(|error| {
+            let kind = error.kind();
+            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            kind.into()
+        })
+    }
 }
 
 /// Which side of a copy failed.
@@ -44,10 +79,10 @@ impl CopyError {
     }
 }
 
-fn copy(source: &dyn Source) -> Result<(), CopyError> {
+/// Writes what `source` holds from `offset` on.
+fn copy(source: &dyn Source, mut offset: u64) -> Result<(), CopyError> {
     let mut out = io::stdout().lock();
     let mut buffer = vec![0; BATCH];
-    let mut offset = 0;
     loop {
         let read = source.read_at(&mut buffer, offset).map_err(CopyError::Read)?;
         if read == 0 {

@@ -1,0 +1,317 @@
+//! Decodes what follows on other threads.
+//!
+//! It only spares the walk in `decoder` the work: what comes from here are blocks in which nothing was wrong, and which begin where the
+//! walk has arrived. Where a block begins further on can only be guessed ([`search`]), and what was before it is not known then
+//! ([`unknown`](super::unknown)): the walk tells both when it comes there. (M. Kerbiriou and R. Chikhi, "Parallel decompression of
+//! gzip-compressed files and random access to DNA sequences", 2019; M. Knespel and H. Brunst, "Rapidgzip", 2023.)
+//!
+//! With two threads the one other starts some way ahead of the walk, and goes on until the walk arrives where it has started; with more,
+//! each takes a part of the same length.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{Builder, JoinHandle};
+
+use tarnfs_source::{Cancel, Limits, SharedSource};
+
+use super::codes::Codes;
+use super::input::Input;
+use super::member::{self, MAGIC};
+use super::search::{self, Candidate};
+use super::segment::{Bounds, History, Output, Segment};
+use crate::Options;
+
+/// Decoded bytes of all parts in work together, roughly, and of one. (In the tests they are small, so that there are many.)
+const PARTS: u64 = 64 << 20;
+const LARGEST: u64 = if cfg!(test) { 256 << 10 } else { 16 << 20 };
+
+/// Compressed bytes of one part.
+const SMALLEST_PART: u64 = if cfg!(test) { 1 << 10 } else { 128 << 10 };
+const LARGEST_PART: u64 = 16 << 20;
+
+/// Compressed bytes that are searched at once.
+const SEARCHED: usize = 32 << 10;
+
+/// Instead of the bit at which a job has begun.
+const SEARCHING: u64 = 0;
+const NOTHING: u64 = u64::MAX;
+
+/// Decoding ahead of one walk.
+pub(super) struct Ahead {
+    source: SharedSource,
+    limits: Limits,
+    /// There may be gzip members.
+    has_members: bool,
+    threads: usize,
+    /// Decoded bytes of one part, roughly.
+    part: u64,
+    /// In the order of the stream.
+    jobs: VecDeque<Job>,
+    /// What came of the last job that the walk has reached.
+    ready: VecDeque<Segment>,
+    /// The byte behind the part of the last job.
+    next: u64,
+    /// Memory of segments that have been handed out.
+    spare: Vec<[Output; 2]>,
+}
+
+struct Job {
+    /// The byte at which its part ends.
+    until: u64,
+    shared: Arc<Shared>,
+    thread: JoinHandle<Vec<Segment>>,
+}
+
+/// What a job and the walk tell each other.
+#[derive(Default)]
+struct Shared {
+    /// The bit at which the job has begun to decode.
+    start: AtomicU64,
+    enough: Cancel,
+    abandon: Cancel,
+}
+
+impl Ahead {
+    /// `None` where the options leave no threads for it.
+    pub(super) fn new(source: SharedSource, options: &Options, has_members: bool) -> Option<Self> {
+        let threads = options.threads.saturating_sub(1);
+        (threads > 0).then(|| Self {
+            source,
+            limits: options.limits,
+            has_members,
+            threads,
+            part: LARGEST.min(PARTS / threads as u64),
+            jobs: VecDeque::new(),
+            ready: VecDeque::new(),
+            next: 0,
+            spare: Vec::new(),
+        })
+    }
+
+    /// The blocks from bit `bit` on, at which one begins, if they have been decoded. `decoded` bytes came from all before: what follows will be
+    /// like it.
+    pub(super) fn take(&mut self, bit: u64, decoded: u64) -> Option<Segment> {
+        self.ready.retain(|segment| segment.start >= bit);
+        while self.ready.is_empty() {
+            let Some(job) = self.jobs.front() else { break };
+            match job.shared.start.load(Ordering::Relaxed) {
+                SEARCHING if bit / 8 < job.until => break,
+                NOTHING | SEARCHING => self.drop_job(),
+                start if start > bit => break,
+                start if start < bit => self.drop_job(),
+                _ => {
+                    let Some(job) = self.jobs.pop_front() else { break };
+                    if self.threads == 1 {
+                        job.shared.enough.cancel();
+                    }
+                    // A panic in there loses nothing: the walk decodes these blocks again.
+                    self.ready.extend(job.thread.join().unwrap_or_default());
+                    self.ready.retain(|segment| segment.start >= bit);
+                }
+            }
+        }
+        self.start_jobs(self.ready.back().map_or(bit, |segment| segment.end) / 8, decoded.max(1));
+        if self.ready.front()?.start == bit { self.ready.pop_front() } else { None }
+    }
+
+    /// Takes back a segment that was handed out.
+    pub(super) fn recycle(&mut self, segment: Segment) {
+        if self.spare.len() <= self.threads {
+            self.spare.push(segment.into_outputs());
+        }
+    }
+
+    fn drop_job(&mut self) {
+        if let Some(job) = self.jobs.pop_front() {
+            job.shared.abandon.cancel();
+        }
+    }
+
+    /// Starts jobs behind byte `position` of the compressed stream.
+    fn start_jobs(&mut self, position: u64, decoded: u64) {
+        let part = (u128::from(self.part) * u128::from(position.max(1)) / u128::from(decoded)) as u64;
+        let part = part.clamp(SMALLEST_PART, LARGEST_PART);
+        while self.jobs.len() < self.threads {
+            let start = self.next.max(position + part);
+            if start >= self.source.len().saturating_sub(SMALLEST_PART) {
+                return;
+            }
+            let until = start + part;
+            let shared = Arc::<Shared>::default();
+            let work = Work {
+                source: SharedSource::clone(&self.source),
+                limits: self.limits,
+                has_members: self.has_members,
+                // Alone, it goes on until the walk arrives at its start.
+                until: if self.threads == 1 { u64::MAX } else { until * 8 },
+                most: self.part as usize / 2 * 3,
+                outputs: self.spare.pop().unwrap_or_default(),
+                shared: Arc::clone(&shared),
+            };
+            // Where no thread is to be had, the walk does it.
+            let Ok(thread) = Builder::new().name("inflate".to_owned()).spawn(move || work.run(start, until)) else {
+                return;
+            };
+            self.jobs.push_back(Job { until, shared, thread });
+            self.next = until;
+        }
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn memory(&self) -> usize {
+        let jobs = self.jobs.len() as u64 * self.part;
+        self.ready.iter().map(Segment::memory).sum::<usize>() + jobs as usize
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        for job in self.jobs.drain(..) {
+            job.shared.abandon.cancel();
+            let _ = job.thread.join();
+        }
+    }
+}
+
+/// What a job knows.
+struct Work {
+    source: SharedSource,
+    limits: Limits,
+    has_members: bool,
+    until: u64,
+    /// Decoded bytes at which a segment ends at the next boundary.
+    most: usize,
+    outputs: [Output; 2],
+    shared: Arc<Shared>,
+}
+
+impl Work {
+    /// Decodes what begins in these bytes.
+    fn run(mut self, start: u64, end: u64) -> Vec<Segment> {
+        // Whatever cannot be read here, the walk meets and reports.
+        if let Ok(Some(first)) = self.search(start, end) {
+            return self.members_from(first);
+        }
+        self.shared.start.store(NOTHING, Ordering::Relaxed);
+        Vec::new()
+    }
+
+    /// The first place from which blocks can be decoded.
+    fn search(&mut self, start: u64, end: u64) -> io::Result<Option<Segment>> {
+        let mut data = vec![0; SEARCHED + search::MEMBER];
+        let mut codes = Codes::new();
+        let mut bit = start * 8;
+        while bit / 8 < end {
+            self.shared.abandon.check()?;
+            let base = bit / 8;
+            let length = self.source.read_at(&mut data, base)?;
+            let searched = SEARCHED.min((end - base) as usize);
+            let mut from = (bit % 8) as usize;
+            while let Some(candidate) = search::next(&data[..length], from, searched, &mut codes) {
+                let (start, history) = match candidate {
+                    Candidate::Block(at) => {
+                        from = at + 1;
+                        (Some(base * 8 + at as u64), History::Unknown)
+                    }
+                    Candidate::Member(at) => {
+                        from = at * 8 + 8;
+                        (self.data_of_member(base + at as u64)?, History::None)
+                    }
+                };
+                let Some(start) = start else { continue };
+                self.shared.start.store(start, Ordering::Relaxed);
+                let found = self.decode(start, history)?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+            bit = (base + searched as u64) * 8;
+        }
+        Ok(None)
+    }
+
+    /// The bit behind the header of the gzip member that begins at byte `at`.
+    fn data_of_member(&self, at: u64) -> io::Result<Option<u64>> {
+        let mut input = Input::new(SharedSource::clone(&self.source), at, self.shared.abandon.clone());
+        let is_member = input.bytes()? == Some(MAGIC) && member::read_gzip_header(&mut input, &self.limits)?;
+        Ok(is_member.then(|| input.position() * 8))
+    }
+
+    fn decode(&mut self, start: u64, history: History) -> io::Result<Option<Segment>> {
+        let Shared { enough, abandon, .. } = &*self.shared;
+        let bounds = Bounds { until: self.until, most: self.most, enough, abandon };
+        Segment::decode(&self.source, start, history, &bounds, std::mem::take(&mut self.outputs))
+    }
+
+    /// `first`, and what follows it if it ends with its member.
+    fn members_from(&mut self, first: Segment) -> Vec<Segment> {
+        /// CRC-32 and length (RFC 1952 §2.3.1).
+        const TRAILER: u64 = 8;
+        let mut decoded = first.bytes().len();
+        let mut segments = vec![first];
+        while let Some(last) = segments.last()
+            && self.has_members
+            && last.is_final
+            && last.end < self.until
+            && decoded < self.most
+            && !self.shared.enough.is_cancelled()
+            && let Ok(Some(start)) = self.data_of_member(last.end / 8 + TRAILER)
+            && let Ok(Some(next)) = self.decode(start, History::None)
+        {
+            // One that holds nothing still takes its place.
+            decoded += next.bytes().len().max(1 << 10);
+            segments.push(next);
+        }
+        segments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tarnfs_source::MemorySource;
+
+    use super::*;
+    use crate::gzip::tests::{filter, text};
+
+    /// Blocks of a gzip file of one member, decoded from its start.
+    fn whole(source: &SharedSource) -> Segment {
+        let never = Cancel::default();
+        let bounds = Bounds { until: u64::MAX, most: usize::MAX, enough: &never, abandon: &never };
+        // A header without a name has ten bytes.
+        Segment::decode(source, 80, History::None, &bounds, Default::default()).unwrap().unwrap()
+    }
+
+    #[test]
+    fn most_blocks_are_decoded_ahead_of_the_walk() {
+        let compressed = filter("gzip", &["-nc"], &text(12 << 20)).unwrap();
+        let source: SharedSource = Arc::new(MemorySource::new(&compressed[..], "test"));
+        let whole = whole(&source);
+        for threads in [2, 3, 8] {
+            let options = Options { threads, ..Options::default() };
+            let mut ahead = Ahead::new(SharedSource::clone(&source), &options, true).unwrap();
+            let (mut position, mut number, mut walked) = (0, 0, 0);
+            while let Some((decoded, bit)) = whole.boundary(number) {
+                // This walk takes no time, so it has to wait where others would be ahead of a true one.
+                while ahead.jobs.front().is_some_and(|job| !job.thread.is_finished()) {
+                    std::thread::yield_now();
+                }
+                number += 1;
+                if decoded < position {
+                    continue;
+                }
+                match ahead.take(bit, decoded as u64) {
+                    Some(mut segment) => {
+                        assert!(segment.settle(&whole.window(decoded, &[])));
+                        assert!(whole.bytes()[decoded..].starts_with(segment.bytes()), "{threads} threads");
+                        position = decoded + segment.bytes().len();
+                        ahead.recycle(segment);
+                    }
+                    None => walked += 1,
+                }
+            }
+            assert!(walked <= number * 2 / 3, "{threads} threads: {walked} of {number} blocks are left to the walk");
+        }
+    }
+}
