@@ -71,27 +71,31 @@ impl<'a> Reverse<'a> {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
     pub(super) fn word(&self) -> u64 {
-        let end = self.left.div_ceil(8);
-        let word = match end.checked_sub(8).and_then(|start| self.bytes.get(start..end)?.first_chunk()) {
-            Some(word) => u64::from_le_bytes(*word),
-            None => self.first_bytes(end),
-        };
-        word << (self.left.wrapping_neg() & 7)
+        let end = self.left.wrapping_add(7) / 8;
+        if end < 8 {
+            return self.first_word();
+        }
+        // SAFETY: `left` never grows, and was at most the bits in `bytes`: so `end` is at most its length.
+        let word = unsafe { self.bytes.as_ptr().add(end.wrapping_sub(8)).cast::<u64>().read_unaligned() };
+        u64::from_le(word) << (self.left.wrapping_neg() & 7)
     }
 
+    /// The same where fewer than 8 bytes are left.
     #[cold]
-    fn first_bytes(&self, end: usize) -> u64 {
-        let bytes = self.bytes.get(..end).unwrap_or_default();
-        bytes.iter().fold(0, |word, &byte| word >> 8 | u64::from(byte) << 56)
+    #[inline(never)]
+    fn first_word(&self) -> u64 {
+        let bytes = self.bytes.get(..self.left.div_ceil(8)).unwrap_or_default();
+        let word = bytes.iter().fold(0, |word, &byte| word >> 8 | u64::from(byte) << 56);
+        word << (self.left.wrapping_neg() & 7)
     }
 
     /// Moves on by `count` bits; false, and to the end, if there are fewer.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
     pub(super) fn skip(&mut self, count: usize) -> bool {
-        let enough = count <= self.left;
-        self.left = self.left.saturating_sub(count);
-        enough
+        let (left, too_few) = self.left.overflowing_sub(count);
+        self.left = if too_few { 0 } else { left };
+        !too_few
     }
 
     /// The next `count` bits (at most 32); `None`, and to the end, if there are fewer.
@@ -105,5 +109,5 @@ impl<'a> Reverse<'a> {
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
 pub(super) fn top(word: u64, count: u8) -> u64 {
-    (word >> 1).wrapping_shr(u32::from(63_u8.wrapping_sub(count)))
+    (word >> 1).wrapping_shr(!u32::from(count))
 }

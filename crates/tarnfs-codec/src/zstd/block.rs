@@ -62,8 +62,9 @@ impl Blocks {
             }
             BlockKind::Compressed => {
                 let length = self.literals.decode(content)?;
-                self.tables.decode(content.get(length..).unwrap_or_default(), &mut self.sequences)?;
-                self.window.execute(self.literals.with_margin(), &self.sequences, &mut self.repeats)?
+                let rest = content.get(length..).unwrap_or_default();
+                let sequences = self.tables.decode(rest, &mut self.sequences)?;
+                self.window.execute(self.literals.with_margin(), sequences, &mut self.repeats)?
             }
         };
         Ok(())

@@ -169,9 +169,9 @@ impl Ahead {
             BlockKind::Repeated { count } => self.at += count,
             BlockKind::Compressed => {
                 let (section, literals) = literals::lengths(content)?;
-                self.tables.decode(content.get(section..).unwrap_or_default(), &mut self.sequences)?;
+                let rest = content.get(section..).unwrap_or_default();
                 let mut literals_left = literals;
-                for sequence in &self.sequences {
+                for sequence in self.tables.decode(rest, &mut self.sequences)? {
                     let (literals, matched) = (sequence.literals as usize, sequence.matched as usize);
                     literals_left = literals_left.checked_sub(literals).ok_or("too few literals")?;
                     self.at += literals;

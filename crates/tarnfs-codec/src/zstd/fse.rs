@@ -119,10 +119,10 @@ impl Counts {
         let mut at = 0;
         for (symbol, &count) in self.of.iter().enumerate() {
             for _ in 0..count {
-                states[at].symbol = symbol as u8;
-                at = (at + step) & (size - 1);
+                states[at & (size - 1)].symbol = symbol as u8;
+                at = at.wrapping_add(step) & (size - 1);
                 while at >= end {
-                    at = (at + step) & (size - 1);
+                    at = at.wrapping_add(step) & (size - 1);
                 }
             }
         }

@@ -7,6 +7,9 @@ use super::huffman::Huffman;
 /// Bytes behind the literals that may be read, and mean nothing.
 pub(super) const LITERALS_MARGIN: usize = 64;
 
+/// Fewer literals are in one stream.
+const LEAST_FOR_FOUR: usize = 6;
+
 const CUT: Invalid = "the literals of a block are cut";
 
 /// The literals of one block after another.
@@ -149,6 +152,9 @@ type Four<'a, 'b> = ([&'a [u8]; 4], [&'b mut [u8]; 4]);
 
 /// The four streams (RFC 8878 §3.1.1.3.1.6) and what each of them becomes.
 fn four<'a, 'b>(content: &'a [u8], output: &'b mut [u8]) -> Result<Four<'a, 'b>, Invalid> {
+    if output.len() < LEAST_FOR_FOUR {
+        return Err("too few literals for four streams");
+    }
     let (lengths, mut rest) = content.split_first_chunk::<6>().ok_or(CUT)?;
     let mut streams = [&rest[..0]; 4];
     for (stream, length) in streams.iter_mut().zip(lengths.as_chunks::<2>().0) {
@@ -156,9 +162,8 @@ fn four<'a, 'b>(content: &'a [u8], output: &'b mut [u8]) -> Result<Four<'a, 'b>,
     }
     streams[3] = rest;
     let part = output.len().div_ceil(4);
-    let too_few: Invalid = "too few literals for four streams";
-    let (a, output) = output.split_at_mut_checked(part).ok_or(too_few)?;
-    let (b, output) = output.split_at_mut_checked(part).ok_or(too_few)?;
-    let (c, d) = output.split_at_mut_checked(part).ok_or(too_few)?;
+    let (a, output) = output.split_at_mut(part);
+    let (b, output) = output.split_at_mut(part);
+    let (c, d) = output.split_at_mut(part);
     Ok((streams, [a, b, c, d]))
 }

@@ -11,6 +11,7 @@ const SHORTEST_MATCH: usize = 3;
 const MOST_SEQUENCES: usize = LARGEST_BLOCK as usize / SHORTEST_MATCH;
 
 const CUT: Invalid = "the sequences of a block are cut";
+const ENDS: Invalid = "the bits of the sequences end too early";
 
 /// Literals, and a match.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,10 +88,11 @@ struct Entry {
     bits: u8,
 }
 
-/// A table, ready to decode.
+type Entries = [Entry; MOST_STATES];
+
+/// What there is beside a table's entries.
 #[derive(Clone)]
 struct Table {
-    entries: Box<[Entry; MOST_STATES]>,
     log: u8,
     description: Description,
 }
@@ -98,39 +100,33 @@ struct Table {
 /// The three tables, each of which a block may use again.
 #[derive(Clone)]
 pub(super) struct Tables {
-    tables: [Table; 3],
+    /// Of all three, side by side.
+    entries: Box<[Entries; 3]>,
+    made: [Table; 3],
     /// Set by a block of this frame.
     known: bool,
 }
 
 impl Table {
-    fn new(kind: Kind) -> Self {
-        let mut table =
-            Self { entries: Box::new([Entry::default(); MOST_STATES]), log: 0, description: Description::Single(0) };
-        table.make_from(kind, &kind.predefined());
-        table.description = Description::Predefined;
-        table
-    }
-
     /// Becomes the table of this description; what was described is right but for the symbol of [`Description::Single`].
-    fn make(&mut self, kind: Kind, description: &Description) -> Result<(), Invalid> {
+    fn make(&mut self, entries: &mut Entries, kind: Kind, description: &Description) -> Result<(), Invalid> {
         match description {
             Description::Predefined if self.description == Description::Predefined => return Ok(()),
-            Description::Predefined => self.make_from(kind, &kind.predefined()),
+            Description::Predefined => self.make_from(entries, kind, &kind.predefined()),
             Description::Single(symbol) => {
                 let (value, extra) = kind.meaning(*symbol).ok_or("a table of a symbol that there is not")?;
-                self.entries[0] = Entry { value, next: 0, extra, bits: 0 };
+                entries[0] = Entry { value, next: 0, extra, bits: 0 };
                 self.log = 0;
             }
-            Description::Counts(counts) => self.make_from(kind, counts),
+            Description::Counts(counts) => self.make_from(entries, kind, counts),
         }
         self.description = *description;
         Ok(())
     }
 
-    fn make_from(&mut self, kind: Kind, counts: &Counts) {
+    fn make_from(&mut self, entries: &mut Entries, kind: Kind, counts: &Counts) {
         let mut states = [State::default(); MOST_STATES];
-        for (entry, state) in self.entries.iter_mut().zip(counts.states(&mut states)) {
+        for (entry, state) in entries.iter_mut().zip(counts.states(&mut states)) {
             // Counts are only read for symbols that there are.
             let (value, extra) = kind.meaning(state.symbol).unwrap_or_default();
             *entry = Entry { value, next: state.next, extra, bits: state.bits };
@@ -141,7 +137,12 @@ impl Table {
 
 impl Tables {
     pub(super) fn new() -> Self {
-        Self { tables: Kind::ALL.map(Table::new), known: false }
+        let mut entries = Box::new([[Entry::default(); MOST_STATES]; 3]);
+        let mut made = [const { Table { log: 0, description: Description::Predefined } }; 3];
+        for ((table, entries), kind) in made.iter_mut().zip(&mut *entries).zip(Kind::ALL) {
+            table.make_from(entries, kind, &kind.predefined());
+        }
+        Self { entries, made, known: false }
     }
 
     /// Forgets the tables: a frame begins.
@@ -151,31 +152,44 @@ impl Tables {
 
     /// What the tables were made from, where a block of this frame had some.
     pub(super) fn descriptions(&self) -> Option<[Description; 3]> {
-        self.known.then(|| self.tables.each_ref().map(|table| table.description))
+        self.known.then(|| self.made.each_ref().map(|table| table.description))
     }
 
     /// Has the tables of these descriptions from now on.
     pub(super) fn set(&mut self, descriptions: &[Description; 3]) -> Result<(), Invalid> {
-        for ((table, kind), description) in self.tables.iter_mut().zip(Kind::ALL).zip(descriptions) {
-            table.make(kind, description)?;
+        self.known = false;
+        for (kind, description) in Kind::ALL.into_iter().zip(descriptions) {
+            self.make(kind, description)?;
         }
         self.known = true;
         Ok(())
     }
 
-    /// Decodes the sequences in `section`, which is the rest of a block.
-    pub(super) fn decode(&mut self, section: &[u8], sequences: &mut Vec<Sequence>) -> Result<(), Invalid> {
-        sequences.clear();
+    /// Decodes the sequences in `section`, which is the rest of a block. `room` only ever grows.
+    pub(super) fn decode<'a>(
+        &mut self,
+        section: &[u8],
+        room: &'a mut Vec<Sequence>,
+    ) -> Result<&'a [Sequence], Invalid> {
         let (count, section) = read_count(section)?;
         if count == 0 {
-            return if section.is_empty() { Ok(()) } else { Err("a block has bytes behind its sequences") };
+            return if section.is_empty() { Ok(&[]) } else { Err("a block has bytes behind its sequences") };
         }
         if count > MOST_SEQUENCES {
             return Err("more sequences than a block may have");
         }
         let section = self.read_tables(section)?;
-        sequences.resize(count, Sequence::default());
-        self.decode_all(section, sequences)
+        if room.len() < count {
+            room.resize(count, Sequence::default());
+        }
+        let sequences = &mut room[..count];
+        self.decode_all(section, sequences)?;
+        Ok(sequences)
+    }
+
+    fn make(&mut self, kind: Kind, description: &Description) -> Result<(), Invalid> {
+        let at = kind as usize;
+        self.made[at].make(&mut self.entries[at], kind, description)
     }
 
     fn read_tables<'a>(&mut self, section: &'a [u8]) -> Result<&'a [u8], Invalid> {
@@ -184,17 +198,17 @@ impl Tables {
             return Err("reserved bits of the sequences are set");
         }
         let known = std::mem::take(&mut self.known);
-        for ((table, kind), shift) in self.tables.iter_mut().zip(Kind::ALL).zip([6, 4, 2]) {
+        for (kind, shift) in Kind::ALL.into_iter().zip([6, 4, 2]) {
             match modes >> shift & 3 {
-                0 => table.make(kind, &Description::Predefined)?,
+                0 => self.make(kind, &Description::Predefined)?,
                 1 => {
                     let (&symbol, behind) = rest.split_first().ok_or(CUT)?;
-                    table.make(kind, &Description::Single(symbol))?;
+                    self.make(kind, &Description::Single(symbol))?;
                     rest = behind;
                 }
                 2 => {
                     let (counts, length) = Counts::read(rest, kind.symbols(), kind.most_log())?;
-                    table.make(kind, &Description::Counts(counts))?;
+                    self.make(kind, &Description::Counts(counts))?;
                     rest = rest.get(length..).ok_or(CUT)?;
                 }
                 _ if known => {}
@@ -223,66 +237,72 @@ impl Tables {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
     fn decode_inline(&self, bytes: &[u8], sequences: &mut [Sequence]) -> Result<(), Invalid> {
-        const ENDS: Invalid = "the bits of the sequences end too early";
-        let [literal_lengths, offsets, match_lengths] = &self.tables;
         let mut reader = Reverse::new(bytes)?;
         let mut start = |table: &Table| reader.take(table.log).ok_or(ENDS);
-        let mut literal_state = start(literal_lengths)? as usize;
-        let mut offset_state = start(offsets)? as usize;
-        let mut match_state = start(match_lengths)? as usize;
-        let last = sequences.len() - 1;
-        for (index, sequence) in sequences.iter_mut().enumerate() {
-            let of_literals = literal_lengths.entries[literal_state % MOST_STATES];
-            let of_offset = offsets.entries[offset_state % MOST_STATES];
-            let of_match = match_lengths.entries[match_state % MOST_STATES];
+        let [literal_lengths, offsets, match_lengths] = &self.made;
+        let mut states = [start(literal_lengths)? as usize, start(offsets)? as usize, start(match_lengths)? as usize];
+        let Some((last, sequences)) = sequences.split_last_mut() else { return Ok(()) };
+        for sequence in sequences {
+            let entries = self.entries(states);
+            let sums = entries.map(|entry| u32::from(entry.extra) | u32::from(entry.bits) << 8);
+            let sums = sums[0].wrapping_add(sums[1]).wrapping_add(sums[2]);
+            let total = (sums & 0xFF).wrapping_add(sums >> 8) as usize;
             let mut word = reader.word();
-            let mut take = |count: u8| {
-                let bits = top(word, count);
-                word = word.wrapping_shl(u32::from(count));
-                bits as u32
-            };
-            let extra = of_literals.extra + of_offset.extra + of_match.extra;
-            let bits = of_literals.bits + of_offset.bits + of_match.bits;
-            let total = usize::from(extra + bits);
-            let is_short = total <= Reverse::READY;
-            sequence.offset = of_offset.value.wrapping_add(take(of_offset.extra));
-            if !is_short {
-                if !reader.skip(usize::from(of_offset.extra)) {
-                    return Err(ENDS);
-                }
-                word = reader.word();
+            if total <= Reverse::READY {
+                *sequence = values(entries, &mut word);
+            } else {
+                word = long_values(&mut reader, entries, sequence)?;
             }
-            let mut take = |count: u8| {
-                let bits = top(word, count);
-                word = word.wrapping_shl(u32::from(count));
-                bits as u32
-            };
-            sequence.matched = of_match.value.wrapping_add(take(of_match.extra));
-            sequence.literals = of_literals.value.wrapping_add(take(of_literals.extra));
-            if !is_short {
-                if !reader.skip(usize::from(of_match.extra + of_literals.extra)) {
-                    return Err(ENDS);
-                }
-                word = reader.word();
-            }
-            if index == last {
-                let left_over = if is_short { usize::from(extra) } else { 0 };
-                return if reader.left() == left_over { Ok(()) } else { Err("the sequences have bits left over") };
-            }
-            let mut take = |count: u8| {
-                let bits = top(word, count);
-                word = word.wrapping_shl(u32::from(count));
-                bits as usize
-            };
-            literal_state = usize::from(of_literals.next) + take(of_literals.bits);
-            match_state = usize::from(of_match.next) + take(of_match.bits);
-            offset_state = usize::from(of_offset.next) + take(of_offset.bits);
-            if !reader.skip(if is_short { total } else { usize::from(bits) }) {
+            let [of_literals, of_offset, of_match] = entries;
+            states[0] = usize::from(of_literals.next).wrapping_add(take(&mut word, of_literals.bits) as usize);
+            states[2] = usize::from(of_match.next).wrapping_add(take(&mut word, of_match.bits) as usize);
+            states[1] = usize::from(of_offset.next).wrapping_add(take(&mut word, of_offset.bits) as usize);
+            if !reader.skip(if total <= Reverse::READY { total } else { (sums >> 8) as usize }) {
                 return Err(ENDS);
             }
         }
-        Ok(())
+        long_values(&mut reader, self.entries(states), last)?;
+        if reader.left() == 0 { Ok(()) } else { Err("the sequences have bits left over") }
     }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
+    fn entries(&self, states: [usize; 3]) -> [Entry; 3] {
+        let [literal_lengths, offsets, match_lengths] = &*self.entries;
+        [
+            literal_lengths[states[0] % MOST_STATES],
+            offsets[states[1] % MOST_STATES],
+            match_lengths[states[2] % MOST_STATES],
+        ]
+    }
+}
+
+/// The highest `count` bits of `word`, which are gone from it then.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "it is compiled for several processors")]
+fn take(word: &mut u64, count: u8) -> u32 {
+    let bits = top(*word, count);
+    *word = word.wrapping_shl(u32::from(count));
+    bits as u32
+}
+
+/// What three codes mean with the bits behind them, in the order in which these are coded.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "it is compiled for several processors")]
+fn values([of_literals, of_offset, of_match]: [Entry; 3], word: &mut u64) -> Sequence {
+    let offset = of_offset.value.wrapping_add(take(word, of_offset.extra));
+    let matched = of_match.value.wrapping_add(take(word, of_match.extra));
+    Sequence { literals: of_literals.value.wrapping_add(take(word, of_literals.extra)), matched, offset }
+}
+
+/// The same where one word may have too few bits; returns the next word.
+#[cold]
+fn long_values(reader: &mut Reverse, entries: [Entry; 3], sequence: &mut Sequence) -> Result<u64, Invalid> {
+    let [of_literals, of_offset, of_match] = entries;
+    sequence.offset = of_offset.value.wrapping_add(reader.take(of_offset.extra).ok_or(ENDS)?);
+    sequence.matched = of_match.value.wrapping_add(reader.take(of_match.extra).ok_or(ENDS)?);
+    sequence.literals = of_literals.value.wrapping_add(reader.take(of_literals.extra).ok_or(ENDS)?);
+    Ok(reader.word())
 }
 
 /// How many sequences there are, and what is behind that number.

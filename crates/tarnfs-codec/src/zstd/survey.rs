@@ -8,7 +8,7 @@ const SHARE: u64 = 28;
 /// The least decoded bytes between two points, and behind the last one.
 const LEAST: u64 = 1 << 20;
 /// Decoded bytes between two points that are not many: with larger windows only a window lies between them.
-const LONG: u64 = 32 << 20;
+const LONG: u64 = 24 << 20;
 /// What counts as expected where a state was too large to be made.
 const TOO_MUCH: u64 = 64 << 20;
 
@@ -56,7 +56,7 @@ impl Survey {
         let reach = header.window.min(before);
         // Following the references behind a point takes time in proportion to the window.
         let window = header.window.min(header.content.unwrap_or(u64::MAX));
-        let spacing = self.spacing.max((3 * window).min(LONG)).max(window);
+        let spacing = self.spacing.max((8 * window).min(LONG)).max(window);
         if !is_large || left < LEAST || decoded - self.last < spacing || before < LEAST {
             return false;
         }
@@ -116,7 +116,7 @@ mod tests {
             assert!(states * 100 <= compressed * 3, "{states} of {compressed}");
         }
         assert!(points.len() > 20, "{points:?}");
-        assert!(points[0] >= LEAST && points.windows(2).all(|two| two[1] - two[0] >= 3 * HEADER.window));
+        assert!(points[0] >= LEAST && points.windows(2).all(|two| two[1] - two[0] >= 8 * HEADER.window));
     }
 
     #[test]

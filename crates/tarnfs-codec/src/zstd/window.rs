@@ -4,12 +4,18 @@
 //! lies before it, or behind it at the end of the lap before. Copies are made in words, beyond their ends, where nothing is
 //! that is still referred to.
 
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+
 use super::block::Invalid;
 use super::literals::LITERALS_MARGIN;
 use super::sequences::Sequence;
 
 /// Bytes behind the end of a copy that it may write.
 const MARGIN: usize = LITERALS_MARGIN;
+
+/// Windows are larger than what lies close to the processor: so many sequences before it is copied, what a match refers to is fetched.
+const FETCHED_AHEAD: usize = 8;
 
 /// The last bytes decoded.
 #[derive(Default)]
@@ -115,7 +121,14 @@ impl Window {
         let (mut at, mut next) = (start, 0);
         let mut known = *repeats;
         assert!(limit + MARGIN <= self.buffer.len(), "room was made");
+        let (mut fetched, mut far) = (start, sequences.iter());
+        for sequence in far.by_ref().take(FETCHED_AHEAD) {
+            fetched = self.fetch(fetched, sequence);
+        }
         for sequence in sequences {
+            if let Some(later) = far.next() {
+                fetched = self.fetch(fetched, later);
+            }
             let (length, matched) = (sequence.literals as usize, sequence.matched as usize);
             if length > count.wrapping_sub(next) {
                 return Err("a block takes more literals than it has");
@@ -150,6 +163,20 @@ impl Window {
         *repeats = known;
         self.advance(at - start);
         Ok(at - start)
+    }
+
+    /// Has the processor fetch what a sequence will copy whose literals come to `at`; returns where the next one begins.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "a call would take longer")]
+    fn fetch(&self, at: usize, sequence: &Sequence) -> usize {
+        let at = at.wrapping_add(sequence.literals as usize);
+        let from = at.wrapping_sub(sequence.offset as usize);
+        #[cfg(target_arch = "x86_64")]
+        if from < self.buffer.len() {
+            // SAFETY: every processor of this architecture has the instruction, which changes nothing that a program can see.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.buffer.as_ptr().wrapping_add(from).cast()) };
+        }
+        at.wrapping_add(sequence.matched as usize)
     }
 
     /// Copies a match that begins in the lap before.
