@@ -27,6 +27,7 @@ use tarnfs_source::{Cancel, Limits, SharedSource};
 use super::block::{Blocks, Invalid};
 use super::frame::{BLOCK_HEADER, BlockHeader, BlockKind, FrameHeader, LONGEST_HEADER, Start};
 use super::fse::Counts;
+use super::idle::Loan;
 use super::literals;
 use super::sequences::{Description, Kind, Sequence, Tables};
 use super::window::repeated;
@@ -316,9 +317,8 @@ pub(super) fn restore(state: &[u8], limits: &Limits, blocks: &mut Blocks) -> Res
         }
         blocks.tables.set(&descriptions)?;
     }
-    let reach = blocks.window.reach() as u64;
-    let history = unpack(fields.0, before.min(reach) as usize)?;
-    blocks.window.continue_behind(&history);
+    let history = before.min(blocks.window.reach() as u64) as usize;
+    unpack(fields.0, blocks.window.continue_behind(history))?;
     Ok(Restored { header, frame, before })
 }
 
@@ -337,36 +337,32 @@ fn read_description(fields: &mut Fields, kind: Kind) -> Result<Description, Inva
     })
 }
 
-/// The history that `packed` holds, which is `length` bytes.
-fn unpack(packed: &[u8], length: usize) -> Result<Vec<u8>, Invalid> {
+/// Writes the history that `packed` holds, of which as much must be there as `history` takes. What is unused stays as it is.
+fn unpack(packed: &[u8], mut history: &mut [u8]) -> Result<(), Invalid> {
     const WRONG: Invalid = "has a window that is not as it should be";
     let Start::Frame(header) = Start::parse(packed.get(..packed.len().min(LONGEST_HEADER)).unwrap_or_default()) else {
         return Err(WRONG);
     };
     // A run that is used, and what is not before it, take at least one byte and the shortest gap.
-    let most = length + (length / SHORTEST_GAP + 2) * 8 + 8;
+    let most = history.len() + (history.len() / SHORTEST_GAP + 2) * 8 + 8;
     let is_possible = |content: u64| content <= most as u64 && header.window <= content.max(1 << 20) * 2;
     if !header.content.is_some_and(is_possible) {
         return Err(WRONG);
     }
     let mut kept = Vec::new();
-    Blocks::new().decode_frame(&header, packed, &mut kept).ok_or(WRONG)?;
+    Loan::take().decode_frame(&header, packed, &mut kept).ok_or(WRONG)?;
     let (count, rest) = kept.split_first_chunk::<8>().ok_or(WRONG)?;
     let runs = usize::try_from(u64::from_le_bytes(*count)).ok().and_then(|count| count.checked_mul(4)).ok_or(WRONG)?;
     let (runs, mut bytes) = rest.split_at_checked(runs).ok_or(WRONG)?;
-    let mut history = Vec::with_capacity(length);
     for (index, run) in runs.as_chunks::<4>().0.iter().enumerate() {
         let run = u32::from_le_bytes(*run) as usize;
-        if run > length - history.len() {
-            return Err(WRONG);
+        let (to, later) = history.split_at_mut_checked(run).ok_or(WRONG)?;
+        if index % 2 == 1 {
+            let (now, behind) = bytes.split_at_checked(run).ok_or(WRONG)?;
+            to.copy_from_slice(now);
+            bytes = behind;
         }
-        if index % 2 == 0 {
-            history.resize(history.len() + run, 0);
-        } else {
-            let (now, later) = bytes.split_at_checked(run).ok_or(WRONG)?;
-            history.extend_from_slice(now);
-            bytes = later;
-        }
+        history = later;
     }
-    if history.len() == length && bytes.is_empty() { Ok(history) } else { Err(WRONG) }
+    if history.is_empty() && bytes.is_empty() { Ok(()) } else { Err(WRONG) }
 }

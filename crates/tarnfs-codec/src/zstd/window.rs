@@ -21,6 +21,8 @@ const FETCHED_AHEAD: usize = 8;
 #[derive(Default)]
 pub(super) struct Window {
     buffer: Vec<u8>,
+    /// Something was written to the buffer. Before that it is zeros, which take no memory yet.
+    is_used: bool,
     /// Where the next byte comes to.
     at: usize,
     /// Where the lap before ended. What lies from `at` (and what a block takes) to there is older than what lies before `at`.
@@ -45,16 +47,22 @@ impl Window {
             }
             // Zeroed by the kernel, page by page as it is used.
             self.buffer = vec![0; wanted];
+            self.is_used = false;
         }
-        *self = Self { buffer: std::mem::take(&mut self.buffer), reach, largest_block, ..Self::default() };
+        let (buffer, is_used) = (std::mem::take(&mut self.buffer), self.is_used);
+        *self = Self { buffer, is_used, reach, largest_block, ..Self::default() };
         true
     }
 
-    /// Continues behind `history`, of which no more than the reach is kept.
-    pub(super) fn continue_behind(&mut self, history: &[u8]) {
-        let history = &history[history.len().saturating_sub(self.reach)..];
-        self.buffer[..history.len()].copy_from_slice(history);
-        (self.at, self.lap_end, self.history) = (history.len(), 0, history.len());
+    /// Continues behind `length` bytes, at most as many as the reach, which are to be written to what this returns: zeros until then.
+    pub(super) fn continue_behind(&mut self, length: usize) -> &mut [u8] {
+        let length = length.min(self.reach);
+        (self.at, self.lap_end, self.history) = (length, 0, length);
+        let history = &mut self.buffer[..length];
+        if std::mem::replace(&mut self.is_used, true) {
+            history.fill(0);
+        }
+        history
     }
 
     /// The bytes that matches may refer to: the older ones, and the newer ones.
@@ -81,6 +89,7 @@ impl Window {
 
     /// Makes the next block's bytes lie in one piece.
     fn make_room(&mut self) {
+        self.is_used = true;
         if self.at + self.largest_block + MARGIN > self.buffer.len() {
             (self.lap_end, self.at) = (self.at, 0);
         }
