@@ -46,7 +46,8 @@ const HAS_TABLES: u8 = 8;
 
 /// Fewer unused bytes between used ones are kept: saying that they are not there takes as much.
 const SHORTEST_GAP: usize = 16;
-/// Used bytes that a state keeps at most. More are too much memory while it is made.
+/// Used bytes, and bytes of runs, that a state keeps at most: more are too much memory while it is made, and an index takes no longer
+/// values than 96 MiB.
 const MOST_USED: usize = 64 << 20;
 /// The level of libzstd that states are compressed with. Those above take longer than they gain.
 const LEVEL: i32 = 1;
@@ -73,7 +74,7 @@ pub(super) fn pack(
     let length = history[0].len() + history[1].len();
     let used = used(blocks, place, length, source, cancel)?;
     let (runs, total) = runs(&used, length);
-    if total > MOST_USED {
+    if total + 4 * runs.len() > MOST_USED {
         return Ok(None);
     }
     let mut kept = Vec::with_capacity(total + 4 * runs.len() + 8);

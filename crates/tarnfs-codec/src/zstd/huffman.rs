@@ -102,7 +102,7 @@ impl Huffman {
 
     /// Decodes one stream; it has as many symbols as `output` takes.
     pub(super) fn decode(&self, bytes: &[u8], output: &mut [u8]) -> Result<(), Invalid> {
-        self.decode_rest(Reverse::new(bytes)?, output)
+        self.decode_rest(start(bytes)?, output)
     }
 
     fn decode_rest(&self, mut reader: Reverse, output: &mut [u8]) -> Result<(), Invalid> {
@@ -134,7 +134,7 @@ impl Huffman {
     /// Decodes four streams side by side: no step of one waits for one of another.
     pub(super) fn decode_four(&self, streams: [&[u8]; 4], output: [&mut [u8]; 4]) -> Result<(), Invalid> {
         let [a, b, c, d] = streams;
-        let mut readers = [Reverse::new(a)?, Reverse::new(b)?, Reverse::new(c)?, Reverse::new(d)?];
+        let mut readers = [start(a)?, start(b)?, start(c)?, start(d)?];
         let rounds = output.iter().map(|output| output.len()).min().unwrap_or(0) / ROUND;
         let rest = self.rounds(&mut readers, output, rounds);
         for (reader, output) in readers.into_iter().zip(rest) {
@@ -212,6 +212,11 @@ impl Huffman {
         *readers = [a, b, c, d];
         [&mut out_a[done..], &mut out_b[done..], &mut out_c[done..], &mut out_d[done..]]
     }
+}
+
+/// A stream of literals.
+fn start(bytes: &[u8]) -> Result<Reverse<'_>, Invalid> {
+    Reverse::new(bytes).map_err(|_| "a stream of literals has no end mark")
 }
 
 /// Reads weights that two states of one table take turns to write, until the bits are used up; returns how many there are.
