@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar differential names gzip zlib deflate bzip2 xz zstd lz4 index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar differential names gzip zlib deflate bzip2 xz zstd zstd_differential lz4 index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -31,6 +31,7 @@ if [ -d "$corpus" ]; then
     seed bzip2 "$corpus"/libarchive/*.{bz2,tbz,tbz2}
     seed xz "$corpus"/xz/*.xz "$corpus"/libarchive/*.{xz,txz}
     seed zstd "$corpus"/zstd/*/*.zst "$corpus"/libarchive/*.{zst,tzst}
+    seed zstd_differential "$corpus"/zstd/*/*.zst "$corpus"/libarchive/*.{zst,tzst}
     seed lz4 "$corpus"/libarchive/*.lz4
 else
     echo "no archives of other projects at $corpus (TARNFS_CORPUS)"
@@ -82,6 +83,7 @@ seed deflate "$scratch"/*.deflate
 seed bzip2 "$scratch"/*.bz2 archives/*.bz2
 seed xz "$scratch"/*.xz archives/*.xz
 seed zstd "$scratch"/*.zst archives/*.zst
+seed zstd_differential "$scratch"/*.zst archives/*.zst
 seed lz4 "$scratch"/*.lz4 archives/*.lz4
 
 # Whole files; how else these targets read their bytes, fuzz/src/sidecars.rs says.

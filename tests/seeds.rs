@@ -18,7 +18,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 13] = [
+const TARGETS: [Target; 14] = [
     ("tar", entry_points::tar),
     ("differential", compare),
     ("names", entry_points::names),
@@ -28,6 +28,7 @@ const TARGETS: [Target; 13] = [
     ("bzip2", entry_points::bzip2),
     ("xz", entry_points::xz),
     ("zstd", entry_points::zstd),
+    ("zstd_differential", entry_points::zstd_differential),
     ("lz4", entry_points::lz4),
     ("index", entry_points::index),
     ("ratarmount", entry_points::ratarmount),
@@ -155,7 +156,7 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "gzip" => &["gz"],
                 "bzip2" => &["bz"],
                 "xz" => &[".xz", "txz"],
-                "zstd" => &["zst"],
+                "zstd" | "zstd_differential" => &["zst"],
                 "lz4" => &["lz4"],
                 _ => &[],
             };

@@ -4,6 +4,7 @@
 #![allow(clippy::missing_panics_doc, clippy::expect_used, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod differential;
+mod libzstd;
 mod sidecars;
 
 use std::io;
@@ -17,14 +18,18 @@ use tarnfs_format::{Entry, Event, Format, SourceStream};
 use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
 
 pub use differential::differential;
+pub use libzstd::zstd_differential;
 pub use sidecars::{index, ratarmount, rows, templates};
 
 /// Decoded bytes after which a pass ends: a bomb would take all the time there is.
 const MOST_DECODED: u64 = 16 << 20;
 
+/// The window that decoders may have, as a power of two.
+const LARGEST_WINDOW_LOG: u32 = 23;
+
 /// Decoders may take less than by default, so that what goes past it shows as memory that ran out.
 fn limits() -> Limits {
-    Limits { decoder_window: 8 << 20, lzma_dictionary: 16 << 20, ..Limits::default() }
+    Limits { decoder_window: 1 << LARGEST_WINDOW_LOG, lzma_dictionary: 16 << 20, ..Limits::default() }
 }
 
 fn source(data: &[u8]) -> SharedSource {

@@ -37,6 +37,11 @@ impl Input {
         &*self.source
     }
 
+    /// The same, to be read by somebody else, too.
+    pub(crate) fn shared_source(&self) -> &SharedSource {
+        &self.source
+    }
+
     /// Bytes from the position to the end of the source.
     pub(crate) fn remaining(&self) -> u64 {
         self.source.len().saturating_sub(self.position)

@@ -11,15 +11,15 @@ use std::thread::{Builder, JoinHandle};
 
 use tarnfs_source::{Cancel, Limits, SharedSource};
 
-use super::contexts::Context;
 use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LONGEST_HEADER, Start};
+use super::idle::Loan;
 use crate::Options;
 use crate::input::Input;
 
 /// Bytes that all frames in work may take together, compressed and decoded.
 const MOST_IN_WORK: usize = 64 << 20;
 /// Decoded (or compressed) bytes of the largest frame that is decoded as a whole.
-const LARGEST_FRAME: usize = 16 << 20;
+pub(super) const LARGEST_FRAME: usize = 16 << 20;
 /// Decoded bytes that are worth a thread: smaller frames are taken together. (In the tests a few are.)
 const WORTH: usize = if cfg!(test) { 1000 } else { 2 << 20 };
 /// Frames taken together at most.
@@ -55,6 +55,7 @@ struct FoundFrame {
     from: u64,
     start: u64,
     end: u64,
+    header: FrameHeader,
     compressed: Range<usize>,
     decoded: Range<usize>,
 }
@@ -206,7 +207,7 @@ impl Ahead {
         let decoded = found.decoded..found.decoded + content;
         found.decoded = decoded.end;
         let compressed = begin..found.compressed.len();
-        found.frames.push(FoundFrame { from, start, end: self.input.position(), compressed, decoded });
+        found.frames.push(FoundFrame { from, start, end: self.input.position(), header: *header, compressed, decoded });
         Ok(true)
     }
 
@@ -232,17 +233,13 @@ impl Drop for Ahead {
 
 /// Decodes what was found; `None` if anything is wrong with any of it, or if nobody wants it any more.
 fn decode(found: &Found, stop: &[Cancel]) -> Option<VecDeque<DecodedFrame>> {
-    let mut context = Context::take()?;
-    let mut data = vec![0; found.decoded];
+    let mut blocks = Loan::take();
+    let mut data = Vec::with_capacity(found.decoded);
     for frame in &found.frames {
         if stop.iter().any(Cancel::is_cancelled) {
             return None;
         }
-        let output = data.get_mut(frame.decoded.clone())?;
-        let length = context.decompress(output, found.compressed.get(frame.compressed.clone())?).ok()?;
-        if length != frame.decoded.len() {
-            return None;
-        }
+        blocks.decode_frame(&frame.header, found.compressed.get(frame.compressed.clone())?, &mut data)?;
     }
     let together = Arc::new(data);
     let decoded = |frame: &FoundFrame| DecodedFrame {

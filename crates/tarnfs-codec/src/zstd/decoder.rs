@@ -2,24 +2,25 @@ use std::io;
 
 use log::debug;
 use tarnfs_source::{Cancel, Limits, SharedSource};
-use zstd_safe::zstd_sys::ZSTD_ErrorCode;
-use zstd_safe::{DParameter, ErrorCode, InBuffer, OutBuffer, ResetDirective, get_error_name};
+use xxhash_rust::xxh64::Xxh64;
 
 use super::ahead::{Ahead, DecodedFrame};
-use super::contexts::Context;
-use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LONGEST_HEADER, Start};
+use super::checkpoint::{self, Place};
+use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LONGEST_HEADER, Start, checksum};
+use super::idle::Loan;
+use super::survey::Survey;
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, FILLER, FirstPass, Options, PIECE, SeekPoint};
 
-/// Decodes frame after frame, and each frame block by block: libzstd never sees more than the block whose bounds we know.
+/// Decodes frame after frame, and each frame block by block.
 pub(super) struct FrameDecoder {
     input: Input,
     limits: Limits,
     cancel: Cancel,
-    /// Collect seek points and damage, and verify checksums.
-    first_pass: bool,
-    context: Option<Context>,
+    /// In a first pass, which collects seek points and damage, and verifies checksums.
+    survey: Option<Survey>,
+    blocks: Option<Loan>,
     state: State,
     /// Decodes frames on other threads.
     ahead: Option<Ahead>,
@@ -42,6 +43,8 @@ struct Frame {
     /// Where it starts in the compressed and in the decoded stream.
     compressed: u64,
     decoded: u64,
+    /// Of what was decoded of it, in a first pass.
+    hash: Option<Xxh64>,
 }
 
 enum State {
@@ -51,10 +54,10 @@ enum State {
     Between,
     /// At a block's header.
     Block,
-    /// In a block, of which libzstd has taken `fed` bytes.
-    Decoding {
-        block: BlockHeader,
-        fed: usize,
+    /// In a decoded block, of which `left` bytes are still to be delivered.
+    Delivering {
+        left: usize,
+        last: bool,
     },
     /// At a frame's checksum.
     Checksum,
@@ -74,22 +77,45 @@ impl FrameDecoder {
     pub(super) fn first_pass(source: SharedSource, options: &Options) -> Self {
         let mut decoder = Self::new(source.clone(), options.limits, 0, 0);
         decoder.ahead = Ahead::new(source, options);
-        decoder.first_pass = true;
+        decoder.survey = Some(Survey::new(options.seek_point_spacing));
         decoder.cancel = options.cancel.clone();
         decoder.points.push(SeekPoint::default());
         decoder
     }
 
+    /// The same with a point at every block inside of frames.
+    #[cfg(test)]
+    pub(super) fn first_pass_with_all_points(source: SharedSource, options: &Options) -> Self {
+        let mut decoder = Self::first_pass(source, options);
+        decoder.survey.iter_mut().for_each(|survey| survey.everywhere = true);
+        decoder
+    }
+
     pub(super) fn resume(source: SharedSource, point: &SeekPoint, limits: Limits) -> io::Result<Self> {
         let compressed = point.compressed_bit / 8;
-        if !point.compressed_bit.is_multiple_of(8) || compressed > source.len() || !point.state.is_empty() {
+        if !point.compressed_bit.is_multiple_of(8) || compressed > source.len() {
             return Err(invalid(compressed, "a seek point that no zstd frame can have"));
         }
         let mut decoder = Self::new(source, limits, compressed, point.decoded);
-        if decoder.input.remaining() == 0 {
+        if !point.state.is_empty() {
+            decoder.restore(point)?;
+        } else if decoder.input.remaining() == 0 {
             decoder.state = State::Ended;
         }
         Ok(decoder)
+    }
+
+    /// Goes on inside a frame.
+    fn restore(&mut self, point: &SeekPoint) -> io::Result<()> {
+        let blocks = self.blocks.insert(Loan::take());
+        let wrong = |what: &str| {
+            invalid(point.compressed_bit / 8, &format!("a seek point whose state {what}: build the index again"))
+        };
+        let restored = checkpoint::restore(&point.state, &self.limits, blocks).map_err(wrong)?;
+        let decoded = point.decoded.checked_sub(restored.before).ok_or_else(|| wrong("is of another place"))?;
+        self.frame = Frame { header: restored.header, compressed: restored.frame, decoded, hash: None };
+        self.state = State::Block;
+        Ok(())
     }
 
     fn new(source: SharedSource, limits: Limits, compressed: u64, decoded: u64) -> Self {
@@ -98,11 +124,11 @@ impl FrameDecoder {
             input: Input::new(source, compressed),
             limits,
             cancel: Cancel::default(),
-            first_pass: false,
-            context: None,
+            survey: None,
+            blocks: None,
             state: State::Start,
             ahead: None,
-            frame: Frame { header, compressed, decoded },
+            frame: Frame { header, compressed, decoded, hash: None },
             decoded,
             last_point: decoded,
             points: Vec::new(),
@@ -117,7 +143,7 @@ impl FrameDecoder {
         match &mut self.state {
             State::Start | State::Between => self.start_frame().map(|()| 0),
             State::Block => self.start_block().map(|()| 0),
-            &mut State::Decoding { block, fed } => self.decode(block, fed, buffer),
+            &mut State::Delivering { left, last } => Ok(self.deliver(left, last, buffer)),
             State::Checksum => self.verify_checksum().map(|()| 0),
             State::Ready { frame, delivered } => {
                 let rest = frame.data().get(*delivered..).unwrap_or_default();
@@ -180,89 +206,95 @@ impl FrameDecoder {
             let limit = self.limits.decoder_window;
             return Err(unsupported(format!("needs a window of {} bytes, the limit is {limit}", header.window)));
         }
-        if self.context.is_none() {
-            let mut context = Context::take().ok_or(io::ErrorKind::OutOfMemory)?;
-            // The exact limit was checked above; libzstd knows powers of two, to 2 GiB.
-            context.set_parameter(DParameter::WindowLogMax(31)).map_err(|code| library_error(position, code))?;
-            context
-                .set_parameter(DParameter::ForceIgnoreChecksum(!self.first_pass))
-                .map_err(|code| library_error(position, code))?;
-            self.context = Some(context);
+        let blocks = self.blocks.get_or_insert_with(Loan::take);
+        if !blocks.start(&header) {
+            return Err(io::ErrorKind::OutOfMemory.into());
         }
-        let Some(context) = &mut self.context else { return Err(io::ErrorKind::OutOfMemory.into()) };
-        context.reset(ResetDirective::SessionOnly).map_err(|code| library_error(position, code))?;
-        let mut head = InBuffer::around(&self.input.buffered()[..header.length]);
-        context
-            .decompress_stream(&mut OutBuffer::around(&mut [][..]), &mut head)
-            .map_err(|code| library_error(position, code))?;
         self.input.consume(header.length);
-        self.frame = Frame { header, compressed: position, decoded: self.decoded };
+        let hash = (self.survey.is_some() && header.checksum).then(|| Xxh64::new(0));
+        self.frame = Frame { header, compressed: position, decoded: self.decoded, hash };
         self.state = State::Block;
         Ok(())
     }
 
     fn start_block(&mut self) -> io::Result<()> {
         let position = self.input.position();
+        self.survey_block(position)?;
         let Some(header) = self.input.fill(BLOCK_HEADER)?.first_chunk::<BLOCK_HEADER>() else {
             return Err(cut(position, "where a block should be"));
         };
-        match BlockHeader::parse(*header, &self.frame.header) {
-            Ok(block) => {
-                let length = BLOCK_HEADER + block.length;
-                if self.input.fill(length)?.len() < length {
-                    return Err(cut(position, "within a block"));
-                }
-                self.state = State::Decoding { block, fed: 0 };
-                Ok(())
-            }
-            Err(what) => self.leave_damaged_frame(&what),
+        let block = match BlockHeader::parse(*header, &self.frame.header) {
+            Ok(block) => block,
+            Err(what) => return self.leave_damaged_frame(&what),
+        };
+        let length = BLOCK_HEADER + block.length;
+        let Some(content) = self.input.fill(length)?.get(BLOCK_HEADER..length) else {
+            return Err(cut(position, "within a block"));
+        };
+        let Some(blocks) = &mut self.blocks else { return Err(io::ErrorKind::OutOfMemory.into()) };
+        if let Err(what) = blocks.decode(block, content) {
+            return self.leave_damaged_frame(what);
         }
+        let decoded = blocks.decoded();
+        let delivered = self.decoded - self.frame.decoded + decoded.len() as u64;
+        let content = self.frame.header.content.unwrap_or(delivered);
+        if delivered > content || block.last && delivered < content {
+            return self.leave_damaged_frame("the content is not as long as the header says");
+        }
+        if let Some(hash) = &mut self.frame.hash {
+            hash.update(decoded);
+        }
+        self.input.consume(length);
+        self.state = State::Delivering { left: decoded.len(), last: block.last };
+        Ok(())
     }
 
-    fn decode(&mut self, block: BlockHeader, fed: usize, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = BLOCK_HEADER + block.length;
-        let Some(context) = &mut self.context else { return Err(io::ErrorKind::OutOfMemory.into()) };
-        let mut input = InBuffer::around(&self.input.buffered()[fed..length]);
-        let mut output = OutBuffer::around(buffer);
-        let result = context.decompress_stream(&mut output, &mut input);
-        let (taken, written) = (input.pos(), output.pos());
-        match result {
-            Ok(hint) => {
-                let fed = fed + taken;
-                // With room left in the buffer, libzstd holds nothing back.
-                if fed == length && (hint == 0 || written < buffer.len()) {
-                    self.input.consume(length);
-                    self.state = match (block.last, self.frame.header.checksum) {
-                        (false, _) => State::Block,
-                        (true, true) => State::Checksum,
-                        (true, false) => State::Between,
-                    };
-                } else if taken == 0 && written == 0 {
-                    self.leave_damaged_frame("libzstd waits for more than its block")?;
-                } else {
-                    self.state = State::Decoding { block, fed };
-                }
-                Ok(written)
-            }
-            Err(code) if is_out_of_memory(code) => Err(io::ErrorKind::OutOfMemory.into()),
-            // Which error libzstd meets first depends on what its context was used for before.
-            Err(_) => self.leave_damaged_frame("a block does not decode").map(|()| 0),
+    /// Makes a seek point of the place before the next block, if it is worth it.
+    fn survey_block(&mut self, position: u64) -> io::Result<()> {
+        let before = self.decoded - self.frame.decoded;
+        let (Some(survey), Some(blocks)) = (&mut self.survey, &self.blocks) else { return Ok(()) };
+        if !survey.is_due(&self.frame.header, position, self.decoded, before) {
+            return Ok(());
         }
+        let place = Place { header: &self.frame.header, frame: self.frame.compressed, block: position, before };
+        let state = checkpoint::pack(blocks, &place, self.input.shared_source(), &self.cancel)?;
+        if survey.is_worth(state.as_ref().map(Vec::len), position, self.decoded) {
+            self.last_point = self.decoded;
+            self.points.extend(state.map(|state| SeekPoint {
+                compressed_bit: position.saturating_mul(8),
+                decoded: self.decoded,
+                state,
+            }));
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, left: usize, last: bool, buffer: &mut [u8]) -> usize {
+        let rest = self.blocks.as_ref().map_or(&[][..], |blocks| blocks.last(left));
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        let left = rest.len() - count;
+        self.state = match (left, last, self.frame.header.checksum) {
+            (1.., ..) => State::Delivering { left, last },
+            (0, false, _) => State::Block,
+            (0, true, true) => State::Checksum,
+            (0, true, false) => State::Between,
+        };
+        count
     }
 
     fn verify_checksum(&mut self) -> io::Result<()> {
         let position = self.input.position();
-        let Some(checksum) = self.input.fill(CHECKSUM)?.first_chunk::<CHECKSUM>() else {
+        let Some(found) = self.input.fill(CHECKSUM)?.first_chunk::<CHECKSUM>() else {
             return Err(cut(position, "within a frame's checksum"));
         };
-        let Some(context) = &mut self.context else { return Err(io::ErrorKind::OutOfMemory.into()) };
-        let verified = context.decompress_stream(&mut OutBuffer::around(&mut [][..]), &mut InBuffer::around(checksum));
+        let is_right = self.frame.hash.take().is_none_or(|hash| checksum(hash.digest()) == *found);
         self.input.consume(CHECKSUM);
         self.state = State::Between;
-        if verified.is_err() {
+        if !is_right {
             let what = format!("the XXH64 of the zstd frame at byte {} does not match its data", self.frame.compressed);
             self.report(position, self.decoded, what);
-            if self.first_pass && self.frame.header.content != Some(self.decoded - self.frame.decoded) {
+            if self.survey.is_some() && self.frame.header.content != Some(self.decoded - self.frame.decoded) {
                 self.shifts.push(self.decoded);
             }
         }
@@ -289,7 +321,7 @@ impl FrameDecoder {
         }
     }
 
-    /// The block at the input's position cannot be decoded. Gap take the place of what the frame has not
+    /// The block at the input's position cannot be decoded. A gap takes the place of what the frame has not
     /// delivered, where its length and its end are known.
     fn leave_damaged_frame(&mut self, what: &str) -> io::Result<()> {
         let position = self.input.position();
@@ -338,7 +370,7 @@ impl FrameDecoder {
 
     /// Takes note that the frame's bytes up to the decoded offset `end` must not be served.
     fn report(&mut self, compressed: u64, end: u64, what: String) {
-        if !self.first_pass {
+        if self.survey.is_none() {
             debug!("zstd: at byte {compressed}: {what}");
             return;
         }
@@ -348,8 +380,12 @@ impl FrameDecoder {
 
     /// Counts `written` bytes, and makes the frame that they belong to a seek point if the last one is far enough away.
     fn advance(&mut self, written: usize) {
-        if self.first_pass && written > 0 && self.frame.decoded - self.last_point >= PIECE as u64 {
+        if let Some(survey) = &mut self.survey
+            && written > 0
+            && self.frame.decoded >= self.last_point.saturating_add(PIECE as u64)
+        {
             self.last_point = self.frame.decoded;
+            survey.passed(self.frame.decoded);
             self.points.push(SeekPoint {
                 compressed_bit: self.frame.compressed.saturating_mul(8),
                 decoded: self.frame.decoded,
@@ -373,7 +409,7 @@ impl Stepwise for FrameDecoder {
 
     fn end(&mut self) {
         self.state = State::Ended;
-        self.context = None;
+        self.blocks = None;
     }
 
     fn waiting(&mut self) -> &mut Option<io::Error> {
@@ -389,7 +425,7 @@ impl Decoder for FrameDecoder {
     fn memory(&self) -> usize {
         size_of::<Self>()
             + self.input.memory()
-            + self.context.as_ref().map_or(0, |context| context.sizeof())
+            + self.blocks.as_ref().map_or(0, |blocks| blocks.memory())
             + self.ahead.as_ref().map_or(0, Ahead::memory)
     }
 }
@@ -421,16 +457,4 @@ fn cut(position: u64, place: &str) -> io::Error {
         io::ErrorKind::UnexpectedEof,
         format!("the zstd stream ends {place}, which starts at byte {position}"),
     )
-}
-
-fn is_out_of_memory(code: ErrorCode) -> bool {
-    // Errors are the negated code (ZSTD_getErrorCode).
-    code == 0_usize.wrapping_sub(ZSTD_ErrorCode::ZSTD_error_memory_allocation as usize)
-}
-
-fn library_error(position: u64, code: ErrorCode) -> io::Error {
-    if is_out_of_memory(code) {
-        return io::ErrorKind::OutOfMemory.into();
-    }
-    invalid(position, &format!("libzstd refuses the frame: {}", get_error_name(code)))
 }

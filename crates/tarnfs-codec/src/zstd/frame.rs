@@ -5,7 +5,7 @@ pub(super) const MAGIC: u32 = 0xFD2F_B528;
 /// The lowest four bits of a skippable frame's magic are free (RFC 8878 §3.1.2).
 const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
 /// No block holds more, whatever the window (RFC 8878 §3.1.1.2.4).
-const LARGEST_BLOCK: u64 = 128 << 10;
+pub(super) const LARGEST_BLOCK: u64 = 128 << 10;
 /// Bytes of the longest frame header, with its magic.
 pub(super) const LONGEST_HEADER: usize = 18;
 /// Bytes of a block's header.
@@ -111,6 +111,11 @@ impl FrameHeader {
     }
 }
 
+/// What stands behind a frame whose content has this XXH64: its lower half.
+pub(super) fn checksum(hash: u64) -> [u8; CHECKSUM] {
+    (hash as u32).to_le_bytes()
+}
+
 fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
@@ -120,8 +125,24 @@ fn little_endian(bytes: &[u8]) -> u64 {
 pub(super) struct BlockHeader {
     /// The frame ends with it.
     pub(super) last: bool,
+    /// What its content is.
+    pub(super) kind: BlockKind,
     /// Bytes of its content in the stream.
     pub(super) length: usize,
+}
+
+/// How a block's content is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BlockKind {
+    /// As it is.
+    Raw,
+    /// As one byte that is there `count` times.
+    Repeated {
+        /// Times.
+        count: usize,
+    },
+    /// As literals and sequences.
+    Compressed,
 }
 
 impl BlockHeader {
@@ -133,13 +154,13 @@ impl BlockHeader {
         if u64::from(size) > frame.largest_block() {
             return Err(format!("a block says {size} bytes, {} is the most here", frame.largest_block()));
         }
-        let length = match header >> 1 & 3 {
-            // One byte, repeated.
-            1 => 1,
-            0 | 2 => size as usize,
+        let (kind, length) = match header >> 1 & 3 {
+            0 => (BlockKind::Raw, size as usize),
+            1 => (BlockKind::Repeated { count: size as usize }, 1),
+            2 => (BlockKind::Compressed, size as usize),
             _ => return Err("a block is of the reserved type 3".into()),
         };
-        Ok(Self { last: header & 1 != 0, length })
+        Ok(Self { last: header & 1 != 0, kind, length })
     }
 }
 

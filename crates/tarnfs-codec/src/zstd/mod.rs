@@ -1,15 +1,27 @@
 //! Zstandard (RFC 8878): frames one after another, each of blocks, some of them to be skipped.
 //!
-//! The walk over frames and blocks is ours, so that decoding can go on behind a damaged frame; libzstd decodes the
-//! blocks. A seek point is a frame's start and needs no state. (The table of the seekable format says the same as
-//! the frames themselves and is only skipped: it may lie, and finding frame ends costs three bytes in 128 KiB.)
+//! [`decoder`] walks over frames and blocks, so that decoding can go on behind a damaged frame; [`block`] decodes a block: its
+//! [`literals`] (in [`huffman`] codes) and its [`sequences`] (in codes of [`fse`]), which the [`window`] puts together.
+//!
+//! A seek point is a frame's start, which needs no state, or, in a large frame, the place between two blocks ([`checkpoint`]), where
+//! a state takes little in comparison ([`survey`]). (The table of the seekable format says the same as the frames themselves and is
+//! only skipped: it may lie, and finding frame ends costs three bytes in 128 KiB.)
 
 mod ahead;
-mod contexts;
+mod bits;
+mod block;
+mod checkpoint;
 mod decoder;
 mod frame;
+mod fse;
+mod huffman;
+mod idle;
+mod literals;
+mod sequences;
+mod survey;
 #[cfg(test)]
 mod tests;
+mod window;
 
 use std::io;
 

@@ -1,0 +1,128 @@
+//! Decodes the blocks of a frame (RFC 8878 §3.1.1.3).
+
+use xxhash_rust::xxh64::xxh64;
+
+use super::frame::{BlockHeader, BlockKind, FrameHeader, checksum};
+use super::literals::Literals;
+use super::sequences::{Sequence, Tables};
+use super::window::Window;
+
+/// What is wrong with a block, as a clause.
+pub(super) type Invalid = &'static str;
+
+/// The offsets that count as repeated where a frame begins (RFC 8878 §3.1.1.5).
+const FIRST_REPEATS: [u32; 3] = [1, 4, 8];
+
+/// Decodes one block after another, and knows what the next one may refer to.
+pub(super) struct Blocks {
+    pub(super) literals: Literals,
+    pub(super) tables: Tables,
+    /// None of them is 0.
+    repeats: [u32; 3],
+    pub(super) window: Window,
+    sequences: Vec<Sequence>,
+    /// Bytes that the last block became.
+    decoded: usize,
+}
+
+impl Blocks {
+    pub(super) fn new() -> Self {
+        Self {
+            literals: Literals::new(),
+            tables: Tables::new(),
+            repeats: FIRST_REPEATS,
+            window: Window::default(),
+            sequences: Vec::new(),
+            decoded: 0,
+        }
+    }
+
+    /// Makes ready for the blocks of a frame. False if there is no memory for its window.
+    pub(super) fn start(&mut self, header: &FrameHeader) -> bool {
+        self.literals.reset();
+        self.tables.reset();
+        self.repeats = FIRST_REPEATS;
+        self.decoded = 0;
+        // Nothing refers back further than the content is long.
+        let reach = header.content.map_or(header.window, |content| content.min(header.window));
+        let largest_block = header.largest_block() as usize;
+        usize::try_from(reach).is_ok_and(|reach| self.window.start(reach, largest_block))
+    }
+
+    /// Decodes a block; its bytes are [`Blocks::decoded`] then. After an error the frame cannot go on.
+    pub(super) fn decode(&mut self, header: BlockHeader, content: &[u8]) -> Result<(), Invalid> {
+        self.decoded = match header.kind {
+            BlockKind::Raw => {
+                self.window.append(content);
+                content.len()
+            }
+            BlockKind::Repeated { count } => {
+                self.window.append_repeated(*content.first().ok_or("a block without its byte")?, count);
+                count
+            }
+            BlockKind::Compressed => {
+                let length = self.literals.decode(content)?;
+                let rest = content.get(length..).unwrap_or_default();
+                let sequences = self.tables.decode(rest, &mut self.sequences)?;
+                self.window.execute(self.literals.with_margin(), sequences, &mut self.repeats)?
+            }
+        };
+        Ok(())
+    }
+
+    /// Appends what a whole frame decodes to, which must say how long its content is; `None` if anything is wrong with it.
+    pub(super) fn decode_frame(&mut self, header: &FrameHeader, frame: &[u8], data: &mut Vec<u8>) -> Option<()> {
+        let start = data.len();
+        let length = usize::try_from(header.content?).ok()?;
+        if !self.start(header) {
+            return None;
+        }
+        let mut rest = frame.get(header.length..)?;
+        loop {
+            let (block, behind) = rest.split_first_chunk()?;
+            let block = BlockHeader::parse(*block, header).ok()?;
+            let (content, behind) = behind.split_at_checked(block.length)?;
+            self.decode(block, content).ok()?;
+            data.extend_from_slice(self.decoded());
+            rest = behind;
+            if data.len() - start > length {
+                return None;
+            }
+            if block.last {
+                break;
+            }
+        }
+        let is_right = !header.checksum || *rest.first_chunk()? == checksum(xxh64(data.get(start..)?, 0));
+        (is_right && data.len() - start == length).then_some(())
+    }
+
+    /// The offsets that count as repeated.
+    pub(super) fn repeats(&self) -> &[u32; 3] {
+        &self.repeats
+    }
+
+    /// Has other offsets that count as repeated.
+    pub(super) fn set_repeats(&mut self, repeats: [u32; 3]) -> Result<(), Invalid> {
+        if repeats.contains(&0) {
+            return Err("repeats an offset of 0");
+        }
+        self.repeats = repeats;
+        Ok(())
+    }
+
+    /// The bytes of the last block.
+    pub(super) fn decoded(&self) -> &[u8] {
+        self.last(self.decoded)
+    }
+
+    /// The last `count` bytes of it.
+    pub(super) fn last(&self, count: usize) -> &[u8] {
+        self.window.last(count.min(self.decoded))
+    }
+
+    /// Bytes of memory that it holds.
+    pub(super) fn memory(&self) -> usize {
+        const LITERALS_AND_TABLES: usize = 160 << 10;
+        LITERALS_AND_TABLES + self.window.memory() + self.sequences.capacity() * size_of::<Sequence>()
+    }
+}

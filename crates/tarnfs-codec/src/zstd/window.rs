@@ -1,0 +1,383 @@
+//! The bytes that were decoded last, to which matches refer.
+//!
+//! The buffer is a ring that only ever wraps before a block: a block lies in one piece, and what is older and still in reach
+//! lies before it, or behind it at the end of the lap before. Copies are made in words, beyond their ends, where nothing is
+//! that is still referred to.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+
+use super::block::Invalid;
+use super::literals::LITERALS_MARGIN;
+use super::sequences::Sequence;
+
+/// Bytes behind the end of a copy that it may write.
+const MARGIN: usize = LITERALS_MARGIN;
+
+/// Windows are larger than what lies close to the processor: so many sequences before it is copied, what a match refers to is fetched.
+const FETCHED_AHEAD: usize = 8;
+
+/// The last bytes decoded.
+#[derive(Default)]
+pub(super) struct Window {
+    buffer: Vec<u8>,
+    /// Something was written to the buffer. Before that it is zeros, which take no memory yet.
+    is_used: bool,
+    /// Where the next byte comes to.
+    at: usize,
+    /// Where the lap before ended. What lies from `at` (and what a block takes) to there is older than what lies before `at`.
+    lap_end: usize,
+    /// Bytes that matches may refer to.
+    history: usize,
+    /// The most of them.
+    reach: usize,
+    /// The most that a block decodes to.
+    largest_block: usize,
+}
+
+impl Window {
+    /// Becomes empty, and large enough for matches that refer `reach` bytes back. False if there is no memory.
+    pub(super) fn start(&mut self, reach: usize, largest_block: usize) -> bool {
+        let wanted = reach.checked_add(largest_block + 2 * MARGIN);
+        let Some(wanted) = wanted.filter(|&wanted| isize::try_from(wanted).is_ok()) else { return false };
+        if self.buffer.len() < wanted {
+            self.buffer = Vec::new();
+            if Vec::<u8>::new().try_reserve_exact(wanted).is_err() {
+                return false;
+            }
+            // Zeroed by the kernel, page by page as it is used.
+            self.buffer = vec![0; wanted];
+            self.is_used = false;
+        }
+        let (buffer, is_used) = (std::mem::take(&mut self.buffer), self.is_used);
+        *self = Self { buffer, is_used, reach, largest_block, ..Self::default() };
+        true
+    }
+
+    /// Continues behind `length` bytes, at most as many as the reach, which are to be written to what this returns: zeros until then.
+    pub(super) fn continue_behind(&mut self, length: usize) -> &mut [u8] {
+        let length = length.min(self.reach);
+        (self.at, self.lap_end, self.history) = (length, 0, length);
+        let history = &mut self.buffer[..length];
+        if std::mem::replace(&mut self.is_used, true) {
+            history.fill(0);
+        }
+        history
+    }
+
+    /// The bytes that matches may refer to: the older ones, and the newer ones.
+    pub(super) fn history(&self) -> [&[u8]; 2] {
+        let newer = self.history.min(self.at);
+        let older = self.history - newer;
+        [&self.buffer[self.lap_end - older..self.lap_end], &self.buffer[self.at - newer..self.at]]
+    }
+
+    /// How far matches may refer back.
+    pub(super) fn reach(&self) -> usize {
+        self.reach
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    /// The last `length` bytes, all of one block.
+    pub(super) fn last(&self, length: usize) -> &[u8] {
+        &self.buffer[self.at - length..self.at]
+    }
+
+    /// Makes the next block's bytes lie in one piece.
+    fn make_room(&mut self) {
+        self.is_used = true;
+        if self.at + self.largest_block + MARGIN > self.buffer.len() {
+            (self.lap_end, self.at) = (self.at, 0);
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.at += count;
+        self.history = self.reach.min(self.history + count);
+    }
+
+    /// Appends `bytes`, at most a block.
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        self.make_room();
+        self.buffer[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.advance(bytes.len());
+    }
+
+    /// Appends a byte `count` times, at most a block.
+    pub(super) fn append_repeated(&mut self, byte: u8, count: usize) {
+        self.make_room();
+        self.buffer[self.at..self.at + count].fill(byte);
+        self.advance(count);
+    }
+
+    /// Executes `sequences` and appends the literals that are left; returns how many bytes that made. `literals` has
+    /// [`LITERALS_MARGIN`] bytes more than there are literals; none of `repeats` is 0, before and after.
+    pub(super) fn execute(
+        &mut self,
+        literals: &[u8],
+        sequences: &[Sequence],
+        repeats: &mut [u32; 3],
+    ) -> Result<usize, Invalid> {
+        const TOO_LONG: Invalid = "a block becomes longer than it may";
+        self.make_room();
+        let start = self.at;
+        let limit = start + self.largest_block;
+        let count = literals.len() - LITERALS_MARGIN;
+        let (mut at, mut next) = (start, 0);
+        let mut known = *repeats;
+        assert!(limit + MARGIN <= self.buffer.len(), "room was made");
+        let (mut fetched, mut far) = (start, sequences.iter());
+        for sequence in far.by_ref().take(FETCHED_AHEAD) {
+            fetched = self.fetch(fetched, sequence);
+        }
+        for sequence in sequences {
+            if let Some(later) = far.next() {
+                fetched = self.fetch(fetched, later);
+            }
+            let (length, matched) = (sequence.literals as usize, sequence.matched as usize);
+            if length > count.wrapping_sub(next) {
+                return Err("a block takes more literals than it has");
+            }
+            if length.wrapping_add(matched) > limit.wrapping_sub(at) {
+                return Err(TOO_LONG);
+            }
+            // SAFETY: `next` + `length` is at most `count`, behind which are LITERALS_MARGIN bytes; `at` + `length` is at most `limit`,
+            // behind which are MARGIN bytes.
+            unsafe { copy_apart(self.buffer.as_mut_ptr().add(at), literals.as_ptr().add(next), length) };
+            at = at.wrapping_add(length);
+            next = next.wrapping_add(length);
+            let offset = repeated(sequence, &mut known)? as usize;
+            if offset > at {
+                self.copy_over_the_end(offset, start, at, matched)?;
+            } else {
+                if offset > self.history.wrapping_add(at.wrapping_sub(start)) || offset > self.reach {
+                    return Err("a match begins before the window");
+                }
+                // SAFETY: `offset` is at most `at`, and not 0 (`repeats` has none, nor makes `repeated` one); `at` + `matched`
+                // is at most `limit`, behind which are MARGIN bytes.
+                unsafe { copy_match(self.buffer.as_mut_ptr().add(at), offset, matched) };
+            }
+            at = at.wrapping_add(matched);
+        }
+        let rest = &literals[next..count];
+        if rest.len() > limit - at {
+            return Err(TOO_LONG);
+        }
+        self.buffer[at..at + rest.len()].copy_from_slice(rest);
+        at += rest.len();
+        *repeats = known;
+        self.advance(at - start);
+        Ok(at - start)
+    }
+
+    /// Has the processor fetch what a sequence will copy whose literals come to `at`; returns where the next one begins.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "a call would take longer")]
+    fn fetch(&self, at: usize, sequence: &Sequence) -> usize {
+        let at = at.wrapping_add(sequence.literals as usize);
+        let from = at.wrapping_sub(sequence.offset as usize);
+        #[cfg(target_arch = "x86_64")]
+        if from < self.buffer.len() {
+            // SAFETY: every processor of this architecture has the instruction, which changes nothing that a program can see.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.buffer.as_ptr().wrapping_add(from).cast()) };
+        }
+        at.wrapping_add(sequence.matched as usize)
+    }
+
+    /// Copies a match that begins in the lap before.
+    #[cold]
+    fn copy_over_the_end(&mut self, offset: usize, start: usize, at: usize, matched: usize) -> Result<(), Invalid> {
+        if offset > (self.history + (at - start)).min(self.reach) {
+            return Err("a match begins before the window");
+        }
+        let older = offset - at;
+        let from = self.lap_end - older;
+        let first = matched.min(older);
+        self.buffer.copy_within(from..from + first, at);
+        // The rest begins at the start of this lap, and may overlap with what it writes.
+        for position in at + first..at + matched {
+            self.buffer[position] = self.buffer[position - offset];
+        }
+        Ok(())
+    }
+}
+
+/// The offset of a sequence; `known` are the repeated ones before it, and those after it (RFC 8878 §3.1.1.5).
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "nearly all sequences take the first way out")]
+pub(super) fn repeated(sequence: &Sequence, known: &mut [u32; 3]) -> Result<u32, Invalid> {
+    if sequence.offset > 3 {
+        *known = [sequence.offset - 3, known[0], known[1]];
+        return Ok(known[0]);
+    }
+    let [first, second, third] = *known;
+    let number = sequence.offset.wrapping_add(u32::from(sequence.literals == 0));
+    *known = match number {
+        1 => return Ok(first),
+        2 => [second, first, third],
+        3 => [third, first, second],
+        _ => [first.wrapping_sub(1), first, second],
+    };
+    if known[0] == 0 { Err("a match with an offset of 0") } else { Ok(known[0]) }
+}
+
+type Wide = [u8; 16];
+
+/// Copies `length` bytes between buffers.
+///
+/// # Safety
+/// Behind the `length` bytes of both there are 32 more. They are apart from each other.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "a call would take longer than most copies")]
+unsafe fn copy_apart(mut to: *mut u8, mut from: *const u8, length: usize) {
+    // SAFETY: each step begins before the end or is the first, and is 32 bytes long at most.
+    unsafe {
+        to.cast::<Wide>().write_unaligned(from.cast::<Wide>().read_unaligned());
+        if length > 16 {
+            let end = to.add(length);
+            to = to.add(16);
+            from = from.add(16);
+            loop {
+                to.cast::<Wide>().write_unaligned(from.cast::<Wide>().read_unaligned());
+                to.add(16).cast::<Wide>().write_unaligned(from.add(16).cast::<Wide>().read_unaligned());
+                to = to.add(32);
+                from = from.add(32);
+                if to >= end {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Copies `length` bytes from `offset` bytes before `to`, byte after byte in effect.
+///
+/// # Safety
+/// The `offset` bytes before `to` and the `length` + 48 bytes from `to` on are in one buffer; `offset` is not 0.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "a call would take longer than most copies")]
+unsafe fn copy_match(to: *mut u8, offset: usize, length: usize) {
+    // SAFETY: as above; what a step reads was written before it.
+    unsafe {
+        if offset >= 16 {
+            let from = to.sub(offset);
+            to.cast::<Wide>().write_unaligned(from.cast::<Wide>().read_unaligned());
+            if length > 16 {
+                copy_steps(to.add(16), to.add(length), offset);
+            }
+        } else {
+            copy_close(to, offset, length);
+        }
+    }
+}
+
+/// # Safety
+/// As for [`copy_match`]; `offset` is at least 16.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "a call would take longer than most copies")]
+unsafe fn copy_steps(mut to: *mut u8, end: *mut u8, offset: usize) {
+    // SAFETY: each step begins before the end or is the first, and each half of it reads what was written before it.
+    unsafe {
+        loop {
+            to.cast::<Wide>().write_unaligned(to.sub(offset).cast::<Wide>().read_unaligned());
+            let half = to.add(16);
+            half.cast::<Wide>().write_unaligned(half.sub(offset).cast::<Wide>().read_unaligned());
+            to = to.add(32);
+            if to >= end {
+                break;
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As for [`copy_match`]; `offset` is less than 16.
+unsafe fn copy_close(to: *mut u8, offset: usize, length: usize) {
+    // SAFETY: the first bytes are written one by one or 8 at once where as many are there, to at most 23 bytes; from there on the offset
+    // may be any multiple of itself that reaches back no further than to the first byte.
+    unsafe {
+        let from = to.sub(offset);
+        let mut written = 0;
+        if offset >= 8 {
+            while written < 16 {
+                to.add(written).cast::<u64>().write_unaligned(from.add(written).cast::<u64>().read_unaligned());
+                written += 8;
+            }
+        } else {
+            while written < 16 {
+                *to.add(written) = *from.add(written);
+                written += 1;
+            }
+        }
+        if length > 16 {
+            copy_steps(to.add(16), to.add(length), offset * (15 / offset + 1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sequence(literals: u32, offset: u32, matched: u32) -> Sequence {
+        Sequence { literals, matched, offset }
+    }
+
+    #[test]
+    fn copies_of_every_offset_and_length() {
+        for offset in 1..70_u32 {
+            for matched in 3..150_u32 {
+                let mut window = Window::default();
+                assert!(window.start(4096, 4096));
+                let mut literals: Vec<u8> = (1..=offset as u8 + 3).collect();
+                let mut expected: Vec<u8> = literals[..offset as usize].to_vec();
+                (0..matched as usize).for_each(|at| expected.push(expected[at]));
+                expected.extend(&literals[offset as usize..]);
+                literals.extend([0xEE; LITERALS_MARGIN]);
+                let made = window.execute(&literals, &[sequence(offset, offset + 3, matched)], &mut [1, 4, 8]);
+                assert_eq!(window.last(made.unwrap()), expected, "{offset} {matched}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_ring_holds_what_it_reaches() {
+        let (reach, block) = (1000, 300);
+        let mut window = Window::default();
+        assert!(window.start(reach, block));
+        let mut all = Vec::new();
+        for round in 0..200_u32 {
+            let mut literals: Vec<u8> = (0..10).map(|at| (round * 7 + at) as u8).collect();
+            all.extend(&literals);
+            literals.extend([0; LITERALS_MARGIN]);
+            let offset = (1 + round * 37 % 1000).min(all.len() as u32);
+            let matched = 3 + round * 11 % 280;
+            let made = window.execute(&literals, &[sequence(10, offset + 3, matched)], &mut [1, 4, 8]).unwrap();
+            (0..matched).for_each(|_| all.push(all[all.len() - offset as usize]));
+            assert_eq!(made, 10 + matched as usize);
+            assert_eq!(window.last(made), &all[all.len() - made..], "round {round}");
+            let history = window.history().concat();
+            assert_eq!(history, &all[all.len().saturating_sub(reach)..]);
+        }
+        let too_far = sequence(0, 1004, 3);
+        assert!(window.execute(&[0; LITERALS_MARGIN], &[too_far], &mut [1, 4, 8]).is_err());
+    }
+
+    #[test]
+    fn offsets_are_repeated_as_the_specification_says() {
+        let mut known = [10, 20, 30];
+        let mut next = |literals, offset| repeated(&sequence(literals, offset, 3), &mut known).map(|_| known);
+        assert_eq!(next(1, 1), Ok([10, 20, 30]));
+        assert_eq!(next(1, 2), Ok([20, 10, 30]));
+        assert_eq!(next(1, 3), Ok([30, 20, 10]));
+        assert_eq!(next(0, 1), Ok([20, 30, 10]));
+        assert_eq!(next(0, 2), Ok([10, 20, 30]));
+        assert_eq!(next(0, 3), Ok([9, 10, 20]));
+        known = [1, 2, 3];
+        assert!(repeated(&sequence(0, 3, 3), &mut known).is_err());
+    }
+}
