@@ -16,6 +16,7 @@ mod bzip2;
 mod gzip;
 mod input;
 mod lz4;
+mod lzma;
 mod stepwise;
 mod xz;
 mod zstd;
