@@ -8,8 +8,10 @@ pub(super) const STATES: usize = 12;
 pub(super) const LITERAL_STATES: usize = 7;
 /// Values of the position's lowest bits at most.
 const POSITIONS: usize = 16;
-/// Probabilities for the literals of one context: 256 for plain ones, 512 for those behind a match.
-const LITERAL: usize = 0x300;
+/// Probabilities for the literals of one context: 256 for plain ones, 512 for those behind a match, and as many that are not used:
+/// they spare the loop over the bits a look at bounds.
+const LITERAL: usize = 0x400;
+const LITERALS_USED: usize = 0x300;
 
 /// `lc`, `lp` and `pb`: how many bits of what are the context of a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +135,7 @@ impl Model {
         self.align.iter_mut().for_each(&mut *visit);
         self.match_lengths.each(visit);
         self.repeated_lengths.each(visit);
-        self.literals.as_flattened_mut().iter_mut().for_each(visit);
+        self.literals.iter_mut().for_each(|literal| literal[..LITERALS_USED].iter_mut().for_each(&mut *visit));
     }
 
     /// Writes all of it behind `to`; [`Model::load`] reads it.

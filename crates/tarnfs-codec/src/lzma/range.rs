@@ -2,6 +2,8 @@
 
 #![allow(clippy::inline_always, reason = "each is a few instructions of the loop over the symbols")]
 
+use std::hint::select_unpredictable;
+
 /// Bits of a probability. It stands for "the next bit is 0".
 pub(super) const PROBABILITY_BITS: u32 = 11;
 /// One half, where every probability starts.
@@ -38,7 +40,7 @@ impl RangeDecoder<'_> {
     pub(super) fn normalise(&mut self) {
         if self.range < SMALLEST_RANGE {
             let byte = self.input.get(self.at).copied().unwrap_or(0);
-            self.at += 1;
+            self.at = self.at.wrapping_add(1);
             self.range <<= 8;
             self.code = self.code << 8 | u32::from(byte);
         }
@@ -63,33 +65,33 @@ impl RangeDecoder<'_> {
         }
     }
 
-    /// A bit of a number, 0 or 1. No branch depends on it, because nobody could foretell it.
+    /// A bit of a number, 0 or 1, and its probability from now on. No branch depends on the bit, because nobody could foretell it.
     #[inline(always)]
-    pub(super) fn digit(&mut self, probability: &mut u16) -> usize {
+    pub(super) fn digit(&mut self, probability: u16) -> (usize, u16) {
         self.normalise();
-        let expected = u32::from(*probability);
+        let expected = u32::from(probability);
         let bound = (self.range >> PROBABILITY_BITS).wrapping_mul(expected);
         let is_zero = self.code < bound;
-        self.range = std::hint::select_unpredictable(is_zero, bound, self.range.wrapping_sub(bound));
-        self.code = std::hint::select_unpredictable(is_zero, self.code, self.code.wrapping_sub(bound));
+        self.range = select_unpredictable(is_zero, bound, self.range.wrapping_sub(bound));
+        self.code = select_unpredictable(is_zero, self.code, self.code.wrapping_sub(bound));
         // expected - (expected >> 5), or expected + (2048 - expected >> 5), which is expected - ((expected - 2048 + 31) >> 5).
-        let shifted = std::hint::select_unpredictable(
-            is_zero,
-            (expected as i32).wrapping_sub((1 << PROBABILITY_BITS) - (1 << MOVE_BITS) + 1),
-            expected as i32,
-        );
-        *probability = (expected as i32).wrapping_sub(shifted >> MOVE_BITS) as u16;
-        usize::from(!is_zero)
+        let shifted = expected as i32 - if is_zero { (1 << PROBABILITY_BITS) - (1 << MOVE_BITS) + 1 } else { 0 };
+        let next = (expected as i32).wrapping_sub(shifted >> MOVE_BITS) as u16;
+        (usize::from(!is_zero), next)
     }
 
-    /// A number of `LEVELS` bits, the highest first, with a leading 1. `tree` has a probability for each number on the way.
+    /// A number of `LEVELS` bits, the highest first. `tree` has a probability for each number on the way, with a leading 1.
     #[inline(always)]
     pub(super) fn tree<const LEVELS: u32, const SIZE: usize>(&mut self, tree: &mut [u16; SIZE]) -> usize {
         const { assert!(SIZE == 1 << LEVELS) }
-        let mut node = 1;
+        let (mut node, mut probability) = (1, tree[1]);
         for _ in 0..LEVELS {
-            let digit = self.digit(&mut tree[node & (SIZE - 1)]);
+            // Both that may come next: what is loaded does not wait for the bit.
+            let next = [tree[node << 1 & (SIZE - 1)], tree[(node << 1 | 1) & (SIZE - 1)]];
+            let (digit, updated) = self.digit(probability);
+            tree[node & (SIZE - 1)] = updated;
             node = node << 1 | digit;
+            probability = select_unpredictable(digit == 0, next[0], next[1]);
         }
         node - SIZE
     }
@@ -100,7 +102,9 @@ impl RangeDecoder<'_> {
         const { assert!(SIZE.is_power_of_two()) }
         let (mut node, mut number) = (1, 0);
         for level in 0..levels {
-            let digit = self.digit(&mut tree[first.wrapping_add(node) & (SIZE - 1)]);
+            let probability = &mut tree[first.wrapping_add(node) & (SIZE - 1)];
+            let (digit, updated) = self.digit(*probability);
+            *probability = updated;
             node = node << 1 | digit;
             number |= (digit as u32) << level;
         }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::inline_always, reason = "parts of one loop")]
 
+use std::hint::select_unpredictable;
+
 use super::history::History;
 use super::model::{LITERAL_STATES, Lengths, Model};
 use super::range::RangeDecoder;
@@ -88,22 +90,37 @@ pub(super) fn decode<W: Watch>(
             let literals = &mut model.literals[context];
             let mut node = 1_usize;
             if state < LITERAL_STATES {
+                let mut probability = literals[1];
                 for _ in 0..8 {
-                    node = node << 1 | range.digit(&mut literals[node & 0xff]);
+                    let next = [literals[node << 1 & 0xff], literals[(node << 1 | 1) & 0xff]];
+                    let (digit, updated) = range.digit(probability);
+                    literals[node & 0xff] = updated;
+                    node = node << 1 | digit;
+                    probability = select_unpredictable(digit == 0, next[0], next[1]);
                 }
                 state = if state < 4 { 0 } else { state - 3 };
             } else {
                 let distance = distance0 as usize + 1;
                 watch.refer(at, distance, 1, ring.len());
                 let mut matched = usize::from(ring[source(ring, at, distance)]);
+                // Bit 8 as long as all bits were those of the matched byte, which goes past it.
                 let mut same = 0x100;
+                matched <<= 1;
+                let mut index = same + (matched & same) + node;
+                let mut probability = literals[index];
                 for _ in 0..8 {
-                    matched <<= 1;
                     let expected = matched & same;
-                    let digit = range.digit(&mut literals[same + expected + node]);
+                    matched <<= 1;
+                    let (same_if_0, same_if_1) = (same & !expected, expected);
+                    let if_0 = (same_if_0 + (matched & same_if_0) + (node << 1)) & 0x3ff;
+                    let if_1 = (same_if_1 + (matched & same_if_1) + (node << 1 | 1)) & 0x3ff;
+                    let next = [literals[if_0], literals[if_1]];
+                    let (digit, updated) = range.digit(probability);
+                    literals[index] = updated;
                     node = node << 1 | digit;
-                    // All ones if the digit was the one expected.
-                    same &= expected ^ digit.wrapping_sub(1);
+                    same = select_unpredictable(digit == 0, same_if_0, same_if_1);
+                    index = select_unpredictable(digit == 0, if_0, if_1);
+                    probability = select_unpredictable(digit == 0, next[0], next[1]);
                 }
                 state = if state < 10 { state - 3 } else { state - 6 };
             }
