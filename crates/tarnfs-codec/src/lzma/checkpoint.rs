@@ -30,7 +30,7 @@ pub(super) struct Checkpoint {
 }
 
 /// A history to start from.
-pub(super) struct Loaded {
+pub(crate) struct Loaded {
     pub(super) owner: Vec<u8>,
     pub(super) model: Model,
     pub(super) phase: u8,

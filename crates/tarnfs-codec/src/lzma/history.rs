@@ -76,6 +76,13 @@ impl History {
         self.touched = self.touched.saturating_add(count);
     }
 
+    /// Takes back the last `count` bytes, of which none was delivered. Nothing is decoded behind that.
+    pub(super) fn retract(&mut self, count: usize) {
+        self.position = self.index(count);
+        self.produced -= count as u64;
+        self.undelivered -= count;
+    }
+
     /// Appends bytes as they are, as many as there is room for; returns how many.
     pub(super) fn append(&mut self, bytes: &[u8]) -> usize {
         let count = self.room().min(bytes.len());

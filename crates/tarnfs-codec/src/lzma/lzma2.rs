@@ -2,29 +2,11 @@
 
 use std::io;
 
-use super::checkpoint::Checkpoint;
-use super::history::History;
-use super::model::{Model, Properties};
+use super::checkpoint::Loaded;
+use super::decoder::{Core, Framing, LzmaDecoder};
+use super::model::Properties;
 use super::range::{self, RangeDecoder};
-use super::survey::{Found, Survey};
-use super::symbols::{self, LONGEST_SYMBOL, Nobody, Stop};
-
-/// What one step of decoding did.
-pub(crate) struct Step {
-    /// Bytes of the input that are no longer needed.
-    pub(crate) taken: usize,
-    pub(crate) written: usize,
-    pub(crate) outcome: Outcome,
-}
-
-pub(crate) enum Outcome {
-    /// There is more, or more input is needed.
-    More,
-    /// The end of the data, and all of it is written.
-    End,
-    /// The data are damaged, and what came before is written.
-    Damaged(&'static str),
-}
+use super::symbols::{LONGEST_SYMBOL, Stop};
 
 /// What a chunk must bring along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,23 +31,13 @@ enum Chunk {
 }
 
 /// Decodes LZMA2 data.
-pub(crate) struct Lzma2 {
-    model: Model,
-    history: History,
+pub(crate) type Lzma2 = LzmaDecoder<Chunks>;
+
+/// The chunks of LZMA2 data.
+pub(crate) struct Chunks {
     need: Need,
     chunk: Chunk,
-    /// Of the last match, what did not fit.
-    pending: usize,
-    /// How the data end, once that is known.
-    end: Option<Result<(), &'static str>>,
-    /// Bytes of input taken in all.
-    taken: u64,
-    /// Looks for seek points.
-    survey: Option<Survey>,
 }
-
-/// The state of a point at which a dictionary starts.
-const FRESH: &[u8] = &[];
 
 const LONGEST_HEADER: usize = 6;
 
@@ -76,44 +48,31 @@ const LITERAL_BITS: u32 = 4;
 const LONGEST_CHUNK: usize = 1 << 16;
 
 impl Lzma2 {
-    /// Bytes that each step needs, unless there are no more.
-    pub(crate) const WANTED: usize = LONGEST_CHUNK + LONGEST_HEADER;
-
     /// A decoder with a dictionary of that many bytes; `OutOfMemory` where there is none for it.
     pub(crate) fn new(dictionary: usize) -> io::Result<Self> {
         let properties = Properties { literal_context: 3, literal_position: 0, position: 2 };
-        Ok(Self {
-            model: Model::new(properties),
-            history: History::new(dictionary).ok_or(io::ErrorKind::OutOfMemory)?,
-            need: Need::Dictionary,
-            chunk: Chunk::Between,
-            pending: 0,
-            end: None,
-            taken: 0,
-            survey: None,
-        })
+        Self::with(Chunks { need: Need::Dictionary, chunk: Chunk::Between }, properties, dictionary)
     }
+}
 
-    /// Looks for seek points from now on; decoding has not begun.
-    pub(crate) fn survey(&mut self) {
-        self.survey = Some(Survey::new(&self.history));
-    }
+impl Framing for Chunks {
+    const WANTED: usize = LONGEST_CHUNK + LONGEST_HEADER;
 
-    /// Takes the seek points that were found. Each comes before any byte behind it is delivered.
-    pub(crate) fn take_points(&mut self) -> impl Iterator<Item = Found> {
-        self.survey.iter_mut().flat_map(Survey::take)
-    }
-
-    /// Goes on from a point that was found before, behind `decoded` bytes. The error says what is wrong with its `state`.
-    pub(crate) fn resume(&mut self, state: &[u8], decoded: u64) -> Result<(), &'static str> {
-        self.history.produced = decoded;
-        if state == FRESH {
-            return Ok(());
+    fn produce(&mut self, core: &mut Core, input: &[u8]) -> Result<usize, &'static str> {
+        match self.chunk {
+            Chunk::Between => self.start_chunk(core, input),
+            Chunk::Stored(left) => {
+                let count = core.history.append(&input[..left.min(input.len())]);
+                self.chunk = if count < left { Chunk::Stored(left - count) } else { Chunk::Between };
+                Ok(count)
+            }
+            Chunk::Lzma { decoded, compressed, range, code } => {
+                self.symbols(core, input, decoded, compressed, range, code)
+            }
         }
-        let loaded = Checkpoint::load(state, self.history.dictionary)?;
-        if loaded.length as u64 > decoded {
-            return Err("has a history of another length than it can have");
-        }
+    }
+
+    fn restore(&mut self, loaded: &Loaded, _decoded: u64) -> Result<(), &'static str> {
         self.need = match loaded.owner[..] {
             [0] => Need::Nothing,
             [1] => Need::Properties,
@@ -123,66 +82,17 @@ impl Lzma2 {
         if properties.literal_context + properties.literal_position > LITERAL_BITS {
             return Err("has a model that cannot be");
         }
-        self.history.restore(&loaded, decoded);
-        self.model = loaded.model;
         Ok(())
     }
+}
 
-    /// Decodes from `input` into `output`, which is not empty. The input is at least [`Lzma2::WANTED`] bytes, or all that there are.
-    pub(crate) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
-        let (mut taken, mut written) = (0, self.deliver(output));
-        while taken == 0 && written == 0 && self.end.is_none() {
-            let before = self.history.produced;
-            match self.produce(input) {
-                Ok(count) => taken = count,
-                Err(what) => self.end = Some(Err(what)),
-            }
-            self.taken += taken as u64;
-            let starved = taken == 0 && self.history.produced == before;
-            if let Some(survey) = &mut self.survey {
-                if self.end.is_some() || starved {
-                    survey.finish(&self.history, self.taken);
-                } else {
-                    survey.advance(&self.history, self.taken);
-                }
-            }
-            written = self.deliver(output);
-            if starved {
-                break;
-            }
-        }
-        let outcome = match self.end {
-            Some(Ok(())) if written == 0 => Outcome::End,
-            Some(Err(what)) if written == 0 => Outcome::Damaged(what),
-            _ => Outcome::More,
-        };
-        Step { taken, written, outcome }
-    }
-
-    fn deliver(&mut self, output: &mut [u8]) -> usize {
-        let hold = self.survey.as_ref().map_or(u64::MAX, Survey::hold);
-        self.history.deliver(output, hold)
-    }
-
-    /// Goes on by a chunk's header or by some bytes of its data; returns how much of the input that took.
-    fn produce(&mut self, input: &[u8]) -> Result<usize, &'static str> {
-        match self.chunk {
-            Chunk::Between => self.start_chunk(input),
-            Chunk::Stored(left) => {
-                let count = self.history.append(&input[..left.min(input.len())]);
-                self.chunk = if count < left { Chunk::Stored(left - count) } else { Chunk::Between };
-                Ok(count)
-            }
-            Chunk::Lzma { decoded, compressed, range, code } => self.symbols(input, decoded, compressed, range, code),
-        }
-    }
-
-    fn start_chunk(&mut self, input: &[u8]) -> Result<usize, &'static str> {
+impl Chunks {
+    fn start_chunk(&mut self, core: &mut Core, input: &[u8]) -> Result<usize, &'static str> {
         let Some(&control) = input.first() else { return Ok(0) };
         let resets_dictionary = control == 1 || control >= 0xE0;
         match control {
             0 => {
-                self.end = Some(Ok(()));
+                core.end = Some(Ok(()));
                 return Ok(1);
             }
             3..0x80 => return Err("an LZMA2 chunk has a control byte that is not valid"),
@@ -198,18 +108,11 @@ impl Lzma2 {
             _ => LONGEST_HEADER - 1 + range::START,
         };
         let Some(header) = input.get(..length) else { return Ok(input.len()) };
-        if let Some(survey) = &mut self.survey {
-            if resets_dictionary {
-                survey.fresh(&self.history, self.taken, FRESH);
-            } else if survey.is_due(&self.history, self.taken) {
-                let owner = vec![u8::from(self.need == Need::Properties)];
-                let checkpoint = Checkpoint::new(owner, &mut self.model, self.history.phase);
-                survey.begin(&self.history, self.taken, checkpoint);
-            }
-        }
         if resets_dictionary {
-            self.history.reset();
+            core.reset_history();
             self.need = Need::Properties;
+        } else {
+            core.point(|| vec![u8::from(self.need == Need::Properties)]);
         }
         let number = |at: usize| usize::from(header[at]) << 8 | usize::from(header[at + 1]);
         if control < 0x80 {
@@ -220,10 +123,10 @@ impl Lzma2 {
             let properties = Properties::new(header[5]);
             let properties = properties
                 .filter(|properties| properties.literal_context + properties.literal_position <= LITERAL_BITS);
-            self.model.reset(properties.ok_or("the properties of an LZMA2 chunk are not valid")?);
+            core.model.reset(properties.ok_or("the properties of an LZMA2 chunk are not valid")?);
             self.need = Need::Nothing;
         } else if control >= 0xA0 {
-            self.model.reset(self.model.properties);
+            core.model.reset(core.model.properties);
         }
         let invalid = "the data of an LZMA2 chunk are not valid";
         let start = header.last_chunk().and_then(|start| range::start(*start));
@@ -238,6 +141,7 @@ impl Lzma2 {
 
     fn symbols(
         &mut self,
+        core: &mut Core,
         input: &[u8],
         decoded: usize,
         compressed: usize,
@@ -254,13 +158,9 @@ impl Lzma2 {
         };
         let invalid = "the data of an LZMA2 chunk are not valid";
         let mut decoder = RangeDecoder { range, code, input, at: 0 };
-        let before = self.history.produced;
-        let (model, history, pending) = (&mut self.model, &mut self.history, &mut self.pending);
-        let stop = match self.survey.as_mut().and_then(|survey| survey.watch(history)) {
-            Some(marks) => symbols::decode(model, &mut decoder, history, pending, decoded, drawn, marks),
-            None => symbols::decode(model, &mut decoder, history, pending, decoded, drawn, &mut Nobody),
-        };
-        let left = decoded - (self.history.produced - before) as usize;
+        let before = core.history.produced;
+        let stop = core.symbols(&mut decoder, decoded, drawn);
+        let left = decoded - (core.history.produced - before) as usize;
         if stop.ok() != Some(Stop::Limit) || !is_cut && decoder.at > drawn {
             return Err(invalid);
         }
@@ -270,16 +170,10 @@ impl Lzma2 {
             return Ok(decoder.at);
         }
         decoder.normalise();
-        if self.pending > 0 || decoder.code != 0 || decoder.at != compressed {
+        if core.pending > 0 || decoder.code != 0 || decoder.at != compressed {
             return Err(invalid);
         }
         self.chunk = Chunk::Between;
         Ok(decoder.at)
-    }
-
-    /// Bytes of memory.
-    pub(crate) fn memory(&self) -> usize {
-        let survey = self.survey.as_ref().map_or(0, Survey::memory);
-        size_of::<Self>() + self.history.memory() + self.model.literals.as_flattened().len() * 2 + survey
     }
 }

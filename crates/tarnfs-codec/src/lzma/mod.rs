@@ -6,13 +6,20 @@
 //! - `model`: what is learnt
 //! - `history`: the dictionary
 //! - `symbols`: literals and matches
+//! - `decoder`: what decoders share, whatever wraps the symbols
 //! - `lzma2`: the chunks of an xz block
+//! - `lzma1`: symbols without framing, and on top of them `members`: the files `.lzma` (`alone`) and `.lz` (`lzip`)
 //! - `survey`: finds seek points
 //! - `checkpoint`: what is kept of a decoder at a seek point
 
+mod alone;
 mod checkpoint;
+mod decoder;
 mod history;
+mod lzip;
+mod lzma1;
 mod lzma2;
+mod members;
 mod model;
 mod range;
 mod survey;
@@ -20,5 +27,8 @@ mod symbols;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use lzma2::{Lzma2, Outcome, Step};
+pub(crate) use alone::Lzma;
+pub(crate) use decoder::{Outcome, Step};
+pub(crate) use lzip::Lzip;
+pub(crate) use lzma2::Lzma2;
 pub(crate) use survey::Found;

@@ -1,5 +1,8 @@
+mod files;
+
 use super::checkpoint::{Checkpoint, MOST};
-use super::lzma2::{Lzma2, Outcome};
+use super::decoder::Outcome;
+use super::lzma2::Lzma2;
 use super::survey::Found;
 use crate::testing::{sample, tool};
 
