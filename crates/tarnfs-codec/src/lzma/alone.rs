@@ -24,7 +24,6 @@ const LARGEST: u64 = 1 << 38;
 impl Container for Alone {
     const NAME: &'static str = "lzma";
     const HEADER: usize = 13;
-    const TRAILER: usize = 0;
     const MANY: bool = false;
 
     fn header(bytes: &[u8]) -> Result<Header, &'static str> {
@@ -32,7 +31,7 @@ impl Container for Alone {
         let properties = Properties::new(properties).ok_or("properties that are not valid: no LZMA data")?;
         let length = length.first_chunk().map(|length| u64::from_le_bytes(*length)).ok_or("the header is cut")?;
         let dictionary = u64::from(u32::from_le_bytes([d0, d1, d2, d3]));
-        Ok(Header { properties, dictionary, length: Some(length).filter(|&length| length != UNKNOWN) })
+        Ok(Header { properties, dictionary, length: Some(length).filter(|&length| length != UNKNOWN), trailer: 0 })
     }
 
     fn ends_whole(_source: &dyn Source) -> io::Result<bool> {

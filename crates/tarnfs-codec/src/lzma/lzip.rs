@@ -1,4 +1,5 @@
-//! `.lz` (lzip, version 1): members, each with a header of 6 bytes, LZMA data that a marker ends, CRC-32 and sizes.
+//! `.lz` (lzip): members, each with a header of 6 bytes, LZMA data that a marker ends, CRC-32 and the sizes of the data and, since version 1, of the
+//! member.
 
 use std::io;
 
@@ -20,14 +21,15 @@ const MAGIC: &[u8] = b"LZIP";
 impl Container for Members {
     const NAME: &'static str = "lzip";
     const HEADER: usize = 6;
-    const TRAILER: usize = 20;
     const MANY: bool = true;
 
     fn header(bytes: &[u8]) -> Result<Header, &'static str> {
         let Some(&[version, size]) = bytes.strip_prefix(MAGIC) else { return Err("no lzip member") };
-        if version != 1 {
-            return Err("a version of lzip that is not known here");
-        }
+        let trailer = match version {
+            0 => 12,
+            1 => 20,
+            _ => return Err("a version of lzip that is not known here"),
+        };
         // 2^n less some sixteenths of it.
         let (bits, sixteenths) = (u32::from(size & 0x1F), u64::from(size >> 5));
         if !(12..=29).contains(&bits) {
@@ -35,7 +37,7 @@ impl Container for Members {
         }
         let dictionary = (1 << bits) - ((1 << bits) / 16) * sixteenths;
         let properties = Properties { literal_context: 3, literal_position: 0, position: 2 };
-        Ok(Header { properties, dictionary, length: None })
+        Ok(Header { properties, dictionary, length: None, trailer })
     }
 
     fn ends_whole(source: &dyn Source) -> io::Result<bool> {
@@ -54,7 +56,8 @@ impl Container for Members {
         if crc_stored != crc.to_le_bytes() {
             return Err("the CRC-32 of an lzip member does not match its data");
         }
-        if decoded_stored != decoded.to_le_bytes() || member_stored != member.to_le_bytes() {
+        if decoded_stored != decoded.to_le_bytes() || !member_stored.is_empty() && member_stored != member.to_le_bytes()
+        {
             return Err("the sizes of an lzip member do not match its data");
         }
         Ok(())

@@ -33,8 +33,6 @@ pub(super) trait Container: Send + 'static {
     const NAME: &'static str;
     /// Bytes of the header before the data.
     const HEADER: usize;
-    /// Bytes of the trailer behind the data.
-    const TRAILER: usize;
     /// Members may follow one another.
     const MANY: bool;
 
@@ -54,6 +52,8 @@ pub(super) struct Header {
     pub(super) dictionary: u64,
     /// Decoded bytes, where that is known.
     pub(super) length: Option<u64>,
+    /// Bytes of the trailer behind the data.
+    pub(super) trailer: usize,
 }
 
 /// Decodes member after member.
@@ -67,6 +67,8 @@ pub(super) struct MemberDecoder<C> {
     /// Where the member starts in the compressed and in the decoded stream.
     member_compressed: u64,
     member_decoded: u64,
+    /// Bytes of the member's trailer.
+    trailer: usize,
     /// Of what was decoded of the member; `None` where not all of it was, or it needs not be verified.
     checksum: Option<crc32fast::Hasher>,
     /// Seek points inside the member, none of whose bytes have been delivered.
@@ -142,6 +144,7 @@ impl<C: Container> MemberDecoder<C> {
             state: State::Start,
             member_compressed: compressed,
             member_decoded: decoded,
+            trailer: 0,
             checksum: None,
             inner_points: VecDeque::new(),
             decoded,
@@ -182,6 +185,7 @@ impl<C: Container> MemberDecoder<C> {
         let Some(bytes) = self.input.fill(C::HEADER)?.get(..C::HEADER) else { return Ok(None) };
         let header = C::header(bytes).map_err(|what| invalid::<C>(position, what))?;
         self.input.consume(C::HEADER);
+        self.trailer = header.trailer;
         let possible = self.input.remaining().saturating_mul(LARGEST_RATIO).min(header.length.unwrap_or(u64::MAX));
         let dictionary = header.dictionary.min(possible).max(SMALLEST_DICTIONARY);
         if dictionary > self.limits.lzma_dictionary {
@@ -227,14 +231,14 @@ impl<C: Container> MemberDecoder<C> {
 
     fn end_member(&mut self) -> io::Result<()> {
         let position = self.input.position();
-        let Some(trailer) = self.input.fill(C::TRAILER)?.get(..C::TRAILER) else {
+        let Some(trailer) = self.input.fill(self.trailer)?.get(..self.trailer) else {
             return Err(self.cut("within the checksum behind the data"));
         };
         let checked = self.checksum.take().map_or(Ok(()), |crc| {
-            let member = position + C::TRAILER as u64 - self.member_compressed;
+            let member = position + trailer.len() as u64 - self.member_compressed;
             C::check(trailer, crc.finalize(), self.decoded - self.member_decoded, member)
         });
-        self.input.consume(C::TRAILER);
+        self.input.consume(self.trailer);
         if let Err(what) = checked {
             self.report(position, what);
         }

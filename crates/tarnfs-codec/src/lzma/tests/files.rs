@@ -7,7 +7,8 @@ use tarnfs_source::Limits;
 
 use crate::lzma::{Lzip, Lzma};
 use crate::testing::{
-    assert_points_lead_to, assert_survives_mutations, decode, decode_in_steps, resume, sample, source, tool,
+    assert_points_lead_to, assert_survives_mutations, corpus, decode, decode_in_steps, resume, sample, source, tool,
+    tool_status,
 };
 use crate::{Codec, PIECE, SeekPoint};
 
@@ -195,6 +196,32 @@ fn they_bid_for_their_own() {
     for other in [&[0; 1024][..], &data, &tool("gzip -c", &data), &tool("xz -c", &data), &[0x5D; 100]] {
         assert_eq!((Lzma.bid(other), Lzip.bid(other)), (0, 0));
     }
+}
+
+#[test]
+fn the_corpus_is_read_as_the_tool_reads_it() {
+    let Some(folder) = corpus("xz") else { return };
+    let mut files = 0;
+    for file in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+        let codec: &dyn Codec = match file.extension().and_then(|suffix| suffix.to_str()) {
+            Some("lzma") => &Lzma,
+            Some("lz") => &Lzip,
+            _ => continue,
+        };
+        files += 1;
+        let stream = std::fs::read(&file).unwrap();
+        let (data, _) = tool_status("xz -q -dc", &stream);
+        let pass = decode(codec, &stream);
+        if name.starts_with("good") {
+            let nothing_lost = pass.damage.iter().all(|damage| damage.decoded.is_empty());
+            assert!(pass.error.is_none() && nothing_lost, "{name}: {:?} {:?}", pass.error, pass.damage);
+            assert!(pass.data == data && !data.is_empty(), "{name}");
+        } else {
+            assert!(!pass.is_clean(), "{name}");
+        }
+    }
+    assert!(files > 20, "{files}");
 }
 
 proptest! {
