@@ -4,6 +4,7 @@
 #![allow(clippy::missing_panics_doc, clippy::expect_used, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod differential;
+mod lzma2;
 mod sidecars;
 
 use std::io;
@@ -17,6 +18,7 @@ use tarnfs_format::{Entry, Event, Format, SourceStream};
 use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
 
 pub use differential::differential;
+pub use lzma2::lzma2;
 pub use sidecars::{index, ratarmount, rows, templates};
 
 /// Decoded bytes after which a pass ends: a bomb would take all the time there is.
@@ -203,6 +205,14 @@ pub fn bzip2(data: &[u8]) {
 
 pub fn xz(data: &[u8]) {
     codec("xz", data);
+}
+
+pub fn lzma(data: &[u8]) {
+    codec("lzma", data);
+}
+
+pub fn lzip(data: &[u8]) {
+    codec("lzip", data);
 }
 
 pub fn zstd(data: &[u8]) {

@@ -12,7 +12,7 @@ const LEVEL: i32 = 9;
 const VERSION: u8 = 1;
 
 /// Bytes of history in one state at most.
-pub(super) const MOST: usize = 64 << 20;
+pub(super) const MOST: usize = 32 << 20;
 
 /// Bytes of a state beside what it keeps of the history, for models with the most literal contexts.
 const LARGEST_MODEL: usize = 16 << 20;

@@ -76,7 +76,11 @@ impl Framing for Bare {
             Ok(Stop::Limit) => {}
             Ok(Stop::EndMarker) => {
                 decoder.normalise();
-                let is_whole = decoder.code == 0 && decoder.at <= input.len() && self.left.is_none_or(|left| left == 0);
+                if decoder.at > input.len() {
+                    self.coder = None;
+                    return Ok(input.len());
+                }
+                let is_whole = decoder.code == 0 && self.left.is_none_or(|left| left == 0);
                 core.end = Some(if is_whole { Ok(()) } else { Err(INVALID) });
             }
             Err(_) => return Err(INVALID),
