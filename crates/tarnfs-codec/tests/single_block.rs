@@ -17,10 +17,12 @@ fn text(length: usize) -> Vec<u8> {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let (kind, number) = (random >> 60, random >> 33 & 0xFFFF);
         match kind {
-            0..8 => writeln!(text, "{number} is the number of line {}", text.len()).unwrap(),
+            0..8 => {
+                writeln!(text, "{number} is the number of line {}", text.len()).unwrap();
+            }
             8..15 => {
                 writeln!(text, "    if value_{} == 0x{number:04x} {{ return other_{}; }}", number % 300, number % 70)
-                    .unwrap()
+                    .unwrap();
             }
             _ if text.is_empty() => {}
             _ => {
