@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar differential names gzip zlib deflate bzip2 xz zstd zstd_differential lz4 index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential lz4 index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -60,6 +60,11 @@ gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
     xz -1c --check=sha256 --delta=dist=2 --lzma2=preset=1,lc=0,pb=0 mixed > delta.xz
     xz -1c --check=crc32 --x86 --lzma2=preset=1 mixed > x86.xz
     xz -1c --check=none mixed > none.xz
+    for level in 0 6; do
+        xz -${level}c --format=lzma mixed > $level.lzma
+        lzip -${level}c mixed > $level.lz
+        (printf '\030'; xz -c --format=raw --lzma2=preset=$level mixed) > $level.lzma2
+    done
     for level in 1 3 19; do zstd -qc -$level mixed > $level.zst; done
     zstd -qc --no-check -B1 mixed > small.zst
     cat 1.zst 19.zst > two.zst
@@ -82,6 +87,9 @@ seed zlib "$scratch"/*.zz
 seed deflate "$scratch"/*.deflate
 seed bzip2 "$scratch"/*.bz2 archives/*.bz2
 seed xz "$scratch"/*.xz archives/*.xz
+seed lzma "$scratch"/*.lzma
+seed lzip "$scratch"/*.lz
+seed lzma2 "$scratch"/*.lzma2
 seed zstd "$scratch"/*.zst archives/*.zst
 seed zstd_differential "$scratch"/*.zst archives/*.zst
 seed lz4 "$scratch"/*.lz4 archives/*.lz4

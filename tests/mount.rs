@@ -16,6 +16,8 @@ const COMPRESSIONS: &[(&str, &str)] = &[
     (".xz", "xz -3 --block-size=1MiB"),
     (".zst", "zstd -3"),
     (".lz4", "lz4 -1"),
+    (".lzma", "xz -1 --format=lzma"),
+    (".lz", "lzip -1"),
 ];
 
 /// Extracts `archive` beside the mount, as root with everything kept.

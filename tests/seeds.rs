@@ -18,7 +18,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 14] = [
+const TARGETS: [Target; 17] = [
     ("tar", entry_points::tar),
     ("differential", compare),
     ("names", entry_points::names),
@@ -27,6 +27,9 @@ const TARGETS: [Target; 14] = [
     ("deflate", entry_points::deflate),
     ("bzip2", entry_points::bzip2),
     ("xz", entry_points::xz),
+    ("lzma", entry_points::lzma),
+    ("lzip", entry_points::lzip),
+    ("lzma2", entry_points::lzma2),
     ("zstd", entry_points::zstd),
     ("zstd_differential", entry_points::zstd_differential),
     ("lz4", entry_points::lz4),
@@ -156,6 +159,8 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "gzip" => &["gz"],
                 "bzip2" => &["bz"],
                 "xz" => &[".xz", "txz"],
+                "lzma" => &["lzma"],
+                "lzip" => &[".lz"],
                 "zstd" | "zstd_differential" => &["zst"],
                 "lz4" => &["lz4"],
                 _ => &[],
@@ -169,6 +174,32 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
         }
     }
     assert!(seeds.len() > 250, "{} archives", seeds.len());
+}
+
+/// Chunks of LZMA2, changed: liblzma and the decoder of ours find the same bytes in them.
+#[test]
+fn liblzma_decodes_the_same_chunks() {
+    let scratch = support::Scratch::new();
+    scratch.shell(
+        r"(seq 3000; head -c 20000 /dev/urandom; seq 3000) > mixed
+        for options in preset=0 preset=6 preset=1,lc=0,lp=4,pb=0 preset=1,lc=1,lp=1,pb=4,dict=4KiB; do
+            (printf ''; xz -c --format=raw --lzma2=$options mixed) > $options.lzma2
+            (printf ''; head -c 300 mixed | xz -c --format=raw --lzma2=$options) > small-$options.lzma2
+        done",
+    );
+    let mut random = Random(21);
+    for path in fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.extension().is_none_or(|extension| extension != "lzma2") {
+            continue;
+        }
+        let seed = fs::read(&path).unwrap();
+        entry_points::lzma2(&seed);
+        for case in 0..200 {
+            println!("{} {case}", path.display());
+            entry_points::lzma2(&random.cut(&seed));
+            entry_points::lzma2(&random.damage(&seed));
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod differential;
 mod libzstd;
+mod lzma2;
 mod sidecars;
 
 use std::io;
@@ -19,6 +20,7 @@ use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
 
 pub use differential::differential;
 pub use libzstd::zstd_differential;
+pub use lzma2::lzma2;
 pub use sidecars::{index, ratarmount, rows, templates};
 
 /// Decoded bytes after which a pass ends: a bomb would take all the time there is.
@@ -208,6 +210,14 @@ pub fn bzip2(data: &[u8]) {
 
 pub fn xz(data: &[u8]) {
     codec("xz", data);
+}
+
+pub fn lzma(data: &[u8]) {
+    codec("lzma", data);
+}
+
+pub fn lzip(data: &[u8]) {
+    codec("lzip", data);
 }
 
 pub fn zstd(data: &[u8]) {

@@ -16,6 +16,7 @@ mod bzip2;
 mod gzip;
 mod input;
 mod lz4;
+mod lzma;
 mod stepwise;
 mod xz;
 mod zstd;
@@ -169,8 +170,17 @@ pub trait Codec: Send + Sync {
 }
 
 /// All codecs.
-pub static CODECS: &[&dyn Codec] =
-    &[&bzip2::Bzip2, &gzip::Gzip, &gzip::Zlib, &gzip::Deflate, &lz4::Lz4, &xz::Xz, &zstd::Zstd];
+pub static CODECS: &[&dyn Codec] = &[
+    &bzip2::Bzip2,
+    &gzip::Gzip,
+    &gzip::Zlib,
+    &gzip::Deflate,
+    &lz4::Lz4,
+    &lzma::Lzip,
+    &lzma::Lzma,
+    &xz::Xz,
+    &zstd::Zstd,
+];
 
 /// The codec of that name.
 pub fn by_name(name: &str) -> Option<&'static dyn Codec> {

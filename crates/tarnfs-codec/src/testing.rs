@@ -131,7 +131,8 @@ pub(crate) fn resume(codec: &dyn Codec, bytes: &[u8], point: &SeekPoint, step: u
 pub(crate) fn assert_points_lead_to(codec: &dyn Codec, bytes: &[u8], points: &[SeekPoint], original: &[u8]) {
     for point in points {
         let data = resume(codec, bytes, point, 50_000).unwrap();
-        assert!(data == original[point.decoded as usize..], "from {point:?}");
+        let SeekPoint { compressed_bit, decoded, state } = point;
+        assert!(data == original[*decoded as usize..], "from bit {compressed_bit}, {decoded}, {} bytes", state.len());
     }
 }
 

@@ -14,6 +14,7 @@ use super::container::{CheckId, LONGEST_BLOCK_HEADER, block_header, block_header
 use super::index::{Record, Records, Search};
 use crate::Options;
 use crate::input::Input;
+use crate::lzma::Found;
 
 /// Bytes that all blocks in work may take together: compressed, decoded, and as dictionary.
 const MOST_IN_WORK: u64 = 128 << 20;
@@ -30,6 +31,8 @@ pub(super) struct DecodedBlock {
     pub(super) record: Record,
     /// Offset in the compressed stream of what follows it.
     pub(super) end: u64,
+    /// Seek points inside.
+    pub(super) points: Vec<Found>,
 }
 
 /// The blocks that are being decoded, in order.
@@ -182,17 +185,19 @@ fn decode(
         && header.compressed.is_none_or(|size| size == compressed);
     let mut decoder = BlockDecoder::new(&header, Some(check), compressed, limits).ok()?.ok().filter(|_| announced)?;
     let mut data = vec![0; usize::try_from(record.uncompressed).ok()?];
-    let (mut filled, mut surplus) = (0, [0]);
+    let (mut filled, mut surplus, mut points) = (0, [0], Vec::new());
+    decoder.survey();
     loop {
         if stop.iter().any(Cancel::is_cancelled) {
             return None;
         }
         let left = usize::try_from(compressed - decoder.taken()).ok()?;
-        let available = input.fill(1).ok()?;
+        let available = input.fill(decoder.wanted()).ok()?;
         let stride = data.len().min(filled + STRIDE);
         let room = if filled < data.len() { &mut data[filled..stride] } else { &mut surplus[..] };
         let step = decoder.decode(&available[..left.min(available.len())], room).ok()?;
         let idle = step.taken == 0 && step.written == 0;
+        decoder.take_points(&mut points);
         input.consume(step.taken);
         filled += step.written;
         match step.outcome {
@@ -205,7 +210,7 @@ fn decode(
     let rest = input.fill(length).ok()?.get(..length)?;
     let (padding, stored) = rest.split_at(length.checked_sub(check.size())?);
     let good = filled == data.len() && decoder.taken() == compressed && padding.iter().all(|&byte| byte == 0);
-    (good && decoder.matches(stored)).then_some(DecodedBlock { data, record, end })
+    (good && decoder.matches(stored)).then_some(DecodedBlock { data, record, end, points })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use tarnfs_source::Limits;
 
 use super::container::{BlockHeader, CheckId, Fault, LZMA2};
+use crate::lzma::{self, Found, Lzma2};
 
 /// Decoded bytes of one LZMA2 chunk at most (its size has 21 bits), and bytes that even such a chunk takes.
 const LARGEST_CHUNK: u64 = 2 << 20;
@@ -17,11 +18,24 @@ const TABLES: usize = 64 << 10;
 
 /// Decodes the compressed data of one block and computes its check.
 pub(super) struct BlockDecoder {
-    stream: Stream,
-    dictionary: u64,
+    data: Data,
+    /// Bytes of the header.
+    header: u64,
     check: Check,
     /// Decoded bytes that the header announces.
     announced: Option<u64>,
+    taken: u64,
+    written: u64,
+}
+
+/// Who decodes.
+enum Data {
+    /// Ours, where there is no other filter than LZMA2.
+    Lzma2(Box<Lzma2>),
+    Liblzma {
+        stream: Stream,
+        dictionary: u64,
+    },
 }
 
 /// The check of what was decoded so far.
@@ -94,10 +108,15 @@ impl BlockDecoder {
                 };
             }
         }
-        let stream = match Stream::new_raw_decoder(&filters) {
-            Ok(stream) => stream,
-            Err(liblzma::stream::Error::Mem) => return Err(io::ErrorKind::OutOfMemory.into()),
-            Err(error) => return Ok(Err(Fault::Unsupported(format!("liblzma refuses the filters: {error}")))),
+        let data = if let [_] = header.filters[..] {
+            let dictionary = usize::try_from(dictionary).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            Data::Lzma2(Box::new(Lzma2::new(dictionary)?))
+        } else {
+            match Stream::new_raw_decoder(&filters) {
+                Ok(stream) => Data::Liblzma { stream, dictionary },
+                Err(liblzma::stream::Error::Mem) => return Err(io::ErrorKind::OutOfMemory.into()),
+                Err(error) => return Ok(Err(Fault::Unsupported(format!("liblzma refuses the filters: {error}")))),
+            }
         };
         let check = match check {
             Some(CheckId::CRC32) => Check::Crc32(crc32fast::Hasher::new()),
@@ -105,37 +124,64 @@ impl BlockDecoder {
             Some(CheckId::SHA256) => Check::Sha256(Box::default()),
             _ => Check::Unverified,
         };
-        Ok(Ok(Self { stream, dictionary, check, announced: header.uncompressed }))
+        Ok(Ok(Self { data, header: header.length as u64, check, announced: header.uncompressed, taken: 0, written: 0 }))
+    }
+
+    /// Bytes of input that [`BlockDecoder::decode`] needs, unless there are no more.
+    pub(super) fn wanted(&self) -> usize {
+        match self.data {
+            Data::Lzma2(_) => Lzma2::WANTED,
+            Data::Liblzma { .. } => 1,
+        }
+    }
+
+    /// Looks for seek points inside the block, where its filters allow it.
+    pub(super) fn survey(&mut self) {
+        if let Data::Lzma2(decoder) = &mut self.data {
+            decoder.survey();
+        }
+    }
+
+    /// Moves the seek points that were found into `found`, with offsets from the block's start. Each comes before any byte behind
+    /// it is decoded.
+    pub(super) fn take_points(&mut self, found: &mut impl Extend<Found>) {
+        let header = self.header;
+        if let Data::Lzma2(decoder) = &mut self.data {
+            let from_start = |point: Found| Found { compressed: point.compressed + header, ..point };
+            found.extend(decoder.take_points().map(from_start));
+        }
+    }
+
+    /// Goes on at a seek point inside the block, behind that many bytes of compressed data and of decoded. The error says what is wrong with
+    /// its `state`.
+    pub(super) fn resume(&mut self, compressed: u64, decoded: u64, state: &[u8]) -> Result<(), &'static str> {
+        let Data::Lzma2(decoder) = &mut self.data else { return Err("is of a block with other filters") };
+        (self.taken, self.written, self.check) = (compressed, decoded, Check::Unverified);
+        decoder.resume(state, decoded)
     }
 
     /// Decodes from `input` into `buffer`, which is not empty.
     pub(super) fn decode(&mut self, input: &[u8], buffer: &mut [u8]) -> io::Result<Step> {
-        let (before_in, before_out) = (self.stream.total_in(), self.stream.total_out());
-        let left = self.announced.map_or(u64::MAX, |announced| announced.saturating_sub(before_out));
+        let left = self.announced.map_or(u64::MAX, |announced| announced.saturating_sub(self.written));
         let room = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
         // One byte more than is announced: whether it comes tells if the header is right.
         let mut surplus = [0];
         let output = if room == 0 { &mut surplus[..] } else { &mut buffer[..room] };
-        let result = self.stream.process(input, output, Action::Run);
-        let taken = (self.stream.total_in() - before_in) as usize;
-        let written = (self.stream.total_out() - before_out) as usize;
-        if room == 0 && written > 0 {
-            let outcome = Outcome::Damaged("a block holds more than its header says".into());
-            return Ok(Step { taken, written: 0, outcome });
+        let mut step = self.data.step(input, output)?;
+        self.taken += step.taken as u64;
+        if room == 0 && step.written > 0 {
+            step.written = 0;
+            step.outcome = Outcome::Damaged("a block holds more than its header says".into());
+            return Ok(step);
         }
-        self.check.update(&buffer[..written]);
-        let outcome = match result {
-            Ok(Status::StreamEnd) => Outcome::End,
-            Ok(_) => Outcome::More,
-            Err(liblzma::stream::Error::Mem) => return Err(io::ErrorKind::OutOfMemory.into()),
-            Err(_) => Outcome::Damaged("the data of a block do not decode".into()),
-        };
-        Ok(Step { taken, written, outcome })
+        self.written += step.written as u64;
+        self.check.update(&buffer[..step.written]);
+        Ok(step)
     }
 
     /// Bytes of compressed data taken so far.
     pub(super) fn taken(&self) -> u64 {
-        self.stream.total_in()
+        self.taken
     }
 
     /// Is `stored` the check of what was decoded?
@@ -150,7 +196,41 @@ impl BlockDecoder {
 
     /// Bytes of memory. The dictionary's pages count from when they are first written.
     pub(super) fn memory(&self) -> usize {
-        usize::try_from(self.stream.total_out().min(self.dictionary)).unwrap_or(usize::MAX).saturating_add(TABLES)
+        match &self.data {
+            Data::Lzma2(decoder) => decoder.memory(),
+            Data::Liblzma { dictionary, .. } => {
+                usize::try_from(self.written.min(*dictionary)).unwrap_or(usize::MAX).saturating_add(TABLES)
+            }
+        }
+    }
+}
+
+impl Data {
+    fn step(&mut self, input: &[u8], output: &mut [u8]) -> io::Result<Step> {
+        match self {
+            Self::Lzma2(decoder) => {
+                let lzma::Step { taken, written, outcome } = decoder.step(input, output);
+                let outcome = match outcome {
+                    lzma::Outcome::More => Outcome::More,
+                    lzma::Outcome::End => Outcome::End,
+                    lzma::Outcome::Damaged(what) => Outcome::Damaged(what.into()),
+                };
+                Ok(Step { taken, written, outcome })
+            }
+            Self::Liblzma { stream, .. } => {
+                let (before_in, before_out) = (stream.total_in(), stream.total_out());
+                let result = stream.process(input, output, Action::Run);
+                let taken = (stream.total_in() - before_in) as usize;
+                let written = (stream.total_out() - before_out) as usize;
+                let outcome = match result {
+                    Ok(Status::StreamEnd) => Outcome::End,
+                    Ok(_) => Outcome::More,
+                    Err(liblzma::stream::Error::Mem) => return Err(io::ErrorKind::OutOfMemory.into()),
+                    Err(_) => Outcome::Damaged("the data of a block do not decode".into()),
+                };
+                Ok(Step { taken, written, outcome })
+            }
+        }
     }
 }
 

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::io;
 
 use log::{debug, warn};
@@ -11,11 +12,16 @@ use super::container::{
 };
 use super::index::{self, Record, Search, Summary};
 use crate::input::Input;
+use crate::lzma::Found;
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, FILLER, FirstPass, Options, PIECE, SeekPoint};
 
 /// First byte of a seek point's state. Alone it stands for the start of a stream; a block's has the number of its check behind it.
 const VERSION: u8 = 1;
+
+/// First byte of the state of a seek point inside a block. Behind it are the number of the block's check, how many bytes the point lies behind the
+/// block's start, in the compressed and in the decoded stream (8 bytes each, little-endian), and the state of the LZMA2 decoder.
+const INSIDE: u8 = 2;
 
 /// LZMA makes at most about 7000 bytes of one; an index that claims more than this lies.
 const LARGEST_RATIO: u64 = 1 << 15;
@@ -38,6 +44,8 @@ pub(super) struct XzDecoder {
     block_compressed: u64,
     block_decoded: u64,
     block: Option<Block>,
+    /// Seek points inside the block, none of whose bytes have been delivered.
+    inner_points: VecDeque<Found>,
     search: Search,
     /// Decodes blocks on other threads.
     ahead: Option<Ahead>,
@@ -128,9 +136,45 @@ impl XzDecoder {
                     decoder.state = State::BetweenBlocks;
                 }
             }
+            [INSIDE, check, ref rest @ ..] => {
+                decoder.check = CheckId::new(check).ok_or_else(impossible)?;
+                decoder.resume_inside(compressed, rest)?;
+            }
             _ => return Err(impossible()),
         }
         Ok(decoder)
+    }
+
+    /// Goes on inside a block, at byte `position`.
+    fn resume_inside(&mut self, position: u64, state: &[u8]) -> io::Result<()> {
+        let wrong = |what: &str| invalid(position, &format!("a seek point whose state {what}"));
+        let places = state.split_first_chunk::<8>().and_then(|(compressed, rest)| {
+            let (decoded, rest) = rest.split_first_chunk::<8>()?;
+            let (compressed, decoded) = (u64::from_le_bytes(*compressed), u64::from_le_bytes(*decoded));
+            let starts = (position.checked_sub(compressed)?, self.decoded.checked_sub(decoded)?);
+            // No stream decodes to 2^63 bytes, so no sum of offsets overflows.
+            (decoded <= u64::MAX / 2).then_some((starts, decoded, rest))
+        });
+        let ((start, start_decoded), decoded, rest) = places.ok_or_else(|| wrong("has no block"))?;
+        (self.block_compressed, self.block_decoded) = (start, start_decoded);
+        self.input.seek(start);
+        let bytes = self.input.fill(LONGEST_BLOCK_HEADER)?;
+        let header = match bytes.first() {
+            None | Some(0) => None,
+            Some(&size) => bytes.get(..block_header_length(size)),
+        };
+        let header = header.ok_or_else(|| wrong("leads to no block"))?;
+        let header = block_header(header, self.check).map_err(|fault| refusal(start, fault))?;
+        self.input.consume(header.length);
+        let compressed = position.checked_sub(self.input.position()).ok_or_else(|| wrong("leads to no block"))?;
+        let rest_of_block = header.compressed.unwrap_or(u64::MAX).min(self.input.remaining());
+        let mut decoder =
+            BlockDecoder::new(&header, None, rest_of_block, &self.limits)?.map_err(|fault| refusal(start, fault))?;
+        decoder.resume(compressed, decoded, rest).map_err(wrong)?;
+        self.input.seek(position);
+        self.block = Some(Block { header, decoder, stalled: 0 });
+        self.state = State::Data;
+        Ok(())
     }
 
     fn new(source: SharedSource, limits: Limits, compressed: u64, decoded: u64) -> Self {
@@ -148,6 +192,7 @@ impl XzDecoder {
             block_compressed: compressed,
             block_decoded: decoded,
             block: None,
+            inner_points: VecDeque::new(),
             decoded,
             last_point: decoded,
             points: Vec::new(),
@@ -238,10 +283,12 @@ impl XzDecoder {
         self.cancel.check()?;
         let position = self.input.position();
         (self.block_compressed, self.block_decoded, self.block) = (position, self.decoded, None);
+        self.inner_points.clear();
         let ahead = self.ahead.as_mut().map(|ahead| ahead.take(position, self.check));
-        if let Some(DecodedBlock { data, record, end }) = ahead.transpose()?.flatten() {
+        if let Some(DecodedBlock { data, record, end, points }) = ahead.transpose()?.flatten() {
             self.input.seek(end);
             self.count(record);
+            self.inner_points.extend(points);
             self.state = State::Ready { data, delivered: 0 };
             return Ok(());
         }
@@ -261,7 +308,10 @@ impl XzDecoder {
         self.input.consume(header.length);
         let rest = header.compressed.unwrap_or(u64::MAX).min(self.input.remaining());
         match BlockDecoder::new(&header, self.verify.then_some(self.check), rest, &self.limits)? {
-            Ok(decoder) => {
+            Ok(mut decoder) => {
+                if self.first_pass {
+                    decoder.survey();
+                }
                 self.block = Some(Block { header, decoder, stalled: 0 });
                 self.state = State::Data;
                 Ok(())
@@ -273,9 +323,10 @@ impl XzDecoder {
     fn decode(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(block) = &mut self.block else { return Err(invalid(self.block_compressed, "no block")) };
         let left = block.header.compressed.map_or(u64::MAX, |length| length.saturating_sub(block.decoder.taken()));
-        let available = self.input.fill(1)?;
+        let available = self.input.fill(block.decoder.wanted())?;
         let available = &available[..usize::try_from(left).unwrap_or(usize::MAX).min(available.len())];
         let step = block.decoder.decode(available, buffer)?;
+        block.decoder.take_points(&mut self.inner_points);
         let at_end = available.is_empty();
         self.input.consume(step.taken);
         let idle = step.taken == 0 && step.written == 0;
@@ -442,6 +493,7 @@ impl XzDecoder {
             }
             self.count(record);
             self.block = None;
+            self.inner_points.clear();
             self.state = if left > 0 { State::Gap { left } } else { State::BetweenBlocks };
             return Ok(true);
         }
@@ -515,7 +567,7 @@ impl XzDecoder {
 
     /// Counts `written` bytes, and makes the block that they belong to a seek point if the last one is far enough away.
     fn advance(&mut self, written: usize) {
-        if self.first_pass && written > 0 && self.block_decoded - self.last_point >= PIECE as u64 {
+        if self.first_pass && written > 0 && self.block_decoded.saturating_sub(self.last_point) >= PIECE as u64 {
             self.last_point = self.block_decoded;
             self.points.push(SeekPoint {
                 compressed_bit: self.block_compressed.saturating_mul(8),
@@ -524,6 +576,18 @@ impl XzDecoder {
             });
         }
         self.decoded = self.decoded.saturating_add(written as u64);
+        while let Some(Found { decoded, compressed, state }) =
+            self.inner_points.front().filter(|point| self.block_decoded + point.decoded < self.decoded)
+        {
+            self.last_point = self.block_decoded + decoded;
+            let state = [&[INSIDE, self.check.number()], &compressed.to_le_bytes()[..], &decoded.to_le_bytes(), state];
+            self.points.push(SeekPoint {
+                compressed_bit: (self.block_compressed + compressed).saturating_mul(8),
+                decoded: self.last_point,
+                state: state.concat(),
+            });
+            self.inner_points.pop_front();
+        }
     }
 }
 

@@ -59,6 +59,62 @@ fn any_size_of_reads_gives_the_same() {
     }
 }
 
+/// Reads at any offset, from the seek point before it, are what was written there.
+fn assert_read_anywhere(codec: &dyn Codec, stream: &[u8], points: &[SeekPoint], data: &[u8], seed: u64) {
+    let offsets = sample(64, seed);
+    for offset in offsets.chunks(4).map(|four| u32::from_le_bytes(four.try_into().unwrap()) as usize % data.len()) {
+        let point = &points[points.partition_point(|point| point.decoded <= offset as u64) - 1];
+        let mut decoder = codec.resume(source(stream), point, &Limits::default()).unwrap();
+        let mut buffer = vec![0; offset - point.decoded as usize + 3000];
+        let read = decoder.read(&mut buffer).unwrap();
+        let start = offset - point.decoded as usize;
+        assert!(buffer[start..read] == data[offset..data.len().min(offset + 3000)], "at {offset}");
+    }
+}
+
+#[test]
+fn seek_points_lie_inside_a_block() {
+    let data = sample(4_000_000, 20);
+    for options in [
+        "-0",
+        "-6",
+        "-9e",
+        "--lzma2=preset=1,dict=4KiB",
+        "--lzma2=preset=1,dict=300KiB,lc=0,lp=4,pb=0",
+        "--lzma2=preset=3,lc=4,lp=0,pb=4",
+        "--lzma2=preset=3,lc=1,lp=3,pb=1",
+    ] {
+        let stream = xz(options, &data);
+        let pass = decode(&Xz, &stream);
+        assert!(pass.points.len() >= 2, "{options}: {} points", pass.points.len());
+        assert!(pass.points.windows(2).all(|two| two[0].compressed_bit < two[1].compressed_bit));
+        assert_points_lead_to(&Xz, &stream, &pass.points, &data);
+        assert_read_anywhere(&Xz, &stream, &pass.points, &data, 21);
+        assert!(pass.whole() == data, "{options}");
+    }
+    // Other filters have a state of their own.
+    for options in ["--x86 --lzma2=preset=1", "--delta=dist=4 --lzma2=preset=1"] {
+        assert_eq!(decode(&Xz, &xz(options, &data)).points.len(), 1);
+    }
+}
+
+#[test]
+fn chunks_that_are_not_compressed_have_seek_points_between_them() {
+    let mut random = 1_u64;
+    let noise = std::iter::repeat_with(|| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 56) as u8
+    });
+    let noise: Vec<u8> = noise.take(700_000).collect();
+    // It comes back: what lies before a point is referred to over its whole length, and over noise only.
+    let data = [&noise[..], &sample(300_000, 22), &noise, &noise[1000..], &sample(300_000, 22)].concat();
+    let stream = xz("-1", &data);
+    let pass = decode(&Xz, &stream);
+    assert!(pass.points.len() >= 3, "{} points", pass.points.len());
+    assert_points_lead_to(&Xz, &stream, &pass.points, &data);
+    assert!(pass.whole() == data);
+}
+
 /// Streams with different checks, with padding between them.
 fn several_streams(data: &[u8]) -> Vec<u8> {
     let checks = ["crc32", "sha256", "none", "crc64"];

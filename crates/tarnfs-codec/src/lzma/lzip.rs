@@ -1,0 +1,88 @@
+//! `.lz` (lzip): members, each with a header of 6 bytes, LZMA data that a marker ends, CRC-32 and the sizes of the data and, since version 1, of the
+//! member.
+
+use std::io;
+
+use tarnfs_source::{Limits, SharedSource, Source};
+
+use super::members::{Container, Header, MemberDecoder};
+use super::model::Properties;
+use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+
+/// The codec for `.lz`.
+#[derive(Debug)]
+pub(crate) struct Lzip;
+
+/// The format.
+struct Members;
+
+const MAGIC: &[u8] = b"LZIP";
+
+impl Container for Members {
+    const NAME: &'static str = "lzip";
+    const HEADER: usize = 6;
+    const MANY: bool = true;
+
+    fn header(bytes: &[u8]) -> Result<Header, &'static str> {
+        let Some(&[version, size]) = bytes.strip_prefix(MAGIC) else { return Err("no lzip member") };
+        let trailer = match version {
+            0 => 12,
+            1 => 20,
+            _ => return Err("a version of lzip that is not known here"),
+        };
+        // 2^n less some sixteenths of it.
+        let (bits, sixteenths) = (u32::from(size & 0x1F), u64::from(size >> 5));
+        if !(12..=29).contains(&bits) {
+            return Err("a dictionary of a size that is not possible");
+        }
+        let dictionary = (1 << bits) - ((1 << bits) / 16) * sixteenths;
+        let properties = Properties { literal_context: 3, literal_position: 0, position: 2 };
+        Ok(Header { properties, dictionary, length: None, trailer })
+    }
+
+    fn ends_whole(source: &dyn Source) -> io::Result<bool> {
+        let mut size = [0; 8];
+        let Some(last) = source.len().checked_sub(size.len() as u64) else { return Ok(false) };
+        source.read_exact_at(&mut size, last)?;
+        let mut header = [0; Self::HEADER];
+        let start = source.len().checked_sub(u64::from_le_bytes(size));
+        let Some(start) = start.filter(|&start| start <= last) else { return Ok(false) };
+        Ok(source.read_at(&mut header, start)? == header.len() && Self::header(&header).is_ok())
+    }
+
+    fn check(trailer: &[u8], crc: u32, decoded: u64, member: u64) -> Result<(), &'static str> {
+        let (crc_stored, sizes) = trailer.split_at(4);
+        let (decoded_stored, member_stored) = sizes.split_at(8);
+        if crc_stored != crc.to_le_bytes() {
+            return Err("the CRC-32 of an lzip member does not match its data");
+        }
+        if decoded_stored != decoded.to_le_bytes() || !member_stored.is_empty() && member_stored != member.to_le_bytes()
+        {
+            return Err("the sizes of an lzip member do not match its data");
+        }
+        Ok(())
+    }
+}
+
+impl Codec for Lzip {
+    fn name(&self) -> &'static str {
+        "lzip"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".tlz", ".tar"), (".lz", "")]
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        // Magic, version, and of the dictionary's size the half that is not possible.
+        if head.get(..Members::HEADER).is_some_and(|header| Members::header(header).is_ok()) { 32 + 8 + 1 } else { 0 }
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(MemberDecoder::<Members>::first_pass(source, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(MemberDecoder::<Members>::resume(source, point, *limits)?))
+    }
+}

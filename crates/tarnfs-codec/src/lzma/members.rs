@@ -1,0 +1,358 @@
+//! Decodes files of LZMA data: one stream (`.lzma`), or members one after another (`.lz`).
+
+use std::collections::VecDeque;
+use std::io;
+
+use log::debug;
+use tarnfs_source::{Cancel, Limits, SharedSource, Source};
+
+use super::decoder::{Outcome, Step};
+use super::lzma1::Lzma1;
+use super::model::Properties;
+use super::survey::Found;
+use crate::input::Input;
+use crate::stepwise::{self, Stepwise};
+use crate::{Damage, Decoder, FirstPass, Options, PIECE, SeekPoint};
+
+/// First byte of the state of a seek point at a member's header, and all of it.
+const VERSION: u8 = 1;
+
+/// First byte of the state of a seek point inside a member. Behind it is how many bytes the point lies behind the member's start, in the compressed
+/// and in the decoded stream (8 bytes each, little-endian), and the state of the LZMA decoder.
+const INSIDE: u8 = 2;
+
+/// LZMA makes at most about 7000 bytes of one; a dictionary need not be larger than what can come.
+const LARGEST_RATIO: u64 = 1 << 13;
+
+/// Smaller dictionaries are taken as one of this size.
+const SMALLEST_DICTIONARY: u64 = 4096;
+
+/// A file format around LZMA data.
+pub(super) trait Container: Send + 'static {
+    /// Its name, for messages: "lzip".
+    const NAME: &'static str;
+    /// Bytes of the header before the data.
+    const HEADER: usize;
+    /// Members may follow one another.
+    const MANY: bool;
+
+    /// What the header says. The error says what is wrong with it.
+    fn header(bytes: &[u8]) -> Result<Header, &'static str>;
+
+    /// Does `source` end as a file that was not cut? Where that cannot be told: no.
+    fn ends_whole(source: &dyn Source) -> io::Result<bool>;
+
+    /// Compares the trailer with what was decoded; the error says what does not match.
+    fn check(trailer: &[u8], crc: u32, decoded: u64, member: u64) -> Result<(), &'static str>;
+}
+
+/// What a header says of the data behind it.
+pub(super) struct Header {
+    pub(super) properties: Properties,
+    pub(super) dictionary: u64,
+    /// Decoded bytes, where that is known.
+    pub(super) length: Option<u64>,
+    /// Bytes of the trailer behind the data.
+    pub(super) trailer: usize,
+}
+
+/// Decodes member after member.
+pub(super) struct MemberDecoder<C> {
+    container: std::marker::PhantomData<C>,
+    input: Input,
+    limits: Limits,
+    cancel: Cancel,
+    first_pass: bool,
+    state: State,
+    /// Where the member starts in the compressed and in the decoded stream.
+    member_compressed: u64,
+    member_decoded: u64,
+    /// Bytes of the member's trailer.
+    trailer: usize,
+    /// Of what was decoded of the member; `None` where not all of it was, or it needs not be verified.
+    checksum: Option<crc32fast::Hasher>,
+    /// Seek points inside the member, none of whose bytes have been delivered.
+    inner_points: VecDeque<Found>,
+    /// Offset in the decoded stream of the next byte.
+    decoded: u64,
+    /// Offset in the decoded stream of the last seek point.
+    last_point: u64,
+    points: Vec<SeekPoint>,
+    damage: Vec<Damage>,
+    /// Found after bytes that had to be returned first.
+    failure: Option<io::Error>,
+}
+
+enum State {
+    /// Where the first member must start.
+    Start,
+    /// Behind a member.
+    Between,
+    Data(Box<Lzma1>),
+    Trailer,
+    Ended,
+}
+
+impl<C: Container> MemberDecoder<C> {
+    pub(super) fn first_pass(source: SharedSource, options: &Options) -> Self {
+        let mut decoder = Self::new(source, options.limits, 0, 0);
+        decoder.first_pass = true;
+        decoder.cancel = options.cancel.clone();
+        decoder.points.push(SeekPoint { state: vec![VERSION], ..SeekPoint::default() });
+        decoder
+    }
+
+    pub(super) fn resume(source: SharedSource, point: &SeekPoint, limits: Limits) -> io::Result<Self> {
+        let position = point.compressed_bit / 8;
+        let wrong = |what: &str| invalid::<C>(position, &format!("a seek point {what}"));
+        // No stream decodes to 2^63 bytes, so no sum of offsets overflows.
+        if !point.compressed_bit.is_multiple_of(8) || position > source.len() || point.decoded > u64::MAX / 2 {
+            return Err(wrong("that no such file can have"));
+        }
+        let mut decoder = Self::new(source, limits, position, point.decoded);
+        match point.state[..] {
+            [] | [VERSION] => {}
+            [INSIDE, ref rest @ ..] => {
+                let places = rest.split_first_chunk::<8>().and_then(|(compressed, rest)| {
+                    let (decoded, rest) = rest.split_first_chunk::<8>()?;
+                    let (compressed, decoded) = (u64::from_le_bytes(*compressed), u64::from_le_bytes(*decoded));
+                    let start = (position.checked_sub(compressed)?, point.decoded.checked_sub(decoded)?);
+                    Some((start, compressed, decoded, rest))
+                });
+                let (start, compressed, decoded, rest) = places.ok_or_else(|| wrong("without its member"))?;
+                (decoder.member_compressed, decoder.member_decoded) = start;
+                decoder.input.seek(start.0);
+                let Some(mut lzma) = decoder.read_header()?.filter(|_| compressed >= C::HEADER as u64) else {
+                    return Err(wrong("without its member"));
+                };
+                lzma.resume(rest, decoded).map_err(|what| wrong(&format!("whose state {what}")))?;
+                decoder.input.seek(position);
+                decoder.state = State::Data(lzma);
+            }
+            _ => return Err(wrong("whose state has an unknown version")),
+        }
+        Ok(decoder)
+    }
+
+    fn new(source: SharedSource, limits: Limits, compressed: u64, decoded: u64) -> Self {
+        Self {
+            container: std::marker::PhantomData,
+            input: Input::new(source, compressed),
+            limits,
+            cancel: Cancel::default(),
+            first_pass: false,
+            state: State::Start,
+            member_compressed: compressed,
+            member_decoded: decoded,
+            trailer: 0,
+            checksum: None,
+            inner_points: VecDeque::new(),
+            decoded,
+            last_point: decoded,
+            points: Vec::new(),
+            damage: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// Goes on by a header or trailer, or by what fits into `buffer`; returns the bytes written.
+    fn go_on(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.state {
+            State::Start => self.start_member().map(|()| 0),
+            State::Between => self.between().map(|()| 0),
+            State::Data(_) => self.decode(buffer),
+            State::Trailer => self.end_member().map(|()| 0),
+            State::Ended => Ok(0),
+        }
+    }
+
+    fn start_member(&mut self) -> io::Result<()> {
+        self.cancel.check()?;
+        (self.member_compressed, self.member_decoded) = (self.input.position(), self.decoded);
+        self.inner_points.clear();
+        let Some(mut lzma) = self.read_header()? else { return Err(self.cut("within a header")) };
+        if self.first_pass {
+            lzma.survey();
+        }
+        self.checksum = self.first_pass.then(crc32fast::Hasher::new);
+        self.state = State::Data(lzma);
+        Ok(())
+    }
+
+    /// Reads the header at the input's position and makes a decoder for what follows. `None` where the file ends in it.
+    fn read_header(&mut self) -> io::Result<Option<Box<Lzma1>>> {
+        let position = self.input.position();
+        let Some(bytes) = self.input.fill(C::HEADER)?.get(..C::HEADER) else { return Ok(None) };
+        let header = C::header(bytes).map_err(|what| invalid::<C>(position, what))?;
+        self.input.consume(C::HEADER);
+        self.trailer = header.trailer;
+        let possible = self.input.remaining().saturating_mul(LARGEST_RATIO).min(header.length.unwrap_or(u64::MAX));
+        let dictionary = header.dictionary.min(possible).max(SMALLEST_DICTIONARY);
+        if dictionary > self.limits.lzma_dictionary {
+            let limit = self.limits.lzma_dictionary;
+            let what = format!("the data need a dictionary of {dictionary} bytes, the limit is {limit}");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message::<C>(position, &what)));
+        }
+        let dictionary = usize::try_from(dictionary).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        Ok(Some(Box::new(Lzma1::new(header.properties, dictionary, header.length)?)))
+    }
+
+    fn decode(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let State::Data(lzma) = &mut self.state else { return Ok(0) };
+        let available = self.input.fill(Lzma1::WANTED)?;
+        let at_end = available.is_empty();
+        let Step { taken, written, outcome } = lzma.step(available, buffer);
+        self.input.consume(taken);
+        self.inner_points.extend(lzma.take_points());
+        if let Some(checksum) = &mut self.checksum {
+            checksum.update(&buffer[..written]);
+        }
+        match outcome {
+            Outcome::End => self.state = State::Trailer,
+            Outcome::Damaged(what) => {
+                // Nothing says how much of what came before was wrong already.
+                let position = self.input.position();
+                self.report(position, what);
+                return Err(invalid::<C>(position, what));
+            }
+            Outcome::More if taken + written == 0 => {
+                // Damage may have led past the end of the data.
+                if at_end && !C::ends_whole(self.input.source())? {
+                    return Err(self.cut("within the data"));
+                }
+                let position = self.input.position();
+                self.report(position, "the data do not end where they should");
+                return Err(invalid::<C>(position, "the data do not end where they should"));
+            }
+            Outcome::More => {}
+        }
+        Ok(written)
+    }
+
+    fn end_member(&mut self) -> io::Result<()> {
+        let position = self.input.position();
+        let Some(trailer) = self.input.fill(self.trailer)?.get(..self.trailer) else {
+            return Err(self.cut("within the checksum behind the data"));
+        };
+        let checked = self.checksum.take().map_or(Ok(()), |crc| {
+            let member = position + trailer.len() as u64 - self.member_compressed;
+            C::check(trailer, crc.finalize(), self.decoded - self.member_decoded, member)
+        });
+        self.input.consume(self.trailer);
+        if let Err(what) = checked {
+            self.report(position, what);
+        }
+        self.state = State::Between;
+        Ok(())
+    }
+
+    /// Looks for another member. Zeros are padding; what is neither is left alone, but not in silence.
+    fn between(&mut self) -> io::Result<()> {
+        self.cancel.check()?;
+        (self.member_compressed, self.member_decoded) = (self.input.position(), self.decoded);
+        let bytes = self.input.fill(C::HEADER)?;
+        let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
+        if bytes.is_empty() {
+            self.state = State::Ended;
+        } else if C::MANY && (C::header(&bytes[..bytes.len().min(C::HEADER)]).is_ok()) {
+            self.state = State::Start;
+        } else if zeros > 0 {
+            self.input.consume(zeros);
+        } else {
+            let position = self.input.position();
+            self.report(position, "bytes behind the data belong to nothing");
+            self.state = State::Ended;
+        }
+        Ok(())
+    }
+
+    fn cut(&self, place: &str) -> io::Error {
+        let what = format!("the {} file ends {place} of what starts at byte {}", C::NAME, self.member_compressed);
+        io::Error::new(io::ErrorKind::UnexpectedEof, what)
+    }
+
+    /// Takes note that the member must not be served.
+    fn report(&mut self, compressed: u64, what: &str) {
+        debug!("{}: at byte {compressed}: {what}", C::NAME);
+        if self.first_pass {
+            let decoded = self.member_decoded..self.decoded;
+            self.damage.push(Damage { decoded, compressed, what: what.to_owned() });
+        }
+    }
+
+    /// Counts `written` bytes, and makes seek points of what lies before them.
+    fn advance(&mut self, written: usize) {
+        if self.first_pass && written > 0 && self.member_decoded.saturating_sub(self.last_point) >= PIECE as u64 {
+            self.last_point = self.member_decoded;
+            let compressed_bit = self.member_compressed.saturating_mul(8);
+            self.points.push(SeekPoint { compressed_bit, decoded: self.member_decoded, state: vec![VERSION] });
+        }
+        self.decoded = self.decoded.saturating_add(written as u64);
+        while let Some(Found { decoded, compressed, state }) =
+            self.inner_points.front().filter(|point| self.member_decoded + point.decoded < self.decoded)
+        {
+            let compressed = compressed + C::HEADER as u64;
+            self.last_point = self.member_decoded + decoded;
+            let state = [&[INSIDE], &compressed.to_le_bytes()[..], &decoded.to_le_bytes(), state];
+            self.points.push(SeekPoint {
+                compressed_bit: (self.member_compressed + compressed).saturating_mul(8),
+                decoded: self.last_point,
+                state: state.concat(),
+            });
+            self.inner_points.pop_front();
+        }
+    }
+}
+
+impl<C: Container> Stepwise for MemberDecoder<C> {
+    fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let written = self.go_on(buffer)?;
+        self.advance(written);
+        Ok(written)
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.state, State::Ended)
+    }
+
+    fn end(&mut self) {
+        self.state = State::Ended;
+    }
+
+    fn waiting(&mut self) -> &mut Option<io::Error> {
+        &mut self.failure
+    }
+}
+
+impl<C: Container> Decoder for MemberDecoder<C> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        stepwise::read(self, buffer)
+    }
+
+    fn memory(&self) -> usize {
+        let decoder = if let State::Data(lzma) = &self.state { lzma.memory() } else { 0 };
+        size_of::<Self>() + self.input.memory() + decoder
+    }
+}
+
+impl<C: Container> FirstPass for MemberDecoder<C> {
+    fn take_points(&mut self, found: &mut Vec<SeekPoint>) {
+        found.append(&mut self.points);
+    }
+
+    fn take_damage(&mut self, found: &mut Vec<Damage>) {
+        found.append(&mut self.damage);
+    }
+
+    fn compressed_position(&self) -> u64 {
+        self.input.position()
+    }
+}
+
+fn message<C: Container>(position: u64, what: &str) -> String {
+    format!("{} file, at byte {position}: {what}", C::NAME)
+}
+
+fn invalid<C: Container>(position: u64, what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message::<C>(position, what))
+}

@@ -1,0 +1,252 @@
+//! `.lzma` and `.lz` files.
+
+use std::io::ErrorKind;
+
+use proptest::prelude::*;
+use tarnfs_source::Limits;
+
+use crate::lzma::{Lzip, Lzma};
+use crate::testing::{
+    assert_points_lead_to, assert_survives_mutations, corpus, decode, decode_in_steps, resume, sample, source, tool,
+    tool_status,
+};
+use crate::{Codec, PIECE, SeekPoint};
+
+fn lzma(options: &str, data: &[u8]) -> Vec<u8> {
+    tool(&format!("xz -q -c --format=lzma {options}"), data)
+}
+
+fn lzip(options: &str, data: &[u8]) -> Vec<u8> {
+    tool(&format!("lzip -q -c {options}"), data)
+}
+
+/// The same data with their length in the header, and without a marker at their end where `xz` has written none.
+fn with_length(mut stream: Vec<u8>, length: usize) -> Vec<u8> {
+    stream[5..13].copy_from_slice(&(length as u64).to_le_bytes());
+    stream
+}
+
+#[test]
+fn what_the_tools_write_at_any_setting() {
+    for length in [0, 1, 5, 70_000, PIECE, 1_000_000] {
+        let data = sample(length, 40 + length as u64);
+        for options in
+            ["-0", "-6", "-9e", "--lzma1=preset=1,lc=0,lp=4,pb=0", "--lzma1=preset=4,lc=4,lp=0,pb=4,dict=4KiB"]
+        {
+            let stream = lzma(options, &data);
+            for stream in [with_length(stream.clone(), length), stream] {
+                let pass = decode(&Lzma, &stream);
+                assert_points_lead_to(&Lzma, &stream, &pass.points, &data);
+                assert!(pass.whole() == data, "{options}, {length} bytes");
+            }
+        }
+        for options in ["-0", "-6", "-9", "-6 -s 4KiB", "-0 -b 100KiB", "-3 -s 300KiB"] {
+            let stream = lzip(options, &data);
+            let pass = decode(&Lzip, &stream);
+            assert_points_lead_to(&Lzip, &stream, &pass.points, &data);
+            assert!(pass.whole() == data, "{options}, {length} bytes");
+        }
+    }
+}
+
+#[test]
+fn seek_points_lie_inside_the_data() {
+    let data = sample(4_000_000, 41);
+    for (codec, stream) in [
+        (&Lzma as &dyn Codec, lzma("--lzma1=preset=1,dict=64KiB", &data)),
+        (&Lzma, lzma("-6", &data)),
+        (&Lzip, lzip("-6 -s 64KiB", &data)),
+        (&Lzip, lzip("-6 -b 1MiB", &data)),
+    ] {
+        let pass = decode(codec, &stream);
+        assert!(pass.points.len() >= 2, "{} points", pass.points.len());
+        assert_points_lead_to(codec, &stream, &pass.points, &data);
+        for step in [1000, 99_999] {
+            assert!(decode_in_steps(codec, &stream, step, Limits::default()).whole() == data);
+        }
+        for offset in (0..data.len()).step_by(99_991) {
+            let point = &pass.points[pass.points.partition_point(|point| point.decoded <= offset as u64) - 1];
+            let mut decoder = codec.resume(source(&stream), point, &Limits::default()).unwrap();
+            let start = offset - point.decoded as usize;
+            let mut buffer = vec![0; start + 5000];
+            let read = decoder.read(&mut buffer).unwrap();
+            assert!(buffer[start..read] == data[offset..data.len().min(offset + 5000)], "at {offset}");
+        }
+    }
+}
+
+#[test]
+fn members_follow_one_another() {
+    let data = sample(700_000, 42);
+    let stream = [&lzip("-0", &data[..200_000])[..], &lzip("-9", b""), &lzip("-3", &data[200_000..])].concat();
+    let pass = decode(&Lzip, &stream);
+    assert!(pass.points.len() >= 2);
+    assert_points_lead_to(&Lzip, &stream, &pass.points, &data);
+    assert!(pass.whole() == data);
+    assert!(decode(&Lzip, &[&stream[..], &[0; 5000]].concat()).whole() == data);
+    let garbage = [&stream[..], b"garbage"].concat();
+    let pass = decode(&Lzip, &garbage);
+    assert!(pass.data == data && pass.error.is_none());
+    assert!(pass.damage.len() == 1 && pass.damage[0].decoded.is_empty());
+}
+
+#[test]
+fn every_cut_is_an_error_behind_the_right_bytes() {
+    let data = sample(3000, 43);
+    let (alone, members) = (lzma("-6", &data), lzip("-6", &data));
+    for (codec, stream) in
+        [(&Lzma as &dyn Codec, &alone), (&Lzma, &with_length(alone.clone(), 3000)), (&Lzip, &members)]
+    {
+        let mut most = 0;
+        for cut in 0..stream.len() {
+            let pass = decode(codec, &stream[..cut]);
+            assert!(data.starts_with(&pass.data), "cut at {cut}");
+            most = most.max(pass.data.len());
+            // The marker's last bytes may be missing where the length is known.
+            let whole = pass.is_clean() && pass.data.len() == data.len() && cut + 8 > stream.len();
+            assert!(whole || pass.error_kind() == ErrorKind::UnexpectedEof, "cut at {cut}: {:?}", pass.error);
+        }
+        assert!(most > 2000, "{most}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_an_error_or_harmless() {
+    let data = sample(700, 44);
+    let (alone, members) = (lzma("-6", &data), lzip("-6", &data));
+    let mut unnoticed = 0;
+    for (codec, stream) in [(&Lzma as &dyn Codec, &alone), (&Lzip, &members)] {
+        for bit in 0..stream.len() * 8 {
+            let mut flipped = stream.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let pass = decode(codec, &flipped);
+            if codec.name() == "lzma" {
+                // Without a checksum some cannot be noticed: a literal became another one.
+                unnoticed += usize::from(pass.is_clean() && pass.data != data);
+            } else {
+                pass.assert_honest(&data, &format!("bit {bit}"));
+            }
+            let _ = resume(codec, &flipped, &SeekPoint { state: vec![1], ..SeekPoint::default() }, 333);
+        }
+    }
+    assert!(unnoticed < 20, "{unnoticed}");
+}
+
+#[test]
+fn mutations_are_survived() {
+    let data = sample(6000, 45);
+    assert_survives_mutations(&Lzip, &lzip("-6", &data), &data);
+    assert_survives_mutations(&Lzip, &[lzip("-6", &data), lzip("-0", &data)].concat(), &data.repeat(2));
+}
+
+#[test]
+fn points_that_lie_are_refused() {
+    let data = sample(2_000_000, 46);
+    for (codec, stream) in
+        [(&Lzma as &dyn Codec, lzma("--lzma1=preset=1,dict=64KiB", &data)), (&Lzip, lzip("-6 -s 64KiB", &data))]
+    {
+        let points = decode(codec, &stream).points;
+        let point = &points[2];
+        let with = |change: &dyn Fn(&mut SeekPoint)| {
+            let mut lying = point.clone();
+            change(&mut lying);
+            resume(codec, &stream, &lying, 10_000)
+        };
+        assert!(with(&|_| {}).unwrap() == data[point.decoded as usize..]);
+        for bad in [
+            with(&|point| point.compressed_bit += 1),
+            with(&|point| point.compressed_bit = u64::MAX - 7),
+            with(&|point| point.decoded = u64::MAX),
+            with(&|point| point.decoded = 0),
+            with(&|point| point.state[0] = 3),
+            with(&|point| point.state[1] ^= 0xFF),
+            with(&|point| point.state[9..17].fill(0xFF)),
+            with(&|point| point.state.truncate(16)),
+            with(&|point| point.state.truncate(17)),
+            with(&|point| point.state.truncate(500)),
+        ] {
+            assert!(bad.is_err());
+        }
+        for at in 17..60 {
+            // What a state holds is looked at in the tests of states.
+            let _ = with(&|point| point.state[at] ^= 0x55);
+        }
+    }
+}
+
+#[test]
+fn a_dictionary_has_a_limit() {
+    let stream = lzma("-9", &sample(300_000, 47));
+    let limits = Limits { lzma_dictionary: 4 << 20, ..Limits::default() };
+    let pass = decode_in_steps(&Lzma, &stream, PIECE, limits);
+    assert_eq!(pass.error_kind(), ErrorKind::Unsupported);
+    assert!(decode_in_steps(&Lzma, &with_length(stream, 300_000), PIECE, limits).is_clean());
+}
+
+#[test]
+fn they_bid_for_their_own() {
+    let data = sample(10_000, 48);
+    let (alone, members) = (lzma("", &data), lzip("", &data));
+    assert_eq!((Lzma.bid(&alone), Lzip.bid(&alone)), (98, 0));
+    assert_eq!((Lzma.bid(&members), Lzip.bid(&members)), (0, 41));
+    assert!(Lzma.bid(&with_length(alone, 10_000)) > 0);
+    for preset in 0..10 {
+        assert!(Lzma.bid(&lzma(&format!("-{preset}"), b"")) > 0);
+    }
+    for other in [&[0; 1024][..], &data, &tool("gzip -c", &data), &tool("xz -c", &data), &[0x5D; 100]] {
+        assert_eq!((Lzma.bid(other), Lzip.bid(other)), (0, 0));
+    }
+}
+
+#[test]
+fn the_corpus_is_read_as_the_tool_reads_it() {
+    let Some(folder) = corpus("xz") else { return };
+    let mut files = 0;
+    for file in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+        let codec: &dyn Codec = match file.extension().and_then(|suffix| suffix.to_str()) {
+            Some("lzma") => &Lzma,
+            Some("lz") => &Lzip,
+            _ => continue,
+        };
+        files += 1;
+        let stream = std::fs::read(&file).unwrap();
+        let (data, _) = tool_status("xz -q -dc", &stream);
+        let pass = decode(codec, &stream);
+        if name.starts_with("good") {
+            let nothing_lost = pass.damage.iter().all(|damage| damage.decoded.is_empty());
+            assert!(pass.error.is_none() && nothing_lost, "{name}: {:?} {:?}", pass.error, pass.damage);
+            assert!(pass.data == data && !data.is_empty(), "{name}");
+        } else {
+            assert!(!pass.is_clean(), "{name}");
+        }
+    }
+    assert!(files > 20, "{files}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn whatever_was_written_is_read(
+        part in proptest::collection::vec(0u8..4, 0..3000),
+        level in 0..7,
+        (lc, lp) in (0..5).prop_flat_map(|lc| (Just(lc), 0..5 - lc)),
+        pb in 0..5,
+    ) {
+        let stream = lzma(&format!("--lzma1=preset={level},lc={lc},lp={lp},pb={pb}"), &part);
+        prop_assert!(decode(&Lzma, &stream).whole() == part);
+        let stream = lzip(&format!("-{level}"), &part);
+        prop_assert!(decode(&Lzip, &stream).whole() == part);
+    }
+
+    #[test]
+    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..300), decoded in any::<u64>()) {
+        for (codec, header) in [(&Lzma as &dyn Codec, &lzma("", b"")[..13]), (&Lzip, b"LZIP\x01\x0c")] {
+            decode(codec, &[header, &bytes].concat());
+            decode(codec, &bytes);
+            let point = SeekPoint { compressed_bit: 0, decoded, state: vec![1] };
+            let _ = resume(codec, &bytes, &point, 100);
+        }
+    }
+}
