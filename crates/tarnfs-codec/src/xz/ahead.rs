@@ -60,10 +60,9 @@ struct Job {
 }
 
 impl Ahead {
-    /// `None` where the options leave no threads for it: with two cores, of which the reader of the decoded bytes needs one, it
-    /// was measured to be slower than decoding in place.
+    /// `None` where the options leave no threads for it.
     pub(super) fn new(source: SharedSource, options: &Options) -> Option<Self> {
-        (options.threads > 2).then(|| Self {
+        (options.threads > 1).then(|| Self {
             search: Search::new(source.clone()),
             source,
             limits: options.limits,
