@@ -9,8 +9,8 @@ use super::checkpoint::{Checkpoint, MOST};
 use super::history::History;
 use super::symbols::Watch;
 
-/// Decoded bytes between two points at least.
-const LEAST: u64 = if cfg!(test) { crate::PIECE as u64 } else { 1 << 20 };
+/// Decoded bytes between two points at least, as between those of gzip. Shorter blocks need none.
+const LEAST: u64 = if cfg!(test) { crate::PIECE as u64 } else { 4 << 20 };
 
 /// States may take one part in this many of the compressed data.
 const SHARE: u64 = if cfg!(test) { 1 } else { 20 };
