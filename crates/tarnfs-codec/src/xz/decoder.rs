@@ -219,7 +219,11 @@ impl XzDecoder {
                 buffer[..count].copy_from_slice(&data[*delivered..*delivered + count]);
                 *delivered += count;
                 if *delivered == data.len() {
+                    let data = std::mem::take(data);
                     self.state = State::BetweenBlocks;
+                    if let Some(ahead) = &mut self.ahead {
+                        ahead.recycle(data);
+                    }
                 }
                 Ok(count)
             }
