@@ -19,7 +19,7 @@ mount | grep "$folder"
 say "ls doc/doc | head -5"
 ls doc/doc | head -5 || true
 
-file=$(cd doc && find . -type f -name copyright | LC_ALL=C sort | head -1)
+file=$(cd doc && find . -type f -name copyright | LC_ALL=C sort | sed -n 1p)
 say "head -c 300 doc/${file#./}"
 head -c 300 "doc/$file"
 
