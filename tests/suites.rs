@@ -28,6 +28,8 @@ fn fio(folder: &Path, how: &[&str]) {
         .arg(format!("--directory={}", folder.display()))
         .args(SHAPE)
         .arg(format!("--numjobs={}", rounds(4, 16)))
+        // Else it leaves files where it is run.
+        .arg("--verify_state_save=0")
         .args(how)
         .output();
     let done = done.unwrap();
