@@ -109,7 +109,7 @@ impl Trouble {
     }
 }
 
-/// That something went wrong with `path` in `archive`.
+/// That something went wrong with `path` in `archive`, or with all of it.
 pub(crate) fn failure(archive: &Path, path: &[u8], error: &Error) -> Failure {
     let code = match error {
         Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => Code::Damaged,
@@ -118,5 +118,7 @@ pub(crate) fn failure(archive: &Path, path: &[u8], error: &Error) -> Failure {
         Error::Index(_) => Code::Index,
         _ => Code::Failure,
     };
-    Failure::new(code, format!("{}: {}: {error}", crate::args::shown(archive.as_os_str()), escaped(path)))
+    let archive = crate::args::shown(archive.as_os_str());
+    let place = if path.is_empty() { archive } else { format!("{archive}: {}", escaped(path)) };
+    Failure::new(code, format!("{place}: {error}"))
 }

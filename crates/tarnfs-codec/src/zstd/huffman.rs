@@ -154,7 +154,7 @@ impl Huffman {
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "bmi2,bmi1,lzcnt")]
+    #[target_feature(enable = "bmi2")]
     fn rounds_bmi2<'a>(
         &self,
         readers: &mut [Reverse; 4],
