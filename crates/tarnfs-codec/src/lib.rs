@@ -115,21 +115,38 @@ pub trait Decoder: Send {
     fn memory(&self) -> usize;
 }
 
+/// What a first pass finds beside the bytes.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// In ascending order; the first one has `decoded == 0`. A point may only be here once the bytes before it have been returned by `read`.
+    pub points: Vec<SeekPoint>,
+    /// Damage that did not end the stream.
+    pub damage: Vec<Damage>,
+    /// The offsets of decoded bytes before which an unknown number of bytes is missing, or too many came, in ascending order: whatever begins
+    /// before such a byte and goes on behind it is out of step there.
+    pub shifts: Vec<u64>,
+}
+
 /// The first decoding of a stream, which finds its seek points. Formats' own checksums are verified in it.
 ///
 /// A decoder error (from [`Decoder::read`]) ends the pass: what was decoded before remains served.
 pub trait FirstPass: Decoder {
-    /// Moves the seek points found since the last call into `found`, in ascending order. The first one has
-    /// `decoded == 0`. Points may only be reported once the bytes before them have been returned by `read`.
-    fn take_points(&mut self, found: &mut Vec<SeekPoint>);
+    /// What was found and not taken yet; `None` for a decoder that was resumed.
+    fn findings(&mut self) -> Option<&mut Findings>;
+
+    /// Moves the seek points found since the last call into `found`.
+    fn take_points(&mut self, found: &mut Vec<SeekPoint>) {
+        found.extend(self.findings().into_iter().flat_map(|findings| findings.points.drain(..)));
+    }
 
     /// Moves damage that did not end the stream (a checksum that does not match) into `found`.
-    fn take_damage(&mut self, found: &mut Vec<Damage>);
+    fn take_damage(&mut self, found: &mut Vec<Damage>) {
+        found.extend(self.findings().into_iter().flat_map(|findings| findings.damage.drain(..)));
+    }
 
-    /// Moves into `found` the offsets of decoded bytes before which an unknown number of bytes is missing, or too many came, in ascending
-    /// order: whatever begins before such a byte and goes on behind it is out of step there.
+    /// Moves the ends of gaps into `found`; see [`Findings::shifts`].
     fn take_shifts(&mut self, found: &mut Vec<u64>) {
-        let _ = found;
+        found.extend(self.findings().into_iter().flat_map(|findings| findings.shifts.drain(..)));
     }
 
     /// Bytes of the compressed stream that have been read so far, for progress.

@@ -7,7 +7,7 @@ use tarnfs_source::{Cancel, SharedSource};
 use super::bit_reader::BitReader;
 use super::block::{BLOCK_MAGIC, Block, END_MAGIC, LEVEL_SIZE, MAGIC_BITS};
 use super::crc;
-use crate::{Damage, Decoder, FILLER, FirstPass, SeekPoint};
+use crate::{Damage, Decoder, FILLER, Findings, FirstPass, SeekPoint};
 
 /// Version of a seek point's state: one byte, followed by the level of the stream (1 to 9).
 const STATE_VERSION: u8 = 1;
@@ -53,15 +53,12 @@ pub(super) struct BlockDecoder {
     /// The error that ended it.
     failed: Option<(io::ErrorKind, String)>,
     /// What only a first pass collects.
-    first_pass: Option<Findings>,
+    first_pass: Option<Survey>,
 }
 
 #[derive(Debug, Default)]
-struct Findings {
-    points: Vec<SeekPoint>,
-    damage: Vec<Damage>,
-    /// Where a gap ends.
-    shifts: Vec<u64>,
+struct Survey {
+    findings: Findings,
     cancel: Cancel,
     /// The CRC of the blocks of this stream so far.
     stream: u32,
@@ -70,8 +67,8 @@ struct Findings {
 impl BlockDecoder {
     /// From the start of `source`, collecting seek points.
     pub(super) fn first_pass(source: SharedSource, cancel: Cancel) -> Self {
-        let findings = Findings { cancel, ..Findings::default() };
-        Self { first_pass: Some(findings), ..Self::new(source, 0, Expected::FirstStream) }
+        let survey = Survey { cancel, ..Survey::default() };
+        Self { first_pass: Some(survey), ..Self::new(source, 0, Expected::FirstStream) }
     }
 
     /// From `point` of `source` on.
@@ -159,7 +156,7 @@ impl BlockDecoder {
     /// The block at bit `at` cannot be decoded. In a first pass, decoding goes on at the next block, and a gap stands for this one: how
     /// long it was is not known.
     fn leave_block(&mut self, at: u64, error: io::Error) -> io::Result<()> {
-        let Some(findings) = &mut self.first_pass else { return Err(error) };
+        let Some(survey) = &mut self.first_pass else { return Err(error) };
         if !matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) {
             return Err(error);
         }
@@ -167,19 +164,19 @@ impl BlockDecoder {
         let failed = self.reader.position();
         let again = self.reread.saturating_add(failed.saturating_sub(at) / 8);
         let from = if again <= self.reader.length() { at + 1 } else { failed.max(at + 1) };
-        let Some(next) = self.reader.find_block(from, &findings.cancel)? else { return Err(error) };
+        let Some(next) = self.reader.find_block(from, &survey.cancel)? else { return Err(error) };
         self.reread = again;
-        findings.damage.push(Damage {
+        survey.findings.damage.push(Damage {
             decoded: self.decoded..self.decoded.saturating_add(GAP as u64),
             compressed: at / 8,
             what: error.to_string(),
         });
-        findings.points.push(SeekPoint {
+        survey.findings.points.push(SeekPoint {
             compressed_bit: at,
             decoded: self.decoded,
             state: vec![STATE_VERSION, self.level],
         });
-        findings.shifts.push(self.decoded.saturating_add(GAP as u64));
+        survey.findings.shifts.push(self.decoded.saturating_add(GAP as u64));
         // The next block may be one of another stream.
         self.level = TOP_LEVEL;
         self.reader.go_to(next);
@@ -188,8 +185,8 @@ impl BlockDecoder {
     }
 
     fn decode_block(&mut self, at: u64) -> io::Result<()> {
-        if let Some(findings) = &self.first_pass {
-            findings.cancel.check()?;
+        if let Some(survey) = &self.first_pass {
+            survey.cancel.check()?;
         }
         let checked = self.block.decode(&mut self.reader, usize::from(self.level) * LEVEL_SIZE)?;
         self.length = checked.length;
@@ -198,21 +195,21 @@ impl BlockDecoder {
         match &mut self.first_pass {
             None if !matches => return Err(self.reader.damaged(what)),
             None => {}
-            Some(findings) => {
-                findings.stream = crc::combine(findings.stream, checked.stated);
-                findings.points.push(SeekPoint {
+            Some(survey) => {
+                survey.stream = crc::combine(survey.stream, checked.stated);
+                survey.findings.points.push(SeekPoint {
                     compressed_bit: at,
                     decoded: self.decoded,
                     state: vec![STATE_VERSION, self.level],
                 });
                 if !matches {
-                    findings.damage.push(Damage {
+                    survey.findings.damage.push(Damage {
                         decoded: self.decoded..self.decoded.saturating_add(checked.length),
                         compressed: at / 8,
                         what: what.to_owned(),
                     });
                     // How many bytes a block should have is written nowhere.
-                    findings.shifts.push(self.decoded.saturating_add(checked.length));
+                    survey.findings.shifts.push(self.decoded.saturating_add(checked.length));
                 }
             }
         }
@@ -221,11 +218,11 @@ impl BlockDecoder {
 
     fn end_stream(&mut self) -> io::Result<()> {
         let stated = self.reader.take(32)? as u32;
-        if let Some(findings) = &mut self.first_pass {
+        if let Some(survey) = &mut self.first_pass {
             // The CRC of a stream is that of its blocks' CRCs, which have all been compared: it can only say that a
             // block is missing or out of place. No byte that is there is wrong for that.
-            if std::mem::take(&mut findings.stream) != stated {
-                findings.damage.push(Damage {
+            if std::mem::take(&mut survey.stream) != stated {
+                survey.findings.damage.push(Damage {
                     decoded: self.decoded..self.decoded,
                     compressed: self.reader.position() / 8,
                     what: "the CRC-32 at the end of this bzip2 stream does not match its blocks: one may be missing"
@@ -251,10 +248,10 @@ impl BlockDecoder {
         } else if self.reader.rest_begins(b"BZh") {
             return Err(self.reader.cut());
         }
-        let Some(findings) = &mut self.first_pass else { return Ok(Expected::Nothing) };
+        let Some(survey) = &mut self.first_pass else { return Ok(Expected::Nothing) };
         let at = self.reader.position() / 8;
-        if let Some(garbage) = self.reader.find_nonzero(&findings.cancel)? {
-            findings.damage.push(Damage {
+        if let Some(garbage) = self.reader.find_nonzero(&survey.cancel)? {
+            survey.findings.damage.push(Damage {
                 decoded: self.decoded..self.decoded,
                 compressed: garbage,
                 what: format!("behind the end of the bzip2 stream, from byte {at} on, there is something else"),
@@ -297,22 +294,8 @@ impl Decoder for BlockDecoder {
 }
 
 impl FirstPass for BlockDecoder {
-    fn take_points(&mut self, found: &mut Vec<SeekPoint>) {
-        if let Some(findings) = &mut self.first_pass {
-            found.append(&mut findings.points);
-        }
-    }
-
-    fn take_damage(&mut self, found: &mut Vec<Damage>) {
-        if let Some(findings) = &mut self.first_pass {
-            found.append(&mut findings.damage);
-        }
-    }
-
-    fn take_shifts(&mut self, found: &mut Vec<u64>) {
-        if let Some(findings) = &mut self.first_pass {
-            found.append(&mut findings.shifts);
-        }
+    fn findings(&mut self) -> Option<&mut Findings> {
+        self.first_pass.as_mut().map(|survey| &mut survey.findings)
     }
 
     fn compressed_position(&self) -> u64 {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tarnfs_source::{Limits, MemorySource, SharedSource};
 
 use super::Indexing;
-use crate::{Chunk, ChunkTable, Codec, Damage, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Chunk, ChunkTable, Codec, Damage, Decoder, Findings, FirstPass, Options, SeekPoint};
 
 const RECORD: u64 = 5;
 
@@ -66,7 +66,7 @@ struct ToyDecoder {
     run: (u32, u8),
     /// Only in the first pass.
     spacing: Option<u64>,
-    points: Vec<SeekPoint>,
+    findings: Findings,
     last_point: Option<u64>,
 }
 
@@ -84,7 +84,7 @@ impl Toy {
             decoded,
             run: (0, 0),
             spacing,
-            points: Vec::new(),
+            findings: Findings::default(),
             last_point: None,
         }
     }
@@ -141,7 +141,7 @@ impl Decoder for ToyDecoder {
                 && self.last_point.is_none_or(|last| self.decoded - last >= spacing)
             {
                 self.last_point = Some(self.decoded);
-                self.points.push(SeekPoint {
+                self.findings.points.push(SeekPoint {
                     compressed_bit: self.compressed * 8,
                     decoded: self.decoded,
                     state: vec![],
@@ -180,11 +180,9 @@ impl Decoder for ToyDecoder {
 }
 
 impl FirstPass for ToyDecoder {
-    fn take_points(&mut self, found: &mut Vec<SeekPoint>) {
-        found.append(&mut self.points);
+    fn findings(&mut self) -> Option<&mut Findings> {
+        Some(&mut self.findings)
     }
-
-    fn take_damage(&mut self, _found: &mut Vec<Damage>) {}
 
     fn compressed_position(&self) -> u64 {
         self.compressed

@@ -11,7 +11,7 @@ use super::input::Input;
 use super::member::{self, Checksum, MAGIC, error};
 use super::segment::Segment;
 use super::window::{self, WindowPacker};
-use crate::{Damage, Decoder, FILLER, FirstPass, Options, SeekPoint};
+use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
 
 /// What is around the deflate data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,10 +63,7 @@ struct Survey {
     last: u64,
     /// The last point, until a byte behind it is decoded: there may be none, and a chunk is never empty.
     pending: Option<SeekPoint>,
-    found: Vec<SeekPoint>,
-    damage: Vec<Damage>,
-    /// Where a gap ends: how long it should have been is only guessed.
-    shifts: Vec<u64>,
+    findings: Findings,
     packer: WindowPacker,
 }
 
@@ -115,9 +112,7 @@ impl DeflateDecoder {
             spacing: options.seek_point_spacing.max(1),
             last: 0,
             pending: None,
-            found: vec![SeekPoint::default()],
-            damage: Vec::new(),
-            shifts: Vec::new(),
+            findings: Findings { points: vec![SeekPoint::default()], ..Findings::default() },
             packer: WindowPacker::new(),
         });
         decoder
@@ -258,7 +253,7 @@ impl DeflateDecoder {
                 member.checksum.update(&buffer[..step.written]);
             }
             if let Some(survey) = &mut self.survey {
-                survey.found.extend(survey.pending.take());
+                survey.findings.points.extend(survey.pending.take());
             }
         }
         match step.place {
@@ -322,7 +317,7 @@ impl DeflateDecoder {
             member.checksum.update(&buffer[..count]);
         }
         if let Some(survey) = self.survey.as_mut().filter(|_| count > 0) {
-            survey.found.extend(survey.pending.take());
+            survey.findings.points.extend(survey.pending.take());
         }
         if let (Some(survey), Some((_, bit)), true) = (&mut self.survey, next, *bytes == end) {
             survey.mark_block(&**self.input.source(), bit, self.decoded, &segment.window(end, history))?;
@@ -448,7 +443,7 @@ impl DeflateDecoder {
         self.decoded = start;
         if let Some(survey) = &mut self.survey {
             survey.mark(SeekPoint { compressed_bit: next * 8, decoded: start, state: Vec::new() });
-            survey.shifts.push(start + left);
+            survey.findings.shifts.push(start + left);
         }
         self.place = Place::Gap { left, next };
     }
@@ -482,7 +477,7 @@ impl DeflateDecoder {
         self.decoded += count as u64;
         self.place = Place::Gap { left: left - count as u64, next };
         if let Some(survey) = &mut self.survey {
-            survey.found.extend(survey.pending.take());
+            survey.findings.points.extend(survey.pending.take());
         }
         count
     }
@@ -500,11 +495,11 @@ impl DeflateDecoder {
             return;
         };
         // Joined, so that a stream of nothing but empty or tiny damaged members takes no memory.
-        match survey.damage.last_mut() {
+        match survey.findings.damage.last_mut() {
             Some(last) if last.decoded.end == start && last.decoded.is_empty() == (start == self.decoded) => {
                 last.decoded.end = self.decoded;
             }
-            _ => survey.damage.push(Damage {
+            _ => survey.findings.damage.push(Damage {
                 decoded: start..self.decoded,
                 compressed: self.input.position(),
                 what: what.to_owned(),
@@ -550,8 +545,9 @@ impl Decoder for DeflateDecoder {
 
     fn memory(&self) -> usize {
         let survey = self.survey.as_ref().map_or(0, |survey| {
-            let states: usize = survey.found.iter().chain(&survey.pending).map(|point| point.state.len() + 64).sum();
-            WindowPacker::MEMORY + states + survey.damage.len() * (size_of::<Damage>() + 64)
+            let states: usize =
+                survey.findings.points.iter().chain(&survey.pending).map(|point| point.state.len() + 64).sum();
+            WindowPacker::MEMORY + states + survey.findings.damage.len() * (size_of::<Damage>() + 64)
         });
         let served = self.served.as_ref().map_or(0, |served| served.segment.memory() + served.history.capacity());
         let ahead = self.ahead.as_ref().map_or(0, Ahead::memory) + served;
@@ -560,22 +556,8 @@ impl Decoder for DeflateDecoder {
 }
 
 impl FirstPass for DeflateDecoder {
-    fn take_points(&mut self, found: &mut Vec<SeekPoint>) {
-        if let Some(survey) = &mut self.survey {
-            found.append(&mut survey.found);
-        }
-    }
-
-    fn take_damage(&mut self, found: &mut Vec<Damage>) {
-        if let Some(survey) = &mut self.survey {
-            found.append(&mut survey.damage);
-        }
-    }
-
-    fn take_shifts(&mut self, found: &mut Vec<u64>) {
-        if let Some(survey) = &mut self.survey {
-            found.append(&mut survey.shifts);
-        }
+    fn findings(&mut self) -> Option<&mut Findings> {
+        self.survey.as_mut().map(|survey| &mut survey.findings)
     }
 
     fn compressed_position(&self) -> u64 {

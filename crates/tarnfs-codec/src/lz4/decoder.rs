@@ -5,7 +5,7 @@ use xxhash_rust::xxh32::{Xxh32, xxh32};
 
 use super::frame::{Descriptor, LEGACY_BLOCK, LONGEST_HEADER, Start};
 use crate::input::Input;
-use crate::{Damage, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Damage, Decoder, Findings, FirstPass, Options, SeekPoint};
 
 /// How far back a match of a linked block reaches ("Linked blocks": at most 64 KB of history).
 const HISTORY: usize = 64 << 10;
@@ -37,10 +37,7 @@ pub(super) struct FrameDecoder {
 struct Pass {
     spacing: u64,
     last_point: Option<u64>,
-    points: Vec<SeekPoint>,
-    damage: Vec<Damage>,
-    /// Where damage ends whose true length is not known.
-    shifts: Vec<u64>,
+    findings: Findings,
 }
 
 enum Stage {
@@ -91,7 +88,7 @@ impl Frame {
 impl FrameDecoder {
     pub(super) fn first_pass(source: SharedSource, options: &Options) -> Self {
         let spacing = options.seek_point_spacing;
-        let pass = Pass { spacing, last_point: None, points: Vec::new(), damage: Vec::new(), shifts: Vec::new() };
+        let pass = Pass { spacing, last_point: None, findings: Findings::default() };
         Self::new(source, 0, options.limits, Some(pass))
     }
 
@@ -358,9 +355,9 @@ impl FrameDecoder {
     /// Reports damage from the decoded byte `from` up to the last one decoded; `exact` if there were as many bytes as there should be.
     fn report(&mut self, from: u64, compressed: u64, exact: bool, what: String) {
         if let Some(pass) = &mut self.pass {
-            pass.damage.push(Damage { decoded: from..self.decoded, compressed, what });
+            pass.findings.damage.push(Damage { decoded: from..self.decoded, compressed, what });
             if !exact {
-                pass.shifts.push(self.decoded);
+                pass.findings.shifts.push(self.decoded);
             }
         }
     }
@@ -375,7 +372,11 @@ fn add_point(pass: Option<&mut Pass>, closer: u64, input: &Input, decoded: u64, 
     let Some(pass) = pass else { return };
     if pass.last_point.is_none_or(|last| decoded - last >= (pass.spacing / closer).max(1)) {
         pass.last_point = Some(decoded);
-        pass.points.push(SeekPoint { compressed_bit: input.position().saturating_mul(8), decoded, state: state() });
+        pass.findings.points.push(SeekPoint {
+            compressed_bit: input.position().saturating_mul(8),
+            decoded,
+            state: state(),
+        });
     }
 }
 
@@ -450,22 +451,8 @@ impl Decoder for FrameDecoder {
 }
 
 impl FirstPass for FrameDecoder {
-    fn take_points(&mut self, found: &mut Vec<SeekPoint>) {
-        if let Some(pass) = &mut self.pass {
-            found.append(&mut pass.points);
-        }
-    }
-
-    fn take_damage(&mut self, found: &mut Vec<Damage>) {
-        if let Some(pass) = &mut self.pass {
-            found.append(&mut pass.damage);
-        }
-    }
-
-    fn take_shifts(&mut self, found: &mut Vec<u64>) {
-        if let Some(pass) = &mut self.pass {
-            found.append(&mut pass.shifts);
-        }
+    fn findings(&mut self) -> Option<&mut Findings> {
+        self.pass.as_mut().map(|pass| &mut pass.findings)
     }
 
     fn compressed_position(&self) -> u64 {

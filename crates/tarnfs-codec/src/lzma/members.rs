@@ -12,7 +12,7 @@ use super::model::Properties;
 use super::survey::Found;
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
-use crate::{Damage, Decoder, FirstPass, Options, PIECE, SeekPoint};
+use crate::{Damage, Decoder, Findings, FirstPass, Options, PIECE, SeekPoint};
 
 /// First byte of the state of a seek point at a member's header, and all of it.
 const VERSION: u8 = 1;
@@ -77,8 +77,7 @@ pub(super) struct MemberDecoder<C> {
     decoded: u64,
     /// Offset in the decoded stream of the last seek point.
     last_point: u64,
-    points: Vec<SeekPoint>,
-    damage: Vec<Damage>,
+    findings: Findings,
     /// Found after bytes that had to be returned first.
     failure: Option<io::Error>,
 }
@@ -98,7 +97,7 @@ impl<C: Container> MemberDecoder<C> {
         let mut decoder = Self::new(source, options.limits, 0, 0);
         decoder.first_pass = true;
         decoder.cancel = options.cancel.clone();
-        decoder.points.push(SeekPoint { state: vec![VERSION], ..SeekPoint::default() });
+        decoder.findings.points.push(SeekPoint { state: vec![VERSION], ..SeekPoint::default() });
         decoder
     }
 
@@ -149,8 +148,7 @@ impl<C: Container> MemberDecoder<C> {
             inner_points: VecDeque::new(),
             decoded,
             last_point: decoded,
-            points: Vec::new(),
-            damage: Vec::new(),
+            findings: Findings::default(),
             failure: None,
         }
     }
@@ -276,7 +274,7 @@ impl<C: Container> MemberDecoder<C> {
         debug!("{}: at byte {compressed}: {what}", C::NAME);
         if self.first_pass {
             let decoded = self.member_decoded..self.decoded;
-            self.damage.push(Damage { decoded, compressed, what: what.to_owned() });
+            self.findings.damage.push(Damage { decoded, compressed, what: what.to_owned() });
         }
     }
 
@@ -285,7 +283,7 @@ impl<C: Container> MemberDecoder<C> {
         if self.first_pass && written > 0 && self.member_decoded.saturating_sub(self.last_point) >= PIECE as u64 {
             self.last_point = self.member_decoded;
             let compressed_bit = self.member_compressed.saturating_mul(8);
-            self.points.push(SeekPoint { compressed_bit, decoded: self.member_decoded, state: vec![VERSION] });
+            self.findings.points.push(SeekPoint { compressed_bit, decoded: self.member_decoded, state: vec![VERSION] });
         }
         self.decoded = self.decoded.saturating_add(written as u64);
         while let Some(Found { decoded, compressed, state }) =
@@ -294,7 +292,7 @@ impl<C: Container> MemberDecoder<C> {
             let compressed = compressed + C::HEADER as u64;
             self.last_point = self.member_decoded + decoded;
             let state = [&[INSIDE], &compressed.to_le_bytes()[..], &decoded.to_le_bytes(), state];
-            self.points.push(SeekPoint {
+            self.findings.points.push(SeekPoint {
                 compressed_bit: (self.member_compressed + compressed).saturating_mul(8),
                 decoded: self.last_point,
                 state: state.concat(),
@@ -336,12 +334,8 @@ impl<C: Container> Decoder for MemberDecoder<C> {
 }
 
 impl<C: Container> FirstPass for MemberDecoder<C> {
-    fn take_points(&mut self, found: &mut Vec<SeekPoint>) {
-        found.append(&mut self.points);
-    }
-
-    fn take_damage(&mut self, found: &mut Vec<Damage>) {
-        found.append(&mut self.damage);
+    fn findings(&mut self) -> Option<&mut Findings> {
+        Some(&mut self.findings)
     }
 
     fn compressed_position(&self) -> u64 {

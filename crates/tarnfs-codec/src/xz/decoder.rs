@@ -14,7 +14,7 @@ use super::index::{self, Record, Search, Summary};
 use crate::input::Input;
 use crate::lzma::Found;
 use crate::stepwise::{self, Stepwise};
-use crate::{Damage, Decoder, FILLER, FirstPass, Options, PIECE, SeekPoint};
+use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
 
 /// First byte of a seek point's state. Alone it stands for the start of a stream; a block's has the number of its check behind it.
 const VERSION: u8 = 1;
@@ -53,10 +53,7 @@ pub(super) struct XzDecoder {
     decoded: u64,
     /// Offset in the decoded stream of the last seek point.
     last_point: u64,
-    points: Vec<SeekPoint>,
-    damage: Vec<Damage>,
-    /// Where damage ends whose true length is not known.
-    shifts: Vec<u64>,
+    findings: Findings,
     /// Found after bytes that had to be returned first.
     failure: Option<io::Error>,
 }
@@ -107,7 +104,7 @@ impl XzDecoder {
         decoder.first_pass = true;
         decoder.verify = true;
         decoder.cancel = options.cancel.clone();
-        decoder.points.push(SeekPoint { state: vec![VERSION], ..SeekPoint::default() });
+        decoder.findings.points.push(SeekPoint { state: vec![VERSION], ..SeekPoint::default() });
         decoder
     }
 
@@ -195,9 +192,7 @@ impl XzDecoder {
             inner_points: VecDeque::new(),
             decoded,
             last_point: decoded,
-            points: Vec::new(),
-            damage: Vec::new(),
-            shifts: Vec::new(),
+            findings: Findings::default(),
             failure: None,
         }
     }
@@ -383,7 +378,7 @@ impl XzDecoder {
             let in_index = self.search.record_of(self.block_compressed, &self.cancel)?;
             let stated = header.uncompressed.or(in_index.map(|record| record.uncompressed));
             if self.first_pass && stated != Some(record.uncompressed) {
-                self.shifts.push(self.decoded);
+                self.findings.shifts.push(self.decoded);
             }
         }
         self.count(record);
@@ -493,7 +488,7 @@ impl XzDecoder {
             self.report(position, end, what.to_owned());
             // The headers of chunks may be damaged themselves.
             if self.first_pass && matches!(place, Sizes::Chunks) {
-                self.shifts.push(end);
+                self.findings.shifts.push(end);
             }
             self.count(record);
             self.block = None;
@@ -566,14 +561,14 @@ impl XzDecoder {
             return;
         }
         let decoded = self.block_decoded..end;
-        self.damage.push(Damage { decoded, compressed, what });
+        self.findings.damage.push(Damage { decoded, compressed, what });
     }
 
     /// Counts `written` bytes, and makes the block that they belong to a seek point if the last one is far enough away.
     fn advance(&mut self, written: usize) {
         if self.first_pass && written > 0 && self.block_decoded.saturating_sub(self.last_point) >= PIECE as u64 {
             self.last_point = self.block_decoded;
-            self.points.push(SeekPoint {
+            self.findings.points.push(SeekPoint {
                 compressed_bit: self.block_compressed.saturating_mul(8),
                 decoded: self.block_decoded,
                 state: vec![VERSION, self.check.number()],
@@ -585,7 +580,7 @@ impl XzDecoder {
         {
             self.last_point = self.block_decoded + decoded;
             let state = [&[INSIDE, self.check.number()], &compressed.to_le_bytes()[..], &decoded.to_le_bytes(), state];
-            self.points.push(SeekPoint {
+            self.findings.points.push(SeekPoint {
                 compressed_bit: (self.block_compressed + compressed).saturating_mul(8),
                 decoded: self.last_point,
                 state: state.concat(),
@@ -632,16 +627,8 @@ impl Decoder for XzDecoder {
 }
 
 impl FirstPass for XzDecoder {
-    fn take_points(&mut self, found: &mut Vec<SeekPoint>) {
-        found.append(&mut self.points);
-    }
-
-    fn take_damage(&mut self, found: &mut Vec<Damage>) {
-        found.append(&mut self.damage);
-    }
-
-    fn take_shifts(&mut self, found: &mut Vec<u64>) {
-        found.append(&mut self.shifts);
+    fn findings(&mut self) -> Option<&mut Findings> {
+        Some(&mut self.findings)
     }
 
     fn compressed_position(&self) -> u64 {

@@ -11,7 +11,7 @@ use super::idle::Loan;
 use super::survey::Survey;
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
-use crate::{Damage, Decoder, FILLER, FirstPass, Options, PIECE, SeekPoint};
+use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
 
 /// Decodes frame after frame, and each frame block by block.
 pub(super) struct FrameDecoder {
@@ -29,10 +29,7 @@ pub(super) struct FrameDecoder {
     decoded: u64,
     /// Offset in the decoded stream of the last seek point.
     last_point: u64,
-    points: Vec<SeekPoint>,
-    damage: Vec<Damage>,
-    /// Where damage ends whose true length is not known.
-    shifts: Vec<u64>,
+    findings: Findings,
     /// Found after bytes that had to be returned first.
     failure: Option<io::Error>,
 }
@@ -79,7 +76,7 @@ impl FrameDecoder {
         decoder.ahead = Ahead::new(source, options);
         decoder.survey = Some(Survey::new(options.seek_point_spacing));
         decoder.cancel = options.cancel.clone();
-        decoder.points.push(SeekPoint::default());
+        decoder.findings.points.push(SeekPoint::default());
         decoder
     }
 
@@ -131,9 +128,7 @@ impl FrameDecoder {
             frame: Frame { header, compressed, decoded, hash: None },
             decoded,
             last_point: decoded,
-            points: Vec::new(),
-            damage: Vec::new(),
-            shifts: Vec::new(),
+            findings: Findings::default(),
             failure: None,
         }
     }
@@ -260,7 +255,7 @@ impl FrameDecoder {
         let state = checkpoint::pack(blocks, &place, self.input.shared_source(), &self.cancel)?;
         if survey.is_worth(state.as_ref().map(Vec::len), position, self.decoded) {
             self.last_point = self.decoded;
-            self.points.extend(state.map(|state| SeekPoint {
+            self.findings.points.extend(state.map(|state| SeekPoint {
                 compressed_bit: position.saturating_mul(8),
                 decoded: self.decoded,
                 state,
@@ -295,7 +290,7 @@ impl FrameDecoder {
             let what = format!("the XXH64 of the zstd frame at byte {} does not match its data", self.frame.compressed);
             self.report(position, self.decoded, what);
             if self.survey.is_some() && self.frame.header.content != Some(self.decoded - self.frame.decoded) {
-                self.shifts.push(self.decoded);
+                self.findings.shifts.push(self.decoded);
             }
         }
         Ok(())
@@ -375,7 +370,7 @@ impl FrameDecoder {
             return;
         }
         let decoded = self.frame.decoded..end;
-        self.damage.push(Damage { decoded, compressed, what });
+        self.findings.damage.push(Damage { decoded, compressed, what });
     }
 
     /// Counts `written` bytes, and makes the frame that they belong to a seek point if the last one is far enough away.
@@ -386,7 +381,7 @@ impl FrameDecoder {
         {
             self.last_point = self.frame.decoded;
             survey.passed(self.frame.decoded);
-            self.points.push(SeekPoint {
+            self.findings.points.push(SeekPoint {
                 compressed_bit: self.frame.compressed.saturating_mul(8),
                 decoded: self.frame.decoded,
                 state: Vec::new(),
@@ -431,16 +426,8 @@ impl Decoder for FrameDecoder {
 }
 
 impl FirstPass for FrameDecoder {
-    fn take_points(&mut self, found: &mut Vec<SeekPoint>) {
-        found.append(&mut self.points);
-    }
-
-    fn take_damage(&mut self, found: &mut Vec<Damage>) {
-        found.append(&mut self.damage);
-    }
-
-    fn take_shifts(&mut self, found: &mut Vec<u64>) {
-        found.append(&mut self.shifts);
+    fn findings(&mut self) -> Option<&mut Findings> {
+        Some(&mut self.findings)
     }
 
     fn compressed_position(&self) -> u64 {
