@@ -136,6 +136,19 @@ pub(crate) fn assert_points_lead_to(codec: &dyn Codec, bytes: &[u8], points: &[S
     }
 }
 
+/// Reads at any offset, from the seek point before it, are what was written there.
+pub(crate) fn assert_read_anywhere(codec: &dyn Codec, stream: &[u8], points: &[SeekPoint], data: &[u8], seed: u64) {
+    let offsets = sample(64, seed);
+    for offset in offsets.chunks(4).map(|four| u32::from_le_bytes(four.try_into().unwrap()) as usize % data.len()) {
+        let point = &points[points.partition_point(|point| point.decoded <= offset as u64) - 1];
+        let mut decoder = codec.resume(source(stream), point, &Limits::default()).unwrap();
+        let mut buffer = vec![0; offset - point.decoded as usize + 3000];
+        let read = decoder.read(&mut buffer).unwrap();
+        let start = offset - point.decoded as usize;
+        assert!(buffer[start..read] == data[offset..data.len().min(offset + 3000)], "at {offset}");
+    }
+}
+
 /// The output of a tool that reads `input` from a pipe.
 #[track_caller]
 pub(crate) fn tool(command: &str, input: &[u8]) -> Vec<u8> {

@@ -5,8 +5,8 @@ use tarnfs_source::Limits;
 
 use super::Xz;
 use crate::testing::{
-    Pass, assert_points_lead_to, assert_survives_mutations, corpus, decode, decode_in_steps, resume, sample, source,
-    tool, tool_status,
+    Pass, assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps,
+    resume, sample, source, tool, tool_status,
 };
 use crate::{Codec, PIECE, SeekPoint};
 
@@ -56,19 +56,6 @@ fn any_size_of_reads_gives_the_same() {
         for step in [1, 7, 1000, 69_999, 70_000, 70_001, 1 << 20] {
             assert!(decode_in_steps(&Xz, &stream, step, Limits::default()).whole() == data, "{step}");
         }
-    }
-}
-
-/// Reads at any offset, from the seek point before it, are what was written there.
-fn assert_read_anywhere(codec: &dyn Codec, stream: &[u8], points: &[SeekPoint], data: &[u8], seed: u64) {
-    let offsets = sample(64, seed);
-    for offset in offsets.chunks(4).map(|four| u32::from_le_bytes(four.try_into().unwrap()) as usize % data.len()) {
-        let point = &points[points.partition_point(|point| point.decoded <= offset as u64) - 1];
-        let mut decoder = codec.resume(source(stream), point, &Limits::default()).unwrap();
-        let mut buffer = vec![0; offset - point.decoded as usize + 3000];
-        let read = decoder.read(&mut buffer).unwrap();
-        let start = offset - point.decoded as usize;
-        assert!(buffer[start..read] == data[offset..data.len().min(offset + 3000)], "at {offset}");
     }
 }
 

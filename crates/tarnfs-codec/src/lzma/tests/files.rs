@@ -7,8 +7,8 @@ use tarnfs_source::Limits;
 
 use crate::lzma::{Lzip, Lzma};
 use crate::testing::{
-    assert_points_lead_to, assert_survives_mutations, corpus, decode, decode_in_steps, resume, sample, source, tool,
-    tool_status,
+    assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps, resume,
+    sample, tool, tool_status,
 };
 use crate::{Codec, PIECE, SeekPoint};
 
@@ -64,14 +64,7 @@ fn seek_points_lie_inside_the_data() {
         for step in [1000, 99_999] {
             assert!(decode_in_steps(codec, &stream, step, Limits::default()).whole() == data);
         }
-        for offset in (0..data.len()).step_by(99_991) {
-            let point = &pass.points[pass.points.partition_point(|point| point.decoded <= offset as u64) - 1];
-            let mut decoder = codec.resume(source(&stream), point, &Limits::default()).unwrap();
-            let start = offset - point.decoded as usize;
-            let mut buffer = vec![0; start + 5000];
-            let read = decoder.read(&mut buffer).unwrap();
-            assert!(buffer[start..read] == data[offset..data.len().min(offset + 5000)], "at {offset}");
-        }
+        assert_read_anywhere(codec, &stream, &pass.points, &data, 45);
     }
 }
 
