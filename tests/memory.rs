@@ -84,6 +84,8 @@ fn many_archives_are_read_in_little_memory() {
     let mut command = Command::new("sh");
     command.args(["-c", &script]).arg(std::env::current_exe().unwrap());
     command.args(["--exact", "child_process", "--nocapture"]).env(CHILD, scratch.path(""));
+    // As tarnfs itself asks of malloc.
+    command.env("MALLOC_ARENA_MAX", "2");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();

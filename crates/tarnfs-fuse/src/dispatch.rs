@@ -1,6 +1,5 @@
 //! Operation in, tree called, reply out.
 
-use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use tarnfs_source::{SharedSource, Source};
 use tarnfs_tree::{Error, Node, Totals, Tree};
 
 use crate::attributes;
+use crate::buffers::{self, Buffer, MOST_BYTES};
 use crate::deadline::{Deadlines, Refuse, Ticket};
 use crate::guard;
 use crate::listing::{self, Terms};
@@ -27,9 +27,6 @@ const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// How long it keeps what may change.
 const FOR_NOW: Duration = Duration::from_secs(1);
-
-/// The largest request: 256 pages, the most that the kernel allows unless told otherwise.
-const MOST_BYTES: u32 = 1 << 20;
 
 /// The one unit of `statfs`, so that programs that confuse fragment and block size are right too.
 const STATFS_UNIT: u32 = 512;
@@ -172,33 +169,24 @@ fn answer_read(
     source: &dyn Source,
     offset: u64,
     size: u32,
+    mut buffer: Buffer,
     ticket: Ticket<ReplyData>,
 ) {
-    thread_local! {
-        /// Kept, because clearing a fresh one costs as much as reading into it.
-        static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    let buffer = &mut buffer[..MOST_BYTES.min(size as usize)];
+    match guard::catch(|| read_fully(source, buffer, offset)) {
+        Ok(Ok(read)) => {
+            deadlines.counters.bytes_read.add(read as u64);
+            ticket.answer(|reply| reply.data(&buffer[..read]));
+        }
+        Ok(Err(error)) => {
+            deadlines.failed(node, offset, &error);
+            ticket.refuse(errno(&Error::Io(error)));
+        }
+        Err(told) => {
+            deadlines.panicked(Operation::Read, node, &told);
+            ticket.refuse(Errno::IO);
+        }
     }
-    BUFFER.with_borrow_mut(|buffer| {
-        let size = size.min(MOST_BYTES) as usize;
-        if buffer.len() < size {
-            buffer.resize(size, 0);
-        }
-        let buffer = &mut buffer[..size];
-        match guard::catch(|| read_fully(source, buffer, offset)) {
-            Ok(Ok(read)) => {
-                deadlines.counters.bytes_read.add(read as u64);
-                ticket.answer(|reply| reply.data(&buffer[..read]));
-            }
-            Ok(Err(error)) => {
-                deadlines.failed(node, offset, &error);
-                ticket.refuse(errno(&Error::Io(error)));
-            }
-            Err(told) => {
-                deadlines.panicked(Operation::Read, node, &told);
-                ticket.refuse(Errno::IO);
-            }
-        }
-    });
 }
 
 /// Fills `buffer`, or what of it lies before the end of `source`. The kernel takes fewer bytes for the end of the file, so what was read
@@ -296,13 +284,19 @@ impl Filesystem for Dispatcher {
             Ok((source, ready))
         });
         match opened {
-            Ok((source, true)) => answer_read(&self.deadlines, node, &*source, offset, size, ticket),
+            Ok((source, true)) => {
+                answer_read(&self.deadlines, node, &*source, offset, size, buffers::take_at_once(), ticket);
+            }
             Ok((source, false)) => {
                 self.deadlines.counters.handed_on.add(1);
                 let deadlines = Arc::clone(&self.deadlines);
                 self.workers.submit(node, move || {
+                    if !ticket.is_wanted() {
+                        return;
+                    }
+                    let buffer = buffers::take();
                     if ticket.is_wanted() {
-                        answer_read(&deadlines, node, &*source, offset, size, ticket);
+                        answer_read(&deadlines, node, &*source, offset, size, buffer, ticket);
                     }
                 });
             }

@@ -17,6 +17,7 @@
 #![deny(unsafe_code)]
 
 mod attributes;
+mod buffers;
 mod deadline;
 mod device;
 mod dispatch;

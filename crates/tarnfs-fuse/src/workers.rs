@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::buffers;
 use crate::deadline::lock;
 
 /// Threads that work. The kernel keeps at most a few dozen reads waiting at once.
@@ -173,6 +174,7 @@ impl Pool {
             state = woken;
             state.idle -= 1;
             if timeout.timed_out() && state.queue.is_empty() {
+                buffers::trim();
                 break;
             }
         }
