@@ -106,7 +106,7 @@ impl Statistics {
     /// All of it as one JSON object, what the attribute [`ATTRIBUTE`] holds.
     pub fn to_json(&self) -> String {
         let requests = Operation::ALL.iter().map(|&kind| (kind.name().replace(' ', "_"), self.of(kind).into()));
-        let Work { hits, misses, ahead, resumes, decoded_bytes, ref memory, memory_limit } = self.work;
+        let Work { hits, misses, ahead, resumes, decoded_bytes, kept, ref memory, memory_limit } = self.work;
         let memory = memory.iter().map(|&(owner, bytes)| (owner.to_owned(), bytes.into()));
         json!({
             "requests": requests.collect::<Map<String, Value>>(),
@@ -120,6 +120,7 @@ impl Statistics {
             "chunk_misses": misses,
             "chunks_ahead": ahead,
             "resumes": resumes,
+            "chunks_kept": kept,
             "decoded_bytes": decoded_bytes,
             "memory": memory.collect::<Map<String, Value>>(),
             "memory_limit": memory_limit,

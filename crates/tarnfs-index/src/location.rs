@@ -33,13 +33,18 @@ pub fn candidates(archive: &Path, index_file: Option<&Path>, folders: &[PathBuf]
         .collect()
 }
 
-/// Beside the archive, then `$XDG_CACHE_HOME/tarnfs` (`~/.cache/tarnfs`).
+/// Beside the archive, then [`cache_folder`].
 pub fn default_folders() -> Vec<PathBuf> {
+    std::iter::once(PathBuf::new()).chain(cache_folder()).collect()
+}
+
+/// `$XDG_CACHE_HOME/tarnfs` (`~/.cache/tarnfs`), the folder of this user for what can be made again.
+pub fn cache_folder() -> Option<PathBuf> {
     let cache =
         std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute()).or_else(|| {
             std::env::var_os("HOME").filter(|home| !home.is_empty()).map(|home| PathBuf::from(home).join(".cache"))
         });
-    std::iter::once(PathBuf::new()).chain(cache.map(|folder| folder.join("tarnfs"))).collect()
+    cache.map(|folder| folder.join("tarnfs"))
 }
 
 /// The value of `--index-folders`: paths with commas between them, or a JSON list of paths where one has a comma in it. An empty

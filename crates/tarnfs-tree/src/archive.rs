@@ -45,6 +45,7 @@ impl Decoding {
             work.ahead += of_layer.prefetched;
             work.resumes += of_layer.resumes;
             work.decoded_bytes += of_layer.decoded_bytes;
+            work.kept += of_layer.kept;
         }
         work
     }

@@ -5,14 +5,14 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tarnfs_codec::engine::Indexing;
+use tarnfs_codec::engine::{Indexing, Keeping};
 use tarnfs_codec::{Chunk, Codec};
 use tarnfs_format::encoding::Encoding;
 use tarnfs_format::{Entry, Event, Format, Kind, SourceStream, Stream, stream::MOST_PEEKED};
-use tarnfs_index::{Archive, Layer, Shape, Summary, Writer};
+use tarnfs_index::{Archive, Layer, Summary, Writer};
 use tarnfs_source::{Cancel, Fingerprint, SharedSource, Slice};
 
-use crate::open::{FileFacts, Sink};
+use crate::open::{DecodedCache, FileFacts, Options, Recreate};
 use crate::problem::Problem;
 
 /// How far a first pass has come; read by whoever shows it.
@@ -41,19 +41,16 @@ pub(crate) struct FirstPass<'a> {
     pub(crate) source: &'a SharedSource,
     /// A compressed stream that is no archive becomes one file of these attributes.
     pub(crate) single_file: Entry,
-    pub(crate) shape: &'a Shape,
     pub(crate) encoding: Option<Encoding>,
-    pub(crate) codec: &'a tarnfs_codec::Options,
     pub(crate) format: &'a tarnfs_format::Options,
-    pub(crate) progress: &'a Progress,
-    pub(crate) sink: Option<&'a dyn Sink>,
+    pub(crate) options: &'a Options,
     pub(crate) archive: Archive,
 }
 
 impl FirstPass<'_> {
     /// Reads the archive into `writer`.
     pub(crate) fn run(&self, writer: Writer) -> Result<(Writer, Summary), Problem> {
-        self.progress.total.store(self.source.len(), Ordering::Relaxed);
+        self.options.progress.total.store(self.source.len(), Ordering::Relaxed);
         let writer = RefCell::new(writer);
         let head = head_of(self.source)?;
         let codec = tarnfs_codec::detect(&head).filter(|codec| {
@@ -116,7 +113,7 @@ impl FirstPass<'_> {
 
     /// Goes on where the archive that `old` describes ended. The writer has got all that `old` knows.
     pub(crate) fn grow(&self, old: &Summary, writer: Writer) -> Result<(Writer, Summary), Problem> {
-        self.progress.total.store(self.source.len(), Ordering::Relaxed);
+        self.options.progress.total.store(self.source.len(), Ordering::Relaxed);
         let format = tarnfs_format::by_name(&old.format).ok_or(Problem::NotAnArchive)?;
         let writer = RefCell::new(writer);
         let summary = Summary { label: old.label.clone(), ..self.summary(format.name()) };
@@ -125,8 +122,17 @@ impl FirstPass<'_> {
     }
 
     fn compressed(&self, codec: &'static dyn Codec, writer: &RefCell<Writer>) -> Result<Summary, Problem> {
-        let indexing = Indexing::new(codec, SharedSource::clone(self.source), self.codec)
+        let options = tarnfs_codec::Options {
+            seek_point_spacing: self.options.seek_point_spacing,
+            limits: self.options.limits,
+            threads: self.options.threads_for(codec.name()),
+            cancel: self.options.cancel.clone(),
+        };
+        let mut indexing = Indexing::new(codec, SharedSource::clone(self.source), &options)
             .map_err(|error| self.read_error(0, error))?;
+        if let Some(cache) = self.cache_to_fill(codec.name()) {
+            indexing.keep(Keeping::new(cache.shelf(&self.archive, codec.name())));
+        }
         let shifts = RefCell::default();
         let mut stream = DecodingStream::new(indexing, self, writer, &shifts);
         let head = stream.peek(HEAD).map(<[u8]>::to_vec).map_err(|error| self.read_error(0, error))?;
@@ -147,6 +153,9 @@ impl FirstPass<'_> {
             writer.borrow_mut().add(&entry)?;
             summary.end = length;
         }
+        if let Err(error) = stream.indexing.finish_keeping() {
+            log::info!("no decoded pieces are kept: {error}");
+        }
         if let Some((offset, error)) = stream.ended_by.take() {
             summary.notes.push((offset, format!("{}: {error}; what comes before it is served", codec.name())));
         }
@@ -158,6 +167,13 @@ impl FirstPass<'_> {
             .layers
             .push(Layer { codec: codec.name().to_owned(), decoded_length: stream.indexing.decoded_position() });
         Ok(summary)
+    }
+
+    /// Where decoded pieces go. Who wants the bytes only once does not come back for them; what is there need not be written again.
+    fn cache_to_fill(&self, codec: &str) -> Option<&DecodedCache> {
+        let cache = self.options.decoded_cache.as_ref()?;
+        let is_there = || self.options.recreate != Recreate::Always && cache.open(&self.archive, codec).is_some();
+        (self.options.sink.is_none() && !is_there()).then_some(cache)
     }
 
     /// Reads the members of an archive.
@@ -176,9 +192,9 @@ impl FirstPass<'_> {
                 Event::Entry(mut entry) => {
                     count += 1;
                     if count.is_multiple_of(1024) {
-                        self.progress.entries.store(count, Ordering::Relaxed);
+                        self.options.progress.entries.store(count, Ordering::Relaxed);
                         if summary.layers.is_empty() {
-                            self.progress.bytes.fetch_max(entry.header, Ordering::Relaxed);
+                            self.options.progress.bytes.fetch_max(entry.header, Ordering::Relaxed);
                         }
                     }
                     let end = entry.body.offset.saturating_add(entry.body.stored).next_multiple_of(RECORD);
@@ -198,7 +214,7 @@ impl FirstPass<'_> {
             }
             Ok(())
         });
-        self.progress.entries.store(count, Ordering::Relaxed);
+        self.options.progress.entries.store(count, Ordering::Relaxed);
         if let Some(last) = last {
             shifts.borrow_mut().settle(&last, writer)?;
         }
@@ -222,7 +238,7 @@ impl FirstPass<'_> {
     fn summary(&self, format: &str) -> Summary {
         Summary {
             archive: self.archive,
-            shape: self.shape.clone(),
+            shape: self.options.shape.clone(),
             layers: Vec::new(),
             format: format.to_owned(),
             end: 0,
@@ -379,10 +395,10 @@ impl<'a> DecodingStream<'a> {
             }
             Err(error) => return Err(error),
         }
-        self.pass.progress.bytes.store(self.indexing.compressed_position(), Ordering::Relaxed);
+        self.pass.options.progress.bytes.store(self.indexing.compressed_position(), Ordering::Relaxed);
         self.hand_over()?;
         // Bytes that were damaged are known to be so only now.
-        match self.pass.sink {
+        match &self.pass.options.sink {
             Some(sink) if self.damage.is_empty() && !self.may_have_shifted() => sink.write(&self.buffer[kept..]),
             _ => Ok(()),
         }

@@ -7,6 +7,7 @@
 
 mod archive;
 pub mod build;
+mod decoded_cache;
 mod error;
 mod grow;
 pub mod open;
@@ -76,6 +77,8 @@ pub struct Work {
     pub resumes: u64,
     /// Bytes decoded, those that no read asked for among them.
     pub decoded_bytes: u64,
+    /// Pieces read from the decoded cache.
+    pub kept: u64,
     /// Bytes of memory by who holds them at this moment.
     pub memory: Vec<(&'static str, u64)>,
     /// Bytes that all of them may hold together.

@@ -16,6 +16,7 @@ use tarnfs_source::{Budget, Cancel, FileSource, Fingerprint, Limits, SharedSourc
 use crate::Time;
 use crate::archive::{ArchiveTree, Decoding, Implied};
 use crate::build::{FirstPass, Progress, single_file};
+pub use crate::decoded_cache::DecodedCache;
 use crate::grow::replay;
 use crate::recheck::Recheck;
 
@@ -65,10 +66,14 @@ pub struct Options {
     pub seek_point_spacing: u64,
     /// Threads that decode; at least 1.
     pub threads: usize,
+    /// Codecs, by name, for which it is another number.
+    pub threads_of: Vec<(String, usize)>,
     /// Bounds on what the archive may say.
     pub limits: Limits,
     /// What has been decoded, and the budget of all memory that grows with what is read. Archives that one process has open share it.
     pub cache: Arc<PieceCache>,
+    /// Where decoded pieces are kept on disk, of archives in which random reads are dear; nowhere if `None`.
+    pub decoded_cache: Option<DecodedCache>,
     /// Ends a first pass.
     pub cancel: Cancel,
     /// How far a first pass has come.
@@ -99,12 +104,21 @@ impl Default for Options {
             minimum_file_count: 1000,
             seek_point_spacing: 4 << 20,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
+            threads_of: Vec::new(),
             limits: Limits::default(),
             cache: PieceCache::new(Budget::for_this_machine()),
+            decoded_cache: None,
             cancel: Cancel::default(),
             progress: Arc::default(),
             sink: None,
         }
+    }
+}
+
+impl Options {
+    /// Threads that may decode a stream of this codec.
+    pub(crate) fn threads_for(&self, codec: &str) -> usize {
+        self.threads_of.iter().rev().find(|(name, _)| name == codec).map_or(self.threads, |(_, threads)| *threads)
     }
 }
 
@@ -326,22 +340,14 @@ impl Opening<'_> {
         let pass = FirstPass {
             source: &source,
             single_file: single_file(self.path, &self.facts),
-            shape: &options.shape,
             encoding,
-            codec: &tarnfs_codec::Options {
-                seek_point_spacing: options.seek_point_spacing,
-                limits: options.limits,
-                threads: options.threads,
-                cancel: options.cancel.clone(),
-            },
             format: &tarnfs_format::Options {
                 limits: options.limits,
                 ignore_zeros: options.shape.ignore_zeros,
                 gnu_incremental: options.shape.gnu_incremental,
                 cancel: options.cancel.clone(),
             },
-            progress: &options.progress,
-            sink: options.sink.as_deref(),
+            options,
             archive: self.archive(),
         };
         let (writer, summary) = match self.continued(&pass, mode)? {
@@ -436,7 +442,8 @@ impl Opening<'_> {
         let mut decoding = None;
         if !index.summary().layers.is_empty() {
             let cache = &options.cache;
-            let workers = Workers::new(options.threads);
+            let codec = index.summary().layers.last().map_or("", |layer| &layer.codec);
+            let workers = Workers::new(options.threads_for(codec));
             let mut layers = Vec::new();
             for (number, layer) in index.summary().layers.iter().enumerate() {
                 let codec = tarnfs_codec::by_name(&layer.codec).ok_or_else(|| {
@@ -445,6 +452,12 @@ impl Opening<'_> {
                 let chunks = Arc::clone(&index).chunks(number)?;
                 let decoded =
                     DecodedSource::new(codec, stream, chunks, Arc::clone(cache), Arc::clone(&workers), options.limits);
+                if number == 0
+                    && let Some(kept) = options.decoded_cache.as_ref()
+                    && let Some(file) = kept.open(&self.archive(), codec.name())
+                {
+                    decoded.read_from(file);
+                }
                 layers.push(Arc::clone(&decoded));
                 stream = decoded;
             }

@@ -8,6 +8,7 @@ use tarnfs_source::{Limits, SharedSource, Source};
 
 use super::cache::PieceCache;
 use super::chunks::{Chunks, Place};
+use super::decoded_file::DecodedFile;
 use super::pool::Piece;
 use super::room::{Expected, Taken};
 use super::sequence::Sequences;
@@ -40,6 +41,8 @@ pub struct Statistics {
     pub prefetched: u64,
     /// Decoders started at a seek point.
     pub resumes: u64,
+    /// Pieces read from a [`DecodedFile`].
+    pub kept: u64,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +52,7 @@ struct Counters {
     decoded_bytes: AtomicU64,
     prefetched: AtomicU64,
     resumes: AtomicU64,
+    kept: AtomicU64,
 }
 
 struct Inner {
@@ -61,6 +65,9 @@ struct Inner {
     stream: u64,
     workers: Arc<Workers>,
     limits: Limits,
+    /// What need not be decoded, until it turns out to be of something else.
+    kept: OnceLock<DecodedFile>,
+    kept_is_wrong: AtomicBool,
     traffic: Traffic,
     /// What its decoders need while they work.
     expected: Expected,
@@ -97,6 +104,8 @@ impl DecodedSource {
             cache,
             workers,
             limits,
+            kept: OnceLock::new(),
+            kept_is_wrong: AtomicBool::new(false),
             traffic: Traffic::default(),
             sequences: Mutex::default(),
             chunk_length: AtomicU64::new(0),
@@ -105,6 +114,13 @@ impl DecodedSource {
             counters: Counters::default(),
         };
         Arc::new(Self { inner: Arc::new(inner) })
+    }
+
+    /// From now on pieces are read from `file` where it has them. What is in it need not be trusted: only what has the checksum in
+    /// the table is served.
+    pub fn read_from(&self, file: DecodedFile) {
+        // A second one is no better.
+        let _ = self.inner.kept.set(file);
     }
 
     /// What has been done so far.
@@ -117,6 +133,7 @@ impl DecodedSource {
             decoded_bytes: of(&counters.decoded_bytes),
             prefetched: of(&counters.prefetched),
             resumes: of(&counters.resumes),
+            kept: of(&counters.kept),
         }
     }
 }
@@ -239,6 +256,9 @@ impl Inner {
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
         let chunk = self.chunk_at(position)?;
         let place = Place::of(&chunk, position);
+        if let Some(piece) = self.kept_piece(&chunk, place) {
+            return Ok((place.start, piece));
+        }
         let task = Task { chunk: chunk.point.decoded, start: place.start, end: place.end() };
         // Chunks that overlap, as a lying index may have them, have pieces that do not begin where this one does.
         let is_it = |(start, _): &(u64, _)| *start == place.start;
@@ -250,6 +270,25 @@ impl Inner {
             }
         };
         Ok((place.start, piece))
+    }
+
+    /// A piece out of the [`DecodedFile`], if there is one and it is right; it is in the cache then.
+    fn kept_piece(&self, chunk: &Chunk, place: Place) -> Option<Arc<Piece>> {
+        let kept = self.kept.get().filter(|_| !self.kept_is_wrong.load(Ordering::Relaxed))?;
+        let expected = *chunk.checksums.get(place.index)?;
+        let mut piece = self.cache.pool.piece(place.length);
+        if !kept.read(place.start, &mut piece) {
+            return None;
+        }
+        if checksum(&piece, place.start) != expected {
+            self.kept_is_wrong.store(true, Ordering::Relaxed);
+            log::info!("{}: what was kept of it is of something else, and is not used", self.describe());
+            return None;
+        }
+        self.counters.kept.fetch_add(1, Ordering::Relaxed);
+        let piece = Arc::new(piece);
+        self.cache.insert(self.stream, place.start, &piece);
+        Some(piece)
     }
 
     fn chunk_at(&self, position: u64) -> io::Result<Arc<Chunk>> {
@@ -435,13 +474,19 @@ impl Inner {
             // The reader may have come to it before the worker did.
             range = lock(&self.sequences).still_ahead(range);
         }
-        while let Some(end) = self.cache.end_of_piece_at(self.stream, range.start) {
+        let Ok(chunk) = self.chunk_at(chunk) else { return };
+        while !range.is_empty() && !self.closed.load(Ordering::Relaxed) {
+            let end = self.cache.end_of_piece_at(self.stream, range.start);
+            let kept = || {
+                let place = Place::of(&chunk, range.start);
+                self.kept_piece(&chunk, place).map(|_| place.end())
+            };
+            let Some(end) = end.or_else(kept) else { break };
             range.start = end;
         }
         if range.is_empty() || self.closed.load(Ordering::Relaxed) {
             return;
         }
-        let Ok(chunk) = self.chunk_at(range.start) else { return };
         let (start, place) = (chunk.point.decoded, Place::of(&chunk, range.start));
         let task = Task { chunk: start, start: place.start, end: range.end };
         let nearest = start.max(place.start.saturating_sub(MOST_PASSED_OVER));

@@ -5,7 +5,7 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{checksum, placed};
+use super::{Keeping, checksum, placed};
 use crate::{Chunk, Codec, Damage, FirstPass, Options, PIECE, SeekPoint};
 
 /// The first decoding of a stream: hands out its bytes, and beside them the [`Chunk`]s with their checksums.
@@ -38,6 +38,7 @@ pub struct Indexing {
     in_piece: usize,
     finished: Vec<Chunk>,
     ended: bool,
+    keeping: Keeping,
 }
 
 impl Indexing {
@@ -53,7 +54,18 @@ impl Indexing {
             in_piece: 0,
             finished: Vec::new(),
             ended: false,
+            keeping: Keeping::nothing(),
         })
+    }
+
+    /// From now on `keeping` takes what is dear to decode.
+    pub fn keep(&mut self, keeping: Keeping) {
+        self.keeping = keeping;
+    }
+
+    /// After the end of the stream: true if there is a [`DecodedFile`](super::DecodedFile) of it now. An error means that there is none.
+    pub fn finish_keeping(&mut self) -> io::Result<bool> {
+        std::mem::replace(&mut self.keeping, Keeping::nothing()).finish()
     }
 
     /// Decodes into `buffer` and returns how many bytes; 0 at the end of the stream, and after an error.
@@ -65,6 +77,7 @@ impl Indexing {
             return Ok(0);
         }
         let result = self.cancel.check().and_then(|()| self.pass.read(buffer)).and_then(|read| {
+            self.keeping.measure();
             self.take_points();
             let data = buffer.get(..read).ok_or_else(|| broken("returned more bytes than were asked for"))?;
             self.add(data).map(|()| read)
@@ -122,6 +135,7 @@ impl Indexing {
             while self.points.front().is_some_and(|point| point.decoded == self.decoded) {
                 self.close_chunk();
                 self.open = self.points.pop_front().map(|point| Chunk { point, ..Chunk::default() });
+                self.keeping.seek_point();
             }
             let Some(chunk) = &mut self.open else {
                 return Err(broken("found no seek point at the start of the stream"));
@@ -130,14 +144,17 @@ impl Indexing {
             let length =
                 (PIECE - self.in_piece).min(data.len()).min(usize::try_from(until_point).unwrap_or(usize::MAX));
             let (now, later) = data.split_at(length);
+            self.keeping.decoded(now);
             if length == PIECE {
                 chunk.checksums.push(checksum(now, self.decoded));
+                self.keeping.piece(self.decoded, PIECE);
             } else {
                 self.hash.update(now);
                 self.in_piece += length;
                 if self.in_piece == PIECE {
                     let start = self.decoded + length as u64 - PIECE as u64;
                     chunk.checksums.push(placed(self.hash.digest(), start));
+                    self.keeping.piece(start, PIECE);
                     self.hash.reset();
                     self.in_piece = 0;
                 }
@@ -154,7 +171,9 @@ impl Indexing {
     fn close_chunk(&mut self) {
         if let Some(mut chunk) = self.open.take().filter(|chunk| chunk.length > 0) {
             if self.in_piece > 0 {
-                chunk.checksums.push(placed(self.hash.digest(), self.decoded - self.in_piece as u64));
+                let start = self.decoded - self.in_piece as u64;
+                chunk.checksums.push(placed(self.hash.digest(), start));
+                self.keeping.piece(start, self.in_piece);
                 self.hash.reset();
                 self.in_piece = 0;
             }

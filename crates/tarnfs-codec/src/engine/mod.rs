@@ -4,12 +4,15 @@
 //! - [`DecodedSource`] serves reads at any offset from a [`ChunkTable`](crate::ChunkTable). It decodes only as far as
 //!   a read needs, then pauses the decoder where it stands.
 //! - [`PieceCache`] holds the decoded pieces and the paused decoders of all streams, bounded in bytes.
+//! - [`DecodedFile`] holds pieces of one stream on disk, where decoding them again takes long; [`Keeping`] writes it during the first pass.
 //! - [`Workers`] are the threads on which sequential readers are decoded ahead of.
 
 mod cache;
 mod chunks;
 mod decoded;
+mod decoded_file;
 mod indexing;
+mod keeping;
 mod paused;
 mod pool;
 mod room;
@@ -28,7 +31,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub use cache::PieceCache;
 pub use decoded::{DecodedSource, Statistics};
+pub use decoded_file::DecodedFile;
 pub use indexing::Indexing;
+pub use keeping::{Keeping, Shelf};
 pub use workers::Workers;
 
 /// Locks a mutex also after a panic: what the engine's mutexes guard is whole between any two statements.

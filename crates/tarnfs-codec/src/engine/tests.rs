@@ -495,3 +495,57 @@ fn decoders_for_which_there_is_no_room_wait() {
         assert!(most == 1 || busy > 1, "only one at a time, {memory} bytes each");
     }
 }
+
+/// A file of some of the stream's pieces, each changed by `change`.
+fn file_of_pieces(bench: &Bench, change: impl Fn(usize, &mut Vec<u8>)) -> DecodedFile {
+    let file = tempfile::tempfile().unwrap();
+    let mut writer = super::decoded_file::DecodedFileWriter::new(file.try_clone().unwrap()).unwrap();
+    let places = bench.table.chunks.iter().flat_map(|chunk| {
+        (chunk.point.decoded..chunk.point.decoded + chunk.length)
+            .step_by(PIECE)
+            .map(|start| (start, (chunk.point.decoded + chunk.length - start).min(PIECE as u64)))
+    });
+    for (number, (start, length)) in places.enumerate().filter(|(number, _)| number % 4 != 3) {
+        let mut piece = bench.decoded[start as usize..(start + length) as usize].to_vec();
+        change(number, &mut piece);
+        writer.add(start, &piece, 1).unwrap();
+    }
+    writer.finish().unwrap();
+    DecodedFile::open(file).unwrap()
+}
+
+#[test]
+fn kept_pieces_are_not_decoded_again() {
+    for threads in [0, 2] {
+        let bench = bench(4 * MIB, 300_000, 1 << 20, threads);
+        bench.source.read_from(file_of_pieces(&bench, |_, _| ()));
+        // The first three pieces of every four are kept; chunks are of three pieces.
+        let before = bench.toy.decoded.load(Relaxed);
+        bench.check(10, 100_000);
+        if threads == 0 {
+            assert_eq!(bench.toy.decoded.load(Relaxed), before);
+        }
+        for step in 0..50 {
+            bench.check(step * 80_001, 130_000);
+        }
+        bench.check(0, 4 * MIB);
+        let done = bench.source.statistics();
+        assert!(done.kept > 20, "{done:?}");
+        assert!(done.decoded_bytes > 0, "what was not kept is decoded: {done:?}");
+    }
+}
+
+#[test]
+fn kept_pieces_of_something_else_are_not_served() {
+    let bench = bench(2 * MIB, 300_000, 1 << 20, 0);
+    bench.source.read_from(file_of_pieces(&bench, |number, piece| {
+        if number == 4 {
+            piece[77] ^= 1;
+        }
+    }));
+    bench.check(0, 2 * MIB);
+    for step in 0..50 {
+        bench.check(step * 40_001, 30_000);
+    }
+    assert!((1..5).contains(&bench.source.statistics().kept), "none is believed after a wrong one");
+}

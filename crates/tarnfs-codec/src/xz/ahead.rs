@@ -113,7 +113,9 @@ impl Ahead {
                 self.next = None;
                 return Ok(());
             };
-            let worth = record.uncompressed >= LEAST && bytes <= MOST_IN_WORK;
+            // With nothing beside it, it is of use to hand out its bytes while it is decoded.
+            let is_alone = self.jobs.is_empty() && self.is_index_at(end)?;
+            let worth = record.uncompressed >= LEAST && bytes <= MOST_IN_WORK && !is_alone;
             if worth && self.in_work + bytes > MOST_IN_WORK {
                 return Ok(());
             }
@@ -127,6 +129,13 @@ impl Ahead {
             }
         }
         Ok(())
+    }
+
+    /// The index of a stream begins with a zero byte, which no block does (xz file format, 4).
+    fn is_index_at(&self, position: u64) -> io::Result<bool> {
+        let mut indicator = [1];
+        self.source.read_at(&mut indicator, position)?;
+        Ok(indicator == [0])
     }
 
     /// Takes back the memory of a block that was taken.
@@ -251,5 +260,13 @@ mod tests {
         let mut ahead = Ahead::new(testing::source(&file), &options).unwrap();
         let found = starts.iter().map(|&start| ahead.take(start as u64, CheckId::CRC64).unwrap().is_some());
         assert_eq!(found.collect::<Vec<_>>(), [true, true, false, true, true]);
+    }
+
+    #[test]
+    fn a_block_alone_is_left_to_the_walk() {
+        let data = testing::sample(100_000, 1);
+        let file = testing::tool("xz -q -c -1", &data);
+        let mut ahead = Ahead::new(testing::source(&file), &Options { threads: 3, ..Options::default() }).unwrap();
+        assert!(ahead.take(12, CheckId::CRC64).unwrap().is_none());
     }
 }

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::size::parse_size;
 use crate::exit;
 use crate::terminal::Colour;
 
@@ -91,9 +92,20 @@ pub(crate) struct Open {
     #[arg(long, help_heading = "Index")]
     pub(crate) trust_index: bool,
 
-    /// Threads that decode; 0 for one on each core
+    /// Threads that decode; 0 for one on each core. For single codecs: `gzip:4,xz:1,:2`, where the one without a name is for all
+    /// others; ratarmount's names of them are understood
     #[arg(short = 'P', long, value_name = "N", default_value = "0", help_heading = "Decoding")]
     pub(crate) parallelization: String,
+
+    /// Memory for decoded data, decoders and seek points together: bytes, or with K, M, G behind it [default: a quarter of
+    /// what there is, at most 1G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
+    pub(crate) cache_memory: Option<u64>,
+
+    /// Disk space, in the user's cache folder, for decoded data of archives that are slow to decode from their seek points; 0
+    /// keeps none [default: 2G, at most a tenth of what is free]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
+    pub(crate) cache_size: Option<u64>,
 
     /// Spacing of the points at which decoding can start, in MiB of decoded data [alias: -gs]
     #[arg(long, value_name = "MIB", default_value_t = 4.0, help_heading = "Decoding")]

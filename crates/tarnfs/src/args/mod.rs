@@ -3,6 +3,7 @@
 mod definitions;
 mod later;
 mod settings;
+mod size;
 
 pub(crate) use definitions::{Cat, Cli, Command, Index, IndexFormat, List, Mount, Open, Stat};
 pub(crate) use settings::{mount_options, open_options};

@@ -6,10 +6,11 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use tarnfs_codec::engine::PieceCache;
 use tarnfs_fuse::MountOptions;
 use tarnfs_index::{Shape, location};
-use tarnfs_source::Cancel;
-use tarnfs_tree::open::{Options, Place, Recreate};
+use tarnfs_source::{Budget, Cancel};
+use tarnfs_tree::open::{DecodedCache, Options, Place, Recreate};
 
 use super::{Mount, Open, shown};
 use crate::exit::{Code, Failure};
@@ -19,21 +20,58 @@ const LEAST_SPACING: f64 = 128.0 / 1024.0;
 /// Largest: 1 TiB.
 const MOST_SPACING: f64 = 1024.0 * 1024.0;
 
+/// Bounds of `--cache-memory`: below, hardly a decoder has room.
+const LEAST_MEMORY: u64 = 8 << 20;
+const MOST_MEMORY: u64 = 1 << 40;
+
+/// What ratarmount calls its decoders, and the codecs that they are for.
+const BACKENDS: &[(&str, &str)] = &[
+    ("rapidgzip", "gzip"),
+    ("rapidgzip-gzip", "gzip"),
+    ("indexed_gzip", "gzip"),
+    ("rapidgzip-bzip2", "bzip2"),
+    ("indexed_bzip2", "bzip2"),
+    ("lzmaffi", "xz"),
+    ("python-xz", "xz"),
+    ("indexed_zstd", "zstd"),
+];
+
+/// The value of `--parallelization`: threads for all codecs, and for single ones.
+fn threads(value: &str) -> Result<(usize, Vec<(String, usize)>), String> {
+    const MOST: usize = 1024;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (mut threads, mut threads_of) = (cores, Vec::new());
+    for part in value.split(',') {
+        let (name, number) = part.rsplit_once(':').unwrap_or(("", part));
+        let number = match number.trim().parse::<usize>() {
+            Ok(0) => cores,
+            Ok(number) if number <= MOST => number,
+            Ok(_) => return Err(format!("{value}: more than {MOST} threads are not possible")),
+            Err(_) => return Err(format!("{value}: give a number of threads, or CODEC:NUMBER,...,:NUMBER")),
+        };
+        let name = name.trim();
+        let codec = BACKENDS.iter().find(|(backend, _)| *backend == name).map_or(name, |(_, codec)| codec);
+        match codec {
+            "" => threads = number,
+            codec if tarnfs_codec::by_name(codec).is_some() => threads_of.push((codec.to_owned(), number)),
+            // Of ratarmount there are more; what they read, nothing here reads in parallel.
+            other => log::warn!("--parallelization: there is no codec {other}"),
+        }
+    }
+    Ok((threads, threads_of))
+}
+
 /// How an archive is opened.
 pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Failure> {
     let usage = |message: String| Failure::new(Code::Usage, message);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = match open.parallelization.parse::<usize>() {
-        Ok(0) => cores,
-        Ok(threads) if threads <= 1024 => threads,
-        Ok(_) => return Err(usage("--parallelization: more than 1024 threads are not possible".to_owned())),
-        Err(_) => {
-            return Err(usage(format!(
-                "--parallelization {}: give a number of threads (values for single backends are not there yet)",
-                open.parallelization
-            )));
-        }
-    };
+    let (threads, threads_of) =
+        threads(&open.parallelization).map_err(|problem| usage(format!("--parallelization {problem}")))?;
+    let budget = open
+        .cache_memory
+        .map_or_else(Budget::for_this_machine, |bytes| Budget::new(bytes.clamp(LEAST_MEMORY, MOST_MEMORY) as usize));
+    let decoded_cache = location::cache_folder()
+        .filter(|_| open.cache_size != Some(0))
+        .map(|folder| DecodedCache::new(folder.join("decoded"), open.cache_size));
     let spacing = open.gzip_seek_point_spacing;
     if !(LEAST_SPACING..=MOST_SPACING).contains(&spacing) {
         return Err(usage(format!(
@@ -76,6 +114,9 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
         minimum_file_count: open.index_minimum_file_count,
         seek_point_spacing: (spacing * f64::from(1 << 20)) as u64,
         threads,
+        threads_of,
+        cache: PieceCache::new(budget),
+        decoded_cache,
         cancel: cancel.clone(),
         ..Options::default()
     })

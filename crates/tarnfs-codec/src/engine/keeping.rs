@@ -1,0 +1,371 @@
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::decoded_file::DecodedFileWriter;
+use crate::PIECE;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Takes pieces of a stream that are dear to decode out of its first pass, and packs them into a
+/// [`DecodedFile`](super::DecodedFile) on a core that is free.
+///
+/// What a random read of a piece would cost is reckoned from what is measured: the time that decoding takes, and how many bytes lie between
+/// the piece and the seek point before it. A stream for which it never gets long has no file in the end. The first pass never waits: what
+/// the packing thread cannot keep up with is left out.
+pub struct Keeping {
+    sender: Option<SyncSender<(u64, Box<[u8]>)>>,
+    packer: Option<JoinHandle<io::Result<bool>>>,
+    shared: Arc<Shared>,
+    /// The processor's time of all threads when the pass began: it is decoding that they spend it on.
+    began: Duration,
+    /// How long decoding took, and for how many bytes.
+    time: Duration,
+    bytes: u64,
+    /// Bytes since the last seek point, and the most that there were.
+    since_point: u64,
+    longest: u64,
+    /// Pieces that are kept if the stream turns out to be dear; `None` if they became too many.
+    waiting: Option<Vec<(u64, Box<[u8]>)>>,
+    /// What is decoded of the next piece.
+    piece: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Pieces that the packing thread has not begun.
+    sent: AtomicUsize,
+    /// What was written is of no use.
+    is_abandoned: AtomicBool,
+    /// The processor's time of the packing thread, ns.
+    packing: AtomicU64,
+}
+
+/// Where the pieces go.
+pub trait Shelf: Send {
+    /// An empty file. Asked for once, when the first piece is to be kept.
+    fn file(&mut self) -> io::Result<File>;
+
+    /// False if the file may not grow to `length` bytes.
+    fn has_room(&mut self, length: u64) -> bool;
+
+    /// The file is whole.
+    fn finished(self: Box<Self>) -> io::Result<()>;
+}
+
+/// A stream is dear if a random read may take so long; half of it in the mean.
+const DEAR: Duration = Duration::from_millis(40);
+
+/// What can be decoded within this time is not kept, also of a dear stream.
+const NEAR: Duration = Duration::from_millis(2);
+
+/// Nothing is known of a stream before so much time has been spent on it.
+const SURE: Duration = Duration::from_millis(50);
+
+/// Pieces kept until it is known whether the stream is dear.
+const MOST_WAITING: usize = (8 << 20) / PIECE;
+
+/// Pieces on their way to the packing thread.
+const MOST_SENT: usize = (8 << 20) / PIECE;
+
+/// Level of zstd while the packing thread keeps up, and while it does not.
+const LEVEL: i32 = 1;
+const FAST_LEVEL: i32 = -5;
+
+/// Bytes of a file of pieces for each of them, beside the piece itself.
+const MOST_BESIDE: usize = 64;
+
+/// As `nice -n 19`.
+const LOWEST_PRIORITY: i32 = 19;
+
+impl Keeping {
+    /// Pieces go to `shelf`.
+    pub fn new(shelf: Box<dyn Shelf>) -> Self {
+        let (sender, receiver) = sync_channel(MOST_SENT);
+        let shared = Arc::<Shared>::default();
+        let of_packer = Arc::clone(&shared);
+        let packer =
+            thread::Builder::new().name("tarnfs-packer".to_owned()).spawn(move || pack(&receiver, &of_packer, shelf));
+        let mut keeping = Self::nothing();
+        match packer {
+            Ok(packer) => {
+                keeping.sender = Some(sender);
+                keeping.packer = Some(packer);
+                keeping.shared = shared;
+            }
+            Err(error) => log::info!("decoded pieces are not kept: cannot start a thread: {error}"),
+        }
+        keeping
+    }
+
+    /// Keeps nothing.
+    pub(super) fn nothing() -> Self {
+        Self {
+            sender: None,
+            packer: None,
+            shared: Arc::default(),
+            began: processor_time(ClockId::ProcessCPUTime),
+            time: Duration::ZERO,
+            bytes: 0,
+            since_point: 0,
+            longest: 0,
+            waiting: Some(Vec::new()),
+            piece: Vec::new(),
+        }
+    }
+
+    /// Looks how long decoding has taken so far.
+    pub(super) fn measure(&mut self) {
+        if self.sender.is_some() {
+            let packing = Duration::from_nanos(self.shared.packing.load(Ordering::Relaxed));
+            let all = processor_time(ClockId::ProcessCPUTime).saturating_sub(self.began);
+            self.time = all.saturating_sub(packing);
+        }
+    }
+
+    /// A seek point was passed.
+    pub(super) fn seek_point(&mut self) {
+        self.since_point = 0;
+    }
+
+    /// Bytes that were decoded behind those before.
+    pub(super) fn decoded(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        self.since_point += bytes.len() as u64;
+        self.longest = self.longest.max(self.since_point);
+        if self.wants() {
+            self.piece.extend_from_slice(bytes);
+        }
+    }
+
+    /// The piece of `length` bytes that starts at `start` is whole.
+    pub(super) fn piece(&mut self, start: u64, length: usize) {
+        let piece = (self.piece.len() == length).then(|| Box::from(&self.piece[..]));
+        self.piece.clear();
+        let Some(piece) = piece else { return };
+        if self.is_dear() {
+            for (start, piece) in self.waiting.take().into_iter().flatten() {
+                self.send(start, piece);
+            }
+            self.send(start, piece);
+        } else if let Some(waiting) = &mut self.waiting {
+            waiting.push((start, piece));
+            if waiting.len() > MOST_WAITING {
+                self.waiting = None;
+            }
+        }
+    }
+
+    /// How long it takes to decode so many bytes.
+    fn time_for(&self, bytes: u64) -> Duration {
+        Duration::from_secs_f64(self.time.as_secs_f64() * bytes as f64 / self.bytes.max(1) as f64)
+    }
+
+    /// As far as is known. With many threads much is decoded before the first byte comes: then a stream looks dear that is not.
+    fn is_dear(&self) -> bool {
+        self.time >= SURE && self.time_for(self.longest) >= DEAR
+    }
+
+    /// True if the bytes that come next may be kept.
+    fn wants(&self) -> bool {
+        self.sender.is_some()
+            && (self.waiting.is_some() || self.is_dear())
+            && (self.time < SURE || self.time_for(self.since_point) >= NEAR)
+    }
+
+    fn send(&mut self, start: u64, piece: Box<[u8]>) {
+        let Some(sender) = &self.sender else { return };
+        self.shared.sent.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = sender.try_send((start, piece)) {
+            // Full where no core is free.
+            self.shared.sent.fetch_sub(1, Ordering::Relaxed);
+            if matches!(error, TrySendError::Disconnected(_)) {
+                self.sender = None;
+            }
+        }
+    }
+
+    /// The stream has ended: true if there is a file now.
+    pub(super) fn finish(mut self) -> io::Result<bool> {
+        self.shared.is_abandoned.store(!self.is_dear(), Ordering::Relaxed);
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<bool> {
+        self.sender = None;
+        match self.packer.take().map(JoinHandle::join) {
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(io::Error::other("the packing thread panicked")),
+            None => Ok(false),
+        }
+    }
+}
+
+impl std::fmt::Debug for Keeping {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Keeping").field("is_dear", &self.is_dear()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.shared.is_abandoned.store(true, Ordering::Relaxed);
+        // Nobody wants to know.
+        let _ = self.end();
+    }
+}
+
+fn pack(pieces: &Receiver<(u64, Box<[u8]>)>, shared: &Shared, mut shelf: Box<dyn Shelf>) -> io::Result<bool> {
+    // Without a first piece there is no file.
+    let Ok(first) = pieces.recv() else { return Ok(false) };
+    // Whoever decodes comes first.
+    if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), LOWEST_PRIORITY) {
+        log::debug!("the packing thread keeps its priority: {error}");
+    }
+    let mut writer = DecodedFileWriter::new(shelf.file()?)?;
+    for (start, piece) in std::iter::once(first).chain(pieces) {
+        if shared.is_abandoned.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        if !shelf.has_room(writer.length() + (piece.len() + MOST_BESIDE) as u64) {
+            break;
+        }
+        let behind = shared.sent.fetch_sub(1, Ordering::Relaxed);
+        writer.add(start, &piece, if behind > MOST_SENT / 2 { FAST_LEVEL } else { LEVEL })?;
+        let spent = processor_time(ClockId::ThreadCPUTime).as_nanos();
+        shared.packing.store(u64::try_from(spent).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+    if shared.is_abandoned.load(Ordering::Relaxed) {
+        return Ok(false);
+    }
+    writer.finish()?;
+    shelf.finished()?;
+    Ok(true)
+}
+
+fn processor_time(clock: ClockId) -> Duration {
+    clock_gettime(clock).try_into().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DecodedFile;
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    /// A file without a name, and what became of it.
+    #[derive(Default)]
+    struct TestShelf {
+        file: Arc<std::sync::Mutex<Option<File>>>,
+        finished: Arc<AtomicU64>,
+        room: u64,
+    }
+
+    impl Shelf for TestShelf {
+        fn file(&mut self) -> io::Result<File> {
+            let file = tempfile::tempfile()?;
+            *self.file.lock().unwrap() = Some(file.try_clone()?);
+            Ok(file)
+        }
+
+        fn has_room(&mut self, length: u64) -> bool {
+            length <= self.room
+        }
+
+        fn finished(self: Box<Self>) -> io::Result<()> {
+            self.finished.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    /// Feeds a piece for each time, a seek point where there is none; returns which of them were kept.
+    fn kept(times: &[Option<Duration>], room: u64, ends: bool) -> Option<Vec<usize>> {
+        let shelf = TestShelf { room, ..TestShelf::default() };
+        let (file, finished) = (Arc::clone(&shelf.file), Arc::clone(&shelf.finished));
+        let mut keeping = Keeping::new(Box::new(shelf));
+        let mut pieces = 0;
+        let content = |number: usize| vec![number as u8; PIECE];
+        for time in times {
+            let Some(time) = *time else {
+                keeping.seek_point();
+                continue;
+            };
+            keeping.time += time;
+            let (first, second) = (&content(pieces)[..1000], &content(pieces)[1000..]);
+            keeping.decoded(first);
+            keeping.decoded(second);
+            keeping.piece((pieces * PIECE) as u64, PIECE);
+            pieces += 1;
+            // So that the packing thread keeps up.
+            let has_ended = || keeping.packer.as_ref().is_none_or(JoinHandle::is_finished);
+            while keeping.shared.sent.load(Ordering::Relaxed) > MOST_SENT / 2 && !has_ended() {
+                thread::yield_now();
+            }
+        }
+        if !ends {
+            drop(keeping);
+            assert_eq!(finished.load(Ordering::Relaxed), 0, "what was not finished is not kept");
+            return None;
+        }
+        let is_there = keeping.finish().unwrap();
+        assert_eq!(finished.load(Ordering::Relaxed), u64::from(is_there));
+        if !is_there {
+            return None;
+        }
+        let file = DecodedFile::open(file.lock().unwrap().take().unwrap()).unwrap();
+        let is_kept = |number: &usize| {
+            let mut piece = vec![0; PIECE];
+            let there = file.read((number * PIECE) as u64, &mut piece);
+            assert!(!there || piece == content(*number));
+            there
+        };
+        Some((0..pieces).filter(is_kept).collect())
+    }
+
+    const ALL: u64 = u64::MAX;
+
+    fn milliseconds(times: &[u64]) -> Vec<Option<Duration>> {
+        times.iter().map(|&time| Some(Duration::from_millis(time))).collect()
+    }
+
+    #[test]
+    fn what_is_near_a_seek_point_is_not_kept() {
+        let chunk = milliseconds(&[1; 60]);
+        let two = [&chunk[..], &[None], &chunk].concat();
+        // Of the first chunk all, as nothing is known there; of the second what takes two milliseconds and more.
+        let expected: Vec<usize> = (0..60).chain(62..120).collect();
+        assert_eq!(kept(&two, ALL, true), Some(expected));
+    }
+
+    #[test]
+    fn a_stream_that_is_fast_everywhere_gets_no_file() {
+        let chunk = milliseconds(&[1; 39]);
+        let many = [&chunk[..], &[None]].concat().repeat(20);
+        assert_eq!(kept(&many, ALL, true), None);
+        // Also one of which much was decoded before the first bytes came.
+        let ahead = [milliseconds(&[39]), milliseconds(&[0; 38]), vec![None]].concat();
+        let late = [&ahead[..], &many].concat();
+        assert_eq!(kept(&late, ALL, true), None);
+    }
+
+    #[test]
+    fn a_stream_that_turns_out_dear_late_is_kept_from_there_on() {
+        let times = vec![Some(Duration::from_micros(100)); 1000];
+        let found = kept(&times, ALL, true).unwrap();
+        assert!((499..=501).contains(&found[0]), "{found:?}");
+        assert!(found.iter().copied().eq(found[0]..1000));
+    }
+
+    #[test]
+    fn a_file_ends_where_there_is_no_more_room() {
+        let times = milliseconds(&[50; 40]);
+        let some = kept(&times, 4 * PIECE as u64, true).unwrap();
+        assert!(!some.is_empty());
+        assert_eq!(kept(&times, 1000, true).map_or(0, |kept| kept.len()), 0, "a piece may become as long as it is");
+        assert_eq!(kept(&times, ALL, false), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! Sizes in bytes, as people write them.
+
+/// `text` in bytes: a number, with a unit behind it or none. `K`, `KiB`, `M`, `MiB`, ... are powers of 1024; `kB`, `MB`, ... of 1000.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    const UNITS: [char; 5] = ['K', 'M', 'G', 'T', 'P'];
+    let problem = || format!("{text} is no size: give bytes, or a number with K, M or G behind it, such as 512M");
+    let text = text.trim();
+    let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: f64 = number.parse().map_err(|_| problem())?;
+    let unit = unit.trim().to_ascii_uppercase();
+    let factor = match unit.strip_suffix("IB").or_else(|| unit.strip_suffix('B')).unwrap_or(&unit) {
+        "" => 1.0,
+        prefix => {
+            let power = UNITS.iter().position(|unit| prefix.strip_prefix(*unit) == Some("")).ok_or_else(problem)?;
+            let base: f64 = if unit.len() == 2 && unit.ends_with('B') { 1000.0 } else { 1024.0 };
+            base.powi(power as i32 + 1)
+        }
+    };
+    // Saturates.
+    Ok((number * factor) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_they_are_written() {
+        let sizes = [
+            ("0", 0),
+            ("4096", 4096),
+            ("12b", 12),
+            ("1k", 1024),
+            ("512M", 512 << 20),
+            ("1.5 GiB", 3 << 29),
+            ("2gb", 2_000_000_000),
+            ("1TB", 1_000_000_000_000),
+            ("99999999999P", u64::MAX),
+        ];
+        for (text, bytes) in sizes {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "K", "-1", "1X", "1KK", "1.2.3", "1iB2", "lots"] {
+            assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+}
