@@ -1,7 +1,7 @@
 //! Opening an archive for a command: with a progress bar, Ctrl-C, and one warning for what is damaged.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tarnfs_source::Cancel;
@@ -12,7 +12,7 @@ use crate::args::{Open, open_options};
 use crate::exit::{Code, Failure};
 use crate::progress::Bar;
 use crate::signals::Ending;
-use crate::terminal::{escaped, output_failure};
+use crate::terminal::{self, escaped, output_failure};
 
 /// Damaged places that are named one by one; of more, only the number is told.
 const MOST_NAMED: usize = 10;
@@ -38,22 +38,34 @@ pub(crate) fn options(arguments: &Open, cancel: &Cancel) -> Result<Options, Fail
     open_options(arguments, cancel)
 }
 
+/// Does `work` with each archive, also where it fails with others before; the last code that is not [`Code::Success`] is the result.
+pub(crate) fn each(
+    archives: &[PathBuf],
+    arguments: &Open,
+    mut work: impl FnMut(&Path, &Options) -> Result<Code, Failure>,
+) -> Result<Code, Failure> {
+    let mut worst = Code::Success;
+    for archive in archives {
+        let ending = Ending::default();
+        ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
+        match work(archive, &options(arguments, &ending.cancel())?) {
+            Ok(Code::Success) => {}
+            Ok(code) => worst = code,
+            Err(failure) if failure.code == Code::Interrupted => return Err(failure),
+            // The others may be better.
+            Err(failure) => {
+                worst = failure.code;
+                terminal::report(&failure, arguments.colour());
+            }
+        }
+    }
+    Ok(worst)
+}
+
 /// Opens `archive`; the code is [`Code::Damaged`] if something in it is broken.
 pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchive, Code), Failure> {
     let name = crate::args::shown(archive.as_os_str());
-    let bar = Bar::show(&crate::args::shown(archive.file_name().unwrap_or_default()), &options.progress);
-    let opened = tarnfs_tree::open::open(archive, options);
-    drop(bar);
-    let opened = opened.map_err(|problem| {
-        let code = match &problem {
-            Problem::NotAnArchive | Problem::Empty | Problem::OnlyZeros => Code::NotAnArchive,
-            Problem::NoIndex(_) | Problem::Index(_) => Code::Index,
-            Problem::Option(_) => Code::Usage,
-            Problem::Cancelled => return Failure::new(Code::Interrupted, format!("{name}: interrupted")),
-            _ => Code::CannotOpen,
-        };
-        Failure::new(code, format!("{name}: {problem}"))
-    })?;
+    let opened = open_quietly(archive, options)?;
     let damage = &opened.index.summary().notes;
     for (offset, what) in damage.iter().take(MOST_NAMED) {
         log::warn!("{name}: damaged at byte {offset}: {}", escaped(what.as_bytes()));
@@ -63,6 +75,24 @@ pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchiv
     }
     let code = if damage.is_empty() { Code::Success } else { Code::Damaged };
     Ok((opened, code))
+}
+
+/// [`open_with`], where nobody is told of damage.
+pub(crate) fn open_quietly(archive: &Path, options: &Options) -> Result<OpenArchive, Failure> {
+    let name = crate::args::shown(archive.as_os_str());
+    let bar = Bar::show(&crate::args::shown(archive.file_name().unwrap_or_default()), &options.progress);
+    let opened = tarnfs_tree::open::open(archive, options);
+    drop(bar);
+    opened.map_err(|problem| {
+        let code = match &problem {
+            Problem::NotAnArchive | Problem::Empty | Problem::OnlyZeros => Code::NotAnArchive,
+            Problem::NoIndex(_) | Problem::Index(_) => Code::Index,
+            Problem::Option(_) => Code::Usage,
+            Problem::Cancelled => return Failure::new(Code::Interrupted, format!("{name}: interrupted")),
+            _ => Code::CannotOpen,
+        };
+        Failure::new(code, format!("{name}: {problem}"))
+    })
 }
 
 /// The file or folder at `path` in an archive.

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::args::{Cat, Cli, Command, List, Open, Stat, parse, shown};
-use crate::commands::{cat, index, ls, mount, pages, stat, unmount};
+use crate::args::{Cat, Check, Cli, Command, Index, List, Open, Stat, parse, shown};
+use crate::commands::{cat, check, index, ls, mount, pages, stat, unmount};
 use crate::exit::{Code, Failure};
 use crate::logging;
 use crate::terminal::Colour;
@@ -25,6 +25,7 @@ fn options_of(cli: &Cli) -> Option<&Open> {
         None => Some(&cli.mount.open),
         Some(Command::Mount(mount)) => Some(&mount.open),
         Some(Command::Index(index)) => Some(&index.open),
+        Some(Command::Check(check)) => Some(&check.open),
         Some(Command::Ls(list)) => Some(&list.open),
         Some(Command::Cat(cat)) => Some(&cat.open),
         Some(Command::Stat(stat)) => Some(&stat.open),
@@ -37,7 +38,7 @@ fn archives_of(cli: &Cli) -> &[PathBuf] {
     match &cli.command {
         None => &cli.mount.paths,
         Some(Command::Mount(mount)) => &mount.paths,
-        Some(Command::Index(index)) => &index.archives,
+        Some(Command::Index(Index { archives, .. }) | Command::Check(Check { archives, .. })) => archives,
         Some(
             Command::Ls(List { archive, .. }) | Command::Cat(Cat { archive, .. }) | Command::Stat(Stat { archive, .. }),
         ) => std::slice::from_ref(archive),
@@ -70,6 +71,7 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Mount(mount)) => mount::run(&mount),
         Some(Command::Unmount { mountpoints }) => Ok(unmount::run(&mountpoints)),
         Some(Command::Index(arguments)) => index::run(&arguments),
+        Some(Command::Check(arguments)) => check::run(&arguments),
         Some(Command::Ls(arguments)) => ls::run(&arguments),
         Some(Command::Cat(arguments)) => cat::run(&arguments),
         Some(Command::Stat(arguments)) => stat::run(&arguments),

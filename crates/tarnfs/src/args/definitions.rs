@@ -1,9 +1,10 @@
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::size::parse_size;
+use super::size::{parse_range, parse_size};
 use crate::exit;
 use crate::terminal::Colour;
 
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     },
     /// Make the index of archives, without mounting them
     Index(Index),
+    /// Read archives from start to end and say what is damaged in them, or wrong in their index
+    Check(Check),
     /// List what is in an archive
     Ls(List),
     /// Write files of an archive to standard output; without a path, the archive with its compression undone
@@ -218,6 +221,16 @@ pub(crate) enum IndexFormat {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The archives
+    #[arg(required = true, value_name = "ARCHIVE")]
+    pub(crate) archives: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) open: Open,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct List {
     /// The archive
     pub(crate) archive: PathBuf,
@@ -248,6 +261,10 @@ pub(crate) struct Cat {
 
     /// Files in it
     pub(crate) paths: Vec<OsString>,
+
+    /// Only these bytes: an offset, and a length behind a colon; to the end without one. As sizes: `1G:64K`
+    #[arg(long, value_name = "OFFSET:LENGTH", value_parser = parse_range)]
+    pub(crate) range: Option<Range<u64>>,
 
     #[command(flatten)]
     pub(crate) open: Open,

@@ -5,7 +5,7 @@ mod later;
 mod settings;
 mod size;
 
-pub(crate) use definitions::{Cat, Cli, Command, Index, IndexFormat, List, Mount, Open, Stat};
+pub(crate) use definitions::{Cat, Check, Cli, Command, Index, IndexFormat, List, Mount, Open, Stat};
 pub(crate) use settings::{mount_options, open_options};
 
 use std::ffi::{OsStr, OsString};

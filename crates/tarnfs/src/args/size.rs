@@ -1,5 +1,7 @@
 //! Sizes in bytes, as people write them.
 
+use std::ops::Range;
+
 /// `text` in bytes: a number, with a unit behind it or none. `K`, `KiB`, `M`, `MiB`, ... are powers of 1024; `kB`, `MB`, ... of 1000.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     const UNITS: [char; 5] = ['K', 'M', 'G', 'T', 'P'];
@@ -19,6 +21,14 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     };
     // Saturates.
     Ok((number * factor) as u64)
+}
+
+/// `OFFSET:LENGTH`, `OFFSET:` or `OFFSET`, both as sizes.
+pub(crate) fn parse_range(text: &str) -> Result<Range<u64>, String> {
+    let (offset, length) = text.split_once(':').unwrap_or((text, ""));
+    let start = parse_size(offset)?;
+    let end = if length.is_empty() { u64::MAX } else { start.saturating_add(parse_size(length)?) };
+    Ok(start..end)
 }
 
 #[cfg(test)]
@@ -44,5 +54,9 @@ mod tests {
         for text in ["", "K", "-1", "1X", "1KK", "1.2.3", "1iB2", "lots"] {
             assert!(parse_size(text).is_err(), "{text}");
         }
+        assert_eq!(parse_range("1K:2"), Ok(1024..1026));
+        assert_eq!(parse_range("7:"), Ok(7..u64::MAX));
+        assert_eq!(parse_range("7"), Ok(7..u64::MAX));
+        assert!(parse_range(":7").is_err() && parse_range("1:2:3").is_err() && parse_range("").is_err());
     }
 }

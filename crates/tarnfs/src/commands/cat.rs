@@ -1,4 +1,5 @@
 use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,19 +15,26 @@ use crate::terminal::output_failure;
 /// Bytes read at once.
 const BATCH: usize = 1 << 20;
 
-/// Writes the files, one behind the other; without any, the archive with its compression undone.
+/// Writes the files, one behind the other, or a part of each; without any, the archive with its compression undone.
 pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
     let archive = &arguments.archive;
-    if arguments.paths.is_empty() {
+    let range = arguments.range.clone().unwrap_or(0..u64::MAX);
+    // Of a part, only what lies behind the seek point before it is decoded, where there is an index.
+    if arguments.paths.is_empty() && arguments.range.is_none() {
         return undo_compression(arguments);
     }
     let (opened, code) = inside::open(archive, &arguments.open)?;
+    if arguments.paths.is_empty() {
+        copy(opened.stream.as_ref(), range.clone())
+            .map_err(|error| error.or(|error| inside::failure(archive, b"", &error.into())))?;
+    }
     for path in &arguments.paths {
         let path = path.as_bytes();
         let node = inside::find(&opened, archive, path, true)?.node;
         let file = tarnfs_tree::Tree::open(opened.tree.as_ref(), node)
             .map_err(|error| inside::failure(archive, path, &error))?;
-        copy(file.as_ref(), 0).map_err(|error| error.or(|error| inside::failure(archive, path, &error.into())))?;
+        copy(file.as_ref(), range.clone())
+            .map_err(|error| error.or(|error| inside::failure(archive, path, &error.into())))?;
     }
     Ok(code)
 }
@@ -40,7 +48,7 @@ fn undo_compression(arguments: &Cat) -> Result<Code, Failure> {
         return Err(output_failure(&error));
     }
     let (opened, code) = opened?;
-    copy(opened.stream.as_ref(), output.written.load(Ordering::Relaxed))
+    copy(opened.stream.as_ref(), output.written.load(Ordering::Relaxed)..u64::MAX)
         .map_err(|error| error.or(|error| inside::failure(archive, b"", &error.into())))?;
     Ok(code)
 }
@@ -79,12 +87,14 @@ impl CopyError {
     }
 }
 
-/// Writes what `source` holds from `offset` on.
-fn copy(source: &dyn Source, mut offset: u64) -> Result<(), CopyError> {
+/// Writes what `source` holds in `range`.
+fn copy(source: &dyn Source, range: Range<u64>) -> Result<(), CopyError> {
     let mut out = io::stdout().lock();
     let mut buffer = vec![0; BATCH];
+    let mut offset = range.start;
     loop {
-        let read = source.read_at(&mut buffer, offset).map_err(CopyError::Read)?;
+        let length = (range.end - offset).min(BATCH as u64) as usize;
+        let read = source.read_at(&mut buffer[..length], offset).map_err(CopyError::Read)?;
         if read == 0 {
             return out.flush().map_err(CopyError::Write);
         }

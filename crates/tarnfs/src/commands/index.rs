@@ -1,45 +1,31 @@
 use std::path::Path;
 
 use tarnfs_index::ratarmount;
+use tarnfs_tree::open::{Options, Place};
 
 use crate::args::{Index, IndexFormat, shown};
 use crate::exit::{Code, Failure};
-use crate::{inside, terminal};
+use crate::inside;
 
 /// Makes the index of each archive, also of those that a mount would not write one for.
 pub(crate) fn run(arguments: &Index) -> Result<Code, Failure> {
-    let mut worst = Code::Success;
-    for archive in &arguments.archives {
-        let ending = crate::signals::Ending::default();
-        ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
-        let mut options = inside::options(&arguments.open, &ending.cancel())?;
-        options.minimum_file_count = 0;
-        let code = match arguments.format {
+    inside::each(&arguments.archives, &arguments.open, |archive, options| {
+        let options = Options { minimum_file_count: 0, ..options.clone() };
+        match arguments.format {
             IndexFormat::Tarnfs => one(archive, &options),
             IndexFormat::Ratarmount => for_ratarmount(archive, &options),
-        };
-        match code {
-            Ok(Code::Success) => {}
-            Ok(code) => worst = code,
-            Err(failure) if failure.code == Code::Interrupted => return Err(failure),
-            // The others may be better.
-            Err(failure) => {
-                worst = failure.code;
-                terminal::report(&failure, arguments.open.colour());
-            }
         }
-    }
-    Ok(worst)
+    })
 }
 
-fn one(archive: &Path, options: &tarnfs_tree::open::Options) -> Result<Code, Failure> {
+fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
     let (opened, code) = inside::open_with(archive, options)?;
     match opened.index_path {
         Some(path) if opened.is_new => {
             log::info!("{}: index written to {}", shown(archive.as_os_str()), path.display());
         }
         Some(path) => log::info!("{}: its index {} is good", shown(archive.as_os_str()), path.display()),
-        None if options.place == tarnfs_tree::open::Place::Memory => {}
+        None if options.place == Place::Memory => {}
         None => {
             return Err(Failure::new(
                 Code::Index,
@@ -50,14 +36,13 @@ fn one(archive: &Path, options: &tarnfs_tree::open::Options) -> Result<Code, Fai
     Ok(code)
 }
 
-fn for_ratarmount(archive: &Path, options: &tarnfs_tree::open::Options) -> Result<Code, Failure> {
-    use tarnfs_tree::open::Place;
+fn for_ratarmount(archive: &Path, options: &Options) -> Result<Code, Failure> {
     let destinations = match &options.place {
         Place::File(path) => vec![path.clone()],
         Place::Folders(folders) => ratarmount::candidates(archive, folders),
         Place::Memory => return Err(Failure::new(Code::Usage, "an index for ratarmount needs a file")),
     };
-    let options = tarnfs_tree::open::Options {
+    let options = Options {
         place: match &options.place {
             Place::File(_) => Place::Memory,
             other => other.clone(),

@@ -1,6 +1,7 @@
 //! One module for each command.
 
 pub(crate) mod cat;
+pub(crate) mod check;
 pub(crate) mod index;
 pub(crate) mod ls;
 pub(crate) mod mount;

@@ -1,0 +1,107 @@
+//! `tarnfs check`, and `tarnfs cat --range`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use support::{Ran, Scratch, run};
+
+fn check(scratch: &Scratch, archive: &str) -> Ran {
+    run(scratch, [Path::new("check"), &scratch.path(archive)])
+}
+
+fn flip(path: &Path, at: u64) {
+    let file = fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+}
+
+const COMPRESSORS: [(&str, &str); 7] = [
+    ("gz", "gzip -1"),
+    ("bz2", "bzip2 -1"),
+    ("xz", "xz -1"),
+    ("lzma", "xz -1 --format=lzma"),
+    ("zst", "zstd -q -c"),
+    ("lz4", "lz4 -q -c"),
+    ("tar", "cat"),
+];
+
+#[test]
+fn whole_archives_are_whole_and_damage_is_told_with_its_place() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; seq 1 300000 > tree/numbers; head -c 300000 /dev/urandom > tree/noise");
+    let mut names = Vec::new();
+    for (suffix, compressor) in COMPRESSORS {
+        let name = format!("a.{suffix}");
+        scratch.shell(&format!("tar -C tree -c . | {compressor} > {name}"));
+        let whole = check(&scratch, &name);
+        assert!(whole.code == 0 && whole.text().contains("whole: 2 files, "), "{name}: {whole:?}");
+        let length = fs::metadata(scratch.path(&name)).unwrap().len();
+        // In a plain tar only headers have checksums, and .lzma has none; but a cut is seen in all of them.
+        if !["tar", "lzma"].contains(&suffix) {
+            flip(&scratch.path(&name), length / 2);
+            let damaged = check(&scratch, &name);
+            assert!(damaged.code == 5 && damaged.text().contains(": damaged at byte "), "{name}: {damaged:?}");
+            flip(&scratch.path(&name), length / 2);
+        }
+        scratch.shell(&format!("head -c {} {name} > cut.{suffix}", length / 2));
+        let cut = check(&scratch, &format!("cut.{suffix}"));
+        assert!(cut.code == 5 && cut.text().contains("damaged at byte"), "{name}: {cut:?}");
+        names.push(scratch.path(name));
+    }
+    // Several at once: each has its line, and one that is none does not hide the others.
+    fs::write(scratch.path("none"), "no archive").unwrap();
+    let all = run(&scratch, [Path::new("check").into(), scratch.path("none")].into_iter().chain(names));
+    assert_eq!((all.code, all.text().lines().count()), (4, COMPRESSORS.len()), "{all:?}");
+    assert!(!scratch.path("a.gz.tarnfs.sqlite").exists(), "nothing is written");
+}
+
+#[test]
+fn an_index_that_does_not_match_the_archive_is_told() {
+    let scratch = Scratch::new();
+    // Without a checksum of zstd, what rots in bytes that could not be compressed goes unseen by everybody else.
+    scratch.shell(
+        "mkdir tree; head -c 20000000 /dev/urandom > tree/noise; tar -C tree -c . | zstd -q --no-check > a.tar.zst",
+    );
+    let archive = scratch.path("a.tar.zst");
+    let name = archive.to_str().unwrap();
+    run(&scratch, ["index", name]).ok();
+    check(&scratch, "a.tar.zst").ok();
+    flip(&archive, 7_000_001);
+    assert_eq!(run(&scratch, ["index", "--no-recreate-index", name]).code, 0, "no sample lies there");
+    let wrong = check(&scratch, "a.tar.zst");
+    assert!(wrong.code == 7 && wrong.text().contains("is wrong: its checksums"), "{wrong:?}");
+    assert!(wrong.text().contains("whole: 1 files"), "{wrong:?}");
+    run(&scratch, ["index", "-c", name]).ok();
+    check(&scratch, "a.tar.zst").ok();
+}
+
+#[test]
+fn a_part_is_written() {
+    let scratch = Scratch::new();
+    scratch
+        .shell("mkdir tree; seq 1 2000000 > tree/numbers; echo more > tree/more; tar -C tree -cf a.tar numbers more");
+    scratch.shell("gzip -1 < a.tar > a.tar.gz");
+    let (tar, numbers) = (fs::read(scratch.path("a.tar")).unwrap(), fs::read(scratch.path("tree/numbers")).unwrap());
+    for archive in ["a.tar.gz", "a.tar"] {
+        let part = |range: &str, paths: &[&str]| {
+            let archive = scratch.path(archive);
+            run(&scratch, [&["cat", "--range", range, archive.to_str().unwrap()], paths].concat()).ok().out
+        };
+        assert!(part("5M:64K", &[]) == tar[5 << 20..(5 << 20) + (64 << 10)]);
+        assert!(part("1000", &[]) == tar[1000..]);
+        assert!(part("0:3", &["numbers", "more"]) == b"1\n2mor");
+        assert!(part("3000001:", &["numbers"]) == numbers[3_000_001..]);
+        assert!(part("1G:1G", &["numbers"]).is_empty());
+        assert!(part("7:0", &[]).is_empty());
+    }
+    for range in ["", ":5", "a:b", "1:2:3", "-1"] {
+        let refused = run(&scratch, ["cat", &format!("--range={range}"), scratch.path("a.tar").to_str().unwrap()]);
+        assert_eq!(refused.code, 2, "{range}: {refused:?}");
+    }
+}
