@@ -9,7 +9,7 @@ use super::bits::BitReader;
 /// Index bits of the table of literals and lengths: longer codes are rare.
 pub(super) const LITERAL_BITS: u32 = 11;
 /// Index bits of the table of distances.
-pub(super) const DISTANCE_BITS: u32 = 8;
+pub(super) const DISTANCE_BITS: u32 = 9;
 
 /// The longest code (RFC 1951 §3.2.7).
 const LONGEST: usize = 15;

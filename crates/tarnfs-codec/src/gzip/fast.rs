@@ -117,6 +117,8 @@ fn decode_inline(
                     entry = look_up!();
                     continue;
                 }
+                // A length takes at most 20 bits, a distance without a subtable 22: behind one literal there are enough.
+                refill!();
             }
         }
         if entry & SPECIAL != 0 {
@@ -142,12 +144,12 @@ fn decode_inline(
         }
         let length = value(entry, buffer);
         consume!(entry);
-        refill!();
         let mut entry_of_distance = distances.entry(buffer);
         if entry_of_distance & SPECIAL != 0 {
             if entry_of_distance & SUBTABLE == 0 {
                 break Stopped::Invalid("invalid distance code");
             }
+            refill!();
             entry_of_distance = distances.in_subtable(entry_of_distance, buffer);
             buffer >>= DISTANCE_BITS;
             count = count.wrapping_sub(DISTANCE_BITS);
