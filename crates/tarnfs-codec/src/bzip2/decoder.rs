@@ -36,7 +36,6 @@ enum Expected {
 }
 
 /// Decodes blocks one after the other.
-#[derive(Debug)]
 pub(super) struct BlockDecoder {
     source: SharedSource,
     reader: BitReader,
