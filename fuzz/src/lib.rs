@@ -132,7 +132,7 @@ impl ChunkTable for Table {
 fn codec(name: &str, data: &[u8]) {
     let codec = tarnfs_codec::by_name(name).expect("it is in the table");
     codec.bid(&data[..data.len().min(4096)]);
-    // Above two threads, blocks and frames are decoded ahead.
+    // With several threads, blocks and frames are decoded ahead.
     let threads = if data.len().is_multiple_of(2) { 1 } else { 3 };
     let limits = limits();
     let options =

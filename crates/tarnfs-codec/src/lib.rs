@@ -13,6 +13,7 @@
 pub mod engine;
 
 mod bzip2;
+mod crew;
 mod gzip;
 mod input;
 mod lz4;

@@ -2,8 +2,6 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource};
 
-use super::block::{BLOCK_MAGIC, MAGIC_BITS};
-
 /// Bytes read at a time. A block of 900 kB of text takes about twice as many.
 const BUFFER: usize = 128 << 10;
 
@@ -34,36 +32,10 @@ impl BitReader {
 
     /// Goes on at bit `position` of the source.
     pub(super) fn go_to(&mut self, position: u64) {
-        *self = Self::new(SharedSource::clone(&self.source), position);
-    }
-
-    /// Length of the source in bytes.
-    pub(super) fn length(&self) -> u64 {
-        self.source.len()
-    }
-
-    /// The bit, from bit `from` of the source on, at which the next block begins. The cursor stays.
-    pub(super) fn find_block(&self, from: u64, cancel: &Cancel) -> io::Result<Option<u64>> {
-        let mut buffer = vec![0; BUFFER];
-        let (mut position, mut bits) = (from / 8, 0_u64);
-        loop {
-            cancel.check()?;
-            let read = self.source.read_at(&mut buffer, position)?;
-            if read == 0 {
-                return Ok(None);
-            }
-            for &byte in &buffer[..read] {
-                bits = bits << 8 | u64::from(byte);
-                position += 1;
-                // The 48 bits that end at each bit of this byte.
-                for behind in (0..8_u64).rev() {
-                    let magic = bits >> behind & ((1 << MAGIC_BITS) - 1);
-                    let at = (position * 8 - behind).checked_sub(MAGIC_BITS as u64);
-                    if magic == BLOCK_MAGIC && at >= Some(from) {
-                        return Ok(at);
-                    }
-                }
-            }
+        let bit = (position % 8) as usize;
+        match (position / 8).checked_sub(self.start) {
+            Some(forward) if forward < self.filled as u64 => self.bit = forward as usize * 8 + bit,
+            _ => (self.start, self.bit, self.filled, self.at_end) = (position / 8, bit, 0, false),
         }
     }
 

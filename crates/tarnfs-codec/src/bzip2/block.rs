@@ -20,19 +20,27 @@ pub(super) const END_MAGIC: u64 = 0x1772_4538_5090;
 /// Bits of both.
 pub(super) const MAGIC_BITS: usize = 48;
 
+/// The largest level: assumed where nothing says which one it is.
+pub(super) const TOP_LEVEL: u8 = 9;
+
 /// Bytes of a block, before its second run-length coding, for each level.
 pub(super) const LEVEL_SIZE: usize = 100_000;
 
 /// Groups of a full block, and one in which it ends. Some programs write more selectors, which mean nothing.
 const GROUPS: usize = 9 * LEVEL_SIZE / GROUP + 2;
 
-/// A decoded block, and the memory to decode the next.
+/// The memory to decode blocks with.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct Workbench {
     rows: Rows,
     inverter: Inverter,
     codes: Vec<Code>,
     selectors: Vec<u8>,
+}
+
+/// A decoded block.
+#[derive(Debug, Default)]
+pub(super) struct Block {
     text: Vec<u8>,
     expander: Expander,
     /// Decoded bytes that have not been read yet.
@@ -50,24 +58,21 @@ pub(super) struct Checked {
     pub(super) computed: u32,
 }
 
-impl Block {
+impl Workbench {
     pub(super) fn new() -> Self {
         Self {
             rows: Rows::new(),
             inverter: Inverter::default(),
             codes: vec![Code::EMPTY; CODES],
             selectors: Vec::with_capacity(GROUPS),
-            text: Vec::new(),
-            expander: Expander::default(),
-            remaining: 0,
         }
     }
 
     /// Decodes the block behind the magic at which `reader` stands. It may have at most `most` bytes before the first
-    /// run-length coding is undone (which makes up to 52 times as many).
-    pub(super) fn decode(&mut self, reader: &mut BitReader, most: usize) -> io::Result<Checked> {
-        self.text.clear();
-        self.remaining = 0;
+    /// run-length coding is undone (which makes up to 52 times as many). Whatever `block` holds, its memory is used.
+    pub(super) fn decode(&mut self, reader: &mut BitReader, most: usize, block: &mut Block) -> io::Result<Checked> {
+        block.text.clear();
+        (block.expander, block.remaining) = (Expander::default(), 0);
         let stated = reader.take(32)? as u32;
         let is_randomised = reader.take(1)? == 1;
         let origin = reader.take(24)? as usize;
@@ -78,52 +83,20 @@ impl Block {
         if origin >= length {
             return Err(reader.damaged(&format!("the origin of a block is row {origin} of {length}")));
         }
-        self.inverter.invert(&mut self.rows, length, origin, &counts, &mut self.text);
+        self.inverter.invert(&mut self.rows, length, origin, &counts, &mut block.text);
         if is_randomised {
-            randomised::undo(&mut self.text);
+            randomised::undo(&mut block.text);
         }
-        self.expander = Expander::default();
-        let Some((length, computed)) = self.check() else {
+        let Some((length, computed)) = block.check() else {
             return Err(reader.damaged("the last run of a block has no count"));
         };
-        self.remaining = length;
+        block.remaining = length;
         Ok(Checked { length, stated, computed })
-    }
-
-    /// Length and CRC of the decoded bytes; `None` if the last run is not whole. They can be 46 MB, so they are not
-    /// kept but made again when read.
-    fn check(&self) -> Option<(u64, u32)> {
-        let mut buffer = [0; 16 << 10];
-        let (mut expander, mut crc, mut length) = (Expander::default(), Crc::default(), 0);
-        loop {
-            let count = expander.expand(&self.text, &mut buffer);
-            crc.update(&mut buffer[..count]);
-            length += count as u64;
-            if count < buffer.len() {
-                return (!expander.lacks_count(&self.text)).then(|| (length, crc.finish()));
-            }
-        }
-    }
-
-    /// Moves decoded bytes into `buffer` and returns how many; 0 if all have been read.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> usize {
-        let count = self.expander.expand(&self.text, buffer);
-        self.remaining = self.remaining.saturating_sub(count as u64);
-        count
-    }
-
-    /// True if all decoded bytes have been read.
-    pub(super) fn is_empty(&self) -> bool {
-        self.remaining == 0
     }
 
     /// Bytes of memory in use.
     pub(super) fn memory(&self) -> usize {
-        ROWS * size_of::<u32>()
-            + size_of::<Code>() * CODES
-            + self.selectors.capacity()
-            + self.text.capacity()
-            + self.inverter.memory()
+        ROWS * size_of::<u32>() + size_of::<Code>() * CODES + self.selectors.capacity() + self.inverter.memory()
     }
 
     /// Reads the bytes in use, the selectors and the codes. Returns the first and sets the others.
@@ -183,5 +156,44 @@ impl Block {
             }
         }
         Ok(used)
+    }
+}
+
+impl Block {
+    /// Length and CRC of the decoded bytes; `None` if the last run is not whole. They can be 46 MB, so they are not
+    /// kept but made again when read.
+    fn check(&self) -> Option<(u64, u32)> {
+        let mut buffer = [0; 16 << 10];
+        let (mut expander, mut crc, mut length) = (Expander::default(), Crc::default(), 0);
+        loop {
+            let count = expander.expand(&self.text, &mut buffer);
+            crc.update(&mut buffer[..count]);
+            length += count as u64;
+            if count < buffer.len() {
+                return (!expander.lacks_count(&self.text)).then(|| (length, crc.finish()));
+            }
+        }
+    }
+
+    /// Moves decoded bytes into `buffer` and returns how many; 0 if all have been read.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> usize {
+        let count = self.expander.expand(&self.text, buffer);
+        self.remaining = self.remaining.saturating_sub(count as u64);
+        count
+    }
+
+    /// True if all decoded bytes have been read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.remaining == 0
+    }
+
+    /// Bytes before the first run-length coding was undone.
+    pub(super) fn size(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Bytes of memory in use.
+    pub(super) fn memory(&self) -> usize {
+        self.text.capacity()
     }
 }

@@ -4,16 +4,15 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource};
 
+use super::ahead::{Ahead, Decoded};
 use super::bit_reader::BitReader;
-use super::block::{BLOCK_MAGIC, Block, END_MAGIC, LEVEL_SIZE, MAGIC_BITS};
+use super::block::{BLOCK_MAGIC, Block, Checked, END_MAGIC, LEVEL_SIZE, MAGIC_BITS, TOP_LEVEL, Workbench};
 use super::crc;
-use crate::{Damage, Decoder, FILLER, Findings, FirstPass, SeekPoint};
+use super::finder::Finder;
+use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
 
 /// Version of a seek point's state: one byte, followed by the level of the stream (1 to 9).
 const STATE_VERSION: u8 = 1;
-
-/// The largest level: assumed where a seek point does not say.
-const TOP_LEVEL: u8 = 9;
 
 /// Bits of the start of a stream: "BZh" and the digit of the level.
 const HEADER_BITS: usize = 32;
@@ -37,10 +36,13 @@ enum Expected {
 }
 
 /// Decodes blocks one after the other.
-#[derive(Debug)]
 pub(super) struct BlockDecoder {
+    source: SharedSource,
     reader: BitReader,
+    bench: Workbench,
     block: Block,
+    /// Decodes blocks on other threads.
+    ahead: Option<Ahead>,
     expected: Expected,
     level: u8,
     /// Decoded bytes before the block at hand.
@@ -66,9 +68,10 @@ struct Survey {
 
 impl BlockDecoder {
     /// From the start of `source`, collecting seek points.
-    pub(super) fn first_pass(source: SharedSource, cancel: Cancel) -> Self {
-        let survey = Survey { cancel, ..Survey::default() };
-        Self { first_pass: Some(survey), ..Self::new(source, 0, Expected::FirstStream) }
+    pub(super) fn first_pass(source: SharedSource, options: &Options) -> Self {
+        let survey = Survey { cancel: options.cancel.clone(), ..Survey::default() };
+        let ahead = Ahead::new(SharedSource::clone(&source), options);
+        Self { first_pass: Some(survey), ahead, ..Self::new(source, 0, Expected::FirstStream) }
     }
 
     /// From `point` of `source` on.
@@ -92,8 +95,11 @@ impl BlockDecoder {
 
     fn new(source: SharedSource, bit: u64, expected: Expected) -> Self {
         Self {
-            reader: BitReader::new(source, bit),
-            block: Block::new(),
+            reader: BitReader::new(SharedSource::clone(&source), bit),
+            source,
+            bench: Workbench::new(),
+            block: Block::default(),
+            ahead: None,
             expected,
             level: TOP_LEVEL,
             decoded: 0,
@@ -163,8 +169,9 @@ impl BlockDecoder {
         // Damage may have led past the next block, so that is looked for in what was read already; not without end.
         let failed = self.reader.position();
         let again = self.reread.saturating_add(failed.saturating_sub(at) / 8);
-        let from = if again <= self.reader.length() { at + 1 } else { failed.max(at + 1) };
-        let Some(next) = self.reader.find_block(from, &survey.cancel)? else { return Err(error) };
+        let from = if again <= self.source.len() { at + 1 } else { failed.max(at + 1) };
+        let mut finder = Finder::new(SharedSource::clone(&self.source), from);
+        let Some(next) = finder.next(&survey.cancel)? else { return Err(error) };
         self.reread = again;
         survey.findings.damage.push(Damage {
             decoded: self.decoded..self.decoded.saturating_add(GAP as u64),
@@ -188,7 +195,7 @@ impl BlockDecoder {
         if let Some(survey) = &self.first_pass {
             survey.cancel.check()?;
         }
-        let checked = self.block.decode(&mut self.reader, usize::from(self.level) * LEVEL_SIZE)?;
+        let checked = self.take_block(at)?;
         self.length = checked.length;
         let matches = checked.stated == checked.computed;
         let what = "the CRC-32 of this bzip2 block does not match its data";
@@ -214,6 +221,23 @@ impl BlockDecoder {
             }
         }
         Ok(())
+    }
+
+    /// The block at bit `at`, behind whose magic the reader stands: decoded ahead, or now.
+    fn take_block(&mut self, at: u64) -> io::Result<Checked> {
+        let most = usize::from(self.level) * LEVEL_SIZE;
+        let ahead = self.ahead.as_mut().map(|ahead| ahead.take(at, &mut self.bench));
+        if let Some(Decoded { block, checked, end }) = ahead.transpose()?.flatten()
+            && block.size() <= most
+        {
+            let read = std::mem::replace(&mut self.block, block);
+            self.reader.go_to(end);
+            if let Some(ahead) = &mut self.ahead {
+                ahead.recycle(read);
+            }
+            return Ok(checked);
+        }
+        self.bench.decode(&mut self.reader, most, &mut self.block)
     }
 
     fn end_stream(&mut self) -> io::Result<()> {
@@ -272,8 +296,12 @@ impl Decoder for BlockDecoder {
         while self.block.is_empty() && self.gap == 0 {
             match self.next_block() {
                 Ok(true) => {}
-                Ok(false) => return Ok(0),
+                Ok(false) => {
+                    self.ahead = None;
+                    return Ok(0);
+                }
                 Err(error) => {
+                    self.ahead = None;
                     self.failed = Some((error.kind(), error.to_string()));
                     return Err(error);
                 }
@@ -289,7 +317,8 @@ impl Decoder for BlockDecoder {
     }
 
     fn memory(&self) -> usize {
-        self.reader.memory() + self.block.memory()
+        let ahead = self.ahead.as_ref().map_or(0, Ahead::memory);
+        self.reader.memory() + self.bench.memory() + self.block.memory() + ahead
     }
 }
 

@@ -5,12 +5,14 @@
 //!
 //! A block is undone in four steps: the Huffman codes and the move to front ([`block`]), the Burrows-Wheeler
 //! transform ([`inverse_bwt`]), and the first run-length coding ([`run_length`]). Its CRC is compared before a byte
-//! of it is served.
+//! of it is served. In a first pass, the blocks that follow are decoded on other threads ([`ahead`]).
 
+mod ahead;
 mod bit_reader;
 mod block;
 mod crc;
 mod decoder;
+mod finder;
 mod groups;
 mod huffman;
 mod inverse_bwt;
@@ -61,7 +63,7 @@ impl Codec for Bzip2 {
     }
 
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        Ok(Box::new(BlockDecoder::first_pass(source, options.cancel.clone())))
+        Ok(Box::new(BlockDecoder::first_pass(source, options)))
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, _limits: &Limits) -> io::Result<Box<dyn Decoder>> {

@@ -22,15 +22,36 @@ struct Outcome {
     points: Vec<SeekPoint>,
     damage: Vec<Damage>,
     error: Option<io::ErrorKind>,
+    message: String,
+}
+
+impl Outcome {
+    fn is_whole(&self) -> bool {
+        self.error.is_none() && self.damage.is_empty()
+    }
 }
 
 fn memory(bytes: &[u8]) -> SharedSource {
     Arc::new(MemorySource::new(bytes, "a test"))
 }
 
+/// On one thread and on several, which must not differ.
 fn first_pass(compressed: &[u8]) -> Outcome {
+    let outcome = first_pass_on(1, compressed);
+    for threads in [2, 4] {
+        let parallel = first_pass_on(threads, compressed);
+        assert!(parallel.bytes == outcome.bytes, "{threads} threads: other bytes");
+        assert_eq!(parallel.points, outcome.points, "{threads} threads");
+        assert_eq!(parallel.damage, outcome.damage, "{threads} threads");
+        assert_eq!((parallel.error, parallel.message), (outcome.error, outcome.message.clone()), "{threads} threads");
+    }
+    outcome
+}
+
+fn first_pass_on(threads: usize, compressed: &[u8]) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut pass = Bzip2.first_pass(memory(compressed), &Options::default()).unwrap();
+    let options = Options { threads, ..Options::default() };
+    let mut pass = Bzip2.first_pass(memory(compressed), &options).unwrap();
     let mut buffer = vec![0; 100_000];
     loop {
         let result = pass.read(&mut buffer);
@@ -45,7 +66,7 @@ fn first_pass(compressed: &[u8]) -> Outcome {
             Ok(0) => break,
             Ok(count) => outcome.bytes.extend_from_slice(&buffer[..count]),
             Err(error) => {
-                outcome.error = Some(error.kind());
+                (outcome.error, outcome.message) = (Some(error.kind()), error.to_string());
                 assert!(pass.read(&mut buffer).is_err(), "a decoder that failed goes on");
                 break;
             }
@@ -239,6 +260,38 @@ fn decodes_streams_behind_each_other() {
         let outcome = resume(&small, &point, usize::MAX);
         assert_eq!((outcome.bytes, outcome.error), (Vec::new(), None));
     }
+}
+
+#[test]
+fn a_pass_ends_when_it_is_cancelled_or_dropped() {
+    let compressed = compress("bzip2", &["-1", "-c"], &prose(3_000_000));
+    for threads in [1, 2, 4] {
+        for blocks in 0..5 {
+            let options = Options { threads, ..Options::default() };
+            let mut pass = Bzip2.first_pass(memory(&compressed), &options).unwrap();
+            let mut buffer = vec![0; 100_000];
+            for _ in 0..blocks {
+                assert!(pass.read(&mut buffer).unwrap() > 0);
+            }
+            if blocks % 2 == 1 {
+                options.cancel.cancel();
+                let result = (0..3).try_for_each(|_| pass.read(&mut buffer).map(drop));
+                assert_eq!(result.unwrap_err().kind(), io::ErrorKind::Interrupted, "{threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_stays_bounded_however_many_threads() {
+    let compressed = compress("bzip2", &["-9", "-c"], &noise(30_000_000, 3));
+    let options = Options { threads: 1000, ..Options::default() };
+    let mut pass = Bzip2.first_pass(memory(&compressed), &options).unwrap();
+    let (mut buffer, mut most) = (vec![0; 500_000], 0);
+    while pass.read(&mut buffer).unwrap() > 0 {
+        most = most.max(pass.memory());
+    }
+    assert!((64 << 20..192 << 20).contains(&most), "{most}");
 }
 
 fn bit_of(bytes: &[u8], bit: u64) -> bool {

@@ -7,14 +7,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
 
 use tarnfs_source::{Cancel, Limits, SharedSource};
 
-use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LONGEST_HEADER, Start};
-use super::idle::Loan;
+use super::block::Blocks;
+use super::frame::{BLOCK_HEADER, BlockHeader, BlockKind, CHECKSUM, FrameHeader, LONGEST_HEADER, Start};
 use crate::Options;
-use crate::input::Input;
+use crate::crew::{Crew, Trade};
 
 /// Bytes that all frames in work may take together, compressed and decoded.
 const MOST_IN_WORK: usize = 64 << 20;
@@ -24,6 +23,10 @@ pub(super) const LARGEST_FRAME: usize = 16 << 20;
 const WORTH: usize = if cfg!(test) { 1000 } else { 2 << 20 };
 /// Frames taken together at most.
 const MOST_TOGETHER: usize = 10_000;
+/// Tasks for each thread that decodes: the one that it is at, and one to go on with.
+const FOUND_PER_THREAD: usize = 2;
+/// Bytes of the stream read at a time.
+const READ: usize = 256 << 10;
 
 /// A frame in which nothing was wrong.
 pub(super) struct DecodedFrame {
@@ -43,12 +46,76 @@ impl DecodedFrame {
     }
 }
 
+/// What was read of the stream for some frames, and behind them.
+#[derive(Default)]
+struct Bytes {
+    /// The first `filled` are bytes of the stream, without those that were skipped; the first `passed` of them have been looked at.
+    buffer: Vec<u8>,
+    filled: usize,
+    passed: usize,
+    /// Where in the stream to read on.
+    next: u64,
+}
+
+impl Bytes {
+    /// Where in the stream the first byte is that has not been looked at.
+    fn position(&self) -> u64 {
+        self.next - self.unread().len() as u64
+    }
+
+    fn unread(&self) -> &[u8] {
+        &self.buffer[self.passed..self.filled]
+    }
+
+    /// At least the next `wanted` bytes; fewer only at the end of the source.
+    fn fill(&mut self, wanted: usize, source: &SharedSource) -> io::Result<&[u8]> {
+        let end = self.passed + wanted;
+        if self.filled < end {
+            let end = end.max(self.filled + READ);
+            if self.buffer.len() < end {
+                // Grows by more than is read: moving all of it each time would take long.
+                self.buffer.resize(end.max(self.buffer.len() * 2), 0);
+            }
+            let read = source.read_at(&mut self.buffer[self.filled..end], self.next)?;
+            self.filled += read;
+            self.next += read as u64;
+        }
+        Ok(self.unread())
+    }
+
+    /// Passes `count` bytes; false if the source ends before.
+    fn skip(&mut self, count: u64, source: &SharedSource) -> bool {
+        let possible = self.position().checked_add(count).is_some_and(|end| end <= source.len());
+        if possible {
+            let unread = self.unread().len();
+            let in_memory = usize::try_from(count).map_or(unread, |count| count.min(unread));
+            self.passed += in_memory;
+            self.next += count - in_memory as u64;
+        }
+        possible
+    }
+
+    /// Goes on in `memory`, whatever that holds, with the bytes that have not been looked at. Returns the others.
+    fn split(&mut self, memory: Vec<u8>) -> Vec<u8> {
+        let mut rest = Self { buffer: memory, next: self.next, ..Self::default() };
+        rest.filled = self.unread().len();
+        if rest.buffer.len() < rest.filled {
+            rest.buffer.resize(rest.filled, 0);
+        }
+        rest.buffer[..rest.filled].copy_from_slice(self.unread());
+        std::mem::replace(self, rest).buffer
+    }
+}
+
 /// Frames that were found and not yet decoded.
 #[derive(Default)]
 struct Found {
     compressed: Vec<u8>,
     frames: Vec<FoundFrame>,
-    decoded: usize,
+    /// Bytes that they decode to at most.
+    most: usize,
+    /// Memory to decode into.
+    output: Vec<u8>,
 }
 
 struct FoundFrame {
@@ -57,17 +124,62 @@ struct FoundFrame {
     end: u64,
     header: FrameHeader,
     compressed: Range<usize>,
-    decoded: Range<usize>,
+    most: usize,
+}
+
+/// What became of frames that were found.
+struct Decoded {
+    frames: VecDeque<DecodedFrame>,
+    /// Memory that is not needed any more.
+    compressed: Vec<u8>,
+}
+
+/// Decodes frames.
+struct Unpacker(Cancel);
+
+impl Trade for Unpacker {
+    type Task = Found;
+    type Product = Decoded;
+    type Tools = Blocks;
+
+    fn tools(&self) -> Blocks {
+        Blocks::new()
+    }
+
+    fn work(&self, blocks: &mut Blocks, _place: u64, found: Found) -> Option<Decoded> {
+        let Found { compressed, frames, most, output } = found;
+        if !blocks.start_whole_frames(Some(output), most) {
+            return None;
+        }
+        let mut places = Vec::with_capacity(frames.len());
+        for frame in &frames {
+            self.0.check().ok()?;
+            places.push(blocks.decode_frame(&frame.header, compressed.get(frame.compressed.clone())?, frame.most)?);
+        }
+        let together = Arc::new(blocks.take_whole_frames());
+        let decoded = |(frame, decoded): (&FoundFrame, Range<usize>)| DecodedFrame {
+            from: frame.from,
+            start: frame.start,
+            end: frame.end,
+            together: Arc::clone(&together),
+            decoded,
+        };
+        let frames = frames.iter().zip(places).map(decoded).collect();
+        Some(Decoded { frames, compressed })
+    }
 }
 
 /// The frames that are being decoded, in order.
 pub(super) struct Ahead {
-    input: Input,
+    source: SharedSource,
     limits: Limits,
     cancel: Cancel,
-    /// Asks the threads to end when nobody wants their frames any more.
-    abandon: Cancel,
+    crew: Crew<Unpacker>,
+    /// Threads, with that of the walk.
     threads: usize,
+    /// What that one decodes with while it waits.
+    blocks: Blocks,
+    bytes: Bytes,
     /// The next frame cannot be decoded as a whole.
     stuck: bool,
     /// Where that frame, or what else is there, starts.
@@ -77,31 +189,35 @@ pub(super) struct Ahead {
     ready: VecDeque<DecodedFrame>,
     /// Something is wrong before this byte: the walk goes on alone until there.
     left_to_walk: u64,
+    /// Memory of frames that have been read, compressed and decoded: fresh memory costs a tenth of decoding to it.
+    spare: [Vec<Vec<u8>>; 2],
 }
 
+/// Where frames are that were found.
 struct Job {
     from: u64,
     to: u64,
     bytes: usize,
-    thread: JoinHandle<Option<VecDeque<DecodedFrame>>>,
 }
 
 impl Ahead {
-    /// `None` where the options leave no threads for it: with two cores, of which the reader of the decoded bytes needs one, it
-    /// was measured to be slower than decoding in place.
+    /// `None` where the options leave no threads for it.
     pub(super) fn new(source: SharedSource, options: &Options) -> Option<Self> {
-        (options.threads > 2).then(|| Self {
-            input: Input::new(source, 0),
+        (options.threads > 1).then(|| Self {
+            source,
             limits: options.limits,
             cancel: options.cancel.clone(),
-            abandon: Cancel::default(),
+            crew: Crew::new(Unpacker(options.cancel.clone()), "zstd frames", options.threads - 1),
             threads: options.threads,
+            blocks: Blocks::new(),
+            bytes: Bytes::default(),
             stuck: false,
             stuck_at: 0,
             jobs: VecDeque::new(),
             in_work: 0,
             ready: VecDeque::new(),
             left_to_walk: 0,
+            spare: Default::default(),
         })
     }
 
@@ -117,10 +233,11 @@ impl Ahead {
         self.ready.clear();
         if self.jobs.front().is_none_or(|job| job.from != position) {
             // The walk went another way, or begins, or has passed what we could not.
+            self.crew.drop_before(u64::MAX);
             self.jobs.clear();
             self.in_work = 0;
             self.stuck = false;
-            self.input.seek(position);
+            self.bytes = Bytes { next: position, ..Bytes::default() };
         }
         self.start_jobs()?;
         let Some(job) = self.jobs.pop_front() else {
@@ -128,30 +245,42 @@ impl Ahead {
             self.left_to_walk = self.stuck_at.saturating_add(1);
             return Ok(None);
         };
-        // A panic in there loses nothing: the walk decodes the frames again.
-        let frames = job.thread.join().ok().flatten();
+        let decoded = self.crew.take(job.from, &mut self.blocks, &self.cancel)?;
         self.in_work -= job.bytes;
         self.cancel.check()?;
-        self.start_jobs()?;
-        match frames {
-            Some(frames) => self.ready = frames,
+        match decoded {
+            Some(Decoded { frames, compressed }) => {
+                self.ready = frames;
+                self.keep(0, compressed);
+            }
             None => self.left_to_walk = job.to,
         }
+        self.start_jobs()?;
         Ok(self.ready.pop_front())
     }
 
+    /// Takes back a frame that has been read.
+    pub(super) fn recycle(&mut self, frame: DecodedFrame) {
+        // The last of those that were decoded together.
+        if let Ok(memory) = Arc::try_unwrap(frame.together) {
+            self.keep(1, memory);
+        }
+    }
+
+    fn keep(&mut self, kind: usize, memory: Vec<u8>) {
+        if self.spare[kind].len() < 2 {
+            self.spare[kind].push(memory);
+        }
+    }
+
     fn start_jobs(&mut self) -> io::Result<()> {
-        while self.jobs.len() < self.threads && !self.stuck && self.in_work < MOST_IN_WORK {
-            let from = self.input.position();
+        while self.jobs.len() < FOUND_PER_THREAD * self.threads && !self.stuck && self.in_work < MOST_IN_WORK {
+            let from = self.bytes.position();
             let found = self.find()?;
             let Some(to) = found.frames.last().map(|frame| frame.end) else { return Ok(()) };
-            let bytes = found.compressed.len() + found.decoded;
-            let stop = [self.abandon.clone(), self.cancel.clone()];
-            let Ok(thread) = Builder::new().name("zstd frames".into()).spawn(move || decode(&found, &stop)) else {
-                self.stuck = true;
-                return Ok(());
-            };
-            self.jobs.push_back(Job { from, to, bytes, thread });
+            let bytes = found.compressed.len() + found.most;
+            self.crew.add(from, found);
+            self.jobs.push_back(Job { from, to, bytes });
             self.in_work += bytes;
         }
         Ok(())
@@ -160,13 +289,13 @@ impl Ahead {
     /// Gathers frames until they are worth a thread. Stops at what the walk must see.
     fn find(&mut self) -> io::Result<Found> {
         let mut found = Found::default();
-        let mut from = self.input.position();
-        while found.decoded < WORTH && found.compressed.len() < LARGEST_FRAME && found.frames.len() < MOST_TOGETHER {
+        let mut from = self.bytes.position();
+        while found.most < WORTH && self.bytes.passed < LARGEST_FRAME && found.frames.len() < MOST_TOGETHER {
             self.cancel.check()?;
-            let start = self.input.position();
-            match Start::parse(self.input.fill(LONGEST_HEADER)?) {
-                Start::Skippable(length) if self.input.skip(length) => {}
-                Start::Frame(header) if self.gather(&header, from, start, &mut found)? => from = self.input.position(),
+            let start = self.bytes.position();
+            match Start::parse(self.bytes.fill(LONGEST_HEADER, &self.source)?) {
+                Start::Skippable(length) if self.bytes.skip(length, &self.source) => {}
+                Start::Frame(header) if self.gather(&header, from, start, &mut found)? => from = self.bytes.position(),
                 _ => {
                     self.stuck = true;
                     self.stuck_at = start;
@@ -174,82 +303,57 @@ impl Ahead {
                 }
             }
         }
+        if !found.frames.is_empty() {
+            found.compressed = self.bytes.split(self.spare[0].pop().unwrap_or_default());
+            found.output = self.spare[1].pop().unwrap_or_default();
+        }
         Ok(found)
     }
 
-    /// Adds the frame at the input's position; false if it cannot be decoded as a whole.
+    /// Adds the frame at the position; false if it cannot be decoded as a whole.
     fn gather(&mut self, header: &FrameHeader, from: u64, start: u64, found: &mut Found) -> io::Result<bool> {
-        let content = header.content.and_then(|content| usize::try_from(content).ok());
-        let Some(content) = content.filter(|&content| content <= LARGEST_FRAME) else { return Ok(false) };
-        if header.dictionary != 0 || header.window > self.limits.decoder_window {
+        let can_be_whole = header.content.is_none_or(|content| content <= LARGEST_FRAME as u64);
+        if !can_be_whole || header.dictionary != 0 || header.window > self.limits.decoder_window {
             return Ok(false);
         }
-        let begin = found.compressed.len();
-        let mut whole = self.gather_bytes(header.length, found)?;
-        let mut last = false;
-        while whole && !last {
-            let block = self.input.fill(BLOCK_HEADER)?.first_chunk().map(|bytes| BlockHeader::parse(*bytes, header));
-            let Some(Ok(block)) = block else {
-                whole = false;
-                break;
+        // What the blocks may become is only needed where the frame does not say what they do.
+        let (mut length, mut most) = (header.length, 0);
+        loop {
+            let behind = length + BLOCK_HEADER;
+            let bytes = self.bytes.fill(behind, &self.source)?;
+            let block = bytes.get(length..).and_then(|bytes| bytes.first_chunk());
+            let Some(Ok(block)) = block.map(|bytes| BlockHeader::parse(*bytes, header)) else { return Ok(false) };
+            length = behind + block.length;
+            most += match block.kind {
+                BlockKind::Raw => block.length,
+                BlockKind::Repeated { count } => count,
+                BlockKind::Compressed => header.largest_block() as usize,
             };
-            last = block.last;
-            whole = found.compressed.len() - begin <= LARGEST_FRAME
-                && self.gather_bytes(BLOCK_HEADER + block.length, found)?;
+            if length > LARGEST_FRAME || header.content.is_none() && most > LARGEST_FRAME {
+                return Ok(false);
+            }
+            if block.last {
+                break;
+            }
         }
-        if whole && header.checksum {
-            whole = self.gather_bytes(CHECKSUM, found)?;
-        }
-        if !whole {
-            found.compressed.truncate(begin);
+        length += if header.checksum { CHECKSUM } else { 0 };
+        if self.bytes.fill(length, &self.source)?.len() < length {
             return Ok(false);
         }
-        let decoded = found.decoded..found.decoded + content;
-        found.decoded = decoded.end;
-        let compressed = begin..found.compressed.len();
-        found.frames.push(FoundFrame { from, start, end: self.input.position(), header: *header, compressed, decoded });
-        Ok(true)
-    }
-
-    fn gather_bytes(&mut self, count: usize, found: &mut Found) -> io::Result<bool> {
-        let Some(bytes) = self.input.fill(count)?.get(..count) else { return Ok(false) };
-        found.compressed.extend_from_slice(bytes);
-        self.input.consume(count);
+        let most = header.content.map_or(most, |content| content as usize);
+        let compressed = self.bytes.passed..self.bytes.passed + length;
+        self.bytes.passed = compressed.end;
+        found.most += most;
+        found.frames.push(FoundFrame { from, start, end: self.bytes.position(), header: *header, compressed, most });
         Ok(true)
     }
 
     /// Bytes of memory that the frames in work and those that are ready may take.
     pub(super) fn memory(&self) -> usize {
         let ready = self.ready.front().map_or(0, |frame| frame.together.capacity());
-        self.input.memory() + self.in_work + ready
+        let spare = self.spare.iter().flatten().map(Vec::capacity).sum::<usize>();
+        self.bytes.buffer.capacity() + self.in_work + ready + spare
     }
-}
-
-impl Drop for Ahead {
-    fn drop(&mut self) {
-        self.abandon.cancel();
-    }
-}
-
-/// Decodes what was found; `None` if anything is wrong with any of it, or if nobody wants it any more.
-fn decode(found: &Found, stop: &[Cancel]) -> Option<VecDeque<DecodedFrame>> {
-    let mut blocks = Loan::take();
-    let mut data = Vec::with_capacity(found.decoded);
-    for frame in &found.frames {
-        if stop.iter().any(Cancel::is_cancelled) {
-            return None;
-        }
-        blocks.decode_frame(&frame.header, found.compressed.get(frame.compressed.clone())?, &mut data)?;
-    }
-    let together = Arc::new(data);
-    let decoded = |frame: &FoundFrame| DecodedFrame {
-        from: frame.from,
-        start: frame.start,
-        end: frame.end,
-        together: Arc::clone(&together),
-        decoded: frame.decoded.clone(),
-    };
-    Some(found.frames.iter().map(decoded).collect())
 }
 
 #[cfg(test)]
@@ -257,31 +361,61 @@ mod tests {
     use super::*;
     use crate::testing;
 
+    /// As the walk does, but not before all is done that could be.
+    fn take(ahead: &mut Ahead, position: u64) -> Option<DecodedFrame> {
+        ahead.start_jobs().unwrap();
+        ahead.crew.settle();
+        ahead.take(position).unwrap()
+    }
+
     #[test]
     fn whole_frames_come_in_order_and_others_are_left() {
         let data = testing::sample(3000, 1);
-        // Of the tests' size for one thread, and half of it: two of those are taken together.
-        for (part, left) in [(1000, [true, false, true]), (500, [false, false, true])] {
-            let mut frames: Vec<_> = data
-                .chunks(part)
-                .map(|part| testing::tool(&format!("zstd -q -c --stream-size={}", part.len()), part))
-                .collect();
+        // Of the tests' size for one thread, and half of it: two of those are taken together, if they say how long they are.
+        for (part, says, left) in
+            [(1000, true, [true, false, true]), (500, true, [false, false, true]), (1000, false, [true, false, true])]
+        {
+            let frame = |part: &[u8]| {
+                let size = if says { format!("--stream-size={}", part.len()) } else { String::new() };
+                testing::tool(&format!("zstd -q -c {size}"), part)
+            };
+            let mut frames: Vec<_> = data.chunks(part).map(frame).collect();
             frames.truncate(3);
             let mut stream = frames.concat();
             let options = Options { threads: 3, ..Options::default() };
             let mut ahead = Ahead::new(testing::source(&stream), &options).unwrap();
             let mut position = 0;
             for part in data.chunks(part).take(3) {
-                let frame = ahead.take(position).unwrap().unwrap();
+                let frame = take(&mut ahead, position).unwrap();
                 assert!(frame.data() == part);
                 position = frame.end;
+                ahead.recycle(frame);
             }
-            assert!(ahead.take(position).unwrap().is_none());
+            assert!(take(&mut ahead, position).is_none());
             let middle = frames[0].len() + frames[1].len() / 2;
             stream[middle] ^= 1;
             let mut ahead = Ahead::new(testing::source(&stream), &options).unwrap();
             let starts = [0, frames[0].len(), frames[0].len() + frames[1].len()];
-            assert_eq!(starts.map(|start| ahead.take(start as u64).unwrap().is_some()), left);
+            let found = starts.map(|start| take(&mut ahead, start as u64).is_some());
+            assert_eq!(found, left, "{part} bytes, {says}");
         }
+    }
+
+    #[test]
+    fn bytes_are_read_on_behind_what_is_skipped_and_split_off() {
+        let data = testing::sample(3 * READ, 2);
+        let source = testing::source(&data);
+        let mut bytes = Bytes { next: 5, ..Bytes::default() };
+        assert_eq!(bytes.fill(10, &source).unwrap()[..10], data[5..15]);
+        assert!(bytes.skip(95, &source) && bytes.position() == 100);
+        let before = bytes.split(vec![7; 50]);
+        assert_eq!(before[..95], data[5..100]);
+        assert!(bytes.fill(READ + 1, &source).unwrap().starts_with(&data[100..100 + READ]));
+        let end = 3 * READ as u64 - 4;
+        assert!(bytes.skip(end - 100, &source) && bytes.position() == end);
+        assert_eq!(bytes.fill(10, &source).unwrap(), &data[end as usize..]);
+        assert!(!bytes.skip(5, &source) && bytes.position() == end);
+        assert!(!bytes.skip(u64::MAX, &source));
+        assert!(bytes.skip(4, &source) && bytes.fill(1, &source).unwrap().is_empty());
     }
 }

@@ -1,8 +1,10 @@
 //! Decodes the blocks of a frame (RFC 8878 §3.1.1.3).
 
-use xxhash_rust::xxh64::xxh64;
+use std::ops::Range;
 
-use super::frame::{BlockHeader, BlockKind, FrameHeader, checksum};
+use xxhash_rust::xxh64::Xxh64;
+
+use super::frame::{BlockHeader, BlockKind, FrameHeader, LARGEST_BLOCK, checksum};
 use super::literals::Literals;
 use super::sequences::{Sequence, Tables};
 use super::window::Window;
@@ -39,14 +41,19 @@ impl Blocks {
 
     /// Makes ready for the blocks of a frame. False if there is no memory for its window.
     pub(super) fn start(&mut self, header: &FrameHeader) -> bool {
-        self.literals.reset();
-        self.tables.reset();
-        self.repeats = FIRST_REPEATS;
-        self.decoded = 0;
+        self.forget();
         // Nothing refers back further than the content is long.
         let reach = header.content.map_or(header.window, |content| content.min(header.window));
         let largest_block = header.largest_block() as usize;
         usize::try_from(reach).is_ok_and(|reach| self.window.start(reach, largest_block))
+    }
+
+    /// Nothing of one frame is known in the next.
+    fn forget(&mut self) {
+        self.literals.reset();
+        self.tables.reset();
+        self.repeats = FIRST_REPEATS;
+        self.decoded = 0;
     }
 
     /// Decodes a block; its bytes are [`Blocks::decoded`] then. After an error the frame cannot go on.
@@ -70,30 +77,47 @@ impl Blocks {
         Ok(())
     }
 
-    /// Appends what a whole frame decodes to, which must say how long its content is; `None` if anything is wrong with it.
-    pub(super) fn decode_frame(&mut self, header: &FrameHeader, frame: &[u8], data: &mut Vec<u8>) -> Option<()> {
-        let start = data.len();
-        let length = usize::try_from(header.content?).ok()?;
-        if !self.start(header) {
-            return None;
-        }
-        let mut rest = frame.get(header.length..)?;
+    /// Makes ready for whole frames of at most `length` bytes together, which come one behind the other: into `memory`, whatever that holds,
+    /// or into its own. False if there is no memory.
+    pub(super) fn start_whole_frames(&mut self, memory: Option<Vec<u8>>, length: usize) -> bool {
+        self.window.start_with_all(memory, length, LARGEST_BLOCK as usize)
+    }
+
+    /// Decodes a whole frame of at most `most` bytes behind those before; its place among their bytes, or `None` if anything is wrong with it.
+    pub(super) fn decode_frame(&mut self, header: &FrameHeader, frame: &[u8], most: usize) -> Option<Range<usize>> {
+        self.forget();
+        let start = self.window.start_behind(usize::try_from(header.window).ok()?, header.largest_block() as usize);
+        let (mut rest, mut length, mut hash) = (frame.get(header.length..)?, 0, Xxh64::new(0));
         loop {
             let (block, behind) = rest.split_first_chunk()?;
             let block = BlockHeader::parse(*block, header).ok()?;
             let (content, behind) = behind.split_at_checked(block.length)?;
             self.decode(block, content).ok()?;
-            data.extend_from_slice(self.decoded());
+            if header.checksum {
+                hash.update(self.decoded());
+            }
+            length += self.decoded;
             rest = behind;
-            if data.len() - start > length {
+            if length > most {
                 return None;
             }
             if block.last {
                 break;
             }
         }
-        let is_right = !header.checksum || *rest.first_chunk()? == checksum(xxh64(data.get(start..)?, 0));
-        (is_right && data.len() - start == length).then_some(())
+        let has_its_length = header.content.is_none_or(|content| content == length as u64);
+        let is_right = !header.checksum || *rest.first_chunk()? == checksum(hash.digest());
+        (has_its_length && is_right).then_some(start..start + length)
+    }
+
+    /// The bytes of all frames that were decoded since [`Blocks::start_whole_frames`], and others behind them.
+    pub(super) fn whole_frames(&self) -> &[u8] {
+        self.window.all()
+    }
+
+    /// The same, with their memory.
+    pub(super) fn take_whole_frames(&mut self) -> Vec<u8> {
+        self.window.take_all()
     }
 
     /// The offsets that count as repeated.

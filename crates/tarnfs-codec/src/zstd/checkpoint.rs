@@ -350,8 +350,9 @@ fn unpack(packed: &[u8], mut history: &mut [u8]) -> Result<(), Invalid> {
     if !header.content.is_some_and(is_possible) {
         return Err(WRONG);
     }
-    let mut kept = Vec::new();
-    Loan::take().decode_frame(&header, packed, &mut kept).ok_or(WRONG)?;
+    let (mut blocks, length) = (Loan::take(), header.content.unwrap_or_default() as usize);
+    let kept = blocks.start_whole_frames(None, length).then(|| blocks.decode_frame(&header, packed, length)).flatten();
+    let kept = kept.and_then(|place| blocks.whole_frames().get(place)).ok_or(WRONG)?;
     let (count, rest) = kept.split_first_chunk::<8>().ok_or(WRONG)?;
     let runs = usize::try_from(u64::from_le_bytes(*count)).ok().and_then(|count| count.checked_mul(4)).ok_or(WRONG)?;
     let (runs, mut bytes) = rest.split_at_checked(runs).ok_or(WRONG)?;

@@ -145,8 +145,11 @@ impl FrameDecoder {
                 let count = rest.len().min(buffer.len());
                 buffer[..count].copy_from_slice(&rest[..count]);
                 *delivered += count;
-                if count == rest.len() {
-                    self.state = State::Between;
+                if count == rest.len()
+                    && let State::Ready { frame, .. } = std::mem::replace(&mut self.state, State::Between)
+                    && let Some(ahead) = &mut self.ahead
+                {
+                    ahead.recycle(frame);
                 }
                 Ok(count)
             }

@@ -50,8 +50,9 @@ impl Survey {
         if self.everywhere {
             return before > 0;
         }
-        // Smaller frames are decoded as a whole where there are threads for it, and points do not depend on that.
-        let is_large = header.content.is_none_or(|content| content > LARGEST_FRAME as u64);
+        // Smaller frames are decoded as a whole where there are threads for it, and points do not depend on that. (A frame may end with a
+        // block that is empty.)
+        let is_large = header.content.unwrap_or(before) > LARGEST_FRAME as u64;
         let left = header.content.map_or(u64::MAX, |content| content.saturating_sub(before));
         let reach = header.window.min(before);
         // Following the references behind a point takes time in proportion to the window.
@@ -126,7 +127,8 @@ mod tests {
             Survey::new(0).is_due(&header, 1 << 40, 1 << 41, before)
         };
         assert!(!due(Some(LARGEST_FRAME as u64), 4 << 20));
-        assert!(due(Some(LARGEST_FRAME as u64 + 1), 4 << 20) && due(None, 4 << 20));
+        assert!(due(Some(LARGEST_FRAME as u64 + 1), 4 << 20));
+        assert!(!due(None, LARGEST_FRAME as u64) && due(None, LARGEST_FRAME as u64 + 1));
         assert!(!due(Some(LARGEST_FRAME as u64 + 1), (16 << 20) - 1000));
         assert!(!due(None, LEAST - 1));
         // What was too large is not tried again soon.

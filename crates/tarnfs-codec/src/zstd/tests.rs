@@ -8,7 +8,7 @@ use crate::testing::{
     assert_points_lead_to, assert_survives_mutations, corpus, decode, decode_in_steps, resume, sample, source, tool,
     tool_status,
 };
-use crate::{Codec, FILLER, PIECE, SeekPoint};
+use crate::{Codec, FILLER, Options, PIECE, SeekPoint};
 
 /// A skippable frame.
 fn skippable(nibble: u8, content: &[u8]) -> Vec<u8> {
@@ -185,6 +185,41 @@ fn a_frame_that_claims_exabytes_delivers_none() {
     let raw_block = [0x29, 0, 0, 1, 2, 3, 4, 5];
     let pass = decode(&Zstd, &[&header[..], &raw_block].concat());
     assert_eq!(pass.error_kind(), ErrorKind::InvalidData);
+}
+
+#[test]
+fn frames_that_do_not_say_their_length_have_the_same_points_for_any_number_of_threads() {
+    let data = sample(20_000_000, 18);
+    // With the small window of this level there would be several points in each, if the frame were large.
+    let small: Vec<_> = data.chunks(7_000_000).map(|part| tool("zstd -q -c --fast=1", part)).collect();
+    let pass = decode(&Zstd, &small.concat());
+    assert_eq!(pass.points.iter().map(|point| point.decoded).collect::<Vec<_>>(), [0, 7_000_000, 14_000_000]);
+    assert!(pass.whole() == data);
+    let pass = decode(&Zstd, &tool("zstd -q -c --fast=1", &data));
+    assert!(pass.points.len() > 1 && pass.points[1].decoded > 16 << 20);
+    assert!(pass.whole() == data);
+}
+
+#[test]
+fn a_pass_ends_when_it_is_cancelled_or_dropped() {
+    let data = sample(2_000_000, 19);
+    let stream = frames(&data, 100_000).concat();
+    for threads in [1, 2, 4] {
+        for reads in 0..6 {
+            let options = Options { threads, ..Options::default() };
+            let mut pass = Zstd.first_pass(source(&stream), &options).unwrap();
+            let mut buffer = vec![0; 70_000];
+            for part in data.chunks(70_000).take(reads) {
+                assert_eq!(pass.read(&mut buffer).unwrap(), part.len());
+                assert!(buffer == part);
+            }
+            if reads % 2 == 1 {
+                options.cancel.cancel();
+                let result = (0..4).try_for_each(|_| pass.read(&mut buffer).map(drop));
+                assert_eq!(result.unwrap_err().kind(), ErrorKind::Interrupted, "{threads} threads");
+            }
+        }
+    }
 }
 
 #[test]

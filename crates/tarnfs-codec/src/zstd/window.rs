@@ -54,6 +54,32 @@ impl Window {
         true
     }
 
+    /// Becomes empty, with room for `length` bytes of any number of frames, of which none is overwritten: in `memory`, or where it is. False if
+    /// there is no memory.
+    pub(super) fn start_with_all(&mut self, memory: Option<Vec<u8>>, length: usize, largest_block: usize) -> bool {
+        if let Some(memory) = memory {
+            (self.buffer, self.is_used) = (memory, true);
+        }
+        // The last block may begin where the bytes end.
+        self.start(length, largest_block)
+    }
+
+    /// Begins behind all that was decoded, to which nothing may refer now. Returns where that is.
+    pub(super) fn start_behind(&mut self, reach: usize, largest_block: usize) -> usize {
+        (self.history, self.lap_end, self.reach, self.largest_block) = (0, 0, reach, largest_block);
+        self.at
+    }
+
+    /// All that was decoded since [`Window::start_with_all`], and other bytes behind that.
+    pub(super) fn all(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// The same, with its memory.
+    pub(super) fn take_all(&mut self) -> Vec<u8> {
+        std::mem::take(self).buffer
+    }
+
     /// Continues behind `length` bytes, at most as many as the reach, which are to be written to what this returns: zeros until then.
     pub(super) fn continue_behind(&mut self, length: usize) -> &mut [u8] {
         let length = length.min(self.reach);

@@ -17,6 +17,8 @@ pub(super) struct Recipe {
     pub(super) origin_off_by: usize,
     /// Written behind the needed selectors.
     pub(super) more_selectors: usize,
+    /// Bits written as further selectors: no six ones in a row.
+    pub(super) hidden: Vec<bool>,
     pub(super) codes: u64,
     pub(super) level: u8,
 }
@@ -29,6 +31,7 @@ impl Recipe {
             lengths: Vec::new(),
             origin_off_by: 0,
             more_selectors: 0,
+            hidden: Vec::new(),
             codes: 2,
             level: 9,
         }
@@ -99,8 +102,14 @@ impl Recipe {
         let symbols = symbols(last, used);
         let groups = symbols.len().div_ceil(50) + self.more_selectors;
         bits.write(self.codes, 3);
-        bits.write(groups as u64, 15);
+        // A zero ends each of them.
+        let hidden: Vec<bool> = self.hidden.iter().copied().chain([false]).collect();
+        let more = hidden.iter().filter(|&&bit| !bit).count();
+        bits.write((groups + more) as u64, 15);
         (0..groups).for_each(|_| bits.write(0, 1));
+        for &bit in &hidden {
+            bits.write(u64::from(bit), 1);
+        }
 
         let alphabet = self.alphabet();
         let equal = alphabet.next_power_of_two().trailing_zeros() as u8;

@@ -1,3 +1,6 @@
+use tarnfs_source::Cancel;
+
+use super::super::finder::Finder;
 use super::encoder::Recipe;
 use super::*;
 
@@ -29,6 +32,37 @@ fn randomised_blocks_are_restored() {
         let recipe = Recipe { is_randomised: true, ..Recipe::new(&prose(length)) };
         assert!(agrees_with_bzip2(&format!("{length} bytes, randomised"), &recipe).error.is_none());
     }
+}
+
+/// The bits of a block that could also be selectors.
+fn block_of_selectors() -> Vec<bool> {
+    let bits = |seed| {
+        let stream = Recipe::new(&noise(3, seed)).stream();
+        let points = first_pass(&stream).points;
+        let bits: Vec<_> = (0..stream.len() as u64 * 8).map(|bit| bit_of(&stream, bit)).collect();
+        let end: Vec<_> = (0..48).rev().map(|bit| END_MAGIC >> bit & 1 == 1).collect();
+        let end = bits.windows(48).position(|window| window == end).unwrap();
+        bits[points[0].compressed_bit as usize..end].to_vec()
+    };
+    (1..1000).map(bits).find(|bits| bits.windows(6).all(|six| six.contains(&false))).unwrap()
+}
+
+#[test]
+fn blocks_inside_of_blocks_are_not_blocks() {
+    let hidden = block_of_selectors().repeat(3);
+    let parts = [prose(3000), prose(200), noise(4000, 8)];
+    let recipes = parts.each_ref().map(|part| Recipe { hidden: hidden.clone(), codes: 6, ..Recipe::new(part) });
+    assert!(recipes.iter().all(|recipe| agrees_with_bzip2("hidden blocks", recipe).is_whole()));
+    let stream = recipes.each_ref().map(Recipe::stream).concat();
+    let mut finder = Finder::new(memory(&stream), 0);
+    let found = std::iter::from_fn(|| finder.next(&Cancel::default()).unwrap());
+    assert_eq!(found.count(), 3 * 4);
+    assert_eq!(check_whole("hidden blocks", &stream, &recipes.each_ref().map(Recipe::plain).concat()).len(), 3);
+    // Where the block around them cannot be read, they are all that is there; on any number of threads.
+    let mut damaged = stream.clone();
+    damaged[18..21].fill(0xff);
+    let outcome = first_pass(&damaged);
+    assert_eq!(outcome.points.len(), 7, "{:?}", outcome.damage);
 }
 
 #[test]
@@ -99,6 +133,10 @@ fn a_block_longer_than_its_level_is_refused() {
     let outcome = first_pass(&compressed);
     assert_eq!((outcome.damage[0].decoded.clone(), outcome.points.len()), (0..512, 2));
     assert!(plain.ends_with(&outcome.bytes[512..]));
+    // Nor is one that was decoded ahead, when nobody knew the level yet.
+    let streams = [compress("bzip2", &["-1", "-c"], &prose(99_000)), compressed].concat().repeat(4);
+    let damage = first_pass(&streams).damage;
+    assert_eq!(damage.iter().filter(|damage| !damage.decoded.is_empty()).count(), 4, "{damage:?}");
     // A run alone, as zeros make it, must not go past the end either.
     let mut compressed = compress("bzip2", &["-9"], &b"ab".repeat(400_000));
     assert!(first_pass(&compressed).error.is_none());
