@@ -18,6 +18,7 @@ const COMPRESSIONS: &[(&str, &str)] = &[
     (".lz4", "lz4 -1"),
     (".lzma", "xz -1 --format=lzma"),
     (".lz", "lzip -1"),
+    (".Z", "compress"),
 ];
 
 /// Extracts `archive` beside the mount, as root with everything kept.

@@ -208,6 +208,10 @@ pub fn bzip2(data: &[u8]) {
     codec("bzip2", data);
 }
 
+pub fn compress(data: &[u8]) {
+    codec("compress", data);
+}
+
 pub fn xz(data: &[u8]) {
     codec("xz", data);
 }

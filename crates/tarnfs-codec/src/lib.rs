@@ -13,6 +13,7 @@
 pub mod engine;
 
 mod bzip2;
+mod compress;
 mod gzip;
 mod input;
 mod lz4;
@@ -189,6 +190,7 @@ pub trait Codec: Send + Sync {
 /// All codecs.
 pub static CODECS: &[&dyn Codec] = &[
     &bzip2::Bzip2,
+    &compress::Compress,
     &gzip::Gzip,
     &gzip::Zlib,
     &gzip::Deflate,
