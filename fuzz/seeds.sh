@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential lz4 compress index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential lz4 lzop compress index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -34,6 +34,7 @@ if [ -d "$corpus" ]; then
     seed zstd_differential "$corpus"/zstd/*/*.zst "$corpus"/libarchive/*.{zst,tzst}
     seed lz4 "$corpus"/libarchive/*.lz4
     seed compress "$corpus"/libarchive/*.Z
+    seed lzop "$corpus"/libarchive/*.lzo
 else
     echo "no archives of other projects at $corpus (TARNFS_CORPUS)"
 fi
@@ -73,6 +74,8 @@ gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
     lz4 -qc -B4 -BD -BX mixed > linked.lz4
     lz4 -qc -B5 --content-size --no-frame-crc mixed > 5.lz4
     for width in 10 16; do compress -c -b $width < mixed > $width.Z; done
+    for level in 1 9; do lzop -c -$level < mixed > $level.lzo; done
+    lzop -c --crc32 < mixed > crc.lzo
     python3 - << 'PYTHON'
 import zlib
 data = open('mixed', 'rb').read()
@@ -96,6 +99,7 @@ seed zstd "$scratch"/*.zst archives/*.zst
 seed zstd_differential "$scratch"/*.zst archives/*.zst
 seed lz4 "$scratch"/*.lz4 archives/*.lz4
 seed compress "$scratch"/*.Z
+seed lzop "$scratch"/*.lzo
 
 # Whole files; how else these targets read their bytes, fuzz/src/sidecars.rs says.
 for archive in "$scratch"/tree.tar archives/tree.tar.*; do

@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use support::{Scratch, have, make_tree, run, tarnfs};
+use support::{Mounted, Scratch, can_mount, have, make_tree, run, tarnfs};
 
 /// > Exit codes tell what went wrong.
 #[test]
@@ -171,7 +171,7 @@ fn ls_and_cat_know_rare_codecs() {
     let scratch = Scratch::new();
     scratch.shell("seq 1 600000 > numbers; tar -cf numbers.tar numbers");
     let right = fs::read(scratch.path("numbers")).unwrap();
-    for (suffix, tool) in [(".Z", "compress")] {
+    for (suffix, tool) in [(".Z", "compress"), (".lzo", "lzop")] {
         if !have(tool.split(' ').next().unwrap()) {
             continue;
         }
@@ -181,6 +181,11 @@ fn ls_and_cat_know_rare_codecs() {
             assert_eq!(run(&scratch, ["ls".as_ref(), archive.as_os_str()]).ok().text(), "numbers\n", "{plain}{suffix}");
             let file = run(&scratch, ["cat".as_ref(), archive.as_os_str(), "numbers".as_ref()]).ok();
             assert!(file.out == right, "{plain}{suffix}");
+            if can_mount() {
+                let mount = Mounted::new(&scratch, &archive, &["-c"]);
+                assert!(fs::read(mount.path("numbers")).unwrap() == right, "{plain}{suffix}");
+                mount.unmount();
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 18] = [
+const TARGETS: [Target; 19] = [
     ("tar", entry_points::tar),
     ("differential", compare),
     ("names", entry_points::names),
@@ -34,6 +34,7 @@ const TARGETS: [Target; 18] = [
     ("zstd_differential", entry_points::zstd_differential),
     ("lz4", entry_points::lz4),
     ("compress", entry_points::compress),
+    ("lzop", entry_points::lzop),
     ("index", entry_points::index),
     ("ratarmount", entry_points::ratarmount),
     ("rows", entry_points::rows),
@@ -164,6 +165,7 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "lzip" => &[".lz"],
                 "zstd" | "zstd_differential" => &["zst"],
                 "lz4" => &["lz4"],
+                "lzop" => &[".lzo"],
                 "compress" => &[".Z"],
                 _ => &[],
             };

@@ -212,6 +212,10 @@ pub fn compress(data: &[u8]) {
     codec("compress", data);
 }
 
+pub fn lzop(data: &[u8]) {
+    codec("lzop", data);
+}
+
 pub fn xz(data: &[u8]) {
     codec("xz", data);
 }

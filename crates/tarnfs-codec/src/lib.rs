@@ -12,12 +12,14 @@
 
 pub mod engine;
 
+mod blocks;
 mod bzip2;
 mod compress;
 mod gzip;
 mod input;
 mod lz4;
 mod lzma;
+mod lzop;
 mod stepwise;
 mod xz;
 mod zstd;
@@ -197,6 +199,7 @@ pub static CODECS: &[&dyn Codec] = &[
     &lz4::Lz4,
     &lzma::Lzip,
     &lzma::Lzma,
+    &lzop::Lzop,
     &xz::Xz,
     &zstd::Zstd,
 ];

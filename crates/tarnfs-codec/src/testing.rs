@@ -259,6 +259,16 @@ fn for_each_mutation(stream: &[u8], mut check: impl FnMut(&[u8], bool, &str)) {
     }
 }
 
+/// Bytes that cannot be compressed.
+pub(crate) fn noise(length: usize) -> Vec<u8> {
+    let mut random = 5_u64;
+    let next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
 /// Bytes with repetitions near and far, and with stretches of noise: the same for the same seed.
 pub(crate) fn sample(length: usize, seed: u64) -> Vec<u8> {
     let mut next = numbers(seed);

@@ -7,7 +7,7 @@ use super::Compress;
 use super::dictionary::HEADER;
 use crate::testing::{
     assert_outlives_mutations, assert_points_lead_to, assert_read_anywhere, corpus, decode, decode_in_steps,
-    decode_spaced, resume, sample, source, tool, tool_status,
+    decode_spaced, noise, resume, sample, source, tool, tool_status,
 };
 use crate::{Codec, Options, PIECE, SeekPoint};
 
@@ -17,15 +17,6 @@ const SPACING: u64 = 4 * PIECE as u64;
 /// What `compress` makes of `data`: it minds where that is more, but writes it.
 fn compress(width: u32, data: &[u8]) -> Vec<u8> {
     tool_status(&format!("compress -c -b {width}"), data).0
-}
-
-fn noise(length: usize) -> Vec<u8> {
-    let mut random = 5_u64;
-    let next = || {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 56) as u8
-    };
-    std::iter::repeat_with(next).take(length).collect()
 }
 
 /// Text and noise by turns: after each, the dictionary begins anew.
