@@ -18,6 +18,7 @@ const COMPRESSIONS: &[(&str, &str)] = &[
     (".lz4", "lz4 -1"),
     (".lzma", "xz -1 --format=lzma"),
     (".lz", "lzip -1"),
+    (".br", "brotli -q 1"),
     (".lzo", "lzop -1"),
     (".Z", "compress"),
 ];

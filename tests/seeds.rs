@@ -18,7 +18,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 19] = [
+const TARGETS: [Target; 21] = [
     ("tar", entry_points::tar),
     ("differential", compare),
     ("names", entry_points::names),
@@ -35,6 +35,8 @@ const TARGETS: [Target; 19] = [
     ("lz4", entry_points::lz4),
     ("compress", entry_points::compress),
     ("lzop", entry_points::lzop),
+    ("snappy", entry_points::snappy),
+    ("brotli", entry_points::brotli),
     ("index", entry_points::index),
     ("ratarmount", entry_points::ratarmount),
     ("rows", entry_points::rows),
@@ -165,6 +167,8 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "lzip" => &[".lz"],
                 "zstd" | "zstd_differential" => &["zst"],
                 "lz4" => &["lz4"],
+                "brotli" => &[".br"],
+                "snappy" => &[".sz"],
                 "lzop" => &[".lzo"],
                 "compress" => &[".Z"],
                 _ => &[],

@@ -216,6 +216,14 @@ pub fn lzop(data: &[u8]) {
     codec("lzop", data);
 }
 
+pub fn snappy(data: &[u8]) {
+    codec("snappy", data);
+}
+
+pub fn brotli(data: &[u8]) {
+    codec("brotli", data);
+}
+
 pub fn xz(data: &[u8]) {
     codec("xz", data);
 }
