@@ -73,7 +73,8 @@ gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
     lz4 -qc -B4 mixed > 4.lz4
     lz4 -qc -B4 -BD -BX mixed > linked.lz4
     lz4 -qc -B5 --content-size --no-frame-crc mixed > 5.lz4
-    for width in 10 16; do compress -c -b $width < mixed > $width.Z; done
+    # It minds where its output is longer.
+    for width in 10 16; do compress -c -b $width < mixed > $width.Z || [ $? = 2 ]; done
     for level in 1 9; do lzop -c -$level < mixed > $level.lzo; done
     lzop -c --crc32 < mixed > crc.lzo
     for quality in 0 5 11; do brotli -c -q $quality < mixed > $quality.br; done

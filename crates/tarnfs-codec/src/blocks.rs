@@ -1,5 +1,5 @@
-//! Decodes formats whose blocks need nothing of each other, each of which says how long it is. What such a [`Format`] has to do is to read one
-//! part after the other; seek points, damage and handing out are the same for all.
+//! Decodes formats whose blocks need nothing of each other, each of which says how long it is. A format of such [`Blocks`] reads one part after
+//! the other; seek points, damage and handing out are the same for all.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::input::Input;
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
 
 /// A format of blocks, and where in it decoding is.
-pub(crate) trait Format: Send + Sized {
+pub(crate) trait Blocks: Send + Sized {
     /// At the start of a file.
     fn new(limits: Limits) -> Self;
 
@@ -80,7 +80,7 @@ struct Pass {
     findings: Findings,
 }
 
-impl<F: Format> BlockDecoder<F> {
+impl<F: Blocks> BlockDecoder<F> {
     pub(crate) fn first_pass(source: SharedSource, options: &Options) -> Self {
         let findings = Findings { points: vec![SeekPoint::default()], ..Findings::default() };
         let pass = Pass {
@@ -187,7 +187,7 @@ impl<F: Format> BlockDecoder<F> {
     }
 }
 
-impl<F: Format> Decoder for BlockDecoder<F> {
+impl<F: Blocks> Decoder for BlockDecoder<F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);
@@ -205,7 +205,7 @@ impl<F: Format> Decoder for BlockDecoder<F> {
     }
 }
 
-impl<F: Format> FirstPass for BlockDecoder<F> {
+impl<F: Blocks> FirstPass for BlockDecoder<F> {
     fn findings(&mut self) -> Option<&mut Findings> {
         self.pass.as_mut().map(|pass| &mut pass.findings)
     }

@@ -13,7 +13,7 @@ use std::io;
 use tarnfs_source::{Limits, SharedSource};
 use zlib_rs::adler32::adler32;
 
-use crate::blocks::{BlockDecoder, Fault, Format, Part, Stop};
+use crate::blocks::{BlockDecoder, Blocks, Fault, Part, Stop};
 use crate::input::Input;
 use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
 
@@ -79,7 +79,7 @@ enum Place {
     Blocks(Flags),
 }
 
-impl Format for Files {
+impl Blocks for Files {
     fn new(limits: Limits) -> Self {
         Self { limits, place: Place::Start, usual: USUAL_BLOCK }
     }

@@ -11,7 +11,7 @@ use std::io;
 
 use tarnfs_source::{Limits, SharedSource};
 
-use crate::blocks::{BlockDecoder, Fault, Format, Part, Stop};
+use crate::blocks::{BlockDecoder, Blocks, Fault, Part, Stop};
 use crate::input::Input;
 use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
 
@@ -59,7 +59,7 @@ struct Chunks {
     at_start: bool,
 }
 
-impl Format for Chunks {
+impl Blocks for Chunks {
     fn new(_limits: Limits) -> Self {
         Self { at_start: true }
     }
