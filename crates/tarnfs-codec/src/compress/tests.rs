@@ -184,6 +184,14 @@ fn decoding_goes_on_where_the_dictionary_begins_anew() {
     let points: Vec<_> = pass.points.iter().filter(|point| point.decoded >= damage.decoded.end).cloned().collect();
     assert_eq!(points[0].decoded, damage.decoded.end, "there is a point right behind the gap");
     assert_points_lead_to(&Compress, &wrong, &points, &pass.data);
+    // What is damaged begins with the dictionary.
+    let begins = |point: &&SeekPoint| point.decoded > 0 && point.state[1..] == [0; 8];
+    let start = whole.points.iter().skip(1).find(begins).expect("a point at the start of a dictionary");
+    let mut later = packed.clone();
+    later[start.compressed_bit as usize / 8 + 200..][..10].fill(0xFF);
+    let pass = decode_spaced(&Compress, &later, SPACING);
+    assert_eq!(pass.damage[0].decoded.start, start.decoded);
+    assert!(pass.data[..start.decoded as usize] == data[..start.decoded as usize]);
     let mut first_pass = Compress.first_pass(source(&wrong), &Options::default()).unwrap();
     let (mut shifts, mut buffer) = (Vec::new(), vec![0; PIECE]);
     while first_pass.read(&mut buffer).unwrap() > 0 {}
@@ -218,23 +226,31 @@ fn a_bomb_takes_no_memory_and_no_time_to_go_on() {
 
 #[test]
 fn a_state_that_lies_is_an_error_or_decodes() {
-    let data = changing(2 << 20);
-    let packed = compress(16, &data);
-    let points = decode_spaced(&Compress, &packed, SPACING).points;
-    for point in &points[1..] {
+    // With points where the dictionary begins, and where it is full.
+    let packed = [compress(16, &changing(2 << 20)), without_blocks(16, &sample(2 << 20, 9))];
+    let points = packed.each_ref().map(|packed| decode_spaced(&Compress, packed, SPACING).points);
+    assert!(points[1].len() > 2);
+    for (packed, point) in
+        packed.iter().zip(&points).flat_map(|(packed, points)| points[1..].iter().map(move |it| (packed, it)))
+    {
         for index in 0..point.state.len() {
             for value in [0, 1, 8, 0x80, 0xFF] {
                 let mut wrong = point.clone();
                 wrong.state[index] = value;
-                let _ = resume(&Compress, &packed, &wrong, PIECE);
+                let _ = resume(&Compress, packed, &wrong, PIECE);
                 wrong.state.truncate(index);
-                assert!(resume(&Compress, &packed, &wrong, PIECE).is_err());
+                assert!(resume(&Compress, packed, &wrong, PIECE).is_err());
             }
         }
         for compressed_bit in [0, 1, 23, packed.len() as u64 * 9, u64::MAX, u64::MAX - 7] {
-            assert!(resume(&Compress, &packed, &SeekPoint { compressed_bit, ..point.clone() }, PIECE).is_err());
+            assert!(resume(&Compress, packed, &SeekPoint { compressed_bit, ..point.clone() }, PIECE).is_err());
         }
         assert!(resume(&Compress, &packed[..2], point, PIECE).is_err());
+        // Between two codes, though the dictionary is where it should be.
+        let before = u64::from_le_bytes(*point.state.last_chunk().unwrap());
+        let state = [&point.state[..1], &(before + 1).to_le_bytes()].concat();
+        let between = SeekPoint { compressed_bit: point.compressed_bit + 1, state, ..point.clone() };
+        assert!(Compress.resume(source(packed), &between, &Limits::default()).is_err());
     }
 }
 

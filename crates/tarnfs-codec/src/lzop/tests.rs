@@ -9,7 +9,7 @@ use crate::testing::{
     assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps,
     decode_spaced, noise, resume, sample, source, tool, tool_status,
 };
-use crate::{Codec, Options, PIECE, SeekPoint};
+use crate::{Codec, FILLER, Options, PIECE, SeekPoint};
 
 const BLOCK: usize = USUAL_BLOCK as usize;
 
@@ -140,6 +140,7 @@ fn a_damaged_block_is_missing_and_no_other() {
     let packed = with_checksums(0x303, &data);
     let points = decode_spaced(&Lzop, &packed, BLOCK as u64).points;
     let third = points[2].compressed_bit as usize / 8;
+    let mut undecoded = 0;
     // In the data, the checksums of the decoded bytes, and those of the compressed ones, which then do not count.
     for (at, change) in [(30, 1), (40, 0xFF), (5000, 0x10), (9, 1), (13, 1), (17, 1), (21, 1)] {
         let mut wrong = packed.clone();
@@ -151,11 +152,16 @@ fn a_damaged_block_is_missing_and_no_other() {
         for damage in &pass.damage {
             assert_eq!(damage.decoded, 2 * BLOCK as u64..3 * BLOCK as u64);
             assert_eq!(damage.compressed, third as u64);
+            if damage.what.contains("cannot be decoded") {
+                assert!(pass.data[2 * BLOCK..3 * BLOCK].iter().all(|&byte| byte == FILLER));
+                undecoded += 1;
+            }
         }
         assert!(pass.data.len() == data.len() && pass.data[..2 * BLOCK] == data[..2 * BLOCK]);
         assert!(pass.data[3 * BLOCK..] == data[3 * BLOCK..]);
         assert_points_lead_to(&Lzop, &wrong, &pass.points[3..], &data);
     }
+    assert!(undecoded > 0);
 }
 
 #[test]
