@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential lz4 index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential lz4 brotli snappy lzop compress index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -33,6 +33,8 @@ if [ -d "$corpus" ]; then
     seed zstd "$corpus"/zstd/*/*.zst "$corpus"/libarchive/*.{zst,tzst}
     seed zstd_differential "$corpus"/zstd/*/*.zst "$corpus"/libarchive/*.{zst,tzst}
     seed lz4 "$corpus"/libarchive/*.lz4
+    seed compress "$corpus"/libarchive/*.Z
+    seed lzop "$corpus"/libarchive/*.lzo
 else
     echo "no archives of other projects at $corpus (TARNFS_CORPUS)"
 fi
@@ -71,6 +73,11 @@ gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
     lz4 -qc -B4 mixed > 4.lz4
     lz4 -qc -B4 -BD -BX mixed > linked.lz4
     lz4 -qc -B5 --content-size --no-frame-crc mixed > 5.lz4
+    # It minds where its output is longer.
+    for width in 10 16; do compress -c -b $width < mixed > $width.Z || [ $? = 2 ]; done
+    for level in 1 9; do lzop -c -$level < mixed > $level.lzo; done
+    lzop -c --crc32 < mixed > crc.lzo
+    for quality in 0 5 11; do brotli -c -q $quality < mixed > $quality.br; done
     python3 - << 'PYTHON'
 import zlib
 data = open('mixed', 'rb').read()
@@ -78,6 +85,21 @@ for level in (0, 1, 9):
     open(f'{level}.zz', 'wb').write(zlib.compress(data, level))
     raw = zlib.compressobj(level, wbits=-15)
     open(f'{level}.deflate', 'wb').write(raw.compress(data) + raw.flush())
+def masked_crc32c(data):
+    sum = 0xFFFFFFFF
+    for byte in data:
+        sum ^= byte
+        for _ in range(8):
+            sum = sum >> 1 ^ (0x82F63B78 if sum & 1 else 0)
+    sum ^= 0xFFFFFFFF
+    return (((sum >> 15 | sum << 17) & 0xFFFFFFFF) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, 'little')
+def chunk(kind, data):
+    return bytes([kind]) + len(data).to_bytes(3, 'little') + data
+# Chunks of literals: no library of snappy is needed for them.
+parts = [data[at:at + 20000] for at in range(0, len(data), 20000)]
+stored = [chunk(1, masked_crc32c(part) + part) for part in parts]
+packed = [chunk(0, masked_crc32c(part[:60]) + bytes([60, 59 << 2]) + part[:60]) for part in parts if len(part) >= 60]
+open('mixed.sz', 'wb').write(chunk(255, b'sNaPpY') + b''.join(stored) + chunk(254, bytes(100)) + b''.join(packed))
 PYTHON
 )
 seed tar "$scratch"/*.tar
@@ -93,6 +115,10 @@ seed lzma2 "$scratch"/*.lzma2
 seed zstd "$scratch"/*.zst archives/*.zst
 seed zstd_differential "$scratch"/*.zst archives/*.zst
 seed lz4 "$scratch"/*.lz4 archives/*.lz4
+seed compress "$scratch"/*.Z
+seed lzop "$scratch"/*.lzo
+seed snappy "$scratch"/*.sz
+seed brotli "$scratch"/*.br
 
 # Whole files; how else these targets read their bytes, fuzz/src/sidecars.rs says.
 for archive in "$scratch"/tree.tar archives/tree.tar.*; do

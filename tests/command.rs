@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use support::{Scratch, make_tree, run, tarnfs};
+use support::{Mounted, Scratch, can_mount, make_tree, run, tarnfs};
 
 /// > Exit codes tell what went wrong.
 #[test]
@@ -162,6 +162,34 @@ fn cat_undoes_the_compression_once() {
         assert_eq!(part.code, 5, "{}", part.err);
         assert!(!part.out.is_empty() && part.out.len() < right.len() && right.starts_with(&part.out), "{archive}");
         assert!(!part.err.contains(": :"), "{}", part.err);
+    }
+}
+
+/// Codecs whose tools need not be installed: each is known, as an archive and as a single file.
+#[test]
+fn ls_and_cat_know_rare_codecs() {
+    let scratch = Scratch::new();
+    scratch.shell("seq 1 600000 > numbers; tar -cf numbers.tar numbers");
+    let right = fs::read(scratch.path("numbers")).unwrap();
+    let python = concat!("/usr/bin/python3 ", env!("CARGO_MANIFEST_DIR"), "/../../tests/support/compress_snappy.py");
+    for (suffix, tool) in [(".Z", "compress -c"), (".lzo", "lzop -c"), (".sz", python), (".br", "brotli -c -q 1")] {
+        let probe = Command::new("sh").args(["-c", &format!("seq 1000 | {tool} > /dev/null")]).status();
+        if !probe.unwrap().success() {
+            println!("left out: {suffix}, what writes it is not installed");
+            continue;
+        }
+        for plain in ["numbers", "numbers.tar"] {
+            scratch.shell(&format!("{tool} < {plain} > {plain}{suffix}"));
+            let archive = scratch.path(format!("{plain}{suffix}"));
+            assert_eq!(run(&scratch, ["ls".as_ref(), archive.as_os_str()]).ok().text(), "numbers\n", "{plain}{suffix}");
+            let file = run(&scratch, ["cat".as_ref(), archive.as_os_str(), "numbers".as_ref()]).ok();
+            assert!(file.out == right, "{plain}{suffix}");
+            if can_mount() {
+                let mount = Mounted::new(&scratch, &archive, &["-c"]);
+                assert!(fs::read(mount.path("numbers")).unwrap() == right, "{plain}{suffix}");
+                mount.unmount();
+            }
+        }
     }
 }
 

@@ -18,6 +18,9 @@ const COMPRESSIONS: &[(&str, &str)] = &[
     (".lz4", "lz4 -1"),
     (".lzma", "xz -1 --format=lzma"),
     (".lz", "lzip -1"),
+    (".br", "brotli -q 1"),
+    (".lzo", "lzop -1"),
+    (".Z", "compress"),
 ];
 
 /// Extracts `archive` beside the mount, as root with everything kept.

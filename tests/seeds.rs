@@ -18,7 +18,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 17] = [
+const TARGETS: [Target; 21] = [
     ("tar", entry_points::tar),
     ("differential", compare),
     ("names", entry_points::names),
@@ -33,6 +33,10 @@ const TARGETS: [Target; 17] = [
     ("zstd", entry_points::zstd),
     ("zstd_differential", entry_points::zstd_differential),
     ("lz4", entry_points::lz4),
+    ("compress", entry_points::compress),
+    ("lzop", entry_points::lzop),
+    ("snappy", entry_points::snappy),
+    ("brotli", entry_points::brotli),
     ("index", entry_points::index),
     ("ratarmount", entry_points::ratarmount),
     ("rows", entry_points::rows),
@@ -163,6 +167,10 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "lzip" => &[".lz"],
                 "zstd" | "zstd_differential" => &["zst"],
                 "lz4" => &["lz4"],
+                "brotli" => &[".br"],
+                "snappy" => &[".sz"],
+                "lzop" => &[".lzo"],
+                "compress" => &[".Z"],
                 _ => &[],
             };
             if near.iter().any(|part| name.contains(part)) {

@@ -208,6 +208,22 @@ pub fn bzip2(data: &[u8]) {
     codec("bzip2", data);
 }
 
+pub fn compress(data: &[u8]) {
+    codec("compress", data);
+}
+
+pub fn lzop(data: &[u8]) {
+    codec("lzop", data);
+}
+
+pub fn snappy(data: &[u8]) {
+    codec("snappy", data);
+}
+
+pub fn brotli(data: &[u8]) {
+    codec("brotli", data);
+}
+
 pub fn xz(data: &[u8]) {
     codec("xz", data);
 }

@@ -12,12 +12,17 @@
 
 pub mod engine;
 
+mod blocks;
+mod brotli;
 mod bzip2;
+mod compress;
 mod crew;
 mod gzip;
 mod input;
 mod lz4;
 mod lzma;
+mod lzop;
+mod snappy;
 mod stepwise;
 mod xz;
 mod zstd;
@@ -29,7 +34,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
 
-use tarnfs_source::{Cancel, Limits, SharedSource};
+use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource};
 
 /// Decoded bytes in one piece: the unit of checking and caching. A read of a small file decodes at most this much
 /// behind the file's end; a checksum per piece costs 4 bytes in 128 KiB.
@@ -166,6 +171,11 @@ pub trait Codec: Send + Sync {
     /// number of bits that had to match. 0 if it is not.
     fn bid(&self, head: &[u8]) -> u32;
 
+    /// True for a format whose streams begin with nothing that tells them: it never bids, and only a file's name says that it is in it.
+    fn is_known_by_name_only(&self) -> bool {
+        false
+    }
+
     /// Starts decoding `source` from its start, collecting seek points.
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>>;
 
@@ -189,13 +199,17 @@ pub trait Codec: Send + Sync {
 
 /// All codecs.
 pub static CODECS: &[&dyn Codec] = &[
+    &brotli::Brotli,
     &bzip2::Bzip2,
+    &compress::Compress,
     &gzip::Gzip,
     &gzip::Zlib,
     &gzip::Deflate,
     &lz4::Lz4,
     &lzma::Lzip,
     &lzma::Lzma,
+    &lzop::Lzop,
+    &snappy::Snappy,
     &xz::Xz,
     &zstd::Zstd,
 ];
@@ -203,6 +217,44 @@ pub static CODECS: &[&dyn Codec] = &[
 /// The codec of that name.
 pub fn by_name(name: &str) -> Option<&'static dyn Codec> {
     CODECS.iter().copied().find(|codec| codec.name() == name)
+}
+
+/// The codec without a bid that the name of a file tells, if its stream, which begins with `head` (at least 1 KiB, unless it is shorter), can be
+/// decoded as far as that goes. To be asked where nothing bids.
+pub fn by_file_name(name: &[u8], head: &[u8]) -> Option<&'static dyn Codec> {
+    let lower = name.to_ascii_lowercase();
+    let is_named = |codec: &&dyn Codec| {
+        let mut suffixes = codec.suffixes().iter().map(|(suffix, _)| suffix.as_bytes());
+        suffixes.any(|suffix| lower.len() > suffix.len() && lower.ends_with(suffix))
+    };
+    let mut named = CODECS.iter().copied().filter(|codec| codec.is_known_by_name_only()).filter(is_named);
+    named.find(|codec| can_begin(*codec, head))
+}
+
+/// True if nothing is wrong with a stream that begins with `head`.
+fn can_begin(codec: &dyn Codec, head: &[u8]) -> bool {
+    /// A bomb's head decodes to gigabytes.
+    const ENOUGH: usize = 64 << 10;
+    /// What is shorter is all that there is.
+    const SHORTEST_HEAD: usize = 1 << 10;
+    let source = std::sync::Arc::new(MemorySource::new(head, "the first bytes"));
+    let Ok(mut pass) = codec.first_pass(source, &Options::default()) else { return false };
+    let (mut buffer, mut filled, mut damage) = (vec![0; ENOUGH], 0, Vec::new());
+    while filled < ENOUGH {
+        match pass.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) => match error.kind() {
+                // There is more of it than its head.
+                io::ErrorKind::UnexpectedEof => return head.len() >= SHORTEST_HEAD,
+                // It needs more memory than it gets, as the error will say.
+                io::ErrorKind::Unsupported => return true,
+                _ => return false,
+            },
+        }
+    }
+    pass.take_damage(&mut damage);
+    damage.is_empty()
 }
 
 /// The codec that bids highest for a stream that begins with `head`; `None` if none does.

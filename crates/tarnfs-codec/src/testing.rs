@@ -27,8 +27,17 @@ pub(crate) fn source(bytes: &[u8]) -> SharedSource {
 
 /// Decodes all of `bytes`, `step` bytes at a time: on one thread and on several, which must not differ.
 pub(crate) fn decode_in_steps(codec: &dyn Codec, bytes: &[u8], step: usize, limits: Limits) -> Pass {
-    let pass = decode_on(codec, bytes, step, limits, 1);
-    let parallel = decode_on(codec, bytes, step, limits, 3);
+    decode_with(codec, bytes, step, &Options { limits, ..Options::default() })
+}
+
+/// The same with seek points `spacing` apart.
+pub(crate) fn decode_spaced(codec: &dyn Codec, bytes: &[u8], spacing: u64) -> Pass {
+    decode_with(codec, bytes, PIECE, &Options { seek_point_spacing: spacing, ..Options::default() })
+}
+
+fn decode_with(codec: &dyn Codec, bytes: &[u8], step: usize, options: &Options) -> Pass {
+    let pass = decode_on(codec, bytes, step, options);
+    let parallel = decode_on(codec, bytes, step, &Options { threads: 3, ..options.clone() });
     assert!(parallel.data == pass.data && parallel.points == pass.points);
     assert_eq!(parallel.damage, pass.damage);
     let text = |pass: &Pass| pass.error.as_ref().map(|error| (error.kind(), error.to_string()));
@@ -36,9 +45,8 @@ pub(crate) fn decode_in_steps(codec: &dyn Codec, bytes: &[u8], step: usize, limi
     pass
 }
 
-fn decode_on(codec: &dyn Codec, bytes: &[u8], step: usize, limits: Limits, threads: usize) -> Pass {
-    let options = Options { limits, threads, ..Options::default() };
-    let mut decoder = codec.first_pass(source(bytes), &options).unwrap();
+fn decode_on(codec: &dyn Codec, bytes: &[u8], step: usize, options: &Options) -> Pass {
+    let mut decoder = codec.first_pass(source(bytes), options).unwrap();
     let mut pass = Pass { data: Vec::new(), points: Vec::new(), damage: Vec::new(), error: None };
     let mut buffer = vec![0xAA; step];
     loop {
@@ -61,7 +69,9 @@ fn decode_on(codec: &dyn Codec, bytes: &[u8], step: usize, limits: Limits, threa
     decoder.take_points(&mut pass.points);
     decoder.take_damage(&mut pass.damage);
     assert_eq!(pass.points[0].decoded, 0);
-    assert!(pass.points.windows(2).all(|two| two[0].decoded + PIECE as u64 <= two[1].decoded));
+    // A gap has a point of its own.
+    let is_far = |two: &[SeekPoint]| two[0].decoded + PIECE as u64 <= two[1].decoded;
+    assert!(!pass.damage.is_empty() || pass.points.windows(2).all(is_far));
     pass
 }
 
@@ -113,6 +123,17 @@ impl Pass {
     }
 }
 
+impl Pass {
+    /// Each seek point of what may be damaged leads to the same bytes, or to an error.
+    #[track_caller]
+    fn assert_resumes_alike(&self, codec: &dyn Codec, bytes: &[u8], what: &str) {
+        for point in &self.points {
+            let resumed = resume(codec, bytes, point, 5000);
+            assert!(resumed.is_err() || resumed.unwrap() == self.data[point.decoded as usize..], "{what}");
+        }
+    }
+}
+
 /// Decodes from `point` to the end (or an error).
 pub(crate) fn resume(codec: &dyn Codec, bytes: &[u8], point: &SeekPoint, step: usize) -> io::Result<Vec<u8>> {
     let mut decoder = codec.resume(source(bytes), point, &Limits::default())?;
@@ -142,10 +163,15 @@ pub(crate) fn assert_read_anywhere(codec: &dyn Codec, stream: &[u8], points: &[S
     for offset in offsets.chunks(4).map(|four| u32::from_le_bytes(four.try_into().unwrap()) as usize % data.len()) {
         let point = &points[points.partition_point(|point| point.decoded <= offset as u64) - 1];
         let mut decoder = codec.resume(source(stream), point, &Limits::default()).unwrap();
-        let mut buffer = vec![0; offset - point.decoded as usize + 3000];
-        let read = decoder.read(&mut buffer).unwrap();
         let start = offset - point.decoded as usize;
-        assert!(buffer[start..read] == data[offset..data.len().min(offset + 3000)], "at {offset}");
+        let mut buffer = vec![0; start + data[offset..].len().min(3000)];
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let read = decoder.read(&mut buffer[filled..]).unwrap();
+            assert!(read > 0, "ends before {offset}");
+            filled += read;
+        }
+        assert!(buffer[start..] == data[offset..][..buffer.len() - start], "at {offset}");
     }
 }
 
@@ -190,6 +216,25 @@ fn numbers(seed: u64) -> impl FnMut(Range<usize>) -> usize {
 /// Decodes, and resumes in, many variants of `stream`: bytes changed, runs overwritten, and (after which nothing but
 /// survival can be asked for) parts cut out, moved and repeated. `original` is what it decodes to, all of it under checksums.
 pub(crate) fn assert_survives_mutations(codec: &dyn Codec, stream: &[u8], original: &[u8]) {
+    for_each_mutation(stream, |bytes, in_place, what| {
+        let pass = decode(codec, bytes);
+        if in_place {
+            pass.assert_honest(original, what);
+        }
+        pass.assert_resumes_alike(codec, bytes, what);
+    });
+}
+
+/// The same for a format without checksums, which cannot be honest: it comes to an end, and so does what begins at its seek points,
+/// `spacing` apart, with the same bytes.
+pub(crate) fn assert_outlives_mutations(codec: &dyn Codec, stream: &[u8], spacing: u64) {
+    for_each_mutation(stream, |bytes, _, what| {
+        decode_spaced(codec, bytes, spacing).assert_resumes_alike(codec, bytes, what);
+    });
+}
+
+/// Hands out changed streams, whether they are as long as the stream, and what to call them.
+fn for_each_mutation(stream: &[u8], mut check: impl FnMut(&[u8], bool, &str)) {
     let count = std::env::var("TARNFS_MUTATIONS").map_or(200, |count| count.parse().unwrap());
     for seed in 1..=count {
         let mut next = numbers(seed);
@@ -210,15 +255,18 @@ pub(crate) fn assert_survives_mutations(codec: &dyn Codec, stream: &[u8], origin
             bytes.drain(..next(0..bytes.len().min(40)));
             bytes.truncate(next(1..bytes.len() + 1));
         }
-        let pass = decode(codec, &bytes);
-        if in_place {
-            pass.assert_honest(original, &format!("mutation {seed}"));
-        }
-        for point in &pass.points {
-            let resumed = resume(codec, &bytes, point, 5000);
-            assert!(resumed.is_err() || resumed.unwrap() == pass.data[point.decoded as usize..], "mutation {seed}");
-        }
+        check(&bytes, in_place, &format!("mutation {seed}"));
     }
+}
+
+/// Bytes that cannot be compressed.
+pub(crate) fn noise(length: usize) -> Vec<u8> {
+    let mut random = 5_u64;
+    let next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
 }
 
 /// Bytes with repetitions near and far, and with stretches of noise: the same for the same seed.

@@ -39,6 +39,8 @@ const MOST_DAMAGE: usize = 10_000;
 #[derive(Debug)]
 pub(crate) struct FirstPass<'a> {
     pub(crate) source: &'a SharedSource,
+    /// Name of the archive's file: some codecs are known by nothing else.
+    pub(crate) name: &'a [u8],
     /// A compressed stream that is no archive becomes one file of these attributes.
     pub(crate) single_file: Entry,
     pub(crate) encoding: Option<Encoding>,
@@ -53,10 +55,12 @@ impl FirstPass<'_> {
         self.options.progress.total.store(self.source.len(), Ordering::Relaxed);
         let writer = RefCell::new(writer);
         let head = head_of(self.source)?;
-        let codec = tarnfs_codec::detect(&head).filter(|codec| {
-            let format = tarnfs_format::detect(&head);
-            format.is_none_or(|format| codec.bid(&head) > format.bid(&head))
-        });
+        let format = tarnfs_format::detect(&head);
+        let codec = match (tarnfs_codec::detect(&head), format) {
+            (None, None) => tarnfs_codec::by_file_name(self.name, &head),
+            (codec, None) => codec,
+            (codec, Some(format)) => codec.filter(|codec| codec.bid(&head) > format.bid(&head)),
+        };
         let summary = match codec {
             Some(codec) => self.compressed(codec, &writer)?,
             None => self.plain(&head, &writer)?,

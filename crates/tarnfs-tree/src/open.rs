@@ -1,6 +1,7 @@
 //! Opening an archive: its index where one belongs to it, else a first pass that makes one.
 
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -339,6 +340,7 @@ impl Opening<'_> {
         let mode = self.facts.owner.mode;
         let pass = FirstPass {
             source: &source,
+            name: self.path.file_name().unwrap_or_default().as_bytes(),
             single_file: single_file(self.path, &self.facts),
             encoding,
             format: &tarnfs_format::Options {

@@ -1,0 +1,216 @@
+//! Decodes formats whose blocks need nothing of each other, each of which says how long it is. A format of such [`Blocks`] reads one part after
+//! the other; seek points, damage and handing out are the same for all.
+
+use std::io;
+
+use tarnfs_source::{Cancel, Limits, SharedSource};
+
+use crate::input::Input;
+use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
+
+/// A format of blocks, and where in it decoding is.
+pub(crate) trait Blocks: Send + Sized {
+    /// At the start of a file.
+    fn new(limits: Limits) -> Self;
+
+    /// Reads what comes next: its position is at the part's end then. What it decodes goes to the start of `block`, which it makes long enough.
+    /// Where nothing is wanted to be verified, checksums need not be compared.
+    fn next(&mut self, input: &mut Input, block: &mut Vec<u8>, verify: bool) -> Result<Part, Stop>;
+
+    /// The state of a seek point at the next block: all that is needed beside its place; not empty.
+    fn state(&self) -> Vec<u8>;
+
+    /// Goes on at a seek point with this state; false if that is none.
+    fn restore(&mut self, state: &[u8]) -> bool;
+}
+
+/// What was read.
+pub(crate) enum Part {
+    /// Nothing that is decoded: a header, something to be skipped.
+    Other,
+    /// A block of that many decoded bytes, if they are right.
+    Block { length: usize, fault: Option<Fault> },
+    /// The end, behind which there may be something that is no part of the format.
+    End,
+}
+
+/// Why a block must not be served.
+pub(crate) struct Fault {
+    pub(crate) what: &'static str,
+    /// The block was decoded, to bytes that nobody should trust.
+    pub(crate) is_decoded: bool,
+    /// Its length is what it should be.
+    pub(crate) is_exact: bool,
+}
+
+/// Why nothing was read.
+pub(crate) enum Stop {
+    Io(io::Error),
+    /// The file ends inside of this.
+    Cut(&'static str),
+    /// The file is not as it should be, at or behind the last position.
+    Invalid(String),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// The decoder.
+pub(crate) struct BlockDecoder<F> {
+    format: F,
+    input: Input,
+    block: Vec<u8>,
+    /// Bytes of the decoded block, and how many of them have been handed out.
+    filled: usize,
+    served: usize,
+    /// Decoded bytes up to the end of those in `block`.
+    decoded: u64,
+    ended: bool,
+    pass: Option<Pass>,
+}
+
+/// What only a first pass needs.
+struct Pass {
+    spacing: u64,
+    cancel: Cancel,
+    last_point: u64,
+    findings: Findings,
+}
+
+impl<F: Blocks> BlockDecoder<F> {
+    pub(crate) fn first_pass(source: SharedSource, options: &Options) -> Self {
+        let findings = Findings { points: vec![SeekPoint::default()], ..Findings::default() };
+        let pass = Pass {
+            spacing: options.seek_point_spacing.max(1),
+            cancel: options.cancel.clone(),
+            last_point: 0,
+            findings,
+        };
+        Self::new(source, 0, options.limits, Some(pass))
+    }
+
+    pub(crate) fn resume(source: SharedSource, point: &SeekPoint, limits: Limits) -> io::Result<Self> {
+        let at = point.compressed_bit / 8;
+        let mut decoder = Self::new(source, at, limits, None);
+        decoder.decoded = point.decoded;
+        let is_known = point.state.is_empty() || decoder.format.restore(&point.state);
+        if !is_known || !point.compressed_bit.is_multiple_of(8) || at > decoder.input.source().len() {
+            return Err(decoder.invalid(at, "a seek point that this file cannot have"));
+        }
+        Ok(decoder)
+    }
+
+    fn new(source: SharedSource, position: u64, limits: Limits, pass: Option<Pass>) -> Self {
+        Self {
+            format: F::new(limits),
+            input: Input::new(source, position),
+            block: Vec::new(),
+            filled: 0,
+            served: 0,
+            decoded: 0,
+            ended: false,
+            pass,
+        }
+    }
+
+    fn invalid(&self, at: u64, what: &str) -> io::Error {
+        let source = self.input.source().describe();
+        io::Error::new(io::ErrorKind::InvalidData, format!("{source}: at byte {at}: {what}"))
+    }
+
+    /// Goes on to the next block that has bytes, or to the end of the stream.
+    fn advance(&mut self) -> io::Result<()> {
+        while self.served == self.filled && !self.ended {
+            (self.served, self.filled) = (0, 0);
+            if let Some(pass) = &self.pass {
+                pass.cancel.check()?;
+            }
+            let at = self.input.position();
+            let due = self.pass.as_ref().is_some_and(|pass| self.decoded - pass.last_point >= pass.spacing);
+            let state = due.then(|| self.format.state());
+            match self.format.next(&mut self.input, &mut self.block, self.pass.is_some()) {
+                Ok(Part::Other) => {}
+                Ok(Part::Block { length, fault }) => {
+                    self.add(at, length, fault.as_ref())?;
+                    if let (Some(pass), Some(state)) = (&mut self.pass, state) {
+                        pass.last_point = self.decoded - length as u64;
+                        let compressed_bit = at.saturating_mul(8);
+                        pass.findings.points.push(SeekPoint { compressed_bit, decoded: pass.last_point, state });
+                    }
+                }
+                Ok(Part::End) => self.end(),
+                Err(Stop::Io(error)) => return Err(error),
+                Err(Stop::Invalid(what)) => return Err(self.invalid(at, &what)),
+                Err(Stop::Cut(place)) => {
+                    let (source, length) = (self.input.source().describe(), self.input.source().len());
+                    let what = format!("{source}: ends at byte {length}, inside {place}: the file is cut short");
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in the block that began at byte `at`.
+    fn add(&mut self, at: u64, length: usize, fault: Option<&Fault>) -> io::Result<()> {
+        let start = self.decoded;
+        let Some(end) = start.checked_add(length as u64) else {
+            return Err(self.invalid(at, "the stream is longer than 2^64 bytes"));
+        };
+        (self.filled, self.decoded) = (length, end);
+        let Some(&Fault { what, is_decoded, is_exact }) = fault else { return Ok(()) };
+        let Some(pass) = &mut self.pass else {
+            self.filled = 0;
+            return Err(self.invalid(at, what));
+        };
+        if !is_decoded {
+            self.block.resize(self.block.len().max(length), 0);
+            self.block[..length].fill(FILLER);
+        }
+        pass.findings.damage.push(Damage { decoded: start..end, compressed: at, what: what.to_owned() });
+        if !is_exact {
+            pass.findings.shifts.push(end);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+        let (compressed, rest) = (self.input.position(), self.input.remaining());
+        if let Some(pass) = self.pass.as_mut().filter(|_| rest > 0) {
+            let what = format!("{rest} bytes behind the end are of another format and are ignored");
+            pass.findings.damage.push(Damage { decoded: self.decoded..self.decoded, compressed, what });
+        }
+    }
+}
+
+impl<F: Blocks> Decoder for BlockDecoder<F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        self.advance().inspect_err(|_| self.ended = true)?;
+        let rest = &self.block[self.served..self.filled];
+        let length = rest.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&rest[..length]);
+        self.served += length;
+        Ok(length)
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.block.capacity() + self.input.memory()
+    }
+}
+
+impl<F: Blocks> FirstPass for BlockDecoder<F> {
+    fn findings(&mut self) -> Option<&mut Findings> {
+        self.pass.as_mut().map(|pass| &mut pass.findings)
+    }
+
+    fn compressed_position(&self) -> u64 {
+        self.input.position()
+    }
+}

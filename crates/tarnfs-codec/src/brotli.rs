@@ -1,0 +1,191 @@
+//! `.br`: one brotli stream (RFC 7932), also with the larger windows that `brotli --large_window` writes.
+//!
+//! It has no magic and no checksum: only the name of a file says that it is one. The only seek point is its start.
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+
+use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, SliceWrapper, StandardAlloc};
+use tarnfs_source::{Limits, SharedSource};
+
+use crate::input::Input;
+use crate::stepwise::{self, Stepwise};
+use crate::{Codec, Damage, Decoder, Findings, FirstPass, Options, SeekPoint};
+
+/// The codec.
+#[derive(Debug)]
+pub(crate) struct Brotli;
+
+impl Codec for Brotli {
+    fn name(&self) -> &'static str {
+        "brotli"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".tbr", ".tar"), (".br", "")]
+    }
+
+    fn bid(&self, _head: &[u8]) -> u32 {
+        0
+    }
+
+    fn is_known_by_name_only(&self) -> bool {
+        true
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(StreamDecoder::new(source, options.limits, true)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
+        let decoder = StreamDecoder::new(source, *limits, false);
+        if *point != SeekPoint::default() {
+            return Err(decoder.invalid("a seek point of brotli that is not its start"));
+        }
+        Ok(Box::new(decoder))
+    }
+}
+
+/// Bytes of input asked for at once.
+const WANTED: usize = 16 << 10;
+
+/// Windows have at least 2^10 bytes.
+const NARROWEST: u32 = 10;
+
+/// RFC 7932, 9.1: what the first byte is of a stream with a larger window, whose size the next one has.
+const LARGE_WINDOW: u8 = 0x11;
+
+type State = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
+
+/// Decodes one stream.
+struct StreamDecoder {
+    input: Input,
+    limits: Limits,
+    /// `None` before the window's size is known to be allowed.
+    state: Option<Box<State>>,
+    ended: bool,
+    failure: Option<io::Error>,
+    decoded: usize,
+    findings: Option<Findings>,
+}
+
+impl StreamDecoder {
+    fn new(source: SharedSource, limits: Limits, is_first_pass: bool) -> Self {
+        let findings = is_first_pass.then(|| Findings { points: vec![SeekPoint::default()], ..Findings::default() });
+        Self { input: Input::new(source, 0), limits, state: None, ended: false, failure: None, decoded: 0, findings }
+    }
+
+    fn invalid(&self, what: &str) -> io::Error {
+        self.error(io::ErrorKind::InvalidData, what)
+    }
+
+    fn error(&self, kind: io::ErrorKind, what: &str) -> io::Error {
+        let (source, at) = (self.input.source().describe(), self.input.position());
+        io::Error::new(kind, format!("{source}: at byte {at}: {what}"))
+    }
+
+    /// Looks how much memory the stream asks for, before it gets any.
+    fn start(&mut self) -> io::Result<Box<State>> {
+        let large = match *self.input.peek(2)? {
+            [LARGE_WINDOW, bits] => Some(u32::from(bits & 0x3F)),
+            _ => None,
+        };
+        // Others have at most 16 MiB, which is below any limit in use.
+        let most = self.limits.decoder_window;
+        if let Some(bits) = large.filter(|&bits| bits < NARROWEST || 1_u64 << bits.min(63) > most) {
+            let what = format!("the stream needs a window of 2^{bits} bytes, the limit is {most}");
+            return Err(self.error(io::ErrorKind::Unsupported, &what));
+        }
+        let allocate = StandardAlloc::default;
+        Ok(Box::new(BrotliState::new(allocate(), allocate(), allocate())))
+    }
+
+    fn end_stream(&mut self) {
+        self.ended = true;
+        let (compressed, rest, decoded) = (self.input.position(), self.input.remaining(), self.decoded as u64);
+        if let Some(findings) = self.findings.as_mut().filter(|_| rest > 0) {
+            let what = format!("{rest} bytes behind the end of the brotli stream belong to nothing and are ignored");
+            findings.damage.push(Damage { decoded: decoded..decoded, compressed, what });
+        }
+    }
+}
+
+impl Stepwise for StreamDecoder {
+    fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut state = match self.state.take() {
+            Some(state) => state,
+            None => self.start()?,
+        };
+        let input = self.input.fill(WANTED)?;
+        let (mut unread, mut read, mut room, mut written) = (input.len(), 0, buffer.len(), 0);
+        let result = BrotliDecompressStream(
+            &mut unread,
+            &mut read,
+            input,
+            &mut room,
+            &mut written,
+            buffer,
+            &mut self.decoded,
+            &mut state,
+        );
+        let at_end = input.len() as u64 == self.input.remaining();
+        self.input.consume(read);
+        match result {
+            BrotliResult::ResultSuccess => self.end_stream(),
+            BrotliResult::NeedsMoreOutput => {}
+            BrotliResult::NeedsMoreInput if read > 0 || written > 0 => {}
+            BrotliResult::NeedsMoreInput if at_end => {
+                let (source, length) = (self.input.source().describe(), self.input.source().len());
+                let what = format!("{source}: ends at byte {length}, inside the brotli stream: the file is cut short");
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+            }
+            BrotliResult::NeedsMoreInput | BrotliResult::ResultFailure => {
+                return Err(self.invalid(&format!("the brotli stream cannot be decoded: {:?}", state.error_code)));
+            }
+        }
+        self.state = Some(state);
+        Ok(written)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+    }
+
+    fn waiting(&mut self) -> &mut Option<io::Error> {
+        &mut self.failure
+    }
+}
+
+impl Decoder for StreamDecoder {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        stepwise::read(self, buffer)
+    }
+
+    fn memory(&self) -> usize {
+        let state = self.state.as_ref().map_or(0, |state| {
+            let codes =
+                [&state.literal_hgroup, &state.insert_copy_hgroup].map(|group| size_of_val(group.codes.slice()));
+            size_of::<State>()
+                + state.ringbuffer.slice().len()
+                + codes.iter().sum::<usize>()
+                + size_of_val(state.distance_hgroup.codes.slice())
+        });
+        size_of::<Self>() + self.input.memory() + state
+    }
+}
+
+impl FirstPass for StreamDecoder {
+    fn findings(&mut self) -> Option<&mut Findings> {
+        self.findings.as_mut()
+    }
+
+    fn compressed_position(&self) -> u64 {
+        self.input.position()
+    }
+}

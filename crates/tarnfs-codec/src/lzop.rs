@@ -1,0 +1,199 @@
+//! `.lzo`, as `lzop` writes it: a header, and blocks of LZO1X that need nothing of each other. Files may follow one another.
+//!
+//! A seek point is at a block; its state has the flags of the file that the block is in, which say what checksums it has.
+
+mod header;
+mod lzo1x;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+
+use tarnfs_source::{Limits, SharedSource};
+use zlib_rs::adler32::adler32;
+
+use crate::blocks::{BlockDecoder, Blocks, Fault, Part, Stop};
+use crate::input::Input;
+use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+
+use header::{Flags, Header, LONGEST, MAGIC, Start};
+
+/// The codec.
+#[derive(Debug)]
+pub(crate) struct Lzop;
+
+impl Codec for Lzop {
+    fn name(&self) -> &'static str {
+        "lzop"
+    }
+
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[(".tzo", ".tar"), (".lzo", "")]
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        match Start::parse(head) {
+            // The magic and the header's checksum.
+            Ok(Start::Header(_)) => 8 * 9 + 32,
+            // A damaged header is still one of ours: the error says more than that no format was found.
+            Ok(Start::Cut) | Err(_) if head.starts_with(&MAGIC) => 8 * 9,
+            _ => 0,
+        }
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(BlockDecoder::<Files>::first_pass(source, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(BlockDecoder::<Files>::resume(source, point, *limits)?))
+    }
+}
+
+/// First byte of a state; the flags follow (4 bytes, little-endian).
+const VERSION: u8 = 1;
+
+/// Decoded bytes of a block at most, as `lzop` has it.
+const LARGEST_BLOCK: u32 = 64 << 20;
+
+/// Decoded bytes of each block but the last, as `lzop` writes them.
+const USUAL_BLOCK: u32 = 256 << 10;
+
+/// LZO1X makes at most 255 bytes of one, and what an instruction has beside that.
+const LARGEST_RATIO: u32 = 256;
+
+/// Files, one after another.
+struct Files {
+    limits: Limits,
+    place: Place,
+    /// Decoded bytes of a block that is not the last.
+    usual: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Start,
+    /// Behind a file.
+    Between,
+    Blocks(Flags),
+}
+
+impl Blocks for Files {
+    fn new(limits: Limits) -> Self {
+        Self { limits, place: Place::Start, usual: USUAL_BLOCK }
+    }
+
+    fn next(&mut self, input: &mut Input, block: &mut Vec<u8>, verify: bool) -> Result<Part, Stop> {
+        match self.place {
+            Place::Blocks(flags) => self.block(flags, input, block, verify),
+            Place::Between if input.remaining() == 0 => Ok(Part::End),
+            place => match Start::parse(input.peek(LONGEST)?).map_err(Stop::Invalid)? {
+                Start::Header(Header { flags, length, extra }) => {
+                    input.consume(length);
+                    if extra && !skip_extra(input)? {
+                        return Err(Stop::Cut("the extra field of a header"));
+                    }
+                    self.place = Place::Blocks(flags);
+                    Ok(Part::Other)
+                }
+                Start::Cut => Err(Stop::Cut("a header")),
+                Start::Other if place == Place::Between => Ok(Part::End),
+                Start::Other => Err(Stop::Invalid("no file of lzop begins there".to_owned())),
+            },
+        }
+    }
+
+    fn state(&self) -> Vec<u8> {
+        match self.place {
+            Place::Blocks(Flags(flags)) => [&[VERSION], &flags.to_le_bytes()[..]].concat(),
+            Place::Start | Place::Between => vec![VERSION],
+        }
+    }
+
+    fn restore(&mut self, state: &[u8]) -> bool {
+        match *state {
+            [VERSION] => true,
+            [VERSION, ref flags @ ..] => {
+                flags.try_into().map(|flags| self.place = Place::Blocks(Flags(u32::from_le_bytes(flags)))).is_ok()
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Files {
+    /// Reads a block, or what stands for the end of them.
+    fn block(&mut self, flags: Flags, input: &mut Input, block: &mut Vec<u8>, verify: bool) -> Result<Part, Stop> {
+        let [Some(decoded), packed] = numbers(input.peek(8)?) else { return Err(Stop::Cut("the end of a file")) };
+        if decoded == 0 {
+            input.consume(4);
+            self.place = Place::Between;
+            return Ok(Part::Other);
+        }
+        let Some(packed) = packed else { return Err(Stop::Cut("a block")) };
+        let is_stored = packed == decoded;
+        let (of_decoded, of_packed) = (flags.of_decoded(), if is_stored { [false; 2] } else { flags.of_packed() });
+        let checksums = of_decoded.iter().chain(&of_packed).filter(|&&is_there| is_there).count();
+        let whole = 8 + 4 * checksums + packed as usize;
+        if decoded > LARGEST_BLOCK || packed > decoded || decoded / LARGEST_RATIO > packed {
+            return Err(Stop::Invalid(format!("a block of {decoded} bytes that takes {packed}, which cannot be")));
+        }
+        if u64::from(decoded) > self.limits.decoder_window {
+            let most = self.limits.decoder_window;
+            return Err(Stop::Invalid(format!("a block of {decoded} bytes, the limit is {most}")));
+        }
+        if whole as u64 > input.remaining() {
+            return Err(Stop::Cut("a block"));
+        }
+        let (head, data) = input.peek(whole)?.split_at(whole - packed as usize);
+        let length = decoded as usize;
+        block.resize(block.len().max(length), 0);
+        let output = &mut block[..length];
+        let is_decoded = if is_stored {
+            output.copy_from_slice(data);
+            true
+        } else {
+            lzo1x::decompress(data, output).is_ok()
+        };
+        let is_right = !verify || {
+            let (stated_decoded, stated_packed) = head[8..].split_at(4 * of_decoded.iter().filter(|&&is| is).count());
+            // What the decoded bytes say counts, where they say something.
+            if stated_decoded.is_empty() {
+                stated_packed == checksums_of(data, of_packed)
+            } else {
+                stated_decoded == checksums_of(output, of_decoded)
+            }
+        };
+        input.consume(whole);
+        let fault = if !is_decoded {
+            let is_exact = decoded == self.usual;
+            Some(Fault { what: "a block that cannot be decoded", is_decoded, is_exact })
+        } else if !is_right {
+            // It has as many bytes as its head says.
+            Some(Fault { what: "the checksum of a block does not match", is_decoded, is_exact: true })
+        } else {
+            self.usual = decoded;
+            None
+        };
+        Ok(Part::Block { length, fault })
+    }
+}
+
+/// The first two numbers, as far as they are there.
+fn numbers(bytes: &[u8]) -> [Option<u32>; 2] {
+    [0, 4].map(|at| bytes.get(at..).and_then(<[u8]>::first_chunk).map(|&number| u32::from_be_bytes(number)))
+}
+
+/// The checksums of `bytes` as they stand in a file, of those kinds: Adler-32, CRC-32.
+fn checksums_of(bytes: &[u8], [adler, crc]: [bool; 2]) -> Vec<u8> {
+    let adler = adler.then(|| adler32(1, bytes).to_be_bytes());
+    let crc = crc.then(|| crc32fast::hash(bytes).to_be_bytes());
+    adler.into_iter().chain(crc).flatten().collect()
+}
+
+/// Passes over a length, as many bytes, and a checksum of them. False if the file ends before.
+fn skip_extra(input: &mut Input) -> Result<bool, Stop> {
+    let [Some(length), _] = numbers(input.peek(4)?) else { return Ok(false) };
+    Ok(input.skip(4 + u64::from(length) + 4))
+}

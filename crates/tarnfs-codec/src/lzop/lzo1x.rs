@@ -1,0 +1,147 @@
+//! Blocks of LZO1X: literals, and matches of what was decoded before.
+//!
+//! There is no specification; what the instructions mean is described in the Linux kernel's Documentation/staging/lzo.rst.
+
+/// The data are not valid.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Invalid;
+
+/// Distance at which a match ends the block.
+const END: usize = 0x4000;
+
+/// Decodes all of `input`, which must be exactly as much as `output` has room for.
+pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<(), Invalid> {
+    let mut block = Block { input, at: 0, output, filled: 0 };
+    // Literals since the last match: none, one to three, or 4 for more. What the shortest instructions mean depends on it.
+    let mut literals = 0;
+    if let Some(&first @ 18..) = input.first() {
+        block.at = 1;
+        literals = usize::from(first) - 17;
+        block.copy(literals)?;
+        literals = literals.min(4);
+    }
+    loop {
+        let instruction = usize::from(block.byte()?);
+        let (distance, length, next) = match instruction {
+            64.. => {
+                let distance = (usize::from(block.byte()?) << 3) + (instruction >> 2 & 7) + 1;
+                (distance, (instruction >> 5) + 1, instruction)
+            }
+            32.. => {
+                let length = block.length(instruction & 31, 31)? + 2;
+                let word = block.word()?;
+                ((word >> 2) + 1, length, word)
+            }
+            16.. => {
+                let length = block.length(instruction & 7, 7)? + 2;
+                let word = block.word()?;
+                let distance = END + ((instruction & 8) << 11) + (word >> 2);
+                if distance == END {
+                    let is_whole = block.at == block.input.len() && block.filled == block.output.len();
+                    return if is_whole { Ok(()) } else { Err(Invalid) };
+                }
+                (distance, length, word)
+            }
+            _ if literals == 0 => {
+                let length = block.length(instruction, 15)? + 3;
+                block.copy(length)?;
+                literals = 4;
+                continue;
+            }
+            _ => {
+                let distance = (usize::from(block.byte()?) << 2) + (instruction >> 2) + 1;
+                if literals == 4 { (distance + 2048, 3, instruction) } else { (distance, 2, instruction) }
+            }
+        };
+        block.repeat(distance, length)?;
+        literals = next & 3;
+        block.copy_few(literals)?;
+    }
+}
+
+struct Block<'a> {
+    input: &'a [u8],
+    at: usize,
+    output: &'a mut [u8],
+    filled: usize,
+}
+
+impl Block<'_> {
+    #[inline]
+    fn byte(&mut self) -> Result<u8, Invalid> {
+        let &byte = self.input.get(self.at).ok_or(Invalid)?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    #[inline]
+    fn word(&mut self) -> Result<usize, Invalid> {
+        let &word = self.input.get(self.at..).and_then(<[u8]>::first_chunk).ok_or(Invalid)?;
+        self.at += 2;
+        Ok(usize::from(u16::from_le_bytes(word)))
+    }
+
+    /// A length that is `short`, or, if that is 0, `most` and what the bytes that follow add.
+    #[inline]
+    fn length(&mut self, short: usize, most: usize) -> Result<usize, Invalid> {
+        if short > 0 {
+            return Ok(short);
+        }
+        let mut length = most;
+        loop {
+            match self.byte()? {
+                0 => length += 255,
+                last => return Ok(length + usize::from(last)),
+            }
+        }
+    }
+
+    /// Copies literals.
+    #[inline]
+    fn copy(&mut self, length: usize) -> Result<(), Invalid> {
+        let literals = self.input.get(self.at..).and_then(|rest| rest.get(..length)).ok_or(Invalid)?;
+        self.output[self.filled..].get_mut(..length).ok_or(Invalid)?.copy_from_slice(literals);
+        (self.at, self.filled) = (self.at + length, self.filled + length);
+        Ok(())
+    }
+
+    /// Copies at most three literals: four, where there is room for what is too much.
+    #[inline]
+    fn copy_few(&mut self, length: usize) -> Result<(), Invalid> {
+        let from = self.input[self.at..].first_chunk::<4>();
+        let Some((from, to)) = from.zip(self.output[self.filled..].first_chunk_mut()) else { return self.copy(length) };
+        *to = *from;
+        (self.at, self.filled) = (self.at + length, self.filled + length);
+        Ok(())
+    }
+
+    /// Copies what was decoded `distance` bytes before.
+    #[inline]
+    fn repeat(&mut self, distance: usize, length: usize) -> Result<(), Invalid> {
+        /// Bytes copied at once, as long as they do not overlap and there is room for what is too much.
+        const STEP: usize = 8;
+        let start = self.filled.checked_sub(distance).ok_or(Invalid)?;
+        let end = self.filled + length;
+        if end > self.output.len() {
+            return Err(Invalid);
+        }
+        if distance >= STEP && end + STEP <= self.output.len() {
+            let mut done = 0;
+            while done < length {
+                let Some(&bytes) = self.output[start + done..].first_chunk::<STEP>() else { return Err(Invalid) };
+                self.output[self.filled + done..][..STEP].copy_from_slice(&bytes);
+                done += STEP;
+            }
+        } else {
+            // What is there is repeated: each time there is twice as much of it.
+            let mut done = 0;
+            while done < length {
+                let count = (distance + done).min(length - done);
+                self.output.copy_within(start..start + count, self.filled + done);
+                done += count;
+            }
+        }
+        self.filled = end;
+        Ok(())
+    }
+}
