@@ -30,6 +30,11 @@ mod zstd;
 #[cfg(test)]
 mod testing;
 
+/// The examples of the README are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;

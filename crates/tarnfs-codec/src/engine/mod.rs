@@ -5,6 +5,7 @@
 //!   a read needs, then pauses the decoder where it stands.
 //! - [`PieceCache`] holds the decoded pieces and the paused decoders of all streams, bounded in bytes.
 //! - [`DecodedFile`] holds pieces of one stream on disk, where decoding them again takes long; [`Keeping`] writes it during the first pass.
+//! - [`Table`] is a table of chunks in memory.
 //! - [`Workers`] are the threads on which sequential readers are decoded ahead of.
 
 mod cache;
@@ -17,6 +18,7 @@ mod paused;
 mod pool;
 mod room;
 mod sequence;
+mod table;
 mod traffic;
 mod workers;
 
@@ -34,6 +36,7 @@ pub use decoded::{DecodedSource, Statistics};
 pub use decoded_file::DecodedFile;
 pub use indexing::Indexing;
 pub use keeping::{Keeping, Shelf};
+pub use table::Table;
 pub use workers::Workers;
 
 /// Locks a mutex also after a panic: what the engine's mutexes guard is whole between any two statements.

@@ -7,7 +7,7 @@ use std::thread;
 use proptest::prelude::*;
 use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
 
-use super::toy::{Table, Toy, index, sample};
+use super::toy::{Toy, index, sample};
 use super::*;
 use crate::{Chunk, Damage, Options, PIECE};
 

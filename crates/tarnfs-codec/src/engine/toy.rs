@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tarnfs_source::{Limits, MemorySource, SharedSource};
 
-use super::Indexing;
-use crate::{Chunk, ChunkTable, Codec, Damage, Decoder, Findings, FirstPass, Options, SeekPoint};
+use super::{Indexing, Table};
+use crate::{Codec, Decoder, Findings, FirstPass, Options, SeekPoint};
 
 const RECORD: u64 = 5;
 
@@ -186,30 +186,6 @@ impl FirstPass for ToyDecoder {
 
     fn compressed_position(&self) -> u64 {
         self.compressed
-    }
-}
-
-/// A table in memory.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Table {
-    pub(super) chunks: Vec<Chunk>,
-    pub(super) damage: Vec<Damage>,
-}
-
-impl ChunkTable for Table {
-    fn chunk_at(&self, decoded: u64) -> io::Result<Option<Chunk>> {
-        let index = self.chunks.partition_point(|chunk| chunk.point.decoded <= decoded);
-        let chunk = index.checked_sub(1).map(|index| &self.chunks[index]);
-        Ok(chunk.filter(|chunk| decoded - chunk.point.decoded < chunk.length).cloned())
-    }
-
-    fn decoded_length(&self) -> u64 {
-        self.chunks.last().map_or(0, |chunk| chunk.point.decoded + chunk.length)
-    }
-
-    fn damage_in(&self, decoded: Range<u64>) -> io::Result<Option<Damage>> {
-        let overlaps = |damage: &&Damage| damage.decoded.start < decoded.end && decoded.start < damage.decoded.end;
-        Ok(self.damage.iter().find(overlaps).cloned())
     }
 }
 

@@ -79,9 +79,9 @@ impl<F: Framing> LzmaDecoder<F> {
         Ok(Self { core, framing })
     }
 
-    /// Looks for seek points from now on; decoding has not begun.
-    pub(crate) fn survey(&mut self) {
-        self.core.survey = Some(Survey::new(&self.core.history));
+    /// Looks for seek points from now on, `spacing` decoded bytes apart; decoding has not begun.
+    pub(crate) fn survey(&mut self, spacing: u64) {
+        self.core.survey = Some(Survey::new(&self.core.history, spacing));
     }
 
     /// Takes the seek points that were found. Each comes before any byte behind it is delivered.

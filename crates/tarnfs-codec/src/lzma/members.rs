@@ -63,6 +63,8 @@ pub(super) struct MemberDecoder<C> {
     limits: Limits,
     cancel: Cancel,
     first_pass: bool,
+    /// Decoded bytes between two seek points of the first pass.
+    spacing: u64,
     state: State,
     /// Where the member starts in the compressed and in the decoded stream.
     member_compressed: u64,
@@ -96,6 +98,7 @@ impl<C: Container> MemberDecoder<C> {
     pub(super) fn first_pass(source: SharedSource, options: &Options) -> Self {
         let mut decoder = Self::new(source, options.limits, 0, 0);
         decoder.first_pass = true;
+        decoder.spacing = options.seek_point_spacing;
         decoder.cancel = options.cancel.clone();
         decoder.findings.points.push(SeekPoint { state: vec![VERSION], ..SeekPoint::default() });
         decoder
@@ -140,6 +143,7 @@ impl<C: Container> MemberDecoder<C> {
             limits,
             cancel: Cancel::default(),
             first_pass: false,
+            spacing: 0,
             state: State::Start,
             member_compressed: compressed,
             member_decoded: decoded,
@@ -170,7 +174,7 @@ impl<C: Container> MemberDecoder<C> {
         self.inner_points.clear();
         let Some(mut lzma) = self.read_header()? else { return Err(self.cut("within a header")) };
         if self.first_pass {
-            lzma.survey();
+            lzma.survey(self.spacing);
         }
         self.checksum = self.first_pass.then(crc32fast::Hasher::new);
         self.state = State::Data(lzma);

@@ -9,8 +9,8 @@ use super::checkpoint::{Checkpoint, MOST};
 use super::history::History;
 use super::symbols::Watch;
 
-/// Decoded bytes between two points at least, as between those of gzip. Shorter blocks need none.
-const LEAST: u64 = if cfg!(test) { crate::PIECE as u64 } else { 4 << 20 };
+/// Decoded bytes between two points at least, whatever is asked for. Shorter blocks need none.
+const LEAST: u64 = if cfg!(test) { crate::PIECE as u64 } else { 1 << 20 };
 
 /// States may take one part in this many of the compressed data.
 const SHARE: u64 = if cfg!(test) { 1 } else { 20 };
@@ -31,6 +31,8 @@ pub(crate) struct Found {
 
 /// Looks for points in one block or stream.
 pub(super) struct Survey {
+    /// Decoded bytes between two points.
+    spacing: u64,
     marks: Marks,
     candidate: Option<Candidate>,
     /// Decoded bytes before the last point, or 0.
@@ -85,9 +87,11 @@ impl Watch for Marks {
 }
 
 impl Survey {
-    pub(super) fn new(history: &History) -> Self {
+    pub(super) fn new(history: &History, spacing: u64) -> Self {
         let marks = Marks { bits: vec![0; history.ring.len().div_ceil(GRAIN * 64)], start: 0 };
-        Self { marks, candidate: None, last: 0, spent: 0, expected: 0, found: Vec::new() }
+        // The tests have little data.
+        let spacing = if cfg!(test) { LEAST } else { spacing.max(LEAST) };
+        Self { spacing, marks, candidate: None, last: 0, spent: 0, expected: 0, found: Vec::new() }
     }
 
     /// Should there be a point here, `compressed` bytes behind the start?
@@ -98,7 +102,7 @@ impl Survey {
     }
 
     fn is_far(&self, history: &History) -> bool {
-        history.produced - self.last >= LEAST
+        history.produced - self.last >= self.spacing
     }
 
     /// Makes a point here, of which `checkpoint` has all but the history.

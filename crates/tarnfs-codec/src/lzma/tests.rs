@@ -20,7 +20,7 @@ fn decode(
             decoder.resume(&point.state, point.decoded)?;
             at = point.compressed as usize;
         }
-        None => decoder.survey(),
+        None => decoder.survey(0),
     }
     let (mut data, mut points, mut buffer, mut idle) = (vec![], vec![], vec![0; step], 0);
     loop {

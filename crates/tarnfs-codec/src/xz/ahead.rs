@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::thread::{Builder, JoinHandle};
 
-use tarnfs_source::{Cancel, Limits, SharedSource};
+use tarnfs_source::{Cancel, SharedSource};
 
 use super::block::{BlockDecoder, Outcome, dictionary_of};
 use super::container::{CheckId, LONGEST_BLOCK_HEADER, block_header, block_header_length, padded};
@@ -39,11 +39,9 @@ pub(super) struct DecodedBlock {
 /// The blocks that are being decoded, in order.
 pub(super) struct Ahead {
     source: SharedSource,
-    limits: Limits,
-    cancel: Cancel,
+    options: Options,
     /// Asks the threads to end when nobody wants their blocks any more.
     abandon: Cancel,
-    threads: usize,
     jobs: VecDeque<Job>,
     in_work: u64,
     /// The block behind those in work; `None` while its place is not known.
@@ -68,10 +66,8 @@ impl Ahead {
         (options.threads > 1).then(|| Self {
             search: Search::new(source.clone()),
             source,
-            limits: options.limits,
-            cancel: options.cancel.clone(),
+            options: options.clone(),
             abandon: Cancel::default(),
-            threads: options.threads,
             jobs: VecDeque::new(),
             in_work: 0,
             next: None,
@@ -94,13 +90,13 @@ impl Ahead {
         // A panic in there loses nothing: the walk decodes the block again.
         let block = job.thread.and_then(|thread| thread.join().ok()).flatten();
         self.in_work -= job.bytes;
-        self.cancel.check()?;
+        self.options.cancel.check()?;
         self.start_jobs(check)?;
         Ok(block)
     }
 
     fn start_jobs(&mut self, check: CheckId) -> io::Result<()> {
-        while self.jobs.len() < self.threads {
+        while self.jobs.len() < self.options.threads {
             let Some(start) = self.next else { return Ok(()) };
             let sizes = self.sizes_of(start, check)?;
             let place = sizes.and_then(|(record, dictionary)| {
@@ -151,9 +147,8 @@ impl Ahead {
         check: CheckId,
     ) -> Option<JoinHandle<Option<DecodedBlock>>> {
         let memory = std::mem::take(&mut self.spare);
-        let (source, limits) = (self.source.clone(), self.limits);
-        let stop = [self.abandon.clone(), self.cancel.clone()];
-        let work = move || decode(source, start..end, record, check, &limits, &stop, memory);
+        let (source, options, abandon) = (self.source.clone(), self.options.clone(), self.abandon.clone());
+        let work = move || decode(source, start..end, record, check, &options, &abandon, memory);
         // Where no thread is to be had, the walk does it.
         Builder::new().name("xz block".into()).spawn(work).ok()
     }
@@ -172,7 +167,7 @@ impl Ahead {
             return Ok(record.map(|record| (record, dictionary_of(&header, uncompressed))));
         }
         if self.records.is_none() {
-            self.records = self.search.records_from(start, &self.cancel)?;
+            self.records = self.search.records_from(start, &self.options.cancel)?;
         }
         let record = self.records.as_ref().map(Records::current);
         Ok(record.map(|record| (record, dictionary_of(&header, record.uncompressed))))
@@ -196,8 +191,8 @@ fn decode(
     place: Range<u64>,
     record: Record,
     check: CheckId,
-    limits: &Limits,
-    stop: &[Cancel],
+    options: &Options,
+    abandon: &Cancel,
     mut data: Vec<u8>,
 ) -> Option<DecodedBlock> {
     let mut input = Input::new(source, place.start);
@@ -207,12 +202,13 @@ fn decode(
     let compressed = record.unpadded.checked_sub((header.length + check.size()) as u64)?;
     let announced = header.uncompressed.is_none_or(|size| size == record.uncompressed)
         && header.compressed.is_none_or(|size| size == compressed);
-    let mut decoder = BlockDecoder::new(&header, Some(check), compressed, limits).ok()?.ok().filter(|_| announced)?;
+    let mut decoder =
+        BlockDecoder::new(&header, Some(check), compressed, &options.limits).ok()?.ok().filter(|_| announced)?;
     data.resize(usize::try_from(record.uncompressed).ok()?, 0);
     let (mut filled, mut surplus, mut points) = (0, [0], Vec::new());
-    decoder.survey();
+    decoder.survey(options.seek_point_spacing);
     loop {
-        if stop.iter().any(Cancel::is_cancelled) {
+        if abandon.is_cancelled() || options.cancel.is_cancelled() {
             return None;
         }
         let left = usize::try_from(compressed - decoder.taken()).ok()?;

@@ -135,10 +135,10 @@ impl BlockDecoder {
         }
     }
 
-    /// Looks for seek points inside the block, where its filters allow it.
-    pub(super) fn survey(&mut self) {
+    /// Looks for seek points inside the block, `spacing` decoded bytes apart, where its filters allow it.
+    pub(super) fn survey(&mut self, spacing: u64) {
         if let Data::Lzma2(decoder) = &mut self.data {
-            decoder.survey();
+            decoder.survey(spacing);
         }
     }
 

@@ -33,6 +33,8 @@ pub(super) struct XzDecoder {
     cancel: Cancel,
     /// Collect seek points and damage.
     first_pass: bool,
+    /// Decoded bytes between two seek points of the first pass inside a block.
+    spacing: u64,
     /// Verify the blocks' checks.
     verify: bool,
     state: State,
@@ -102,6 +104,7 @@ impl XzDecoder {
         let mut decoder = Self::new(source.clone(), options.limits, 0, 0);
         decoder.ahead = Ahead::new(source, options);
         decoder.first_pass = true;
+        decoder.spacing = options.seek_point_spacing;
         decoder.verify = true;
         decoder.cancel = options.cancel.clone();
         decoder.findings.points.push(SeekPoint { state: vec![VERSION], ..SeekPoint::default() });
@@ -182,6 +185,7 @@ impl XzDecoder {
             limits,
             cancel: Cancel::default(),
             first_pass: false,
+            spacing: 0,
             verify: false,
             state: State::Start,
             check: CheckId::NONE,
@@ -309,7 +313,7 @@ impl XzDecoder {
         match BlockDecoder::new(&header, self.verify.then_some(self.check), rest, &self.limits)? {
             Ok(mut decoder) => {
                 if self.first_pass {
-                    decoder.survey();
+                    decoder.survey(self.spacing);
                 }
                 self.block = Some(Block { header, decoder, stalled: 0 });
                 self.state = State::Data;
