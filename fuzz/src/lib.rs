@@ -8,12 +8,10 @@ mod libzstd;
 mod lzma2;
 mod sidecars;
 
-use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
-use tarnfs_codec::engine::{DecodedSource, Indexing, PieceCache, Workers};
-use tarnfs_codec::{Chunk, ChunkTable, Damage};
+use tarnfs_codec::engine::{DecodedSource, Indexing, PieceCache, Table, Workers};
+use tarnfs_codec::ChunkTable;
 use tarnfs_format::encoding::Encoding;
 use tarnfs_format::{Entry, Event, Format, SourceStream};
 use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
@@ -99,34 +97,6 @@ fn check_name(name: &[u8], limits: &Limits) {
     assert!(!name.contains(&b'/') && !name.contains(&0) && name != b"." && name != b"..");
 }
 
-/// The chunks of a first pass, as an index would hold them.
-#[derive(Debug, Default)]
-struct Table {
-    chunks: Vec<Chunk>,
-    damage: Vec<Damage>,
-    length: u64,
-}
-
-impl ChunkTable for Table {
-    fn chunk_at(&self, decoded: u64) -> io::Result<Option<Chunk>> {
-        let next = self.chunks.partition_point(|chunk| chunk.point.decoded <= decoded);
-        let chunk = next.checked_sub(1).and_then(|last| self.chunks.get(last));
-        Ok(chunk.filter(|chunk| decoded - chunk.point.decoded < chunk.length).cloned())
-    }
-
-    fn decoded_length(&self) -> u64 {
-        self.length
-    }
-
-    fn damage_in(&self, range: Range<u64>) -> io::Result<Option<Damage>> {
-        Ok(self
-            .damage
-            .iter()
-            .find(|damage| damage.decoded.start < range.end && range.start < damage.decoded.end)
-            .cloned())
-    }
-}
-
 /// Decodes a stream from its start, then again from its seek points: what was decoded without damage must be served, and be the same
 /// bytes.
 fn codec(name: &str, data: &[u8]) {
@@ -153,8 +123,8 @@ fn codec(name: &str, data: &[u8]) {
     indexing.take_chunks(&mut table.chunks);
     indexing.take_damage(&mut table.damage);
     assert_eq!(indexing.decoded_position(), decoded.len() as u64);
-    table.length = table.chunks.iter().map(|chunk| chunk.length).sum();
-    assert!(!ended || table.length == decoded.len() as u64, "{name}: the chunks are the whole stream");
+    let length = table.decoded_length();
+    assert!(!ended || length == decoded.len() as u64, "{name}: the chunks are the whole stream");
     let mut end = 0;
     for chunk in &table.chunks {
         assert_eq!(chunk.point.decoded, end, "{name}: chunks lie end to end");
@@ -177,7 +147,7 @@ fn codec(name: &str, data: &[u8]) {
     );
     for point in points {
         let mut buffer = vec![0; 5000];
-        let end = table.length.min(point + buffer.len() as u64);
+        let end = length.min(point + buffer.len() as u64);
         match again.read_at(&mut buffer, point) {
             Ok(read) => {
                 let start = point as usize;

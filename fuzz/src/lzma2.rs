@@ -40,7 +40,7 @@ fn by_liblzma(bits: u8, chunks: &[u8]) -> (Vec<u8>, bool) {
     }
 }
 
-/// What comes before the first error; `None` where the decoder goes on behind damage.
+/// What comes before the first damage; behind it the decoder goes on.
 fn by_tarnfs(bits: u8, chunks: &[u8]) -> Option<Vec<u8>> {
     let with_crc = |bytes: &[u8]| [bytes, &crc32fast::hash(bytes).to_le_bytes()].concat();
     // A stream without checks, and a block of LZMA2 alone.
@@ -56,5 +56,6 @@ fn by_tarnfs(bits: u8, chunks: &[u8]) -> Option<Vec<u8>> {
     }
     let mut damage = Vec::new();
     pass.take_damage(&mut damage);
-    damage.iter().all(|damage| damage.decoded.end <= decoded.len() as u64).then_some(decoded)
+    decoded.truncate(damage.iter().map(|damage| damage.decoded.start).min().unwrap_or(u64::MAX) as usize);
+    Some(decoded)
 }
