@@ -6,6 +6,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+use std::hint::select_unpredictable;
 
 use super::block::Invalid;
 use super::literals::LITERALS_MARGIN;
@@ -15,7 +16,7 @@ use super::sequences::Sequence;
 const MARGIN: usize = LITERALS_MARGIN;
 
 /// Windows are larger than what lies close to the processor: so many sequences before it is copied, what a match refers to is fetched.
-const FETCHED_AHEAD: usize = 8;
+const FETCHED_AHEAD: usize = 16;
 
 /// The last bytes decoded.
 #[derive(Default)]
@@ -233,22 +234,21 @@ impl Window {
 }
 
 /// The offset of a sequence; `known` are the repeated ones before it, and those after it (RFC 8878 §3.1.1.5).
+///
+/// Which of them it is nobody can foretell: a wrong guess of the processor would take longer than all of this.
 #[inline(always)]
-#[allow(clippy::inline_always, reason = "nearly all sequences take the first way out")]
+#[allow(clippy::inline_always, reason = "a call would take longer")]
 pub(super) fn repeated(sequence: &Sequence, known: &mut [u32; 3]) -> Result<u32, Invalid> {
-    if sequence.offset > 3 {
-        *known = [sequence.offset - 3, known[0], known[1]];
-        return Ok(known[0]);
-    }
     let [first, second, third] = *known;
-    let number = sequence.offset.wrapping_add(u32::from(sequence.literals == 0));
-    *known = match number {
-        1 => return Ok(first),
-        2 => [second, first, third],
-        3 => [third, first, second],
-        _ => [first.wrapping_sub(1), first, second],
-    };
-    if known[0] == 0 { Err("a match with an offset of 0") } else { Ok(known[0]) }
+    // From 4 on, and if it is not the one that comes before the first, it is no repeated one.
+    let number = sequence.offset.saturating_add(u32::from(sequence.literals == 0));
+    let offset = select_unpredictable(sequence.offset > 3, sequence.offset.wrapping_sub(3), first.wrapping_sub(1));
+    let offset = select_unpredictable(number == 3, third, offset);
+    let offset = select_unpredictable(number == 2, second, offset);
+    let offset = select_unpredictable(number == 1, first, offset);
+    *known =
+        [offset, select_unpredictable(number == 1, second, first), select_unpredictable(number <= 2, third, second)];
+    if offset == 0 { Err("a match with an offset of 0") } else { Ok(offset) }
 }
 
 type Wide = [u8; 16];
@@ -403,6 +403,10 @@ mod tests {
         assert_eq!(next(0, 1), Ok([20, 30, 10]));
         assert_eq!(next(0, 2), Ok([10, 20, 30]));
         assert_eq!(next(0, 3), Ok([9, 10, 20]));
+        assert_eq!(next(0, 4), Ok([1, 9, 10]));
+        assert_eq!(next(1, 4), Ok([1, 1, 9]));
+        assert_eq!(next(1, 900), Ok([897, 1, 1]));
+        assert_eq!(next(0, u32::MAX), Ok([u32::MAX - 3, 897, 1]));
         known = [1, 2, 3];
         assert!(repeated(&sequence(0, 3, 3), &mut known).is_err());
     }
