@@ -15,8 +15,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// [`DecodedFile`](super::DecodedFile) on a core that is free.
 ///
 /// What a random read of a piece would cost is reckoned from what is measured: the time that decoding takes, and how many bytes lie between
-/// the piece and the seek point before it. A stream for which it never gets long has no file in the end. The first pass never waits: what
-/// the packing thread cannot keep up with is left out.
+/// the piece and the seek point before it. A stream for which it never gets long has no file in the end. The first pass does not wait: what
+/// the packing thread cannot keep up with is left out, unless a read of it would take very long, as in a stream without seek points.
 pub struct Keeping {
     sender: Option<SyncSender<(u64, Box<[u8]>)>>,
     packer: Option<JoinHandle<io::Result<bool>>>,
@@ -62,6 +62,9 @@ const DEAR: Duration = Duration::from_millis(40);
 
 /// What can be decoded within this time is not kept, also of a dear stream.
 const NEAR: Duration = Duration::from_millis(2);
+
+/// For what takes longer to decode the first pass waits.
+const VERY_DEAR: Duration = Duration::from_secs(1);
 
 /// Nothing is known of a stream before so much time has been spent on it.
 const SURE: Duration = Duration::from_millis(50);
@@ -180,10 +183,17 @@ impl Keeping {
     fn send(&mut self, start: u64, piece: Box<[u8]>) {
         let Some(sender) = &self.sender else { return };
         self.shared.sent.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = sender.try_send((start, piece)) {
-            // Full where no core is free.
+        let sent = sender.try_send((start, piece)).or_else(|error| match error {
+            // No core is free.
+            TrySendError::Full(piece) if self.time_for(self.since_point) >= VERY_DEAR => {
+                sender.send(piece).map_err(|_| true)
+            }
+            TrySendError::Full(_) => Err(false),
+            TrySendError::Disconnected(_) => Err(true),
+        });
+        if let Err(has_ended) = sent {
             self.shared.sent.fetch_sub(1, Ordering::Relaxed);
-            if matches!(error, TrySendError::Disconnected(_)) {
+            if has_ended {
                 self.sender = None;
             }
         }
@@ -302,7 +312,8 @@ mod tests {
             pieces += 1;
             // So that the packing thread keeps up.
             let has_ended = || keeping.packer.as_ref().is_none_or(JoinHandle::is_finished);
-            while keeping.shared.sent.load(Ordering::Relaxed) > MOST_SENT / 2 && !has_ended() {
+            let waits = keeping.time_for(keeping.since_point) >= VERY_DEAR;
+            while !waits && keeping.shared.sent.load(Ordering::Relaxed) > MOST_SENT / 2 && !has_ended() {
                 thread::yield_now();
             }
         }
@@ -358,6 +369,13 @@ mod tests {
         let found = kept(&times, ALL, true).unwrap();
         assert!((499..=501).contains(&found[0]), "{found:?}");
         assert!(found.iter().copied().eq(found[0]..1000));
+    }
+
+    #[test]
+    fn nothing_is_left_out_where_there_are_no_seek_points() {
+        // From a second on nobody here waits for the packing thread.
+        let times = milliseconds(&[10; 1000]);
+        assert_eq!(kept(&times, ALL, true), Some((0..1000).collect()));
     }
 
     #[test]
