@@ -24,6 +24,7 @@ mod lzma;
 mod lzop;
 mod snappy;
 mod stepwise;
+mod sync;
 mod xz;
 mod zstd;
 

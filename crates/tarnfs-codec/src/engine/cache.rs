@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use tarnfs_source::{Budget, Grant};
 
@@ -10,6 +10,7 @@ use super::paused::PausedDecoders;
 use super::pool::{Piece, Pool};
 use super::room::Room;
 use crate::PIECE;
+use crate::sync::Mutex;
 
 /// The decoded pieces of all streams of a process, and their decoders, paused or at work.
 ///

@@ -1,10 +1,11 @@
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tarnfs_source::{Budget, Grant, SharedSource};
 
 use super::lock;
+use crate::sync::Mutex;
 use crate::{Chunk, ChunkTable, PIECE};
 
 /// The chunks of a stream: checked when they come from the table, and those used last kept.

@@ -2,7 +2,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use tarnfs_source::{Limits, SharedSource, Source};
 
@@ -15,6 +15,7 @@ use super::sequence::Sequences;
 use super::traffic::{Queued, RunGuard, Task, Traffic, Turn};
 use super::workers::Workers;
 use super::{checksum, lock};
+use crate::sync::Mutex;
 use crate::{Chunk, ChunkTable, Codec, Decoder};
 
 /// The decoded bytes of a compressed stream.

@@ -1,12 +1,12 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
 
 use zstd_safe::{CCtx, DCtx};
 
 use super::lock;
 use crate::PIECE;
+use crate::sync::Mutex;
 
 /// Pieces of one decoded stream in a file, each packed by itself, for streams whose seek points lie far apart in time.
 ///

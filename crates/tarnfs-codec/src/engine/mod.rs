@@ -22,14 +22,18 @@ mod table;
 mod traffic;
 mod workers;
 
+#[cfg(all(test, shuttle))]
+mod schedules;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod toy;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use xxhash_rust::xxh3::xxh3_64;
+
+use crate::sync::{Mutex, MutexGuard};
 
 pub use cache::PieceCache;
 pub use decoded::{DecodedSource, Statistics};

@@ -1,11 +1,11 @@
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::Mutex;
 
 use tarnfs_source::{Budget, Grant};
 
 use super::lock;
 use crate::Decoder;
+use crate::sync::Mutex;
 
 /// Decoders that stand where the last reader needed them, so that the next read of the chunk goes on from there.
 ///

@@ -1,11 +1,12 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tarnfs_source::{Budget, Grant};
 
 use super::lock;
 use crate::PIECE;
+use crate::sync::Mutex;
 
 /// Memory of pieces that nobody needs any more, kept for the next ones: what the kernel hands out anew it has to clear
 /// first, which costs a sequential reader a fifth of its time.

@@ -1,7 +1,8 @@
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::lock;
+use crate::sync::{Condvar, Mutex};
 
 /// How much memory the decoders of all streams may hold together while they work.
 ///

@@ -1,10 +1,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::lock;
 use super::pool::Piece;
+use crate::sync::{Condvar, Mutex};
 
 /// Who decodes what of one stream at this moment, so that nobody decodes it a second time beside them.
 #[derive(Debug, Default)]
