@@ -2,7 +2,7 @@
 """Undoes the compression of the same files with tarnfs and its peers, whole processes, and reads at random places of them.
 
     bench/decoders.py                 all files, with one thread and with all cores; about half an hour on two cores
-    bench/decoders.py --small         smaller files, a minute or two
+    bench/decoders.py --small         smaller files, some minutes
     bench/decoders.py --only real.gz,text.one.xz
     bench/decoders.py --tarnfs PATH   another build
 
