@@ -9,7 +9,7 @@ build:
 
 # Builds, makes an archive of real files, mounts it, lists and reads from it, unmounts.
 demo: build
-	./tests/demo.sh target/release/tarnfs
+	./tests/demo.sh $${CARGO_TARGET_DIR:-target}/release/tarnfs
 
 # All tests. What they need beyond Rust and a C compiler is installed by the script.
 test:

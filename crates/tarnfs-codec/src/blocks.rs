@@ -6,7 +6,7 @@ use std::io;
 use tarnfs_source::{Cancel, Limits, SharedSource};
 
 use crate::input::Input;
-use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
+use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint, stepwise};
 
 /// A format of blocks, and where in it decoding is.
 pub(crate) trait Blocks: Send + Sized {
@@ -193,11 +193,7 @@ impl<F: Blocks> Decoder for BlockDecoder<F> {
             return Ok(0);
         }
         self.advance().inspect_err(|_| self.ended = true)?;
-        let rest = &self.block[self.served..self.filled];
-        let length = rest.len().min(buffer.len());
-        buffer[..length].copy_from_slice(&rest[..length]);
-        self.served += length;
-        Ok(length)
+        Ok(stepwise::hand_out(&self.block[..self.filled], &mut self.served, buffer))
     }
 
     fn memory(&self) -> usize {

@@ -17,6 +17,15 @@ pub(crate) trait Stepwise {
     fn waiting(&mut self) -> &mut Option<io::Error>;
 }
 
+/// Moves what `decoded` holds from `served` on into `buffer`, as much as fits; returns how many bytes.
+pub(crate) fn hand_out(decoded: &[u8], served: &mut usize, buffer: &mut [u8]) -> usize {
+    let rest = decoded.get(*served..).unwrap_or_default();
+    let length = rest.len().min(buffer.len());
+    buffer[..length].copy_from_slice(&rest[..length]);
+    *served += length;
+    length
+}
+
 /// Steps until `buffer` is full, as [`Decoder::read`](crate::Decoder::read) promises it.
 pub(crate) fn read(decoder: &mut impl Stepwise, buffer: &mut [u8]) -> io::Result<usize> {
     if let Some(error) = decoder.waiting().take() {

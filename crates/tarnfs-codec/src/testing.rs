@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tarnfs_source::{Limits, MemorySource, SharedSource};
 
-use crate::{Codec, Damage, Options, PIECE, SeekPoint};
+use crate::{Codec, Damage, FirstPass, Options, PIECE, SeekPoint};
 
 /// All that a first pass finds.
 pub(crate) struct Pass {
@@ -300,4 +300,16 @@ pub(crate) fn corpus(name: &str) -> Option<PathBuf> {
         return None;
     }
     Some(folder)
+}
+
+/// Decoded bytes of a stream, which must never take `most` bytes of memory or more.
+pub(crate) fn length_in_little_memory(pass: &mut dyn FirstPass, most: usize) -> usize {
+    let (mut buffer, mut length) = (vec![0; PIECE], 0);
+    loop {
+        match pass.read(&mut buffer).unwrap() {
+            0 => return length,
+            read => length += read,
+        }
+        assert!(pass.memory() < most);
+    }
 }

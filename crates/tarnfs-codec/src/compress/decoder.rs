@@ -6,7 +6,7 @@ use tarnfs_source::{Cancel, SharedSource};
 
 use super::dictionary::{Code, Dictionary, HEADER, Header, ROOM};
 use crate::input::Input;
-use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
+use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint, stepwise};
 
 /// First byte of the state of a seek point behind the header. What follows is how many bits before it the dictionary began (8 bytes,
 /// little-endian).
@@ -304,11 +304,7 @@ impl Decoder for CodeDecoder {
             return Ok(0);
         }
         self.advance().inspect_err(|_| self.stage = Stage::Ended)?;
-        let rest = &self.block[self.served..self.filled];
-        let length = rest.len().min(buffer.len());
-        buffer[..length].copy_from_slice(&rest[..length]);
-        self.served += length;
-        Ok(length)
+        Ok(stepwise::hand_out(&self.block[..self.filled], &mut self.served, buffer))
     }
 
     fn memory(&self) -> usize {

@@ -5,7 +5,7 @@ use xxhash_rust::xxh32::{Xxh32, xxh32};
 
 use super::frame::{Descriptor, LEGACY_BLOCK, LONGEST_HEADER, Start};
 use crate::input::Input;
-use crate::{Damage, Decoder, Findings, FirstPass, Options, SeekPoint};
+use crate::{Damage, Decoder, Findings, FirstPass, Options, SeekPoint, stepwise};
 
 /// How far back a match of a linked block reaches ("Linked blocks": at most 64 KB of history).
 const HISTORY: usize = 64 << 10;
@@ -438,11 +438,7 @@ impl Decoder for FrameDecoder {
             return Ok(0);
         }
         self.advance()?;
-        let rest = &self.block[self.served..self.filled];
-        let length = rest.len().min(buffer.len());
-        buffer[..length].copy_from_slice(&rest[..length]);
-        self.served += length;
-        Ok(length)
+        Ok(stepwise::hand_out(&self.block[..self.filled], &mut self.served, buffer))
     }
 
     fn memory(&self) -> usize {

@@ -6,7 +6,7 @@ use super::crc32c::masked;
 use super::{HEAD, IDENTIFIER, LARGEST_CHUNK, Snappy};
 use crate::testing::{
     assert_outlives_mutations, assert_points_lead_to, assert_read_anywhere, decode, decode_in_steps, decode_spaced,
-    noise, resume, sample, source, tool_status,
+    length_in_little_memory, noise, resume, sample, source, tool_status,
 };
 use crate::{Codec, Options, PIECE, SeekPoint};
 
@@ -152,15 +152,7 @@ fn a_damaged_chunk_is_missing_and_no_other() {
 fn a_bomb_takes_no_memory_and_lies_are_refused() {
     let packed = pack(&vec![0; 20 << 20], LARGEST_CHUNK);
     let mut pass = Snappy.first_pass(source(&packed), &Options::default()).unwrap();
-    let (mut buffer, mut length) = (vec![0; PIECE], 0);
-    loop {
-        match pass.read(&mut buffer).unwrap() {
-            0 => break,
-            read => length += read,
-        }
-        assert!(pass.memory() < 1 << 20);
-    }
-    assert_eq!(length, 20 << 20);
+    assert_eq!(length_in_little_memory(&mut *pass, 1 << 20), 20 << 20);
     let with = |chunk: &[u8]| [&IDENTIFIER, chunk].concat();
     for (bytes, text) in [
         (b"PK\x03\x04 something else".to_vec(), "no snappy stream"),
