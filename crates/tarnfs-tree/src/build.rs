@@ -342,8 +342,9 @@ struct DecodingStream<'a> {
     writer: &'a RefCell<Writer>,
     shifts: &'a RefCell<Shifts>,
     buffer: Vec<u8>,
-    /// First byte of `buffer` that is not yet behind the stream's position.
+    /// What of `buffer` is decoded and not yet behind the stream's position.
     from: usize,
+    end: usize,
     /// Byte of the decoded stream at which `buffer[from]` lies.
     position: u64,
     at_end: bool,
@@ -369,6 +370,7 @@ impl<'a> DecodingStream<'a> {
             shifts,
             buffer: Vec::new(),
             from: 0,
+            end: 0,
             position: 0,
             at_end: false,
             ended_by: None,
@@ -378,18 +380,19 @@ impl<'a> DecodingStream<'a> {
     }
 
     fn buffered(&self) -> usize {
-        self.buffer.len() - self.from
+        self.end - self.from
     }
 
     /// Decodes more behind what is buffered.
     fn fill(&mut self) -> io::Result<()> {
         self.pass.cancel().check()?;
-        self.buffer.drain(..self.from);
-        self.from = 0;
-        let kept = self.buffer.len();
-        self.buffer.resize(kept + Self::BATCH, 0);
-        let result = self.indexing.read(&mut self.buffer[kept..]);
-        self.buffer.truncate(kept + *result.as_ref().unwrap_or(&0));
+        self.buffer.copy_within(self.from..self.end, 0);
+        let kept = self.buffered();
+        if self.buffer.len() < kept + Self::BATCH {
+            self.buffer.resize(kept + Self::BATCH, 0);
+        }
+        let result = self.indexing.read(&mut self.buffer[kept..][..Self::BATCH]);
+        (self.from, self.end) = (0, kept + *result.as_ref().unwrap_or(&0));
         match result {
             Ok(0) => self.at_end = true,
             Ok(_) => {}
@@ -403,7 +406,9 @@ impl<'a> DecodingStream<'a> {
         self.hand_over()?;
         // Bytes that were damaged are known to be so only now.
         match &self.pass.options.sink {
-            Some(sink) if self.damage.is_empty() && !self.may_have_shifted() => sink.write(&self.buffer[kept..]),
+            Some(sink) if self.damage.is_empty() && !self.may_have_shifted() => {
+                sink.write(&self.buffer[kept..self.end])
+            }
             _ => Ok(()),
         }
     }
@@ -441,7 +446,7 @@ impl Stream for DecodingStream<'_> {
         while self.buffered() < length && !self.at_end {
             self.fill()?;
         }
-        Ok(&self.buffer[self.from..self.buffer.len().min(self.from + length)])
+        Ok(&self.buffer[self.from..self.end.min(self.from + length)])
     }
 
     fn skip(&mut self, length: u64) -> io::Result<u64> {

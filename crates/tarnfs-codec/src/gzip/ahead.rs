@@ -131,8 +131,7 @@ impl Ahead {
 
     /// Starts jobs behind byte `position` of the compressed stream.
     fn start_jobs(&mut self, position: u64, decoded: u64) {
-        let part = (u128::from(self.part) * u128::from(position.max(1)) / u128::from(decoded)) as u64;
-        let part = part.clamp(SMALLEST_PART, LARGEST_PART);
+        let Some(part) = self.part_behind(position.max(1), decoded) else { return };
         while self.jobs.len() < self.threads {
             let start = self.next.max(position + part);
             if start >= self.source.len().saturating_sub(SMALLEST_PART) {
@@ -157,6 +156,21 @@ impl Ahead {
             self.jobs.push_back(Job { until, shared, thread });
             self.next = until;
         }
+    }
+
+    /// Compressed bytes of one part, where these `position` bytes became so many; `None` where others would be no help.
+    fn part_behind(&self, position: u64, decoded: u64) -> Option<u64> {
+        /// As long as little is known.
+        const USUAL_RATIO: u64 = 4;
+        const LITTLE: u64 = 1 << 20;
+        if decoded < LITTLE {
+            return Some((self.part / USUAL_RATIO).clamp(SMALLEST_PART, LARGEST_PART));
+        }
+        // Stored blocks are copied, and matches of 258 bytes written, faster than another thread's memory is read.
+        let is_copied = decoded < position.saturating_add(position / 64);
+        let is_filled = decoded / position > 128;
+        let part = (u128::from(self.part) * u128::from(position) / u128::from(decoded)) as u64;
+        (!is_copied && !is_filled).then(|| part.clamp(SMALLEST_PART, LARGEST_PART))
     }
 
     /// Bytes of memory held.

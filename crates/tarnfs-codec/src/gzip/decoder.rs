@@ -144,7 +144,7 @@ impl DeflateDecoder {
         if let Some(window) = window {
             decoder.place = Place::Data;
             start = window::start_at(&mut decoder.inflate, &**decoder.input.source(), point.compressed_bit)?;
-            decoder.inflate.set_window(&window);
+            decoder.inflate.set_windows([&window]);
         }
         decoder.input = Input::new(SharedSource::clone(decoder.input.source()), start, Cancel::default());
         Ok(decoder)
@@ -169,15 +169,15 @@ impl DeflateDecoder {
         }
     }
 
-    /// Does what comes next and returns how many bytes it decoded.
-    fn advance(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Does what comes next and returns how many bytes it decoded, to behind the `done` bytes that `buffer` holds.
+    fn advance(&mut self, buffer: &mut [u8], done: usize) -> io::Result<usize> {
         match self.place {
             Place::Start => self.start()?,
-            Place::Data => return self.data(buffer),
+            Place::Data => return self.data(buffer, done),
             Place::Trailer => self.trailer()?,
             Place::Between => self.between()?,
             Place::Gap { left: 0, next } => self.behind_gap(next),
-            Place::Gap { left, next } => return Ok(self.gap(left, next, buffer)),
+            Place::Gap { left, next } => return Ok(self.gap(left, next, &mut buffer[done..])),
             Place::End => {}
         }
         Ok(0)
@@ -227,30 +227,31 @@ impl DeflateDecoder {
         self.place = Place::Data;
     }
 
-    /// Decodes deflate data.
-    fn data(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Decodes deflate data to `buffer`, of which `done` bytes hold what was decoded last.
+    fn data(&mut self, buffer: &mut [u8], done: usize) -> io::Result<usize> {
         if let Some(served) = self.served.take().or_else(|| self.decoded_ahead()) {
-            return self.serve(served, buffer);
+            return self.serve(served, &mut buffer[done..]);
         }
+        let room = buffer.len() - done;
         // Stopping at each block costs a copy of the window, so it is asked for only where a point is due or others may have decoded what
         // follows.
         let due = self.survey.as_ref().map(|survey| survey.spacing.saturating_sub(self.decoded - survey.last));
         let (length, stop) = match due {
-            None => (buffer.len(), Stop::Never),
-            Some(0) => (buffer.len(), Stop::AtBlock),
+            None => (room, Stop::Never),
+            Some(0) => (room, Stop::AtBlock),
             Some(due) => {
                 let stop = if self.ahead.is_some() { Stop::AtBlock } else { Stop::Never };
-                (due.min(buffer.len() as u64) as usize, stop)
+                (due.min(room as u64) as usize, stop)
             }
         };
         let input = self.input.fill_to(LEAST_INPUT)?;
         let at_end = input.len() < LEAST_INPUT;
-        let step = self.inflate.step(input, &mut buffer[..length], stop);
+        let step = self.inflate.step(input, [&mut buffer[..done + length]], done, stop);
         self.input.consume(step.read);
         self.decoded += step.written as u64;
         if step.written > 0 {
             if let Some(member) = &mut self.member {
-                member.checksum.update(&buffer[..step.written]);
+                member.checksum.update(&buffer[done..][..step.written]);
             }
             if let Some(survey) = &mut self.survey {
                 survey.findings.points.extend(survey.pending.take());
@@ -328,7 +329,7 @@ impl DeflateDecoder {
             return Ok(count);
         }
         let byte = window::start_at(&mut self.inflate, &**self.input.source(), segment.end)?;
-        self.inflate.set_window(&segment.window(*bytes, history));
+        self.inflate.set_windows([&segment.window(*bytes, history)]);
         self.input = Input::new(SharedSource::clone(self.input.source()), byte, self.input.cancel().clone());
         if segment.is_final {
             self.place = if self.wrapper == Wrapper::None { Place::Between } else { Place::Trailer };
@@ -532,7 +533,7 @@ impl Decoder for DeflateDecoder {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() && self.place != Place::End && self.failure.is_none() {
-            match self.advance(&mut buffer[done..]) {
+            match self.advance(buffer, done) {
                 Ok(decoded) => done += decoded,
                 Err(error) => self.fail(&error),
             }

@@ -3,11 +3,11 @@
 //! it copies a match, and copies matches in words beyond their ends.
 
 use super::bits::BitReader;
-use super::codes::{Codes, DISTANCE_BITS, END, LITERAL, LITERAL_BITS, SPECIAL, SUBTABLE, value};
+use super::codes::{self, Codes, DISTANCE_BITS, END, LITERAL_BITS, LITERALS, SPECIAL, SUBTABLE};
 
 /// One round loads at most 4 times, each from at most 7 bytes further.
 const INPUT_MARGIN: usize = 40;
-/// One round writes 3 literals or a match of 258 bytes, and up to 32 bytes behind it.
+/// One round writes up to 5 literals and a match of 258 bytes, and up to 32 bytes behind it.
 const OUTPUT_MARGIN: usize = 320;
 
 /// Why the loop stopped.
@@ -20,49 +20,52 @@ pub(super) enum Stopped {
     Invalid(&'static str),
 }
 
-/// Decodes symbols of a block to `output` from `written` on. `history` is what was decoded before `output`.
-pub(super) fn decode(
+/// Decodes symbols of a block to each of `outputs` from `written` on. Its history is what was decoded before it.
+pub(super) fn decode<const N: usize>(
     codes: &Codes,
     reader: &mut BitReader,
-    output: &mut [u8],
+    outputs: &mut [&mut [u8]; N],
     written: &mut usize,
-    history: &[u8],
+    histories: &[&[u8]; N],
 ) -> Stopped {
-    if reader.input.len() - reader.next < INPUT_MARGIN || output.len() - *written < OUTPUT_MARGIN {
+    let room = room_in(outputs);
+    if reader.input.len() - reader.next < INPUT_MARGIN || room - *written < OUTPUT_MARGIN {
         return Stopped::Margin;
     }
     #[cfg(target_arch = "x86_64")]
     if std::is_x86_feature_detected!("bmi2") {
         // SAFETY: the processor has what the function is compiled for.
-        return unsafe { decode_bmi2(codes, reader, output, written, history) };
+        return unsafe { decode_bmi2(codes, reader, outputs, written, histories) };
     }
-    decode_inline(codes, reader, output, written, history)
+    decode_inline(codes, reader, outputs, written, histories)
 }
 
 /// With shifts that neither need a certain register nor set flags.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "bmi2")]
-fn decode_bmi2(
+fn decode_bmi2<const N: usize>(
     codes: &Codes,
     reader: &mut BitReader,
-    output: &mut [u8],
+    outputs: &mut [&mut [u8]; N],
     written: &mut usize,
-    history: &[u8],
+    histories: &[&[u8]; N],
 ) -> Stopped {
-    decode_inline(codes, reader, output, written, history)
+    decode_inline(codes, reader, outputs, written, histories)
 }
 
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
-fn decode_inline(
+fn decode_inline<const N: usize>(
     codes: &Codes,
     reader: &mut BitReader,
-    output: &mut [u8],
+    outputs: &mut [&mut [u8]; N],
     written: &mut usize,
-    history: &[u8],
+    histories: &[&[u8]; N],
 ) -> Stopped {
     let input = reader.input;
-    let (input_limit, output_limit) = (input.len() - INPUT_MARGIN, output.len() - OUTPUT_MARGIN);
+    let (input_limit, output_limit) = (input.len() - INPUT_MARGIN, room_in(outputs) - OUTPUT_MARGIN);
+    let starts = outputs.each_mut().map(|output| output.as_mut_ptr());
+    // Only the 6 lowest bits of `count` count in here: the others are whatever entries have there.
     let (mut next, mut buffer, mut count, mut at) = (reader.next, reader.buffer, reader.count, *written);
     let Some((literals, distances)) = codes.tables() else { return Stopped::Invalid("no codes") };
 
@@ -71,22 +74,23 @@ fn decode_inline(
             // SAFETY: a round begins at or before `input_limit`, and loads less than `INPUT_MARGIN` further.
             let word = unsafe { input.as_ptr().add(next).cast::<u64>().read_unaligned() };
             buffer |= u64::from_le(word).wrapping_shl(count);
-            next = next.wrapping_add(((63_u32.wrapping_sub(count)) >> 3) as usize);
+            next = next.wrapping_add((!count >> 3 & 7) as usize);
             count |= 0b11_1000;
         };
     }
     macro_rules! consume {
         ($entry:expr) => {
-            buffer = buffer.wrapping_shr($entry & 0xff);
-            count = count.wrapping_sub($entry & 0xff);
+            buffer = buffer.wrapping_shr(codes::takes($entry));
+            count = count.wrapping_sub($entry);
         };
     }
-    macro_rules! literal {
+    macro_rules! literals {
         ($entry:expr) => {
-            // SAFETY: a round begins at or before `output_limit`, and writes at most 3 literals or one behind a
-            // subtable.
-            unsafe { output.as_mut_ptr().add(at).write(($entry >> 16) as u8) };
-            at = at.wrapping_add(1);
+            for start in starts {
+                // SAFETY: a round begins at or before `output_limit`, and comes here four times at most, for 2 bytes each.
+                unsafe { start.add(at).cast::<[u8; 2]>().write(codes::bytes($entry)) };
+            }
+            at = at.wrapping_add(codes::literals($entry));
         };
     }
     macro_rules! look_up {
@@ -101,23 +105,24 @@ fn decode_inline(
         if next > input_limit || at > output_limit {
             break Stopped::Margin;
         }
-        // At least 56 bits are ready, of which a literal takes at most 11.
-        if entry & LITERAL != 0 {
+        // At least 56 bits are ready, of which literals take at most 12.
+        if entry & LITERALS != 0 {
             consume!(entry);
-            literal!(entry);
+            literals!(entry);
             entry = look_up!();
-            if entry & LITERAL != 0 {
+            if entry & LITERALS != 0 {
                 consume!(entry);
-                literal!(entry);
+                literals!(entry);
                 entry = look_up!();
-                if entry & LITERAL != 0 {
+                if entry & LITERALS != 0 {
                     consume!(entry);
-                    literal!(entry);
+                    literals!(entry);
                     refill!();
                     entry = look_up!();
                     continue;
                 }
-                // A length takes at most 20 bits, a distance without a subtable 22: behind one literal there are enough.
+                // A length takes at most 20 bits, a literal before it included, and a distance without a subtable 22: behind one look-up
+                // there are enough.
                 refill!();
             }
         }
@@ -126,9 +131,9 @@ fn decode_inline(
                 entry = literals.in_subtable(entry, buffer);
                 buffer >>= LITERAL_BITS;
                 count = count.wrapping_sub(LITERAL_BITS);
-                if entry & LITERAL != 0 {
+                if entry & LITERALS != 0 {
                     consume!(entry);
-                    literal!(entry);
+                    literals!(entry);
                     refill!();
                     entry = look_up!();
                     continue;
@@ -142,7 +147,8 @@ fn decode_inline(
                 break Stopped::Invalid("invalid literal/length code");
             }
         }
-        let length = value(entry, buffer);
+        literals!(entry);
+        let length = codes::length(entry, buffer);
         consume!(entry);
         let mut entry_of_distance = distances.entry(buffer);
         if entry_of_distance & SPECIAL != 0 {
@@ -157,24 +163,45 @@ fn decode_inline(
                 break Stopped::Invalid("invalid distance code");
             }
         }
-        let distance = value(entry_of_distance, buffer);
+        let distance = codes::distance(entry_of_distance, buffer);
         consume!(entry_of_distance);
         refill!();
         entry = look_up!();
         if distance > at {
-            if distance - at > history.len() {
+            if histories.iter().any(|history| distance - at > history.len()) {
                 break Stopped::Invalid("invalid distance too far back");
             }
-            copy_from_history(output, at, history, length, distance);
+            copy_from_histories(outputs, at, histories, length, distance);
         } else {
-            // SAFETY: `distance` is at least 1 and at most `at`; `at` is at most `output_limit`, `length` at most
-            // 258.
-            unsafe { copy(output.as_mut_ptr().add(at), length, distance) };
+            for start in starts {
+                // SAFETY: `distance` is at least 1 and at most `at`; `at` is at most `output_limit` and 8, `length` at most 258.
+                unsafe { copy(start.add(at), length, distance) };
+            }
         }
         at = at.wrapping_add(length);
     };
-    (reader.next, reader.buffer, reader.count, *written) = (next, buffer, count, at);
+    (reader.next, reader.buffer, reader.count, *written) = (next, buffer, count & 63, at);
     stopped
+}
+
+/// Bytes that each of them has room for.
+pub(super) fn room_in(outputs: &[&mut [u8]]) -> usize {
+    outputs.iter().map(|output| output.len()).min().unwrap_or(0)
+}
+
+/// Apart from the loop, which has no registers to spare for it.
+#[cold]
+#[inline(never)]
+fn copy_from_histories<const N: usize>(
+    outputs: &mut [&mut [u8]; N],
+    at: usize,
+    histories: &[&[u8]; N],
+    length: usize,
+    distance: usize,
+) {
+    for (output, history) in outputs.iter_mut().zip(histories) {
+        copy_from_history(output, at, history, length, distance);
+    }
 }
 
 /// Copies a match that begins before `output`; `history` reaches back far enough.

@@ -82,7 +82,7 @@ fn try_out(head: &[u8], checksum: Checksum) -> Option<Trial<'_>> {
     let mut next = 0;
     let mut block_type = block_type_at(looked_at, 0);
     loop {
-        let step = inflate.step(&looked_at[next..], &mut output, Stop::AtBlock);
+        let step = inflate.step(&looked_at[next..], [&mut output], 0, Stop::AtBlock);
         next += step.read;
         trial.checksum.update(&output[..step.written]);
         let block_ended = matches!(step.place, Place::Boundary { .. } | Place::End);

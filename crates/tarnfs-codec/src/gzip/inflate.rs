@@ -4,7 +4,7 @@
 //! end in the middle of a symbol, the symbol is left in the input; a match that is longer than the output is kept.
 
 use super::bits::BitReader;
-use super::codes::{Codes, DISTANCE_BITS, END, HeaderError, LITERAL, LITERAL_BITS, SPECIAL, SUBTABLE, value};
+use super::codes::{self, Codes, DISTANCE_BITS, END, HeaderError, LITERAL_BITS, SPECIAL, SUBTABLE};
 use super::fast::{self, Stopped, copy_from_history};
 
 /// The history that deflate data may refer to, in bytes (RFC 1951 §2).
@@ -17,11 +17,11 @@ pub(super) const LEAST_INPUT: usize = 1 << 10;
 /// Bytes that the history may grow to, before the last [`WINDOW`] of it are moved to its front.
 const HISTORY: usize = 3 * WINDOW;
 
-/// What an [`Inflate`] allocates: the history and the tables of codes.
-pub(super) const MEMORY: usize = HISTORY + size_of::<Codes>() + (28 << 10);
+/// What an [`Inflate`] over one history allocates: that history and the tables of codes.
+pub(super) const MEMORY: usize = HISTORY + size_of::<Codes>() + (32 << 10);
 
-/// An inflate without a wrapper around its data.
-pub(super) struct Inflate {
+/// An inflate without a wrapper around its data, over `N` histories at once: the symbols are the same, what they refer to is not.
+pub(super) struct Inflate<const N: usize = 1> {
     codes: Codes,
     block: Block,
     /// The block is the final one.
@@ -30,8 +30,10 @@ pub(super) struct Inflate {
     spare: (u8, u8),
     /// What is left of a match: its length and distance.
     pending: (usize, usize),
-    /// What was written before: as much as is known of the last [`WINDOW`] bytes, or more.
-    history: Vec<u8>,
+    /// What was written before, over each history: as much as is known of the last [`WINDOW`] bytes, or more.
+    histories: [Vec<u8>; N],
+    /// How many bytes of the histories are not in the outputs of this step.
+    before: usize,
 }
 
 /// What comes next in the data.
@@ -83,7 +85,7 @@ pub(super) enum Place {
     Invalid(&'static str),
 }
 
-impl Inflate {
+impl<const N: usize> Inflate<N> {
     /// An inflate at the start of deflate data.
     pub(super) fn new() -> Self {
         Self {
@@ -92,14 +94,15 @@ impl Inflate {
             last: false,
             spare: (0, 0),
             pending: (0, 0),
-            history: Vec::with_capacity(HISTORY),
+            histories: std::array::from_fn(|_| Vec::with_capacity(HISTORY)),
+            before: 0,
         }
     }
 
     /// Goes back to the start of deflate data, without history.
     pub(super) fn reset(&mut self) {
         (self.block, self.last, self.spare, self.pending) = (Block::Header, false, (0, 0), (0, 0));
-        self.history.clear();
+        self.histories.iter_mut().for_each(Vec::clear);
     }
 
     /// Goes to a block boundary inside a byte: `value` holds the `bits` (0 to 7) that the next block begins with,
@@ -108,35 +111,42 @@ impl Inflate {
         self.spare = (value, bits);
     }
 
-    /// Takes the last [`WINDOW`] bytes of `window` as the history.
-    pub(super) fn set_window(&mut self, window: &[u8]) {
-        self.history.clear();
-        self.history.extend(&window[window.len().saturating_sub(WINDOW)..]);
+    /// Takes the last [`WINDOW`] bytes of each of `windows` as its history.
+    pub(super) fn set_windows(&mut self, windows: [&[u8]; N]) {
+        for (history, window) in self.histories.iter_mut().zip(windows) {
+            history.clear();
+            history.extend(&window[window.len().saturating_sub(WINDOW)..]);
+        }
     }
 
-    /// The history: the last bytes written, at most [`WINDOW`].
-    pub(super) fn window(&self) -> &[u8] {
-        &self.history[self.history.len().saturating_sub(WINDOW)..]
-    }
-
-    /// Decodes from `input` to `output` until one is used up, the data ends, or `stop` says so.
+    /// Decodes from `input` to `outputs`, one for each history and all of one length, until one is used up, the data ends, or `stop` says so.
+    /// The first `start` bytes of the outputs are what was decoded last.
     ///
     /// A few bytes of input may be left: the next step has to get them again, with what follows them. Bytes of the
-    /// output behind those written may be changed.
-    pub(super) fn step(&mut self, input: &[u8], output: &mut [u8], stop: Stop) -> Step {
+    /// outputs behind those written may be changed.
+    pub(super) fn step(&mut self, input: &[u8], mut outputs: [&mut [u8]; N], start: usize, stop: Stop) -> Step {
         let (bits, count) = self.spare;
         let mut reader = BitReader::new(bits, count, input);
-        let mut written = 0;
-        let mut place = self.run(&mut reader, output, &mut written, stop);
+        let known = self.histories.iter().map(Vec::len).min().unwrap_or(0);
+        let both = start.min(known);
+        self.before = known - both;
+        for output in &mut outputs {
+            *output = &mut std::mem::take(output)[start - both..];
+        }
+        let mut written = both;
+        let mut place = self.run(&mut reader, &mut outputs, &mut written, stop);
         self.spare = reader.put_back();
         if let Place::Boundary { spare_bits } = &mut place {
             *spare_bits = self.spare.1;
         }
-        self.remember(&output[..written]);
-        Step { read: reader.next, written, place }
+        for (history, output) in self.histories.iter_mut().zip(outputs) {
+            remember(history, &output[both..written]);
+        }
+        Step { read: reader.next, written: written - both, place }
     }
 
-    fn run(&mut self, reader: &mut BitReader, output: &mut [u8], written: &mut usize, stop: Stop) -> Place {
+    fn run(&mut self, reader: &mut BitReader, outputs: &mut [&mut [u8]; N], written: &mut usize, stop: Stop) -> Place {
+        let room = fast::room_in(outputs);
         loop {
             match self.block {
                 Block::Header if self.last => {
@@ -157,8 +167,10 @@ impl Inflate {
                 }
                 Block::Stored(rest) => {
                     let input = &reader.input[reader.next..];
-                    let length = rest.min(input.len()).min(output.len() - *written);
-                    output[*written..][..length].copy_from_slice(&input[..length]);
+                    let length = rest.min(input.len()).min(room - *written);
+                    for output in outputs.iter_mut() {
+                        output[*written..][..length].copy_from_slice(&input[..length]);
+                    }
                     *written += length;
                     reader.next += length;
                     self.block = Block::Stored(rest - length);
@@ -170,7 +182,7 @@ impl Inflate {
                         return Place::Boundary { spare_bits: 0 };
                     }
                 }
-                Block::Compressed => match self.symbols(reader, output, written) {
+                Block::Compressed => match self.symbols(reader, outputs, room, written) {
                     Stopped::Margin => return Place::Inside,
                     Stopped::Invalid(what) => return Place::Invalid(what),
                     Stopped::BlockEnd => {
@@ -214,23 +226,32 @@ impl Inflate {
     }
 
     /// Decodes symbols until the block, the input or the room for output ends.
-    fn symbols(&mut self, reader: &mut BitReader, output: &mut [u8], written: &mut usize) -> Stopped {
+    fn symbols(
+        &mut self,
+        reader: &mut BitReader,
+        outputs: &mut [&mut [u8]; N],
+        room: usize,
+        written: &mut usize,
+    ) -> Stopped {
         loop {
             let (length, distance) = self.pending;
-            let part = length.min(output.len() - *written);
+            let part = length.min(room - *written);
             if part > 0 {
-                copy_match(output, *written, &self.history, part, distance);
+                for (output, history) in outputs.iter_mut().zip(&self.histories) {
+                    copy_match(output, *written, &history[..self.before], part, distance);
+                }
                 *written += part;
                 self.pending.0 -= part;
             }
-            if *written == output.len() {
+            if *written == room {
                 return Stopped::Margin;
             }
-            match fast::decode(&self.codes, reader, output, written, &self.history) {
+            let histories = self.histories.each_ref().map(|history| &history[..self.before]);
+            match fast::decode(&self.codes, reader, outputs, written, &histories) {
                 Stopped::Margin => {}
                 stopped => return stopped,
             }
-            match self.symbol(reader, output, written) {
+            match self.symbol(reader, outputs, written) {
                 Ok(true) => {}
                 Ok(false) => return Stopped::Margin,
                 Err(stopped) => return stopped,
@@ -239,64 +260,102 @@ impl Inflate {
     }
 
     /// Decodes one symbol, at the ends of input or output; false if the input ends in it. A match becomes pending.
-    fn symbol(&mut self, reader: &mut BitReader, output: &mut [u8], written: &mut usize) -> Result<bool, Stopped> {
+    fn symbol(
+        &mut self,
+        reader: &mut BitReader,
+        outputs: &mut [&mut [u8]; N],
+        written: &mut usize,
+    ) -> Result<bool, Stopped> {
         reader.refill();
         let Some((literals, distances)) = self.codes.tables() else { return Err(Stopped::Invalid("no codes")) };
-        let (mut bits, mut used) = (reader.buffer, 0);
-        let mut take = |count| {
-            bits >>= count;
-            used += count;
-            bits
-        };
-        let mut entry = literals.entry(reader.buffer);
         let mut code = reader.buffer;
+        let mut used = 0;
+        let mut take = |code: &mut u64, count| {
+            *code >>= count;
+            used += count;
+            used
+        };
+        let mut entry = literals.entry(code);
         if entry & SUBTABLE != 0 {
             entry = literals.in_subtable(entry, code);
-            code = take(LITERAL_BITS);
+            take(&mut code, LITERAL_BITS);
         }
-        let length = value(entry, code);
-        code = take(entry & 0xff);
-        if entry & (LITERAL | SPECIAL) == 0 {
-            let mut entry = distances.entry(code);
-            if entry & SUBTABLE != 0 {
-                entry = distances.in_subtable(entry, code);
-                code = take(DISTANCE_BITS);
-            }
-            let distance = value(entry, code);
-            take(entry & 0xff);
+        if codes::literals(entry) > 0 {
+            // What else the entry stands for may be beyond the ends.
+            let [literal, _] = codes::bytes(entry);
+            let used = self.codes.bits_of(literal);
             if used > reader.count {
                 return Ok(false);
             }
-            if entry & SPECIAL != 0 {
-                return Err(Stopped::Invalid("invalid distance code"));
+            for output in outputs {
+                output[*written] = literal;
             }
-            if distance > *written + self.history.len() {
-                return Err(Stopped::Invalid("invalid distance too far back"));
-            }
-            self.pending = (length, distance);
-        } else if used > reader.count {
-            return Ok(false);
-        } else if entry & LITERAL != 0 {
-            output[*written] = (entry >> 16) as u8;
             *written += 1;
-        } else if entry & END == 0 {
-            return Err(Stopped::Invalid("invalid literal/length code"));
+            reader.consume(used);
+            return Ok(true);
         }
+        let length = codes::length(entry, code);
+        let used = take(&mut code, codes::takes(entry));
+        if entry & SPECIAL != 0 {
+            if used > reader.count {
+                return Ok(false);
+            }
+            reader.consume(used);
+            return Err(if entry & END == 0 {
+                Stopped::Invalid("invalid literal/length code")
+            } else {
+                Stopped::BlockEnd
+            });
+        }
+        let mut entry = distances.entry(code);
+        if entry & SUBTABLE != 0 {
+            entry = distances.in_subtable(entry, code);
+            take(&mut code, DISTANCE_BITS);
+        }
+        let distance = codes::distance(entry, code);
+        let used = take(&mut code, codes::takes(entry));
+        if used > reader.count {
+            return Ok(false);
+        }
+        if entry & SPECIAL != 0 {
+            return Err(Stopped::Invalid("invalid distance code"));
+        }
+        if distance > *written + self.before {
+            return Err(Stopped::Invalid("invalid distance too far back"));
+        }
+        self.pending = (length, distance);
         reader.consume(used);
-        if entry & (SPECIAL | END) == SPECIAL | END { Err(Stopped::BlockEnd) } else { Ok(true) }
+        Ok(true)
     }
+}
 
-    /// Adds what was written to the history.
-    fn remember(&mut self, written: &[u8]) {
-        if written.len() >= WINDOW {
-            self.set_window(written);
-            return;
-        }
-        if self.history.len() + written.len() > HISTORY {
-            self.history.drain(..self.history.len() - WINDOW);
-        }
-        self.history.extend(written);
+impl Inflate {
+    /// The history: the last bytes written, at most [`WINDOW`].
+    pub(super) fn window(&self) -> &[u8] {
+        let [history] = &self.histories;
+        &history[history.len().saturating_sub(WINDOW)..]
     }
+}
+
+impl Inflate<2> {
+    /// Goes on over the first history alone.
+    pub(super) fn into_first(self) -> Inflate {
+        let Self { codes, block, last, spare, pending, histories: [first, _], before } = self;
+        Inflate { codes, block, last, spare, pending, histories: [first], before }
+    }
+}
+
+/// Adds what was written to a history.
+fn remember(history: &mut Vec<u8>, written: &[u8]) {
+    if let Some(window) = written.last_chunk::<WINDOW>() {
+        history.clear();
+        history.extend(window);
+        return;
+    }
+    if history.len() + written.len() > HISTORY {
+        history.drain(..history.len() - WINDOW);
+    }
+    history.extend(written);
 }
 
 /// Copies `length` bytes from `distance` before `at`, which may be before `output`.

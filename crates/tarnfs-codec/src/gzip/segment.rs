@@ -26,9 +26,18 @@ pub(super) struct Segment {
     /// Where one block ends and another begins, in order, but for its start: the decoded bytes before it, and its bit. Of several with as many
     /// bytes before them the first.
     boundaries: Vec<(usize, u64)>,
-    first: Output,
-    /// What the first of these bytes are over the second made-up history.
-    second: Output,
+    /// The decoded bytes, and what the first of them are over the second made-up history.
+    outputs: [Output; 2],
+}
+
+/// How a part of a segment ended.
+enum Part {
+    /// With the segment.
+    Whole,
+    /// There are no blocks like that.
+    Invalid,
+    /// What follows is the same over both histories.
+    Alike,
 }
 
 /// Decoded bytes, in memory that is used again and again: fresh memory costs as much as decoding to it.
@@ -66,82 +75,100 @@ impl Segment {
         start: u64,
         history: History,
         bounds: &Bounds<'_>,
-        [mut first, mut second]: [Output; 2],
+        mut outputs: [Output; 2],
     ) -> io::Result<Option<Self>> {
-        let mut inflate = Inflate::new();
-        let byte = window::start_at(&mut inflate, &**source, start)?;
-        let mut input = Input::new(SharedSource::clone(source), byte, bounds.abandon.clone());
-        let mut other = None;
-        if history == History::Unknown {
-            let [first, second] = unknown::histories(WINDOW);
-            inflate.set_window(&first);
-            let mut inflate = Inflate::new();
-            window::start_at(&mut inflate, &**source, start)?;
-            inflate.set_window(&second);
-            other = Some(inflate);
+        for output in &mut outputs {
+            output.length = 0;
         }
-        (first.length, second.length) = (0, 0);
-        let mut segment = Self { start, end: start, is_final: false, boundaries: Vec::new(), first, second };
+        let mut segment = Self { start, end: start, is_final: false, boundaries: Vec::new(), outputs };
+        let input = |byte| Input::new(SharedSource::clone(source), byte, bounds.abandon.clone());
+        let part = if history == History::Unknown {
+            let mut inflate = Inflate::<2>::new();
+            let mut input = input(window::start_at(&mut inflate, &**source, start)?);
+            inflate.set_windows(unknown::histories(WINDOW).each_ref().map(|history| &history[..]));
+            match segment.part(&mut inflate, &mut input, bounds)? {
+                Part::Alike => segment.part(&mut inflate.into_first(), &mut input, bounds)?,
+                part => part,
+            }
+        } else {
+            let mut inflate = Inflate::<1>::new();
+            let mut input = input(window::start_at(&mut inflate, &**source, start)?);
+            segment.part(&mut inflate, &mut input, bounds)?
+        };
+        Ok(if matches!(part, Part::Invalid) { None } else { Some(segment) })
+    }
+
+    /// Goes on to the end of the segment, or to where both outputs are alike if it decodes to two.
+    fn part<const N: usize>(
+        &mut self,
+        inflate: &mut Inflate<N>,
+        input: &mut Input,
+        bounds: &Bounds<'_>,
+    ) -> io::Result<Part> {
         loop {
             let data = input.fill_to(LEAST_INPUT)?;
-            let step = segment.first.step(&mut inflate, data);
-            if let Some(inflate) = &mut other
-                && segment.second.step(inflate, data) != step
-            {
-                return Ok(None);
+            let Some(outputs) = self.outputs.first_chunk_mut() else { return Ok(Part::Invalid) };
+            let decoded = outputs[0].length;
+            let step = inflate.step(data, outputs.each_mut().map(Output::with_room), decoded, Stop::AtBlock);
+            for output in outputs {
+                output.length += step.written;
             }
-            input.consume(step.0);
-            match step {
-                (.., Place::Invalid(_)) | (0, 0, Place::Inside) => return Ok(None),
-                (.., Place::Inside) if segment.first.length < bounds.most.saturating_mul(2) => {}
-                (.., Place::Inside) => return Ok(segment.cut()),
-                (.., Place::End) => {
-                    segment.end = input.position() * 8;
-                    segment.is_final = true;
-                    return Ok(Some(segment));
+            let decoded = self.outputs[0].length;
+            input.consume(step.read);
+            match step.place {
+                Place::Invalid(_) => return Ok(Part::Invalid),
+                Place::Inside if step.read + step.written == 0 => return Ok(Part::Invalid),
+                Place::Inside if decoded < bounds.most.saturating_mul(2) => {}
+                Place::Inside => return Ok(self.cut()),
+                Place::End => {
+                    self.end = input.position() * 8;
+                    self.is_final = true;
+                    return Ok(Part::Whole);
                 }
-                (.., Place::Boundary { spare_bits }) => {
-                    segment.end = input.position() * 8 - u64::from(spare_bits);
-                    let before = segment.first.length;
-                    if segment.boundaries.last().map_or(0, |last| last.0) < before || segment.boundaries.is_empty() {
-                        segment.boundaries.push((before, segment.end));
+                Place::Boundary { spare_bits } => {
+                    self.end = input.position() * 8 - u64::from(spare_bits);
+                    if self.boundaries.last().map_or(0, |last| last.0) < decoded || self.boundaries.is_empty() {
+                        self.boundaries.push((decoded, self.end));
                     }
-                    if segment.end >= bounds.until
-                        || before >= bounds.most
-                        || segment.boundaries.len() >= MOST_BOUNDARIES
+                    if self.end >= bounds.until
+                        || decoded >= bounds.most
+                        || self.boundaries.len() >= MOST_BOUNDARIES
                         || bounds.enough.is_cancelled()
                     {
-                        return Ok(Some(segment));
+                        return Ok(Part::Whole);
                     }
                 }
             }
-            if other.is_some() && segment.first.tail().is_some_and(|bytes| Some(bytes) == segment.second.tail()) {
-                other = None;
+            let [first, second] = self.outputs.each_ref().map(Output::tail);
+            if N == 2 && first.is_some() && first == second {
+                return Ok(Part::Alike);
             }
         }
     }
 
     /// Ends it at its last boundary.
-    fn cut(mut self) -> Option<Self> {
-        let &(before, end) = self.boundaries.last()?;
-        self.first.length = before;
-        self.second.length = self.second.length.min(before);
+    fn cut(&mut self) -> Part {
+        let Some(&(before, end)) = self.boundaries.last() else { return Part::Invalid };
+        for output in &mut self.outputs {
+            output.length = output.length.min(before);
+        }
         self.end = end;
-        Some(self)
+        Part::Whole
     }
 
     /// Puts bytes from the `history` before it in their place. False if they came from before its start: then this is not the data that goes on
     /// there.
     pub(super) fn settle(&mut self, history: &[u8]) -> bool {
-        let second = &self.second.bytes[..std::mem::take(&mut self.second.length)];
+        let [first, second] = &mut self.outputs;
+        let second = &second.bytes[..std::mem::take(&mut second.length)];
         let mut whole = vec![0; WINDOW - history.len().min(WINDOW)];
         whole.extend_from_slice(&history[history.len().saturating_sub(WINDOW)..]);
-        unknown::resolve(&mut self.first.bytes[..second.len()], second, &whole, history.len())
+        unknown::resolve(&mut first.bytes[..second.len()], second, &whole, history.len())
     }
 
     /// The decoded bytes, once settled.
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.first.bytes[..self.first.length]
+        &self.outputs[0].bytes[..self.outputs[0].length]
     }
 
     /// The boundary of this number.
@@ -160,26 +187,24 @@ impl Segment {
 
     /// Its memory, for another one.
     pub(super) fn into_outputs(self) -> [Output; 2] {
-        [self.first, self.second]
+        self.outputs
     }
 
     /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
-        self.first.bytes.capacity()
-            + self.second.bytes.capacity()
+        self.outputs.iter().map(|output| output.bytes.capacity()).sum::<usize>()
             + self.boundaries.capacity() * size_of::<(usize, u64)>()
     }
 }
 
 impl Output {
-    /// Goes on by one step, to the next boundary at most: bytes read, bytes written, and where it stands.
-    fn step(&mut self, inflate: &mut Inflate, input: &[u8]) -> (usize, usize, Place) {
-        if self.bytes.len() < self.length + STRIDE {
-            self.bytes.resize(self.length + STRIDE, 0);
+    /// The bytes, and room for one step.
+    fn with_room(&mut self) -> &mut [u8] {
+        let length = self.length + STRIDE;
+        if self.bytes.len() < length {
+            self.bytes.resize(length, 0);
         }
-        let step = inflate.step(input, &mut self.bytes[self.length..][..STRIDE], Stop::AtBlock);
-        self.length += step.written;
-        (step.read, step.written, step.place)
+        &mut self.bytes[..length]
     }
 
     /// The last bytes, as many as data behind them can refer to.

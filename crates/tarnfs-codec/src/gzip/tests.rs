@@ -749,7 +749,7 @@ proptest! {
             let input = &compressed[next..];
             let input = &input[..input.len().min(LEAST_INPUT + step)];
             let stop = if ours.len().is_multiple_of(2) { Stop::AtBlock } else { Stop::Never };
-            let done = inflate.step(input, &mut output, stop);
+            let done = inflate.step(input, [&mut output], 0, stop);
             next += done.read;
             ours.extend(&output[..done.written]);
             match done.place {

@@ -22,19 +22,27 @@ pub(super) fn resolve(first: &mut [u8], second: &[u8], history: &[u8], known: us
     /// Compared at once: most of these are equal, or differ in many bytes.
     const STRIDE: usize = 32;
     let unknown = history.len().saturating_sub(known);
-    let mut least = usize::MAX;
+    let comes_from_unknown = |(&first, &second): (&u8, &u8)| origin(first, second).is_some_and(|at| at < unknown);
+    if unknown > 0 && first.iter().zip(second).any(comes_from_unknown) {
+        return false;
+    }
+    // What a byte is, by how much its second value lies above the first one, less 1, and the first one: no branch, as none could be
+    // foretold. Those that did not come from the history are equal: 255, less 1.
+    let Ok(mut bytes) = Box::<[u8; 1 << 16]>::try_from(vec![0; 1 << 16]) else { return false };
+    bytes[..history.len()].copy_from_slice(history);
+    for (byte, value) in bytes[0xff00..].iter_mut().zip(0..=255) {
+        *byte = value;
+    }
     for (first, second) in first.chunks_mut(STRIDE).zip(second.chunks(STRIDE)) {
         if first == second {
             continue;
         }
-        for (byte, &other) in first.iter_mut().zip(second) {
-            if let Some(origin) = origin(*byte, other) {
-                least = least.min(origin);
-                *byte = history.get(origin).copied().unwrap_or(0);
-            }
+        for (first, &second) in first.iter_mut().zip(second) {
+            let above = second.wrapping_sub(*first).wrapping_sub(1);
+            *first = bytes[usize::from(u16::from_be_bytes([above, *first]))];
         }
     }
-    least >= unknown
+    true
 }
 
 #[cfg(test)]

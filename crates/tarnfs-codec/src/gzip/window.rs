@@ -66,7 +66,7 @@ pub(super) fn from_window(window: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// Makes an `inflate` ready to start at `bit` of `source`, and returns the byte at which its input continues.
-pub(super) fn start_at(inflate: &mut Inflate, source: &dyn Source, bit: u64) -> io::Result<u64> {
+pub(super) fn start_at<const N: usize>(inflate: &mut Inflate<N>, source: &dyn Source, bit: u64) -> io::Result<u64> {
     inflate.reset();
     let (byte, used_bits) = (bit / 8, (bit % 8) as u8);
     if used_bits == 0 {
@@ -80,7 +80,7 @@ pub(super) fn start_at(inflate: &mut Inflate, source: &dyn Source, bit: u64) -> 
 
 /// Makes states. Kept for a whole pass, because its parts are large to allocate.
 pub(super) struct WindowPacker {
-    inflate: Inflate,
+    inflate: Inflate<2>,
     deflate: Deflate,
     ahead: Vec<u8>,
     outputs: [Vec<u8>; 2],
@@ -88,7 +88,7 @@ pub(super) struct WindowPacker {
 
 impl WindowPacker {
     /// Bytes of memory of one; the compressor takes most of it (zlib.h: 256 KiB).
-    pub(super) const MEMORY: usize = MEMORY + AHEAD + 2 * WINDOW + (300 << 10);
+    pub(super) const MEMORY: usize = 2 * MEMORY + AHEAD + 2 * WINDOW + (300 << 10);
 
     pub(super) fn new() -> Self {
         Self {
@@ -120,15 +120,11 @@ impl WindowPacker {
 
     /// Which of the `length` bytes before `bit` the data from there on refers to.
     fn used(&mut self, source: &dyn Source, bit: u64, length: usize) -> io::Result<Vec<bool>> {
-        let histories = unknown::histories(length);
         let next = start_at(&mut self.inflate, source, bit)?;
         let read = source.read_at(&mut self.ahead, next)?;
-        let (mut decoded, mut ended) = (0, false);
-        for (history, output) in histories.iter().zip(&mut self.outputs) {
-            start_at(&mut self.inflate, source, bit)?;
-            self.inflate.set_window(history);
-            (decoded, ended) = decode(&mut self.inflate, &self.ahead[..read], output);
-        }
+        let histories = unknown::histories(length);
+        self.inflate.set_windows(histories.each_ref().map(|history| &history[..]));
+        let (decoded, ended) = decode(&mut self.inflate, &self.ahead[..read], &mut self.outputs);
         let mut used = vec![false; length];
         if !ended {
             let reachable = length.saturating_sub(WINDOW.saturating_sub(decoded));
@@ -144,17 +140,17 @@ impl WindowPacker {
     }
 }
 
-/// Decodes `input` into `output` until one of them or the data ends, and returns the length, and whether the data
+/// Decodes `input` into `outputs` until one of them or the data ends, and returns the length, and whether the data
 /// ended.
-fn decode(inflate: &mut Inflate, mut input: &[u8], output: &mut [u8]) -> (usize, bool) {
+fn decode(inflate: &mut Inflate<2>, mut input: &[u8], outputs: &mut [Vec<u8>; 2]) -> (usize, bool) {
     let mut decoded = 0;
     loop {
-        let step = inflate.step(input, &mut output[decoded..], Stop::Never);
+        let step = inflate.step(input, outputs.each_mut().map(|output| &mut output[..]), decoded, Stop::Never);
         decoded += step.written;
         input = &input[step.read..];
         match step.place {
             Place::End | Place::Invalid(_) => return (decoded, true),
-            _ if decoded == output.len() || step.read + step.written == 0 => return (decoded, false),
+            _ if decoded == WINDOW || step.read + step.written == 0 => return (decoded, false),
             _ => {}
         }
     }
