@@ -163,7 +163,7 @@ impl Source for DecodedSource {
         let mut done = 0;
         while done < wanted {
             let position = offset + done as u64;
-            let (start, piece) = self.inner.piece_at(position, advice.sequential)?;
+            let (start, piece) = self.inner.piece_at(position..range.end, advice.sequential)?;
             let rest = piece.get((position - start) as usize..).unwrap_or_default();
             let length = rest.len().min(wanted - done);
             if length == 0 {
@@ -248,8 +248,9 @@ impl Inner {
         ))
     }
 
-    /// The piece that holds byte `position`, with where it starts.
-    fn piece_at(&self, position: u64, sequential: bool) -> io::Result<(u64, Arc<Piece>)> {
+    /// The piece that holds the first byte of what is `wanted`, with where it starts.
+    fn piece_at(&self, wanted: Range<u64>, sequential: bool) -> io::Result<(u64, Arc<Piece>)> {
+        let position = wanted.start;
         if let Some(hit) = self.cache.get(self.stream, position, !sequential) {
             self.counters.hits.fetch_add(1, Ordering::Relaxed);
             return Ok(hit);
@@ -264,7 +265,8 @@ impl Inner {
         // Chunks that overlap, as a lying index may have them, have pieces that do not begin where this one does.
         let is_it = |(start, _): &(u64, _)| *start == place.start;
         let cached = || self.cache.get(self.stream, place.start, !sequential).filter(is_it).map(|(_, piece)| piece);
-        let piece = match self.traffic.demand(task, cached, || self.pick(task)) {
+        let last = Place::of(&chunk, wanted.end.min(chunk.point.decoded + chunk.length) - 1).start;
+        let piece = match self.traffic.demand(task, last, cached, || self.pick(task)) {
             Turn::Ready(piece) => piece,
             Turn::Decode(run, begun) => {
                 self.decode(&chunk, &run, begun, self.cache.room.enter(&self.expected), false)?

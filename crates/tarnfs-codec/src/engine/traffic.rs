@@ -47,10 +47,12 @@ pub(super) struct Queued {
     pub(super) hint: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Awaited {
     waiters: usize,
     piece: Option<Arc<Piece>>,
+    /// Nobody needs to be woken before a run comes behind this piece: they want all up to it.
+    last: u64,
 }
 
 /// A run, ended when dropped, also by a panic.
@@ -78,11 +80,12 @@ pub(super) enum Turn<'a, T> {
 }
 
 impl Traffic {
-    /// Waits while a run of the chunk is on its way to the piece at `task.start`. `cached` looks for it in the cache; `begin`
-    /// picks the decoder and says where it stands.
+    /// Waits while a run of the chunk is on its way to the piece at `task.start`, and while it is on its way to the one at `last`, which the
+    /// caller wants next: one waking is enough for both. `cached` looks for the first in the cache; `begin` picks the decoder and says where it stands.
     pub(super) fn demand<T>(
         &self,
         task: Task,
+        last: u64,
         cached: impl Fn() -> Option<Arc<Piece>>,
         begin: impl FnOnce() -> (u64, T),
     ) -> Turn<'_, T> {
@@ -93,13 +96,14 @@ impl Traffic {
                 return Turn::Ready(piece);
             }
             let Some(number) = state.run_towards(task).map(|run| run.number) else { break };
-            state.awaited.entry(task.start).or_default().waiters += 1;
+            let awaited = state.awaited.entry(task.start).or_insert(Awaited { waiters: 0, piece: None, last });
+            awaited.waiters += 1;
+            awaited.last = awaited.last.min(last);
             let piece = loop {
                 state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
-                let piece = state.awaited.get(&task.start).and_then(|awaited| awaited.piece.clone());
-                let coming = state.runs.iter().any(|run| run.number == number && run.next <= task.start);
-                if piece.is_some() || !coming {
-                    break piece;
+                let run = state.runs.iter().find(|run| run.number == number);
+                if run.is_none_or(|run| run.next > last) {
+                    break state.awaited.get(&task.start).and_then(|awaited| awaited.piece.clone());
                 }
             };
             if let Some(awaited) = state.awaited.get_mut(&task.start) {
@@ -181,9 +185,9 @@ impl RunGuard<'_> {
         lock(&self.traffic.state).runs.iter().find(|run| run.number == self.number).map_or(0, |run| run.end)
     }
 
-    /// True if somebody waits for the piece at `start`.
+    /// True if somebody waits for the piece at `start`, or for one before it and wants it next.
     pub(super) fn is_awaited(&self, start: u64) -> bool {
-        lock(&self.traffic.state).awaited.contains_key(&start)
+        lock(&self.traffic.state).awaited.iter().any(|(&first, awaited)| (first..=awaited.last).contains(&start))
     }
 
     /// Says that the piece at `start` is decoded, handing it to those who wait, and that the one at `next` follows.
@@ -193,7 +197,7 @@ impl RunGuard<'_> {
         if let (Some(awaited), Some(piece)) = (state.awaited.get_mut(&start), piece) {
             awaited.piece = Some(Arc::clone(piece));
         }
-        if !state.awaited.is_empty() {
+        if state.awaited.values().any(|awaited| (start..next).contains(&awaited.last)) {
             self.traffic.moved.notify_all();
         }
         let Some(run) = state.runs.iter_mut().find(|run| run.number == self.number) else { return 0 };
