@@ -1,6 +1,6 @@
 //! The sequences of a block: how many literals to take, and what to copy after them (RFC 8878 §3.1.1.3.2).
 
-use super::bits::{Reverse, top};
+use super::bits::Reverse;
 use super::block::Invalid;
 use super::frame::LARGEST_BLOCK;
 use super::fse::{Counts, MOST_STATES, State};
@@ -81,11 +81,20 @@ pub(super) enum Description {
 #[derive(Clone, Copy, Default)]
 struct Entry {
     value: u32,
-    next: u16,
+    /// From the lowest bit: how many bits are added to the value (8 bits), how many lead to the next state (8), and the least next state.
+    /// What takes a number of bits from here looks at no more than 8.
+    rest: u32,
+}
+
+impl Entry {
+    fn new((value, extra): (u32, u8), next: u16, bits: u8) -> Self {
+        Self { value, rest: u32::from(next) << 16 | u32::from(bits) << 8 | u32::from(extra) }
+    }
+
     /// Bits that are added to the value.
-    extra: u8,
-    /// Bits that lead to the next state.
-    bits: u8,
+    fn extra(self) -> u8 {
+        self.rest as u8
+    }
 }
 
 type Entries = [Entry; MOST_STATES];
@@ -114,8 +123,8 @@ impl Table {
             Description::Predefined if self.description == Description::Predefined => return Ok(()),
             Description::Predefined => self.make_from(entries, kind, &kind.predefined()),
             Description::Single(symbol) => {
-                let (value, extra) = kind.meaning(*symbol).ok_or("a table of a symbol that there is not")?;
-                entries[0] = Entry { value, next: 0, extra, bits: 0 };
+                let meaning = kind.meaning(*symbol).ok_or("a table of a symbol that there is not")?;
+                entries[0] = Entry::new(meaning, 0, 0);
                 self.log = 0;
             }
             Description::Counts(counts) => self.make_from(entries, kind, counts),
@@ -128,8 +137,7 @@ impl Table {
         let mut states = [State::default(); MOST_STATES];
         for (entry, state) in entries.iter_mut().zip(counts.states(&mut states)) {
             // Counts are only read for symbols that there are.
-            let (value, extra) = kind.meaning(state.symbol).unwrap_or_default();
-            *entry = Entry { value, next: state.next, extra, bits: state.bits };
+            *entry = Entry::new(kind.meaning(state.symbol).unwrap_or_default(), state.next, state.bits);
         }
         self.log = counts.log;
     }
@@ -225,44 +233,77 @@ impl Tables {
             // SAFETY: the processor has what the function is compiled for.
             return unsafe { self.decode_bmi2(bytes, sequences) };
         }
-        self.decode_inline(bytes, sequences)
+        let lowest = |word: u64, count: u32| word & (1_u64.wrapping_shl(count)).wrapping_sub(1);
+        self.decode_inline(bytes, sequences, lowest)
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "bmi2")]
     fn decode_bmi2(&self, bytes: &[u8], sequences: &mut [Sequence]) -> Result<(), Invalid> {
-        self.decode_inline(bytes, sequences)
+        self.decode_inline(bytes, sequences, |word, count| std::arch::x86_64::_bzhi_u64(word, count))
     }
 
+    /// `lowest` are the lowest bits of a word, as many as the lowest 8 bits of its second argument say, which are less than 64.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
-    fn decode_inline(&self, bytes: &[u8], sequences: &mut [Sequence]) -> Result<(), Invalid> {
+    fn decode_inline(
+        &self,
+        bytes: &[u8],
+        sequences: &mut [Sequence],
+        lowest: impl Fn(u64, u32) -> u64,
+    ) -> Result<(), Invalid> {
         let mut reader = Reverse::new(bytes)?;
         let mut start = |table: &Table| reader.take(table.log).ok_or(ENDS);
         let [literal_lengths, offsets, match_lengths] = &self.made;
         let mut states = [start(literal_lengths)? as usize, start(offsets)? as usize, start(match_lengths)? as usize];
         let Some((last, sequences)) = sequences.split_last_mut() else { return Ok(()) };
         for sequence in sequences {
-            let entries = self.entries(states);
-            let sums = entries.map(|entry| u32::from(entry.extra) | u32::from(entry.bits) << 8);
-            let sums = sums[0].wrapping_add(sums[1]).wrapping_add(sums[2]);
-            let total = (sums & 0xFF).wrapping_add(sums >> 8) as usize;
+            let [of_literals, of_offset, of_match] = self.entries(states);
+            let sums = of_literals.rest.wrapping_add(of_offset.rest).wrapping_add(of_match.rest);
+            let of_states = (sums >> 8 & 0xff) as usize;
+            let total = of_states.wrapping_add((sums & 0xff) as usize);
             let mut word = reader.word();
+            // Bits of the word behind those taken; only its 6 lowest bits count.
+            let mut left = 0_u32;
+            let mut field = |word: u64, count: u32| {
+                left = left.wrapping_sub(count);
+                lowest(word.wrapping_shr(left), count)
+            };
             if total <= Reverse::READY {
-                *sequence = values(entries, &mut word);
+                let offset = of_offset.value.wrapping_add(field(word, of_offset.rest) as u32);
+                let matched = of_match.value.wrapping_add(field(word, of_match.rest) as u32);
+                let literals = of_literals.value.wrapping_add(field(word, of_literals.rest) as u32);
+                *sequence = Sequence { literals, matched, offset };
             } else {
-                word = long_values(&mut reader, entries, sequence)?;
+                (*sequence, reader) = self.long_values(reader, states[0], states[1], states[2])?;
+                word = reader.word();
             }
-            let [of_literals, of_offset, of_match] = entries;
-            states[0] = usize::from(of_literals.next).wrapping_add(take(&mut word, of_literals.bits) as usize);
-            states[2] = usize::from(of_match.next).wrapping_add(take(&mut word, of_match.bits) as usize);
-            states[1] = usize::from(of_offset.next).wrapping_add(take(&mut word, of_offset.bits) as usize);
-            if !reader.skip(if total <= Reverse::READY { total } else { (sums >> 8) as usize }) {
+            let mut state =
+                |entry: Entry| ((entry.rest >> 16) as usize).wrapping_add(field(word, entry.rest >> 8) as usize);
+            states = [state(of_literals), 0, state(of_match)];
+            states[1] = state(of_offset);
+            if !reader.skip(if total <= Reverse::READY { total } else { of_states }) {
                 return Err(ENDS);
             }
         }
-        long_values(&mut reader, self.entries(states), last)?;
+        (*last, reader) = self.long_values(reader, states[0], states[1], states[2])?;
         if reader.left() == 0 { Ok(()) } else { Err("the sequences have bits left over") }
+    }
+
+    /// Decodes what three codes mean where one word may have too few bits. Nothing comes in memory: the loop would keep it there.
+    #[cold]
+    #[inline(never)]
+    fn long_values<'a>(
+        &self,
+        mut reader: Reverse<'a>,
+        of_literals: usize,
+        of_offset: usize,
+        of_match: usize,
+    ) -> Result<(Sequence, Reverse<'a>), Invalid> {
+        let [of_literals, of_offset, of_match] = self.entries([of_literals, of_offset, of_match]);
+        let mut value = |entry: Entry| reader.take(entry.extra()).map(|extra| entry.value.wrapping_add(extra));
+        let (offset, matched) = (value(of_offset).ok_or(ENDS)?, value(of_match).ok_or(ENDS)?);
+        Ok((Sequence { literals: value(of_literals).ok_or(ENDS)?, matched, offset }, reader))
     }
 
     #[inline(always)]
@@ -275,34 +316,6 @@ impl Tables {
             match_lengths[states[2] % MOST_STATES],
         ]
     }
-}
-
-/// The highest `count` bits of `word`, which are gone from it then.
-#[inline(always)]
-#[allow(clippy::inline_always, reason = "it is compiled for several processors")]
-fn take(word: &mut u64, count: u8) -> u32 {
-    let bits = top(*word, count);
-    *word = word.wrapping_shl(u32::from(count));
-    bits as u32
-}
-
-/// What three codes mean with the bits behind them, in the order in which these are coded.
-#[inline(always)]
-#[allow(clippy::inline_always, reason = "it is compiled for several processors")]
-fn values([of_literals, of_offset, of_match]: [Entry; 3], word: &mut u64) -> Sequence {
-    let offset = of_offset.value.wrapping_add(take(word, of_offset.extra));
-    let matched = of_match.value.wrapping_add(take(word, of_match.extra));
-    Sequence { literals: of_literals.value.wrapping_add(take(word, of_literals.extra)), matched, offset }
-}
-
-/// The same where one word may have too few bits; returns the next word.
-#[cold]
-fn long_values(reader: &mut Reverse, entries: [Entry; 3], sequence: &mut Sequence) -> Result<u64, Invalid> {
-    let [of_literals, of_offset, of_match] = entries;
-    sequence.offset = of_offset.value.wrapping_add(reader.take(of_offset.extra).ok_or(ENDS)?);
-    sequence.matched = of_match.value.wrapping_add(reader.take(of_match.extra).ok_or(ENDS)?);
-    sequence.literals = of_literals.value.wrapping_add(reader.take(of_literals.extra).ok_or(ENDS)?);
-    Ok(reader.word())
 }
 
 /// How many sequences there are, and what is behind that number.

@@ -8,7 +8,7 @@ const SHARE: u64 = 28;
 /// The least decoded bytes between two points, and behind the last one.
 const LEAST: u64 = 1 << 20;
 /// Decoded bytes between two points that are not many: with larger windows only a window lies between them.
-const LONG: u64 = 24 << 20;
+const LONG: u64 = 48 << 20;
 /// What counts as expected where a state was too large to be made.
 const TOO_MUCH: u64 = 64 << 20;
 

@@ -15,7 +15,9 @@ use super::sequences::Sequence;
 /// Bytes behind the end of a copy that it may write.
 const MARGIN: usize = LITERALS_MARGIN;
 
-/// Windows are larger than what lies close to the processor: so many sequences before it is copied, what a match refers to is fetched.
+/// Windows above this are larger than what lies close to the processor: so many sequences before it is copied, what a match refers to is
+/// fetched. In smaller ones that takes longer than it gains.
+const FETCHED_ABOVE: usize = 16 << 20;
 const FETCHED_AHEAD: usize = 16;
 
 /// The last bytes decoded.
@@ -149,6 +151,19 @@ impl Window {
         sequences: &[Sequence],
         repeats: &mut [u32; 3],
     ) -> Result<usize, Invalid> {
+        if self.reach > FETCHED_ABOVE {
+            self.execute_fetching::<true>(literals, sequences, repeats)
+        } else {
+            self.execute_fetching::<false>(literals, sequences, repeats)
+        }
+    }
+
+    fn execute_fetching<const FETCH: bool>(
+        &mut self,
+        literals: &[u8],
+        sequences: &[Sequence],
+        repeats: &mut [u32; 3],
+    ) -> Result<usize, Invalid> {
         const TOO_LONG: Invalid = "a block becomes longer than it may";
         self.make_room();
         let start = self.at;
@@ -158,11 +173,11 @@ impl Window {
         let mut known = *repeats;
         assert!(limit + MARGIN <= self.buffer.len(), "room was made");
         let (mut fetched, mut far) = (start, sequences.iter());
-        for sequence in far.by_ref().take(FETCHED_AHEAD) {
+        for sequence in far.by_ref().take(if FETCH { FETCHED_AHEAD } else { 0 }) {
             fetched = self.fetch(fetched, sequence);
         }
         for sequence in sequences {
-            if let Some(later) = far.next() {
+            if FETCH && let Some(later) = far.next() {
                 fetched = self.fetch(fetched, later);
             }
             let (length, matched) = (sequence.literals as usize, sequence.matched as usize);

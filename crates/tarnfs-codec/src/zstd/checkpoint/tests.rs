@@ -110,7 +110,7 @@ fn large_frames_have_points_that_take_a_small_share() {
     let (_, base64) = kinds(24 << 20).swap_remove(3);
     let mixed = sample(3 << 20, 9);
     let data: Vec<u8> = base64.chunks(1 << 18).zip(mixed.chunks(1 << 15)).flat_map(|(a, b)| [a, b].concat()).collect();
-    for command in ["zstd -q -c -1", "zstd -q -c -3 --long=22"] {
+    for command in ["zstd -q -c -1", "zstd -q -c -3 --long=21"] {
         let stream = tool(command, &data);
         let pass = decode(&Zstd, &stream);
         assert!(pass.points.len() >= 2, "{command}: {} points", pass.points.len());
