@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential lz4 brotli snappy lzop compress index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop compress index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -70,6 +70,20 @@ gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
     for level in 1 3 19; do zstd -qc -$level mixed > $level.zst; done
     zstd -qc --no-check -B1 mixed > small.zst
     cat 1.zst 19.zst > two.zst
+    split -b 200 text parts-
+    zstd -q --train parts-* --maxdict=3000 -o trained
+    head -c 5000 mixed > raw
+    # The length of the dictionary in two bytes, the dictionary, and frames.
+    for dictionary in trained raw; do
+        for level in 1 19; do
+            (
+                printf "\\x$(printf %02x $(($(stat -c %s $dictionary) % 256)))\\x$(printf %02x $(($(stat -c %s $dictionary) / 256)))"
+                cat $dictionary
+                zstd -qc -$level -D $dictionary mixed
+                head -c 3000 text | zstd -qc -$level --no-dictID -D $dictionary
+            ) > $dictionary-$level.dictionary
+        done
+    done
     lz4 -qc -B4 mixed > 4.lz4
     lz4 -qc -B4 -BD -BX mixed > linked.lz4
     lz4 -qc -B5 --content-size --no-frame-crc mixed > 5.lz4
@@ -114,6 +128,7 @@ seed lzip "$scratch"/*.lz
 seed lzma2 "$scratch"/*.lzma2
 seed zstd "$scratch"/*.zst archives/*.zst
 seed zstd_differential "$scratch"/*.zst archives/*.zst
+seed zstd_dictionary "$scratch"/*.dictionary
 seed lz4 "$scratch"/*.lz4 archives/*.lz4
 seed compress "$scratch"/*.Z
 seed lzop "$scratch"/*.lzo

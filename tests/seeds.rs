@@ -18,7 +18,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 21] = [
+const TARGETS: [Target; 22] = [
     ("tar", entry_points::tar),
     ("differential", compare),
     ("names", entry_points::names),
@@ -32,6 +32,7 @@ const TARGETS: [Target; 21] = [
     ("lzma2", entry_points::lzma2),
     ("zstd", entry_points::zstd),
     ("zstd_differential", entry_points::zstd_differential),
+    ("zstd_dictionary", entry_points::zstd_dictionary),
     ("lz4", entry_points::lz4),
     ("compress", entry_points::compress),
     ("lzop", entry_points::lzop),
@@ -206,6 +207,44 @@ fn liblzma_decodes_the_same_chunks() {
             println!("{} {case}", path.display());
             entry_points::lzma2(&random.cut(&seed));
             entry_points::lzma2(&random.damage(&seed));
+        }
+    }
+}
+
+/// Dictionaries and frames, changed: libzstd takes the same dictionaries, and decodes the same bytes with them.
+#[test]
+fn libzstd_decodes_the_same_with_dictionaries() {
+    let scratch = support::Scratch::new();
+    scratch.shell(
+        r"seq 3000 > text; split -b 100 text parts-; zstd -q --train parts-* --maxdict=2000 -o trained; head -c 3000 text > raw
+        for dictionary in trained raw; do
+            for options in -1 -19 '-3 --no-dictID' '-5 --zstd=wlog=10'; do
+                name=$dictionary-${options// /}
+                head -c 6000 text | zstd -q -c --no-check $options -D $dictionary > $name.frames
+                tail -c 500 text | zstd -q -c --no-check $options -D $dictionary >> $name.frames
+                cp $dictionary $name.dictionary
+            done
+        done",
+    );
+    let mut random = Random(22);
+    for path in fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.extension().is_none_or(|extension| extension != "frames") {
+            continue;
+        }
+        let (dictionary, frames) = (fs::read(path.with_extension("dictionary")).unwrap(), fs::read(&path).unwrap());
+        let run = |dictionary: &[u8], frames: &[u8]| {
+            let length = (dictionary.len() as u16).to_le_bytes();
+            entry_points::zstd_dictionary(&[&length, dictionary, frames].concat());
+        };
+        run(&dictionary, &frames);
+        for case in 0..support::rounds(300, 20_000) {
+            println!("{} {case}", path.display());
+            run(&dictionary, &random.damage(&frames));
+            run(&dictionary, &random.cut(&frames));
+            // Its codes are at its start.
+            let start = dictionary.len().min(200);
+            run(&[&random.damage(&dictionary[..start]), &dictionary[start..]].concat(), &frames);
+            run(&random.damage(&dictionary), &random.damage(&frames));
         }
     }
 }

@@ -17,7 +17,7 @@ use tarnfs_format::{Entry, Event, Format, SourceStream};
 use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
 
 pub use differential::differential;
-pub use libzstd::zstd_differential;
+pub use libzstd::{zstd_dictionary, zstd_differential};
 pub use lzma2::lzma2;
 pub use sidecars::{index, ratarmount, rows, templates};
 

@@ -6,15 +6,19 @@
 //! - libzstd lets matches begin before the window, as long as the bytes happen to be in its buffer.
 //! - A stream of literals must end with its last bit (RFC 8878 §4.2.2). Where libzstd decodes two at a time or
 //!   four side by side, it passes over what is left or missing behind the last one, and over a missing end mark.
+//! - The table for the weights of a Huffman code has no symbols that no weight is. libzstd minds only where one is used.
+//! - An empty dictionary is none there, and refused here.
 
+use tarnfs_codec::Dictionaries;
 use tarnfs_codec::engine::Indexing;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use super::{LARGEST_WINDOW_LOG, MOST_DECODED, limits, source};
 
-/// What `data` decodes to, and where in it libzstd stopped, if it did so before the end.
-fn with_libzstd(data: &[u8]) -> (Vec<u8>, Option<usize>) {
+/// What `data` decodes to with this dictionary (empty for none), and where in it libzstd stopped, if it did so before the end.
+fn with_libzstd(data: &[u8], dictionary: &[u8]) -> (Vec<u8>, Option<usize>) {
     let mut context = DCtx::create();
+    context.load_dictionary(dictionary).unwrap();
     context.set_parameter(DParameter::WindowLogMax(LARGEST_WINDOW_LOG)).unwrap();
     let (mut decoded, mut buffer) = (Vec::new(), vec![0; 128 << 10]);
     let mut input = InBuffer::around(data);
@@ -35,11 +39,32 @@ fn with_libzstd(data: &[u8]) -> (Vec<u8>, Option<usize>) {
 
 /// Decodes a stream with the codec and with libzstd.
 pub fn zstd_differential(data: &[u8]) {
+    compare(data, &[]);
+}
+
+/// The same with a dictionary: its length in two bytes, little-endian, then it, then the stream.
+pub fn zstd_dictionary(data: &[u8]) {
+    let Some((length, rest)) = data.split_first_chunk() else { return };
+    let Some((dictionary, stream)) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length))) else { return };
+    compare(stream, dictionary);
+}
+
+fn compare(data: &[u8], dictionary: &[u8]) {
     if data.is_empty() {
         return;
     }
+    let mut dictionaries = Dictionaries::default();
+    if !dictionary.is_empty() {
+        let added = dictionaries.add(dictionary.to_vec());
+        let theirs = DCtx::create().load_dictionary(dictionary);
+        if let Err(what) = added {
+            assert!(theirs.is_err() || is_intended(&what), "libzstd takes the dictionary, but {what}");
+            return;
+        }
+        assert!(theirs.is_ok(), "libzstd refuses the dictionary");
+    }
     let codec = tarnfs_codec::by_name("zstd").expect("it is in the table");
-    let options = tarnfs_codec::Options { limits: limits(), ..tarnfs_codec::Options::default() };
+    let options = tarnfs_codec::Options { limits: limits(), dictionaries, ..tarnfs_codec::Options::default() };
     let mut indexing = Indexing::new(codec, source(data), &options).unwrap();
     let (mut decoded, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     let error = loop {
@@ -55,7 +80,7 @@ pub fn zstd_differential(data: &[u8]) {
     let mut damage = Vec::new();
     indexing.take_damage(&mut damage);
     let what = error.into_iter().chain(damage.into_iter().map(|damage| damage.what)).next();
-    let (expected, stopped) = with_libzstd(data);
+    let (expected, stopped) = with_libzstd(data, dictionary);
     match (what, stopped) {
         (None, None) => assert!(decoded == expected, "other bytes"),
         (None, Some(at)) => {
@@ -63,9 +88,15 @@ pub fn zstd_differential(data: &[u8]) {
             assert!(at > 0 && data[at..].iter().all(|&byte| byte == 0), "libzstd refuses the frame at {at}");
         }
         (Some(what), None) => {
-            let intended = ["before the window", "a stream of literals"].iter().any(|reason| what.contains(reason));
-            assert!(intended, "libzstd decodes it, but {what}");
+            assert!(is_intended(&what), "libzstd decodes it, but {what}");
         }
         (Some(_), Some(_)) => {}
     }
+}
+
+/// True for what is refused on purpose.
+fn is_intended(what: &str) -> bool {
+    ["before the window", "a stream of literals", "the weights of a Huffman code have"]
+        .iter()
+        .any(|reason| what.contains(reason))
 }

@@ -131,6 +131,7 @@ fn expected(template: &Template) -> foreign::Expected {
         verify_mtime: false,
         shape: Shape { gnu_incremental: Some(false), ..Shape::default() },
         limits: limits(),
+        dictionaries: tarnfs_codec::Dictionaries::default(),
     }
 }
 

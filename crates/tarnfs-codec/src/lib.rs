@@ -42,6 +42,8 @@ use std::ops::Range;
 
 use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource};
 
+pub use zstd::Dictionaries;
+
 /// Decoded bytes in one piece: the unit of checking and caching. A read of a small file decodes at most this much
 /// behind the file's end; a checksum per piece costs 4 bytes in 128 KiB.
 pub const PIECE: usize = 128 << 10;
@@ -103,6 +105,8 @@ pub struct Options {
     pub seek_point_spacing: u64,
     /// Bounds on what the stream may ask for.
     pub limits: Limits,
+    /// What frames of zstd may need beside the stream.
+    pub dictionaries: Dictionaries,
     /// Threads that may decode at the same time; at least 1.
     pub threads: usize,
     /// Ends a long pass.
@@ -111,7 +115,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seek_point_spacing: 4 << 20, limits: Limits::default(), threads: 1, cancel: Cancel::default() }
+        Self {
+            seek_point_spacing: 4 << 20,
+            limits: Limits::default(),
+            dictionaries: Dictionaries::default(),
+            threads: 1,
+            cancel: Cancel::default(),
+        }
     }
 }
 
@@ -187,6 +197,18 @@ pub trait Codec: Send + Sync {
 
     /// Starts decoding `source` at `point`. The decoder goes on through later chunks to the end of the stream.
     fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>>;
+
+    /// [`Codec::resume`] with what frames may need beside the stream: for formats that have dictionaries.
+    fn resume_with(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        limits: &Limits,
+        dictionaries: &Dictionaries,
+    ) -> io::Result<Box<dyn Decoder>> {
+        let _ = dictionaries;
+        self.resume(source, point, limits)
+    }
 
     /// The [`SeekPoint::state`] for a point inside compressed data before which these bytes were decoded (at most the format's
     /// window; none if nothing behind it refers to them): for seek points that another program has found. `Unsupported` where a state is more

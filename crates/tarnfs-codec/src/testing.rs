@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tarnfs_source::{Limits, MemorySource, SharedSource};
 
-use crate::{Codec, Damage, FirstPass, Options, PIECE, SeekPoint};
+use crate::{Codec, Damage, Decoder, FirstPass, Options, PIECE, SeekPoint};
 
 /// All that a first pass finds.
 pub(crate) struct Pass {
@@ -35,7 +35,7 @@ pub(crate) fn decode_spaced(codec: &dyn Codec, bytes: &[u8], spacing: u64) -> Pa
     decode_with(codec, bytes, PIECE, &Options { seek_point_spacing: spacing, ..Options::default() })
 }
 
-fn decode_with(codec: &dyn Codec, bytes: &[u8], step: usize, options: &Options) -> Pass {
+pub(crate) fn decode_with(codec: &dyn Codec, bytes: &[u8], step: usize, options: &Options) -> Pass {
     let pass = decode_on(codec, bytes, step, options);
     let parallel = decode_on(codec, bytes, step, &Options { threads: 3, ..options.clone() });
     assert!(parallel.data == pass.data && parallel.points == pass.points);
@@ -136,7 +136,11 @@ impl Pass {
 
 /// Decodes from `point` to the end (or an error).
 pub(crate) fn resume(codec: &dyn Codec, bytes: &[u8], point: &SeekPoint, step: usize) -> io::Result<Vec<u8>> {
-    let mut decoder = codec.resume(source(bytes), point, &Limits::default())?;
+    to_the_end(&mut *codec.resume(source(bytes), point, &Limits::default())?, step)
+}
+
+/// All that `decoder` has.
+pub(crate) fn to_the_end(decoder: &mut dyn Decoder, step: usize) -> io::Result<Vec<u8>> {
     let (mut data, mut buffer) = (Vec::new(), vec![0; step]);
     loop {
         match decoder.read(&mut buffer)? {

@@ -129,6 +129,7 @@ impl FirstPass<'_> {
         let options = tarnfs_codec::Options {
             seek_point_spacing: self.options.seek_point_spacing,
             limits: self.options.limits,
+            dictionaries: self.options.dictionaries.clone(),
             threads: self.options.threads_for(codec.name()),
             cancel: self.options.cancel.clone(),
         };

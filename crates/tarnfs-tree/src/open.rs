@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use tarnfs_codec::Dictionaries;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
 use tarnfs_format::encoding::Encoding;
 use tarnfs_index::{
@@ -71,6 +72,8 @@ pub struct Options {
     pub threads_of: Vec<(String, usize)>,
     /// Bounds on what the archive may say.
     pub limits: Limits,
+    /// What frames of zstd may need beside the archive.
+    pub dictionaries: Dictionaries,
     /// What has been decoded, and the budget of all memory that grows with what is read. Archives that one process has open share it.
     pub cache: Arc<PieceCache>,
     /// Where decoded pieces are kept on disk, of archives in which random reads are dear; nowhere if `None`.
@@ -107,6 +110,7 @@ impl Default for Options {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             threads_of: Vec::new(),
             limits: Limits::default(),
+            dictionaries: Dictionaries::default(),
             cache: PieceCache::new(Budget::for_this_machine()),
             decoded_cache: None,
             cancel: Cancel::default(),
@@ -305,6 +309,7 @@ impl Opening<'_> {
             verify_mtime: self.options.verify_mtime,
             shape: self.options.shape.clone(),
             limits: self.options.limits,
+            dictionaries: self.options.dictionaries.clone(),
         };
         ratarmount::open(file, &expected)
     }
@@ -454,6 +459,7 @@ impl Opening<'_> {
                 let chunks = Arc::clone(&index).chunks(number)?;
                 let decoded =
                     DecodedSource::new(codec, stream, chunks, Arc::clone(cache), Arc::clone(&workers), options.limits);
+                decoded.give(options.dictionaries.clone());
                 if number == 0
                     && let Some(kept) = options.decoded_cache.as_ref()
                     && let Some(file) = kept.open(&self.archive(), codec.name())

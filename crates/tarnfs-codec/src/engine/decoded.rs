@@ -16,7 +16,7 @@ use super::traffic::{Queued, RunGuard, Task, Traffic, Turn};
 use super::workers::Workers;
 use super::{checksum, lock};
 use crate::sync::Mutex;
-use crate::{Chunk, ChunkTable, Codec, Decoder};
+use crate::{Chunk, ChunkTable, Codec, Decoder, Dictionaries};
 
 /// The decoded bytes of a compressed stream.
 ///
@@ -66,6 +66,8 @@ struct Inner {
     stream: u64,
     workers: Arc<Workers>,
     limits: Limits,
+    /// What its frames may need beside it.
+    dictionaries: OnceLock<Dictionaries>,
     /// What need not be decoded, until it turns out to be of something else.
     kept: OnceLock<DecodedFile>,
     kept_is_wrong: AtomicBool,
@@ -105,6 +107,7 @@ impl DecodedSource {
             cache,
             workers,
             limits,
+            dictionaries: OnceLock::new(),
             kept: OnceLock::new(),
             kept_is_wrong: AtomicBool::new(false),
             traffic: Traffic::default(),
@@ -115,6 +118,12 @@ impl DecodedSource {
             counters: Counters::default(),
         };
         Arc::new(Self { inner: Arc::new(inner) })
+    }
+
+    /// From now on frames are decoded with these `dictionaries`, where they need one.
+    pub fn give(&self, dictionaries: Dictionaries) {
+        // They are given once, before anything is read.
+        let _ = self.inner.dictionaries.set(dictionaries);
     }
 
     /// From now on pieces are read from `file` where it has them. What is in it need not be trusted: only what has the checksum in
@@ -369,9 +378,12 @@ impl Inner {
 
     fn resume(&self, chunk: &Chunk) -> io::Result<Box<dyn Decoder>> {
         self.counters.resumes.fetch_add(1, Ordering::Relaxed);
-        self.codec
-            .resume(Arc::clone(&self.source), &chunk.point, &self.limits)
-            .map_err(|error| self.context(&error, "resuming at", chunk.point.decoded))
+        let source = Arc::clone(&self.source);
+        match self.dictionaries.get() {
+            Some(dictionaries) => self.codec.resume_with(source, &chunk.point, &self.limits, dictionaries),
+            None => self.codec.resume(source, &chunk.point, &self.limits),
+        }
+        .map_err(|error| self.context(&error, "resuming at", chunk.point.decoded))
     }
 
     /// Fills `piece`, which starts at `start`, from the decoder.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tarnfs_source::{Cancel, Limits, SharedSource};
 
 use super::block::Blocks;
+use super::dictionary::{Dictionaries, Dictionary};
 use super::frame::{BLOCK_HEADER, BlockHeader, BlockKind, CHECKSUM, FrameHeader, LONGEST_HEADER, Start};
 use crate::Options;
 use crate::crew::{Crew, Trade};
@@ -123,6 +124,7 @@ struct FoundFrame {
     start: u64,
     end: u64,
     header: FrameHeader,
+    dictionary: Option<Arc<Dictionary>>,
     compressed: Range<usize>,
     most: usize,
 }
@@ -154,7 +156,8 @@ impl Trade for Unpacker {
         let mut places = Vec::with_capacity(frames.len());
         for frame in &frames {
             self.0.check().ok()?;
-            places.push(blocks.decode_frame(&frame.header, compressed.get(frame.compressed.clone())?, frame.most)?);
+            let compressed = compressed.get(frame.compressed.clone())?;
+            places.push(blocks.decode_frame(&frame.header, frame.dictionary.as_ref(), compressed, frame.most)?);
         }
         let together = Arc::new(blocks.take_whole_frames());
         let decoded = |(frame, decoded): (&FoundFrame, Range<usize>)| DecodedFrame {
@@ -173,6 +176,7 @@ impl Trade for Unpacker {
 pub(super) struct Ahead {
     source: SharedSource,
     limits: Limits,
+    dictionaries: Dictionaries,
     cancel: Cancel,
     crew: Crew<Unpacker>,
     /// Threads, with that of the walk.
@@ -206,6 +210,7 @@ impl Ahead {
         (options.threads > 1).then(|| Self {
             source,
             limits: options.limits,
+            dictionaries: options.dictionaries.clone(),
             cancel: options.cancel.clone(),
             crew: Crew::new(Unpacker(options.cancel.clone()), "zstd frames", options.threads - 1),
             threads: options.threads,
@@ -313,9 +318,11 @@ impl Ahead {
     /// Adds the frame at the position; false if it cannot be decoded as a whole.
     fn gather(&mut self, header: &FrameHeader, from: u64, start: u64, found: &mut Found) -> io::Result<bool> {
         let can_be_whole = header.content.is_none_or(|content| content <= LARGEST_FRAME as u64);
-        if !can_be_whole || header.dictionary != 0 || header.window > self.limits.decoder_window {
+        let Ok(dictionary) = self.dictionaries.for_frame(header.dictionary) else { return Ok(false) };
+        if !can_be_whole || header.window > self.limits.decoder_window {
             return Ok(false);
         }
+        let dictionary = dictionary.cloned();
         // What the blocks may become is only needed where the frame does not say what they do.
         let (mut length, mut most) = (header.length, 0);
         loop {
@@ -344,7 +351,8 @@ impl Ahead {
         let compressed = self.bytes.passed..self.bytes.passed + length;
         self.bytes.passed = compressed.end;
         found.most += most;
-        found.frames.push(FoundFrame { from, start, end: self.bytes.position(), header: *header, compressed, most });
+        let end = self.bytes.position();
+        found.frames.push(FoundFrame { from, start, end, header: *header, dictionary, compressed, most });
         Ok(true)
     }
 

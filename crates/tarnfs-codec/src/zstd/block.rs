@@ -1,13 +1,15 @@
 //! Decodes the blocks of a frame (RFC 8878 §3.1.1.3).
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use xxhash_rust::xxh64::Xxh64;
 
+use super::dictionary::Dictionary;
 use super::frame::{BlockHeader, BlockKind, FrameHeader, LARGEST_BLOCK, checksum};
-use super::literals::Literals;
-use super::sequences::{Sequence, Tables};
-use super::window::Window;
+use super::literals::{self, Literals};
+use super::sequences::{self, Sequence, Tables};
+use super::window::{self, Window};
 
 /// What is wrong with a block, as a clause.
 pub(super) type Invalid = &'static str;
@@ -39,20 +41,28 @@ impl Blocks {
         }
     }
 
-    /// Makes ready for the blocks of a frame. False if there is no memory for its window.
-    pub(super) fn start(&mut self, header: &FrameHeader) -> bool {
-        self.forget();
+    /// Makes ready for the blocks of a frame that was made with `dictionary`. False if there is no memory for its window.
+    pub(super) fn start(&mut self, header: &FrameHeader, dictionary: Option<&Arc<Dictionary>>) -> bool {
         // Nothing refers back further than the content is long.
         let reach = header.content.map_or(header.window, |content| content.min(header.window));
         let largest_block = header.largest_block() as usize;
-        usize::try_from(reach).is_ok_and(|reach| self.window.start(reach, largest_block))
+        let is_possible = usize::try_from(reach).is_ok_and(|reach| self.window.start(reach, largest_block));
+        self.begin_with(dictionary);
+        is_possible
     }
 
-    /// Nothing of one frame is known in the next.
-    fn forget(&mut self) {
-        self.literals.reset();
-        self.tables.reset();
-        self.repeats = FIRST_REPEATS;
+    /// Nothing of one frame is known in the next: only what is in its dictionary.
+    pub(super) fn begin_with(&mut self, dictionary: Option<&Arc<Dictionary>>) {
+        self.window.put_before(dictionary);
+        if let Some(known) = dictionary.and_then(|dictionary| dictionary.known()) {
+            self.literals.know(&known.huffman);
+            self.tables.know(&known.tables);
+            self.repeats = known.repeats;
+        } else {
+            self.literals.reset();
+            self.tables.reset();
+            self.repeats = FIRST_REPEATS;
+        }
         self.decoded = 0;
     }
 
@@ -84,9 +94,15 @@ impl Blocks {
     }
 
     /// Decodes a whole frame of at most `most` bytes behind those before; its place among their bytes, or `None` if anything is wrong with it.
-    pub(super) fn decode_frame(&mut self, header: &FrameHeader, frame: &[u8], most: usize) -> Option<Range<usize>> {
-        self.forget();
+    pub(super) fn decode_frame(
+        &mut self,
+        header: &FrameHeader,
+        dictionary: Option<&Arc<Dictionary>>,
+        frame: &[u8],
+        most: usize,
+    ) -> Option<Range<usize>> {
         let start = self.window.start_behind(usize::try_from(header.window).ok()?, header.largest_block() as usize);
+        self.begin_with(dictionary);
         let (mut rest, mut length, mut hash) = (frame.get(header.length..)?, 0, Xxh64::new(0));
         loop {
             let (block, behind) = rest.split_first_chunk()?;
@@ -108,6 +124,11 @@ impl Blocks {
         let has_its_length = header.content.is_none_or(|content| content == length as u64);
         let is_right = !header.checksum || *rest.first_chunk()? == checksum(hash.digest());
         (has_its_length && is_right).then_some(start..start + length)
+    }
+
+    /// True if `what` is wrong as it is where a frame was made with a dictionary that is not there.
+    pub(super) fn may_be_for_want_of_a_dictionary(what: Invalid) -> bool {
+        [window::BEFORE_WINDOW, literals::NO_CODE, sequences::NO_TABLE].contains(&what)
     }
 
     /// The bytes of all frames that were decoded since [`Blocks::start_whole_frames`], and others behind them.

@@ -11,6 +11,7 @@
 //! - where the frame begins in the compressed stream, its window, its content's length (0 if it does not say), and the bytes of it
 //!   before the point;
 //! - the repeated offsets, 4 bytes each;
+//! - of the dictionary, if it is still in reach: its ID, 4 bytes, and the XXH64 of all of it;
 //! - the weights of the Huffman code, if there is one: their number, 1 byte, and the weights, 1 byte each;
 //! - the three tables, if there are some: 0 for the predefined one, 1 and a symbol, or 2, the accuracy, the number of counts and the
 //!   counts, 2 bytes each; all others 1 byte;
@@ -25,6 +26,7 @@ use std::io;
 use tarnfs_source::{Cancel, Limits, SharedSource};
 
 use super::block::{Blocks, Invalid};
+use super::dictionary::Dictionaries;
 use super::frame::{BLOCK_HEADER, BlockHeader, BlockKind, FrameHeader, LONGEST_HEADER, Start};
 use super::fse::Counts;
 use super::idle::Loan;
@@ -43,6 +45,9 @@ const CONTENT_IS_KNOWN: u8 = 2;
 const HAS_CODE: u8 = 4;
 /// Flag: there are tables.
 const HAS_TABLES: u8 = 8;
+
+/// Flag: a dictionary is in reach.
+const HAS_DICTIONARY: u8 = 16;
 
 /// Fewer unused bytes between used ones are kept: saying that they are not there takes as much.
 const SHORTEST_GAP: usize = 16;
@@ -107,16 +112,22 @@ pub(super) fn pack(
 fn head(blocks: &Blocks, place: &Place) -> Vec<u8> {
     let code = blocks.literals.code();
     let tables = blocks.tables.descriptions();
+    let dictionary = blocks.window.dictionary();
     let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
     let flags = flag(place.header.checksum, CHECKSUM_FOLLOWS)
         | flag(place.header.content.is_some(), CONTENT_IS_KNOWN)
         | flag(code.is_some(), HAS_CODE)
-        | flag(tables.is_some(), HAS_TABLES);
+        | flag(tables.is_some(), HAS_TABLES)
+        | flag(dictionary.is_some(), HAS_DICTIONARY);
     let mut state = vec![VERSION, flags];
     for number in [place.frame, place.header.window, place.header.content.unwrap_or(0), place.before] {
         state.extend(number.to_le_bytes());
     }
     state.extend(blocks.repeats().iter().flat_map(|offset| offset.to_le_bytes()));
+    if let Some(dictionary) = dictionary {
+        state.extend(dictionary.id().to_le_bytes());
+        state.extend(dictionary.hash().to_le_bytes());
+    }
     if let Some(code) = code {
         state.push(code.weights().len() as u8);
         state.extend_from_slice(code.weights());
@@ -198,7 +209,10 @@ struct Used {
 impl Used {
     /// Marks `count` bytes from the one on that is `back` bytes before the point, as far as they are before it.
     fn mark(&mut self, back: usize, count: usize) {
-        let Some(start) = self.length.checked_sub(back) else { return };
+        // What is in a dictionary is not in the window.
+        let count = count.saturating_sub(back.saturating_sub(self.length));
+        let back = back.min(self.length);
+        let start = self.length - back;
         let end = start + count.min(back);
         let (mut word, last) = (start / 64, end / 64);
         let mut mask = u64::MAX << (start % 64);
@@ -265,6 +279,25 @@ pub(super) struct Restored {
     pub(super) before: u64,
 }
 
+/// Why nothing goes on at a state.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// What is wrong with it, as a clause.
+    Wrong(Invalid),
+    /// It needs a dictionary, of this ID, that is not there.
+    Needs {
+        /// Where its frame begins in the compressed stream, as it says.
+        frame: u64,
+        dictionary: u32,
+    },
+}
+
+impl From<Invalid> for Refused {
+    fn from(what: Invalid) -> Self {
+        Self::Wrong(what)
+    }
+}
+
 /// Takes numbers from a state.
 struct Fields<'a>(&'a [u8]);
 
@@ -285,10 +318,15 @@ impl<'a> Fields<'a> {
 }
 
 /// Makes `blocks` go on where `state` was made. The state may be anything: what is wrong with it, as a clause.
-pub(super) fn restore(state: &[u8], limits: &Limits, blocks: &mut Blocks) -> Result<Restored, Invalid> {
+pub(super) fn restore(
+    state: &[u8],
+    limits: &Limits,
+    dictionaries: &Dictionaries,
+    blocks: &mut Blocks,
+) -> Result<Restored, Refused> {
     let mut fields = Fields(state);
     if fields.byte()? != VERSION {
-        return Err("is of an unknown version");
+        return Err("is of an unknown version".into());
     }
     let flags = fields.byte()?;
     let is_set = |flag: u8| flags & flag != 0;
@@ -296,17 +334,27 @@ pub(super) fn restore(state: &[u8], limits: &Limits, blocks: &mut Blocks) -> Res
         (fields.number::<8>()?, fields.number::<8>()?, fields.number::<8>()?, fields.number::<8>()?);
     let content = is_set(CONTENT_IS_KNOWN).then_some(content);
     if content.is_some_and(|content| content < before) {
-        return Err("is behind the end of its frame");
+        return Err("is behind the end of its frame".into());
     }
     if window > limits.decoder_window {
-        return Err("has a larger window than the limit");
+        return Err("has a larger window than the limit".into());
     }
     let header = FrameHeader { length: 0, window, content, dictionary: 0, checksum: is_set(CHECKSUM_FOLLOWS) };
-    if !blocks.start(&header) {
-        return Err("has a window for which there is no memory");
+    if !blocks.start(&header, None) {
+        return Err("has a window for which there is no memory".into());
     }
     let repeats = [fields.number::<4>()? as u32, fields.number::<4>()? as u32, fields.number::<4>()? as u32];
     blocks.set_repeats(repeats)?;
+    if is_set(HAS_DICTIONARY) {
+        let (id, hash) = (fields.number::<4>()? as u32, fields.number::<8>()?);
+        let Some(dictionary) = dictionaries.same(id, hash) else {
+            return Err(Refused::Needs { frame, dictionary: id });
+        };
+        if before > blocks.window.reach() as u64 {
+            return Err("has a dictionary that is out of reach".into());
+        }
+        blocks.window.put_before(Some(dictionary));
+    }
     if is_set(HAS_CODE) {
         let count = usize::from(fields.byte()?);
         blocks.literals.set_code(fields.bytes(count)?)?;
@@ -351,7 +399,8 @@ fn unpack(packed: &[u8], mut history: &mut [u8]) -> Result<(), Invalid> {
         return Err(WRONG);
     }
     let (mut blocks, length) = (Loan::take(), header.content.unwrap_or_default() as usize);
-    let kept = blocks.start_whole_frames(None, length).then(|| blocks.decode_frame(&header, packed, length)).flatten();
+    let kept =
+        blocks.start_whole_frames(None, length).then(|| blocks.decode_frame(&header, None, packed, length)).flatten();
     let kept = kept.and_then(|place| blocks.whole_frames().get(place)).ok_or(WRONG)?;
     let (count, rest) = kept.split_first_chunk::<8>().ok_or(WRONG)?;
     let runs = usize::try_from(u64::from_le_bytes(*count)).ok().and_then(|count| count.checked_mul(4)).ok_or(WRONG)?;

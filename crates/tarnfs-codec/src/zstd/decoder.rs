@@ -5,7 +5,9 @@ use tarnfs_source::{Cancel, Limits, SharedSource};
 use xxhash_rust::xxh64::Xxh64;
 
 use super::ahead::{Ahead, DecodedFrame};
-use super::checkpoint::{self, Place};
+use super::block::Blocks;
+use super::checkpoint::{self, Place, Refused};
+use super::dictionary::{Dictionaries, needed};
 use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LONGEST_HEADER, Start, checksum};
 use super::idle::Loan;
 use super::survey::Survey;
@@ -17,6 +19,7 @@ use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPo
 pub(super) struct FrameDecoder {
     input: Input,
     limits: Limits,
+    dictionaries: Dictionaries,
     cancel: Cancel,
     /// In a first pass, which collects seek points and damage, and verifies checksums.
     survey: Option<Survey>,
@@ -72,7 +75,7 @@ enum State {
 
 impl FrameDecoder {
     pub(super) fn first_pass(source: SharedSource, options: &Options) -> Self {
-        let mut decoder = Self::new(source.clone(), options.limits, 0, 0);
+        let mut decoder = Self::new(source.clone(), options.limits, &options.dictionaries, 0, 0);
         decoder.ahead = Ahead::new(source, options);
         decoder.survey = Some(Survey::new(options.seek_point_spacing));
         decoder.cancel = options.cancel.clone();
@@ -88,12 +91,17 @@ impl FrameDecoder {
         decoder
     }
 
-    pub(super) fn resume(source: SharedSource, point: &SeekPoint, limits: Limits) -> io::Result<Self> {
+    pub(super) fn resume(
+        source: SharedSource,
+        point: &SeekPoint,
+        limits: Limits,
+        dictionaries: &Dictionaries,
+    ) -> io::Result<Self> {
         let compressed = point.compressed_bit / 8;
         if !point.compressed_bit.is_multiple_of(8) || compressed > source.len() {
             return Err(invalid(compressed, "a seek point that no zstd frame can have"));
         }
-        let mut decoder = Self::new(source, limits, compressed, point.decoded);
+        let mut decoder = Self::new(source, limits, dictionaries, compressed, point.decoded);
         if !point.state.is_empty() {
             decoder.restore(point)?;
         } else if decoder.input.remaining() == 0 {
@@ -108,18 +116,24 @@ impl FrameDecoder {
         let wrong = |what: &str| {
             invalid(point.compressed_bit / 8, &format!("a seek point whose state {what}: build the index again"))
         };
-        let restored = checkpoint::restore(&point.state, &self.limits, blocks).map_err(wrong)?;
+        let restored = checkpoint::restore(&point.state, &self.limits, &self.dictionaries, blocks).map_err(
+            |refused| match refused {
+                Refused::Wrong(what) => wrong(what),
+                Refused::Needs { frame, dictionary } => unsupported(frame, &needed(dictionary)),
+            },
+        )?;
         let decoded = point.decoded.checked_sub(restored.before).ok_or_else(|| wrong("is of another place"))?;
         self.frame = Frame { header: restored.header, compressed: restored.frame, decoded, hash: None };
         self.state = State::Block;
         Ok(())
     }
 
-    fn new(source: SharedSource, limits: Limits, compressed: u64, decoded: u64) -> Self {
+    fn new(source: SharedSource, limits: Limits, dictionaries: &Dictionaries, compressed: u64, decoded: u64) -> Self {
         let header = FrameHeader { length: 0, window: 0, content: None, dictionary: 0, checksum: false };
         Self {
             input: Input::new(source, compressed),
             limits,
+            dictionaries: dictionaries.clone(),
             cancel: Cancel::default(),
             survey: None,
             blocks: None,
@@ -195,17 +209,16 @@ impl FrameDecoder {
 
     fn enter(&mut self, header: FrameHeader) -> io::Result<()> {
         let position = self.input.position();
-        let unsupported =
-            |what| io::Error::new(io::ErrorKind::Unsupported, format!("zstd frame at byte {position}: {what}"));
-        if header.dictionary != 0 {
-            return Err(unsupported(format!("needs dictionary {}", header.dictionary)));
-        }
+        let Ok(dictionary) = self.dictionaries.for_frame(header.dictionary) else {
+            return Err(unsupported(position, &needed(header.dictionary)));
+        };
         if header.window > self.limits.decoder_window {
             let limit = self.limits.decoder_window;
-            return Err(unsupported(format!("needs a window of {} bytes, the limit is {limit}", header.window)));
+            let what = format!("needs a window of {} bytes, the limit is {limit}", header.window);
+            return Err(unsupported(position, &what));
         }
         let blocks = self.blocks.get_or_insert_with(Loan::take);
-        if !blocks.start(&header) {
+        if !blocks.start(&header, dictionary) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         self.input.consume(header.length);
@@ -231,6 +244,11 @@ impl FrameDecoder {
         };
         let Some(blocks) = &mut self.blocks else { return Err(io::ErrorKind::OutOfMemory.into()) };
         if let Err(what) = blocks.decode(block, content) {
+            let is_first = self.decoded == self.frame.decoded;
+            if is_first && self.dictionaries.is_empty() && Blocks::may_be_for_want_of_a_dictionary(what) {
+                let what = format!("{what}: if it was made with a dictionary, name that with --zstd-dictionary");
+                return self.leave_damaged_frame(&what);
+            }
             return self.leave_damaged_frame(what);
         }
         let decoded = blocks.decoded();
@@ -440,6 +458,10 @@ impl FirstPass for FrameDecoder {
 
 fn invalid(position: u64, what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("zstd stream, at byte {position}: {what}"))
+}
+
+fn unsupported(frame: u64, what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, format!("zstd frame at byte {frame}: {what}"))
 }
 
 fn cut(position: u64, place: &str) -> io::Error {

@@ -7,6 +7,8 @@ use super::block::Invalid;
 pub(super) const MOST_SYMBOLS: usize = 53;
 /// States of the largest table.
 pub(super) const MOST_STATES: usize = 1 << 9;
+/// What is wrong with a table that has symbols which there are not.
+pub(super) const TOO_MANY_SYMBOLS: Invalid = "a table of too many symbols";
 /// The least accuracy (RFC 8878 §4.1.1).
 const LEAST_LOG: u8 = 5;
 
@@ -57,11 +59,8 @@ impl Counts {
             };
             let count = value - 1;
             left -= count.abs();
-            *counts
-                .of
-                .get_mut(..most_symbols)
-                .and_then(|of| of.get_mut(symbol))
-                .ok_or("a table of too many symbols")? = count as i16;
+            *counts.of.get_mut(..most_symbols).and_then(|of| of.get_mut(symbol)).ok_or(TOO_MANY_SYMBOLS)? =
+                count as i16;
             symbol += 1;
             if count == 0 {
                 loop {

@@ -2,7 +2,7 @@
 
 use super::bits::Reverse;
 use super::block::Invalid;
-use super::fse::{Counts, MOST_STATES, State};
+use super::fse::{Counts, MOST_STATES, State, TOO_MANY_SYMBOLS};
 
 /// Bits of the longest code (RFC 8878 §4.2.1).
 const LONGEST: u8 = 11;
@@ -14,6 +14,7 @@ const WEIGHTS_LOG: u8 = 6;
 const ROUND: usize = 5;
 
 /// A code, ready to decode.
+#[derive(Clone)]
 pub(super) struct Huffman {
     /// For what the next 11 bits may be: the symbol, and in the lowest byte the length of its code.
     entries: Box<[u16; 1 << LONGEST]>,
@@ -222,7 +223,10 @@ fn start(bytes: &[u8]) -> Result<Reverse<'_>, Invalid> {
 /// Reads weights that two states of one table take turns to write, until the bits are used up; returns how many there are.
 fn read_compressed_weights(bytes: &[u8], weights: &mut [u8; MOST_WEIGHTS]) -> Result<usize, Invalid> {
     const WRONG: Invalid = "the weights of a Huffman code do not add up";
-    let (counts, length) = Counts::read(bytes, usize::from(LONGEST) + 2, WEIGHTS_LOG)?;
+    let (counts, length) = Counts::read(bytes, usize::from(LONGEST) + 2, WEIGHTS_LOG).map_err(|what| match what {
+        TOO_MANY_SYMBOLS => "the weights of a Huffman code have a table of more than there are",
+        what => what,
+    })?;
     let mut states = [State::default(); MOST_STATES];
     let states = counts.states(&mut states);
     let mut reader = Reverse::new(bytes.get(length..).unwrap_or_default())?;

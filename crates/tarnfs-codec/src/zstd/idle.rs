@@ -24,7 +24,8 @@ impl Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        let Some(blocks) = self.0.take().filter(|blocks| blocks.memory() <= LARGEST_IDLE) else { return };
+        let Some(mut blocks) = self.0.take().filter(|blocks| blocks.memory() <= LARGEST_IDLE) else { return };
+        blocks.begin_with(None);
         let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MOST_IDLE {
             idle.push(blocks);

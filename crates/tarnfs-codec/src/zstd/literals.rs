@@ -10,6 +10,9 @@ pub(super) const LITERALS_MARGIN: usize = 64;
 /// Fewer literals are in one stream.
 const LEAST_FOR_FOUR: usize = 6;
 
+/// So may end what was made with a dictionary that is not there.
+pub(super) const NO_CODE: Invalid = "literals with the code of the block before, which had none";
+
 const CUT: Invalid = "the literals of a block are cut";
 
 /// The literals of one block after another.
@@ -89,6 +92,12 @@ impl Literals {
         self.has_code.then_some(&self.huffman)
     }
 
+    /// Knows this code from now on.
+    pub(super) fn know(&mut self, code: &Huffman) {
+        self.huffman.clone_from(code);
+        self.has_code = true;
+    }
+
     /// Knows the code of these weights from now on.
     pub(super) fn set_code(&mut self, weights: &[u8]) -> Result<(), Invalid> {
         self.has_code = true;
@@ -144,7 +153,7 @@ fn read_code<'a>(
         *has_code = true;
         return content.get(length..).ok_or(CUT);
     }
-    if *has_code { Ok(content) } else { Err("literals with the code of the block before, which had none") }
+    if *has_code { Ok(content) } else { Err(NO_CODE) }
 }
 
 /// Four streams, and where each of them goes.

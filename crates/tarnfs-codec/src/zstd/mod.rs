@@ -1,7 +1,8 @@
 //! Zstandard (RFC 8878): frames one after another, each of blocks, some of them to be skipped.
 //!
 //! [`decoder`] walks over frames and blocks, so that decoding can go on behind a damaged frame; [`block`] decodes a block: its
-//! [`literals`] (in [`huffman`] codes) and its [`sequences`] (in codes of [`fse`]), which the [`window`] puts together.
+//! [`literals`] (in [`huffman`] codes) and its [`sequences`] (in codes of [`fse`]), which the [`window`] puts together. Before
+//! it may lie a [`dictionary`].
 //!
 //! A seek point is a frame's start, which needs no state, or, in a large frame, the place between two blocks ([`checkpoint`]), where
 //! a state takes little in comparison ([`survey`]). (The table of the seekable format says the same as the frames themselves and is
@@ -12,6 +13,7 @@ mod bits;
 mod block;
 mod checkpoint;
 mod decoder;
+mod dictionary;
 mod frame;
 mod fse;
 mod huffman;
@@ -29,6 +31,7 @@ use tarnfs_source::{Limits, SharedSource};
 
 use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
 use decoder::FrameDecoder;
+pub use dictionary::Dictionaries;
 use frame::Start;
 
 /// The codec for `.zst`.
@@ -68,6 +71,16 @@ impl Codec for Zstd {
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(FrameDecoder::resume(source, point, *limits)?))
+        self.resume_with(source, point, limits, &Dictionaries::default())
+    }
+
+    fn resume_with(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        limits: &Limits,
+        dictionaries: &Dictionaries,
+    ) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(FrameDecoder::resume(source, point, *limits, dictionaries)?))
     }
 }

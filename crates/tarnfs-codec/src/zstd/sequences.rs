@@ -10,6 +10,9 @@ const SHORTEST_MATCH: usize = 3;
 /// No block has more sequences: each makes a match.
 const MOST_SEQUENCES: usize = LARGEST_BLOCK as usize / SHORTEST_MATCH;
 
+/// So may end what was made with a dictionary that is not there.
+pub(super) const NO_TABLE: Invalid = "sequences with a table of the block before, which had none";
+
 const CUT: Invalid = "the sequences of a block are cut";
 const ENDS: Invalid = "the bits of the sequences end too early";
 
@@ -158,6 +161,13 @@ impl Tables {
         self.known = false;
     }
 
+    /// Knows the same tables as `other` from now on.
+    pub(super) fn know(&mut self, other: &Self) {
+        self.entries.copy_from_slice(&*other.entries);
+        self.made.clone_from(&other.made);
+        self.known = other.known;
+    }
+
     /// What the tables were made from, where a block of this frame had some.
     pub(super) fn descriptions(&self) -> Option<[Description; 3]> {
         self.known.then(|| self.made.each_ref().map(|table| table.description))
@@ -220,7 +230,7 @@ impl Tables {
                     rest = rest.get(length..).ok_or(CUT)?;
                 }
                 _ if known => {}
-                _ => return Err("sequences with a table of the block before, which had none"),
+                _ => return Err(NO_TABLE),
             }
         }
         self.known = true;

@@ -7,13 +7,18 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::hint::select_unpredictable;
+use std::sync::Arc;
 
 use super::block::Invalid;
+use super::dictionary::Dictionary;
 use super::literals::LITERALS_MARGIN;
 use super::sequences::Sequence;
 
 /// Bytes behind the end of a copy that it may write.
 const MARGIN: usize = LITERALS_MARGIN;
+
+/// So may end what was made with a dictionary that is not there.
+pub(super) const BEFORE_WINDOW: Invalid = "a match begins before the window";
 
 /// Windows above this are larger than what lies close to the processor: so many sequences before it is copied, what a match refers to is
 /// fetched. In smaller ones that takes longer than it gains.
@@ -36,6 +41,8 @@ pub(super) struct Window {
     reach: usize,
     /// The most that a block decodes to.
     largest_block: usize,
+    /// What stands before the frame. It is in reach as long as all of the frame is (RFC 8878 §5).
+    dictionary: Option<Arc<Dictionary>>,
 }
 
 impl Window {
@@ -70,7 +77,18 @@ impl Window {
     /// Begins behind all that was decoded, to which nothing may refer now. Returns where that is.
     pub(super) fn start_behind(&mut self, reach: usize, largest_block: usize) -> usize {
         (self.history, self.lap_end, self.reach, self.largest_block) = (0, 0, reach, largest_block);
+        self.dictionary = None;
         self.at
+    }
+
+    /// Has this before the frame, of which as much is there as matches may refer to.
+    pub(super) fn put_before(&mut self, dictionary: Option<&Arc<Dictionary>>) {
+        self.dictionary = dictionary.cloned();
+    }
+
+    /// What stands before the frame and may be referred to.
+    pub(super) fn dictionary(&self) -> Option<&Dictionary> {
+        self.dictionary.as_deref()
     }
 
     /// All that was decoded since [`Window::start_with_all`], and other bytes behind that.
@@ -126,6 +144,9 @@ impl Window {
 
     fn advance(&mut self, count: usize) {
         self.at += count;
+        if self.history + count > self.reach {
+            self.dictionary = None;
+        }
         self.history = self.reach.min(self.history + count);
     }
 
@@ -193,12 +214,9 @@ impl Window {
             at = at.wrapping_add(length);
             next = next.wrapping_add(length);
             let offset = repeated(sequence, &mut known)? as usize;
-            if offset > at {
-                self.copy_over_the_end(offset, start, at, matched)?;
+            if offset > at || offset > self.history.wrapping_add(at.wrapping_sub(start)) || offset > self.reach {
+                self.copy_from_elsewhere(offset, start, at, matched)?;
             } else {
-                if offset > self.history.wrapping_add(at.wrapping_sub(start)) || offset > self.reach {
-                    return Err("a match begins before the window");
-                }
                 // SAFETY: `offset` is at most `at`, and not 0 (`repeats` has none, nor makes `repeated` one); `at` + `matched`
                 // is at most `limit`, behind which are MARGIN bytes.
                 unsafe { copy_match(self.buffer.as_mut_ptr().add(at), offset, matched) };
@@ -230,18 +248,34 @@ impl Window {
         at.wrapping_add(sequence.matched as usize)
     }
 
-    /// Copies a match that begins in the lap before.
+    /// Copies a match that begins in the lap before, or before the frame.
     #[cold]
-    fn copy_over_the_end(&mut self, offset: usize, start: usize, at: usize, matched: usize) -> Result<(), Invalid> {
-        if offset > (self.history + (at - start)).min(self.reach) {
-            return Err("a match begins before the window");
+    fn copy_from_elsewhere(
+        &mut self,
+        offset: usize,
+        start: usize,
+        mut at: usize,
+        mut matched: usize,
+    ) -> Result<(), Invalid> {
+        let before = self.history + (at - start);
+        if offset > before.min(self.reach) {
+            let dictionary = self.dictionary.as_deref().filter(|_| before <= self.reach).ok_or(BEFORE_WINDOW)?;
+            let content = dictionary.content();
+            let from = content.len().checked_sub(offset - before).ok_or(BEFORE_WINDOW)?;
+            let first = matched.min(offset - before);
+            self.buffer[at..at + first].copy_from_slice(&content[from..from + first]);
+            // The rest begins where the frame does.
+            (at, matched) = (at + first, matched - first);
         }
-        let older = offset - at;
-        let from = self.lap_end - older;
-        let first = matched.min(older);
-        self.buffer.copy_within(from..from + first, at);
-        // The rest begins at the start of this lap, and may overlap with what it writes.
-        for position in at + first..at + matched {
+        if let Some(older) = offset.checked_sub(at).filter(|_| matched > 0) {
+            let from = self.lap_end - older;
+            let first = matched.min(older);
+            self.buffer.copy_within(from..from + first, at);
+            // The rest begins at the start of this lap.
+            (at, matched) = (at + first, matched - first);
+        }
+        // It may overlap with what it writes.
+        for position in at..at + matched {
             self.buffer[position] = self.buffer[position - offset];
         }
         Ok(())

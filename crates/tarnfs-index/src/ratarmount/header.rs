@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tarnfs_codec::{ChunkTable, Codec, Decoder};
+use tarnfs_codec::{ChunkTable, Codec, Decoder, Dictionaries};
 use tarnfs_format::{Entry, Event, Options, SourceStream};
 use tarnfs_source::{Cancel, Limits, SharedSource, Slice, Source};
 
@@ -58,6 +58,7 @@ pub(super) struct Resumed {
     codec: &'static dyn Codec,
     table: Arc<dyn ChunkTable>,
     limits: Limits,
+    dictionaries: Dictionaries,
     /// The decoder of the last read, and where it stands.
     last: Mutex<Option<(u64, Box<dyn Decoder>)>>,
 }
@@ -68,8 +69,9 @@ impl Resumed {
         codec: &'static dyn Codec,
         table: Arc<dyn ChunkTable>,
         limits: Limits,
+        dictionaries: Dictionaries,
     ) -> Self {
-        Self { source, codec, table, limits, last: Mutex::default() }
+        Self { source, codec, table, limits, dictionaries, last: Mutex::default() }
     }
 
     /// A decoder that stands at most at `offset`, and where.
@@ -81,7 +83,8 @@ impl Resumed {
         {
             return Ok(Some((position, decoder)));
         }
-        let decoder = self.codec.resume(Arc::clone(&self.source), &chunk.point, &self.limits)?;
+        let source = Arc::clone(&self.source);
+        let decoder = self.codec.resume_with(source, &chunk.point, &self.limits, &self.dictionaries)?;
         Ok(Some((chunk.point.decoded, decoder)))
     }
 }

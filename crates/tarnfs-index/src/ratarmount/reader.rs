@@ -3,7 +3,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use rusqlite::params;
-use tarnfs_codec::{ChunkTable, Codec, Damage};
+use tarnfs_codec::{ChunkTable, Codec, Damage, Dictionaries};
 use tarnfs_format::{Device, Kind, Time, Xattrs};
 use tarnfs_source::{Extent, Fingerprint, Limits, SharedSource};
 
@@ -31,6 +31,8 @@ pub struct Expected {
     pub shape: Shape,
     /// Bounds on what the sidecar and the archive's headers may say.
     pub limits: Limits,
+    /// What frames of zstd may need beside the archive.
+    pub dictionaries: Dictionaries,
 }
 
 /// Opens a sidecar of ratarmount that belongs to the archive `expected`.
@@ -106,6 +108,7 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
         tables,
         decoded: OnceLock::new(),
         limits: expected.limits,
+        dictionaries: expected.dictionaries.clone(),
     });
     if codec.is_none() {
         validity::check_samples(&index)?;
@@ -128,6 +131,7 @@ pub(super) struct RatarmountIndex {
     /// The innermost stream, for headers; made when first needed.
     decoded: OnceLock<SharedSource>,
     limits: Limits,
+    dictionaries: Dictionaries,
 }
 
 impl Debug for RatarmountIndex {
@@ -199,7 +203,8 @@ impl RatarmountIndex {
             (Some(tables), Some(codec)) => {
                 if self.decoded.get().is_none() {
                     let table = tables.open(&self.connections, codec, &self.source)?;
-                    let stream = Resumed::new(Arc::clone(&self.source), codec, table, self.limits);
+                    let dictionaries = self.dictionaries.clone();
+                    let stream = Resumed::new(Arc::clone(&self.source), codec, table, self.limits, dictionaries);
                     // Another thread may have been quicker: its stream serves as well.
                     let _ = self.decoded.set(Arc::new(stream));
                 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use tarnfs_codec::Dictionaries;
 use tarnfs_codec::engine::{DecodedSource, Indexing, PieceCache, Workers};
 use tarnfs_format::{Body, Entry, Event, Kind, SourceStream, Time};
 use tarnfs_index::ratarmount::{self, Expected};
@@ -117,8 +118,14 @@ pub(crate) fn open(archive: &Path, sidecar: &Path, shape: Shape) -> Result<(Arc<
     let file = Arc::new(FileSource::open(archive)?);
     let modified = file.identity().modified as i64;
     let source: SharedSource = file;
-    let expected =
-        Expected { source: Arc::clone(&source), modified, verify_mtime: true, shape, limits: Limits::default() };
+    let expected = Expected {
+        source: Arc::clone(&source),
+        modified,
+        verify_mtime: true,
+        shape,
+        limits: Limits::default(),
+        dictionaries: Dictionaries::default(),
+    };
     Ok((ratarmount::open(trust::open(sidecar, None, false)?, &expected)?, source))
 }
 

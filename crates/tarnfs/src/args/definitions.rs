@@ -110,6 +110,11 @@ pub(crate) struct Open {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_size: Option<u64>,
 
+    /// A dictionary that frames of zstd were made with, as for `zstd -D`; several may be given, each with an option of its own. Frames
+    /// name theirs by its ID; those without an ID get the one that has none, or else the first
+    #[arg(long, value_name = "FILE", help_heading = "Decoding")]
+    pub(crate) zstd_dictionary: Vec<PathBuf>,
+
     /// Spacing of the points at which decoding can start, in MiB of decoded data [alias: -gs]
     #[arg(long, value_name = "MIB", default_value_t = 4.0, help_heading = "Decoding")]
     pub(crate) gzip_seek_point_spacing: f64,

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use tarnfs_codec::Dictionaries;
 use tarnfs_codec::engine::PieceCache;
 use tarnfs_fuse::MountOptions;
 use tarnfs_index::{Shape, location};
@@ -112,6 +113,7 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
         verify_mtime: open.verify_mtime,
         trust_index: open.trust_index,
         minimum_file_count: open.index_minimum_file_count,
+        dictionaries: dictionaries(&open.zstd_dictionary).map_err(usage)?,
         seek_point_spacing: (spacing * f64::from(1 << 20)) as u64,
         threads,
         threads_of,
@@ -120,6 +122,24 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
         cancel: cancel.clone(),
         ..Options::default()
     })
+}
+
+/// What these files hold, for frames of zstd.
+fn dictionaries(files: &[PathBuf]) -> Result<Dictionaries, String> {
+    /// Bytes of a file at most: what `zstd --patch-from` refers to fits into its window, for which this is the limit.
+    const MOST: u64 = 128 << 20;
+    let mut dictionaries = Dictionaries::default();
+    for path in files {
+        let refused = |what: String| format!("--zstd-dictionary {}: {what}", shown(path.as_os_str()));
+        let mut bytes = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes));
+        read.map_err(|error| refused(format!("cannot be read: {error}")))?;
+        if bytes.len() as u64 > MOST {
+            return Err(refused(format!("has more than {} MiB, which is the limit", MOST >> 20)));
+        }
+        dictionaries.add(bytes).map_err(refused)?;
+    }
+    Ok(dictionaries)
 }
 
 /// A file that `--index-file` names is written over if it is an index (of tarnfs, or a sidecar of ratarmount) or empty; whatever
