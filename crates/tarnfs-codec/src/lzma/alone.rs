@@ -25,6 +25,7 @@ impl Container for Alone {
     const NAME: &'static str = "lzma";
     const HEADER: usize = 13;
     const MANY: bool = false;
+    const MAGIC: &'static [u8] = b"";
 
     fn header(bytes: &[u8]) -> Result<Header, &'static str> {
         let &[properties, d0, d1, d2, d3, ref length @ ..] = bytes else { return Err("the header is cut") };
@@ -36,6 +37,10 @@ impl Container for Alone {
 
     fn ends_whole(_source: &dyn Source) -> io::Result<bool> {
         Ok(false)
+    }
+
+    fn sizes(_trailer: &[u8]) -> Option<(u64, u64)> {
+        None
     }
 
     fn check(_trailer: &[u8], _crc: u32, _decoded: u64, _member: u64) -> Result<(), &'static str> {

@@ -5,6 +5,9 @@ use super::checkpoint::Loaded;
 /// Bytes decoded at most before somebody looks at what they are.
 pub(super) const STEP: usize = 128 << 10;
 
+/// The ring's ends are multiples of this: who decodes that much at a time stops nowhere else.
+pub(super) const STRIDE: usize = 4096;
+
 /// Bytes that copying a match may write behind its end.
 const OVERSHOOT: usize = 16;
 
@@ -33,7 +36,7 @@ pub(super) struct History {
 impl History {
     /// `None` where there is no memory for it.
     pub(super) fn new(dictionary: usize) -> Option<Self> {
-        let length = dictionary.checked_add(ROOM)?.checked_next_multiple_of(64)?;
+        let length = dictionary.checked_add(ROOM)?.checked_next_multiple_of(STRIDE)?;
         let mut ring = Vec::<u8>::new();
         ring.try_reserve_exact(length).ok()?;
         // The allocator's zeros, of which pages are only taken when they are written to.

@@ -14,7 +14,7 @@ use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
 pub(crate) struct Lzip;
 
 /// The format.
-struct Members;
+pub(super) struct Members;
 
 const MAGIC: &[u8] = b"LZIP";
 
@@ -22,6 +22,7 @@ impl Container for Members {
     const NAME: &'static str = "lzip";
     const HEADER: usize = 6;
     const MANY: bool = true;
+    const MAGIC: &'static [u8] = MAGIC;
 
     fn header(bytes: &[u8]) -> Result<Header, &'static str> {
         let Some(&[version, size]) = bytes.strip_prefix(MAGIC) else { return Err("no lzip member") };
@@ -48,6 +49,12 @@ impl Container for Members {
         let start = source.len().checked_sub(u64::from_le_bytes(size));
         let Some(start) = start.filter(|&start| start <= last) else { return Ok(false) };
         Ok(source.read_at(&mut header, start)? == header.len() && Self::header(&header).is_ok())
+    }
+
+    fn sizes(trailer: &[u8]) -> Option<(u64, u64)> {
+        let (member, rest) = trailer.split_last_chunk::<8>().map(|(rest, member)| (member, rest))?;
+        let decoded = rest.last_chunk::<8>()?;
+        Some((u64::from_le_bytes(*decoded), u64::from_le_bytes(*member)))
     }
 
     fn check(trailer: &[u8], crc: u32, decoded: u64, member: u64) -> Result<(), &'static str> {

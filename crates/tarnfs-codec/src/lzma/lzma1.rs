@@ -4,6 +4,7 @@ use std::io;
 
 use super::checkpoint::Loaded;
 use super::decoder::{Core, Framing, LzmaDecoder};
+use super::history::STRIDE;
 use super::model::Properties;
 use super::range::{self, RangeDecoder};
 use super::symbols::{LONGEST_SYMBOL, Stop};
@@ -59,7 +60,9 @@ impl Framing for Bare {
         let before = core.history.produced;
         // One byte more than there should be tells that no marker comes.
         let most = self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX).max(1));
-        let stop = core.symbols(&mut decoder, most, drawn);
+        // So many bytes are never made of more input than is wanted: where seek points are does not depend on how the input comes.
+        let stride = STRIDE - (before % STRIDE as u64) as usize;
+        let stop = core.symbols(&mut decoder, most.min(stride), drawn);
         if is_last && decoder.at > input.len() {
             core.history.retract((core.history.produced - before) as usize);
             core.pending = 0;

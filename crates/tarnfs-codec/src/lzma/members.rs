@@ -6,6 +6,7 @@ use std::io;
 use log::debug;
 use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
+use super::ahead::Ahead;
 use super::decoder::{Outcome, Step};
 use super::lzma1::Lzma1;
 use super::model::Properties;
@@ -35,12 +36,17 @@ pub(super) trait Container: Send + 'static {
     const HEADER: usize;
     /// Members may follow one another.
     const MANY: bool;
+    /// Then: how each of them begins, four bytes that are different.
+    const MAGIC: &'static [u8];
 
     /// What the header says. The error says what is wrong with it.
     fn header(bytes: &[u8]) -> Result<Header, &'static str>;
 
     /// Does `source` end as a file that was not cut? Where that cannot be told: no.
     fn ends_whole(source: &dyn Source) -> io::Result<bool>;
+
+    /// Bytes of the data and of the member, as the trailer says.
+    fn sizes(trailer: &[u8]) -> Option<(u64, u64)>;
 
     /// Compares the trailer with what was decoded; the error says what does not match.
     fn check(trailer: &[u8], crc: u32, decoded: u64, member: u64) -> Result<(), &'static str>;
@@ -56,8 +62,18 @@ pub(super) struct Header {
     pub(super) trailer: usize,
 }
 
+/// A member in which nothing was wrong.
+pub(super) struct WholeMember {
+    /// Its bounds in the compressed stream.
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) data: Vec<u8>,
+    /// Seek points inside.
+    points: VecDeque<Found>,
+}
+
 /// Decodes member after member.
-pub(super) struct MemberDecoder<C> {
+pub(super) struct MemberDecoder<C: Container> {
     container: std::marker::PhantomData<C>,
     input: Input,
     limits: Limits,
@@ -65,7 +81,11 @@ pub(super) struct MemberDecoder<C> {
     first_pass: bool,
     /// Decoded bytes between two seek points of the first pass.
     spacing: u64,
+    /// Decoded bytes of a member at most, as far as is known.
+    most: u64,
     state: State,
+    /// Decodes members on other threads.
+    ahead: Option<Ahead<C>>,
     /// Where the member starts in the compressed and in the decoded stream.
     member_compressed: u64,
     member_decoded: u64,
@@ -90,18 +110,48 @@ enum State {
     /// Behind a member.
     Between,
     Data(Box<Lzma1>),
+    /// In a member that was decoded ahead, of which this many bytes have been delivered.
+    Ready {
+        data: Vec<u8>,
+        delivered: usize,
+    },
     Trailer,
     Ended,
 }
 
 impl<C: Container> MemberDecoder<C> {
     pub(super) fn first_pass(source: SharedSource, options: &Options) -> Self {
-        let mut decoder = Self::new(source, options.limits, 0, 0);
+        let mut decoder = Self::new(source.clone(), options.limits, 0, 0);
+        decoder.ahead = Ahead::new(source, options);
         decoder.first_pass = true;
         decoder.spacing = options.seek_point_spacing;
         decoder.cancel = options.cancel.clone();
         decoder.findings.points.push(SeekPoint { state: vec![VERSION], ..SeekPoint::default() });
         decoder
+    }
+
+    /// The member at byte `start`, if nothing is wrong with it, and it has as many decoded bytes as that, and nobody abandons it.
+    pub(super) fn whole(
+        source: SharedSource,
+        start: u64,
+        length: u64,
+        options: &Options,
+        abandon: &Cancel,
+    ) -> Option<WholeMember> {
+        let mut decoder = Self::new(source, options.limits, start, 0);
+        (decoder.first_pass, decoder.spacing) = (true, options.seek_point_spacing);
+        decoder.most = length;
+        // One byte more than there should be tells that there are more.
+        let mut data = vec![0; usize::try_from(length).ok()?.checked_add(1)?];
+        while !matches!(decoder.state, State::Between) {
+            abandon.check().and_then(|()| options.cancel.check()).ok()?;
+            let from = usize::try_from(decoder.decoded).ok().filter(|&from| from < data.len())?;
+            let end = data.len().min(from + PIECE);
+            decoder.decoded += decoder.go_on(&mut data[from..end]).ok()? as u64;
+        }
+        let is_right = decoder.decoded == length && decoder.findings.damage.is_empty();
+        data.truncate(usize::try_from(length).ok()?);
+        is_right.then(|| WholeMember { start, end: decoder.input.position(), data, points: decoder.inner_points })
     }
 
     pub(super) fn resume(source: SharedSource, point: &SeekPoint, limits: Limits) -> io::Result<Self> {
@@ -144,7 +194,9 @@ impl<C: Container> MemberDecoder<C> {
             cancel: Cancel::default(),
             first_pass: false,
             spacing: 0,
+            most: u64::MAX,
             state: State::Start,
+            ahead: None,
             member_compressed: compressed,
             member_decoded: decoded,
             trailer: 0,
@@ -163,6 +215,13 @@ impl<C: Container> MemberDecoder<C> {
             State::Start => self.start_member().map(|()| 0),
             State::Between => self.between().map(|()| 0),
             State::Data(_) => self.decode(buffer),
+            State::Ready { data, delivered } => {
+                let count = stepwise::hand_out(data, delivered, buffer);
+                if *delivered == data.len() {
+                    self.state = State::Between;
+                }
+                Ok(count)
+            }
             State::Trailer => self.end_member().map(|()| 0),
             State::Ended => Ok(0),
         }
@@ -172,6 +231,14 @@ impl<C: Container> MemberDecoder<C> {
         self.cancel.check()?;
         (self.member_compressed, self.member_decoded) = (self.input.position(), self.decoded);
         self.inner_points.clear();
+        let position = self.input.position();
+        let ahead = self.ahead.as_mut().map(|ahead| ahead.take(position));
+        if let Some(WholeMember { end, data, points, .. }) = ahead.transpose()?.flatten() {
+            self.input.seek(end);
+            self.inner_points = points;
+            self.state = State::Ready { data, delivered: 0 };
+            return Ok(());
+        }
         let Some(mut lzma) = self.read_header()? else { return Err(self.cut("within a header")) };
         if self.first_pass {
             lzma.survey(self.spacing);
@@ -195,6 +262,7 @@ impl<C: Container> MemberDecoder<C> {
             let what = format!("the data need a dictionary of {dictionary} bytes, the limit is {limit}");
             return Err(io::Error::new(io::ErrorKind::Unsupported, message::<C>(position, &what)));
         }
+        let dictionary = dictionary.min(self.most.max(SMALLEST_DICTIONARY));
         let dictionary = usize::try_from(dictionary).map_err(|_| io::ErrorKind::OutOfMemory)?;
         Ok(Some(Box::new(Lzma1::new(header.properties, dictionary, header.length)?)))
     }
@@ -332,8 +400,12 @@ impl<C: Container> Decoder for MemberDecoder<C> {
     }
 
     fn memory(&self) -> usize {
-        let decoder = if let State::Data(lzma) = &self.state { lzma.memory() } else { 0 };
-        size_of::<Self>() + self.input.memory() + decoder
+        let decoder = match &self.state {
+            State::Data(lzma) => lzma.memory(),
+            State::Ready { data, .. } => data.capacity(),
+            _ => 0,
+        };
+        size_of::<Self>() + self.input.memory() + decoder + self.ahead.as_ref().map_or(0, Ahead::memory)
     }
 }
 

@@ -9,9 +9,11 @@
 //! - `decoder`: what decoders share, whatever wraps the symbols
 //! - `lzma2`: the chunks of an xz block
 //! - `lzma1`: symbols without framing, and on top of them `members`: the files `.lzma` (`alone`) and `.lz` (`lzip`)
+//!   of which `ahead` decodes those that follow on other threads
 //! - `survey`: finds seek points
 //! - `checkpoint`: what is kept of a decoder at a seek point
 
+mod ahead;
 mod alone;
 mod checkpoint;
 mod decoder;

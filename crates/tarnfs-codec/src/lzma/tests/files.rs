@@ -7,8 +7,8 @@ use tarnfs_source::Limits;
 
 use crate::lzma::{Lzip, Lzma};
 use crate::testing::{
-    assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps, resume,
-    sample, tool, tool_status,
+    assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps, noise,
+    resume, sample, tool, tool_status,
 };
 use crate::{Codec, PIECE, SeekPoint};
 
@@ -84,6 +84,70 @@ fn members_follow_one_another() {
 }
 
 #[test]
+fn points_and_bytes_are_the_same_for_any_number_of_threads() {
+    let data = [sample(3_000_000, 48), noise(400_000), vec![0; 2_000_000], sample(1_500_000, 49)].concat();
+    for options in ["-0 -b 1MiB", "-1 -b 700KiB -s 64KiB", "-6 -b 2MiB -s 1MiB", "-6 -b 300KiB", "-9 -b 100KiB"] {
+        // `decode` compares one thread with three.
+        let stream = lzip(options, &data);
+        let pass = decode(&Lzip, &stream);
+        assert!(pass.points.len() > 5, "{options}: {} points", pass.points.len());
+        assert_points_lead_to(&Lzip, &stream, &pass.points, &data);
+        assert!(pass.whole() == data, "{options}");
+        for step in [1000, 1 << 20] {
+            assert!(decode_in_steps(&Lzip, &stream, step, Limits::default()).whole() == data);
+        }
+    }
+    // Many small ones, some of nothing, and zeros between them.
+    let parts: Vec<_> = data.chunks(3000).take(300).collect();
+    let mut stream = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        stream.extend(lzip("-3", part));
+        stream.extend(if number % 7 == 0 { lzip("-3", b"") } else { vec![0; usize::from(number % 50 == 1) * 5] });
+    }
+    let pass = decode(&Lzip, &stream);
+    assert_points_lead_to(&Lzip, &stream, &pass.points, &parts.concat());
+    assert!(pass.whole() == parts.concat());
+    let nothing = lzip("", b"").repeat(3000);
+    assert!(decode(&Lzip, &nothing).whole().is_empty());
+}
+
+#[test]
+fn members_that_lie_about_their_sizes_are_damaged_and_no_others() {
+    let data = sample(600_000, 50);
+    let members: Vec<_> = data.chunks(100_000).map(|part| lzip("-3", part)).collect();
+    let start = members[..2].concat().len();
+    let end = start + members[2].len();
+    // The size of the member, that of the data, and the checksum: to less, to more, to that of two.
+    let both = (members[2].len() + members[3].len()) as u64;
+    for (at, value) in [(8, 1_u64), (8, both), (8, u64::MAX), (16, 1), (16, 99_999), (16, 50 << 20), (16, u64::MAX)] {
+        let mut stream = members.concat();
+        stream[end - at..][..8].copy_from_slice(&value.to_le_bytes());
+        let pass = decode(&Lzip, &stream);
+        assert!(pass.data == data && pass.error.is_none());
+        assert_eq!(pass.damage.len(), 1);
+        assert_eq!(pass.damage[0].decoded, 200_000..300_000);
+        assert!(pass.damage[0].what.contains("sizes"), "{:?}", pass.damage);
+    }
+    let mut stream = members.concat();
+    stream[end - 20] ^= 1;
+    let pass = decode(&Lzip, &stream);
+    assert!(pass.data == data && pass.damage[0].what.contains("CRC-32"), "{:?}", pass.damage);
+    // In the data nobody knows what comes behind.
+    let mut stream = members.concat();
+    stream[start + 500..start + 540].fill(0xFF);
+    let pass = decode(&Lzip, &stream);
+    assert_eq!(pass.error_kind(), ErrorKind::InvalidData);
+    assert!(pass.data[..200_000] == data[..200_000] && pass.data.len() < 300_000);
+    // Cut in one of them: those before it are whole.
+    let pass = decode(&Lzip, &members.concat()[..end - 30]);
+    assert!(pass.error_kind() == ErrorKind::UnexpectedEof && data.starts_with(&pass.data) && pass.damage.is_empty());
+    // More dictionary than there may be is refused by all, also where the data need less.
+    let limits = Limits { lzma_dictionary: 1 << 16, ..Limits::default() };
+    let pass = decode_in_steps(&Lzip, &[lzip("-0", &data[..100]), members.concat()].concat(), PIECE, limits);
+    assert_eq!((pass.error_kind(), pass.data.len()), (ErrorKind::Unsupported, 100));
+}
+
+#[test]
 fn every_cut_is_an_error_behind_the_right_bytes() {
     let data = sample(3000, 43);
     let (alone, members) = (lzma("-6", &data), lzip("-6", &data));
@@ -130,6 +194,8 @@ fn mutations_are_survived() {
     let data = sample(6000, 45);
     assert_survives_mutations(&Lzip, &lzip("-6", &data), &data);
     assert_survives_mutations(&Lzip, &[lzip("-6", &data), lzip("-0", &data)].concat(), &data.repeat(2));
+    let members = data.chunks(600).flat_map(|part| lzip("-1", part)).collect::<Vec<_>>();
+    assert_survives_mutations(&Lzip, &members, &data);
 }
 
 #[test]
