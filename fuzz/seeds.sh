@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop compress index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -35,6 +35,7 @@ if [ -d "$corpus" ]; then
     seed lz4 "$corpus"/libarchive/*.lz4
     seed compress "$corpus"/libarchive/*.Z
     seed lzop "$corpus"/libarchive/*.lzo
+    seed lrzip "$corpus"/libarchive/*.lrz
 else
     echo "no archives of other projects at $corpus (TARNFS_CORPUS)"
 fi
@@ -91,6 +92,9 @@ gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
     for width in 10 16; do compress -c -b $width < mixed > $width.Z || [ $? = 2 ]; done
     for level in 1 9; do lzop -c -$level < mixed > $level.lzo; done
     lzop -c --crc32 < mixed > crc.lzo
+    export LRZIP=NOCONFIG
+    for method in lzma gzip bzip2 lzo no-compress; do lrzip -Q -T --$method < mixed > $method.lrz; done
+    head -c 3000 text | lrzip -Q -T > small.lrz
     for quality in 0 5 11; do brotli -c -q $quality < mixed > $quality.br; done
     python3 - << 'PYTHON'
 import zlib
@@ -132,6 +136,7 @@ seed zstd_dictionary "$scratch"/*.dictionary
 seed lz4 "$scratch"/*.lz4 archives/*.lz4
 seed compress "$scratch"/*.Z
 seed lzop "$scratch"/*.lzo
+seed lrzip "$scratch"/*.lrz
 seed snappy "$scratch"/*.sz
 seed brotli "$scratch"/*.br
 

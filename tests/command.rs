@@ -172,7 +172,9 @@ fn ls_and_cat_know_rare_codecs() {
     scratch.shell("seq 1 600000 > numbers; tar -cf numbers.tar numbers");
     let right = fs::read(scratch.path("numbers")).unwrap();
     let python = concat!("/usr/bin/python3 ", env!("CARGO_MANIFEST_DIR"), "/../../tests/support/compress_snappy.py");
-    for (suffix, tool) in [(".Z", "compress -c"), (".lzo", "lzop -c"), (".sz", python), (".br", "brotli -c -q 1")] {
+    for (suffix, tool) in
+        [(".Z", "compress -c"), (".lzo", "lzop -c"), (".lrz", "lrzip -Q"), (".sz", python), (".br", "brotli -c -q 1")]
+    {
         let probe = Command::new("sh").args(["-c", &format!("seq 1000 | {tool} > /dev/null")]).status();
         if !probe.unwrap().success() {
             println!("left out: {suffix}, what writes it is not installed");

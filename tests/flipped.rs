@@ -22,7 +22,7 @@ use tarnfs_tree::open::{OpenArchive, Options, Place, Recreate, open};
 use tarnfs_tree::{Node, Tree};
 
 /// Each makes many chunks of a tar of 6 MB, and says how many of its 40 files one flipped bit may cost once it was indexed.
-const TOOLS: [(&str, &str, usize); 9] = [
+const TOOLS: [(&str, &str, usize); 10] = [
     ("gz", "gzip -n", 8),
     ("members.gz", MEMBERS, 8),
     ("zz", "python3 -c 'import sys,zlib; sys.stdout.buffer.write(zlib.compress(sys.stdin.buffer.read()))'", 8),
@@ -32,6 +32,8 @@ const TOOLS: [(&str, &str, usize); 9] = [
     ("lz4", "lz4 -q -B4 -BX", 8),
     ("linked.lz4", "lz4 -q -B4 -BD", 8),
     ("lzo", "lzop -c", 8),
+    // One chunk: nothing behind the bit can be decoded.
+    ("lrz", "lrzip -Q -g -T", 40),
 ];
 
 const MEMBERS: &str = "python3 -c 'import sys,gzip; d=sys.stdin.buffer.read(); [sys.stdout.buffer.write(gzip.compress(d[i:i+100000],6)) for i in range(0,len(d),100000)]'";
@@ -113,7 +115,7 @@ fn flip(prepare: impl Fn(&Path, &Path) -> Options) {
     let flips = if std::env::var_os("TARNFS_FULL").is_some() { 1000 } else { 15 };
     let watchdog = Watchdog::new();
     for (suffix, tool, most_lost) in TOOLS {
-        if suffix == "lzo" && !have("lzop") {
+        if matches!(suffix, "lzo" | "lrz") && !have(tool.split(' ').next().unwrap()) {
             continue;
         }
         scratch.shell(&format!("{tool} < a.tar > a.{suffix}"));

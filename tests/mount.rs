@@ -20,6 +20,7 @@ const COMPRESSIONS: &[(&str, &str)] = &[
     (".lz", "lzip -1"),
     (".br", "brotli -q 1"),
     (".lzo", "lzop -1"),
+    (".lrz", "lrz -1"),
     (".Z", "compress"),
 ];
 

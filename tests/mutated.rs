@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use devour::{Contents, Random, Watchdog, in_parallel};
 use support::{Scratch, corpus, have};
 
-const CODECS: [(&str, &str); 10] = [
+const CODECS: [(&str, &str); 11] = [
     ("tar", "cat"),
     ("gz", "gzip -n"),
     ("bz2", "bzip2"),
@@ -26,6 +26,7 @@ const CODECS: [(&str, &str); 10] = [
     ("lz4", "lz4 -q"),
     ("Z", "compress -c"),
     ("lzo", "lzop -c"),
+    ("lrz", "lrzip -Q -T"),
     ("zz", "python3 -c 'import sys,zlib; sys.stdout.buffer.write(zlib.compress(sys.stdin.buffer.read()))'"),
     (
         "deflate",
@@ -50,12 +51,12 @@ fn made(scratch: &Scratch) -> Vec<PathBuf> {
         tar --format=gnu -g snapshot -b1 -C tree -cf incremental .
         "#,
     );
-    let is_rare = |suffix: &str| matches!(suffix, "Z" | "lzo");
+    let is_rare = |suffix: &str| matches!(suffix, "Z" | "lzo" | "lrz");
     for (suffix, tool) in CODECS {
         if is_rare(suffix) && !have(tool.split(' ').next().unwrap()) {
             continue;
         }
-        scratch.shell(&format!("for tar in v7 ustar oldgnu gnu posix gnu-sparse pax-sparse-* incremental; do [ -f $tar ] || continue; case $tar in *.tar|*.gz|*.bz2|*.xz|*.zst|*.lz4|*.Z|*.lzo|*.zz|*.deflate) continue;; esac; {tool} < $tar > made-$tar.{suffix}; done"));
+        scratch.shell(&format!("for tar in v7 ustar oldgnu gnu posix gnu-sparse pax-sparse-* incremental; do [ -f $tar ] || continue; case $tar in *.tar|*.gz|*.bz2|*.xz|*.zst|*.lz4|*.Z|*.lzo|*.lrz|*.zz|*.deflate) continue;; esac; {tool} < $tar > made-$tar.{suffix}; done"));
     }
     let mut made: Vec<_> = fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
     made.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("made-"));

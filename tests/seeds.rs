@@ -36,6 +36,7 @@ const TARGETS: [Target; 22] = [
     ("lz4", entry_points::lz4),
     ("compress", entry_points::compress),
     ("lzop", entry_points::lzop),
+    ("lrzip", entry_points::lrzip),
     ("snappy", entry_points::snappy),
     ("brotli", entry_points::brotli),
     ("index", entry_points::index),
@@ -171,6 +172,7 @@ fn every_target_survives_the_corpus_and_what_is_near_it() {
                 "brotli" => &[".br"],
                 "snappy" => &[".sz"],
                 "lzop" => &[".lzo"],
+                "lrzip" => &[".lrz"],
                 "compress" => &[".Z"],
                 _ => &[],
             };

@@ -186,6 +186,10 @@ pub fn lzop(data: &[u8]) {
     codec("lzop", data);
 }
 
+pub fn lrzip(data: &[u8]) {
+    codec("lrzip", data);
+}
+
 pub fn snappy(data: &[u8]) {
     codec("snappy", data);
 }

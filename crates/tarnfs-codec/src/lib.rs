@@ -19,6 +19,7 @@ mod compress;
 mod crew;
 mod gzip;
 mod input;
+mod lrzip;
 mod lz4;
 mod lzma;
 mod lzop;
@@ -233,6 +234,7 @@ pub static CODECS: &[&dyn Codec] = &[
     &gzip::Gzip,
     &gzip::Zlib,
     &gzip::Deflate,
+    &lrzip::Lrzip,
     &lz4::Lz4,
     &lzma::Lzip,
     &lzma::Lzma,

@@ -3,7 +3,7 @@
 //! A seek point is at a block; its state has the flags of the file that the block is in, which say what checksums it has.
 
 mod header;
-mod lzo1x;
+pub(crate) mod lzo1x;
 
 #[cfg(test)]
 mod tests;

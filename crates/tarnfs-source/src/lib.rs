@@ -16,6 +16,7 @@ mod memory;
 mod slice;
 mod stencil;
 mod strict;
+mod temporary;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -32,6 +33,7 @@ pub use memory::MemorySource;
 pub use slice::Slice;
 pub use stencil::{Extent, Stencil};
 pub use strict::Strict;
+pub use temporary::temporary_file;
 
 /// Bytes of a fixed length that any number of threads may read at any offset.
 ///

@@ -2,9 +2,6 @@
 //! one, or it is full, they stay in memory: an index in memory must be possible without any disk.
 
 use std::io;
-use std::path::PathBuf;
-
-use rustix::fs::{Mode, OFlags, open};
 
 use crate::store::Store;
 
@@ -31,7 +28,7 @@ impl Spool {
 
     /// Goes to disk at once.
     pub(super) fn on_disk() -> Self {
-        Self { buffer: Vec::with_capacity(BUFFER), file: Some(temporary_file()), written: 0, room: BUFFER }
+        Self { buffer: Vec::with_capacity(BUFFER), file: Some(temporary()), written: 0, room: BUFFER }
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -49,7 +46,7 @@ impl Spool {
         }
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(temporary_file()),
+            none => none.insert(temporary()),
         };
         if let Err(error) = file.write_all_at(&self.buffer, self.written) {
             log::debug!("a temporary file could not be written: {error}; it goes on in memory");
@@ -136,17 +133,13 @@ impl Reader<'_> {
     }
 }
 
-/// A file without a name, for this process only: in `$TMPDIR`, else in `/var/tmp`, which lies on a disk, else in memory.
-fn temporary_file() -> Store {
-    let folders = std::env::var_os("TMPDIR").map(PathBuf::from).into_iter();
-    for folder in folders.chain(["/var/tmp", "/tmp"].map(PathBuf::from)) {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        match open(&folder, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(file) => return Store::File(file.into()),
-            Err(error) => log::debug!("a temporary file in {}: {error}", folder.display()),
-        }
-    }
-    Store::in_memory()
+/// On a disk, or in memory where none takes one.
+fn temporary() -> Store {
+    let kept = |error| {
+        log::debug!("what is spooled stays in memory: {error}");
+        Store::in_memory()
+    };
+    tarnfs_source::temporary_file().map_or_else(kept, Store::File)
 }
 
 /// Copies the first `length` bytes.
