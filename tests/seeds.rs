@@ -18,7 +18,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 22] = [
+const TARGETS: [Target; 23] = [
     ("tar", entry_points::tar),
     ("differential", compare),
     ("names", entry_points::names),

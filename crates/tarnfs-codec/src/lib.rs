@@ -23,6 +23,7 @@ mod lrzip;
 mod lz4;
 mod lzma;
 mod lzop;
+mod scratch;
 mod snappy;
 mod stepwise;
 mod sync;
@@ -43,6 +44,7 @@ use std::ops::Range;
 
 use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource};
 
+pub use scratch::Scratch;
 pub use zstd::Dictionaries;
 
 /// Decoded bytes in one piece: the unit of checking and caching. A read of a small file decodes at most this much
@@ -176,6 +178,15 @@ pub trait FirstPass: Decoder {
     fn compressed_position(&self) -> u64;
 }
 
+/// What decoders may need beside the stream.
+#[derive(Debug, Clone, Default)]
+pub struct Beside {
+    /// For frames of zstd that were made with one.
+    pub dictionaries: Dictionaries,
+    /// For state that outgrows the memory a decoder may take.
+    pub scratch: Scratch,
+}
+
 /// One compressed format.
 pub trait Codec: Send + Sync {
     /// Its name, as it stands in an index: "gzip".
@@ -199,16 +210,21 @@ pub trait Codec: Send + Sync {
     /// Starts decoding `source` at `point`. The decoder goes on through later chunks to the end of the stream.
     fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>>;
 
-    /// [`Codec::resume`] with what frames may need beside the stream: for formats that have dictionaries.
+    /// As [`Codec::resume`], with what the decoder may need beside the stream.
     fn resume_with(
         &self,
         source: SharedSource,
         point: &SeekPoint,
         limits: &Limits,
-        dictionaries: &Dictionaries,
+        beside: &Beside,
     ) -> io::Result<Box<dyn Decoder>> {
-        let _ = dictionaries;
+        let _ = beside;
         self.resume(source, point, limits)
+    }
+
+    /// True for a codec whose decoders may borrow files.
+    fn borrows_files(&self) -> bool {
+        false
     }
 
     /// The [`SeekPoint::state`] for a point inside compressed data before which these bytes were decoded (at most the format's

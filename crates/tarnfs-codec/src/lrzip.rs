@@ -21,7 +21,7 @@ use std::io;
 
 use tarnfs_source::{Limits, SharedSource};
 
-use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Beside, Codec, Decoder, FirstPass, Options, SeekPoint};
 
 use decoder::ChunkDecoder;
 use header::Header;
@@ -48,6 +48,20 @@ impl Codec for Lrzip {
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(ChunkDecoder::resume(source, point, *limits)?))
+        self.resume_with(source, point, limits, &Beside::default())
+    }
+
+    fn resume_with(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        limits: &Limits,
+        beside: &Beside,
+    ) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(ChunkDecoder::resume(source, point, *limits, &beside.scratch)?))
+    }
+
+    fn borrows_files(&self) -> bool {
+        true
     }
 }

@@ -16,7 +16,7 @@ use super::traffic::{Queued, RunGuard, Task, Traffic, Turn};
 use super::workers::Workers;
 use super::{checksum, lock};
 use crate::sync::Mutex;
-use crate::{Chunk, ChunkTable, Codec, Decoder, Dictionaries};
+use crate::{Beside, Chunk, ChunkTable, Codec, Decoder, Dictionaries, Scratch};
 
 /// The decoded bytes of a compressed stream.
 ///
@@ -68,6 +68,8 @@ struct Inner {
     limits: Limits,
     /// What its frames may need beside it.
     dictionaries: OnceLock<Dictionaries>,
+    /// What decoders borrow.
+    scratch: Scratch,
     /// What need not be decoded, until it turns out to be of something else.
     kept: OnceLock<DecodedFile>,
     kept_is_wrong: AtomicBool,
@@ -97,9 +99,11 @@ impl DecodedSource {
         workers: Arc<Workers>,
         limits: Limits,
     ) -> Arc<Self> {
+        let length = table.decoded_length();
+        let borrows = codec.borrows_files() && length > limits.decoder_window;
         let inner = Inner {
             codec,
-            length: table.decoded_length(),
+            length,
             chunks: Chunks::new(table, &source, cache.budget().clone()),
             source,
             stream: cache.new_stream(),
@@ -108,6 +112,7 @@ impl DecodedSource {
             workers,
             limits,
             dictionaries: OnceLock::new(),
+            scratch: if borrows { Scratch::filled() } else { Scratch::default() },
             kept: OnceLock::new(),
             kept_is_wrong: AtomicBool::new(false),
             traffic: Traffic::default(),
@@ -378,12 +383,13 @@ impl Inner {
 
     fn resume(&self, chunk: &Chunk) -> io::Result<Box<dyn Decoder>> {
         self.counters.resumes.fetch_add(1, Ordering::Relaxed);
-        let source = Arc::clone(&self.source);
-        match self.dictionaries.get() {
-            Some(dictionaries) => self.codec.resume_with(source, &chunk.point, &self.limits, dictionaries),
-            None => self.codec.resume(source, &chunk.point, &self.limits),
-        }
-        .map_err(|error| self.context(&error, "resuming at", chunk.point.decoded))
+        let beside = Beside {
+            dictionaries: self.dictionaries.get().cloned().unwrap_or_default(),
+            scratch: self.scratch.clone(),
+        };
+        self.codec
+            .resume_with(Arc::clone(&self.source), &chunk.point, &self.limits, &beside)
+            .map_err(|error| self.context(&error, "resuming at", chunk.point.decoded))
     }
 
     /// Fills `piece`, which starts at `start`, from the decoder.

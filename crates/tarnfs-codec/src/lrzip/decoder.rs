@@ -11,7 +11,7 @@ use super::stream::Stream;
 use crate::blocks::Stop;
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
-use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
+use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, Scratch, SeekPoint};
 
 /// The state of a seek point: its version.
 const VERSION: u8 = 1;
@@ -95,13 +95,18 @@ impl ChunkDecoder {
             is_checked: true,
             has_gap: false,
         };
-        let mut decoder = Self { pass: Some(pass), ..Self::new(source, options.limits) };
+        let mut decoder = Self { pass: Some(pass), ..Self::new(source, options.limits, Scratch::default()) };
         decoder.add_point(0);
         decoder
     }
 
-    pub(super) fn resume(source: SharedSource, point: &SeekPoint, limits: Limits) -> io::Result<Self> {
-        let mut decoder = Self::new(source, limits);
+    pub(super) fn resume(
+        source: SharedSource,
+        point: &SeekPoint,
+        limits: Limits,
+        scratch: &Scratch,
+    ) -> io::Result<Self> {
+        let mut decoder = Self::new(source, limits, scratch.clone());
         let at = point.compressed_bit / 8;
         let is_start = at == 0 && point.decoded == 0;
         // No stream decodes to 2^63 bytes, so no sum of offsets overflows.
@@ -120,13 +125,13 @@ impl ChunkDecoder {
         Ok(decoder)
     }
 
-    fn new(source: SharedSource, limits: Limits) -> Self {
+    fn new(source: SharedSource, limits: Limits, scratch: Scratch) -> Self {
         Self {
             input: Input::new(source, 0),
             limits,
             header: None,
             state: State::Between,
-            history: History::new(&limits),
+            history: History::new(&limits, scratch),
             decoded: 0,
             failure: None,
             pass: None,

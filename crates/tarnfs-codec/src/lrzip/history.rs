@@ -1,12 +1,14 @@
 //! What was decoded of a chunk. A match may reach back to its start, and a chunk may be as long as the memory of the machine that wrote it:
 //! up to a bound it is kept in memory, what lies before the last part of a longer one in a temporary file without a name.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::fstatvfs;
-use tarnfs_source::{Limits, temporary_file};
+use tarnfs_source::Limits;
+
+use crate::Scratch;
+use crate::scratch::Borrowed;
 
 /// Bytes decoded at once at most.
 pub(super) const STEP: usize = 128 << 10;
@@ -25,7 +27,8 @@ pub(super) struct History {
     /// Bytes of the chunk before those: all of them are in the file.
     stored: u64,
     /// Kept for the next chunk.
-    file: Option<File>,
+    file: Option<Borrowed>,
+    scratch: Scratch,
     /// Bytes that were handed out, of those in memory.
     served: usize,
     /// Bytes in memory at most, and where there is no file.
@@ -34,11 +37,11 @@ pub(super) struct History {
 }
 
 impl History {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &Limits, scratch: Scratch) -> Self {
         let bytes = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX).max(LEAST);
         let room = bytes(limits.decoder_window);
         let room_without_file = bytes(limits.lzma_dictionary).max(room);
-        Self { recent: Vec::new(), stored: 0, file: None, served: 0, room, room_without_file }
+        Self { recent: Vec::new(), stored: 0, file: None, scratch, served: 0, room, room_without_file }
     }
 
     /// Forgets all for another chunk. All was handed out.
@@ -81,12 +84,12 @@ impl History {
 
     /// False if there is no file, and none is needed yet.
     fn begin_file(&mut self) -> io::Result<bool> {
-        match temporary_file() {
+        match self.scratch.borrow() {
             Ok(file) => {
                 self.file = Some(file);
                 Ok(true)
             }
-            // As in a mount, which has given up making files.
+            // As in a mount, which has given up making files, where all that were made before are lent.
             Err(_) if self.recent.len() + STEP <= self.room_without_file => Ok(false),
             Err(error) => {
                 let what = format!(
@@ -101,7 +104,7 @@ impl History {
     /// Moves the first `count` bytes from memory into the file.
     fn store(&mut self, count: usize) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let room = fstatvfs(file).map(|of| of.f_bavail.saturating_mul(of.f_frsize))?;
+        let room = fstatvfs(&**file).map(|of| of.f_bavail.saturating_mul(of.f_frsize))?;
         let written = if room < self.stored {
             // Others need the disk, too, and a small file may decode to any length.
             Err(io::Error::new(io::ErrorKind::StorageFull, "it would take more than half of what was free"))

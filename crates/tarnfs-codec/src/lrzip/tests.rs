@@ -11,7 +11,7 @@ use crate::testing::{
     assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps,
     length_in_little_memory, noise, resume, sample, source, tool,
 };
-use crate::{Codec, FILLER, Options, PIECE, SeekPoint};
+use crate::{Codec, FILLER, Options, PIECE, Scratch, SeekPoint};
 
 /// Without a look at whether LZ4 makes less of it: then short blocks are stored.
 const METHODS: [&str; 5] = ["--lzma -T", "-g -T", "-b -T", "-l -T", "-n"];
@@ -531,7 +531,7 @@ fn a_bomb_takes_no_memory() {
 
 #[test]
 fn a_history_repeats_what_was_there() {
-    let mut history = History::new(&Limits { decoder_window: 0, ..Limits::default() });
+    let mut history = History::new(&Limits { decoder_window: 0, ..Limits::default() }, Scratch::default());
     let (mut expected, mut served) = (Vec::new(), Vec::new());
     for round in 0..40 {
         history.make_room().unwrap();

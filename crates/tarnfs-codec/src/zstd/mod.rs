@@ -29,7 +29,7 @@ use std::io;
 
 use tarnfs_source::{Limits, SharedSource};
 
-use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Beside, Codec, Decoder, FirstPass, Options, SeekPoint};
 use decoder::FrameDecoder;
 pub use dictionary::Dictionaries;
 use frame::Start;
@@ -71,7 +71,7 @@ impl Codec for Zstd {
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        self.resume_with(source, point, limits, &Dictionaries::default())
+        self.resume_with(source, point, limits, &Beside::default())
     }
 
     fn resume_with(
@@ -79,8 +79,8 @@ impl Codec for Zstd {
         source: SharedSource,
         point: &SeekPoint,
         limits: &Limits,
-        dictionaries: &Dictionaries,
+        beside: &Beside,
     ) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(FrameDecoder::resume(source, point, *limits, dictionaries)?))
+        Ok(Box::new(FrameDecoder::resume(source, point, *limits, &beside.dictionaries)?))
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tarnfs_codec::{ChunkTable, Codec, Decoder, Dictionaries};
+use tarnfs_codec::{Beside, ChunkTable, Codec, Decoder, Dictionaries};
 use tarnfs_format::{Entry, Event, Options, SourceStream};
 use tarnfs_source::{Cancel, Limits, SharedSource, Slice, Source};
 
@@ -58,7 +58,7 @@ pub(super) struct Resumed {
     codec: &'static dyn Codec,
     table: Arc<dyn ChunkTable>,
     limits: Limits,
-    dictionaries: Dictionaries,
+    beside: Beside,
     /// The decoder of the last read, and where it stands.
     last: Mutex<Option<(u64, Box<dyn Decoder>)>>,
 }
@@ -71,7 +71,14 @@ impl Resumed {
         limits: Limits,
         dictionaries: Dictionaries,
     ) -> Self {
-        Self { source, codec, table, limits, dictionaries, last: Mutex::default() }
+        Self {
+            source,
+            codec,
+            table,
+            limits,
+            beside: Beside { dictionaries, ..Beside::default() },
+            last: Mutex::default(),
+        }
     }
 
     /// A decoder that stands at most at `offset`, and where.
@@ -84,7 +91,7 @@ impl Resumed {
             return Ok(Some((position, decoder)));
         }
         let source = Arc::clone(&self.source);
-        let decoder = self.codec.resume_with(source, &chunk.point, &self.limits, &self.dictionaries)?;
+        let decoder = self.codec.resume_with(source, &chunk.point, &self.limits, &self.beside)?;
         Ok(Some((chunk.point.decoded, decoder)))
     }
 }
