@@ -21,6 +21,9 @@ const LZMA: u8 = 6;
 const GZIP: u8 = 7;
 const ZPAQ: u8 = 8;
 
+/// `lc` and `lp` of LZMA together, as in xz.
+const MOST_CONTEXT: u8 = 4;
+
 /// One of the streams of a chunk.
 pub(super) struct Stream {
     source: SharedSource,
@@ -163,6 +166,10 @@ impl Stream {
             LZO => Ok(Box::new(LzoDecoder::new(Input::new(shared(data), 0)))),
             BZIP2 => Bzip2.resume(shared(data), &whole, &self.limits),
             GZIP => Zlib.resume(shared(data), &whole, &self.limits),
+            // What is learnt has a size that these say, and would be made for each of many small blocks. lrzip writes 3 and 0.
+            LZMA if self.lzma[0] % 9 + self.lzma[0] / 9 % 5 > MOST_CONTEXT => {
+                return wrong("is packed with LZMA of properties that lrzip does not use");
+            }
             LZMA => Lzma.resume(shared(Alone::new(self.lzma, decoded, data)), &whole, &self.limits),
             ZPAQ => {
                 let what = format!(

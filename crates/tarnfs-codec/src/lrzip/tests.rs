@@ -443,10 +443,13 @@ fn chunks_that_are_not_valid_are_refused() {
         (LENGTH + 4 + 5, 1, "lies before the one"),
         (block, 9, "method 9"),
         (block, 4, "cannot be decoded"),
+        (block, 6, "properties that lrzip does not use"),
         (block + 1, 9, "another length than its data"),
         (block + 5, 14, "lies before the one"),
     ] {
         let mut wrong = whole.clone();
+        // As large as they can be.
+        wrong[16] = (4 * 5 + 4) * 9 + 8;
         wrong[at] = value;
         let pass = decode(&Lrzip, &wrong);
         assert_eq!(pass.error_kind(), ErrorKind::InvalidData, "{text}");
