@@ -6,6 +6,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh64::Xxh64;
 
 use super::dictionary::Dictionary;
+use super::entropy::DecodedBlock;
 use super::frame::{BlockHeader, BlockKind, FrameHeader, LARGEST_BLOCK, checksum};
 use super::literals::{self, Literals};
 use super::sequences::{self, Sequence, Tables};
@@ -84,6 +85,13 @@ impl Blocks {
                 self.window.execute(self.literals.with_margin(), sequences, &mut self.repeats)?
             }
         };
+        Ok(())
+    }
+
+    /// The same with a block that was decoded but for this.
+    pub(super) fn execute(&mut self, block: &DecodedBlock) -> Result<(), Invalid> {
+        let (literals, sequences) = block.content();
+        self.decoded = self.window.execute(literals, sequences, &mut self.repeats)?;
         Ok(())
     }
 

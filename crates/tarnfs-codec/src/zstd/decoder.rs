@@ -4,16 +4,20 @@ use log::debug;
 use tarnfs_source::{Cancel, Limits, SharedSource};
 use xxhash_rust::xxh64::Xxh64;
 
-use super::ahead::{Ahead, DecodedFrame};
-use super::block::Blocks;
+use super::ahead::{Ahead, DecodedFrame, LARGEST_FRAME};
+use super::block::{Blocks, Invalid};
 use super::checkpoint::{self, Place, Refused};
 use super::dictionary::{Dictionaries, needed};
+use super::entropy::{DecodedBlock, EntropyAhead, Known, Next};
 use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LONGEST_HEADER, Start, checksum};
 use super::idle::Loan;
 use super::survey::Survey;
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
+
+/// Of larger frames the blocks are decoded on two threads. (In the tests of all.)
+const LARGEST_WHOLE: u64 = if cfg!(test) { 0 } else { LARGEST_FRAME as u64 };
 
 /// Decodes frame after frame, and each frame block by block.
 pub(super) struct FrameDecoder {
@@ -27,6 +31,8 @@ pub(super) struct FrameDecoder {
     state: State,
     /// Decodes frames on other threads.
     ahead: Option<Ahead>,
+    /// Does half of the work of a large frame on another thread.
+    entropy: Option<EntropyAhead>,
     frame: Frame,
     /// Offset in the decoded stream of the next byte.
     decoded: u64,
@@ -45,6 +51,8 @@ struct Frame {
     decoded: u64,
     /// Of what was decoded of it, in a first pass.
     hash: Option<Xxh64>,
+    /// It was tried to decode it on two threads.
+    is_shared: bool,
 }
 
 enum State {
@@ -123,7 +131,8 @@ impl FrameDecoder {
             },
         )?;
         let decoded = point.decoded.checked_sub(restored.before).ok_or_else(|| wrong("is of another place"))?;
-        self.frame = Frame { header: restored.header, compressed: restored.frame, decoded, hash: None };
+        self.frame =
+            Frame { header: restored.header, compressed: restored.frame, decoded, hash: None, is_shared: false };
         self.state = State::Block;
         Ok(())
     }
@@ -139,7 +148,8 @@ impl FrameDecoder {
             blocks: None,
             state: State::Start,
             ahead: None,
-            frame: Frame { header, compressed, decoded, hash: None },
+            entropy: None,
+            frame: Frame { header, compressed, decoded, hash: None, is_shared: false },
             decoded,
             last_point: decoded,
             findings: Findings::default(),
@@ -223,14 +233,18 @@ impl FrameDecoder {
         }
         self.input.consume(header.length);
         let hash = (self.survey.is_some() && header.checksum).then(|| Xxh64::new(0));
-        self.frame = Frame { header, compressed: position, decoded: self.decoded, hash };
+        self.frame = Frame { header, compressed: position, decoded: self.decoded, hash, is_shared: false };
+        self.entropy = None;
         self.state = State::Block;
         Ok(())
     }
 
     fn start_block(&mut self) -> io::Result<()> {
         let position = self.input.position();
-        self.survey_block(position)?;
+        if let Some(block) = self.decoded_ahead(position) {
+            return self.execute(position, block?);
+        }
+        self.survey_block(position, None)?;
         let Some(header) = self.input.fill(BLOCK_HEADER)?.first_chunk::<BLOCK_HEADER>() else {
             return Err(cut(position, "where a block should be"));
         };
@@ -244,33 +258,87 @@ impl FrameDecoder {
         };
         let Some(blocks) = &mut self.blocks else { return Err(io::ErrorKind::OutOfMemory.into()) };
         if let Err(what) = blocks.decode(block, content) {
-            let is_first = self.decoded == self.frame.decoded;
-            if is_first && self.dictionaries.is_empty() && Blocks::may_be_for_want_of_a_dictionary(what) {
-                let what = format!("{what}: if it was made with a dictionary, name that with --zstd-dictionary");
-                return self.leave_damaged_frame(&what);
-            }
-            return self.leave_damaged_frame(what);
+            return self.leave_damaged_block(what);
         }
-        let decoded = blocks.decoded();
+        self.end_block(length, block.last)
+    }
+
+    /// Delivers the block of `length` bytes that was decoded.
+    fn end_block(&mut self, length: usize, last: bool) -> io::Result<()> {
+        let decoded = self.blocks.as_ref().map_or(&[][..], |blocks| blocks.decoded());
         let delivered = self.decoded - self.frame.decoded + decoded.len() as u64;
         let content = self.frame.header.content.unwrap_or(delivered);
-        if delivered > content || block.last && delivered < content {
+        if delivered > content || last && delivered < content {
             return self.leave_damaged_frame("the content is not as long as the header says");
         }
         if let Some(hash) = &mut self.frame.hash {
             hash.update(decoded);
         }
-        self.input.consume(length);
-        self.state = State::Delivering { left: decoded.len(), last: block.last };
+        self.state = State::Delivering { left: decoded.len(), last };
+        if !self.input.skip(length as u64) {
+            return Err(cut(self.input.position(), "within a block"));
+        }
         Ok(())
     }
 
+    /// The block at `position`, if another thread decodes the frame and has not found anything wrong with it.
+    fn decoded_ahead(&mut self, position: u64) -> Option<io::Result<DecodedBlock>> {
+        let blocks = self.blocks.as_mut()?;
+        let content = self.frame.header.content.unwrap_or(self.decoded - self.frame.decoded);
+        if self.ahead.is_some() && !self.frame.is_shared && content > LARGEST_WHOLE {
+            self.frame.is_shared = true;
+            let source = self.input.shared_source();
+            self.entropy = EntropyAhead::start(source, position, self.frame.header, blocks);
+        }
+        match EntropyAhead::next(&mut self.entropy)? {
+            Next::Block(block) => Some(Ok(block)),
+            Next::Ended(before) => {
+                (blocks.literals, blocks.tables) = (before.literals, before.tables);
+                None
+            }
+            Next::Lost => Some(Err(io::Error::other(format!(
+                "zstd stream, at byte {position}: decoding ended; this is an error in tarnfs, please report it"
+            )))),
+        }
+    }
+
+    fn execute(&mut self, position: u64, block: DecodedBlock) -> io::Result<()> {
+        self.survey_block(position, Some(&block.before))?;
+        let Some(blocks) = &mut self.blocks else { return Err(io::ErrorKind::OutOfMemory.into()) };
+        let executed = blocks.execute(&block);
+        let (length, last) = (block.length, block.last);
+        if let Some(entropy) = &self.entropy {
+            entropy.recycle(block);
+        }
+        match executed {
+            Ok(()) => self.end_block(length, last),
+            Err(what) => self.leave_damaged_block(what),
+        }
+    }
+
+    fn leave_damaged_block(&mut self, what: Invalid) -> io::Result<()> {
+        let is_first = self.decoded == self.frame.decoded;
+        if is_first && self.dictionaries.is_empty() && Blocks::may_be_for_want_of_a_dictionary(what) {
+            let what = format!("{what}: if it was made with a dictionary, name that with --zstd-dictionary");
+            return self.leave_damaged_frame(&what);
+        }
+        self.leave_damaged_frame(what)
+    }
+
     /// Makes a seek point of the place before the next block, if it is worth it.
-    fn survey_block(&mut self, position: u64) -> io::Result<()> {
+    ///
+    /// `known` is what a block may use of those before, if the blocks were decoded elsewhere.
+    fn survey_block(&mut self, position: u64, known: Option<&Known>) -> io::Result<()> {
         let before = self.decoded - self.frame.decoded;
-        let (Some(survey), Some(blocks)) = (&mut self.survey, &self.blocks) else { return Ok(()) };
+        let (Some(survey), Some(blocks)) = (&mut self.survey, &mut self.blocks) else { return Ok(()) };
         if !survey.is_due(&self.frame.header, position, self.decoded, before) {
             return Ok(());
+        }
+        let blocks: &mut Blocks = blocks;
+        if let Some(known) = known
+            && let Err(what) = known.restore(&mut blocks.literals, &mut blocks.tables)
+        {
+            return Err(invalid(position, what));
         }
         let place = Place { header: &self.frame.header, frame: self.frame.compressed, block: position, before };
         let state = checkpoint::pack(blocks, &place, self.input.shared_source(), &self.cancel)?;
@@ -340,6 +408,7 @@ impl FrameDecoder {
     /// The block at the input's position cannot be decoded. A gap takes the place of what the frame has not
     /// delivered, where its length and its end are known.
     fn leave_damaged_frame(&mut self, what: &str) -> io::Result<()> {
+        self.entropy = None;
         let position = self.input.position();
         let what = format!("{what}, in the zstd frame at byte {}", self.frame.compressed);
         let delivered = self.decoded - self.frame.decoded;
@@ -426,6 +495,7 @@ impl Stepwise for FrameDecoder {
     fn end(&mut self) {
         self.state = State::Ended;
         self.blocks = None;
+        self.entropy = None;
     }
 
     fn waiting(&mut self) -> &mut Option<io::Error> {
@@ -443,6 +513,7 @@ impl Decoder for FrameDecoder {
             + self.input.memory()
             + self.blocks.as_ref().map_or(0, |blocks| blocks.memory())
             + self.ahead.as_ref().map_or(0, Ahead::memory)
+            + self.entropy.as_ref().map_or(0, |_| EntropyAhead::memory())
     }
 }
 

@@ -78,8 +78,18 @@ impl Header {
 
 impl Literals {
     pub(super) fn new() -> Self {
-        let bytes = vec![0; LARGEST_BLOCK as usize + LITERALS_MARGIN].into_boxed_slice();
-        Self { bytes, length: 0, huffman: Huffman::new(), has_code: false }
+        Self { bytes: Self::memory(), length: 0, huffman: Huffman::new(), has_code: false }
+    }
+
+    /// Room for the literals of any block.
+    pub(super) fn memory() -> Box<[u8]> {
+        vec![0; LARGEST_BLOCK as usize + LITERALS_MARGIN].into_boxed_slice()
+    }
+
+    /// Gives the literals of the block for other [`Literals::memory`], and returns how many they are.
+    pub(super) fn exchange(&mut self, memory: &mut Box<[u8]>) -> usize {
+        std::mem::swap(&mut self.bytes, memory);
+        std::mem::take(&mut self.length)
     }
 
     /// Forgets the code: a frame begins.

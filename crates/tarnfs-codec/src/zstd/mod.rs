@@ -14,6 +14,7 @@ mod block;
 mod checkpoint;
 mod decoder;
 mod dictionary;
+mod entropy;
 mod frame;
 mod fse;
 mod huffman;
