@@ -47,12 +47,11 @@ pub(super) struct Queued {
     pub(super) hint: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Awaited {
-    waiters: usize,
     piece: Option<Arc<Piece>>,
-    /// Nobody needs to be woken before a run comes behind this piece: they want all up to it.
-    last: u64,
+    /// Of each who waits, the last piece that they want: they need not be woken before a run comes behind it.
+    lasts: Vec<u64>,
 }
 
 /// A run, ended when dropped, also by a panic.
@@ -96,9 +95,7 @@ impl Traffic {
                 return Turn::Ready(piece);
             }
             let Some(number) = state.run_towards(task).map(|run| run.number) else { break };
-            let awaited = state.awaited.entry(task.start).or_insert(Awaited { waiters: 0, piece: None, last });
-            awaited.waiters += 1;
-            awaited.last = awaited.last.min(last);
+            state.awaited.entry(task.start).or_default().lasts.push(last);
             let piece = loop {
                 state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
                 let run = state.runs.iter().find(|run| run.number == number);
@@ -107,8 +104,10 @@ impl Traffic {
                 }
             };
             if let Some(awaited) = state.awaited.get_mut(&task.start) {
-                awaited.waiters -= 1;
-                if awaited.waiters == 0 {
+                if let Some(place) = awaited.lasts.iter().position(|&other| other == last) {
+                    awaited.lasts.swap_remove(place);
+                }
+                if awaited.lasts.is_empty() {
                     state.awaited.remove(&task.start);
                 }
             }
@@ -187,7 +186,9 @@ impl RunGuard<'_> {
 
     /// True if somebody waits for the piece at `start`, or for one before it and wants it next.
     pub(super) fn is_awaited(&self, start: u64) -> bool {
-        lock(&self.traffic.state).awaited.iter().any(|(&first, awaited)| (first..=awaited.last).contains(&start))
+        let wants =
+            |(&first, awaited): (&u64, &Awaited)| first <= start && awaited.lasts.iter().any(|&last| start <= last);
+        lock(&self.traffic.state).awaited.iter().any(wants)
     }
 
     /// Says that the piece at `start` is decoded, handing it to those who wait, and that the one at `next` follows.
@@ -197,7 +198,7 @@ impl RunGuard<'_> {
         if let (Some(awaited), Some(piece)) = (state.awaited.get_mut(&start), piece) {
             awaited.piece = Some(Arc::clone(piece));
         }
-        if state.awaited.values().any(|awaited| (start..next).contains(&awaited.last)) {
+        if state.awaited.values().flat_map(|awaited| &awaited.lasts).any(|last| (start..next).contains(last)) {
             self.traffic.moved.notify_all();
         }
         let Some(run) = state.runs.iter_mut().find(|run| run.number == self.number) else { return 0 };
@@ -213,5 +214,52 @@ impl Drop for RunGuard<'_> {
         if !state.awaited.is_empty() {
             self.traffic.moved.notify_all();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread::{scope, yield_now};
+    use std::time::Duration;
+
+    use tarnfs_source::Budget;
+
+    use super::super::pool::Pool;
+    use super::*;
+
+    #[test]
+    fn each_of_several_is_woken_behind_the_last_piece_that_they_want() {
+        let traffic = Traffic::default();
+        let task = Task { chunk: 0, start: 0, end: 100 };
+        let (run, (_, ())) = traffic.ahead(task, || Some((0, ()))).unwrap();
+        let piece = Arc::new(Pool::new(&Budget::new(0)).piece(1));
+        let (woken, wakings) = channel();
+        scope(|scope| {
+            for last in [20, 5, 10] {
+                let (traffic, woken) = (&traffic, woken.clone());
+                scope.spawn(move || {
+                    let turn = traffic.demand(task, last, || None, || unreachable!("the run is on its way"));
+                    assert!(matches!(turn, Turn::<()>::Ready(_)));
+                    woken.send(last)
+                });
+            }
+            while lock(&traffic.state).awaited.get(&0).is_none_or(|awaited| awaited.lasts.len() < 3) {
+                yield_now();
+            }
+            let mut at = 0;
+            for last in [5, 10, 20] {
+                while at <= last {
+                    assert!(run.is_awaited(at));
+                    run.advance(at, Some(&piece), at + 1);
+                    at += 1;
+                }
+                // The run goes on: only it could wake them later.
+                let found = wakings.recv_timeout(Duration::from_secs(20));
+                assert_eq!(found, Ok(last));
+            }
+            assert!(!run.is_awaited(at));
+            drop(run);
+        });
     }
 }
