@@ -218,7 +218,8 @@ impl ChunkDecoder {
                     _ => "a chunk needs more bytes than follow".to_owned(),
                 }));
             }
-            room -= done;
+            // A match of no bytes counts as well, or a chunk of nothing else would not end before all of it is read.
+            room -= done.max(1);
             let left = left - done as u64;
             chunk.operation = (left > 0).then_some((operation, left));
         }

@@ -1,7 +1,8 @@
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
 
 use md5::{Digest, Md5};
-use tarnfs_source::Limits;
+use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
 use super::Lrzip;
 use super::header::{DIGEST, LENGTH, MAGIC};
@@ -530,6 +531,40 @@ fn a_bomb_takes_no_memory() {
     let limits = Limits { decoder_window: 1 << 20, ..Limits::default() };
     let mut pass = Lrzip.first_pass(source(&packed), &Options { limits, ..Options::default() }).unwrap();
     assert_eq!(length_in_little_memory(&mut *pass, 3 << 20), 60 << 20);
+}
+
+/// Asks the pass to end when it reads behind byte `.1`.
+#[derive(Debug)]
+struct CancelledBehind(SharedSource, u64, Cancel);
+
+impl Source for CancelledBehind {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if offset >= self.1 {
+            self.2.cancel();
+        }
+        self.0.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+}
+
+#[test]
+fn a_chunk_of_matches_of_no_bytes_can_be_cancelled() {
+    let list: Vec<_> = (0..1_000_000).map(|_| Do::Match(1, 0)).collect();
+    let (file, decoded) = Writer { minor: 6, width: 4, block: 8 << 20 }.file(true, &[&list]);
+    assert_eq!(decoded, b"");
+    assert!(decode(&Lrzip, &file).whole().is_empty());
+    let cancel = Cancel::default();
+    let options = Options { cancel: cancel.clone(), ..Options::default() };
+    let source: SharedSource = Arc::new(CancelledBehind(source(&file), 1 << 20, cancel));
+    let mut pass = Lrzip.first_pass(source, &options).unwrap();
+    assert_eq!(pass.read(&mut [0; 10]).unwrap_err().kind(), ErrorKind::Interrupted);
 }
 
 #[test]
