@@ -64,7 +64,7 @@ fn decode_inline<const N: usize>(
 ) -> Stopped {
     let input = reader.input;
     let (input_limit, output_limit) = (input.len() - INPUT_MARGIN, room_in(outputs) - OUTPUT_MARGIN);
-    let starts = outputs.each_mut().map(|output| output.as_mut_ptr());
+    let mut starts = outputs.each_mut().map(|output| output.as_mut_ptr());
     // Only the 6 lowest bits of `count` count in here: the others are whatever entries have there.
     let (mut next, mut buffer, mut count, mut at) = (reader.next, reader.buffer, reader.count, *written);
     let Some((literals, distances)) = codes.tables() else { return Stopped::Invalid("no codes") };
@@ -87,7 +87,7 @@ fn decode_inline<const N: usize>(
     macro_rules! literals {
         ($entry:expr) => {
             for start in starts {
-                // SAFETY: a round begins at or before `output_limit`, and comes here four times at most, for 2 bytes each.
+                // SAFETY: a round begins at or before `output_limit`, and comes here three times at most, for 2 bytes each.
                 unsafe { start.add(at).cast::<[u8; 2]>().write(codes::bytes($entry)) };
             }
             at = at.wrapping_add(codes::literals($entry));
@@ -172,9 +172,11 @@ fn decode_inline<const N: usize>(
                 break Stopped::Invalid("invalid distance too far back");
             }
             copy_from_histories(outputs, at, histories, length, distance);
+            // Pointers taken before the outputs were borrowed again may not be used any more.
+            starts = outputs.each_mut().map(|output| output.as_mut_ptr());
         } else {
             for start in starts {
-                // SAFETY: `distance` is at least 1 and at most `at`; `at` is at most `output_limit` and 8, `length` at most 258.
+                // SAFETY: `distance` is at least 1 and at most `at`; `at` is at most `output_limit` and 5, `length` at most 258.
                 unsafe { copy(start.add(at), length, distance) };
             }
         }
