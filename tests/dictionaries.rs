@@ -164,3 +164,24 @@ fn a_dictionary_that_is_missing_or_wrong_is_told() {
         tarnfs(&scratch).args(["ls", "--zstd-dictionary", "a", "a.tar.zst"]).current_dir(scratch.path("")).output();
     Ran::from(ran.unwrap()).ok();
 }
+
+/// > What was indexed without its dictionary is indexed again where that is given.
+#[test]
+fn a_frame_that_names_no_dictionary_is_read_as_soon_as_it_is_given() {
+    let scratch = scratch();
+    let right = fs::read(scratch.path("a.tar")).unwrap();
+    scratch.shell("zstd -q -c -D raw a.tar > a.tar.zst; seq 1 1000 > other");
+    let advice = ["made with a dictionary", "made with another dictionary"];
+    for (names, advice) in [&[][..], &["other"]].into_iter().zip(advice) {
+        let ran = with(&scratch, names, "index", "a.tar.zst", &["-c"]);
+        assert!(ran.code == 5 && ran.err.contains(advice) && ran.err.contains("--zstd-dictionary"), "{ran:?}");
+        assert!(scratch.path("a.tar.zst.tarnfs.sqlite").exists());
+        let ran = with(&scratch, &["raw"], "cat", "a.tar.zst", &["--index-minimum-file-count=0"]);
+        assert!(ran.ok().out == right);
+        // Once.
+        with(&scratch, &["raw"], "ls", "a.tar.zst", &["--no-recreate-index"]).ok();
+    }
+    // With an index that is right, and without it: what is wrong must be said there, too.
+    let ran = with(&scratch, &[], "cat", "a.tar.zst", &["numbers"]);
+    assert!(ran.code == 5 && ran.err.contains(advice[0]), "{ran:?}");
+}

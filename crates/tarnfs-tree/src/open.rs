@@ -285,6 +285,10 @@ impl Opening<'_> {
         let facts =
             own::Facts { length: archive.length, modified: archive.modified, fingerprint: &|| Ok(archive.fingerprint) };
         own::belongs(index.summary(), &facts, &self.options.shape, self.options.verify_mtime)?;
+        if index.summary().notes.iter().any(|(_, what)| self.options.dictionaries.may_mend(what)) {
+            let what = "it may have been made without a dictionary that is given now";
+            return Err(tarnfs_index::Error::Stale(what.to_owned()));
+        }
         if self.was_appended_to(index.summary())? {
             return Err(tarnfs_index::Error::Stale("something was appended to it".to_owned()));
         }

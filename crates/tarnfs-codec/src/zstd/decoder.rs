@@ -1,6 +1,6 @@
 use std::io;
 
-use log::debug;
+use log::{debug, warn};
 use tarnfs_source::{Cancel, Limits, SharedSource};
 use xxhash_rust::xxh64::Xxh64;
 
@@ -318,8 +318,13 @@ impl FrameDecoder {
 
     fn leave_damaged_block(&mut self, what: Invalid) -> io::Result<()> {
         let is_first = self.decoded == self.frame.decoded;
-        if is_first && self.dictionaries.is_empty() && Blocks::may_be_for_want_of_a_dictionary(what) {
-            let what = format!("{what}: if it was made with a dictionary, name that with --zstd-dictionary");
+        let names_none = self.frame.header.dictionary == 0;
+        if is_first && names_none && Blocks::may_be_for_want_of_a_dictionary(what) {
+            let what = format!("{what}: {}", self.dictionaries.advice());
+            if self.survey.is_none() {
+                // Else there are only wrong bytes, of which nothing says why.
+                warn!("{}: zstd frame at byte {}: {what}", self.input.source().describe(), self.frame.compressed);
+            }
             return self.leave_damaged_frame(&what);
         }
         self.leave_damaged_frame(what)

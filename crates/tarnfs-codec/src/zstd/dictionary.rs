@@ -75,11 +75,20 @@ impl Dictionaries {
         self.0.iter().find(|dictionary| (dictionary.id, dictionary.hash) == (id, hash))
     }
 
-    /// True if there is none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// What to do about a frame that names none and may have been made with one that is not there, as a clause.
+    pub(super) fn advice(&self) -> String {
+        let which = if self.0.is_empty() { "a dictionary" } else { "another dictionary" };
+        format!("if it was made with {which}, {NAME_IT}")
+    }
+
+    /// True if damage of which `what` was said may have been for want of a dictionary, and there is one now.
+    pub fn may_mend(&self, what: &str) -> bool {
+        !self.0.is_empty() && what.contains(NAME_IT)
     }
 }
+
+/// What damage for want of a dictionary is known by, also in an index.
+const NAME_IT: &str = "name that with --zstd-dictionary";
 
 impl fmt::Debug for Dictionaries {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -263,9 +263,21 @@ fn a_frame_without_an_id_that_fails_at_once_tells_of_dictionaries() {
         let stream = folder.pack("-3 --no-dictID", name, &data[..20_000]);
         let pass = decode(&Zstd, &stream);
         assert!(pass.damage[0].what.contains("--zstd-dictionary"), "{:?}", pass.damage);
-        // Of one that is given, nobody is told that it is missing.
-        let pass = pass_with(&stream, &dictionaries(&[b"quite another"]));
-        assert!(!pass.damage[0].what.contains("--zstd-dictionary"), "{:?}", pass.damage);
+        let given = dictionaries(&[b"quite another"]);
+        let wrong = pass_with(&stream, &given);
+        assert!(wrong.damage[0].what.contains("made with another dictionary"), "{:?}", wrong.damage);
+        for pass in [pass, wrong] {
+            let what = &pass.damage[0].what;
+            assert!(given.may_mend(what) && !Dictionaries::default().may_mend(what));
+        }
+    }
+    // Of one that has its dictionary by its name, nobody is told that it is missing.
+    let stream = folder.pack("-3", "trained", &data[..20_000]);
+    let other = folder.train("other", 9, &sample(100_000, 58));
+    let pass = pass_with(&stream, &dictionaries(&[&other]));
+    assert!(!pass.is_clean());
+    for damage in pass.damage {
+        assert!(!damage.what.contains("--zstd-dictionary"), "{damage:?}");
     }
 }
 
