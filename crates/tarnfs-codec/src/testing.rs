@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -190,7 +190,12 @@ pub(crate) fn tool(command: &str, input: &[u8]) -> Vec<u8> {
 /// The output of a tool, and whether it was content.
 pub(crate) fn tool_status(command: &str, input: &[u8]) -> (Vec<u8>, bool) {
     let mut words = command.split_whitespace();
-    let mut child = Command::new(words.next().unwrap())
+    let mut program = words.next().unwrap();
+    // On Debian plzip may stand under that name: it takes the same options, and makes other members.
+    if program == "lzip" && Path::new("/usr/bin/lzip.lzip").exists() {
+        program = "lzip.lzip";
+    }
+    let mut child = Command::new(program)
         .args(words)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
