@@ -83,7 +83,7 @@ pub struct Chunk {
 pub struct Damage {
     /// The bytes of the decoded stream that it concerns.
     pub decoded: Range<u64>,
-    /// Byte of the compressed stream at which it was found.
+    /// Byte of the compressed stream at which it was found; 0 for what only the entries of an archive show.
     pub compressed: u64,
     /// What was found, as a clause: "the CRC-32 of this gzip member does not match its data".
     pub what: String,

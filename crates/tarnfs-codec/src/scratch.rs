@@ -11,7 +11,8 @@ use tarnfs_source::temporary_file;
 #[derive(Debug, Clone, Default)]
 pub struct Scratch(Arc<Mutex<Vec<Arc<File>>>>);
 
-/// As many decoders as there can be at once that hold the memory which comes before a file.
+/// As many decoders as there can be at once that hold the memory which comes before a file, where memory is limited to what is usual. Others
+/// have to do with memory alone.
 const FILES: usize = 4;
 
 impl Scratch {

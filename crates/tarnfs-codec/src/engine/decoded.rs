@@ -16,7 +16,7 @@ use super::traffic::{Queued, RunGuard, Task, Traffic, Turn};
 use super::workers::Workers;
 use super::{checksum, lock};
 use crate::sync::Mutex;
-use crate::{Beside, Chunk, ChunkTable, Codec, Decoder, Dictionaries, Scratch};
+use crate::{Beside, Chunk, ChunkTable, Codec, Damage, Decoder, Dictionaries, Scratch};
 
 /// The decoded bytes of a compressed stream.
 ///
@@ -248,17 +248,14 @@ impl Inner {
             return Ok(());
         }
         let Some(damage) = self.chunks.table().damage_in(range.clone())? else { return Ok(()) };
+        let Damage { decoded: Range { start, end }, compressed, what } = damage;
+        let found = match compressed {
+            0 => String::new(),
+            byte => format!(" (found at byte {byte} of {})", self.source.describe()),
+        };
         Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!(
-                "{}: bytes {} to {} are damaged: {} (found at byte {} of {})",
-                self.describe(),
-                damage.decoded.start,
-                damage.decoded.end,
-                damage.what,
-                damage.compressed,
-                self.source.describe()
-            ),
+            format!("{}: bytes {start} to {end} are damaged: {what}{found}", self.describe()),
         ))
     }
 

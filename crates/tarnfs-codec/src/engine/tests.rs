@@ -361,12 +361,17 @@ fn errors_while_decoding_ahead_are_silent_and_harmless() {
 fn damaged_ranges_are_refused_and_others_served() {
     let bench = bench_with(2 * MIB, 500_000, 64 * MIB, 0, |table| {
         table.damage.push(Damage { decoded: 1000..2000, compressed: 77, what: "its checksum does not match".into() });
+        table.damage.push(Damage { decoded: 9000..9001, compressed: 0, what: "something is missing".into() });
     });
     bench.check(0, 1000);
-    bench.check(2000, MIB);
+    bench.check(2000, 7000);
+    bench.check(9001, MIB);
     for offset in [999, 1000, 1999] {
-        bench.fails(offset, 2, "its checksum does not match");
+        bench.fails(offset, 2, "its checksum does not match (found at byte 77 of ");
     }
+    // Where that was found nobody knows.
+    let error = bench.source.read_at(&mut [0; 2], 9000).unwrap_err().to_string();
+    assert!(error.ends_with("bytes 9000 to 9001 are damaged: something is missing"), "{error}");
 }
 
 #[test]
