@@ -432,10 +432,14 @@ impl DeflateDecoder {
         const LARGEST_RATIO: u64 = 1032;
         /// A tar is made of blocks of 512 bytes: a gap that keeps to them lets it go on behind.
         const ALIGNED: u64 = 512;
-        let missing = u64::from(length.wrapping_sub((self.decoded - member.decoded) as u32));
+        let decoded = self.decoded - member.decoded;
+        let missing = u64::from(length.wrapping_sub(decoded as u32));
+        // Lengths are modulo 2^32: what looks like gigabytes is rather that a few bytes too many were decoded.
+        let too_many = (1 << 32) - missing;
+        let are_too_many = too_many < missing && too_many <= decoded;
         // Or a few bytes could claim gigabytes.
         let possible = next.saturating_sub(member.compressed).saturating_mul(LARGEST_RATIO);
-        let left = if missing <= possible { missing } else { missing % ALIGNED };
+        let left = if missing <= possible && !are_too_many { missing } else { missing % ALIGNED };
         // Never none: the chunk before must not be decoded further.
         let left = if left == 0 { ALIGNED } else { left };
         let start = self.decoded;

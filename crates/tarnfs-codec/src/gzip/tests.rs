@@ -471,6 +471,19 @@ fn a_member_that_cannot_be_decoded_costs_only_itself() {
 }
 
 #[test]
+fn a_damaged_member_that_is_too_long_leaves_no_gap_of_gigabytes() {
+    let (data, behind) = (random_bytes(5 << 20, 1), text(50_000));
+    let mut damaged = gzip(&data);
+    let trailer = damaged.len() - 8;
+    damaged[trailer] ^= 1;
+    damaged[trailer + 4..].copy_from_slice(&(data.len() as u32 - 16).to_le_bytes());
+    let pass = first_pass(&Gzip, &memory(&[damaged, gzip(&behind)].concat()), 1 << 20, 64 << 10);
+    assert!(pass.decoded.ends_with(&behind));
+    // 16 less, as far as the blocks of a tar go.
+    assert_eq!(pass.decoded.len() - behind.len(), data.len() + 512 - 16);
+}
+
+#[test]
 fn a_member_in_a_file_of_its_own_is_no_next_member() {
     // gzip's trailing garbage may hold anything, a member among it.
     let [first, second] = [gzip(&text(1000)), gzip(&text(2000))];
