@@ -7,6 +7,8 @@
 //! - A stream of literals must end with its last bit (RFC 8878 §4.2.2). Where libzstd decodes two at a time or
 //!   four side by side, it passes over what is left or missing behind the last one, and over a missing end mark.
 //! - The table for the weights of a Huffman code has no symbols that no weight is. libzstd minds only where one is used.
+//! - Where it streams, libzstd passes over a compressed block without a byte, and over the content's length in a header if the last
+//!   block is empty. `ZSTD_decompress` does not, and has the last word.
 //! - An empty dictionary is none there, and refused here.
 
 use tarnfs_codec::Dictionaries;
@@ -35,6 +37,13 @@ fn with_libzstd(data: &[u8], dictionary: &[u8]) -> (Vec<u8>, Option<usize>) {
             _ => return (decoded, Some(frame)),
         }
     }
+}
+
+/// Whether libzstd decodes `data` at once, to no more than `length` bytes.
+fn at_once(data: &[u8], dictionary: &[u8], length: usize) -> bool {
+    let mut context = DCtx::create();
+    context.load_dictionary(dictionary).unwrap();
+    context.decompress(&mut vec![0; length][..], data).is_ok()
 }
 
 /// Decodes a stream with the codec and with libzstd.
@@ -88,7 +97,8 @@ fn compare(data: &[u8], dictionary: &[u8]) {
             assert!(at > 0 && data[at..].iter().all(|&byte| byte == 0), "libzstd refuses the frame at {at}");
         }
         (Some(what), None) => {
-            assert!(is_intended(&what), "libzstd decodes it, but {what}");
+            let passes = is_intended(&what) || !at_once(data, dictionary, expected.len());
+            assert!(passes, "libzstd decodes it, but {what}");
         }
         (Some(_), Some(_)) => {}
     }
