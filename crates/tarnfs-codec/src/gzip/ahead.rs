@@ -175,7 +175,7 @@ impl Ahead {
 
     /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
-        // Each decodes twice, as long as it does not know the history.
+        // Each decodes to two outputs, as long as it does not know the history.
         let jobs = self.jobs.len() as u64 * self.part * 2;
         self.ready.iter().map(Segment::memory).sum::<usize>() + jobs as usize
     }

@@ -161,6 +161,10 @@ impl Segment {
     pub(super) fn settle(&mut self, history: &[u8]) -> bool {
         let [first, second] = &mut self.outputs;
         let second = &second.bytes[..std::mem::take(&mut second.length)];
+        if second.is_empty() {
+            // A member begins with it, as all do in bgzf.
+            return true;
+        }
         let mut whole = vec![0; WINDOW - history.len().min(WINDOW)];
         whole.extend_from_slice(&history[history.len().saturating_sub(WINDOW)..]);
         unknown::resolve(&mut first.bytes[..second.len()], second, &whole, history.len())

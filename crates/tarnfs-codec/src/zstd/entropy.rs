@@ -199,3 +199,27 @@ impl Entropy {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{sample, source, tool};
+    use crate::zstd::frame::Start;
+
+    #[test]
+    fn all_blocks_of_a_frame_come_and_make_its_content() {
+        let data = sample(900_000, 3);
+        let stream = tool("zstd -q -c -5", &data);
+        let Start::Frame(header) = Start::parse(&stream) else { panic!("no frame") };
+        let mut blocks = Blocks::new();
+        assert!(blocks.start(&header, None));
+        let mut ahead = EntropyAhead::start(&source(&stream), header.length as u64, header, &blocks);
+        let mut decoded = Vec::new();
+        while let Some(Next::Block(block)) = EntropyAhead::next(&mut ahead) {
+            blocks.execute(&block).unwrap();
+            decoded.extend_from_slice(blocks.decoded());
+            ahead.as_ref().unwrap().recycle(block);
+        }
+        assert!(ahead.is_none() && decoded == data);
+    }
+}
