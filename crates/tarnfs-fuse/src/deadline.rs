@@ -215,8 +215,9 @@ impl Deadlines {
         let found =
             lock(&self.requests).waiting.values().find(|request| request.unique() == Some(unique)).map(Arc::clone);
         let Some(request) = found else { return false };
-        request.interrupt();
+        // Before the answer: who has it may look at the numbers.
         self.counters.interrupted.add(1);
+        request.interrupt();
         true
     }
 
