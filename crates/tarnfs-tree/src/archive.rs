@@ -176,6 +176,11 @@ impl Tree for ArchiveTree {
         Ok(self.index.owner_names(node)?)
     }
 
+    /// Records of an index have numbers below 2³¹, those of what was replaced included.
+    fn node_limit(&self) -> u64 {
+        1 << 31
+    }
+
     fn totals(&self) -> Totals {
         let summary = self.index.summary();
         Totals {

@@ -98,7 +98,7 @@ pub struct Child<'a> {
 
 /// Files and folders under one root, [`Node::ROOT`].
 ///
-/// An implementor provides all of it; `xattrs` may be empty and `link` may refuse what is no symbolic link. Safe to
+/// An implementor provides all that has no body here; `xattrs` may be empty and `link` may refuse what is no symbolic link. Safe to
 /// share between threads. A method may wait for the disk; only reads of what `open` returns may decode.
 pub trait Tree: Send + Sync {
     /// The child `name` of `folder`, or [`Error::NotFound`].
@@ -119,6 +119,26 @@ pub trait Tree: Send + Sync {
 
     /// Extended attributes by name.
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error>;
+
+    /// Everything that was ever stored under `name` in `folder`, oldest first: what later entries, or sources further to the right, have
+    /// replaced, and last what shows. Empty if there is nothing.
+    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+        match self.lookup(folder, name) {
+            Ok(attributes) => Ok(vec![attributes]),
+            Err(Error::NotFound) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Numbers of nodes are less than this, also of those that are found later: who puts trees together gives each a range of numbers.
+    fn node_limit(&self) -> u64;
+
+    /// False if a question about `node` (what it is, what is in it) may have to decode or to open an archive first: it is then asked
+    /// by a thread that may wait. Reads of files tell that themselves ([`tarnfs_source::Source::is_ready`]).
+    fn is_ready(&self, node: Node) -> bool {
+        let _ = node;
+        true
+    }
 
     /// The content of a regular file.
     fn open(&self, node: Node) -> Result<SharedSource, Error>;

@@ -171,6 +171,10 @@ impl Tree for MemoryTree {
         Ok((Vec::new(), Vec::new()))
     }
 
+    fn node_limit(&self) -> u64 {
+        u64::MAX
+    }
+
     fn totals(&self) -> Totals {
         self.totals
     }
