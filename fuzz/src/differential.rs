@@ -114,7 +114,7 @@ pub fn differential(data: &[u8]) -> bool {
     let mut told = Vec::new();
     let mut damage = u64::MAX;
     let mut stream = SourceStream::new(super::source(&archive), Cancel::default());
-    let read = tarnfs_format::tar::Tar.read(&mut stream, &tarnfs_format::Options::default(), &mut |event| {
+    let read = tarnfs_format::tar::Tar.read(&mut stream, &tarnfs_format::Options::default(), &mut |event, _| {
         match event {
             Event::Entry(entry) => told.push(*entry),
             Event::Damage(found) => damage = damage.min(found.offset),

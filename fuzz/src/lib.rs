@@ -44,7 +44,7 @@ pub fn tar(data: &[u8]) {
         let mut last = 0;
         let mut entries = 0_usize;
         // Whether it is read to its end is the archive's matter.
-        let _ = tarnfs_format::tar::Tar.read(&mut stream, &options, &mut |event| {
+        let _ = tarnfs_format::tar::Tar.read(&mut stream, &options, &mut |event, _| {
             if let Event::Entry(entry) = event {
                 assert!(entry.header >= last, "headers go forward");
                 last = entry.header;

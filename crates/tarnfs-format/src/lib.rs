@@ -89,6 +89,9 @@ pub enum Error {
     Receiver(io::Error),
 }
 
+/// Takes what a format meets; see [`Format::read`]. An error ends the reading.
+pub type Receive<'r> = dyn FnMut(Event, &mut dyn Stream) -> io::Result<()> + 'r;
+
 /// One archive format.
 pub trait Format: Send + Sync {
     /// Its name, as it stands in an index: "tar".
@@ -98,16 +101,12 @@ pub trait Format: Send + Sync {
     /// format: the number of bits that had to match. 0 if it does not.
     fn bid(&self, head: &[u8]) -> u32;
 
-    /// Reads `stream` to its end and hands each event to `receive`, in the order of the stream.
+    /// Reads `stream` to its end and hands each event to `receive`, in the order of the stream, and with it the stream itself. With an
+    /// entry that has content the stream stands where that begins; `receive` may read it and move on up to its end.
     ///
     /// Damage is an event, not an error, as long as anything behind it can be read. The format stops at the archive's end;
     /// what the stream holds behind it is the caller's.
-    fn read(
-        &self,
-        stream: &mut dyn Stream,
-        options: &Options,
-        receive: &mut dyn FnMut(Event) -> io::Result<()>,
-    ) -> Result<(), Error>;
+    fn read(&self, stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error>;
 }
 
 /// All formats.

@@ -138,6 +138,89 @@ impl Stream for SourceStream {
     }
 }
 
+/// A stream up to a byte at which it ends for whoever walks this: the content of one file in an archive. Positions are those of the stream.
+pub struct Part<'s> {
+    stream: &'s mut dyn Stream,
+    start: u64,
+    end: u64,
+}
+
+impl std::fmt::Debug for Part<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Part").field("start", &self.start).field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+impl<'s> Part<'s> {
+    /// From where `stream` stands up to byte `end`.
+    pub fn new(stream: &'s mut dyn Stream, end: u64) -> Self {
+        Self { start: stream.position(), stream, end }
+    }
+
+    fn left(&self) -> u64 {
+        self.end.saturating_sub(self.stream.position())
+    }
+}
+
+impl Stream for Part<'_> {
+    fn position(&self) -> u64 {
+        self.stream.position()
+    }
+
+    fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
+        let left = usize::try_from(self.left()).unwrap_or(usize::MAX);
+        self.stream.peek(length.min(left))
+    }
+
+    fn skip(&mut self, length: u64) -> io::Result<u64> {
+        self.stream.skip(length.min(self.left()))
+    }
+
+    fn go_back(&mut self, position: u64) -> bool {
+        position >= self.start && self.stream.go_back(position)
+    }
+
+    fn may_have_shifted(&self) -> bool {
+        self.stream.may_have_shifted()
+    }
+}
+
+/// A stream whose bytes lie elsewhere: positions count from `base` on.
+#[derive(Debug)]
+pub struct Moved<S> {
+    stream: S,
+    base: u64,
+}
+
+impl<S: Stream> Moved<S> {
+    /// Byte 0 of `stream` becomes byte `base`.
+    pub fn new(stream: S, base: u64) -> Self {
+        Self { stream, base }
+    }
+}
+
+impl<S: Stream> Stream for Moved<S> {
+    fn position(&self) -> u64 {
+        self.base.saturating_add(self.stream.position())
+    }
+
+    fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
+        self.stream.peek(length)
+    }
+
+    fn skip(&mut self, length: u64) -> io::Result<u64> {
+        self.stream.skip(length)
+    }
+
+    fn go_back(&mut self, position: u64) -> bool {
+        position >= self.base && self.stream.go_back(position.saturating_sub(self.base))
+    }
+
+    fn may_have_shifted(&self) -> bool {
+        self.stream.may_have_shifted()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,5 +248,22 @@ mod tests {
             assert_eq!(stream.position(), 1_000_000);
             assert_eq!(stream.peek(10).unwrap(), &bytes[1_000_000..1_000_010]);
         }
+    }
+
+    #[test]
+    fn a_part_ends_where_it_was_cut_and_a_moved_stream_counts_from_its_base() {
+        let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+        let source = Arc::new(MemorySource::new(bytes.clone(), "bytes"));
+        let mut stream = Moved::new(SourceStream::new(source, Cancel::default()), 1 << 40);
+        assert_eq!(stream.skip(1000).unwrap(), 1000);
+        let base = (1_u64 << 40) + 1000;
+        let mut part = Part::new(&mut stream, base + 5000);
+        assert_eq!((part.position(), part.peek(6000).unwrap().len()), (base, 5000));
+        assert_eq!(part.skip(4000).unwrap(), 4000);
+        assert_eq!(part.peek(6000).unwrap(), &bytes[5000..6000]);
+        assert_eq!(part.skip(6000).unwrap(), 1000);
+        assert!(part.peek(1).unwrap().is_empty());
+        assert!(part.go_back(base) && !part.go_back(base - 1));
+        assert_eq!(part.peek(10).unwrap(), &bytes[1000..1010]);
     }
 }

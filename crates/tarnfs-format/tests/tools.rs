@@ -336,7 +336,7 @@ fn volumes_one_behind_the_other() {
             let mut stream = SourceStream::new(source, Cancel::default());
             by_name("tar")
                 .unwrap()
-                .read(&mut Forward(&mut stream), &options, &mut |event| {
+                .read(&mut Forward(&mut stream), &options, &mut |event, _| {
                     match event {
                         Event::Entry(entry) => entries.push(*entry),
                         Event::Damage(damage) => panic!("{damage:?}"),
@@ -421,7 +421,7 @@ fn a_receiver_that_fails_and_a_person_who_cancels_end_the_pass() {
     let tar = by_name("tar").unwrap();
     let mut stream = SourceStream::new(Arc::clone(&source), cancel.clone());
     let mut seen = 0;
-    let failed = tar.read(&mut stream, &Options::default(), &mut |event| {
+    let failed = tar.read(&mut stream, &Options::default(), &mut |event, _| {
         seen += usize::from(matches!(event, Event::Entry(_)));
         Err(std::io::ErrorKind::StorageFull.into())
     });
@@ -429,6 +429,6 @@ fn a_receiver_that_fails_and_a_person_who_cancels_end_the_pass() {
     assert_eq!(seen, 1);
     cancel.cancel();
     let mut stream = SourceStream::new(source, cancel);
-    let failed = tar.read(&mut stream, &Options::default(), &mut |_| Ok(()));
+    let failed = tar.read(&mut stream, &Options::default(), &mut |_, _| Ok(()));
     assert!(matches!(failed, Err(tarnfs_format::Error::Read { offset: 0, .. })));
 }

@@ -66,6 +66,8 @@ pub struct Row {
     pub atime: Time,
     /// Last change of the inode: as stored, else `mtime`.
     pub ctime: Time,
+    /// The stream that `header` and `body` count in: 0 the archive's innermost one, others [`Nested`] ones.
+    pub stream: u32,
     /// Byte of the stream at which its first header begins; `None` for what no entry names.
     pub header: Option<u64>,
     /// Byte of the stream at which its content begins.
@@ -87,6 +89,37 @@ pub struct Layer {
     pub decoded_length: u64,
 }
 
+/// A compressed file in the archive whose content is shown: another stream beside the archive's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nested {
+    /// [`tarnfs_codec::Codec::name`].
+    pub codec: String,
+    /// Length of what comes out of it, in bytes.
+    pub decoded_length: u64,
+    /// The stream that it lies in.
+    pub input: u32,
+    /// Where in that stream it begins, in bytes.
+    pub start: u64,
+    /// Its length there, in bytes.
+    pub length: u64,
+}
+
+/// Number of the first [`Nested`] stream. Layers of compression around the archive have smaller ones.
+pub const FIRST_NESTED: u32 = 1024;
+
+/// Which files in an archive are shown as folders of what they hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Recursion {
+    /// `--recursion-depth`: archives inside each other at most; `None` for as many as there are.
+    pub depth: Option<u32>,
+    /// `--recursive-extensions`, as given: which names make a file a candidate.
+    pub extensions: Vec<String>,
+    /// `-s`: the folder has the name without the extension.
+    pub strip_extension: bool,
+    /// `--transform-recursive-mount-point`: regular expression and replacement for the folder's path.
+    pub transform: Option<(String, String)>,
+}
+
 /// What shaped the index. Another value means another tree, so an index is only used with equal ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Shape {
@@ -96,6 +129,12 @@ pub struct Shape {
     pub ignore_zeros: bool,
     /// `--gnu-incremental` (`Some(true)`), `--detect-gnu-incremental` (`None`), neither (`Some(false)`).
     pub gnu_incremental: Option<bool>,
+    /// `--transform`: regular expression and replacement for each path.
+    pub transform: Option<(String, String)>,
+    /// `-r`; `None` if archives inside the archive stay files.
+    pub recursion: Option<Recursion>,
+    /// `--hashes`: names of what is kept of each file's content, in order.
+    pub hashes: Vec<String>,
 }
 
 /// The archive that an index belongs to.
@@ -192,7 +231,12 @@ pub trait Index: Send + Sync + Debug {
         Ok(())
     }
 
-    /// The chunks of layer `layer` (0 is the outermost).
+    /// What is known of nested stream `number` ([`FIRST_NESTED`] and those that follow).
+    fn nested(&self, number: u32) -> Result<Nested, Error> {
+        Err(Error::Broken(format!("there is no stream {number}")))
+    }
+
+    /// The chunks of layer `layer` (0 is the outermost), or of the nested stream of that number.
     fn chunks(self: Arc<Self>, layer: usize) -> Result<Arc<dyn ChunkTable>, Error>;
 
     /// Damage of the innermost stream that overlaps `range`.

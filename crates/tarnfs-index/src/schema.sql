@@ -11,6 +11,7 @@ CREATE TABLE summary (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE notes (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, what TEXT NOT NULL);
 
 -- What many entries share; frequent ones have small numbers, since SQLite stores 0 and 1 in no bytes. 0 is that of folders that no entry names.
+-- stream: what header and body count in: 0 the innermost stream of the archive itself, else the number of a nested stream (in layers).
 -- type: the S_IFMT bits of st_mode, 0 for a hard link; mode: 0o7777; body: bytes from an entry's first header to its content.
 -- more: bits that say in which of the tables below each entry of the class has a row: 1 links, 2 devices, 4 times, 8 extents, 16 xattrs,
 -- 32 link_counts (a missing row there says 1). 64: its mtime counts nanoseconds. 128: a header that holds for all entries behind it (pax type g)
@@ -24,7 +25,8 @@ CREATE TABLE classes (
     user BLOB NOT NULL,
     "group" BLOB NOT NULL,
     body INTEGER NOT NULL,
-    more INTEGER NOT NULL
+    more INTEGER NOT NULL,
+    stream INTEGER NOT NULL
 );
 
 -- One row for each visible name. Its node is its rowid, from 1 on without gaps: a column for it would cost a byte in each row.
@@ -81,8 +83,17 @@ CREATE TABLE extents (node INTEGER PRIMARY KEY, map BLOB NOT NULL);
 CREATE TABLE xattr_names (id INTEGER PRIMARY KEY, name BLOB NOT NULL);
 CREATE TABLE xattrs (node INTEGER NOT NULL, id INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (node, id)) WITHOUT ROWID;
 
--- Layers of compression, outermost first: codec, and the length of what comes out in bytes.
-CREATE TABLE layers (layer INTEGER PRIMARY KEY, codec TEXT NOT NULL, decoded_length INTEGER NOT NULL);
+-- Layers of compression around the archive, outermost first, from 0 on: codec, and the length of what comes out in bytes. From 1024 on: nested
+-- streams, compressed files in the archive whose content is shown; input: the stream that it lies in (0 the innermost of the archive, else the number of
+-- another nested one, which is less), start and length: where in it, in bytes. All three are NULL of layers around the archive.
+CREATE TABLE layers (
+    layer INTEGER PRIMARY KEY,
+    codec TEXT NOT NULL,
+    decoded_length INTEGER NOT NULL,
+    input INTEGER,
+    start INTEGER,
+    length INTEGER
+);
 -- Where decoding of a layer can start. decoded: byte of its output; length: decoded bytes to the next one; compressed_bit: in bits of its input;
 -- state: what the codec needs to start there (its module says in which form), a row of states, 0 for none; checksums: of each 128 KiB, little-endian, the lower half of
 -- XXH3-64 of the bytes, exclusive or that of their place in the decoded stream (8 bytes, little-endian).

@@ -207,6 +207,10 @@ fn what_is_no_index_is_refused_before_anything_in_it_runs() {
         "UPDATE summary SET value = -1 WHERE key = 'archive_length'",
         "UPDATE summary SET value = zeroblob(200000000) WHERE key = 'label'",
         "UPDATE entries SET class = 7777 WHERE rowid = 1",
+        "UPDATE classes SET stream = 7",
+        "UPDATE classes SET stream = 1024",
+        "UPDATE classes SET stream = -1",
+        "INSERT INTO layers VALUES (1024, 'gzip', 1 << 40, 0, 0, 0); UPDATE classes SET stream = 1025",
     ];
     for statement in planted {
         write_sample(&path);

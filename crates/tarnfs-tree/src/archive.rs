@@ -2,53 +2,22 @@
 
 use std::sync::Arc;
 
-use tarnfs_codec::engine::{DecodedSource, PieceCache};
 use tarnfs_index::{Index, Row};
 use tarnfs_source::{SharedSource, Slice, Stencil};
 
 use crate::recheck::Recheck;
+use crate::streams::Streams;
 use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xattrs};
 
 /// One archive.
 #[derive(Debug)]
 pub struct ArchiveTree {
     index: Arc<dyn Index>,
-    /// What the offsets in the index count in: the file, or what its compression holds.
-    stream: SharedSource,
+    /// What the offsets in the index count in.
+    streams: Streams,
     implied: Implied,
-    decoding: Option<Decoding>,
     /// `None` if the bytes are known to be those that were indexed.
     recheck: Option<Recheck>,
-}
-
-/// What stands between the file and the innermost stream of a compressed archive.
-#[derive(Debug)]
-pub(crate) struct Decoding {
-    pub(crate) layers: Vec<Arc<DecodedSource>>,
-    pub(crate) cache: Arc<PieceCache>,
-}
-
-impl Decoding {
-    fn work(&self) -> Work {
-        let (pieces, paused) = self.cache.memory();
-        let seek_points = self.cache.budget().used().saturating_sub(pieces).saturating_sub(paused);
-        let memory = [("pieces", pieces), ("paused_decoders", paused), ("seek_points", seek_points)];
-        let mut work = Work {
-            memory: memory.map(|(owner, bytes)| (owner, bytes as u64)).into(),
-            memory_limit: self.cache.budget().limit() as u64,
-            ..Work::default()
-        };
-        for layer in &self.layers {
-            let of_layer = layer.statistics();
-            work.hits += of_layer.hits;
-            work.misses += of_layer.misses;
-            work.ahead += of_layer.prefetched;
-            work.resumes += of_layer.resumes;
-            work.decoded_bytes += of_layer.decoded_bytes;
-            work.kept += of_layer.kept;
-        }
-        work
-    }
 }
 
 /// Whose the folders are that no entry names, and how old.
@@ -60,15 +29,9 @@ pub(crate) struct Implied {
 }
 
 impl ArchiveTree {
-    /// The tree that `index` describes; `stream` is the innermost stream.
-    pub(crate) fn new(
-        index: Arc<dyn Index>,
-        stream: SharedSource,
-        implied: Implied,
-        decoding: Option<Decoding>,
-        recheck: Option<Recheck>,
-    ) -> Self {
-        Self { index, stream, implied, decoding, recheck }
+    /// The tree that `index` describes.
+    pub(crate) fn new(index: Arc<dyn Index>, streams: Streams, implied: Implied, recheck: Option<Recheck>) -> Self {
+        Self { index, streams, implied, recheck }
     }
 
     fn row(&self, node: Node) -> Result<Row, Error> {
@@ -160,15 +123,16 @@ impl Tree for ArchiveTree {
             _ => return Err(Error::WrongKind),
         }
         if let Some(recheck) = &self.recheck {
-            recheck.check(&self.stream, &row, &name)?;
+            recheck.check(self.streams.innermost(), &row, &name)?;
         }
+        let stream = self.streams.get(row.stream)?;
         if !row.is_sparse {
-            return Ok(Arc::new(Slice::new(Arc::clone(&self.stream), row.body, row.size)));
+            return Ok(Arc::new(Slice::new(stream, row.body, row.size)));
         }
         let extents = self.index.extents(node)?;
         let stored =
             extents.iter().map(|extent| extent.skip.saturating_add(extent.length)).fold(0, u64::saturating_add);
-        let packed = Arc::new(Slice::new(Arc::clone(&self.stream), row.body, stored));
+        let packed = Arc::new(Slice::new(stream, row.body, stored));
         Ok(Arc::new(Stencil::new(packed, extents, row.size)?))
     }
 
@@ -193,6 +157,6 @@ impl Tree for ArchiveTree {
     }
 
     fn work(&self) -> Work {
-        self.decoding.as_ref().map(Decoding::work).unwrap_or_default()
+        self.streams.work()
     }
 }

@@ -9,16 +9,20 @@ mod archive;
 pub mod build;
 mod decoded_cache;
 mod error;
+mod extensions;
 mod grow;
 pub mod open;
 pub mod path;
 mod problem;
 mod recheck;
+mod rename;
+mod streams;
 
 use tarnfs_source::SharedSource;
 
 pub use archive::ArchiveTree;
 pub use error::Error;
+pub use extensions::DEFAULT_EXTENSIONS;
 pub use tarnfs_format::{Device, Kind, Time, Xattrs};
 pub use tarnfs_index::Node;
 

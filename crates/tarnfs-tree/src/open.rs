@@ -9,18 +9,18 @@ use std::time::Instant;
 
 use tarnfs_codec::Dictionaries;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
-use tarnfs_format::encoding::Encoding;
 use tarnfs_index::{
     Archive, Destination, Index, Shape, Summary, Writer, WriterOptions, location, own, ratarmount, trust,
 };
 use tarnfs_source::{Budget, Cancel, FileSource, Fingerprint, Limits, SharedSource, Slice, Source, Strict};
 
 use crate::Time;
-use crate::archive::{ArchiveTree, Decoding, Implied};
-use crate::build::{FirstPass, Progress, single_file};
+use crate::archive::{ArchiveTree, Implied};
+use crate::build::{FirstPass, Names, Progress, single_file};
 pub use crate::decoded_cache::DecodedCache;
 use crate::grow::replay;
 use crate::recheck::Recheck;
+use crate::streams::{Means, Streams};
 
 pub use crate::problem::Problem;
 
@@ -264,6 +264,9 @@ impl Opening<'_> {
                 && old.notes.is_empty()
                 && old.shape == self.options.shape
                 && old.shape.gnu_incremental == Some(false)
+                && old.shape.recursion.is_none()
+                && old.shape.hashes.is_empty()
+                && old.shape.transform.is_none()
                 // What is appended may fit into the padding of the last record.
                 && old.archive.length <= self.source.len()
                 && !self.starts_with_a_global_header();
@@ -338,20 +341,14 @@ impl Opening<'_> {
     fn build(&self) -> Result<(Arc<dyn Index>, Option<PathBuf>), Problem> {
         let options = self.options;
         let start = Instant::now();
-        let encoding = match &options.shape.encoding {
-            None => None,
-            Some(name) => Some(
-                Encoding::for_name(name)
-                    .ok_or_else(|| Problem::Option(format!("--encoding {name}: there is no encoding of that name")))?,
-            ),
-        };
+        let names = Names::new(&options.shape, &options.limits)?;
         let source = self.source();
         let mode = self.facts.owner.mode;
         let pass = FirstPass {
             source: &source,
             name: self.path.file_name().unwrap_or_default().as_bytes(),
             single_file: single_file(self.path, &self.facts),
-            encoding,
+            names: &names,
             format: &tarnfs_format::Options {
                 limits: options.limits,
                 ignore_zeros: options.shape.ignore_zeros,
@@ -450,34 +447,36 @@ impl Opening<'_> {
     fn finish(&self, index: Arc<dyn Index>, index_path: Option<PathBuf>, is_new: bool) -> Result<OpenArchive, Problem> {
         let options = self.options;
         let mut stream = self.source();
-        let mut decoding = None;
-        if !index.summary().layers.is_empty() {
-            let cache = &options.cache;
-            let codec = index.summary().layers.last().map_or("", |layer| &layer.codec);
-            let workers = Workers::new(options.threads_for(codec));
-            let mut layers = Vec::new();
-            for (number, layer) in index.summary().layers.iter().enumerate() {
-                let codec = tarnfs_codec::by_name(&layer.codec).ok_or_else(|| {
-                    tarnfs_index::Error::Unknown(format!("compressed with {}, which is not known", layer.codec))
-                })?;
-                let chunks = Arc::clone(&index).chunks(number)?;
-                let decoded =
-                    DecodedSource::new(codec, stream, chunks, Arc::clone(cache), Arc::clone(&workers), options.limits);
-                decoded.give(options.dictionaries.clone());
-                if number == 0
-                    && let Some(kept) = options.decoded_cache.as_ref()
-                    && let Some(file) = kept.open(&self.archive(), codec.name())
-                {
-                    decoded.read_from(file);
-                }
-                layers.push(Arc::clone(&decoded));
-                stream = decoded;
+        let cache = &options.cache;
+        let mut layers = Vec::new();
+        let codec = index.summary().layers.last().map_or("", |layer| &layer.codec);
+        let workers = Workers::new(options.threads_for(codec));
+        for (number, layer) in index.summary().layers.iter().enumerate() {
+            let codec = tarnfs_codec::by_name(&layer.codec).ok_or_else(|| {
+                tarnfs_index::Error::Unknown(format!("compressed with {}, which is not known", layer.codec))
+            })?;
+            let chunks = Arc::clone(&index).chunks(number)?;
+            let decoded =
+                DecodedSource::new(codec, stream, chunks, Arc::clone(cache), Arc::clone(&workers), options.limits);
+            decoded.give(options.dictionaries.clone());
+            if number == 0
+                && let Some(kept) = options.decoded_cache.as_ref()
+                && let Some(file) = kept.open(&self.archive(), codec.name())
+            {
+                decoded.read_from(file);
             }
-            decoding = Some(Decoding { layers, cache: Arc::clone(cache) });
+            layers.push(Arc::clone(&decoded));
+            stream = decoded;
         }
+        let means = Means {
+            cache: Arc::clone(cache),
+            workers,
+            limits: options.limits,
+            dictionaries: options.dictionaries.clone(),
+        };
+        let streams = Streams::new(Arc::clone(&index), SharedSource::clone(&stream), layers, means);
         let recheck = self.recheck(index.summary(), is_new);
-        let tree =
-            ArchiveTree::new(Arc::clone(&index), SharedSource::clone(&stream), self.implied(), decoding, recheck);
+        let tree = ArchiveTree::new(Arc::clone(&index), streams, self.implied(), recheck);
         let tree = Arc::new(tree);
         Ok(OpenArchive { tree, index, index_path, is_new, stream })
     }

@@ -16,6 +16,7 @@ pub(crate) struct Recheck {
     format: Reader,
     encoding: Option<Encoding>,
     options: Options,
+    is_transformed: bool,
     /// One bit for each of the first nodes: whether its headers were found to be right. What changes from then on the source notices.
     right: Box<[AtomicU64]>,
 }
@@ -52,12 +53,19 @@ impl Recheck {
         };
         let nodes = summary.files.saturating_add(summary.folders).min(MOST_REMEMBERED);
         let right = (0..=nodes / 64).map(|_| AtomicU64::new(0)).collect();
-        Some(Self { format: Reader(tarnfs_format::by_name(&summary.format)?), encoding, options, right })
+        Some(Self {
+            format: Reader(tarnfs_format::by_name(&summary.format)?),
+            encoding,
+            options,
+            is_transformed: shape.transform.is_some(),
+            right,
+        })
     }
 
     /// `StaleNetworkFileHandle` (ESTALE) if the headers before the content of the file `row`, whose entry has the name `name`, are not those that were indexed.
     pub(crate) fn check(&self, stream: &SharedSource, row: &Row, name: &[u8]) -> io::Result<()> {
-        let Some(header) = row.header else { return Ok(()) };
+        // Decoded bytes have checksums.
+        let Some(header) = row.header.filter(|_| row.stream == 0) else { return Ok(()) };
         let bit = 1 << (row.node.0 % 64);
         let remembered = usize::try_from(row.node.0 / 64).ok().and_then(|word| self.right.get(word));
         if remembered.is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0) {
@@ -84,7 +92,7 @@ impl Recheck {
     /// The entry whose headers are the `length` bytes from `header`.
     fn entry_at(&self, stream: &SharedSource, header: u64, length: u64) -> io::Result<Option<Entry>> {
         let mut first = None;
-        let mut receive = |event| match event {
+        let mut receive = |event, _: &mut dyn Stream| match event {
             Event::Entry(entry) => {
                 first = Some(*entry);
                 // Nothing behind it is wanted.
@@ -122,7 +130,8 @@ impl Recheck {
             && owner(entry.uid) == row.uid
             && owner(entry.gid) == row.gid
             && entry.mtime == row.mtime;
-        same_attributes && self.has_name(entry, name)
+        // What a name became that was changed by an expression cannot be told from the header alone.
+        same_attributes && (self.is_transformed || self.has_name(entry, name))
     }
 
     fn has_name(&self, entry: &Entry, name: &[u8]) -> bool {

@@ -2,13 +2,15 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::lock;
+use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Condvar, Mutex};
 
 /// How much memory the decoders of all streams may hold together while they work.
 ///
 /// A window may be 128 MiB, a dictionary 1.5 GiB, and as many readers may come as there are threads: where there is no room for another decoder, its reader
 /// waits until one is done. Who comes first enters first, or one that needs much would wait for ever. One may always work, else nothing
-/// could be read at all.
+/// could be read at all. A decoder that reads through another one, a compressed file in a compressed archive, holds room while that one asks for some: whoever
+/// has room already does not wait.
 #[derive(Debug)]
 pub(super) struct Room {
     limit: usize,
@@ -21,6 +23,8 @@ pub(super) struct Room {
 struct Held {
     decoders: usize,
     bytes: usize,
+    /// Whose decoders they are.
+    threads: Vec<ThreadId>,
     /// How many have come to wait, and how many of them have entered.
     came: u64,
     entered: u64,
@@ -36,6 +40,7 @@ pub(super) struct Taken<'a> {
     room: &'a Room,
     expected: &'a Expected,
     bytes: usize,
+    thread: ThreadId,
 }
 
 impl Expected {
@@ -57,6 +62,9 @@ impl Room {
     /// Room for one more decoder, as soon as there is.
     pub(super) fn enter<'a>(&'a self, expected: &'a Expected) -> Taken<'a> {
         let mut held = lock(&self.held);
+        if held.threads.contains(&thread::current().id()) {
+            return self.take(&mut held, expected);
+        }
         let turn = held.came;
         held.came += 1;
         let waits = |held: &mut Held| held.entered != turn || !self.has_room(held, expected);
@@ -82,7 +90,9 @@ impl Room {
         let bytes = expected.bytes();
         held.decoders += 1;
         held.bytes = held.bytes.saturating_add(bytes);
-        Taken { room: self, expected, bytes }
+        let thread = thread::current().id();
+        held.threads.push(thread);
+        Taken { room: self, expected, bytes, thread }
     }
 }
 
@@ -106,6 +116,9 @@ impl Drop for Taken<'_> {
         let mut held = lock(&self.room.held);
         held.decoders -= 1;
         held.bytes = held.bytes.saturating_sub(self.bytes);
+        if let Some(place) = held.threads.iter().rposition(|&thread| thread == self.thread) {
+            held.threads.swap_remove(place);
+        }
         drop(held);
         self.room.changed.notify_all();
     }
@@ -140,6 +153,27 @@ mod tests {
         drop(many);
         let held = lock(&room.held);
         assert_eq!((held.decoders, held.bytes), (0, 0));
+    }
+
+    #[test]
+    fn who_has_room_does_not_wait_for_more() {
+        let room = Room::new(100);
+        let (outer, inner) = (room.expected(), room.expected());
+        let holds = room.enter(&outer);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| drop(room.enter(&inner)));
+            let nobody_waits = || {
+                let held = lock(&room.held);
+                held.came == held.entered
+            };
+            while nobody_waits() {
+                std::thread::yield_now();
+            }
+            drop(room.enter(&inner));
+            drop(holds);
+            waiting.join().unwrap();
+        });
+        assert!(lock(&room.held).threads.is_empty());
     }
 
     #[test]

@@ -28,11 +28,9 @@ mod reader;
 mod sparse;
 mod volumes;
 
-use std::io;
-
 use header::{BLOCK, Block, Check, Dialect, Header, check};
 
-use crate::{Error, Event, Format, Options, Stream};
+use crate::{Error, Format, Options, Receive, Stream};
 
 /// All dialects of tar.
 #[derive(Debug)]
@@ -68,12 +66,7 @@ impl Format for Tar {
         }
     }
 
-    fn read(
-        &self,
-        stream: &mut dyn Stream,
-        options: &Options,
-        receive: &mut dyn FnMut(Event) -> io::Result<()>,
-    ) -> Result<(), Error> {
+    fn read(&self, stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error> {
         reader::Reader::new(stream, options, receive).run()
     }
 }

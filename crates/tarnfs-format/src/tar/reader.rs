@@ -1,6 +1,5 @@
 //! Walks along a stream, from header to header.
 
-use std::io;
 use std::ops::Range;
 
 use tarnfs_source::Extent;
@@ -12,7 +11,7 @@ use super::pax::Pax;
 use super::sparse::{self, LineMap};
 use super::volumes;
 use crate::name::{Escaped, escape};
-use crate::{Body, Damage, Entry, Error, Event, Options, Stream};
+use crate::{Body, Damage, Entry, Error, Event, Options, Receive, Stream};
 
 /// Bytes that are looked at together: of an extended header, and while searching for the next one.
 const STEP: usize = 64 << 10;
@@ -27,7 +26,7 @@ type Map = (Vec<Extent>, Option<u64>);
 pub(super) struct Reader<'run> {
     stream: &'run mut dyn Stream,
     options: &'run Options,
-    receive: &'run mut dyn FnMut(Event) -> io::Result<()>,
+    receive: &'run mut Receive<'run>,
     /// Records for all entries from here on.
     global: Option<Box<Pax>>,
     pending: Pending,
@@ -44,11 +43,7 @@ pub(super) struct Reader<'run> {
 }
 
 impl<'run> Reader<'run> {
-    pub(super) fn new(
-        stream: &'run mut dyn Stream,
-        options: &'run Options,
-        receive: &'run mut dyn FnMut(Event) -> io::Result<()>,
-    ) -> Self {
+    pub(super) fn new(stream: &'run mut dyn Stream, options: &'run Options, receive: &'run mut Receive<'run>) -> Self {
         let strips_times = options.gnu_incremental == Some(true);
         Self {
             stream,
@@ -320,8 +315,9 @@ impl<'run> Reader<'run> {
         if is_plain && self.options.ignore_zeros && length > 0 && self.join_volumes(start, &mut entry)? {
             return self.tell(Event::Entry(entry));
         }
+        let offset = self.stream.position();
         self.tell(Event::Entry(entry))?;
-        self.skip_content(start, length)
+        self.end_content(start, offset, length)
     }
 
     /// In archives one behind the other, the content of an entry may go on in the next volume, behind headers that say so. Finds its
@@ -452,8 +448,13 @@ impl<'run> Reader<'run> {
 
     /// Moves past `size` bytes of content and what fills their last block.
     fn skip_content(&mut self, start: u64, size: u64) -> Result<(), Error> {
-        let offset = self.stream.position();
-        let moved = self.skip(padded(size))?;
+        self.end_content(start, self.stream.position(), size)
+    }
+
+    /// The same of content that begins at `offset`, of which a part has been read.
+    fn end_content(&mut self, start: u64, offset: u64, size: u64) -> Result<(), Error> {
+        let read = self.stream.position().saturating_sub(offset);
+        let moved = read.saturating_add(self.skip(padded(size).saturating_sub(read))?);
         if moved < size {
             self.damage(
                 offset,
@@ -509,7 +510,7 @@ impl<'run> Reader<'run> {
     }
 
     fn tell(&mut self, event: Event) -> Result<(), Error> {
-        (self.receive)(event).map_err(Error::Receiver)
+        (self.receive)(event, &mut *self.stream).map_err(Error::Receiver)
     }
 
     fn skip(&mut self, length: u64) -> Result<u64, Error> {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rusqlite::OptionalExtension;
 use tarnfs_codec::{Chunk, ChunkTable, Damage, PIECE, SeekPoint};
 
-use crate::Error;
 use crate::sqlite::broken;
+use crate::{Error, FIRST_NESTED, Index as _};
 
 use super::Own;
 
@@ -24,6 +24,11 @@ pub(super) struct Chunks {
 
 impl Chunks {
     pub(super) fn new(index: Arc<Own>, layer: usize) -> Result<Self, Error> {
+        let nested = u32::try_from(layer).ok().filter(|&layer| layer >= FIRST_NESTED);
+        if let Some(number) = nested {
+            let nested = index.nested(number)?;
+            return Ok(Self { index, layer, compressed: nested.length, decoded: nested.decoded_length });
+        }
         let summary = &index.summary;
         let decoded = summary.layers.get(layer).map(|layer| layer.decoded_length);
         let decoded = decoded.ok_or_else(|| Error::Broken(format!("there is no layer {layer} of compression")))?;

@@ -20,7 +20,7 @@ use crate::sqlite::broken;
 use crate::store::Store;
 use crate::vfs::Opened;
 use crate::writer::record::read_number;
-use crate::{Error, Index, Node, Row, Shape, Summary, trust};
+use crate::{Error, FIRST_NESTED, Index, Nested, Node, Row, Shape, Summary, trust};
 
 use session::{Bounds, Folder, Pool, Session, Stored, lies, name_of};
 
@@ -110,17 +110,18 @@ pub(crate) fn open_store(store: Arc<Store>) -> Result<Arc<dyn Index>, Error> {
         return Err(Error::Broken(format!("it is {length} bytes long and says otherwise")));
     }
     let pool = Pool::new(Opened::new(store, false));
-    let (summary, unit, last, has_damage) = pool.with(|session| {
+    let (summary, unit, last, has_damage, has_nested) = pool.with(|session| {
         schema::check(&session.connection)?;
         let summary = schema::read_summary(&session.connection)?;
         let unit = schema::read_header_unit(&session.connection)?;
         let one = |sql: &str| session.connection.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).map_err(broken);
         let last = one("SELECT max(rowid) FROM entries")?.and_then(|last| u64::try_from(last).ok()).unwrap_or(0);
         let has_damage = one("SELECT EXISTS (SELECT 1 FROM damage)")? != Some(0);
-        Ok((summary, unit, last, has_damage))
+        let has_nested = one("SELECT EXISTS (SELECT 1 FROM layers WHERE layer >= 1024)")? != Some(0);
+        Ok((summary, unit, last, has_damage, has_nested))
     })?;
     let stream = summary.layers.last().map_or(summary.archive.length, |layer| layer.decoded_length);
-    let bounds = Bounds { last, stream, unit, is_cut: has_damage || !summary.notes.is_empty() };
+    let bounds = Bounds { last, stream, unit, has_nested, is_cut: has_damage || !summary.notes.is_empty() };
     let this = Own { pool, summary, bounds, has_damage };
     match this.row(Node::ROOT)? {
         Some(root) if root.kind == tarnfs_format::Kind::Folder => Ok(Arc::new(this)),
@@ -305,7 +306,8 @@ impl Index for Own {
             stored_bytes = stored_bytes.saturating_add(length);
             extents.push(Extent { offset, length, skip: std::mem::take(&mut skip) });
         }
-        if !self.bounds.is_cut && row.body.saturating_add(stored_bytes) > self.bounds.stream {
+        let length = self.pool.with(|session| session.stream_length(row.stream, &self.bounds))?;
+        if !self.bounds.is_cut && row.body.saturating_add(stored_bytes) > length {
             return Err(lies(node.0, "its content goes past the end of the archive"));
         }
         Ok(extents)
@@ -401,7 +403,8 @@ impl Index for Own {
                         return Err(lies(link, "it is in several folders"));
                     }
                     if shared > 0 {
-                        let header = self.bounds.byte(header).filter(|&header| header <= self.bounds.stream);
+                        let header = self.bounds.byte(header);
+                        let header = header.filter(|&header| self.bounds.has_nested || header <= self.bounds.stream);
                         let header = header.ok_or_else(|| lies(link, "it lies behind the end of the archive"))?;
                         receive(Node(node), name_of(row)?, header, Node(shared as u64));
                     }
@@ -439,6 +442,36 @@ impl Index for Own {
                 receive(Node(folder), name, header, (shared != 0).then_some(Node(shared)));
             }
             Ok(())
+        })
+    }
+
+    fn nested(&self, number: u32) -> Result<Nested, Error> {
+        let wrong = |what: &str| Error::Broken(format!("stream {number}: {what}"));
+        if number < FIRST_NESTED {
+            return Err(wrong("it is none that is nested"));
+        }
+        self.pool.with(|session| {
+            let mut query = session
+                .connection
+                .prepare_cached("SELECT codec, decoded_length, input, start, length FROM layers WHERE layer = ?")
+                .map_err(broken)?;
+            let mut rows = query.query([number]).map_err(broken)?;
+            let row = rows.next().map_err(broken)?.ok_or_else(|| wrong("it is missing"))?;
+            let at = |column: usize| -> Result<u64, Error> {
+                u64::try_from(row.get::<_, i64>(column).map_err(broken)?).map_err(|_| wrong("a number is negative"))
+            };
+            let (codec, decoded_length, start, length) = (row.get(0).map_err(broken)?, at(1)?, at(3)?, at(4)?);
+            // Numbers shrink on the way out, so no way through the streams is endless.
+            let input =
+                u32::try_from(at(2)?).ok().filter(|&input| input == 0 || (FIRST_NESTED..number).contains(&input));
+            let input = input.ok_or_else(|| wrong("it lies in a stream that is not there"))?;
+            drop(rows);
+            drop(query);
+            let outer = session.stream_length(input, &self.bounds)?;
+            if start.checked_add(length).is_none_or(|end| end > outer) {
+                return Err(wrong("it goes past the end of the stream that it lies in"));
+            }
+            Ok(Nested { codec, decoded_length, input, start, length })
         })
     }
 

@@ -5,7 +5,7 @@ use tarnfs_format::Kind;
 use tarnfs_source::Fingerprint;
 
 use crate::sqlite::{broken, failed, prepare};
-use crate::{Archive, Error, Layer, Shape, Summary};
+use crate::{Archive, Error, Layer, Recursion, Shape, Summary};
 
 const SCHEMA: &str = include_str!("../schema.sql");
 
@@ -88,12 +88,44 @@ pub(crate) fn kind_of(kind: i64) -> Option<Kind> {
     })
 }
 
+/// What stands between the parts of what is stored as one text: no option can have it.
+const BETWEEN: char = '\0';
+
+fn joined(list: &[String]) -> Value {
+    Value::Text(list.iter().flat_map(|item| item.chars().chain([BETWEEN])).collect())
+}
+
+fn list(value: Value) -> Option<Vec<String>> {
+    let Value::Text(text) = value else { return None };
+    Some(text.split_terminator(BETWEEN).map(str::to_owned).collect())
+}
+
+fn both(pair: Option<&(String, String)>) -> Value {
+    pair.map_or(Value::Null, |(first, second)| Value::Text(format!("{first}{BETWEEN}{second}")))
+}
+
+#[allow(clippy::option_option, reason = "there may be none, and it may make no sense")]
+fn pair(value: Value) -> Option<Option<(String, String)>> {
+    match value {
+        Value::Null => Some(None),
+        Value::Text(text) => {
+            text.split_once(BETWEEN).map(|(first, second)| Some((first.to_owned(), second.to_owned())))
+        }
+        _ => None,
+    }
+}
+
 /// `unit`: bytes that the column `header` counts in.
 pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u64) -> Result<(), Error> {
     let mut insert = prepare(connection, "INSERT INTO summary VALUES (?, ?)")?;
     let number = |number: u64| Value::Integer(number as i64);
     let truth = |truth: bool| Value::Integer(i64::from(truth));
     let gnu_incremental = summary.shape.gnu_incremental.map_or(Value::Null, truth);
+    let recursion = summary.shape.recursion.as_ref();
+    let recursion_depth = recursion.map_or(Value::Null, |recursion| {
+        // -1 for as many as there are, as it is given.
+        Value::Integer(recursion.depth.map_or(-1, i64::from))
+    });
     let rows = [
         ("archive_fingerprint", number(summary.archive.fingerprint.0)),
         ("archive_length", number(summary.archive.length)),
@@ -107,16 +139,22 @@ pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u6
         ("format", Value::Text(summary.format.clone())),
         ("gnu_incremental", gnu_incremental),
         ("grown_from", summary.grown_from.map_or(Value::Null, |fingerprint| number(fingerprint.0))),
+        ("hashes", joined(&summary.shape.hashes)),
         ("has_acls", truth(summary.has_acls)),
         ("has_xattrs", truth(summary.has_xattrs)),
         ("header_unit", number(unit)),
         ("ignore_zeros", truth(summary.shape.ignore_zeros)),
         ("label", summary.label.clone().map_or(Value::Null, Value::Blob)),
+        ("recursion_depth", recursion_depth),
+        ("recursive_extensions", joined(recursion.map_or(&[], |recursion| &recursion.extensions))),
+        ("strip_recursive_extension", truth(recursion.is_some_and(|recursion| recursion.strip_extension))),
+        ("transform", both(summary.shape.transform.as_ref())),
+        ("transform_mount_point", both(recursion.and_then(|recursion| recursion.transform.as_ref()))),
     ];
     for row in rows {
         insert.execute(row).map_err(failed)?;
     }
-    let mut insert = prepare(connection, "INSERT INTO layers VALUES (?, ?, ?)")?;
+    let mut insert = prepare(connection, "INSERT INTO layers VALUES (?, ?, ?, NULL, NULL, NULL)")?;
     for (number, layer) in summary.layers.iter().enumerate() {
         insert.execute((number as i64, &layer.codec, layer.decoded_length as i64)).map_err(failed)?;
     }
@@ -160,6 +198,18 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
         Value::Null => None,
         _ => return Err(wrong("encoding")),
     };
+    let recursion = match value("recursion_depth")? {
+        Value::Null => None,
+        Value::Integer(depth) => Some(Recursion {
+            depth: u32::try_from(depth).ok(),
+            extensions: list(value("recursive_extensions")?).ok_or_else(|| wrong("recursive_extensions"))?,
+            strip_extension: value("strip_recursive_extension")? != Value::Integer(0),
+            transform: pair(value("transform_mount_point")?).ok_or_else(|| wrong("transform_mount_point"))?,
+        }),
+        _ => return Err(wrong("recursion_depth")),
+    };
+    let transform = pair(value("transform")?).ok_or_else(|| wrong("transform"))?;
+    let hashes = list(value("hashes")?).ok_or_else(|| wrong("hashes"))?;
     let label = match value("label")? {
         Value::Blob(label) => Some(label),
         Value::Null => None,
@@ -168,7 +218,7 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
     let Value::Text(format) = value("format")? else { return Err(wrong("format")) };
     Ok(Summary {
         archive,
-        shape: Shape { encoding, ignore_zeros, gnu_incremental },
+        shape: Shape { encoding, ignore_zeros, gnu_incremental, transform, recursion, hashes },
         layers: read_layers(connection)?,
         format,
         end,
@@ -197,8 +247,9 @@ pub(crate) fn read_header_unit(connection: &Connection) -> Result<u64, Error> {
 }
 
 fn read_layers(connection: &Connection) -> Result<Vec<Layer>, Error> {
-    let mut query =
-        connection.prepare("SELECT layer, codec, decoded_length FROM layers ORDER BY layer LIMIT ?").map_err(broken)?;
+    let mut query = connection
+        .prepare("SELECT layer, codec, decoded_length FROM layers WHERE layer < 1024 ORDER BY layer LIMIT ?")
+        .map_err(broken)?;
     let mut rows = query.query([MOST_LAYERS]).map_err(broken)?;
     let mut layers = Vec::new();
     while let Some(row) = rows.next().map_err(broken)? {

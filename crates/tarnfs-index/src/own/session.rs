@@ -8,7 +8,7 @@ use tarnfs_format::{Device, Kind, Time};
 use crate::sqlite::{Patience, broken, open_untrusted};
 use crate::vfs::Opened;
 use crate::writer::record::more;
-use crate::{Error, Node, Row};
+use crate::{Error, FIRST_NESTED, Node, Row};
 
 use super::schema;
 
@@ -21,6 +21,8 @@ pub(super) struct Bounds {
     pub(super) stream: u64,
     /// Bytes that the column `header` counts in.
     pub(super) unit: u64,
+    /// True if there are nested streams, in which headers may lie further than the end of this one.
+    pub(super) has_nested: bool,
     /// True if content may go past the stream's end: the archive is known to be cut.
     pub(super) is_cut: bool,
 }
@@ -54,6 +56,8 @@ pub(super) struct Session {
     pub(super) patience: Patience,
     classes: Vec<Option<(i64, Class)>>,
     folders: Vec<Option<(u64, Folder)>>,
+    /// Lengths of nested streams, in bytes.
+    lengths: Vec<Option<(u32, u64)>>,
 }
 
 /// A session that goes back to its pool when dropped.
@@ -103,6 +107,7 @@ struct Class {
     /// Bytes from header to content.
     body: u64,
     more: u8,
+    stream: u32,
 }
 
 impl Class {
@@ -170,7 +175,7 @@ impl Stored {
 
     /// Byte of the stream at which its header begins; `None` if it has none or that lies behind the end.
     pub(super) fn header(&self, bounds: &Bounds) -> Option<u64> {
-        bounds.byte(self.header).filter(|&header| self.header >= 0 && header <= bounds.stream)
+        bounds.byte(self.header).filter(|&header| self.header >= 0 && (bounds.has_nested || header <= bounds.stream))
     }
 
     /// Itself, if it is the row of `node`.
@@ -192,7 +197,13 @@ pub(super) fn name_of<'r>(row: &'r rusqlite::Row<'_>) -> Result<&'r [u8], Error>
 impl Session {
     fn new(file: &Opened) -> Result<Self, Error> {
         let (connection, patience) = open_untrusted(file, CACHE)?;
-        Ok(Self { connection, patience, classes: vec![None; SLOTS], folders: vec![None; SLOTS] })
+        Ok(Self {
+            connection,
+            patience,
+            classes: vec![None; SLOTS],
+            folders: vec![None; SLOTS],
+            lengths: vec![None; SLOTS],
+        })
     }
 
     /// The entry of that number, shown or replaced; `None` if there is none.
@@ -256,16 +267,17 @@ impl Session {
         }
         let mut query = self
             .connection
-            .prepare_cached("SELECT type, mode, uid, gid, body, more FROM classes WHERE class = ?")
+            .prepare_cached("SELECT type, mode, uid, gid, body, more, stream FROM classes WHERE class = ?")
             .map_err(broken)?;
         let row = query
             .query_row([class], |row| {
-                Ok([row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?])
+                let last = row.get(6)?;
+                Ok([row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?, last])
             })
             .optional()
             .map_err(broken)?;
         drop(query);
-        let [kind, mode, uid, gid, body, more] =
+        let [kind, mode, uid, gid, body, more, stream] =
             row.ok_or_else(|| Error::Broken(format!("class {class} is missing")))?;
         let kind = schema::kind_of(kind).ok_or_else(|| Error::Broken(format!("class {class} is of type {kind:o}")))?;
         let (Ok(mode), Ok(uid), Ok(gid)) = (u32::try_from(mode), u32::try_from(uid), u32::try_from(gid)) else {
@@ -277,11 +289,33 @@ impl Session {
         let body = u64::try_from(body).map_err(|_| Error::Broken(format!("class {class}: a length is negative")))?;
         let more = u8::try_from(more);
         let more = more.map_err(|_| Error::Broken(format!("class {class} has unknown bits")))?;
-        let found = Class { kind, mode, uid, gid, body, more };
+        let stream = u32::try_from(stream).ok().filter(|&stream| stream == 0 || stream >= FIRST_NESTED);
+        let stream = stream.ok_or_else(|| Error::Broken(format!("class {class} lies in no stream")))?;
+        let found = Class { kind, mode, uid, gid, body, more, stream };
         if let Some(place) = self.classes.get_mut(slot) {
             *place = Some((class, found));
         }
         Ok(found)
+    }
+
+    /// Length in bytes of the stream of that number.
+    pub(super) fn stream_length(&mut self, stream: u32, bounds: &Bounds) -> Result<u64, Error> {
+        if stream == 0 {
+            return Ok(bounds.stream);
+        }
+        let slot = stream as usize % SLOTS;
+        if let Some(Some((cached, length))) = self.lengths.get(slot)
+            && *cached == stream
+        {
+            return Ok(*length);
+        }
+        let length = self.number("SELECT decoded_length FROM layers WHERE layer = ?", u64::from(stream))?;
+        let length = length.and_then(|length| u64::try_from(length).ok());
+        let length = length.ok_or_else(|| Error::Broken(format!("there is no stream {stream}")))?;
+        if let Some(place) = self.lengths.get_mut(slot) {
+            *place = Some((stream, length));
+        }
+        Ok(length)
     }
 
     /// Names of owner and group.
@@ -347,12 +381,13 @@ impl Session {
             return Err(lies(node, "it has no header"));
         }
         let size = u64::try_from(stored.size).map_err(|_| lies(node, "a length is negative"))?;
+        let length = self.stream_length(class.stream, bounds)?;
         let header = bounds.byte(stored.header);
-        let start = header.and_then(|header| header.checked_add(class.body)).filter(|&start| start <= bounds.stream);
+        let start = header.and_then(|header| header.checked_add(class.body)).filter(|&start| start <= length);
         let start = start.ok_or_else(|| lies(node, "it lies behind the end of the archive"))?;
         let is_sparse = class.has(more::EXTENTS) && kind == Kind::File;
         let end = if kind == Kind::File && !is_sparse { start.checked_add(size) } else { Some(start) };
-        if !bounds.is_cut && end.is_none_or(|end| end > bounds.stream) {
+        if !bounds.is_cut && end.is_none_or(|end| end > length) {
             return Err(lies(node, "its content goes past the end of the archive"));
         }
         let links = match kind {
@@ -395,6 +430,7 @@ impl Session {
             mtime,
             atime: times.atime.unwrap_or(mtime),
             ctime: times.ctime.unwrap_or(mtime),
+            stream: class.stream,
             header: header.filter(|_| has_header),
             body: start,
             is_sparse,

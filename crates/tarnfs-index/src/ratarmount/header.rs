@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_codec::{Beside, ChunkTable, Codec, Decoder, Dictionaries};
-use tarnfs_format::{Entry, Event, Options, SourceStream};
+use tarnfs_format::{Entry, Event, Options, SourceStream, Stream};
 use tarnfs_source::{Cancel, Limits, SharedSource, Slice, Source};
 
 use crate::{Error, Shape};
@@ -27,7 +27,7 @@ pub(super) fn entry_at(
         cancel: cancel.clone(),
     };
     let mut first = None;
-    let mut receive = |event| match event {
+    let mut receive = |event, _: &mut dyn Stream| match event {
         Event::Label(_) => Ok(()),
         Event::Entry(entry) => {
             first = Some(*entry);

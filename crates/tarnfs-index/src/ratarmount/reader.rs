@@ -278,6 +278,7 @@ impl RatarmountIndex {
             )));
         }
         Ok(Row {
+            stream: 0,
             node: if stored.name.is_empty() { Node::ROOT } else { stored.node() },
             kind,
             mode: stored.mode & 0o7777,
@@ -317,6 +318,7 @@ impl RatarmountIndex {
             return self.make_row(&stored, Kind::Folder);
         }
         Ok(Row {
+            stream: 0,
             node: Node::ROOT,
             kind: Kind::Folder,
             mode: 0o755,

@@ -49,8 +49,8 @@ impl Classes {
         Self { values: Interner::new(), uses: Vec::new(), places: Vec::new(), shared: Vec::new(), key: Vec::new() }
     }
 
-    /// The number of the entry's class.
-    pub(super) fn number(&mut self, entry: &Entry) -> Result<u32, Error> {
+    /// The number of the entry's class; its content lies in `stream`.
+    pub(super) fn number(&mut self, entry: &Entry, stream: u32) -> Result<u32, Error> {
         let key = &mut self.key;
         key.clear();
         let number = |number: u64| u32::try_from(number).unwrap_or(OVERFLOWN_OWNER);
@@ -60,6 +60,7 @@ impl Classes {
         write_number(key, u64::from(number(entry.gid)));
         write_number(key, entry.body.offset.saturating_sub(entry.header));
         write_number(key, u64::from(bits_of(entry)));
+        write_number(key, u64::from(stream));
         write_number(key, entry.user.len() as u64);
         key.extend_from_slice(&entry.user);
         key.extend_from_slice(&entry.group);
@@ -119,17 +120,18 @@ impl Classes {
 
     /// Writes the table.
     pub(super) fn write(&self, connection: &Connection) -> Result<(), Error> {
-        let mut insert = prepare(connection, "INSERT INTO classes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+        let mut insert = prepare(connection, "INSERT INTO classes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
         let folder = schema::type_of(Kind::Folder);
         let nobody: &[u8] = b"";
-        insert.execute((IMPLIED_CLASS, folder, 0o755, 0, 0, nobody, nobody, 0, 0)).map_err(failed)?;
+        insert.execute((IMPLIED_CLASS, folder, 0o755, 0, 0, nobody, nobody, 0, 0, 0)).map_err(failed)?;
         let mut write = |place: u32, value: &[u8], added: u8| {
             let mut rest = value;
             let mut next = || i64::try_from(read_number(&mut rest)).unwrap_or(i64::MAX);
-            let (kind, mode, uid, gid, body, bits, user) = (next(), next(), next(), next(), next(), next(), next());
+            let (kind, mode, uid, gid, body, bits) = (next(), next(), next(), next(), next(), next());
+            let (stream, user) = (next(), next());
             let user = rest.split_off(..user as usize).unwrap_or_default();
             let bits = bits | i64::from(added);
-            insert.execute((place, kind, mode, uid, gid, user, rest, body, bits)).map_err(failed)
+            insert.execute((place, kind, mode, uid, gid, user, rest, body, bits, stream)).map_err(failed)
         };
         self.values
             .each_in_order(&self.places, &mut |number, value| write(self.first_place(number), value, 0).map(drop))?;

@@ -29,7 +29,7 @@ use crate::own::{self, schema};
 use crate::sqlite::{failed, open_for_writing, prepare};
 use crate::store::Store;
 use crate::vfs::Opened;
-use crate::{Error, Index, Summary};
+use crate::{Error, FIRST_NESTED, Index, Nested, Summary};
 
 use classes::Classes;
 use folders::{Folders, ROOT};
@@ -152,16 +152,21 @@ impl Writer {
 
     /// Takes the next entry of the archive.
     pub fn add(&mut self, entry: &Entry) -> Result<(), Error> {
+        self.add_from(0, entry)
+    }
+
+    /// Takes the next entry; what it says of bytes counts in `stream` ([`crate::Row::stream`]).
+    pub fn add_from(&mut self, stream: u32, entry: &Entry) -> Result<(), Error> {
         if self.sorter.records() >= MOST_RECORDS {
             return Err(io::Error::other("an index of more than a billion entries cannot be made").into());
         }
         if let Some(last) = self.place_beside_last(&entry.path) {
-            return self.add_at(self.last_folder.1, last, entry);
+            return self.add_at(self.last_folder.1, last, entry, stream);
         }
         let components = name::components(&entry.path, &self.limits);
         let (folder, last) = place(&mut self.folders, components.iter());
         self.remember_folder(&entry.path, folder, last);
-        self.add_at(folder, last, entry)
+        self.add_at(folder, last, entry, stream)
     }
 
     /// The name of an entry whose path has the same folder as the one before, as nearly all have.
@@ -184,7 +189,7 @@ impl Writer {
         }
     }
 
-    fn add_at(&mut self, folder: folders::Number, name: &[u8], entry: &Entry) -> Result<(), Error> {
+    fn add_at(&mut self, folder: folders::Number, name: &[u8], entry: &Entry, stream: u32) -> Result<(), Error> {
         let link = if entry.kind == Kind::HardLink { Some(self.add_request(entry)?) } else { None };
         // What the header of a hard link says beside its target counts for nothing: the link is a name of what that is.
         let bare_link;
@@ -204,7 +209,7 @@ impl Writer {
             let own = self.folders.child(folder, name);
             self.make_real(own)?;
         }
-        let class = self.classes.number(entry)?;
+        let class = self.classes.number(entry, stream)?;
         self.is_in_blocks &= entry.header.is_multiple_of(BLOCK);
         self.scratch.xattrs.clear();
         for (name, _) in &entry.xattrs {
@@ -212,7 +217,7 @@ impl Writer {
             self.has_acls |= matches!(name.as_slice(), b"system.posix_acl_access" | b"system.posix_acl_default");
             self.scratch.xattrs.push(self.xattr_names.number(name)?);
         }
-        if matches!(entry.kind, Kind::File) {
+        if stream == 0 && matches!(entry.kind, Kind::File) {
             self.reach = self.reach.max(entry.body.offset.saturating_add(entry.body.stored));
         }
         let record = self.builder.entry(folder, name, entry, class, link, &self.scratch.xattrs);
@@ -253,13 +258,23 @@ impl Writer {
         Ok(link)
     }
 
-    /// Takes the next chunk of layer `layer` (0 is the outermost).
+    /// Takes the next nested stream and returns its number.
+    pub fn add_nested(&mut self, nested: &Nested) -> Result<u32, Error> {
+        self.layers.add_nested(nested)
+    }
+
+    /// The number that the next nested stream gets.
+    pub fn next_nested(&self) -> u32 {
+        FIRST_NESTED.saturating_add(self.layers.nested())
+    }
+
+    /// Takes the next chunk of layer `layer` (0 is the outermost), or of the nested stream of that number.
     #[allow(clippy::needless_pass_by_value, reason = "whoever makes chunks has no use for them afterwards")]
     pub fn add_chunk(&mut self, layer: usize, chunk: Chunk) -> Result<(), Error> {
         self.layers.add_chunk(layer, &chunk, self.limits.compression_layers)
     }
 
-    /// Takes damage of layer `layer` (0 is the outermost).
+    /// Takes damage of layer `layer` (0 is the outermost), or of the nested stream of that number.
     pub fn add_damage(&mut self, layer: usize, damage: &Damage) -> Result<(), Error> {
         self.layers.add_damage(layer, damage, self.limits.compression_layers)
     }

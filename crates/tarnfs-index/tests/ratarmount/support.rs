@@ -293,7 +293,7 @@ pub(crate) fn own_index(archive: &Path, shape: &Shape) -> (Arc<dyn Index>, Share
             gnu_incremental: shape.gnu_incremental,
             ..tarnfs_format::Options::default()
         };
-        let mut receive = |event| {
+        let mut receive = |event, _: &mut dyn tarnfs_format::Stream| {
             if let Event::Entry(entry) = event {
                 writer.add(&entry).unwrap();
             }

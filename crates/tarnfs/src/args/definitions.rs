@@ -135,6 +135,51 @@ pub(crate) struct Open {
     #[arg(long, help_heading = "Reading tar")]
     pub(crate) detect_gnu_incremental: bool,
 
+    /// Show archives and compressed files in the archive as folders of what they hold
+    #[arg(short = 'r', long, overrides_with = "no_recursive", help_heading = "Archives in archives")]
+    pub(crate) recursive: bool,
+
+    /// Leave them files; this is the default
+    #[arg(long, overrides_with = "recursive", help_heading = "Archives in archives")]
+    pub(crate) no_recursive: bool,
+
+    /// The same as --recursive, for so many archives inside each other; below 0 as many as there are. Also the most layers of
+    /// compression around one file, if that is more than 100
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Archives in archives")]
+    pub(crate) recursion_depth: Option<i64>,
+
+    /// Names of files that may be archives, as globs for their ends, separated by commas. Sets: /archive, /binary, /compressed, /disk,
+    /// /document, /multimedia, /split, /all. With `/-` behind it, one is taken out again; `*` stands for all files; `,,` for a comma
+    #[arg(
+        long,
+        value_name = "GLOBS",
+        default_values = tarnfs_tree::DEFAULT_EXTENSIONS,
+        hide_default_value = true,
+        help_heading = "Archives in archives"
+    )]
+    pub(crate) recursive_extensions: Vec<String>,
+
+    /// Name the folder of an archive in the archive without its extension: `x` for `x.tar.gz`
+    #[arg(
+        short = 's',
+        long,
+        overrides_with = "no_strip_recursive_tar_extension",
+        help_heading = "Archives in archives"
+    )]
+    pub(crate) strip_recursive_tar_extension: bool,
+
+    /// Keep the extension; this is the default
+    #[arg(long, overrides_with = "strip_recursive_tar_extension", help_heading = "Archives in archives")]
+    pub(crate) no_strip_recursive_tar_extension: bool,
+
+    /// Change the paths of such folders: a regular expression and its replacement, as in Python's re.sub
+    #[arg(long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Archives in archives")]
+    pub(crate) transform_recursive_mount_point: Option<Vec<String>>,
+
+    /// Change all paths in the archive: a regular expression and its replacement, as in Python's re.sub
+    #[arg(long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Reading tar")]
+    pub(crate) transform: Option<Vec<String>>,
+
     /// What is logged: 0 errors, 1 warnings, 2 what is done, 3 everything
     #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3), help_heading = "Messages")]
     pub(crate) debug: u8,
@@ -249,7 +294,7 @@ pub(crate) struct List {
 
     /// Folders in folders as well
     #[arg(short = 'R', long)]
-    pub(crate) recursive: bool,
+    pub(crate) all_levels: bool,
 
     /// One JSON object each
     #[arg(long, conflicts_with = "long")]

@@ -22,12 +22,6 @@ const OPTIONS: &[(&str, Option<char>, bool)] = &[
     ("password-file", None, true),
     ("prefix", Some('p'), true),
     ("recreate-index-on-errors", None, false),
-    ("recursion-depth", None, true),
-    ("recursive", Some('r'), false),
-    ("recursive-extensions", None, true),
-    ("strip-recursive-tar-extension", Some('s'), false),
-    ("transform", None, true),
-    ("transform-recursive-mount-point", None, true),
     ("union-mount-cache-max-depth", None, true),
     ("union-mount-cache-max-entries", None, true),
     ("union-mount-cache-timeout", None, true),
@@ -46,8 +40,6 @@ const HOLD_ANYWAY: &[(&str, Option<&str>)] = &[
     ("no-gnu-incremental", Some("gnu_incremental")),
     ("no-ignore-zeros", Some("ignore_zeros")),
     ("no-lazy", None),
-    ("no-recursive", None),
-    ("no-strip-recursive-tar-extension", None),
     ("no-verify-mtime", Some("verify_mtime")),
 ];
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tarnfs_codec::Dictionaries;
 use tarnfs_codec::engine::PieceCache;
 use tarnfs_fuse::MountOptions;
-use tarnfs_index::{Shape, location};
+use tarnfs_index::{Recursion, Shape, location};
 use tarnfs_source::{Budget, Cancel};
 use tarnfs_tree::open::{DecodedCache, Options, Place, Recreate};
 
@@ -103,6 +103,9 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
                 (false, true) => None,
                 (false, false) => Some(false),
             },
+            transform: pair(open.transform.as_deref()),
+            recursion: recursion(open),
+            hashes: Vec::new(),
         },
         place,
         recreate: match (open.recreate_index, open.no_recreate_index) {
@@ -121,6 +124,30 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
         decoded_cache,
         cancel: cancel.clone(),
         ..Options::default()
+    })
+}
+
+/// Expression and replacement.
+fn pair(values: Option<&[String]>) -> Option<(String, String)> {
+    let [expression, replacement] = values? else { return None };
+    Some((expression.clone(), replacement.clone()))
+}
+
+/// Which files in the archive are shown as folders.
+fn recursion(open: &Open) -> Option<Recursion> {
+    let depth = open.recursion_depth.unwrap_or(if open.recursive { -1 } else { 0 });
+    let changes_folders = open.strip_recursive_tar_extension || open.transform_recursive_mount_point.is_some();
+    if depth == 0 {
+        if changes_folders {
+            log::warn!("what is said of archives in the archive has no effect without --recursive");
+        }
+        return None;
+    }
+    Some(Recursion {
+        depth: u32::try_from(depth).ok(),
+        extensions: open.recursive_extensions.clone(),
+        strip_extension: open.strip_recursive_tar_extension,
+        transform: pair(open.transform_recursive_mount_point.as_deref()),
     })
 }
 

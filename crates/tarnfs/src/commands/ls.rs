@@ -48,7 +48,7 @@ impl Listing<'_> {
                     failure = Some(error);
                     return false;
                 }
-                if self.arguments.recursive && child.attributes.kind == Kind::Folder {
+                if self.arguments.all_levels && child.attributes.kind == Kind::Folder {
                     inner = Some((child.next, child.attributes.node, [path.as_slice(), b"/"].concat()));
                     return false;
                 }

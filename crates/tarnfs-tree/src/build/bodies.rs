@@ -1,0 +1,158 @@
+//! Compressed files in a compressed archive: kept while they go by, since whoever decodes them wants to read them at any place. Few bytes stay in
+//! memory, more go to a temporary file without a name.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tarnfs_format::Stream;
+use tarnfs_source::{SharedSource, Source, temporary_file};
+
+/// Bytes of one body, and of all of them together, that stay in memory.
+const MOST_OF_ONE: u64 = 1 << 20;
+const MOST_TOGETHER: usize = 16 << 20;
+
+/// Read from the stream at once.
+const STEP: usize = 128 << 10;
+
+/// All bodies of one pass.
+#[derive(Debug, Default)]
+pub(super) struct Bodies {
+    in_memory: Arc<AtomicUsize>,
+    /// The file, and where its next byte goes.
+    file: Mutex<Option<(Arc<File>, u64)>>,
+}
+
+impl Bodies {
+    /// Takes the next bytes of `stream` up to `length`, or to its end if that comes before, and what they are called.
+    pub(super) fn take(&self, stream: &mut dyn Stream, length: u64, name: &str) -> io::Result<SharedSource> {
+        let room = MOST_TOGETHER.saturating_sub(self.in_memory.load(Ordering::Relaxed)) as u64;
+        let mut bytes = Vec::new();
+        let mut left = length;
+        while left > 0 && (bytes.len() as u64) < room.min(MOST_OF_ONE) {
+            let step = read(stream, left, &mut bytes)?;
+            if step == 0 {
+                left = 0;
+            }
+            left -= step;
+        }
+        let name = name.to_owned();
+        if left == 0 || stream.peek(1)?.is_empty() {
+            self.in_memory.fetch_add(bytes.len(), Ordering::Relaxed);
+            return Ok(Arc::new(InMemory { bytes, counter: Arc::clone(&self.in_memory), name }));
+        }
+        // One at a time: each lies in one piece.
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let (file, end) = match &mut *file {
+            Some(there) => there,
+            none => none.insert((Arc::new(temporary_file()?), 0)),
+        };
+        let start = *end;
+        loop {
+            file.write_all_at(&bytes, *end)?;
+            *end += bytes.len() as u64;
+            bytes.clear();
+            let step = if left == 0 { 0 } else { read(stream, left, &mut bytes)? };
+            if step == 0 {
+                break;
+            }
+            left -= step;
+        }
+        Ok(Arc::new(OnDisk { file: Arc::clone(file), start, length: *end - start, name }))
+    }
+}
+
+/// Moves up to a step of the next `left` bytes of `stream` behind `bytes` and returns how many; 0 at its end.
+fn read(stream: &mut dyn Stream, left: u64, bytes: &mut Vec<u8>) -> io::Result<u64> {
+    let next = stream.peek(STEP.min(usize::try_from(left).unwrap_or(STEP)))?;
+    bytes.extend_from_slice(next);
+    let length = next.len() as u64;
+    stream.skip(length)
+}
+
+#[derive(Debug)]
+struct InMemory {
+    bytes: Vec<u8>,
+    counter: Arc<AtomicUsize>,
+    name: String,
+}
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        self.counter.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+    }
+}
+
+impl Source for InMemory {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(self.bytes.len());
+        let length = buffer.len().min(self.bytes.len() - from);
+        buffer[..length].copy_from_slice(&self.bytes[from..from + length]);
+        Ok(length)
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn describe(&self) -> String {
+        self.name.clone()
+    }
+}
+
+#[derive(Debug)]
+struct OnDisk {
+    file: Arc<File>,
+    start: u64,
+    length: u64,
+    name: String,
+}
+
+impl Source for OnDisk {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let length = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        if length > 0 {
+            self.file.read_exact_at(&mut buffer[..length], self.start + offset)?;
+        }
+        Ok(length)
+    }
+
+    fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn describe(&self) -> String {
+        self.name.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarnfs_format::SourceStream;
+    use tarnfs_source::{Cancel, MemorySource};
+
+    #[test]
+    fn what_goes_by_can_be_read_again_wherever_it_is_kept() {
+        let bytes: Vec<u8> = (0..5_000_000_u32).map(|n| (n % 253) as u8).collect();
+        let source = Arc::new(MemorySource::new(bytes.clone(), "bytes"));
+        let mut stream = SourceStream::new(source, Cancel::default());
+        let bodies = Bodies::default();
+        let (mut at, mut taken) = (0, Vec::new());
+        for length in [10, 0, 3_000_000, 1 << 20, 700, 10_000_000] {
+            let body = bodies.take(&mut stream, length, "body").unwrap();
+            let there = length.min(bytes.len() as u64 - at);
+            assert_eq!(body.len(), there);
+            taken.push((at as usize, body));
+            at += there;
+        }
+        for (at, body) in taken {
+            let mut back = vec![0; body.len() as usize];
+            body.read_exact_at(&mut back, 0).unwrap();
+            assert_eq!(back, bytes[at..at + back.len()]);
+        }
+        assert_eq!(bodies.in_memory.load(Ordering::Relaxed), 0);
+    }
+}

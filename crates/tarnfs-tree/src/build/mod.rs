@@ -1,0 +1,310 @@
+//! The first pass: an archive is read once, from its start to its end, and its index is written on the way.
+//!
+//! `walk` reads the members of an archive and of archives that lie in it as they are; `decoding` is a compressed stream while it is
+//! decoded; `nested` reads compressed files in the archive; `receiver` brings what is found into the index; `names` says
+//! what options make of paths.
+
+mod bodies;
+mod decoding;
+mod names;
+mod nested;
+mod receiver;
+mod walk;
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tarnfs_codec::Codec;
+use tarnfs_codec::engine::{Indexing, Keeping};
+use tarnfs_format::{Body, Entry, Format, Kind, SourceStream, Stream};
+use tarnfs_index::{Archive, Layer, Summary, Writer};
+use tarnfs_source::{Fingerprint, SharedSource, Slice};
+
+use crate::open::{DecodedCache, FileFacts, Options, Recreate};
+use crate::problem::Problem;
+
+use bodies::Bodies;
+use decoding::{DecodingStream, Shifts};
+pub(crate) use names::{Names, converted};
+use nested::{Candidate, Expansion, is_certain};
+use receiver::{Direct, Receiver};
+use walk::{Content, Place, Walk, content_of};
+
+/// How far a first pass has come; read by whoever shows it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes of the archive's file read so far.
+    pub bytes: AtomicU64,
+    /// Length of the archive's file in bytes; 0 before it is known.
+    pub total: AtomicU64,
+    /// Entries found so far.
+    pub entries: AtomicU64,
+}
+
+/// Bytes of a stream that are looked at to tell its format.
+const HEAD: usize = 4096;
+
+/// What a first pass reads with.
+#[derive(Debug)]
+pub(crate) struct FirstPass<'a> {
+    pub(crate) source: &'a SharedSource,
+    /// Name of the archive's file: some codecs are known by nothing else.
+    pub(crate) name: &'a [u8],
+    /// A compressed stream that is no archive becomes one file of these attributes.
+    pub(crate) single_file: Entry,
+    pub(crate) names: &'a Names,
+    pub(crate) format: &'a tarnfs_format::Options,
+    pub(crate) options: &'a Options,
+    pub(crate) archive: Archive,
+}
+
+impl FirstPass<'_> {
+    /// Reads the archive into `writer`.
+    pub(crate) fn run(&self, writer: Writer) -> Result<(Writer, Summary), Problem> {
+        self.options.progress.total.store(self.source.len(), Ordering::Relaxed);
+        let head = head_of(self.source)?;
+        let format = tarnfs_format::detect(&head);
+        let codec = match (tarnfs_codec::detect(&head), format) {
+            (None, None) => tarnfs_codec::by_file_name(self.name, &head),
+            (codec, None) => codec,
+            (codec, Some(format)) => codec.filter(|codec| codec.bid(&head) > format.bid(&head)),
+        };
+        self.read_into(writer, |direct, bodies| match codec {
+            Some(codec) => self.compressed(codec, direct, bodies),
+            None => self.plain(&head, direct, bodies),
+        })
+    }
+
+    /// Calls `read` with what takes what it finds, then reads the compressed files that it has found.
+    fn read_into(
+        &self,
+        writer: Writer,
+        read: impl FnOnce(&Direct, &Bodies) -> Result<Summary, Problem>,
+    ) -> Result<(Writer, Summary), Problem> {
+        let (direct, bodies) = (Direct::new(writer), Bodies::default());
+        let mut summary = read(&direct, &bodies)?;
+        let length = self.source.len();
+        Expansion::new(self.names, self.options, self.format, &bodies, length).run(&direct)?;
+        let (writer, mut notes) = direct.into_parts();
+        notes.append(&mut summary.notes);
+        summary.notes = notes;
+        Ok((writer, summary))
+    }
+
+    fn plain(&self, head: &[u8], direct: &Direct, bodies: &Bodies) -> Result<Summary, Problem> {
+        if head.is_empty() {
+            return Err(Problem::Empty);
+        }
+        let is_zeros = head.iter().all(|&byte| byte == 0);
+        if is_zeros && !self.is_named_tar() && !self.is_short_and_zeros()? {
+            return Err(Problem::OnlyZeros);
+        }
+        let format =
+            tarnfs_format::detect(head).ok_or(if is_zeros { Problem::OnlyZeros } else { Problem::NotAnArchive })?;
+        let summary = self.summary(format.name());
+        self.plain_from(0, format, summary, direct, bodies)
+    }
+
+    /// True if the name, without a suffix of compression, ends in `.tar`.
+    fn is_named_tar(&self) -> bool {
+        self.single_file.path.to_ascii_lowercase().ends_with(b".tar")
+    }
+
+    /// True for what `tar -c` makes of nothing: zeros up to the end of one record. Images of disks begin with as many and go on.
+    fn is_short_and_zeros(&self) -> Result<bool, Problem> {
+        /// GNU tar's `--blocking-factor` goes further; nobody does.
+        const LONGEST: u64 = 1 << 20;
+        if self.source.len() > LONGEST {
+            return Ok(false);
+        }
+        let mut bytes = vec![0; self.source.len() as usize];
+        self.source.read_at(&mut bytes, 0).map_err(|error| Problem::Read { offset: 0, error })?;
+        Ok(bytes.iter().all(|&byte| byte == 0))
+    }
+
+    /// Reads what an uncompressed archive holds from byte `start` on, where a header begins.
+    fn plain_from(
+        &self,
+        start: u64,
+        format: &dyn Format,
+        mut summary: Summary,
+        direct: &Direct,
+        bodies: &Bodies,
+    ) -> Result<Summary, Problem> {
+        let shifts = RefCell::default();
+        let walk = Walk { bytes: Some((self.source, 0)), shows_progress: true, ..self.walk(direct, bodies, &shifts) };
+        let mut stream = SourceStream::new(SharedSource::clone(self.source), self.options.cancel.clone());
+        stream.skip(start).map_err(|error| walk.problem(start, error))?;
+        let members = walk.members(format, &mut stream, &Place::default())?;
+        summary.end = members.end.max(start);
+        summary.label = members.label.or(summary.label);
+        let end = summary.end.min(self.source.len());
+        let fingerprint = Fingerprint::of(&Slice::new(SharedSource::clone(self.source), 0, end));
+        summary.grown_from = Some(fingerprint.map_err(|error| walk.problem(0, error))?);
+        Ok(summary)
+    }
+
+    /// Goes on where the archive that `old` describes ended. The writer has got all that `old` knows.
+    pub(crate) fn grow(&self, old: &Summary, writer: Writer) -> Result<(Writer, Summary), Problem> {
+        self.options.progress.total.store(self.source.len(), Ordering::Relaxed);
+        let format = tarnfs_format::by_name(&old.format).ok_or(Problem::NotAnArchive)?;
+        let summary = Summary { label: old.label.clone(), ..self.summary(format.name()) };
+        self.read_into(writer, |direct, bodies| self.plain_from(old.end, format, summary, direct, bodies))
+    }
+
+    fn walk<'w>(&'w self, direct: &'w Direct, bodies: &'w Bodies, shifts: &'w RefCell<Shifts>) -> Walk<'w> {
+        Walk {
+            names: self.names,
+            options: self.options,
+            format_options: self.format,
+            receiver: direct,
+            bodies,
+            shifts,
+            bytes: None,
+            shows_progress: false,
+        }
+    }
+
+    fn compressed(&self, codec: &'static dyn Codec, direct: &Direct, bodies: &Bodies) -> Result<Summary, Problem> {
+        let options = tarnfs_codec::Options {
+            seek_point_spacing: self.options.seek_point_spacing,
+            limits: self.options.limits,
+            dictionaries: self.options.dictionaries.clone(),
+            threads: self.options.threads_for(codec.name()),
+            cancel: self.options.cancel.clone(),
+        };
+        let shifts = RefCell::default();
+        let walk = self.walk(direct, bodies, &shifts);
+        let failed = |at: u64, error: io::Error| walk.problem(at, error);
+        let mut indexing =
+            Indexing::new(codec, SharedSource::clone(self.source), &options).map_err(|error| failed(0, error))?;
+        if let Some(cache) = self.cache_to_fill(codec.name()) {
+            indexing.keep(Keeping::new(cache.shelf(&self.archive, codec.name())));
+        }
+        let mut stream = DecodingStream::new(indexing, direct, &shifts, &self.options.cancel)
+            .of_archive(&self.options.progress.bytes, self.options.sink.as_ref());
+        stream.tell().map_err(|error| failed(0, error))?;
+        let head = stream.peek(HEAD).map(<[u8]>::to_vec).map_err(|error| failed(0, error))?;
+        let mut summary = self.summary("file");
+        // Zeros are a file of zeros, unless the name says that they are an archive without members.
+        let is_a_file = head.iter().all(|&byte| byte == 0) && !self.is_named_tar();
+        if let Some(format) = tarnfs_format::detect(&head).filter(|_| !is_a_file) {
+            format.name().clone_into(&mut summary.format);
+            let members = walk.members(format, &mut stream, &Place::default())?;
+            (summary.end, summary.label) = (members.end, members.label);
+            // The rest is decoded as well: its checksums, and the seek points of what an append may bring.
+            stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
+        } else if let Some(inner) = self.inner(&head) {
+            let name = &self.single_file.path;
+            let taken = bodies.take(&mut stream, u64::MAX, &String::from_utf8_lossy(name));
+            let bytes = taken.map_err(|error| failed(stream.position, error))?;
+            let length = bytes.len();
+            summary.end = length;
+            let body = Body { offset: 0, stored: length, size: length, extents: None };
+            direct.candidate(Candidate {
+                input: 0,
+                start: 0,
+                length,
+                bytes,
+                codec: Some(inner),
+                name: name.clone(),
+                folder: None,
+                file: Box::new(self.single_file.clone()),
+                instead: Some(Box::new(Entry { body, ..self.single_file.clone() })),
+                place: Place { layers: 1, ..Place::default() },
+            })?;
+        } else {
+            let length = stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
+            let mut entry = self.single_file.clone();
+            entry.body.stored = length;
+            entry.body.size = length;
+            shifts.borrow_mut().settle(&entry, direct)?;
+            direct.entry(&entry)?;
+            summary.end = length;
+        }
+        if let Err(error) = stream.indexing.finish_keeping() {
+            log::info!("no decoded pieces are kept: {error}");
+        }
+        if let Some((offset, error)) = stream.ended_by.take() {
+            summary.notes.push((offset, format!("{}: {error}; what comes before it is served", codec.name())));
+        }
+        for damage in std::mem::take(&mut stream.damage) {
+            let what = format!("{}: {}, found at byte {} of the file", codec.name(), damage.what, damage.compressed);
+            summary.notes.push((damage.decoded.start, what));
+        }
+        summary
+            .layers
+            .push(Layer { codec: codec.name().to_owned(), decoded_length: stream.indexing.decoded_position() });
+        Ok(summary)
+    }
+
+    /// The codec of what a decoded stream that begins so holds, if that is compressed once more and is to be undone.
+    fn inner(&self, head: &[u8]) -> Option<&'static dyn Codec> {
+        self.names.recursion.as_ref()?;
+        let name = &self.single_file.path;
+        match content_of(head, name)? {
+            Content::Codec(codec) => is_certain(codec, head, name, self.names).then_some(codec),
+            Content::Format(_) => None,
+        }
+    }
+
+    /// Where decoded pieces go. Who wants the bytes only once does not come back for them; what is there need not be written again.
+    fn cache_to_fill(&self, codec: &str) -> Option<&DecodedCache> {
+        let cache = self.options.decoded_cache.as_ref()?;
+        let is_there = || self.options.recreate != Recreate::Always && cache.open(&self.archive, codec).is_some();
+        (self.options.sink.is_none() && !is_there()).then_some(cache)
+    }
+
+    fn summary(&self, format: &str) -> Summary {
+        Summary {
+            archive: self.archive,
+            shape: self.options.shape.clone(),
+            layers: Vec::new(),
+            format: format.to_owned(),
+            end: 0,
+            grown_from: None,
+            files: 0,
+            folders: 0,
+            bytes: 0,
+            has_xattrs: false,
+            has_acls: false,
+            label: None,
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// The first bytes of `source`.
+fn head_of(source: &SharedSource) -> Result<Vec<u8>, Problem> {
+    let mut head = vec![0; HEAD];
+    let read = source.read_at(&mut head, 0).map_err(|error| Problem::Read { offset: 0, error })?;
+    head.truncate(read);
+    Ok(head)
+}
+
+/// The entry of a compressed single file, named after the archive without its suffix.
+pub(crate) fn single_file(archive: &std::path::Path, file: &FileFacts) -> Entry {
+    use std::os::unix::ffi::OsStrExt;
+    let name = archive.file_name().unwrap_or_default().as_bytes();
+    Entry {
+        path: without_suffix(name).unwrap_or_else(|| name.to_vec()),
+        kind: Kind::File,
+        mode: file.owner.mode & 0o777,
+        uid: u64::from(file.owner.user),
+        gid: u64::from(file.owner.group),
+        mtime: file.mtime(),
+        ..Entry::default()
+    }
+}
+
+/// The name of what a compressed file holds: `x.tar` for `x.tgz`, `x` for `x.gz`; `None` if no codec knows its suffix.
+pub fn without_suffix(name: &[u8]) -> Option<Vec<u8>> {
+    let lower = name.to_ascii_lowercase();
+    let suffixes = tarnfs_codec::CODECS.iter().flat_map(|codec| codec.suffixes());
+    let (suffix, instead) = suffixes
+        .filter(|(suffix, _)| lower.len() > suffix.len() && lower.ends_with(suffix.as_bytes()))
+        .max_by_key(|(suffix, _)| suffix.len())?;
+    let stem = &name[..name.len() - suffix.len()];
+    Some([stem, instead.as_bytes()].concat())
+}

@@ -1,0 +1,150 @@
+//! What the options make of an entry's path, and of the place of an archive in the archive.
+
+use std::borrow::Cow;
+use tarnfs_format::encoding::Encoding;
+use tarnfs_format::{Entry, Kind, name};
+use tarnfs_index::Shape;
+use tarnfs_source::Limits;
+
+use crate::extensions::Extensions;
+use crate::problem::Problem;
+use crate::rename::{Rename, shown};
+
+/// How paths are changed on the way into the index.
+#[derive(Debug)]
+pub(crate) struct Names {
+    encoding: Option<Encoding>,
+    transform: Option<Rename>,
+    pub(super) recursion: Option<Rules>,
+}
+
+/// Which files are opened as archives, and where what they hold is put.
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// Archives inside each other at most.
+    pub(super) depth: u32,
+    /// Layers of compression inside each other at most.
+    pub(super) layers: u32,
+    extensions: Extensions,
+    strip_extension: bool,
+    transform: Option<Rename>,
+}
+
+impl Names {
+    /// [`Problem::Option`] if an option makes no sense.
+    pub(crate) fn new(shape: &Shape, limits: &Limits) -> Result<Self, Problem> {
+        let rename = |option: &str, pair: &Option<(String, String)>| -> Result<Option<Rename>, Problem> {
+            let Some((expression, replacement)) = pair else { return Ok(None) };
+            let made = Rename::new(expression, replacement);
+            let pair = || pair.as_ref().map(shown).unwrap_or_default();
+            made.map(Some).map_err(|error| Problem::Option(format!("--{option} {}: {error}", pair())))
+        };
+        let encoding = match &shape.encoding {
+            None => None,
+            Some(name) => Some(
+                Encoding::for_name(name)
+                    .ok_or_else(|| Problem::Option(format!("--encoding {name}: there is no encoding of that name")))?,
+            ),
+        };
+        let recursion = match &shape.recursion {
+            None => None,
+            Some(recursion) => {
+                let extensions = Extensions::new(&recursion.extensions)
+                    .map_err(|error| Problem::Option(format!("--recursive-extensions: {error}")))?;
+                let most_layers = u32::try_from(limits.compression_layers).unwrap_or(u32::MAX);
+                Some(Rules {
+                    depth: recursion.depth.unwrap_or(u32::MAX),
+                    layers: recursion.depth.unwrap_or(0).max(most_layers),
+                    extensions,
+                    strip_extension: recursion.strip_extension,
+                    transform: rename("transform-recursive-mount-point", &recursion.transform)?,
+                })
+            }
+        };
+        Ok(Self { encoding, transform: rename("transform", &shape.transform)?, recursion })
+    }
+
+    /// Makes of `entry`, as it stands in an archive whose content is put behind `prefix` (empty, or ending in a slash), what the index gets.
+    /// False for the root of an archive inside another: it looks like the file that the archive is.
+    pub(super) fn place(&self, prefix: &[u8], entry: &mut Entry, limits: &Limits) -> bool {
+        for text in [&mut entry.path, &mut entry.link] {
+            if let Cow::Owned(text_in_utf8) = converted(self.encoding.as_ref(), text) {
+                *text = text_in_utf8;
+            }
+        }
+        if !prefix.is_empty() {
+            if name::components(&entry.path, limits).is_root() {
+                return false;
+            }
+            entry.path = joined(prefix, &entry.path, limits);
+            if entry.kind == Kind::HardLink {
+                entry.link = joined(prefix, &entry.link, limits);
+            }
+        }
+        if let Some(transform) = &self.transform {
+            entry.path = transformed(transform, &entry.path);
+            if entry.kind == Kind::HardLink {
+                entry.link = transformed(transform, &entry.link);
+            }
+        }
+        true
+    }
+
+    /// The name of `path` without what makes it a candidate; `None` if it is none, or there is no recursion.
+    pub(super) fn stem<'n>(&self, path: &'n [u8]) -> Option<&'n [u8]> {
+        let name = last_component(path);
+        let length = self.recursion.as_ref()?.extensions.stem(name)?;
+        name.get(..length)
+    }
+
+    /// Where what the candidate at `path` holds is put: a path without slashes at its ends. `None` if it would lie too deep.
+    pub(super) fn folder_of(&self, path: &[u8], limits: &Limits) -> Option<Vec<u8>> {
+        let rules = self.recursion.as_ref()?;
+        let mut folder = Cow::Borrowed(path);
+        if rules.strip_extension
+            && let Some(stem) = self.stem(path)
+        {
+            let before = path.len() - last_component(path).len();
+            folder = Cow::Owned([&path[..before], stem].concat());
+        }
+        if let Some(transform) = &rules.transform {
+            folder = Cow::Owned(transformed(transform, &folder));
+        }
+        let components = name::components(&folder, limits);
+        let folder: Vec<&[u8]> = components.iter().collect();
+        // Something must have its place in it.
+        let fits =
+            folder.len() + 2 < limits.path_components && folder.first().is_none_or(|&first| first != name::TOO_DEEP);
+        fits.then(|| folder.join(&b'/'))
+    }
+}
+
+/// As `re.sub` gets it in ratarmount: with a slash before it.
+fn transformed(transform: &Rename, path: &[u8]) -> Vec<u8> {
+    let path = path.strip_prefix(b"./").unwrap_or(path);
+    let from_root = if path.starts_with(b"/") { Cow::Borrowed(path) } else { Cow::Owned([b"/", path].concat()) };
+    transform.apply(&from_root).into_owned()
+}
+
+pub(super) fn last_component(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
+/// `path` behind `prefix`, and never above it.
+fn joined(prefix: &[u8], path: &[u8], limits: &Limits) -> Vec<u8> {
+    let mut joined = prefix.to_vec();
+    for component in &name::components(path, limits) {
+        joined.extend_from_slice(component);
+        joined.push(b'/');
+    }
+    joined.pop();
+    joined
+}
+
+/// A name that is not UTF-8 is taken for one in `encoding`.
+pub(crate) fn converted<'t>(encoding: Option<&Encoding>, text: &'t [u8]) -> Cow<'t, [u8]> {
+    match encoding {
+        Some(encoding) if std::str::from_utf8(text).is_err() => Cow::Owned(encoding.decode(text).into_owned()),
+        _ => Cow::Borrowed(text),
+    }
+}

@@ -1,0 +1,309 @@
+//! Compressed files in an archive, whose content is shown: each is decoded once, and what it holds goes into the same index. Small ones are read
+//! by several threads beside each other, large ones by one walk with all threads; what they hold themselves comes after them.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver as Listener, SyncSender, sync_channel};
+
+use tarnfs_codec::Codec;
+use tarnfs_codec::engine::Indexing;
+use tarnfs_format::{Body, Entry, SourceStream, Stream, name, stream::Moved};
+use tarnfs_source::SharedSource;
+
+use super::bodies::Bodies;
+use super::decoding::{DecodingStream, Shifts};
+use super::names::Names;
+use super::receiver::{Batches, Direct, Found, MOST_NOTES, Receiver};
+use super::walk::{Content, Place, Walk, content_of};
+use super::{HEAD, without_suffix};
+use crate::open::Options;
+use crate::problem::Problem;
+
+/// Of that many compressed bytes on, one is read with all threads.
+const LARGE: u64 = 4 << 20;
+
+/// Candidates that are read beside each other before their results are all there.
+const WAVE: usize = 256;
+
+/// What all nested streams of an archive may hold together, for each of its bytes and beside: a bomb of archives in archives has no end.
+const MOST_FOR_EACH_BYTE: u64 = 1000;
+const MOST_BESIDE: u64 = 64 << 30;
+
+/// A file in an archive that is to be read as an archive.
+#[derive(Clone)]
+pub(super) struct Candidate {
+    /// The stream that it lies in, where in it, and how long it is there, in bytes.
+    pub(super) input: u32,
+    pub(super) start: u64,
+    pub(super) length: u64,
+    pub(super) bytes: SharedSource,
+    /// `None` for an archive without compression.
+    pub(super) codec: Option<&'static dyn Codec>,
+    pub(super) name: Vec<u8>,
+    /// The folder that shows what it holds, unless that is there.
+    pub(super) folder: Option<Box<Entry>>,
+    /// Whose attributes a single file in it gets.
+    pub(super) file: Box<Entry>,
+    /// What is shown if it cannot be decoded.
+    pub(super) instead: Option<Box<Entry>>,
+    /// Where what it holds is put.
+    pub(super) place: Place,
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let codec = self.codec.map(tarnfs_codec::Codec::name);
+        formatter.debug_struct("Candidate").field("place", &self.place).field("codec", &codec).finish_non_exhaustive()
+    }
+}
+
+/// What candidates are read with.
+pub(super) struct Expansion<'a> {
+    pub(super) names: &'a Names,
+    pub(super) options: &'a Options,
+    pub(super) format_options: &'a tarnfs_format::Options,
+    pub(super) bodies: &'a Bodies,
+    /// Bytes decoded so far, and the most that there may be.
+    pub(super) decoded: AtomicU64,
+    pub(super) most_decoded: u64,
+}
+
+impl<'a> Expansion<'a> {
+    pub(super) fn new(
+        names: &'a Names,
+        options: &'a Options,
+        format_options: &'a tarnfs_format::Options,
+        bodies: &'a Bodies,
+        archive_length: u64,
+    ) -> Self {
+        let most_decoded = archive_length.saturating_mul(MOST_FOR_EACH_BYTE).saturating_add(MOST_BESIDE);
+        Self { names, options, format_options, bodies, decoded: AtomicU64::new(0), most_decoded }
+    }
+
+    /// Reads all candidates that `direct` has, and those that are found in them.
+    pub(super) fn run(&self, direct: &Direct) -> Result<(), Problem> {
+        while direct.waiting() > 0 {
+            let mut wave = Vec::new();
+            while wave.len() < WAVE
+                && let Some(candidate) = direct.next_candidate()
+            {
+                wave.push(candidate);
+            }
+            for run in wave.chunk_by(|left, right| left.length < LARGE && right.length < LARGE) {
+                if self.options.threads == 1 || run.len() == 1 {
+                    self.one_by_one(run, direct)?;
+                } else {
+                    self.beside_each_other(run, direct)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn one_by_one(&self, candidates: &[Candidate], direct: &Direct) -> Result<(), Problem> {
+        for candidate in candidates {
+            direct.enter(candidate);
+            self.read(candidate, direct, None)?;
+            direct.leave()?;
+        }
+        Ok(())
+    }
+
+    /// Each thread takes the next candidate; what they find is kept in the order of the candidates.
+    fn beside_each_other(&self, candidates: &[Candidate], direct: &Direct) -> Result<(), Problem> {
+        type Channel = (SyncSender<Vec<Found>>, Listener<Vec<Found>>);
+        let channels: Vec<Channel> = candidates.iter().map(|_| sync_channel(2)).collect();
+        let (senders, listeners): (Vec<_>, Vec<_>) = channels.into_iter().unzip();
+        let work = Mutex::new(candidates.iter().zip(senders));
+        let failed = Mutex::new(None);
+        let threads = self.options.threads.min(candidates.len());
+        let written = std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    loop {
+                        let next = work.lock().unwrap_or_else(PoisonError::into_inner).next();
+                        let Some((candidate, sender)) = next else { return };
+                        let batches = Batches::new(sender);
+                        let read = self.read(candidate, &batches, Some(1));
+                        let told = read.and_then(|()| batches.finish().map_err(Problem::from));
+                        if let Err(problem) = told {
+                            failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
+                            return;
+                        }
+                    }
+                });
+            }
+            // Dropped at the first error, so that nobody waits to be heard.
+            for (candidate, listener) in candidates.iter().zip(listeners) {
+                direct.enter(candidate);
+                for found in listener.into_iter().flatten() {
+                    found.tell(direct)?;
+                }
+                if failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+                    break;
+                }
+                direct.leave()?;
+            }
+            Ok::<_, tarnfs_index::Error>(())
+        });
+        match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            // What a thread says that was not heard comes from the error of the one that should have.
+            Some(problem) if written.is_ok() => Err(problem),
+            _ => Ok(written?),
+        }
+    }
+
+    /// Reads one candidate, with so many threads.
+    fn read(&self, candidate: &Candidate, receiver: &dyn Receiver, threads: Option<usize>) -> Result<(), Problem> {
+        let shifts = RefCell::default();
+        match candidate.codec {
+            Some(codec) => self.compressed(candidate, codec, receiver, &shifts, threads),
+            None => self.plain(candidate, receiver, &shifts),
+        }
+    }
+
+    fn walk<'w>(
+        &'w self,
+        receiver: &'w dyn Receiver,
+        shifts: &'w RefCell<Shifts>,
+        bytes: Option<(&'w SharedSource, u64)>,
+    ) -> Walk<'w> {
+        Walk {
+            names: self.names,
+            options: self.options,
+            format_options: self.format_options,
+            receiver,
+            bodies: self.bodies,
+            shifts,
+            bytes,
+            shows_progress: false,
+        }
+    }
+
+    fn plain(&self, candidate: &Candidate, receiver: &dyn Receiver, shifts: &RefCell<Shifts>) -> Result<(), Problem> {
+        let walk = self.walk(receiver, shifts, Some((&candidate.bytes, candidate.start)));
+        let stream = SourceStream::new(SharedSource::clone(&candidate.bytes), self.options.cancel.clone());
+        let mut stream = Moved::new(stream, candidate.start);
+        let head = stream.peek(HEAD).map_err(|error| walk.problem(candidate.start, error))?;
+        let Some(Content::Format(format)) = content_of(head, &candidate.name) else { return Ok(()) };
+        receiver.begin()?;
+        match walk.members(format, &mut stream, &candidate.place) {
+            Ok(_) | Err(Problem::NotAnArchive) => Ok(receiver.end(0)?),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    fn compressed(
+        &self,
+        candidate: &Candidate,
+        codec: &'static dyn Codec,
+        receiver: &dyn Receiver,
+        shifts: &RefCell<Shifts>,
+        threads: Option<usize>,
+    ) -> Result<(), Problem> {
+        let walk = self.walk(receiver, shifts, None);
+        let shown = name::escape(&candidate.file.path);
+        let note = |what: String| receiver.note(candidate.start, format!("{shown}: {what}")).map_err(Problem::from);
+        if self.decoded.load(Ordering::Relaxed) > self.most_decoded {
+            return note("it stays a file: the archives in this archive hold too much; is it a bomb?".to_owned());
+        }
+        let options = tarnfs_codec::Options {
+            seek_point_spacing: self.options.seek_point_spacing,
+            limits: self.options.limits,
+            dictionaries: self.options.dictionaries.clone(),
+            threads: threads.unwrap_or_else(|| self.options.threads_for(codec.name())),
+            cancel: self.options.cancel.clone(),
+        };
+        let indexing = match Indexing::new(codec, SharedSource::clone(&candidate.bytes), &options) {
+            Ok(indexing) => indexing,
+            Err(error) if is_damage(&error) => return note(format!("{}: {error}; it stays a file", codec.name())),
+            Err(error) => return Err(walk.problem(candidate.start, error)),
+        };
+        let mut stream = DecodingStream::new(indexing, receiver, shifts, &self.options.cancel);
+        let failed = |at: u64, error: io::Error| walk.problem(at, error);
+        let head = stream.peek(HEAD).map(<[u8]>::to_vec).map_err(|error| failed(0, error))?;
+        if let Some((_, error)) = stream.ended_by.take_if(|_| head.is_empty()) {
+            return note(format!("{}: {error}; it stays a file", codec.name()));
+        }
+        receiver.begin()?;
+        stream.tell().map_err(|error| failed(0, error))?;
+        let inner_name = without_suffix(&candidate.name).unwrap_or_else(|| candidate.name.clone());
+        match self.inner(&head, &inner_name, candidate) {
+            Some(Content::Format(format)) => match walk.members(format, &mut stream, &candidate.place) {
+                Ok(_) | Err(Problem::NotAnArchive) => {
+                    stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
+                }
+                Err(problem) => return Err(problem),
+            },
+            Some(Content::Codec(inner)) => {
+                let taken = self.bodies.take(&mut stream, u64::MAX, &shown.to_string());
+                let bytes = taken.map_err(|error| failed(stream.position, error))?;
+                let length = bytes.len();
+                receiver.candidate(Candidate {
+                    input: 0,
+                    start: 0,
+                    length,
+                    bytes,
+                    codec: Some(inner),
+                    name: inner_name.clone(),
+                    folder: None,
+                    file: candidate.file.clone(),
+                    instead: Some(Box::new(single_file(candidate, &inner_name, length))),
+                    place: Place { layers: candidate.place.layers + 1, ..candidate.place.clone() },
+                })?;
+            }
+            None => {
+                let length = stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
+                let entry = single_file(candidate, &inner_name, length);
+                shifts.borrow_mut().settle(&entry, receiver)?;
+                receiver.entry(&entry)?;
+            }
+        }
+        let decoded = stream.indexing.decoded_position();
+        self.decoded.fetch_add(decoded, Ordering::Relaxed);
+        if let Some((offset, error)) = stream.ended_by.take() {
+            note(format!("{}: {error}; what comes before byte {offset} is served", codec.name()))?;
+        }
+        for damage in stream.damage.iter().take(MOST_NOTES) {
+            note(format!("{}: {}, found at byte {} of it", codec.name(), damage.what, damage.compressed))?;
+        }
+        Ok(receiver.end(decoded)?)
+    }
+
+    /// What a decoded stream holds, if that is not one file: an archive, or another compressed stream.
+    fn inner(&self, head: &[u8], name: &[u8], candidate: &Candidate) -> Option<Content> {
+        let rules = self.names.recursion.as_ref()?;
+        match content_of(head, name)? {
+            Content::Codec(codec) => {
+                let may = candidate.place.layers + 1 < rules.layers;
+                (may && is_certain(codec, head, name, self.names)).then_some(Content::Codec(codec))
+            }
+            format @ Content::Format(_) => Some(format),
+        }
+    }
+}
+
+/// True if a decoded stream of that name which begins with `head` is taken for one of `codec`: a short magic number may be chance.
+pub(super) fn is_certain(codec: &dyn Codec, head: &[u8], name: &[u8], names: &Names) -> bool {
+    const BITS: u32 = 24;
+    codec.bid(head) >= BITS || names.stem(name).is_some()
+}
+
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::Unsupported)
+}
+
+/// The one file that a compressed one holds.
+fn single_file(candidate: &Candidate, name: &[u8], length: u64) -> Entry {
+    Entry {
+        path: [candidate.place.prefix.as_slice(), name].concat(),
+        header: 0,
+        inherits: false,
+        body: Body { offset: 0, stored: length, size: length, extents: None },
+        ..(*candidate.file).clone()
+    }
+}

@@ -1,0 +1,235 @@
+//! Where what a pass finds goes: into the index at once, or by way of the thread that found it to the one that writes.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::mpsc::SyncSender;
+
+use tarnfs_codec::{Chunk, Damage};
+use tarnfs_format::Entry;
+use tarnfs_index::{Error, Nested, Writer};
+
+use super::nested::Candidate;
+
+/// Damaged places that are kept in memory, as many as an index keeps: an archive can be made to hold nothing else.
+pub(super) const MOST_NOTES: usize = 10_000;
+
+/// Takes what is found in one stream, in its order.
+pub(super) trait Receiver {
+    /// A file, folder, link, ...; its place counts in the stream that is read.
+    fn entry(&self, entry: &Entry) -> Result<(), Error>;
+    /// A chunk of the stream that is being decoded.
+    fn chunk(&self, chunk: Chunk) -> Result<(), Error>;
+    /// What of the decoded stream must not be served.
+    fn damage(&self, damage: Damage) -> Result<(), Error>;
+    /// What was found broken, for people.
+    fn note(&self, at: u64, what: String) -> Result<(), Error>;
+    /// A file that holds an archive, or one stream in another; looked at later.
+    fn candidate(&self, candidate: Candidate) -> Result<(), Error>;
+    /// What comes from here on is in the candidate that is being read: it is what it seemed to be.
+    fn begin(&self) -> Result<(), Error>;
+    /// All of it has been told; `decoded_length` is the length of the decoded stream in bytes.
+    fn end(&self, decoded_length: u64) -> Result<(), Error>;
+}
+
+/// Into the index.
+#[derive(Debug)]
+pub(super) struct Direct {
+    writer: RefCell<Writer>,
+    /// The layer of compression whose chunks come, and the stream in which entries lie.
+    layer: Cell<u32>,
+    stream: Cell<u32>,
+    /// The candidate that is being read, but for its bytes.
+    current: RefCell<Option<Candidate>>,
+    began: Cell<bool>,
+    notes: RefCell<Vec<(u64, String)>>,
+    candidates: RefCell<VecDeque<Candidate>>,
+}
+
+impl Direct {
+    pub(super) fn new(writer: Writer) -> Self {
+        Self {
+            writer: RefCell::new(writer),
+            layer: Cell::new(0),
+            stream: Cell::new(0),
+            current: RefCell::new(None),
+            began: Cell::new(false),
+            notes: RefCell::default(),
+            candidates: RefCell::default(),
+        }
+    }
+
+    /// The writer, and what was found broken.
+    pub(super) fn into_parts(self) -> (Writer, Vec<(u64, String)>) {
+        (self.writer.into_inner(), self.notes.into_inner())
+    }
+
+    pub(super) fn next_candidate(&self) -> Option<Candidate> {
+        self.candidates.borrow_mut().pop_front()
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.candidates.borrow().len()
+    }
+
+    /// What comes next was found in `candidate`.
+    pub(super) fn enter(&self, candidate: &Candidate) {
+        self.began.set(false);
+        *self.current.borrow_mut() = Some(candidate.clone());
+    }
+
+    /// Ends with the candidate. One that was a layer of compression around a file, and could not be undone, is that file.
+    pub(super) fn leave(&self) -> Result<(), Error> {
+        let candidate = self.current.borrow_mut().take();
+        if let Some(candidate) = candidate.filter(|_| !self.began.get())
+            && let Some(file) = &candidate.instead
+        {
+            self.writer.borrow_mut().add_from(candidate.input, file)?;
+        }
+        self.stream.set(0);
+        Ok(())
+    }
+}
+
+impl Receiver for Direct {
+    fn entry(&self, entry: &Entry) -> Result<(), Error> {
+        self.writer.borrow_mut().add_from(self.stream.get(), entry)
+    }
+
+    fn chunk(&self, chunk: Chunk) -> Result<(), Error> {
+        self.writer.borrow_mut().add_chunk(self.layer.get() as usize, chunk)
+    }
+
+    fn damage(&self, damage: Damage) -> Result<(), Error> {
+        self.writer.borrow_mut().add_damage(self.layer.get() as usize, &damage)
+    }
+
+    fn note(&self, at: u64, what: String) -> Result<(), Error> {
+        let mut notes = self.notes.borrow_mut();
+        if notes.len() < MOST_NOTES {
+            notes.push((at, what));
+        }
+        Ok(())
+    }
+
+    fn candidate(&self, candidate: Candidate) -> Result<(), Error> {
+        self.candidates.borrow_mut().push_back(Candidate { input: self.stream.get(), ..candidate });
+        Ok(())
+    }
+
+    fn begin(&self) -> Result<(), Error> {
+        let current = self.current.borrow();
+        let Some(candidate) = &*current else { return Ok(()) };
+        self.began.set(true);
+        let mut writer = self.writer.borrow_mut();
+        if let Some(folder) = &candidate.folder {
+            writer.add_from(candidate.input, folder)?;
+        }
+        self.stream.set(candidate.input);
+        if candidate.codec.is_some() {
+            let number = writer.next_nested();
+            self.stream.set(number);
+            self.layer.set(number);
+        }
+        Ok(())
+    }
+
+    fn end(&self, decoded_length: u64) -> Result<(), Error> {
+        let current = self.current.borrow();
+        let Some((candidate, codec)) = current.as_ref().and_then(|candidate| Some((candidate, candidate.codec?)))
+        else {
+            return Ok(());
+        };
+        let codec = codec.name().to_owned();
+        let Candidate { input, start, length, .. } = *candidate;
+        self.writer.borrow_mut().add_nested(&Nested { codec, decoded_length, input, start, length }).map(drop)
+    }
+}
+
+/// One call of a [`Receiver`].
+#[derive(Debug)]
+pub(super) enum Found {
+    Entry(Box<Entry>),
+    Chunk(Chunk),
+    Damage(Damage),
+    Note(u64, String),
+    Candidate(Box<Candidate>),
+    Begin,
+    End(u64),
+}
+
+impl Found {
+    pub(super) fn tell(self, receiver: &dyn Receiver) -> Result<(), Error> {
+        match self {
+            Self::Entry(entry) => receiver.entry(&entry),
+            Self::Chunk(chunk) => receiver.chunk(chunk),
+            Self::Damage(damage) => receiver.damage(damage),
+            Self::Note(at, what) => receiver.note(at, what),
+            Self::Candidate(candidate) => receiver.candidate(*candidate),
+            Self::Begin => receiver.begin(),
+            Self::End(decoded_length) => receiver.end(decoded_length),
+        }
+    }
+}
+
+/// To the thread that writes, many at a time.
+#[derive(Debug)]
+pub(super) struct Batches {
+    found: RefCell<Vec<Found>>,
+    sender: SyncSender<Vec<Found>>,
+}
+
+impl Batches {
+    /// Sent at once.
+    const BATCH: usize = 512;
+
+    pub(super) fn new(sender: SyncSender<Vec<Found>>) -> Self {
+        Self { found: RefCell::default(), sender }
+    }
+
+    fn push(&self, found: Found) -> Result<(), Error> {
+        let mut waiting = self.found.borrow_mut();
+        waiting.push(found);
+        if waiting.len() >= Self::BATCH { self.send(std::mem::take(&mut waiting)) } else { Ok(()) }
+    }
+
+    fn send(&self, found: Vec<Found>) -> Result<(), Error> {
+        // Nobody listens any more: the pass has failed elsewhere.
+        self.sender.send(found).map_err(|_| Error::Io(std::io::ErrorKind::Interrupted.into()))
+    }
+
+    /// Sends what is left.
+    pub(super) fn finish(self) -> Result<(), Error> {
+        let found = self.found.take();
+        self.send(found)
+    }
+}
+
+impl Receiver for Batches {
+    fn entry(&self, entry: &Entry) -> Result<(), Error> {
+        self.push(Found::Entry(Box::new(entry.clone())))
+    }
+
+    fn chunk(&self, chunk: Chunk) -> Result<(), Error> {
+        self.push(Found::Chunk(chunk))
+    }
+
+    fn damage(&self, damage: Damage) -> Result<(), Error> {
+        self.push(Found::Damage(damage))
+    }
+
+    fn note(&self, at: u64, what: String) -> Result<(), Error> {
+        self.push(Found::Note(at, what))
+    }
+
+    fn candidate(&self, candidate: Candidate) -> Result<(), Error> {
+        self.push(Found::Candidate(Box::new(candidate)))
+    }
+
+    fn begin(&self) -> Result<(), Error> {
+        self.push(Found::Begin)
+    }
+
+    fn end(&self, decoded_length: u64) -> Result<(), Error> {
+        self.push(Found::End(decoded_length))
+    }
+}

@@ -1,0 +1,268 @@
+//! Reading the members of one archive, and those of archives that lie in it as they are. What is compressed in it waits (`nested.rs`).
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::sync::atomic::Ordering;
+
+use tarnfs_codec::Codec;
+use tarnfs_format::{Entry, Event, Format, Kind, Stream, stream::Part};
+use tarnfs_source::{SharedSource, Slice};
+
+use super::HEAD;
+use super::bodies::Bodies;
+use super::decoding::Shifts;
+use super::names::{Names, last_component};
+use super::nested::Candidate;
+use super::receiver::Receiver;
+use crate::open::Options;
+use crate::problem::Problem;
+
+/// Bodies are padded to this many bytes in the archives that can grow.
+const RECORD: u64 = 512;
+
+/// Archives inside each other that are read by calls inside each other; deeper ones wait, so that no archive fills the stack.
+const MOST_CALLS: u32 = 12;
+
+/// Format's bids up to this one are guesses (zeros; damage at the start), not enough for a file in an archive.
+const GUESS: u32 = 4;
+
+/// What reads the members of archives, wherever they lie.
+pub(super) struct Walk<'a> {
+    pub(super) names: &'a Names,
+    pub(super) options: &'a Options,
+    pub(super) format_options: &'a tarnfs_format::Options,
+    pub(super) receiver: &'a dyn Receiver,
+    pub(super) bodies: &'a Bodies,
+    pub(super) shifts: &'a RefCell<Shifts>,
+    /// The bytes of the stream that is read, if they can be read at any time, and the byte of the stream at which they begin.
+    pub(super) bytes: Option<(&'a SharedSource, u64)>,
+    /// Of an archive without compression headers say how far it was read.
+    pub(super) shows_progress: bool,
+}
+
+/// Where the members of an archive are put.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Place {
+    /// Empty, or a path that ends in a slash.
+    pub(super) prefix: Vec<u8>,
+    /// Archives around it.
+    pub(super) depth: u32,
+    /// Layers of compression around it, those around the archive itself left aside.
+    pub(super) layers: u32,
+}
+
+/// What a file is, by its first bytes.
+pub(super) enum Content {
+    Format(&'static dyn Format),
+    Codec(&'static dyn Codec),
+}
+
+/// What a file of that name is that begins with `head`.
+pub(super) fn content_of(head: &[u8], name: &[u8]) -> Option<Content> {
+    let format = tarnfs_format::detect(head).filter(|format| format.bid(head) > GUESS);
+    let codec = match (tarnfs_codec::detect(head), format) {
+        (None, None) => tarnfs_codec::by_file_name(name, head),
+        (codec, None) => codec,
+        (codec, Some(format)) => codec.filter(|codec| codec.bid(head) > format.bid(head)),
+    };
+    codec.map(Content::Codec).or(format.map(Content::Format))
+}
+
+/// What became of an archive.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    /// Byte of the stream at which the last member ends.
+    pub(super) end: u64,
+    /// The name that the archive gives itself.
+    pub(super) label: Option<Vec<u8>>,
+}
+
+impl Walk<'_> {
+    /// Reads the members of the archive of that format which `stream` holds.
+    pub(super) fn members(
+        &self,
+        format: &dyn Format,
+        stream: &mut dyn Stream,
+        place: &Place,
+    ) -> Result<Members, Problem> {
+        let members = RefCell::new(Members { end: stream.position(), label: None });
+        let result = self.members_at(format, stream, place, &members, 0);
+        let members = members.into_inner();
+        match result {
+            Ok(()) => Ok(members),
+            Err(tarnfs_format::Error::Read { offset, error }) => Err(self.problem(offset, error)),
+            Err(tarnfs_format::Error::NotThisFormat { .. }) => Err(Problem::NotAnArchive),
+            Err(tarnfs_format::Error::Receiver(error)) => Err(self.problem(members.end, error)),
+            Err(error) => Err(Problem::Index(tarnfs_index::Error::Io(io::Error::other(error)))),
+        }
+    }
+
+    /// What an error while reading at byte `offset` stands for.
+    pub(super) fn problem(&self, offset: u64, error: io::Error) -> Problem {
+        if self.options.cancel.is_cancelled() {
+            return Problem::Cancelled;
+        }
+        // What is found goes to the writer while the stream is read.
+        match error.downcast::<tarnfs_index::Error>() {
+            Ok(of_writer) => of_writer.into(),
+            Err(error) => Problem::Read { offset, error },
+        }
+    }
+
+    fn members_at(
+        &self,
+        format: &dyn Format,
+        stream: &mut dyn Stream,
+        place: &Place,
+        members: &RefCell<Members>,
+        calls: u32,
+    ) -> Result<(), tarnfs_format::Error> {
+        let progress = &self.options.progress;
+        let limits = &self.options.limits;
+        let count = Cell::new(0_u64);
+        let mut last: Option<Box<Entry>> = None;
+        let result = format.read(stream, self.format_options, &mut |event, stream| {
+            match event {
+                Event::Entry(mut entry) => {
+                    count.set(count.get() + 1);
+                    if count.get().is_multiple_of(1024) {
+                        progress.entries.fetch_add(1024, Ordering::Relaxed);
+                        if self.shows_progress {
+                            progress.bytes.fetch_max(entry.header, Ordering::Relaxed);
+                        }
+                    }
+                    let end = entry.body.offset.saturating_add(entry.body.stored).next_multiple_of(RECORD);
+                    let furthest = members.borrow().end.max(end);
+                    members.borrow_mut().end = furthest;
+                    if !self.names.place(&place.prefix, &mut entry, limits) {
+                        return Ok(());
+                    }
+                    self.receiver.entry(&entry).map_err(io::Error::other)?;
+                    // All of the content of the entry before this one has been passed.
+                    if let Some(last) = &last {
+                        self.shifts.borrow_mut().settle(last, self.receiver).map_err(io::Error::other)?;
+                    }
+                    self.content(&entry, stream, place, members, calls)?;
+                    last = Some(entry);
+                }
+                Event::Damage(damage) => self.receiver.note(damage.offset, damage.what).map_err(io::Error::other)?,
+                Event::Label(label) if place.prefix.is_empty() => members.borrow_mut().label = Some(label),
+                _ => {}
+            }
+            Ok(())
+        });
+        progress.entries.fetch_add(count.get() % 1024, Ordering::Relaxed);
+        if let Some(last) = last {
+            let settled = self.shifts.borrow_mut().settle(&last, self.receiver);
+            settled.map_err(|error| tarnfs_format::Error::Receiver(io::Error::other(error)))?;
+        }
+        result
+    }
+
+    /// If the content of `entry`, at which `stream` stands, is an archive or compressed: reads it, or leaves it for later.
+    fn content(
+        &self,
+        entry: &Entry,
+        stream: &mut dyn Stream,
+        place: &Place,
+        members: &RefCell<Members>,
+        calls: u32,
+    ) -> io::Result<()> {
+        let Some(rules) = &self.names.recursion else { return Ok(()) };
+        let body = &entry.body;
+        // A body that is not in one piece, or was passed already, cannot be read here.
+        let is_readable = entry.kind == Kind::File
+            && body.size > 0
+            && body.extents.is_none()
+            && body.stored == body.size
+            && stream.position() == body.offset;
+        if !is_readable || place.depth >= rules.depth || self.names.stem(&entry.path).is_none() {
+            return Ok(());
+        }
+        let end = body.offset.saturating_add(body.size);
+        let mut part = Part::new(stream, end);
+        let name = last_component(&entry.path);
+        let Some(content) = content_of(part.peek(HEAD)?, name) else { return Ok(()) };
+        let limits = &self.options.limits;
+        let shown = || tarnfs_format::name::escape(entry.path.get(..200).unwrap_or(&entry.path));
+        let note = |what: &str| {
+            self.receiver.note(entry.header, format!("{}: {what}; it stays a file", shown())).map_err(io::Error::other)
+        };
+        let codec = match content {
+            Content::Codec(_) if place.layers >= rules.layers => {
+                return note(&format!(
+                    "it lies in {} layers of compression, which is the limit (--recursion-depth goes further)",
+                    place.layers
+                ));
+            }
+            Content::Codec(codec) => Some(codec),
+            Content::Format(_) => None,
+        };
+        let Some(path) = self.names.folder_of(&entry.path, limits) else {
+            return note("it lies in too many folders");
+        };
+        let folder = folder_for(entry, &path);
+        let inner = Place { prefix: [path.as_slice(), b"/"].concat(), depth: place.depth + 1, ..*place };
+        let inner = if path.is_empty() { Place { prefix: Vec::new(), ..inner } } else { inner };
+        if let Content::Format(format) = content
+            && calls < MOST_CALLS
+        {
+            if !path.is_empty() {
+                self.receiver.entry(&folder).map_err(io::Error::other)?;
+            }
+            return match self.members_at(format, &mut part, &inner, members, calls + 1) {
+                Ok(()) => Ok(()),
+                Err(tarnfs_format::Error::Read { error, .. } | tarnfs_format::Error::Receiver(error)) => Err(error),
+                Err(error) => {
+                    self.receiver.note(body.offset, format!("{}: {error}", shown())).map_err(io::Error::other)
+                }
+            };
+        }
+        let bytes: SharedSource = match self.bytes {
+            Some((bytes, base)) => {
+                std::sync::Arc::new(Slice::new(SharedSource::clone(bytes), body.offset.saturating_sub(base), body.size))
+            }
+            None => match self.bodies.take(&mut part, body.size, &shown().to_string()) {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    return note(&format!("there is no room to keep it while it is read ({error})"));
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        let candidate = Candidate {
+            input: 0,
+            start: body.offset,
+            length: bytes.len(),
+            bytes,
+            codec,
+            name: name.to_vec(),
+            folder: (!path.is_empty()).then_some(folder),
+            file: Box::new(Entry { link: Vec::new(), xattrs: Vec::new(), ..entry.clone() }),
+            instead: None,
+            place: inner,
+        };
+        self.receiver.candidate(candidate).map_err(io::Error::other)
+    }
+}
+
+/// The folder that shows what the file `entry` holds: as it, but for what makes it a folder.
+fn folder_for(entry: &Entry, path: &[u8]) -> Box<Entry> {
+    Box::new(Entry {
+        path: path.to_vec(),
+        kind: Kind::Folder,
+        // Whoever may read it may look into it.
+        mode: entry.mode & 0o777 | (entry.mode & 0o444) >> 2,
+        uid: entry.uid,
+        gid: entry.gid,
+        user: entry.user.clone(),
+        group: entry.group.clone(),
+        mtime: entry.mtime,
+        atime: entry.atime,
+        ctime: entry.ctime,
+        // Behind the file's own header, and like it on a whole block.
+        header: entry.body.offset,
+        body: tarnfs_format::Body { offset: entry.body.offset, ..Default::default() },
+        ..Entry::default()
+    })
+}

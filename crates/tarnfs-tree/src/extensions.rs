@@ -1,0 +1,249 @@
+//! Which files are taken for archives (`--recursive-extensions`): by the ends of their names, as globs and as sets of them. What a file holds
+//! is only looked at if its name says that it may be one.
+
+/// One rule: later ones override earlier ones.
+#[derive(Debug)]
+enum Rule {
+    /// A glob for the end of a name, from a dot on, in lower case; whether it takes names in or out.
+    Glob(Vec<u8>, bool),
+    /// The first part of a file that was split.
+    FirstPart(bool),
+}
+
+/// All rules, in the order in which they were given.
+#[derive(Debug)]
+pub(crate) struct Extensions(Vec<Rule>);
+
+/// What is taken for an archive if nothing else is said.
+pub const DEFAULT_EXTENSIONS: [&str; 4] = ["/archive", "/compressed", "/disk", "/split"];
+
+/// Sets of extensions, by the names that `--recursive-extensions` knows them by.
+const SETS: &[(&str, &str)] = &[
+    (
+        "archive",
+        "7z 7zip ar asar cab cb7 cbr cbt cbz cpio rar snap sqlar squashfs tar xar zip \
+         taz tb2 tbz tbz2 tbzip2 tdeflate tgrz tgrzip tgz tgzip tlrz tlrzip tlz tlz4 tlzip tlzma tlzo tlzop tpzstd trpm tuu \
+         txz tz tz2 tzlib tzst tzstd tzz \
+         tar.br tar.bz2 tar.bzip2 tar.deflate tar.grz tar.grzip tar.gz tar.gzip tar.lrz tar.lrzip tar.lz tar.lz4 tar.lzip \
+         tar.lzma tar.lzo tar.lzop tar.pzstd tar.rpm tar.sz tar.uu tar.xz tar.z tar.zlib tar.zst tar.zstd tar.zz",
+    ),
+    ("binary", "a apk appimage appv appx appxbundle deb jar lib nupkg vsix xpi"),
+    (
+        "compressed",
+        "br bz2 bzip2 deflate grz grzip gz gzip lrz lrzip lz lz4 lzip lzma lzo lzop pzstd rpm sz uu xz z zlib zst zstd zz",
+    ),
+    ("disk", "dd ext4 fat fat12 fat16 fat32 img iso raw"),
+    (
+        "document",
+        "3mf aasx amlx appv cddx cspkg docm docx dotm dotx dwf dwfx epub familyx fdix htm html index.sqlite jtx kmlz mmzx odg \
+         ods odt oxps pbit pbix pdf potm potx ppsm ppsx pptm pptx scdoc semblio slx smpk usdz vsdm vsdx vssm vssx vstm vstx \
+         wacz warc xlsm xlsx xltm xltx xps",
+    ),
+    ("multimedia", "avi mk3d mka mks mkv mp4 ogm ogv rmb rmvb webm"),
+];
+
+/// The name of the set of first parts of split files.
+const SPLIT: &str = "split";
+
+impl Extensions {
+    /// From values of the option; a comma stands between the items of one, two for one that is meant. The error names what is unknown.
+    pub(crate) fn new(values: &[String]) -> Result<Self, String> {
+        let mut rules = Vec::new();
+        for item in values.iter().flat_map(|value| items(value)) {
+            let (mut name, mut takes_in) = (item.as_str(), true);
+            while let Some(before) = name.strip_suffix("/-") {
+                (name, takes_in) = (before, !takes_in);
+            }
+            let Some(set) = name.strip_prefix('/').map(|set| set.trim_end_matches('/')) else {
+                rules.push(Rule::Glob(with_dot(name), takes_in));
+                continue;
+            };
+            if set == SPLIT {
+                rules.push(Rule::FirstPart(takes_in));
+                continue;
+            }
+            let known = SETS.iter().filter(|(name, _)| *name == set || set == "all");
+            let extensions: Vec<_> = known.flat_map(|(_, extensions)| extensions.split_whitespace()).collect();
+            if extensions.is_empty() {
+                let sets: Vec<_> = SETS.iter().map(|(name, _)| format!("/{name}")).collect();
+                return Err(format!(
+                    "{name}: there is no set of that name; there are {}, /{SPLIT}, /all",
+                    sets.join(", ")
+                ));
+            }
+            rules.extend(extensions.into_iter().map(|extension| Rule::Glob(with_dot(extension), takes_in)));
+            if set == "all" {
+                rules.push(Rule::FirstPart(takes_in));
+            }
+        }
+        Ok(Self(rules))
+    }
+
+    /// Length of `name` without what makes it a candidate: the longest end that a rule names, as long as something stays. `None` if it is
+    /// none.
+    pub(crate) fn stem(&self, name: &[u8]) -> Option<usize> {
+        let lower = name.to_ascii_lowercase();
+        let mut stem: Option<usize> = None;
+        for rule in &self.0 {
+            let (end, takes_in) = match rule {
+                Rule::Glob(glob, takes_in) => (end_that_matches(glob, &lower), *takes_in),
+                Rule::FirstPart(takes_in) => (end_of_first_part(&lower), *takes_in),
+            };
+            let Some(start) = end else { continue };
+            stem = match (takes_in, stem) {
+                (false, _) => None,
+                // A name that is nothing but an extension keeps it.
+                (true, Some(other)) => Some(if start == 0 { other } else { other.min(start) }),
+                (true, None) => Some(if start == 0 { name.len() } else { start }),
+            };
+        }
+        stem
+    }
+}
+
+/// The items of one value.
+fn items(value: &str) -> Vec<String> {
+    // A character that no command line can have stands for a comma that is meant.
+    value
+        .replace(",,", "\0")
+        .split(',')
+        .map(|item| item.trim().replace('\0', ","))
+        .filter(|item| !item.is_empty())
+        .collect()
+}
+
+fn with_dot(glob: &str) -> Vec<u8> {
+    let lower = glob.to_ascii_lowercase();
+    match lower.as_str() {
+        // Whatever its name is.
+        "*" => b"*".to_vec(),
+        lower if lower.starts_with('.') => lower.as_bytes().to_vec(),
+        lower => [b".", lower.as_bytes()].concat(),
+    }
+}
+
+/// Where the end of `name` begins that `glob` matches: the shortest one.
+fn end_that_matches(glob: &[u8], name: &[u8]) -> Option<usize> {
+    if glob == b"*" {
+        return Some(name.len());
+    }
+    if !glob.iter().any(|byte| b"*?[".contains(byte)) {
+        return name.ends_with(glob).then(|| name.len() - glob.len());
+    }
+    (0..name.len()).rev().find(|&start| name[start] == b'.' && matches(glob, &name[start..]))
+}
+
+/// `.aa`, `.00`, `.001`, ...: what `split` and its like call the first part.
+fn end_of_first_part(name: &[u8]) -> Option<usize> {
+    let dot = name.iter().rposition(|&byte| byte == b'.')?;
+    let end = &name[dot + 1..];
+    let is_first = match end {
+        [] => false,
+        end if end.iter().all(|&byte| byte == b'a') => true,
+        [zeros @ .., b'0' | b'1'] => zeros.iter().all(|&byte| byte == b'0'),
+        _ => false,
+    };
+    is_first.then_some(dot)
+}
+
+/// True if `glob` (`*`, `?`, `[abc]`, `[a-z]`, `[!a]`) matches all of `text`.
+fn matches(glob: &[u8], text: &[u8]) -> bool {
+    // Where to go on if what follows the last `*` does not match: no more than one place is ever needed.
+    let (mut at, mut from, mut again) = (0, 0, None);
+    loop {
+        if glob.get(at) == Some(&b'*') {
+            at += 1;
+            again = Some((at, from));
+        } else if let Some(&byte) = text.get(from)
+            && let Some(next) = one(&glob[at.min(glob.len())..], byte)
+        {
+            (at, from) = (at + next, from + 1);
+        } else if from == text.len() && at == glob.len() {
+            return true;
+        } else if let Some((star, start)) = again.filter(|&(_, start)| start < text.len()) {
+            again = Some((star, start + 1));
+            (at, from) = (star, start + 1);
+        } else {
+            return false;
+        }
+    }
+}
+
+/// Length of the item at the start of `glob`, if it matches `byte`.
+fn one(glob: &[u8], byte: u8) -> Option<usize> {
+    match *glob.first()? {
+        b'?' => Some(1),
+        b'[' => {
+            let is_not = matches!(glob.get(1), Some(b'!' | b'^'));
+            let start = 1 + usize::from(is_not);
+            // A bracket that comes first is meant; one that never ends stands for itself.
+            let Some(length) = glob.iter().skip(start + 1).position(|&byte| byte == b']') else {
+                return (byte == b'[').then_some(1);
+            };
+            let set = &glob[start..=start + length];
+            let mut found = false;
+            let mut rest = set;
+            while let [first, after @ ..] = rest {
+                if let [b'-', last, after @ ..] = after {
+                    found |= (*first..=*last).contains(&byte);
+                    rest = after;
+                } else {
+                    found |= *first == byte;
+                    rest = after;
+                }
+            }
+            (found != is_not).then_some(start + length + 2)
+        }
+        other => (other == byte).then_some(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stem(values: &[&str], name: &str) -> Option<String> {
+        let values: Vec<String> = values.iter().map(|&value| value.to_owned()).collect();
+        let length = Extensions::new(&values).unwrap().stem(name.as_bytes())?;
+        Some(name[..length].to_owned())
+    }
+
+    /// As ratarmount 1.3 has it.
+    #[test]
+    fn names_are_candidates_by_their_ends() {
+        let default = DEFAULT_EXTENSIONS.as_slice();
+        for (values, name, expected) in [
+            (default, "a.tar", Some("a")),
+            (default, "a.TAR.GZ", Some("a")),
+            (default, "a.b.tgz", Some("a.b")),
+            (default, "a.gz", Some("a")),
+            (default, "a.txt", None),
+            (default, "tar", None),
+            (default, ".tar", Some(".tar")),
+            (default, "x.aa", Some("x")),
+            (default, "x.001", Some("x")),
+            (default, "x.ab", None),
+            (default, "x.pdf", None),
+            (&["/archive"], "a.gz", None),
+            (&["/archive,.gz*"], "a.gz1", Some("a")),
+            (&["/archive", "zip/-"], "a.zip", None),
+            (&["/all,/multimedia/-"], "a.mkv", None),
+            (&["/all,/multimedia/-"], "a.pdf", Some("a")),
+            (&[".t?r"], "a.tXr", Some("a")),
+            (&["*"], "anything", Some("anything")),
+            (&["a,,b"], "x.a,b", Some("x")),
+            (&["[!a-c]z"], "x.dz", Some("x")),
+            (&["[!a-c]z"], "x.bz", None),
+            (&[".gz/-/-"], "x.gz", Some("x")),
+        ] {
+            assert_eq!(stem(values, name).as_deref(), expected, "{values:?} {name}");
+        }
+        assert!(Extensions::new(&["/pictures".to_owned()]).unwrap_err().contains("/pictures"));
+    }
+
+    #[test]
+    fn globs_do_not_take_long() {
+        let glob = b".*a*a*a*a*a*a*a*a*a*a*a*b";
+        assert!(!matches(glob, &[b".".to_vec(), b"a".repeat(250)].concat()));
+    }
+}

@@ -1,0 +1,213 @@
+//! Paths changed by a regular expression (`--transform`, `--transform-recursive-mount-point`): expression and replacement as Python's
+//! `re.sub` takes them, since that is what ratarmount's users have written.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use fancy_regex::{Captures, Regex, RegexBuilder};
+
+/// Steps that matching one path may take: an expression that goes back again and again would not end.
+const MOST_STEPS: usize = 1_000_000;
+
+/// Bytes that are not UTF-8 stand as these characters while a path is matched: 0xf780 for 0x80.
+const BYTES: u32 = 0xf700;
+
+/// An expression and what comes in the place of what it matches.
+#[derive(Debug)]
+pub(crate) struct Rename {
+    expression: Regex,
+    replacement: Vec<Part>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Group(usize),
+    Named(String),
+}
+
+impl Rename {
+    /// The error says what of it cannot be understood.
+    pub(crate) fn new(expression: &str, replacement: &str) -> Result<Self, String> {
+        let built = RegexBuilder::new(expression).backtrack_limit(MOST_STEPS).build();
+        let expression =
+            built.map_err(|error| format!("{expression}: this regular expression is not understood: {error}"))?;
+        let replacement = parts(replacement).map_err(|error| format!("{replacement}: {error}"))?;
+        for part in &replacement {
+            let is_there = match part {
+                Part::Text(_) => true,
+                Part::Group(number) => *number < expression.captures_len(),
+                Part::Named(name) => expression.capture_names().flatten().any(|other| other == name),
+            };
+            if !is_there {
+                let what = match part {
+                    Part::Named(name) => name.clone(),
+                    Part::Group(number) => number.to_string(),
+                    Part::Text(_) => String::new(),
+                };
+                return Err(format!("the regular expression has no group {what}"));
+            }
+        }
+        Ok(Self { expression, replacement })
+    }
+
+    /// `path` with every match replaced. A path on which matching takes too long stays as it is.
+    pub(crate) fn apply<'p>(&self, path: &'p [u8]) -> Cow<'p, [u8]> {
+        let text = to_text(path);
+        let changed = self.expression.try_replacen(&text, 0, |captures: &Captures<'_>| self.fill(captures));
+        match changed {
+            Ok(Cow::Owned(changed)) => Cow::Owned(to_bytes(&changed)),
+            Ok(Cow::Borrowed(_)) => Cow::Borrowed(path),
+            Err(error) => {
+                log::warn!("{}: keeps its path: {error}", String::from_utf8_lossy(path));
+                Cow::Borrowed(path)
+            }
+        }
+    }
+
+    fn fill(&self, captures: &Captures<'_>) -> String {
+        let group = |found: Option<fancy_regex::Match<'_>>| found.map_or("", |found| found.as_str()).to_owned();
+        let text = self.replacement.iter().map(|part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Group(number) => group(captures.get(*number)),
+            Part::Named(name) => group(captures.name(name)),
+        });
+        text.collect()
+    }
+}
+
+/// The parts of a replacement: `\1`, `\g<1>`, `\g<name>` stand for groups, `\\` for a backslash, `\n` and the like for what they are in C.
+fn parts(replacement: &str) -> Result<Vec<Part>, String> {
+    let mut parts = Vec::new();
+    let mut text = String::new();
+    let mut rest = replacement;
+    while let Some((before, after)) = rest.split_once('\\') {
+        text.push_str(before);
+        let Some(next) = after.chars().next() else { return Err("it ends in a backslash".to_owned()) };
+        rest = &after[next.len_utf8()..];
+        let group = match next {
+            'g' => {
+                let named = rest.strip_prefix('<').and_then(|rest| rest.split_once('>'));
+                let (name, after) = named.ok_or("behind \\g comes the name of a group, as \\g<name>")?;
+                rest = after;
+                Some(name.parse().map_or_else(|_| Part::Named(name.to_owned()), Part::Group))
+            }
+            '0' => {
+                text.push('\0');
+                None
+            }
+            digit if digit.is_ascii_digit() => {
+                let two = rest.chars().next().filter(char::is_ascii_digit);
+                let number: String = [Some(digit), two].into_iter().flatten().collect();
+                rest = &rest[two.map_or(0, char::len_utf8)..];
+                number.parse().ok().map(Part::Group)
+            }
+            '\\' => {
+                text.push('\\');
+                None
+            }
+            letter => {
+                let stands_for = match letter {
+                    'n' => Some('\n'),
+                    't' => Some('\t'),
+                    'r' => Some('\r'),
+                    'f' => Some('\x0c'),
+                    'v' => Some('\x0b'),
+                    'a' => Some('\x07'),
+                    'b' => Some('\x08'),
+                    letter if letter.is_ascii_alphabetic() => return Err(format!("\\{letter} means nothing")),
+                    _ => None,
+                };
+                match stands_for {
+                    Some(character) => text.push(character),
+                    None => text.extend(['\\', letter]),
+                }
+                None
+            }
+        };
+        if let Some(group) = group {
+            parts.extend((!text.is_empty()).then(|| Part::Text(std::mem::take(&mut text))));
+            parts.push(group);
+        }
+    }
+    text.push_str(rest);
+    parts.extend((!text.is_empty()).then_some(Part::Text(text)));
+    Ok(parts)
+}
+
+fn to_text(path: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(path) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::with_capacity(path.len());
+    for chunk in path.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().filter_map(|&byte| char::from_u32(BYTES | u32::from(byte))));
+    }
+    Cow::Owned(text)
+}
+
+fn to_bytes(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    for character in text.chars() {
+        match u32::from(character).checked_sub(BYTES) {
+            Some(byte @ 0x80..=0xff) => bytes.push(byte as u8),
+            _ => bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    bytes
+}
+
+/// Expression and replacement as a person has typed them, for messages.
+pub(crate) fn shown(pair: &(String, String)) -> String {
+    let mut text = String::new();
+    let _ = write!(text, "{} -> {}", pair.0, pair.1);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn renamed(expression: &str, replacement: &str, path: &[u8]) -> Vec<u8> {
+        Rename::new(expression, replacement).unwrap().apply(path).into_owned()
+    }
+
+    /// Results are those of Python's `re.sub`.
+    #[test]
+    fn replaces_as_python_does() {
+        for (expression, replacement, path, result) in [
+            ("^/a/", "/b/", "/a/a/x", "/b/a/x"),
+            (r"(.*)/([^/]*)\.tar$", r"\2", "/x/y/z.tar", "z"),
+            (r"(?P<first>[^/]+)/(.*)", r"\g<2>/\g<first>", "/a/b/c", "/b/c/a"),
+            (r"(\w+)-(\w+)", r"\2\\\1", "one-two", "two\\one"),
+            ("x", "", "xaxbx", "ab"),
+            (r"(?<=a)b", "c", "abab", "acac"),
+            (r"(.)\1", r"<\1>", "aabbc", "<a><b>c"),
+            (r"(a)|b", r"[\1]", "ab", "[a][]"),
+            ("é", r"e\g<0>", "/é", "/eé"),
+        ] {
+            assert_eq!(
+                String::from_utf8(renamed(expression, replacement, path.as_bytes())).unwrap(),
+                result,
+                "{expression} {replacement} {path}"
+            );
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_stay() {
+        assert_eq!(renamed("a", "b", b"/a\xff\xe4/a"), b"/b\xff\xe4/b");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_and_what_does_not_end_stays() {
+        for (expression, replacement) in
+            [("(", ""), ("a", r"\1"), ("a", r"\g<x>"), ("a", "\\"), ("a", r"\g"), ("a", r"\q")]
+        {
+            assert!(Rename::new(expression, replacement).is_err(), "{expression} {replacement}");
+        }
+        let path = [b"a".repeat(5000), b"!".to_vec()].concat();
+        assert_eq!(renamed(r"(a+)+\1b", "x", &path), path);
+    }
+}

@@ -1,0 +1,286 @@
+//! The streams of one archive: its innermost one, and those of compressed files in it. They are opened when somebody reads what lies in
+//! them, and the ones that nobody has read from for longest are closed again: an archive may hold a hundred thousand.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tarnfs_codec::Dictionaries;
+use tarnfs_codec::engine::{DecodedSource, PieceCache, Statistics, Workers};
+use tarnfs_index::{Index, Nested};
+use tarnfs_source::{Limits, MemorySource, SharedSource, Slice, Source};
+
+use crate::{Error, Work};
+
+/// Nested streams that are open at a time.
+const MOST_OPEN: usize = 256;
+
+/// Streams inside each other that are read by calls inside each other. Of more, every so many the whole is decoded into memory, so that no
+/// archive fills the stack.
+const MOST_CALLS: usize = 12;
+
+/// The most that is decoded into memory so, in bytes.
+const MOST_IN_MEMORY: u64 = 64 << 20;
+
+/// All streams.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    index: Arc<dyn Index>,
+    innermost: SharedSource,
+    /// The layers of compression around the archive.
+    layers: Vec<Arc<DecodedSource>>,
+    means: Means,
+    nested: Mutex<Open>,
+}
+
+/// What decoding takes.
+#[derive(Debug, Clone)]
+pub(crate) struct Means {
+    pub(crate) cache: Arc<PieceCache>,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) limits: Limits,
+    pub(crate) dictionaries: Dictionaries,
+}
+
+/// Nested streams that are open.
+#[derive(Debug, Default)]
+struct Open {
+    streams: HashMap<u32, Stream>,
+    /// Goes up with each use.
+    clock: u64,
+    /// What those have done that were closed.
+    closed: Statistics,
+}
+
+#[derive(Debug)]
+struct Stream {
+    decoded: Arc<DecodedSource>,
+    /// Streams that it lies in.
+    depth: usize,
+    used: u64,
+}
+
+impl Streams {
+    pub(crate) fn new(
+        index: Arc<dyn Index>,
+        innermost: SharedSource,
+        layers: Vec<Arc<DecodedSource>>,
+        means: Means,
+    ) -> Self {
+        Self { index, innermost, layers, means, nested: Mutex::default() }
+    }
+
+    /// The archive's own.
+    pub(crate) fn innermost(&self) -> &SharedSource {
+        &self.innermost
+    }
+
+    /// The stream of that number. Nothing is decoded yet.
+    pub(crate) fn get(&self, number: u32) -> Result<SharedSource, Error> {
+        if number == 0 {
+            return Ok(SharedSource::clone(&self.innermost));
+        }
+        // From the one that is wanted outwards, up to one that is open.
+        let mut open = self.nested.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut missing = Vec::new();
+        let mut at = number;
+        let (mut source, mut depth) = loop {
+            if at == 0 {
+                break (SharedSource::clone(&self.innermost), 0);
+            }
+            if let Some((decoded, depth)) = open.found(at) {
+                break (decoded as SharedSource, depth);
+            }
+            let nested = self.index.nested(at)?;
+            let input = nested.input;
+            missing.push((at, nested));
+            at = input;
+        };
+        if depth + missing.len() > MOST_CALLS {
+            // Rare, and slow to reach: nothing of it is kept open.
+            drop(open);
+            return self.deep(number);
+        }
+        for (number, nested) in missing.into_iter().rev() {
+            let decoded = self.open(number, &nested, source)?;
+            depth += 1;
+            open.add(number, Arc::clone(&decoded), depth);
+            source = decoded;
+        }
+        Ok(source)
+    }
+
+    fn open(&self, number: u32, nested: &Nested, input: SharedSource) -> Result<Arc<DecodedSource>, Error> {
+        let codec = tarnfs_codec::by_name(&nested.codec).ok_or_else(|| {
+            tarnfs_index::Error::Unknown(format!("compressed with {}, which is not known", nested.codec))
+        })?;
+        let chunks = Arc::clone(&self.index).chunks(number as usize)?;
+        let part = Arc::new(Slice::new(input, nested.start, nested.length));
+        let Means { cache, workers, limits, dictionaries } = &self.means;
+        let decoded = DecodedSource::new(codec, part, chunks, Arc::clone(cache), Arc::clone(workers), *limits);
+        decoded.give(dictionaries.clone());
+        Ok(decoded)
+    }
+
+    /// A stream that lies in very many others.
+    fn deep(&self, number: u32) -> Result<SharedSource, Error> {
+        let mut chain = Vec::new();
+        let mut at = number;
+        while at != 0 {
+            let nested = self.index.nested(at)?;
+            let input = nested.input;
+            chain.push((at, nested));
+            at = input;
+        }
+        let length = chain.first().map_or(0, |(_, nested)| nested.decoded_length);
+        let mut sources: Vec<Step> = Vec::new();
+        for (number, nested) in chain.into_iter().rev() {
+            let codec = tarnfs_codec::by_name(&nested.codec).ok_or_else(|| {
+                tarnfs_index::Error::Unknown(format!("compressed with {}, which is not known", nested.codec))
+            })?;
+            let chunks = Arc::clone(&self.index).chunks(number as usize)?;
+            sources.push(Step { nested, codec, chunks });
+        }
+        let means = self.means.clone();
+        let input = SharedSource::clone(&self.innermost);
+        Ok(Arc::new(Deep { input, steps: sources, means, length, opened: Mutex::new(None) }))
+    }
+
+    pub(crate) fn work(&self) -> Work {
+        let cache = &self.means.cache;
+        let open = self.nested.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.layers.is_empty() && open.clock == 0 {
+            return Work::default();
+        }
+        let (pieces, paused) = cache.memory();
+        let seek_points = cache.budget().used().saturating_sub(pieces).saturating_sub(paused);
+        let memory = [("pieces", pieces), ("paused_decoders", paused), ("seek_points", seek_points)];
+        let mut work = Work {
+            memory: memory.map(|(owner, bytes)| (owner, bytes as u64)).into(),
+            memory_limit: cache.budget().limit() as u64,
+            ..Work::default()
+        };
+        let nested = open.streams.values().map(|stream| stream.decoded.statistics());
+        let around = self.layers.iter().map(|layer| layer.statistics());
+        for of_layer in around.chain(nested).chain([open.closed]) {
+            work.hits += of_layer.hits;
+            work.misses += of_layer.misses;
+            work.ahead += of_layer.prefetched;
+            work.resumes += of_layer.resumes;
+            work.decoded_bytes += of_layer.decoded_bytes;
+            work.kept += of_layer.kept;
+        }
+        work
+    }
+}
+
+impl Open {
+    fn found(&mut self, number: u32) -> Option<(Arc<DecodedSource>, usize)> {
+        self.clock += 1;
+        let stream = self.streams.get_mut(&number)?;
+        stream.used = self.clock;
+        Some((Arc::clone(&stream.decoded), stream.depth))
+    }
+
+    fn add(&mut self, number: u32, decoded: Arc<DecodedSource>, depth: usize) {
+        self.clock += 1;
+        if self.streams.len() >= MOST_OPEN {
+            // Half of them at once, so that looking for the oldest costs nothing on average.
+            let mut used: Vec<u64> = self.streams.values().map(|stream| stream.used).collect();
+            used.sort_unstable();
+            let least = used[used.len() / 2];
+            let closed = &mut self.closed;
+            self.streams.retain(|_, stream| {
+                let stays = stream.used >= least;
+                if !stays {
+                    let done = stream.decoded.statistics();
+                    closed.hits += done.hits;
+                    closed.misses += done.misses;
+                    closed.prefetched += done.prefetched;
+                    closed.resumes += done.resumes;
+                    closed.decoded_bytes += done.decoded_bytes;
+                    closed.kept += done.kept;
+                }
+                stays
+            });
+        }
+        self.streams.insert(number, Stream { decoded, depth, used: self.clock });
+    }
+}
+
+struct Step {
+    nested: Nested,
+    codec: &'static dyn tarnfs_codec::Codec,
+    chunks: Arc<dyn tarnfs_codec::ChunkTable>,
+}
+
+impl std::fmt::Debug for Step {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.nested.fmt(formatter)
+    }
+}
+
+/// A stream in very many others, opened when it is read: from the outermost inwards, in a loop.
+#[derive(Debug)]
+struct Deep {
+    input: SharedSource,
+    steps: Vec<Step>,
+    means: Means,
+    length: u64,
+    opened: Mutex<Option<SharedSource>>,
+}
+
+impl Deep {
+    fn opened(&self) -> io::Result<SharedSource> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = &*opened {
+            return Ok(SharedSource::clone(opened));
+        }
+        let mut source = SharedSource::clone(&self.input);
+        for (step, number) in self.steps.iter().zip(1..) {
+            let Step { nested, codec, chunks } = step;
+            let Means { cache, workers, limits, dictionaries } = &self.means;
+            let part = Arc::new(Slice::new(source, nested.start, nested.length));
+            let decoded =
+                DecodedSource::new(*codec, part, Arc::clone(chunks), Arc::clone(cache), Arc::clone(workers), *limits);
+            decoded.give(dictionaries.clone());
+            source = decoded;
+            if number % MOST_CALLS == 0 && number < self.steps.len() {
+                let length = source.len();
+                if length > MOST_IN_MEMORY {
+                    return Err(io::Error::new(
+                        io::ErrorKind::Unsupported,
+                        format!(
+                            "{}: {length} bytes in {number} layers of compression are too much to be read",
+                            source.describe()
+                        ),
+                    ));
+                }
+                let mut bytes = vec![0; length as usize];
+                source.read_exact_at(&mut bytes, 0)?;
+                source = Arc::new(MemorySource::new(bytes, source.describe()));
+            }
+        }
+        *opened = Some(SharedSource::clone(&source));
+        Ok(source)
+    }
+}
+
+impl Source for Deep {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.opened()?.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, decoded {} times", self.input.describe(), self.steps.len())
+    }
+
+    fn is_ready(&self, offset: u64, length: usize) -> bool {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        opened.as_ref().is_some_and(|opened| opened.is_ready(offset, length))
+    }
+}
