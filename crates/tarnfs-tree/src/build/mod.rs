@@ -25,7 +25,7 @@ use crate::open::{DecodedCache, FileFacts, Options, Recreate};
 use crate::problem::Problem;
 
 use bodies::Bodies;
-use decoding::{DecodingStream, Shifts};
+use decoding::DecodingStream;
 pub(crate) use names::{Names, converted};
 use nested::{Candidate, Expansion, is_certain};
 use receiver::{Direct, Receiver};
@@ -70,9 +70,9 @@ impl FirstPass<'_> {
             (codec, None) => codec,
             (codec, Some(format)) => codec.filter(|codec| codec.bid(&head) > format.bid(&head)),
         };
-        self.read_into(writer, |direct, bodies| match codec {
-            Some(codec) => self.compressed(codec, direct, bodies),
-            None => self.plain(&head, direct, bodies),
+        self.read_into(writer, |direct, expansion| match codec {
+            Some(codec) => self.compressed(codec, direct, expansion),
+            None => self.plain(&head, direct, expansion),
         })
     }
 
@@ -80,19 +80,19 @@ impl FirstPass<'_> {
     fn read_into(
         &self,
         writer: Writer,
-        read: impl FnOnce(&Direct, &Bodies) -> Result<Summary, Problem>,
+        read: impl FnOnce(&Direct, &Expansion<'_>) -> Result<Summary, Problem>,
     ) -> Result<(Writer, Summary), Problem> {
         let (direct, bodies) = (Direct::new(writer), Bodies::default());
-        let mut summary = read(&direct, &bodies)?;
-        let length = self.source.len();
-        Expansion::new(self.names, self.options, self.format, &bodies, length).run(&direct)?;
+        let expansion = Expansion::new(self.names, self.options, self.format, &bodies, self.source.len());
+        let mut summary = read(&direct, &expansion)?;
+        expansion.run(&direct)?;
         let (writer, mut notes) = direct.into_parts();
         notes.append(&mut summary.notes);
         summary.notes = notes;
         Ok((writer, summary))
     }
 
-    fn plain(&self, head: &[u8], direct: &Direct, bodies: &Bodies) -> Result<Summary, Problem> {
+    fn plain(&self, head: &[u8], direct: &Direct, expansion: &Expansion<'_>) -> Result<Summary, Problem> {
         if head.is_empty() {
             return Err(Problem::Empty);
         }
@@ -103,7 +103,7 @@ impl FirstPass<'_> {
         let format =
             tarnfs_format::detect(head).ok_or(if is_zeros { Problem::OnlyZeros } else { Problem::NotAnArchive })?;
         let summary = self.summary(format.name());
-        self.plain_from(0, format, summary, direct, bodies)
+        self.plain_from(0, format, summary, direct, expansion)
     }
 
     /// True if the name, without a suffix of compression, ends in `.tar`.
@@ -130,10 +130,16 @@ impl FirstPass<'_> {
         format: &dyn Format,
         mut summary: Summary,
         direct: &Direct,
-        bodies: &Bodies,
+        expansion: &Expansion<'_>,
     ) -> Result<Summary, Problem> {
         let shifts = RefCell::default();
-        let walk = Walk { bytes: Some((self.source, 0)), shows_progress: true, ..self.walk(direct, bodies, &shifts) };
+        let behind_each = || expansion.run_if_many(direct);
+        let walk = Walk {
+            bytes: Some((self.source, 0)),
+            shows_progress: true,
+            behind_each: Some(&behind_each),
+            ..expansion.walk(direct, &shifts, None)
+        };
         let mut stream = SourceStream::new(SharedSource::clone(self.source), self.options.cancel.clone());
         stream.skip(start).map_err(|error| walk.problem(start, error))?;
         let members = walk.members(format, &mut stream, &Place::default())?;
@@ -150,23 +156,15 @@ impl FirstPass<'_> {
         self.options.progress.total.store(self.source.len(), Ordering::Relaxed);
         let format = tarnfs_format::by_name(&old.format).ok_or(Problem::NotAnArchive)?;
         let summary = Summary { label: old.label.clone(), ..self.summary(format.name()) };
-        self.read_into(writer, |direct, bodies| self.plain_from(old.end, format, summary, direct, bodies))
+        self.read_into(writer, |direct, expansion| self.plain_from(old.end, format, summary, direct, expansion))
     }
 
-    fn walk<'w>(&'w self, direct: &'w Direct, bodies: &'w Bodies, shifts: &'w RefCell<Shifts>) -> Walk<'w> {
-        Walk {
-            names: self.names,
-            options: self.options,
-            format_options: self.format,
-            receiver: direct,
-            bodies,
-            shifts,
-            bytes: None,
-            shows_progress: false,
-        }
-    }
-
-    fn compressed(&self, codec: &'static dyn Codec, direct: &Direct, bodies: &Bodies) -> Result<Summary, Problem> {
+    fn compressed(
+        &self,
+        codec: &'static dyn Codec,
+        direct: &Direct,
+        expansion: &Expansion<'_>,
+    ) -> Result<Summary, Problem> {
         let options = tarnfs_codec::Options {
             seek_point_spacing: self.options.seek_point_spacing,
             limits: self.options.limits,
@@ -175,7 +173,8 @@ impl FirstPass<'_> {
             cancel: self.options.cancel.clone(),
         };
         let shifts = RefCell::default();
-        let walk = self.walk(direct, bodies, &shifts);
+        let behind_each = || expansion.run_if_many(direct);
+        let walk = Walk { behind_each: Some(&behind_each), ..expansion.walk(direct, &shifts, None) };
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
         let mut indexing =
             Indexing::new(codec, SharedSource::clone(self.source), &options).map_err(|error| failed(0, error))?;
@@ -197,7 +196,7 @@ impl FirstPass<'_> {
             stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
         } else if let Some(inner) = self.inner(&head) {
             let name = &self.single_file.path;
-            let taken = bodies.take(&mut stream, u64::MAX, &String::from_utf8_lossy(name));
+            let taken = expansion.bodies.take(&mut stream, u64::MAX, &String::from_utf8_lossy(name));
             let bytes = taken.map_err(|error| failed(stream.position, error))?;
             let length = bytes.len();
             summary.end = length;

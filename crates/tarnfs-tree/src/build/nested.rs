@@ -26,6 +26,9 @@ use crate::problem::Problem;
 /// Of that many compressed bytes on, one is read with all threads.
 const LARGE: u64 = 4 << 20;
 
+/// Candidates that may wait before they are read; each takes about a kilobyte.
+const MOST_WAITING: usize = 1024;
+
 /// Candidates that are read beside each other before their results are all there.
 const WAVE: usize = 256;
 
@@ -82,6 +85,11 @@ impl<'a> Expansion<'a> {
     ) -> Self {
         let most_decoded = archive_length.saturating_mul(MOST_FOR_EACH_BYTE).saturating_add(MOST_BESIDE);
         Self { names, options, format_options, bodies, decoded: AtomicU64::new(0), most_decoded }
+    }
+
+    /// The same as [`Expansion::run`], if there are many.
+    pub(super) fn run_if_many(&self, direct: &Direct) -> Result<(), Problem> {
+        if direct.waiting() < MOST_WAITING { Ok(()) } else { self.run(direct) }
     }
 
     /// Reads all candidates that `direct` has, and those that are found in them.
@@ -166,7 +174,8 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    fn walk<'w>(
+    /// What reads members that `receiver` gets.
+    pub(super) fn walk<'w>(
         &'w self,
         receiver: &'w dyn Receiver,
         shifts: &'w RefCell<Shifts>,
@@ -181,6 +190,8 @@ impl<'a> Expansion<'a> {
             shifts,
             bytes,
             shows_progress: false,
+            behind_each: None,
+            failed: RefCell::default(),
         }
     }
 

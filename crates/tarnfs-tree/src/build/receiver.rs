@@ -86,6 +86,7 @@ impl Direct {
             self.writer.borrow_mut().add_from(candidate.input, file)?;
         }
         self.stream.set(0);
+        self.layer.set(0);
         Ok(())
     }
 }

@@ -38,6 +38,10 @@ pub(super) struct Walk<'a> {
     pub(super) bytes: Option<(&'a SharedSource, u64)>,
     /// Of an archive without compression headers say how far it was read.
     pub(super) shows_progress: bool,
+    /// Called behind each member of the archive itself: what waits must not fill the memory.
+    pub(super) behind_each: Option<&'a dyn Fn() -> Result<(), Problem>>,
+    /// What that call has said.
+    pub(super) failed: RefCell<Option<Problem>>,
 }
 
 /// Where the members of an archive are put.
@@ -88,6 +92,9 @@ impl Walk<'_> {
         let members = RefCell::new(Members { end: stream.position(), label: None });
         let result = self.members_at(format, stream, place, &members, 0);
         let members = members.into_inner();
+        if let Some(problem) = self.failed.take() {
+            return Err(problem);
+        }
         match result {
             Ok(()) => Ok(members),
             Err(tarnfs_format::Error::Read { offset, error }) => Err(self.problem(offset, error)),
@@ -143,6 +150,12 @@ impl Walk<'_> {
                         self.shifts.borrow_mut().settle(last, self.receiver).map_err(io::Error::other)?;
                     }
                     self.content(&entry, stream, place, members, calls)?;
+                    if let Some(behind_each) = self.behind_each {
+                        behind_each().map_err(|problem| {
+                            *self.failed.borrow_mut() = Some(problem);
+                            io::ErrorKind::Interrupted
+                        })?;
+                    }
                     last = Some(entry);
                 }
                 Event::Damage(damage) => self.receiver.note(damage.offset, damage.what).map_err(io::Error::other)?,
