@@ -74,18 +74,24 @@ impl Folders {
         name_of(&self.names, folder)
     }
 
+    /// The folder `name` in `parent`, if it is known.
+    pub(super) fn find(&self, parent: Number, name: &[u8]) -> Option<Number> {
+        let is_it = |number: &Number| {
+            let folder = self.all.get(*number as usize);
+            folder.is_some_and(|folder| folder.parent == parent && self.name(folder) == name)
+        };
+        self.by_name.find(hash_of(self.seed, parent, name), is_it).copied()
+    }
+
     /// The folder `name` in `parent`, which becomes known if it was not.
     pub(super) fn child(&mut self, parent: Number, name: &[u8]) -> Number {
         let (folders, names, seed) = (&mut self.all, &mut self.names, self.seed);
-        let hash_of = |parent: Number, name: &[u8]| {
-            xxh3_64_with_seed(name, seed ^ u64::from(parent).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-        };
         let is_it = |number: &Number| {
             folders
                 .get(*number as usize)
                 .is_some_and(|folder| folder.parent == parent && name_of(names, folder) == name)
         };
-        let hash = hash_of(parent, name);
+        let hash = hash_of(seed, parent, name);
         if let Some(number) = self.by_name.find(hash, is_it) {
             return *number;
         }
@@ -94,11 +100,15 @@ impl Folders {
         folders.push(folder);
         names.extend_from_slice(name);
         let rehash = |number: &Number| {
-            folders.get(*number as usize).map_or(0, |folder| hash_of(folder.parent, name_of(names, folder)))
+            folders.get(*number as usize).map_or(0, |folder| hash_of(seed, folder.parent, name_of(names, folder)))
         };
         self.by_name.insert_unique(hash, number, rehash);
         number
     }
+}
+
+fn hash_of(seed: u64, parent: Number, name: &[u8]) -> u64 {
+    xxh3_64_with_seed(name, seed ^ u64::from(parent).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 fn name_of<'a>(names: &'a [u8], folder: &Folder) -> &'a [u8] {

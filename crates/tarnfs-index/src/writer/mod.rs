@@ -10,6 +10,7 @@ mod group;
 mod interner;
 mod layers;
 mod links;
+mod origins;
 mod output;
 pub(crate) mod record;
 mod sort;
@@ -37,8 +38,9 @@ use group::{Grouping, Totals};
 use interner::Interner;
 use layers::Layers;
 use links::Links;
+use origins::Origins;
 use output::Output;
-use record::{Builder, Tag};
+use record::{Builder, Record, Tag};
 use sort::Sorter;
 use temporary::{Temporary, readable_as};
 
@@ -74,6 +76,7 @@ pub struct Writer {
     classes: Classes,
     xattr_names: Interner,
     layers: Layers,
+    origins: Origins,
     has_xattrs: bool,
     has_acls: bool,
     /// Byte at which the content that goes furthest ends.
@@ -120,6 +123,7 @@ impl Writer {
             classes: Classes::new(),
             xattr_names: Interner::new(),
             layers: Layers::default(),
+            origins: Origins::default(),
             has_xattrs: false,
             has_acls: false,
             reach: 0,
@@ -258,6 +262,26 @@ impl Writer {
         Ok(link)
     }
 
+    /// A number for an archive that lies in archive `within`; the archive itself is 0.
+    pub fn add_archive(&mut self, within: u32) -> u32 {
+        self.origins.add(within)
+    }
+
+    /// What is added from here on was found in that archive.
+    pub fn enter_archive(&mut self, number: u32) {
+        self.builder.origin = number;
+    }
+
+    /// What was found in that archive, and in those in it, does not show: a later entry has its path.
+    pub fn replace_archive(&mut self, number: u32) {
+        self.origins.replace(number);
+    }
+
+    /// True if what was found in that archive does not show.
+    pub fn is_replaced(&self, number: u32) -> bool {
+        self.origins.is_gone(number)
+    }
+
     /// Takes the next nested stream and returns its number.
     pub fn add_nested(&mut self, nested: &Nested) -> Result<u32, Error> {
         self.layers.add_nested(nested)
@@ -341,6 +365,7 @@ impl Writer {
         schema::create(&connection)?;
         let records = u32::try_from(self.sorter.records()).map_err(io::Error::other)?;
         let xattr_names = self.places_of_xattr_names();
+        let hidden = self.hidden()?;
         let mut output = Output::new(&connection, &mut self.classes, &xattr_names, unit)?;
         let mut grouping = Grouping::new(&mut self.folders, &mut self.links, &mut output, records);
         let cancel = &self.cancel;
@@ -349,6 +374,9 @@ impl Writer {
             taken = taken.wrapping_add(1);
             if taken.is_multiple_of(1024) {
                 cancel.check()?;
+            }
+            if hidden.as_ref().is_some_and(|hidden| hidden.hides(&record)) {
+                return Ok(());
             }
             grouping.take(record)
         })?;
@@ -369,6 +397,31 @@ impl Writer {
         schema::write_summary(&connection, &summary, unit)?;
         connection.execute_batch("COMMIT").map_err(failed)?;
         connection.close().map_err(|(_, error)| failed(error))
+    }
+
+    /// What does not show because its archive was replaced, if there is such.
+    fn hidden(&mut self) -> Result<Option<Hidden>, Error> {
+        let Some(gone) = self.origins.gone() else { return Ok(None) };
+        let mut hidden = Hidden { gone, has_something: vec![false; self.folders.all().len()] };
+        let folders = &self.folders;
+        self.sorter.sorted::<Error>(|record| {
+            if record.tag == Tag::Entry && !hidden.is_gone(&record) {
+                hidden.note(record.folder);
+                if record.attributes().is_folder
+                    && let Some(own) = folders.find(record.folder, record.name)
+                {
+                    hidden.note(own);
+                }
+            }
+            Ok(())
+        })?;
+        // A folder's number is greater than its parent's.
+        for (number, folder) in folders.all().iter().enumerate().rev() {
+            if hidden.has_something.get(number) == Some(&true) {
+                hidden.note(folder.parent);
+            }
+        }
+        Ok(Some(hidden))
     }
 
     fn write_folders(&self, connection: &Connection) -> Result<(), Error> {
@@ -393,7 +446,8 @@ impl Writer {
     ) -> Result<Vec<(u64, String)>, Error> {
         self.links.resolve();
         (summary.files, summary.bytes) = (totals.files, totals.bytes);
-        let mut links: Vec<(u32, u32)> = self.links.resolved().collect();
+        // Those without a node were in an archive that was replaced.
+        let mut links: Vec<(u32, u32)> = self.links.resolved().filter(|&(node, _)| node != 0).collect();
         links.sort_unstable();
         let mut insert = prepare(connection, "INSERT INTO hard_links VALUES (?, ?)")?;
         let mut name_of = prepare(connection, "SELECT header, name FROM entries WHERE rowid = ?")?;
@@ -456,6 +510,37 @@ impl Writer {
             let place = output::place_of(xattr_names, number);
             insert.execute((place, name)).map(drop).map_err(failed)
         })
+    }
+}
+
+/// What came from archives that were replaced.
+#[derive(Debug)]
+struct Hidden {
+    /// Of each archive whether it was.
+    gone: Vec<bool>,
+    /// Of each folder whether anything else names it, or lies in it.
+    has_something: Vec<bool>,
+}
+
+impl Hidden {
+    fn is_gone(&self, record: &Record<'_>) -> bool {
+        self.gone.get(record.origin as usize).copied().unwrap_or_default()
+    }
+
+    fn note(&mut self, folder: folders::Number) {
+        if let Some(place) = self.has_something.get_mut(folder as usize) {
+            *place = true;
+        }
+    }
+
+    fn hides(&self, record: &Record<'_>) -> bool {
+        match record.tag {
+            Tag::Marker => {
+                let number = record.number();
+                number != ROOT && self.has_something.get(number as usize) == Some(&false)
+            }
+            Tag::Request | Tag::Entry => self.is_gone(record),
+        }
     }
 }
 

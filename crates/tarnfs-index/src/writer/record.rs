@@ -67,6 +67,9 @@ pub(super) fn bits_of(entry: &Entry) -> u8 {
     bits
 }
 
+/// Bit of the tag's byte: the number of an origin follows the rank.
+const HAS_ORIGIN: u8 = 128;
+
 /// Bytes before the name: length of the whole (4), folder (4), length of the name (1), tag (1).
 const HEAD: usize = 10;
 
@@ -81,7 +84,9 @@ pub(super) struct Record<'a> {
     pub(super) name: &'a [u8],
     /// What records of one name are ordered by: where the entry begins.
     pub(super) rank: u64,
-    /// What follows the rank.
+    /// The archive in the archive that it was found in ([`super::origins`]).
+    pub(super) origin: u32,
+    /// What follows.
     rest: &'a [u8],
 }
 
@@ -109,14 +114,18 @@ impl<'a> Record<'a> {
         };
         let whole = bytes.get(..number(0) as usize).unwrap_or_default();
         let name_end = HEAD.saturating_add(usize::from(whole.get(8).copied().unwrap_or_default()));
-        let tag = match whole.get(9) {
-            Some(0) => Tag::Marker,
-            Some(1) => Tag::Request,
+        let tag = whole.get(9).copied().unwrap_or_default();
+        let has_origin = tag & HAS_ORIGIN != 0;
+        let tag = match tag & !HAS_ORIGIN {
+            0 => Tag::Marker,
+            1 => Tag::Request,
             _ => Tag::Entry,
         };
         let mut rest = whole.get(name_end..).unwrap_or_default();
         let rank = read_number(&mut rest);
-        Self { bytes: whole, folder: number(4), tag, name: whole.get(HEAD..name_end).unwrap_or_default(), rank, rest }
+        let origin = if has_origin { read_number(&mut rest) as u32 } else { 0 };
+        let name = whole.get(HEAD..name_end).unwrap_or_default();
+        Self { bytes: whole, folder: number(4), tag, name, rank, origin, rest }
     }
 
     /// Number of the folder that a marker stands for, or of the hard link that a request comes from.
@@ -193,6 +202,8 @@ impl<'a> Attributes<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     bytes: Vec<u8>,
+    /// Where what comes is found.
+    pub(super) origin: u32,
 }
 
 impl Builder {
@@ -201,9 +212,12 @@ impl Builder {
         self.bytes.extend_from_slice(&[0; 4]);
         self.bytes.extend_from_slice(&folder.to_le_bytes());
         self.bytes.push(name.len() as u8);
-        self.bytes.push(tag as u8);
+        self.bytes.push(tag as u8 | if self.origin == 0 { 0 } else { HAS_ORIGIN });
         self.bytes.extend_from_slice(name);
         write_number(&mut self.bytes, rank);
+        if self.origin != 0 {
+            write_number(&mut self.bytes, u64::from(self.origin));
+        }
     }
 
     fn end(&mut self) -> &[u8] {

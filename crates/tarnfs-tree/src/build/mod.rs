@@ -203,6 +203,7 @@ impl FirstPass<'_> {
             let body = Body { offset: 0, stored: length, size: length, extents: None };
             direct.candidate(Candidate {
                 input: 0,
+                archive: 0,
                 start: 0,
                 length,
                 bytes,

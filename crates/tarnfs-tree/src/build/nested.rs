@@ -41,6 +41,8 @@ const MOST_BESIDE: u64 = 64 << 30;
 pub(super) struct Candidate {
     /// The stream that it lies in, where in it, and how long it is there, in bytes.
     pub(super) input: u32,
+    /// Its number among the archives in the archive.
+    pub(super) archive: u32,
     pub(super) start: u64,
     pub(super) length: u64,
     pub(super) bytes: SharedSource,
@@ -256,6 +258,7 @@ impl<'a> Expansion<'a> {
                 let length = bytes.len();
                 receiver.candidate(Candidate {
                     input: 0,
+                    archive: 0,
                     start: 0,
                     length,
                     bytes,

@@ -1,11 +1,12 @@
 //! Where what a pass finds goes: into the index at once, or by way of the thread that found it to the one that writes.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::mpsc::SyncSender;
 
 use tarnfs_codec::{Chunk, Damage};
-use tarnfs_format::Entry;
+use tarnfs_format::{Entry, Kind};
 use tarnfs_index::{Error, Nested, Writer};
 
 use super::nested::Candidate;
@@ -23,6 +24,10 @@ pub(super) trait Receiver {
     fn damage(&self, damage: Damage) -> Result<(), Error>;
     /// What was found broken, for people.
     fn note(&self, at: u64, what: String) -> Result<(), Error>;
+    /// What comes from here on, up to [`Receiver::close`], lies in the archive at `path`.
+    fn open(&self, path: &[u8]) -> Result<(), Error>;
+    /// The end of what was opened last.
+    fn close(&self) -> Result<(), Error>;
     /// A file that holds an archive, or one stream in another; looked at later.
     fn candidate(&self, candidate: Candidate) -> Result<(), Error>;
     /// What comes from here on is in the candidate that is being read: it is what it seemed to be.
@@ -43,6 +48,11 @@ pub(super) struct Direct {
     began: Cell<bool>,
     notes: RefCell<Vec<(u64, String)>>,
     candidates: RefCell<VecDeque<Candidate>>,
+    /// The archives that are being read, each in the one before it.
+    within: RefCell<Vec<u32>>,
+    /// By the hash of its path, the archive in the archive that shows there. A later entry of that path takes its place.
+    shown: RefCell<HashMap<u64, u32>>,
+    hasher: RandomState,
 }
 
 impl Direct {
@@ -55,6 +65,9 @@ impl Direct {
             began: Cell::new(false),
             notes: RefCell::default(),
             candidates: RefCell::default(),
+            within: RefCell::default(),
+            shown: RefCell::default(),
+            hasher: RandomState::new(),
         }
     }
 
@@ -63,8 +76,39 @@ impl Direct {
         (self.writer.into_inner(), self.notes.into_inner())
     }
 
+    /// The next one that was not replaced.
     pub(super) fn next_candidate(&self) -> Option<Candidate> {
-        self.candidates.borrow_mut().pop_front()
+        let writer = self.writer.borrow();
+        let mut candidates = self.candidates.borrow_mut();
+        std::iter::from_fn(|| candidates.pop_front()).find(|candidate| !writer.is_replaced(candidate.archive))
+    }
+
+    fn hash(&self, path: &[u8]) -> u64 {
+        let is_name = |component: &&[u8]| !matches!(*component, b"" | b".");
+        let mut hasher = self.hasher.build_hasher();
+        for component in path.split(|&byte| byte == b'/').filter(is_name) {
+            component.hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// Numbers the archive at `path`.
+    fn archive_at(&self, path: &[u8]) -> u32 {
+        let within = self.within.borrow().last().copied().unwrap_or_default();
+        let number = self.writer.borrow_mut().add_archive(within);
+        self.shown.borrow_mut().insert(self.hash(path), number);
+        number
+    }
+
+    fn enter_archive(&self, number: u32) {
+        self.within.borrow_mut().push(number);
+        self.writer.borrow_mut().enter_archive(number);
+    }
+
+    fn leave_archive(&self) {
+        let mut within = self.within.borrow_mut();
+        within.pop();
+        self.writer.borrow_mut().enter_archive(within.last().copied().unwrap_or_default());
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -74,6 +118,7 @@ impl Direct {
     /// What comes next was found in `candidate`.
     pub(super) fn enter(&self, candidate: &Candidate) {
         self.began.set(false);
+        self.enter_archive(candidate.archive);
         *self.current.borrow_mut() = Some(candidate.clone());
     }
 
@@ -85,6 +130,7 @@ impl Direct {
         {
             self.writer.borrow_mut().add_from(candidate.input, file)?;
         }
+        self.leave_archive();
         self.stream.set(0);
         self.layer.set(0);
         Ok(())
@@ -93,6 +139,12 @@ impl Direct {
 
 impl Receiver for Direct {
     fn entry(&self, entry: &Entry) -> Result<(), Error> {
+        if entry.kind != Kind::Folder && !self.shown.borrow().is_empty() {
+            let replaced = self.shown.borrow_mut().remove(&self.hash(&entry.path));
+            if let Some(replaced) = replaced {
+                self.writer.borrow_mut().replace_archive(replaced);
+            }
+        }
         self.writer.borrow_mut().add_from(self.stream.get(), entry)
     }
 
@@ -112,8 +164,24 @@ impl Receiver for Direct {
         Ok(())
     }
 
+    fn open(&self, path: &[u8]) -> Result<(), Error> {
+        let number = self.archive_at(path);
+        self.enter_archive(number);
+        Ok(())
+    }
+
+    fn close(&self) -> Result<(), Error> {
+        self.leave_archive();
+        Ok(())
+    }
+
     fn candidate(&self, candidate: Candidate) -> Result<(), Error> {
-        self.candidates.borrow_mut().push_back(Candidate { input: self.stream.get(), ..candidate });
+        // A layer in a layer is the same archive.
+        let archive = match candidate.instead {
+            Some(_) => self.within.borrow().last().copied().unwrap_or_default(),
+            None => self.archive_at(&candidate.file.path),
+        };
+        self.candidates.borrow_mut().push_back(Candidate { input: self.stream.get(), archive, ..candidate });
         Ok(())
     }
 
@@ -153,6 +221,8 @@ pub(super) enum Found {
     Chunk(Chunk),
     Damage(Damage),
     Note(u64, String),
+    Open(Vec<u8>),
+    Close,
     Candidate(Box<Candidate>),
     Begin,
     End(u64),
@@ -165,6 +235,8 @@ impl Found {
             Self::Chunk(chunk) => receiver.chunk(chunk),
             Self::Damage(damage) => receiver.damage(damage),
             Self::Note(at, what) => receiver.note(at, what),
+            Self::Open(path) => receiver.open(&path),
+            Self::Close => receiver.close(),
             Self::Candidate(candidate) => receiver.candidate(*candidate),
             Self::Begin => receiver.begin(),
             Self::End(decoded_length) => receiver.end(decoded_length),
@@ -220,6 +292,14 @@ impl Receiver for Batches {
 
     fn note(&self, at: u64, what: String) -> Result<(), Error> {
         self.push(Found::Note(at, what))
+    }
+
+    fn open(&self, path: &[u8]) -> Result<(), Error> {
+        self.push(Found::Open(path.to_vec()))
+    }
+
+    fn close(&self) -> Result<(), Error> {
+        self.push(Found::Close)
     }
 
     fn candidate(&self, candidate: Candidate) -> Result<(), Error> {

@@ -220,13 +220,15 @@ impl Walk<'_> {
         if let Content::Format(format) = content
             && calls < MOST_CALLS
         {
+            self.receiver.open(&entry.path).map_err(io::Error::other)?;
             if !path.is_empty() {
                 self.receiver.entry(&folder).map_err(io::Error::other)?;
             }
             return match self.members_at(format, &mut part, &inner, members, calls + 1) {
-                Ok(()) => Ok(()),
+                Ok(()) => self.receiver.close().map_err(io::Error::other),
                 Err(tarnfs_format::Error::Read { error, .. } | tarnfs_format::Error::Receiver(error)) => Err(error),
                 Err(error) => {
+                    self.receiver.close().map_err(io::Error::other)?;
                     self.receiver.note(body.offset, format!("{}: {error}", shown())).map_err(io::Error::other)
                 }
             };
@@ -245,6 +247,7 @@ impl Walk<'_> {
         };
         let candidate = Candidate {
             input: 0,
+            archive: 0,
             start: body.offset,
             length: bytes.len(),
             bytes,
