@@ -11,6 +11,7 @@ mod decoded_cache;
 mod error;
 mod extensions;
 mod grow;
+pub mod hashes;
 pub mod open;
 pub mod path;
 mod problem;

@@ -6,6 +6,7 @@
 
 mod bodies;
 mod decoding;
+mod hashing;
 mod names;
 mod nested;
 mod receiver;
@@ -26,6 +27,7 @@ use crate::problem::Problem;
 
 use bodies::Bodies;
 use decoding::DecodingStream;
+use hashing::rest_of;
 pub(crate) use names::{Names, converted};
 use nested::{Candidate, Expansion, is_certain};
 use receiver::{Direct, Receiver};
@@ -215,8 +217,9 @@ impl FirstPass<'_> {
                 place: Place { layers: 1, ..Place::default() },
             })?;
         } else {
-            let length = stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
-            let mut entry = self.single_file.clone();
+            let (length, hashes) =
+                rest_of(&mut stream, &self.names.hashes).map_err(|error| failed(stream.position, error))?;
+            let mut entry = Entry { xattrs: hashes, ..self.single_file.clone() };
             entry.body.stored = length;
             entry.body.size = length;
             shifts.borrow_mut().settle(&entry, direct)?;

@@ -176,6 +176,11 @@ pub(crate) struct Open {
     #[arg(long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Archives in archives")]
     pub(crate) transform_recursive_mount_point: Option<Vec<String>>,
 
+    /// Keep hashes of all files as extended attributes `user.hash.NAME`, separated by commas: crc32, md5, sha1, sha256, sha512, sha3-256, blake2b,
+    /// blake3, ...
+    #[arg(long, value_name = "NAMES", help_heading = "Reading tar")]
+    pub(crate) hashes: Vec<String>,
+
     /// Change all paths in the archive: a regular expression and its replacement, as in Python's re.sub
     #[arg(long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Reading tar")]
     pub(crate) transform: Option<Vec<String>>,

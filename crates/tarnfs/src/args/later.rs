@@ -14,7 +14,6 @@ const OPTIONS: &[(&str, Option<char>, bool)] = &[
     ("control-interface", None, false),
     ("file-versions", None, false),
     ("force-folder-index", None, false),
-    ("hashes", None, true),
     ("lazy", Some('l'), false),
     ("oss-attributions", None, false),
     ("oss-attributions-short", None, false),

@@ -105,7 +105,7 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
             },
             transform: pair(open.transform.as_deref()),
             recursion: recursion(open),
-            hashes: Vec::new(),
+            hashes: tarnfs_tree::hashes::normalise(&open.hashes).map_err(|error| usage(format!("--hashes {error}")))?,
         },
         place,
         recreate: match (open.recreate_index, open.no_recreate_index) {
