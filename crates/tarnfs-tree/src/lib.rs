@@ -13,6 +13,7 @@ mod extensions;
 mod grow;
 pub mod hashes;
 pub mod open;
+mod passwords;
 pub mod path;
 mod problem;
 mod recheck;

@@ -17,8 +17,6 @@ const OPTIONS: &[(&str, Option<char>, bool)] = &[
     ("lazy", Some('l'), false),
     ("oss-attributions", None, false),
     ("oss-attributions-short", None, false),
-    ("password", None, true),
-    ("password-file", None, true),
     ("prefix", Some('p'), true),
     ("recreate-index-on-errors", None, false),
     ("union-mount-cache-max-depth", None, true),

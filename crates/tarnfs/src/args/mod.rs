@@ -2,6 +2,7 @@
 
 mod definitions;
 mod later;
+mod passwords;
 mod settings;
 mod size;
 
