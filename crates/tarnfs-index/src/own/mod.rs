@@ -514,7 +514,7 @@ impl Own {
             let own = session.folder(row.folder, &self.bounds)?;
             let own = own.ok_or_else(|| lies(row.stored.node, "the folder that it was in is none"))?;
             match own.first.cmp(&searched.first).then_with(|| row.name.as_slice().cmp(name)) {
-                Ordering::Less => low = row.stored.node as i64 + 1,
+                Ordering::Less => low = (row.stored.node as i64).saturating_add(1),
                 _ => high = middle,
             }
         }
@@ -524,7 +524,7 @@ impl Own {
                 break;
             }
             session.patience.renew();
-            low = row.stored.node as i64 + 1;
+            low = (row.stored.node as i64).saturating_add(1);
             let header = row.stored.header(&self.bounds);
             let header = header.ok_or_else(|| lies(row.stored.node, "it has no header"))?;
             if let Some(row) = session.complete(row.stored, None, &self.bounds)? {
