@@ -71,7 +71,7 @@ def measure(name, command, archives, expected, rounds, limit):
             mounts.append(seconds)
             start = time.monotonic()
             try:
-                found = subprocess.run(["find", at, "-type", "f"], stdout=subprocess.PIPE, timeout=limit, check=True).stdout
+                found = subprocess.run(["find", at, "-type", "f", "-size", "-1G"], stdout=subprocess.PIPE, timeout=limit, check=True).stdout
             except subprocess.TimeoutExpired:
                 return statistics.median(mounts), None, None
             finds.append(time.monotonic() - start)

@@ -175,7 +175,7 @@ pub trait Tree: Send + Sync {
 
     /// Everything that was ever stored under `name` in `folder`, oldest first: what later entries, or sources further to the right, have
     /// replaced, and what shows, which is the last unless it is a folder. Folders are among them for the sake of the count. Empty if
-    /// there is nothing.
+    /// there is nothing. Each is given as by a look-up, as far as [`forget`](Self::forget) counts.
     fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
         match self.lookup(folder, name) {
             Ok(attributes) => Ok(vec![attributes]),
@@ -192,6 +192,17 @@ pub trait Tree: Send + Sync {
     fn is_ready(&self, node: Node) -> bool {
         let _ = node;
         true
+    }
+
+    /// Whoever was given `node` by [`lookup`](Self::lookup) and [`read_dir`](Self::read_dir), so many `times` in all, forgets it so many times: where
+    /// numbers are given out as files are met, its number can be free again. Need not be called.
+    fn forget(&self, node: Node, times: u64) {
+        let _ = (node, times);
+    }
+
+    /// Somebody has done with listing `folder`: what was kept open for going on can be closed. Need not be called.
+    fn close_folder(&self, folder: Node) {
+        let _ = folder;
     }
 
     /// The content of a regular file.

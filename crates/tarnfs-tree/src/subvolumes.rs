@@ -163,6 +163,18 @@ impl Tree for Subvolumes {
         }
     }
 
+    fn forget(&self, node: Node, times: u64) {
+        if let Some((tree, inner)) = self.spaces.inner(node) {
+            self.trees[tree].forget(inner, times);
+        }
+    }
+
+    fn close_folder(&self, folder: Node) {
+        if let Some((tree, inner)) = self.spaces.inner(folder) {
+            self.trees[tree].close_folder(inner);
+        }
+    }
+
     fn open(&self, node: Node) -> Result<SharedSource, Error> {
         self.ask(node, || Err(Error::IsAFolder), |tree, inner| tree.open(inner))
     }

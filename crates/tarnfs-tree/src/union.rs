@@ -22,12 +22,14 @@ use crate::{Attributes, Child, Error, Kind, Node, Totals, Tree, Work, Xattrs};
 
 use listing::Listings;
 pub use listing::Memory;
-use merged::Merged;
+use merged::{Merged, Parts};
 
 /// Any number of trees as one.
 pub struct UnionTree {
     sources: Vec<Arc<dyn Tree>>,
     spaces: Spaces,
+    /// Which sources can change, and whether none can.
+    can_change: Vec<bool>,
     is_immutable: bool,
     merged: RwLock<Merged>,
     listings: Listings,
@@ -43,8 +45,8 @@ impl fmt::Debug for UnionTree {
 enum Place {
     /// In one source.
     Source(usize, Node),
-    /// A folder with several parts, the rightmost first, as numbers of this tree.
-    Merged(Vec<Node>),
+    /// A folder with several parts.
+    Merged(Parts),
 }
 
 impl UnionTree {
@@ -56,11 +58,12 @@ impl UnionTree {
     /// The same with other bounds on the memory of listings.
     pub fn with_memory(sources: Vec<Arc<dyn Tree>>, memory: Memory) -> Result<Self, Error> {
         let spaces = Spaces::new(OWN, &sources)?;
-        let is_immutable = sources.iter().all(|source| source.totals().is_immutable);
+        let can_change: Vec<bool> = sources.iter().map(|source| !source.totals().is_immutable).collect();
+        let is_immutable = !can_change.contains(&true);
         let roots = (0..sources.len()).rev().map(|source| spaces.outer(source, Node::ROOT));
         let roots = roots.collect::<Result<Vec<_>, _>>()?;
         let merged = RwLock::new(Merged::new(&roots));
-        Ok(Self { sources, spaces, is_immutable, merged, listings: Listings::new(memory, is_immutable) })
+        Ok(Self { sources, spaces, can_change, is_immutable, merged, listings: Listings::new(memory, is_immutable) })
     }
 
     fn place(&self, node: Node) -> Result<Place, Error> {
@@ -68,7 +71,7 @@ impl UnionTree {
             return Ok(Place::Source(source, inner));
         }
         let merged = self.merged.read().unwrap_or_else(PoisonError::into_inner);
-        merged.parts(node).map(|parts| Place::Merged(parts.to_vec())).ok_or(Error::NotFound)
+        merged.parts(node).map(|parts| Place::Merged(Arc::clone(parts))).ok_or(Error::NotFound)
     }
 
     /// The source of a part, and the node that it is there.
@@ -92,10 +95,11 @@ impl UnionTree {
         if parts.len() < 2 {
             return Ok(top);
         }
-        let known = self.merged.read().unwrap_or_else(PoisonError::into_inner).find(parent, parts);
-        let node = match known {
+        // Where nothing can change, nobody counts who holds it.
+        let known = || self.merged.read().unwrap_or_else(PoisonError::into_inner).find(parent, parts);
+        let node = match self.is_immutable.then(known).flatten() {
             Some(node) => node,
-            None => self.merged.write().unwrap_or_else(PoisonError::into_inner).number(parent, parts)?,
+            None => self.merged.write().unwrap_or_else(PoisonError::into_inner).hold(parent, parts)?,
         };
         Ok(as_merged(node, &top))
     }
@@ -115,6 +119,8 @@ impl UnionTree {
                 if top.is_none() {
                     return Ok(Some(attributes));
                 }
+                // Hidden.
+                self.forget(attributes.node, 1);
                 break;
             }
             found.push(attributes.node);
@@ -127,10 +133,8 @@ impl UnionTree {
     fn is_absence(&self, source: usize, error: &Error) -> bool {
         match error {
             Error::NotFound => true,
-            Error::NotAFolder => !self.is_immutable,
-            Error::Io(error) if error.kind() == io::ErrorKind::StaleNetworkFileHandle => {
-                !self.is_immutable && !self.sources[source].totals().is_immutable
-            }
+            Error::NotAFolder => self.can_change[source],
+            Error::Io(error) => self.can_change[source] && error.kind() == io::ErrorKind::StaleNetworkFileHandle,
             _ => false,
         }
     }
@@ -201,7 +205,7 @@ impl Tree for UnionTree {
 
     fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
         let parts = match self.place(folder)? {
-            Place::Source(source, inner) => vec![self.spaces.outer(source, inner)?],
+            Place::Source(source, inner) => Arc::from([self.spaces.outer(source, inner)?]),
             Place::Merged(parts) => parts,
         };
         let mut versions = Vec::new();
@@ -232,6 +236,32 @@ impl Tree for UnionTree {
             }
             // The answer, that it is not there, takes no time.
             Err(_) => true,
+        }
+    }
+
+    /// A merged folder stands for all of its parts, which were looked up whenever it was.
+    fn forget(&self, node: Node, times: u64) {
+        match self.place(node) {
+            Ok(Place::Source(source, inner)) => self.sources[source].forget(inner, times),
+            Ok(Place::Merged(parts)) if node != Node::ROOT && !self.is_immutable => {
+                self.merged.write().unwrap_or_else(PoisonError::into_inner).release(node, times);
+                for (tree, _, inner) in parts.iter().filter_map(|&part| self.part(part).ok()) {
+                    tree.forget(inner, times);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn close_folder(&self, folder: Node) {
+        match self.place(folder) {
+            Ok(Place::Source(source, inner)) => self.sources[source].close_folder(inner),
+            Ok(Place::Merged(parts)) => {
+                for (tree, _, inner) in parts.iter().filter_map(|&part| self.part(part).ok()) {
+                    tree.close_folder(inner);
+                }
+            }
+            Err(_) => {}
         }
     }
 

@@ -58,10 +58,18 @@ impl Versions {
     /// The folder of versions of the file `name`.
     fn folder_of(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
         let versions = self.tree.versions(folder, name)?;
+        self.forget_all(&versions);
         // Only of what is, or was, something else than a folder.
         let newest = versions.iter().rev().find(|version| version.kind != Kind::Folder).ok_or(Error::NotFound)?;
         let node = self.number(folder, name)?;
         self.describe(node, folder, newest)
+    }
+
+    /// Forgets what was only looked at.
+    fn forget_all(&self, versions: &[Attributes]) {
+        for version in versions {
+            self.tree.forget(version.node, 1);
+        }
     }
 
     fn number(&self, folder: Node, name: &[u8]) -> Result<Node, Error> {
@@ -109,8 +117,11 @@ impl Tree for Versions {
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
         if let Some((folder, file)) = self.file(folder)? {
             let version = number_of(name).and_then(|number| number.checked_sub(1)).ok_or(Error::NotFound)?;
-            let found = self.tree.versions(folder, &file)?.into_iter().nth(version);
-            return found.filter(|found| found.kind != Kind::Folder).ok_or(Error::NotFound);
+            let mut versions = self.tree.versions(folder, &file)?;
+            let is_shown = versions.get(version).is_some_and(|found| found.kind != Kind::Folder);
+            let found = is_shown.then(|| versions.swap_remove(version));
+            self.forget_all(&versions);
+            return found.ok_or(Error::NotFound);
         }
         match (self.tree.lookup(folder, name), name.strip_suffix(SUFFIX)) {
             (Err(Error::NotFound), Some(file)) if !file.is_empty() => self.folder_of(folder, file),
@@ -121,11 +132,14 @@ impl Tree for Versions {
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
         let Some((folder, file)) = self.file(folder)? else { return self.tree.read_dir(folder, from, receive) };
         let versions = self.tree.versions(folder, &file)?;
-        for (number, attributes) in (1_u64..).zip(versions).skip(usize::try_from(from).unwrap_or(usize::MAX)) {
-            let name = number.to_string();
-            let is_shown = attributes.kind != Kind::Folder;
-            if is_shown && !receive(Child { name: name.as_bytes(), attributes, next: number }) {
-                break;
+        let mut goes_on = true;
+        for (number, attributes) in (1_u64..).zip(versions) {
+            let (name, node) = (number.to_string(), attributes.node);
+            let is_wanted = goes_on && number > from && attributes.kind != Kind::Folder;
+            let is_taken = is_wanted && receive(Child { name: name.as_bytes(), attributes, next: number });
+            if !is_taken {
+                self.tree.forget(node, 1);
+                goes_on &= !is_wanted;
             }
         }
         Ok(())
@@ -173,6 +187,19 @@ impl Tree for Versions {
             Ok(Some((folder, _))) => self.tree.is_ready(folder),
             Ok(None) => self.tree.is_ready(node),
             Err(_) => true,
+        }
+    }
+
+    fn forget(&self, node: Node, times: u64) {
+        // Folders of versions keep their numbers.
+        if node.0 < self.first {
+            self.tree.forget(node, times);
+        }
+    }
+
+    fn close_folder(&self, folder: Node) {
+        if folder.0 < self.first {
+            self.tree.close_folder(folder);
         }
     }
 

@@ -105,6 +105,8 @@ fn versions(folders: &[&Folder], name: &[u8]) -> Vec<Option<Vec<u8>>> {
 /// A tree of which everything is known.
 struct Known {
     nodes: Mutex<Vec<Entry>>,
+    /// How often each was given out, less how often it was forgotten.
+    held: Mutex<BTreeMap<Node, i64>>,
     is_immutable: bool,
 }
 
@@ -120,7 +122,8 @@ struct Entry {
 
 impl Known {
     fn new(folder: &Folder, random: &mut Random, is_immutable: bool) -> Arc<Self> {
-        let this = Self { nodes: Mutex::new(vec![Self::entry(Kind::Folder, b"", Node::ROOT)]), is_immutable };
+        let nodes = Mutex::new(vec![Self::entry(Kind::Folder, b"", Node::ROOT)]);
+        let this = Self { nodes, held: Mutex::default(), is_immutable };
         this.fill(Node::ROOT, folder, random);
         Arc::new(this)
     }
@@ -160,6 +163,10 @@ impl Known {
         random.shuffle(&mut self.nodes.lock().unwrap()[folder.0 as usize - 1].children);
     }
 
+    fn hold(&self, node: Node, times: i64) {
+        *self.held.lock().unwrap().entry(node).or_default() += times;
+    }
+
     fn get(&self, node: Node) -> Result<Entry, Error> {
         let nodes = self.nodes.lock().unwrap();
         nodes.get((node.0 as usize).wrapping_sub(1)).cloned().ok_or(Error::NotFound)
@@ -177,6 +184,7 @@ impl Tree for Known {
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
         let entry = self.folder(folder)?;
         let child = entry.children.iter().find(|(own, _)| own == name).ok_or(Error::NotFound)?;
+        self.hold(child.1, 1);
         self.attributes(child.1)
     }
 
@@ -184,7 +192,9 @@ impl Tree for Known {
         let entry = self.folder(folder)?;
         for (place, (name, node)) in entry.children.iter().enumerate().skip((from / STEP) as usize) {
             let next = (place as u64 + 1) * STEP;
+            self.hold(*node, 1);
             if !receive(Child { name, attributes: self.attributes(*node)?, next }) {
+                self.hold(*node, -1);
                 break;
             }
         }
@@ -226,11 +236,19 @@ impl Tree for Known {
         let entry = self.folder(folder)?;
         let older = entry.older.get(name).into_iter().flatten().copied();
         let shown = entry.children.iter().find(|(own, _)| own == name).map(|(_, node)| *node);
-        older.chain(shown).map(|node| self.attributes(node)).collect()
+        let given = |node| {
+            self.hold(node, 1);
+            self.attributes(node)
+        };
+        older.chain(shown).map(given).collect()
     }
 
     fn node_limit(&self) -> u64 {
         1 << 20
+    }
+
+    fn forget(&self, node: Node, times: u64) {
+        self.hold(node, -(times as i64));
     }
 
     fn open(&self, node: Node) -> Result<SharedSource, Error> {
@@ -443,6 +461,52 @@ fn a_folder_of_a_tree_is_a_tree() {
         }
     }
     assert!(tried > 50, "{tried}");
+}
+
+/// Asks for all below `folder`, in every way, and forgets it as the kernel does.
+fn visit(tree: &dyn Tree, folder: Node, random: &mut Random) {
+    let mut all = list(tree, folder, 0);
+    if let Some(next) = all.get(random.below(8) as usize).map(|(_, _, next)| *next) {
+        all.extend(list(tree, folder, next));
+        // What is refused does not count.
+        tree.read_dir(folder, next, &mut |_| false).unwrap();
+        tree.read_dir(folder, 0, &mut |_| false).unwrap();
+    }
+    let _ = tree.attributes(folder).unwrap();
+    for (name, attributes, _) in &all {
+        assert_eq!(tree.lookup(folder, name).unwrap().node, attributes.node);
+        if attributes.kind == Kind::Folder {
+            visit(tree, attributes.node, random);
+        }
+        let versions = [name.as_slice(), b".versions"].concat();
+        if let Ok(found) = tree.lookup(folder, &versions) {
+            if found.kind == Kind::Folder {
+                visit(tree, found.node, random);
+            }
+            tree.forget(found.node, 1);
+        }
+        tree.forget(attributes.node, 2);
+    }
+}
+
+/// What was looked up and listed in trees made of trees is forgotten in each of them just as often.
+#[test]
+fn what_is_forgotten_is_forgotten_everywhere() {
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let folders: Vec<Folder> = (0..=random.below(4)).map(|_| random.folder(3)).collect();
+        let known: Vec<_> = folders.iter().map(|folder| Known::new(folder, &mut random, false)).collect();
+        let named = known.iter().map(|known| (b"name".to_vec(), Arc::clone(known) as Arc<dyn Tree>)).collect();
+        let how = Composition { union: seed % 4 != 0, ..Composition::default() };
+        let tree = compose(named, &how).unwrap();
+        visit(&*tree, Node::ROOT, &mut random);
+        visit(&*tree, Node::ROOT, &mut random);
+        for (number, known) in known.iter().enumerate() {
+            let held = known.held.lock().unwrap();
+            let left: Vec<_> = held.iter().filter(|(node, count)| **node != Node::ROOT && **count != 0).collect();
+            assert!(left.is_empty(), "seed {seed}, source {number}: {left:?}");
+        }
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@
 //! one source only; of the others each source to the right is asked.
 //!
 //! Where a source may change, a snapshot only serves those who go on with a listing, for a second; who begins one gets a new one. Positions are
-//! then hashes of names: they mean the same whatever else comes and goes.
+//! then hashes of names: they mean the same whatever else comes and goes. What comes from such a source is looked up when it is handed on: it is then as new as can
+//! be, and counts for [`crate::Tree::forget`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -16,7 +17,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::{Attributes, Child, Error, Kind, Node};
+use crate::{Attributes, Child, Error, Kind, Node, Tree as _};
 
 use super::UnionTree;
 
@@ -64,6 +65,8 @@ struct Entry {
     start: u32,
     length: u32,
     attributes: Attributes,
+    /// To be looked up: it may have changed.
+    may_change: bool,
 }
 
 /// Everything that shows in a merged folder.
@@ -97,7 +100,13 @@ impl Snapshot {
         self.entries.get(place).map(|entry| &entry.attributes)
     }
 
-    fn give(&self, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) {
+    /// Hands on what stands at `from` and behind it. `look_up` says what a name is now; `None` if it is gone.
+    fn give(
+        &self,
+        from: u64,
+        mut look_up: impl FnMut(&[u8]) -> Result<Option<Attributes>, Error>,
+        receive: &mut dyn FnMut(Child<'_>) -> bool,
+    ) -> Option<Node> {
         let start = match &self.positions {
             Some(positions) => positions.partition_point(|&position| position < from),
             None => usize::try_from(from).unwrap_or(usize::MAX),
@@ -105,10 +114,20 @@ impl Snapshot {
         for (place, entry) in self.entries.iter().enumerate().skip(start) {
             let position = self.positions.as_ref().and_then(|positions| positions.get(place).copied());
             let next = position.unwrap_or(place as u64) + 1;
-            if !receive(Child { name: self.name(entry), attributes: entry.attributes.clone(), next }) {
-                return;
+            let name = self.name(entry);
+            let now = if entry.may_change { look_up(name) } else { Ok(Some(entry.attributes.clone())) };
+            let attributes = match now {
+                Ok(Some(attributes)) => attributes,
+                Ok(None) => continue,
+                // Nothing can be learned of it, and what its folder said must do.
+                Err(_) => entry.attributes.clone(),
+            };
+            let (node, is_held) = (attributes.node, entry.may_change);
+            if !receive(Child { name, attributes, next }) {
+                return is_held.then_some(node);
             }
         }
+        None
     }
 }
 
@@ -246,7 +265,7 @@ impl Gathered<'_> {
         self.names.len() + self.entries.len() * (size_of::<(u32, Entry)>() + size_of::<u32>())
     }
 
-    fn add(&mut self, part: u32, name: &[u8], attributes: Attributes) {
+    fn add(&mut self, part: u32, name: &[u8], attributes: Attributes, may_change: bool) {
         if let Some(filter) = &mut self.filter {
             filter.add(self.listings.hasher.hash_one(name));
             return;
@@ -267,7 +286,7 @@ impl Gathered<'_> {
         }
         let (start, length) = (self.names.len() as u32, name.len() as u32);
         self.names.extend_from_slice(name);
-        self.entries.push((part, Entry { start, length, attributes }));
+        self.entries.push((part, Entry { start, length, attributes, may_change }));
     }
 }
 
@@ -293,7 +312,9 @@ impl UnionTree {
         };
         match &*listing {
             Listing::Snapshot(snapshot) => {
-                snapshot.give(from, receive);
+                if let Some(refused) = snapshot.give(from, |name| self.merge(folder, parts, name), receive) {
+                    self.forget(refused, 1);
+                }
                 Ok(())
             }
             Listing::Filter(filter) => self.list_sources(folder, parts, filter, from, receive),
@@ -311,7 +332,9 @@ impl UnionTree {
             let scanned =
                 tree.read_dir(inner, 0, &mut |child| match self.spaces.attributes(source, &child.attributes) {
                     Ok(attributes) => {
-                        gathered.add(place as u32, child.name, attributes);
+                        gathered.add(place as u32, child.name, attributes, self.can_change[source]);
+                        // Only looked at. What is handed on is looked up then.
+                        tree.forget(child.attributes.node, 1);
                         true
                     }
                     Err(error) => {
@@ -354,8 +377,10 @@ impl UnionTree {
             found.clear();
             let is_folder = |number: &&u32| entry_of(**number).attributes.kind == Kind::Folder;
             found.extend(same.iter().take_while(is_folder).map(|&number| entry_of(number).attributes.node));
-            let attributes = self.folder(folder, top.attributes.clone(), &found)?;
-            entries.push(Entry { start: top.start, length: top.length, attributes });
+            let may_change = top.may_change || found.len() > 1 && !self.is_immutable;
+            let attributes = top.attributes.clone();
+            let attributes = if may_change { attributes } else { self.folder(folder, attributes, &found)? };
+            entries.push(Entry { start: top.start, length: top.length, attributes, may_change });
         }
         entries.shrink_to_fit();
         let positions = (!self.is_immutable).then(|| self.put_by_hash(&names, &mut entries));
