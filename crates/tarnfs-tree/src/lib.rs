@@ -1,6 +1,6 @@
 //! Trees of files and folders: what a mount, a listing or a copy sees.
 //!
-//! [`Tree`] is the one interface between what is below (archives, later folders, unions of them) and what is above
+//! [`Tree`] is the one interface between what is below (archives, folders, later unions of them) and what is above
 //! (the kernel, the command). It knows nothing of the kernel's types.
 
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@ mod archive;
 pub mod build;
 mod decoded_cache;
 mod error;
+mod folder;
 mod grow;
 pub mod open;
 pub mod path;
@@ -19,6 +20,7 @@ use tarnfs_source::SharedSource;
 
 pub use archive::ArchiveTree;
 pub use error::Error;
+pub use folder::{FolderTree, Served};
 pub use tarnfs_format::{Device, Kind, Time, Xattrs};
 pub use tarnfs_index::Node;
 
@@ -138,6 +140,17 @@ pub trait Tree: Send + Sync {
     fn is_ready(&self, node: Node) -> bool {
         let _ = node;
         true
+    }
+
+    /// Whoever was given `node` by [`lookup`](Self::lookup) and [`read_dir`](Self::read_dir), so many `times` in all, forgets it so many times: where
+    /// numbers are given out as files are met, its number can be free again. Need not be called.
+    fn forget(&self, node: Node, times: u64) {
+        let _ = (node, times);
+    }
+
+    /// Somebody has done with listing `folder`: what was kept open for going on can be closed. Need not be called.
+    fn close_folder(&self, folder: Node) {
+        let _ = folder;
     }
 
     /// The content of a regular file.
