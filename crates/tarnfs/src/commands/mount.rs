@@ -1,13 +1,14 @@
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_fuse::Unmounter;
-use tarnfs_tree::Tree;
 use tarnfs_tree::build::without_suffix;
+use tarnfs_tree::open::Options;
+use tarnfs_tree::{FolderTree, Tree};
 
 use crate::args::{Mount, mount_options, shown};
 use crate::daemon::{self, Ready, Role};
@@ -16,10 +17,13 @@ use crate::signals::{self, Ending};
 use crate::watcher::Watcher;
 use crate::{inside, sandbox};
 
-/// Mounts an archive. Returns in the parent when the mount is ready, in the daemon when it is over.
+/// Mounts an archive or a folder. Returns in the parent when the mount is ready, in the daemon when it is over.
 pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     let request = Request::from(&arguments.paths)?;
     if arguments.no_mount {
+        if request.archive.is_dir() {
+            return inside::open_folder(&request.archive).map(|_| Code::Success);
+        }
         let (_, code) = inside::open(&request.archive, &arguments.open)?;
         return Ok(code);
     }
@@ -34,6 +38,24 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
         Role::Parent(code) => Ok(code),
         Role::Child(ready) => serve(&request, &archive, arguments, Some(ready)),
     }
+}
+
+/// What is mounted, and the folders of which it shows what is there.
+struct Sources {
+    tree: Arc<dyn Tree>,
+    folders: Vec<Arc<FolderTree>>,
+    code: Code,
+}
+
+/// Opens what is to be mounted.
+fn open_sources(source: &Path, options: &Options) -> Result<Sources, Failure> {
+    if source.is_dir() {
+        let folder = inside::open_folder(source)?;
+        let tree = Arc::clone(&folder) as Arc<dyn Tree>;
+        return Ok(Sources { tree, folders: vec![folder], code: Code::Success });
+    }
+    let (opened, code) = inside::open_with(source, options)?;
+    Ok(Sources { tree: opened.tree, folders: Vec::new(), code })
 }
 
 /// What is to be mounted where.
@@ -104,13 +126,16 @@ struct Helper {
     watcher: Watcher,
     ending: Ending,
     sandbox: bool,
+    /// Below which files may still be opened. Known once the sources are open.
+    folders: OnceLock<Vec<Arc<FolderTree>>>,
 }
 
 impl Unmounter for Helper {
     fn mounted(&self, mount_point: &Path, device: &str) -> io::Result<()> {
         self.watcher.mounted(mount_point, device)?;
         if self.sandbox {
-            self.ending.without_listener(sandbox::give_up_files)?;
+            let folders = self.folders.get().map_or(&[][..], Vec::as_slice);
+            self.ending.without_listener(|| sandbox::give_up_files(folders))?;
         }
         Ok(())
     }
@@ -198,18 +223,23 @@ fn serve(request: &Request, archive: &Path, arguments: &Mount, ready: Option<Rea
     let mut mount_options = mount_options(arguments, archive.as_os_str());
     // Without somebody else who can unmount it, nothing is given up.
     let sandbox = watcher.is_some() && !arguments.no_sandbox;
-    mount_options.unmounter = watcher
-        .clone()
-        .map(|watcher| Arc::new(Helper { watcher, ending: ending.clone(), sandbox }) as Arc<dyn Unmounter>);
+    let helper = watcher.clone().map(|watcher| {
+        let (ending, folders) = (ending.clone(), OnceLock::new());
+        Arc::new(Helper { watcher, ending, sandbox, folders })
+    });
+    mount_options.unmounter = helper.clone().map(|helper| helper as Arc<dyn Unmounter>);
     let cannot = |error: tarnfs_fuse::Error| {
         Failure::new(Code::CannotMount, format!("{} cannot be mounted: {error}", shown(archive.as_os_str())))
     };
     mount_options.check().map_err(cannot)?;
     raise_descriptors();
     check_mountpoint(&mountpoint)?;
-    let (opened, code) = inside::open_with(archive, &options)?;
+    let Sources { tree, folders, code } = open_sources(archive, &options)?;
+    let has_folders = !folders.is_empty();
+    if let Some(helper) = &helper {
+        let _ = helper.folders.set(folders);
+    }
     let made = Mountpoint::new(&mountpoint, &ending, watcher.as_ref())?;
-    let tree: Arc<dyn Tree> = opened.tree;
     let start = Instant::now();
     let mount = tarnfs_fuse::mount(tree, &mountpoint, &mount_options).map_err(cannot)?;
     log::debug!("{}: mounted in {:.3} s", shown(mountpoint.as_os_str()), start.elapsed().as_secs_f64());
@@ -224,7 +254,7 @@ fn serve(request: &Request, archive: &Path, arguments: &Mount, ready: Option<Rea
         ready.report(code).map_err(|error| Failure::new(Code::Failure, format!("going to the background: {error}")))?;
     }
     if sandbox {
-        sandbox::give_up_calls();
+        sandbox::give_up_calls(has_folders);
     }
     mount.wait().map_err(cannot)?;
     drop(made);
