@@ -381,6 +381,9 @@ fn the_sandbox_leaves_the_folder_open() {
     let mut new = File::create(tree.join("made later")).unwrap();
     new.write_all(b"later").unwrap();
     assert_eq!(fs::read(at.join("made later")).unwrap(), b"later");
+    // With the rights of the daemon, if it is the kernel that opens it.
+    fs::copy("/bin/true", tree.join("program")).unwrap();
+    assert!(Command::new(at.join("program")).status().unwrap().success());
     run(&scratch, [OsStr::new("-u"), at.as_os_str()]).ok();
     assert!(daemon.wait().unwrap().success());
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use tarnfs_source::SharedSource;
 
@@ -22,6 +23,8 @@ pub(crate) struct Handles {
 #[derive(Debug, Default)]
 struct State {
     last: u64,
+    /// This process has not the right to let the kernel read, whatever the file.
+    may_not: bool,
     handles: HashMap<u64, Handle>,
     nodes: HashMap<u64, Shared>,
 }
@@ -65,13 +68,16 @@ impl Handles {
     /// A handle for `source`, the content of `node`.
     pub(crate) fn open(&self, node: u64, source: SharedSource) -> Opening {
         let mut state = lock(&self.state);
+        let State { nodes, may_not, .. } = &mut *state;
         let file = source.backing_file();
-        let shared = state.nodes.entry(node).or_insert_with(|| {
-            let backing = self.backings.as_ref().zip(file).and_then(|(backings, file)| {
-                backings
-                    .open(file)
-                    .inspect_err(|error| log::debug!("{}: not read by the kernel itself: {error}", source.describe()))
-                    .ok()
+        let shared = nodes.entry(node).or_insert_with(|| {
+            let opened = self.backings.as_ref().filter(|_| !*may_not).zip(file).map(|(all, file)| all.open(file));
+            let backing = opened.and_then(|opened| {
+                let refused = |error: &Errno| {
+                    *may_not |= *error == Errno::PERM;
+                    log::debug!("{}: not read by the kernel itself: {error}", source.describe());
+                };
+                opened.inspect_err(refused).ok()
             });
             Shared { handles: 0, backing }
         });

@@ -43,9 +43,11 @@ fn restrict(folders: &[impl AsFd]) -> Result<RulesetStatus, landlock::RulesetErr
             rules = rules.add_rule(PathBeneath::new(path, access))?;
         }
     }
-    // Extended attributes are asked for by name below a descriptor, which opens nothing.
+    // Extended attributes are asked for by name below a descriptor, which opens nothing. A file that the kernel reads itself it opens with our rights,
+    // also for whoever executes it; that we cannot execute anything is left to the system calls.
+    let below = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
     for folder in folders {
-        rules = rules.add_rule(PathBeneath::new(folder, AccessFs::ReadFile | AccessFs::ReadDir))?;
+        rules = rules.add_rule(PathBeneath::new(folder, below))?;
     }
     Ok(rules.restrict_self()?.ruleset)
 }
