@@ -91,6 +91,10 @@ fn a_union_shows_what_overlayfs_shows() {
         let Some(overlay) = Overlay::mount(&scratch, &layers) else { return };
         let archives: Vec<PathBuf> = (0..layers.len())
             .map(|number| {
+                // A folder itself may be a layer, too.
+                if (number as u64 + round) % 3 == 2 {
+                    return layers[number].clone();
+                }
                 let suffix = if number % 2 == 0 { "tar" } else { "tar.gz" };
                 scratch.shell(&format!("tar --format=posix -caf {number}.{suffix} -C layer-{number} ."));
                 scratch.path(format!("{number}.{suffix}"))
@@ -107,6 +111,95 @@ fn a_union_shows_what_overlayfs_shows() {
         mounted.unmount();
         again.unmount();
     }
+}
+
+/// > A folder can be a source beside archives, also the one that is mounted over; what changes in it shows up.
+#[test]
+fn a_folder_under_a_union_shows_what_is_in_it_now() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p layer/both layer/of-archive folder/both; echo archive > layer/f; echo archive > layer/both/a
+         tar -cf a.tar -C layer .; echo folder > folder/both/b; echo folder > folder/g",
+    );
+    let (archive, folder) = (scratch.path("a.tar"), scratch.path("folder"));
+    // The folder is on both sides of the archive: what it has shows.
+    let mut child = tarnfs(&scratch)
+        .args(["-f".as_ref(), archive.as_os_str(), folder.as_os_str(), folder.as_os_str()])
+        .spawn()
+        .unwrap();
+    let below = fs::File::open(&folder).unwrap();
+    support::wait_until("it is mounted", || is_mounted(&folder));
+    let names = |path: &str| {
+        let mut names: Vec<_> = fs::read_dir(folder.join(path))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(""), ["both", "f", "g", "of-archive"]);
+    assert_eq!(names("both"), ["a", "b"]);
+    // Through what was open before it was covered.
+    let under = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&below)));
+    fs::write(under.join("f"), "over the archive's\n").unwrap();
+    fs::write(under.join("both/c"), "new\n").unwrap();
+    fs::remove_file(under.join("both/b")).unwrap();
+    fs::create_dir(under.join("of-archive")).unwrap();
+    fs::write(under.join("of-archive/h"), "new\n").unwrap();
+    support::wait_until("it shows up", || fs::read_to_string(folder.join("f")).unwrap() == "over the archive's\n");
+    support::wait_until("it is listed", || names("both") == ["a", "c"]);
+    support::wait_until("folders are merged", || names("of-archive") == ["h"]);
+    assert_eq!(fs::read_to_string(folder.join("f.versions/1")).unwrap(), "archive\n");
+    fs::remove_file(under.join("f")).unwrap();
+    support::wait_until("it is gone", || fs::read_to_string(folder.join("f")).unwrap() == "archive\n");
+    fs::remove_dir_all(under.join("both")).unwrap();
+    fs::write(under.join("both"), "no folder any more\n").unwrap();
+    support::wait_until("a file hides a folder", || folder.join("both").is_file());
+    drop(below);
+    assert_eq!(run(&scratch, ["-u".as_ref(), folder.as_os_str()]).code, 0);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(fs::read_to_string(folder.join("both")).unwrap(), "no folder any more\n");
+}
+
+/// Listing, and forgetting what was listed, of a folder that others change: what stays is there all the time.
+#[test]
+fn a_union_that_changes_can_be_listed_all_the_time() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p layer/d folder/d; (cd layer/d; seq -f 'a%.0f' 3000 | xargs touch); (cd folder/d; seq -f 'b%.0f' 3000 | xargs touch)
+         for i in $(seq 40); do mkdir -p layer/d/e$i/x folder/d/e$i/y; done; tar -cf a.tar -C layer .",
+    );
+    let mounted = mount(&scratch, &[scratch.path("a.tar"), scratch.path("folder")], &[]);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                number += 1;
+                let path = scratch.path(format!("folder/d/come-and-go-{}", number % 100));
+                if path.exists() { fs::remove_file(path).unwrap() } else { fs::write(path, "x").unwrap() }
+            }
+        });
+        for _ in 0..rounds(5, 200) {
+            let names: Vec<_> = fs::read_dir(mounted.path("d")).unwrap().map(|e| e.unwrap().file_name()).collect();
+            let staying = names.iter().filter(|name| !name.to_str().unwrap().starts_with("come"));
+            assert_eq!(staying.clone().count(), 6040);
+            assert_eq!(staying.collect::<BTreeSet<_>>().len(), 6040);
+            for number in 1..=40 {
+                assert_eq!(fs::read_dir(mounted.path(format!("d/e{number}"))).unwrap().count(), 2);
+            }
+            // What is forgotten by the kernel is asked for again.
+            fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    mounted.unmount();
 }
 
 #[test]

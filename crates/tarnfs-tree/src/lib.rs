@@ -1,6 +1,6 @@
 //! Trees of files and folders: what a mount, a listing or a copy sees.
 //!
-//! [`Tree`] is the one interface between what is below (archives, later folders, unions of them) and what is above
+//! [`Tree`] is the one interface between what is below (archives, folders, later unions of them) and what is above
 //! (the kernel, the command). It knows nothing of the kernel's types.
 
 #![forbid(unsafe_code)]
@@ -10,6 +10,7 @@ pub mod build;
 mod compose;
 mod decoded_cache;
 mod error;
+mod folder;
 mod grow;
 pub mod open;
 pub mod path;
@@ -28,6 +29,7 @@ use tarnfs_source::SharedSource;
 pub use archive::ArchiveTree;
 pub use compose::{ComposeError, Composition, compose};
 pub use error::Error;
+pub use folder::{FolderTree, Served};
 pub use subdirectory::Subdirectory;
 pub use subvolumes::Subvolumes;
 pub use tarnfs_format::{Device, Kind, Time, Xattrs};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tarnfs_source::Cancel;
 use tarnfs_tree::open::{OpenArchive, Options, Problem, Sink};
-use tarnfs_tree::{Attributes, Error, Tree, Versions, path};
+use tarnfs_tree::{Attributes, Error, FolderTree, Tree, Versions, path};
 
 use crate::args::{Open, open_options};
 use crate::exit::{Code, Failure};
@@ -75,6 +75,13 @@ pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchiv
     }
     let code = if damage.is_empty() { Code::Success } else { Code::Damaged };
     Ok((opened, code))
+}
+
+/// Opens `folder`, to show what is in it.
+pub(crate) fn open_folder(folder: &Path) -> Result<Arc<FolderTree>, Failure> {
+    FolderTree::open(folder)
+        .map(Arc::new)
+        .map_err(|error| Failure::new(Code::CannotOpen, format!("{}: {error}", crate::args::shown(folder.as_os_str()))))
 }
 
 /// [`open_with`], where nobody is told of damage.

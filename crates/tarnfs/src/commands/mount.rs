@@ -2,14 +2,14 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_fuse::Unmounter;
 use tarnfs_tree::build::without_suffix;
 use tarnfs_tree::open::{Options, Place};
-use tarnfs_tree::{ComposeError, Error, Tree, compose};
+use tarnfs_tree::{ComposeError, Error, FolderTree, Tree, compose};
 
 use crate::args::{Mount, composition, mount_options, shown};
 use crate::daemon::{self, Ready, Role};
@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     if arguments.no_mount {
         let ending = Ending::default();
         ending.listen().map_err(|error| listening(&error))?;
-        let (_, code) = open_all(&request, arguments, &inside::options(&arguments.open, &ending.cancel())?)?;
+        let (_, _, code) = open_all(&request, arguments, &inside::options(&arguments.open, &ending.cancel())?)?;
         return Ok(code);
     }
     let request = request.absolute()?;
@@ -83,44 +83,49 @@ impl Request {
     }
 }
 
-/// An opened archive or folder, with the name that its folder has where it gets one.
-type Named = (Vec<u8>, Arc<dyn Tree>);
+/// What was opened: each with the name that its folder has where it gets one, and the folders of which the mount shows what is there.
+struct Sources {
+    named: Vec<(Vec<u8>, Arc<dyn Tree>)>,
+    folders: Vec<Arc<FolderTree>>,
+    code: Code,
+}
 
 /// Opens all sources, one after the other; the worst that can be said of one is said of all.
-fn open_sources(sources: &[PathBuf], options: &Options) -> Result<(Vec<Named>, Code), Failure> {
+fn open_sources(sources: &[PathBuf], options: &Options) -> Result<Sources, Failure> {
     if sources.len() > 1 && matches!(options.place, Place::File(_)) {
         let what = "--index-file names the index of one archive, and there are several: --index-folders names a folder for all of them";
         return Err(Failure::new(Code::Usage, what));
     }
-    let mut opened: Vec<Named> = Vec::with_capacity(sources.len());
-    let mut worst = Code::Success;
+    let mut opened = Sources { named: Vec::with_capacity(sources.len()), folders: Vec::new(), code: Code::Success };
     for source in sources {
         let tree: Arc<dyn Tree> = if source.is_dir() {
-            open_folder(source)?
+            let folder = inside::open_folder(source)?;
+            opened.folders.push(Arc::clone(&folder));
+            folder
         } else {
             // Each with progress of its own; cache and budget are shared.
             let options = Options { progress: Arc::default(), ..options.clone() };
             let (archive, code) = inside::open_with(source, &options)?;
             if code != Code::Success {
-                worst = code;
+                opened.code = code;
             }
             archive.tree
         };
-        opened.push((source.file_name().unwrap_or(OsStr::new("root")).as_bytes().to_vec(), tree));
+        opened.named.push((source.file_name().unwrap_or(OsStr::new("root")).as_bytes().to_vec(), tree));
     }
-    Ok((opened, worst))
+    Ok(opened)
 }
 
-/// A folder as a source.
-fn open_folder(path: &Path) -> Result<Arc<dyn Tree>, Failure> {
-    Err(Failure::new(Code::CannotOpen, format!("{}: folders cannot be mounted yet", shown(path.as_os_str()))))
-}
-
-/// Everything that is to be mounted, as one tree.
-fn open_all(request: &Request, arguments: &Mount, options: &Options) -> Result<(Arc<dyn Tree>, Code), Failure> {
-    let (sources, code) = open_sources(&request.sources, options)?;
-    let tree = compose(sources, &composition(arguments));
-    tree.map(|tree| (tree, code)).map_err(|error| match &error {
+/// Everything that is to be mounted, as one tree, and the folders in it.
+#[allow(clippy::type_complexity, reason = "what it returns goes its own way at once")]
+fn open_all(
+    request: &Request,
+    arguments: &Mount,
+    options: &Options,
+) -> Result<(Arc<dyn Tree>, Vec<Arc<FolderTree>>, Code), Failure> {
+    let Sources { named, folders, code } = open_sources(&request.sources, options)?;
+    let tree = compose(named, &composition(arguments));
+    tree.map(|tree| (tree, folders, code)).map_err(|error| match &error {
         ComposeError::Prefix { error: Error::NotFound | Error::NotAFolder | Error::TooManyLinks, .. } => {
             Failure::new(Code::Usage, format!("{}: {error}", shown(&request.title())))
         }
@@ -176,13 +181,16 @@ struct Helper {
     watcher: Watcher,
     ending: Ending,
     sandbox: bool,
+    /// Below which files may still be opened. Known once the sources are open.
+    folders: OnceLock<Vec<Arc<FolderTree>>>,
 }
 
 impl Unmounter for Helper {
     fn mounted(&self, mount_point: &Path, device: &str) -> io::Result<()> {
         self.watcher.mounted(mount_point, device)?;
         if self.sandbox {
-            self.ending.without_listener(sandbox::give_up_files)?;
+            let folders = self.folders.get().map_or(&[][..], Vec::as_slice);
+            self.ending.without_listener(|| sandbox::give_up_files(folders))?;
         }
         Ok(())
     }
@@ -270,15 +278,21 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     let mut mount_options = mount_options(arguments, &title);
     // Without somebody else who can unmount it, nothing is given up.
     let sandbox = watcher.is_some() && !arguments.no_sandbox;
-    mount_options.unmounter = watcher
-        .clone()
-        .map(|watcher| Arc::new(Helper { watcher, ending: ending.clone(), sandbox }) as Arc<dyn Unmounter>);
+    let helper = watcher.clone().map(|watcher| {
+        let (ending, folders) = (ending.clone(), OnceLock::new());
+        Arc::new(Helper { watcher, ending, sandbox, folders })
+    });
+    mount_options.unmounter = helper.clone().map(|helper| helper as Arc<dyn Unmounter>);
     let cannot =
         |error: tarnfs_fuse::Error| Failure::new(Code::CannotMount, format!("{name} cannot be mounted: {error}"));
     mount_options.check().map_err(cannot)?;
     raise_descriptors();
     check_mountpoint(mountpoint)?;
-    let (tree, code) = open_all(request, arguments, &options)?;
+    let (tree, folders, code) = open_all(request, arguments, &options)?;
+    let has_folders = !folders.is_empty();
+    if let Some(helper) = &helper {
+        let _ = helper.folders.set(folders);
+    }
     let made = Mountpoint::new(mountpoint, &ending, watcher.as_ref())?;
     let start = Instant::now();
     let mount = tarnfs_fuse::mount(tree, mountpoint, &mount_options).map_err(cannot)?;
@@ -294,7 +308,7 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
         ready.report(code).map_err(|error| Failure::new(Code::Failure, format!("going to the background: {error}")))?;
     }
     if sandbox {
-        sandbox::give_up_calls();
+        sandbox::give_up_calls(has_folders);
     }
     mount.wait().map_err(cannot)?;
     drop(made);
