@@ -382,6 +382,18 @@ fn a_folder_can_be_the_root() {
 }
 
 #[test]
+fn a_module_of_libfuse_without_its_folder_is_refused() {
+    let scratch = Scratch::new();
+    scratch.shell("echo a > f; tar -cf a.tar f");
+    for option in ["modules=subdir", "modules=iconv,subdir=."] {
+        let ran = run(&scratch, ["-o".as_ref(), option.as_ref(), scratch.path("a.tar").as_os_str()]);
+        assert_eq!(ran.code, 6, "{option}: {}", ran.err);
+        assert!(ran.err.contains("modules="), "{option}: {}", ran.err);
+        assert!(!scratch.path("a").exists());
+    }
+}
+
+#[test]
 fn one_index_file_is_not_for_several_archives() {
     let scratch = Scratch::new();
     scratch.shell("echo a > f; tar -cf a.tar f; tar -cf b.tar f");

@@ -87,13 +87,19 @@ pub(crate) fn among_options_of_the_mount(command: &Command, matches: &ArgMatches
     };
     let mut sorted = OptionsOfTheMount::default();
     let given = matches.try_get_many::<String>("fuse").ok().flatten();
+    let has_subdir = given
+        .clone()
+        .into_iter()
+        .flatten()
+        .flat_map(|joined| split_options(joined))
+        .any(|option| option.starts_with("subdir="));
     for option in given.into_iter().flatten().flat_map(|joined| split_options(joined)) {
         let plain = plain_option(option);
         let (name, value) = plain.split_once('=').map_or((plain.as_str(), None), |(name, value)| (name, Some(value)));
         let name = name.replace('_', "-");
         let is_ours = command.get_arguments().filter_map(Arg::get_long).any(|long| long == name);
-        if (name.as_str(), value) == ("modules", Some("subdir")) {
-            // What it needs stands behind it.
+        if (name.as_str(), value) == ("modules", Some("subdir")) && has_subdir {
+            // Said by the other one.
         } else if let ("subdir", Some(path)) = (name.as_str(), value) {
             sorted.as_options.push(format!("--prefix={path}").into());
         } else if is_ours && !NEVER.contains(&name.as_str()) {
