@@ -27,7 +27,7 @@ fn exit_codes_tell_what_went_wrong() {
         (ran.status.code().unwrap(), message)
     };
     assert_eq!(code(&["ls", "good.tar"]).0, 0);
-    for usage in [&["--no-such-option"][..], &[], &["ls"], &["-P", "many", "good.tar"], &["good.tar", "good.tar.gz"]] {
+    for usage in [&["--no-such-option"][..], &[], &["ls"], &["-P", "many", "good.tar"], &["-p", "none", "good.tar"]] {
         assert_eq!(code(usage).0, 2, "{usage:?}");
     }
     for (archive, expected, says) in [

@@ -12,6 +12,7 @@ use crate::attributes;
 use crate::buffers::{self, Buffer, MOST_BYTES};
 use crate::deadline::{Deadlines, Refuse, Ticket};
 use crate::guard;
+use crate::handles::Handles;
 use crate::listing::{self, Terms};
 use crate::opened::Opened;
 use crate::options::Parsed;
@@ -55,6 +56,7 @@ pub(crate) struct Dispatcher {
     /// True if the kernel need not open files, folders.
     no_open: bool,
     no_opendir: bool,
+    handles: Handles,
     opened: Opened,
     workers: Workers,
     deadlines: Arc<Deadlines>,
@@ -80,6 +82,7 @@ impl Dispatcher {
             has_xattrs: totals.has_xattrs || options.statistics,
             no_open: false,
             no_opendir: false,
+            handles: Handles::new(),
             opened: Opened::new((!totals.is_immutable).then_some(FOR_NOW)),
             workers,
             deadlines,
@@ -134,13 +137,19 @@ impl Dispatcher {
         }
     }
 
-    fn open_source(&self, node: u64) -> Answer<SharedSource> {
-        self.opened.get(&*self.tree, Node(node)).map_err(|error| {
-            if let Error::Io(error) = &error {
-                self.deadlines.failed(node, 0, error);
-            }
-            errno(&error)
-        })
+    /// What `node` holds, of which `handle` may be open.
+    fn source(&self, node: u64, handle: u64) -> Answer<SharedSource> {
+        match self.handles.get(handle) {
+            Some(source) => Ok(source),
+            None => self.opened.get(&*self.tree, Node(node)).map_err(|error| self.cannot_open(node, &error)),
+        }
+    }
+
+    fn cannot_open(&self, node: u64, error: &Error) -> Errno {
+        if let Error::Io(error) = error {
+            self.deadlines.failed(node, 0, error);
+        }
+        errno(error)
     }
 
     /// What the kernel gets for [`ATTRIBUTE`]: filled up with spaces, as it may grow between the question for its length and the one for it.
@@ -151,8 +160,8 @@ impl Dispatcher {
         json
     }
 
-    fn seek(&self, node: u64, offset: u64, whence: u32) -> Answer<u64> {
-        let source = self.open_source(node)?;
+    fn seek(&self, node: u64, handle: u64, offset: u64, whence: u32) -> Answer<u64> {
+        let source = self.source(node, handle)?;
         match whence {
             _ if offset >= source.len() => Err(Errno::NXIO),
             SEEK_DATA => source.next_data(offset).ok_or(Errno::NXIO),
@@ -196,6 +205,8 @@ fn read_fully(source: &dyn Source, buffer: &mut [u8], offset: u64) -> io::Result
     let mut done = 0;
     while done < wanted {
         match source.read_at(&mut buffer[done..wanted], offset + done as u64)? {
+            // It was cut short meanwhile, which only what may change can be.
+            0 if source.len() <= offset + done as u64 => break,
             0 => {
                 let ends = format!("{}: ends at byte {}", source.describe(), offset + done as u64);
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, ends));
@@ -215,12 +226,19 @@ impl Filesystem for Dispatcher {
         // Without its automatic mode, which falls back to asking for one name after the other.
         kernel.take(capability::DO_READDIRPLUS);
         kernel.take(capability::PARALLEL_DIROPS);
-        kernel.take(capability::EXPORT_SUPPORT);
         // Not ASYNC_DIO: whoever reads past the page cache with it cannot be interrupted.
         if self.totals.is_immutable {
+            // An NFS server asks for numbers that the kernel has forgotten, so they must mean something for ever.
+            kernel.take(capability::EXPORT_SUPPORT);
             kernel.take(capability::CACHE_SYMLINKS);
             self.no_open = kernel.take(capability::NO_OPEN_SUPPORT);
             self.no_opendir = kernel.take(capability::NO_OPENDIR_SUPPORT);
+        } else {
+            // What it has of a file it gives up when the file has changed.
+            kernel.take(capability::AUTO_INVAL_DATA);
+            if let Some(backings) = kernel.take_passthrough() {
+                self.handles.pass_through(backings);
+            }
         }
         if self.totals.has_acls && self.default_permissions {
             kernel.take(capability::POSIX_ACL);
@@ -247,13 +265,37 @@ impl Filesystem for Dispatcher {
         self.serve(Operation::ReadLink, node, reply, target, |reply, target| reply.data(&target));
     }
 
-    fn open(&self, _: u64, reply: ReplyOpen) {
+    fn forget(&self, node: u64, times: u64) {
+        if !self.totals.is_immutable {
+            // Nobody waits for an answer.
+            let _ = self.attempt(Operation::Other, node, || {
+                self.tree.forget(Node(node), times);
+                Ok(())
+            });
+        }
+    }
+
+    fn open(&self, node: u64, reply: ReplyOpen) {
         if self.no_open {
             return self.refuse_once(Operation::Open, reply);
         }
-        self.deadlines.counters.count(Operation::Open);
-        let keep = if self.totals.is_immutable { open::KEEP_CACHE } else { 0 };
-        reply.opened(keep | open::NOFLUSH);
+        if self.totals.is_immutable {
+            self.deadlines.counters.count(Operation::Open);
+            reply.opened(0, open::KEEP_CACHE | open::NOFLUSH, 0);
+            return;
+        }
+        let source = || self.tree.open(Node(node)).map_err(|error| self.cannot_open(node, &error));
+        self.serve(Operation::Open, node, reply, source, |reply, source| {
+            let opening = self.handles.open(node, source);
+            if !reply.opened(opening.handle, opening.flags | open::NOFLUSH, opening.backing) {
+                self.handles.close(opening.handle);
+            }
+        });
+    }
+
+    fn release(&self, handle: u64, reply: Reply) {
+        self.handles.close(handle);
+        reply.done();
     }
 
     fn opendir(&self, _: u64, reply: ReplyOpen) {
@@ -261,7 +303,16 @@ impl Filesystem for Dispatcher {
             return self.refuse_once(Operation::Open, reply);
         }
         self.deadlines.counters.count(Operation::Open);
-        reply.opened(if self.totals.is_immutable { open::KEEP_CACHE | open::CACHE_DIR } else { 0 });
+        reply.opened(0, if self.totals.is_immutable { open::KEEP_CACHE | open::CACHE_DIR } else { 0 }, 0);
+    }
+
+    fn releasedir(&self, node: u64, reply: Reply) {
+        // What that closes nobody waits for.
+        let _ = self.attempt(Operation::Other, node, || {
+            self.tree.close_folder(Node(node));
+            Ok(())
+        });
+        reply.done();
     }
 
     fn readdir(&self, folder: u64, offset: u64, reply: ReplyNames) {
@@ -275,11 +326,11 @@ impl Filesystem for Dispatcher {
         }
     }
 
-    fn read(&self, node: u64, offset: u64, size: u32, reply: ReplyData) {
+    fn read(&self, node: u64, handle: u64, offset: u64, size: u32, reply: ReplyData) {
         let bytes = offset..offset.saturating_add(size.into());
         let Some(ticket) = self.deadlines.begin_read(node, bytes, reply) else { return };
         let opened = self.attempt(Operation::Read, node, || {
-            let source = self.open_source(node)?;
+            let source = self.source(node, handle)?;
             let ready = source.is_ready(offset, size as usize);
             Ok((source, ready))
         });
@@ -304,8 +355,8 @@ impl Filesystem for Dispatcher {
         }
     }
 
-    fn lseek(&self, node: u64, offset: u64, whence: u32, reply: ReplySeek) {
-        self.serve(Operation::Seek, node, reply, || self.seek(node, offset, whence), ReplySeek::offset);
+    fn lseek(&self, node: u64, handle: u64, offset: u64, whence: u32, reply: ReplySeek) {
+        self.serve(Operation::Seek, node, reply, || self.seek(node, handle, offset, whence), ReplySeek::offset);
     }
 
     fn statfs(&self, reply: ReplyStatfs) {

@@ -11,6 +11,7 @@ use tarnfs_codec::engine::PieceCache;
 use tarnfs_fuse::MountOptions;
 use tarnfs_index::{Recursion, Shape, location};
 use tarnfs_source::{Budget, Cancel};
+use tarnfs_tree::Composition;
 use tarnfs_tree::open::{DecodedCache, Options, Place, Recreate};
 
 use super::{Mount, Open, shown};
@@ -193,6 +194,12 @@ fn may_be_replaced(path: &Path) -> Result<(), String> {
         "--index-file {}: there is a file of this name that is not an index; name another",
         shown(path.as_os_str())
     ))
+}
+
+/// How what is mounted is put together.
+pub(crate) fn composition(mount: &Mount) -> Composition {
+    let prefix = mount.prefix.as_ref().map(|prefix| prefix.as_bytes().to_vec());
+    Composition { union: !mount.disable_union_mount, prefix, file_versions: !mount.no_file_versions }
 }
 
 /// From this `-d` on, a mount answers questions for extended attributes, of which one is for its statistics, also where the archive has none.
