@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use support::{Scratch, behind, can_mount, is_mounted, run};
+use support::{Scratch, behind, can_mount, is_mounted, run, wait_until};
 
 /// What each arrangement may take, a busy machine included: a mount that asks itself takes for ever, or until the deadline of 60 seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -159,4 +159,29 @@ fn the_own_mount_is_not_entered() {
     scratch.shell("umount f/later");
     run(&scratch, [Path::new("-u"), &scratch.path("f/mnt")]).ok();
     assert_eq!(fs::read_dir(scratch.path("f/mnt")).unwrap().count(), 0);
+}
+
+/// A folder can be what another program of ours has mounted, also where each shows the other.
+#[test]
+fn mounts_of_mounts_are_read() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!("{FOLDER}; mkdir first; tar -cf x.tar -C f ."));
+    run(&scratch, [scratch.path("x.tar"), scratch.path("first")]).ok();
+    run(&scratch, [scratch.path("first"), scratch.path("second")]).ok();
+    // Over the folder that the archive came from.
+    run(&scratch, [scratch.path("second"), scratch.path("f")]).ok();
+    let listed = |at: &str| {
+        in_time(&scratch, &format!("cd {at}; find . -printf '%P %y %m %s %T@ %l\\n' | sort; cat sub/file near/file"))
+    };
+    let (first, second) = (listed("first"), listed("second"));
+    assert!(first.contains("sub/file f") && first.ends_with("text\ntext\n"), "{first}");
+    assert_eq!(first, second);
+    assert_eq!(first, listed("f"));
+    for at in ["f", "second", "first"] {
+        run(&scratch, [Path::new("-u"), &scratch.path(at)]).ok();
+        wait_until("it is unmounted", || !is_mounted(&scratch.path(at)));
+    }
 }
