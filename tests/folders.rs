@@ -328,6 +328,10 @@ fn files_that_come_and_go_leave_nothing() {
     if !can_mount() {
         return;
     }
+    if fs::write("/proc/sys/vm/drop_caches", "2").is_err() {
+        println!("left out: this system does not let us tell the kernel to forget");
+        return;
+    }
     let scratch = Scratch::new();
     let (tree, at) = (scratch.folder("tree"), scratch.folder("at"));
     fs::write(tree.join("file"), "").unwrap();
@@ -386,4 +390,33 @@ fn the_sandbox_leaves_the_folder_open() {
     assert!(Command::new(at.join("program")).status().unwrap().success());
     run(&scratch, [OsStr::new("-u"), at.as_os_str()]).ok();
     assert!(daemon.wait().unwrap().success());
+}
+
+/// Without any rights: names that can be read and nothing else, in a mount that no helper has made.
+#[test]
+fn what_may_not_be_looked_at_is_refused_and_listed() {
+    let may = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "unshare", "-Urm", "--"];
+    let can = Command::new(may[0]).args(&may[1..]).arg("true").stderr(Stdio::null()).status();
+    if !can_mount() || !can.is_ok_and(|status| status.success()) {
+        println!("left out: needs user namespaces");
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "umask 022; chmod 755 .; mkdir -p tree/closed tree/listed; mkdir at; chmod 777 at
+         echo text > tree/file; echo secret > tree/secret; chmod 600 tree/secret
+         touch tree/closed/x tree/listed/y; mkdir tree/listed/z; chmod 700 tree/closed; chmod 744 tree/listed",
+    );
+    let _device = support::OpenDevice::new();
+    // Where the user can execute it.
+    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), scratch.path("tarnfs")).unwrap();
+    let script =
+        "./tarnfs tree at || exit; cat at/file at/secret; find at -printf '%y %P\\n' | LC_ALL=C sort; ./tarnfs -u at";
+    let mut command = behind(&scratch, &[&may[..], &["bash", "-c", script]].concat());
+    let done = support::Ran::from(command.current_dir(scratch.path("")).output().unwrap()).ok();
+    assert_eq!(done.text(), "text\nd \nd closed\nd listed\nd listed/z\nf file\nf listed/y\nf secret\n");
+    for refused in ["at/secret", "at/closed"] {
+        let says = |line: &str| line.contains(refused) && line.contains("Permission denied");
+        assert!(done.err.lines().any(says), "{refused}: {}", done.err);
+    }
 }

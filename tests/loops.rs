@@ -6,11 +6,11 @@ mod support;
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Scratch, behind, can_mount, is_mounted, run};
+use support::{Scratch, behind, can_mount, is_mounted, run, wait_until};
 
 /// What each arrangement may take, a busy machine included: a mount that asks itself takes for ever, or until the deadline of 60 seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -27,6 +27,19 @@ fn in_time(scratch: &Scratch, script: &str) -> String {
         .unwrap();
     assert!(start.elapsed() < PATIENCE, "hangs: {script}");
     format!("{}{}", String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr))
+}
+
+/// Unmounts what a test that failed has left, so that nobody else waits for it.
+struct Unmount(PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        while is_mounted(&self.0) {
+            if !Command::new("umount").arg("-l").arg(&self.0).status().is_ok_and(|status| status.success()) {
+                break;
+            }
+        }
+    }
 }
 
 struct Arrangement<'a> {
@@ -115,6 +128,7 @@ fn no_arrangement_hangs() {
         }
         let said = in_time(&scratch, &format!("{} && echo ready", command.to_string_lossy()));
         assert!(said.ends_with("ready\n"), "{name}: {said}");
+        let _unmount = Unmount(scratch.path(mounted_at));
         assert!(is_mounted(&scratch.path(mounted_at)), "{name}");
         let (path, text) = shows;
         assert_eq!(in_time(&scratch, &format!("cat {path}")).trim(), text, "{name}");
@@ -139,6 +153,7 @@ fn the_own_mount_is_not_entered() {
     }
     let scratch = Scratch::new();
     scratch.shell(&format!("{FOLDER}; mkdir f/mnt f/later"));
+    let _unmount = ["f/mnt", "f/later"].map(|at| Unmount(scratch.path(at)));
     run(&scratch, [scratch.path("f"), scratch.path("f/mnt")]).ok();
     // Also one that was mounted, and so walked to, before.
     assert_eq!(in_time(&scratch, "ls f/mnt/later").trim(), "");
@@ -159,4 +174,30 @@ fn the_own_mount_is_not_entered() {
     scratch.shell("umount f/later");
     run(&scratch, [Path::new("-u"), &scratch.path("f/mnt")]).ok();
     assert_eq!(fs::read_dir(scratch.path("f/mnt")).unwrap().count(), 0);
+}
+
+/// A folder can be what another program of ours has mounted, also where each shows the other.
+#[test]
+fn mounts_of_mounts_are_read() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!("{FOLDER}; mkdir first; tar -cf x.tar -C f ."));
+    let _unmount = ["first", "second", "f"].map(|at| Unmount(scratch.path(at)));
+    run(&scratch, [scratch.path("x.tar"), scratch.path("first")]).ok();
+    run(&scratch, [scratch.path("first"), scratch.path("second")]).ok();
+    // Over the folder that the archive came from.
+    run(&scratch, [scratch.path("second"), scratch.path("f")]).ok();
+    let listed = |at: &str| {
+        in_time(&scratch, &format!("cd {at}; find . -printf '%P %y %m %s %T@ %l\\n' | sort; cat sub/file near/file"))
+    };
+    let (first, second) = (listed("first"), listed("second"));
+    assert!(first.contains("sub/file f") && first.ends_with("text\ntext\n"), "{first}");
+    assert_eq!(first, second);
+    assert_eq!(first, listed("f"));
+    for at in ["f", "second", "first"] {
+        run(&scratch, [Path::new("-u"), &scratch.path(at)]).ok();
+        wait_until("it is unmounted", || !is_mounted(&scratch.path(at)));
+    }
 }

@@ -18,7 +18,8 @@ pub(super) struct Identity {
     inode: u64,
     /// Of a folder, the mount that it is seen through: one that is mounted twice is two, as the kernel wants each folder in one place.
     mount: u64,
-    /// Kind, and nanosecond of its birth where the file system knows it: a number of an inode is used again.
+    /// Kind, and time of its birth on a disk, where the number of an inode is used again. Those of other file systems are not asked for it: what a server
+    /// has said and what the kernel remembers of that are not always the same.
     birth: (u16, u32),
 }
 
@@ -27,11 +28,12 @@ impl Identity {
         /// The part of the mode that is the kind.
         const KIND: u16 = 0o170_000;
         const FOLDER: u16 = 0o040_000;
+        let birth = if stat.stx_dev_major == 0 { 0 } else { stat.stx_btime.tv_nsec ^ (stat.stx_btime.tv_sec as u32) };
         Self {
             device: (stat.stx_dev_major, stat.stx_dev_minor),
             inode: stat.stx_ino,
             mount: if stat.stx_mode & KIND == FOLDER { stat.stx_mnt_id } else { 0 },
-            birth: (stat.stx_mode & KIND, stat.stx_btime.tv_nsec ^ (stat.stx_btime.tv_sec as u32)),
+            birth: (stat.stx_mode & KIND, birth),
         }
     }
 
