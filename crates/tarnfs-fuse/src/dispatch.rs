@@ -46,9 +46,8 @@ const SEEK_HOLE: u32 = 4;
 /// A tree as the kernel sees it.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub(crate) struct Dispatcher {
-    tree: Arc<dyn Tree>,
+    asks: Questions,
     totals: Totals,
-    terms: Terms,
     /// True if the kernel checks permissions itself.
     default_permissions: bool,
     /// True if the kernel is to ask for extended attributes.
@@ -60,6 +59,13 @@ pub(crate) struct Dispatcher {
     opened: Opened,
     workers: Workers,
     deadlines: Arc<Deadlines>,
+}
+
+/// What the tree is asked, by whichever thread.
+#[derive(Clone)]
+struct Questions {
+    tree: Arc<dyn Tree>,
+    terms: Terms,
 }
 
 /// An answer, or the error number that goes in its place.
@@ -75,9 +81,8 @@ impl Dispatcher {
         let totals = tree.totals();
         let keep = if totals.is_immutable { FOR_EVER } else { FOR_NOW };
         Self {
-            tree,
+            asks: Questions { tree, terms: Terms { keep, overrides: options.overrides } },
             totals,
-            terms: Terms { keep, overrides: options.overrides },
             default_permissions: options.default_permissions,
             has_xattrs: totals.has_xattrs || options.statistics,
             no_open: false,
@@ -105,12 +110,36 @@ impl Dispatcher {
         }
     }
 
-    /// Does `work`; a panic is EIO.
+    /// [`Dispatcher::serve`] by a thread that may wait: the tree has to decode first, or to open an archive.
+    fn serve_later<R: Refuse + Send + 'static, T>(
+        &self,
+        operation: Operation,
+        node: u64,
+        reply: R,
+        work: impl FnOnce(&Questions) -> Answer<T> + Send + 'static,
+        send: impl FnOnce(R, Duration, T) + Send + 'static,
+    ) {
+        let ticket = self.deadlines.begin(operation, node, reply);
+        let (asks, deadlines) = (self.asks.clone(), Arc::clone(&self.deadlines));
+        self.deadlines.counters.handed_on.add(1);
+        self.workers.submit(node, move || {
+            if !ticket.is_wanted() {
+                return;
+            }
+            match attempt(&deadlines, operation, node, || work(&asks)) {
+                Ok(value) => ticket.answer(|reply| send(reply, asks.terms.keep, value)),
+                Err(errno) => ticket.refuse(errno),
+            }
+        });
+    }
+
+    /// True if a question about `node` is answered at once.
+    fn is_ready(&self, node: u64) -> bool {
+        self.asks.tree.is_ready(Node(node))
+    }
+
     fn attempt<T>(&self, operation: Operation, node: u64, work: impl FnOnce() -> Answer<T>) -> Answer<T> {
-        guard::catch(work).unwrap_or_else(|told| {
-            self.deadlines.panicked(operation, node, &told);
-            Err(Errno::IO)
-        })
+        attempt(&self.deadlines, operation, node, work)
     }
 
     /// Refuses what the kernel then does itself, and for good.
@@ -119,6 +148,41 @@ impl Dispatcher {
         reply.into().error(Errno::NOSYS);
     }
 
+    /// What `node` holds, of which `handle` may be open.
+    fn source(&self, node: u64, handle: u64) -> Answer<SharedSource> {
+        match self.handles.get(handle) {
+            Some(source) => Ok(source),
+            None => self.opened.get(&*self.asks.tree, Node(node)).map_err(|error| self.cannot_open(node, &error)),
+        }
+    }
+
+    fn cannot_open(&self, node: u64, error: &Error) -> Errno {
+        if let Error::Io(error) = error {
+            self.deadlines.failed(node, 0, error);
+        }
+        errno(error)
+    }
+
+    /// What the kernel gets for [`ATTRIBUTE`]: filled up with spaces, as it may grow between the question for its length and the one for it.
+    fn statistics(&self) -> Vec<u8> {
+        const GRAIN: usize = 512;
+        let mut json = self.deadlines.statistics(self.asks.tree.work()).to_json().into_bytes();
+        json.resize(json.len().next_multiple_of(GRAIN), b' ');
+        json
+    }
+
+    fn seek(&self, node: u64, handle: u64, offset: u64, whence: u32) -> Answer<u64> {
+        let source = self.source(node, handle)?;
+        match whence {
+            _ if offset >= source.len() => Err(Errno::NXIO),
+            SEEK_DATA => source.next_data(offset).ok_or(Errno::NXIO),
+            SEEK_HOLE => Ok(source.next_hole(offset)),
+            _ => Err(Errno::INVAL),
+        }
+    }
+}
+
+impl Questions {
     fn kernel_attributes(&self, node: Node) -> Answer<Attributes> {
         let attributes = self.tree.attributes(node).map_err(|error| errno(&error))?;
         Ok(attributes::to_kernel(&attributes, self.terms.overrides))
@@ -136,39 +200,14 @@ impl Dispatcher {
             },
         }
     }
+}
 
-    /// What `node` holds, of which `handle` may be open.
-    fn source(&self, node: u64, handle: u64) -> Answer<SharedSource> {
-        match self.handles.get(handle) {
-            Some(source) => Ok(source),
-            None => self.opened.get(&*self.tree, Node(node)).map_err(|error| self.cannot_open(node, &error)),
-        }
-    }
-
-    fn cannot_open(&self, node: u64, error: &Error) -> Errno {
-        if let Error::Io(error) = error {
-            self.deadlines.failed(node, 0, error);
-        }
-        errno(error)
-    }
-
-    /// What the kernel gets for [`ATTRIBUTE`]: filled up with spaces, as it may grow between the question for its length and the one for it.
-    fn statistics(&self) -> Vec<u8> {
-        const GRAIN: usize = 512;
-        let mut json = self.deadlines.statistics(self.tree.work()).to_json().into_bytes();
-        json.resize(json.len().next_multiple_of(GRAIN), b' ');
-        json
-    }
-
-    fn seek(&self, node: u64, handle: u64, offset: u64, whence: u32) -> Answer<u64> {
-        let source = self.source(node, handle)?;
-        match whence {
-            _ if offset >= source.len() => Err(Errno::NXIO),
-            SEEK_DATA => source.next_data(offset).ok_or(Errno::NXIO),
-            SEEK_HOLE => Ok(source.next_hole(offset)),
-            _ => Err(Errno::INVAL),
-        }
-    }
+/// Does `work`; a panic is EIO.
+fn attempt<T>(deadlines: &Deadlines, operation: Operation, node: u64, work: impl FnOnce() -> Answer<T>) -> Answer<T> {
+    guard::catch(work).unwrap_or_else(|told| {
+        deadlines.panicked(operation, node, &told);
+        Err(Errno::IO)
+    })
 }
 
 /// Reads `size` bytes at `offset`, fewer only at the end of `source`, and answers with them.
@@ -246,19 +285,30 @@ impl Filesystem for Dispatcher {
     }
 
     fn lookup(&self, folder: u64, name: &[u8], reply: ReplyEntry) {
-        let child = || self.child(Node(folder), name);
-        self.serve(Operation::Lookup, folder, reply, child, |reply, child| reply.entry(self.terms.keep, &child));
+        if !self.is_ready(folder) {
+            let name = name.to_vec();
+            let child = move |asks: &Questions| asks.child(Node(folder), &name);
+            let send = |reply: ReplyEntry, keep, child| reply.entry(keep, &child);
+            return self.serve_later(Operation::Lookup, folder, reply, child, send);
+        }
+        let child = || self.asks.child(Node(folder), name);
+        self.serve(Operation::Lookup, folder, reply, child, |reply, child| reply.entry(self.asks.terms.keep, &child));
     }
 
     fn getattr(&self, node: u64, reply: ReplyAttributes) {
-        let attributes = || self.kernel_attributes(Node(node));
+        if !self.is_ready(node) {
+            let attributes = move |asks: &Questions| asks.kernel_attributes(Node(node));
+            let send = |reply: ReplyAttributes, keep, found| reply.attributes(keep, &found);
+            return self.serve_later(Operation::Attributes, node, reply, attributes, send);
+        }
+        let attributes = || self.asks.kernel_attributes(Node(node));
         self.serve(Operation::Attributes, node, reply, attributes, |reply, found| {
-            reply.attributes(self.terms.keep, &found);
+            reply.attributes(self.asks.terms.keep, &found);
         });
     }
 
     fn readlink(&self, node: u64, reply: ReplyData) {
-        let target = || match self.tree.read_link(Node(node)) {
+        let target = || match self.asks.tree.read_link(Node(node)) {
             Ok(target) if target.len() > MOST_LINK => Err(Errno::NAMETOOLONG),
             target => target.map_err(|error| errno(&error)),
         };
@@ -269,7 +319,7 @@ impl Filesystem for Dispatcher {
         if !self.totals.is_immutable {
             // Nobody waits for an answer.
             let _ = self.attempt(Operation::Other, node, || {
-                self.tree.forget(Node(node), times);
+                self.asks.tree.forget(Node(node), times);
                 Ok(())
             });
         }
@@ -284,7 +334,7 @@ impl Filesystem for Dispatcher {
             reply.opened(0, open::KEEP_CACHE | open::NOFLUSH, 0);
             return;
         }
-        let source = || self.tree.open(Node(node)).map_err(|error| self.cannot_open(node, &error));
+        let source = || self.asks.tree.open(Node(node)).map_err(|error| self.cannot_open(node, &error));
         self.serve(Operation::Open, node, reply, source, |reply, source| {
             let opening = self.handles.open(node, source);
             if !reply.opened(opening.handle, opening.flags | open::NOFLUSH, opening.backing) {
@@ -309,7 +359,7 @@ impl Filesystem for Dispatcher {
     fn releasedir(&self, node: u64, reply: Reply) {
         // What that closes nobody waits for.
         let _ = self.attempt(Operation::Other, node, || {
-            self.tree.close_folder(Node(node));
+            self.asks.tree.close_folder(Node(node));
             Ok(())
         });
         reply.done();
@@ -317,13 +367,25 @@ impl Filesystem for Dispatcher {
 
     fn readdir(&self, folder: u64, offset: u64, reply: ReplyNames) {
         let ticket = self.deadlines.begin(Operation::ReadDir, folder, reply);
-        let filled = self.attempt(Operation::ReadDir, folder, || {
-            listing::fill(&*self.tree, Node(folder), offset, self.terms, &ticket).map_err(|error| errno(&error))
-        });
-        match filled {
-            Ok(()) => ticket.answer(ReplyNames::done),
-            Err(errno) => ticket.refuse(errno),
+        let fill = move |asks: &Questions, deadlines: &Deadlines, ticket: Ticket<ReplyNames>| {
+            let filled = attempt(deadlines, Operation::ReadDir, folder, || {
+                listing::fill(&*asks.tree, Node(folder), offset, asks.terms, &ticket).map_err(|error| errno(&error))
+            });
+            match filled {
+                Ok(()) => ticket.answer(ReplyNames::done),
+                Err(errno) => ticket.refuse(errno),
+            }
+        };
+        if self.is_ready(folder) {
+            return fill(&self.asks, &self.deadlines, ticket);
         }
+        let (asks, deadlines) = (self.asks.clone(), Arc::clone(&self.deadlines));
+        self.deadlines.counters.handed_on.add(1);
+        self.workers.submit(folder, move || {
+            if ticket.is_wanted() {
+                fill(&asks, &deadlines, ticket);
+            }
+        });
     }
 
     fn read(&self, node: u64, handle: u64, offset: u64, size: u32, reply: ReplyData) {
@@ -364,7 +426,7 @@ impl Filesystem for Dispatcher {
             Operation::Statfs,
             0,
             reply,
-            || Ok(self.tree.totals()),
+            || Ok(self.asks.tree.totals()),
             |reply, totals| {
                 let blocks = totals.bytes.div_ceil(u64::from(STATFS_UNIT));
                 reply.totals(KernelTotals { blocks, nodes: totals.nodes, unit: STATFS_UNIT, longest_name: 255 });
@@ -380,7 +442,7 @@ impl Filesystem for Dispatcher {
             if node == Node::ROOT.0 && name == ATTRIBUTE.as_bytes() {
                 return Ok(self.statistics());
             }
-            let all = self.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
+            let all = self.asks.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
             all.into_iter().find(|(key, _)| key == name).map(|(_, value)| value).ok_or(Errno::NODATA)
         };
         self.serve(Operation::Xattr, node, reply, value, |reply, value| reply.value(&value, room));
@@ -391,7 +453,7 @@ impl Filesystem for Dispatcher {
             return self.refuse_once(Operation::Xattr, reply);
         }
         let names = || {
-            let all = self.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
+            let all = self.asks.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
             let fits = |name: &Vec<u8>| (1..=MOST_XATTR_NAME).contains(&name.len()) && !name.contains(&0);
             let names = all.into_iter().map(|(name, _)| name).filter(fits);
             Ok(names.flat_map(|name| name.into_iter().chain([0])).collect::<Vec<u8>>())

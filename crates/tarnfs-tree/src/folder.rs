@@ -89,6 +89,14 @@ impl FolderTree {
         })
     }
 
+    /// Where a file or folder below the root was seen last, by the path of the root.
+    pub fn path_of(&self, node: Node) -> Option<PathBuf> {
+        let numbers = self.numbers();
+        let place = numbers.place(number(node).ok()?).ok()?;
+        let folder = numbers.path(place.folder).ok()?;
+        Some(self.path.join(OsStr::from_bytes(&folder)).join(OsStr::from_bytes(&place.name)))
+    }
+
     fn numbers(&self) -> MutexGuard<'_, Numbers> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }

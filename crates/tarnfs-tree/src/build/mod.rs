@@ -31,7 +31,8 @@ use hashing::rest_of;
 pub(crate) use names::{Names, converted};
 use nested::{Candidate, Expansion, is_certain};
 use receiver::{Direct, Receiver};
-use walk::{Content, Place, Walk, content_of};
+pub(crate) use walk::content_of;
+use walk::{Content, Place, Walk};
 
 /// How far a first pass has come; read by whoever shows it.
 #[derive(Debug, Default)]
@@ -45,7 +46,7 @@ pub struct Progress {
 }
 
 /// Bytes of a stream that are looked at to tell its format.
-const HEAD: usize = 4096;
+pub(crate) const HEAD: usize = 4096;
 
 /// What a first pass reads with.
 #[derive(Debug)]

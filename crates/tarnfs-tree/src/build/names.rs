@@ -95,10 +95,15 @@ impl Names {
     }
 
     /// The name of `path` without what makes it a candidate; `None` if it is none, or there is no recursion.
-    pub(super) fn stem<'n>(&self, path: &'n [u8]) -> Option<&'n [u8]> {
+    pub(crate) fn stem<'n>(&self, path: &'n [u8]) -> Option<&'n [u8]> {
         let name = last_component(path);
         let length = self.recursion.as_ref()?.extensions.stem(name)?;
         name.get(..length)
+    }
+
+    /// Ends of names that make a file a candidate, those of globs left aside.
+    pub(crate) fn extensions(&self) -> impl Iterator<Item = &[u8]> {
+        self.recursion.iter().flat_map(|rules| rules.extensions.literal())
     }
 
     /// Where what the candidate at `path` holds is put: a path without slashes at its ends. `None` if it would lie too deep.

@@ -60,13 +60,13 @@ pub(super) struct Place {
 
 /// What a file is, by its first bytes.
 #[derive(Clone, Copy)]
-pub(super) enum Content {
+pub(crate) enum Content {
     Format(&'static dyn Format),
     Codec(&'static dyn Codec),
 }
 
 /// What a file of that name is that begins with `head`.
-pub(super) fn content_of(head: &[u8], name: &[u8]) -> Option<Content> {
+pub(crate) fn content_of(head: &[u8], name: &[u8]) -> Option<Content> {
     let format = tarnfs_format::detect(head).filter(|format| format.bid(head) > GUESS);
     let codec = match (tarnfs_codec::detect(head), format) {
         (None, None) => tarnfs_codec::by_file_name(name, head),

@@ -13,7 +13,6 @@ const OPTIONS: &[(&str, Option<char>, bool)] = &[
     ("commit-overlay", None, false),
     ("control-interface", None, false),
     ("force-folder-index", None, false),
-    ("lazy", Some('l'), false),
     ("oss-attributions", None, false),
     ("oss-attributions-short", None, false),
     ("recreate-index-on-errors", None, false),
@@ -29,7 +28,6 @@ const HOLD_ANYWAY: &[(&str, Option<&str>)] = &[
     ("no-foreground", Some("foreground")),
     ("no-gnu-incremental", Some("gnu_incremental")),
     ("no-ignore-zeros", Some("ignore_zeros")),
-    ("no-lazy", None),
     ("no-verify-mtime", Some("verify_mtime")),
 ];
 

@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_fuse::Unmounter;
 use tarnfs_tree::build::without_suffix;
 use tarnfs_tree::open::{Options, Place};
-use tarnfs_tree::{ComposeError, Error, FolderTree, Tree, compose};
+use tarnfs_tree::{Base, ComposeError, Error, FolderTree, Lazily, LazyTree, Tree, compose};
 
 use crate::args::{Mount, composition, mount_options, shown};
 use crate::daemon::{self, Ready, Role};
@@ -24,7 +24,7 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     if arguments.no_mount {
         let ending = Ending::default();
         ending.listen().map_err(|error| listening(&error))?;
-        let (_, _, code) = open_all(&request, arguments, &inside::options(&arguments.open, &ending.cancel())?)?;
+        let (_, _, _, code) = open_all(&request, arguments, &inside::options(&arguments.open, &ending.cancel())?)?;
         return Ok(code);
     }
     let request = request.absolute()?;
@@ -87,45 +87,93 @@ impl Request {
 struct Sources {
     named: Vec<(Vec<u8>, Arc<dyn Tree>)>,
     folders: Vec<Arc<FolderTree>>,
+    /// Archives are opened as somebody looks into them.
+    is_lazy: bool,
     code: Code,
 }
 
 /// Opens all sources, one after the other; the worst that can be said of one is said of all.
-fn open_sources(sources: &[PathBuf], options: &Options) -> Result<Sources, Failure> {
+fn open_sources(request: &Request, arguments: &Mount, options: &Options) -> Result<Sources, Failure> {
+    let sources = &request.sources;
     if sources.len() > 1 && matches!(options.place, Place::File(_)) {
         let what = "--index-file names the index of one archive, and there are several: --index-folders names a folder for all of them";
         return Err(Failure::new(Code::Usage, what));
     }
-    let mut opened = Sources { named: Vec::with_capacity(sources.len()), folders: Vec::new(), code: Code::Success };
+    let named = Vec::with_capacity(sources.len());
+    let mut opened = Sources { named, folders: Vec::new(), is_lazy: false, code: Code::Success };
+    let lazily = |options: Options| Lazily {
+        options,
+        all: arguments.open.lazy,
+        most_open: most_open(),
+        mountpoint: Some(request.mountpoint.clone()),
+    };
+    let recursion = options.shape.recursion.as_ref();
     for source in sources {
         let tree: Arc<dyn Tree> = if source.is_dir() {
             let folder = inside::open_folder(source)?;
             opened.folders.push(Arc::clone(&folder));
-            folder
+            if recursion.is_some() {
+                opened.is_lazy = true;
+                lazy(Base::Folder(folder), lazily(options.clone()), source)?
+            } else {
+                folder
+            }
         } else {
             // Each with progress of its own; cache and budget are shared.
-            let options = Options { progress: Arc::default(), ..options.clone() };
+            let all_options = options;
+            let mut options = Options { progress: Arc::default(), ..options.clone() };
+            let later = arguments.open.lazy && recursion.is_some();
+            if later {
+                options.shape.recursion = None;
+            }
             let (archive, code) = inside::open_with(source, &options)?;
             if code != Code::Success {
                 opened.code = code;
             }
-            archive.tree
+            if later {
+                opened.is_lazy = true;
+                lazy(Base::Other(archive.tree), lazily(all_options.clone()), source)?
+            } else {
+                archive.tree
+            }
         };
         opened.named.push((source.file_name().unwrap_or(OsStr::new("root")).as_bytes().to_vec(), tree));
     }
     Ok(opened)
 }
 
-/// Everything that is to be mounted, as one tree, and the folders in it.
+/// `base` with the archives in it as folders.
+fn lazy(base: Base, how: Lazily, source: &Path) -> Result<Arc<dyn Tree>, Failure> {
+    if how.options.shape.recursion.as_ref().is_some_and(|recursion| recursion.transform.is_some()) {
+        log::warn!(
+            "--transform-recursive-mount-point counts only for archives that are indexed with the one that they lie in"
+        );
+    }
+    match LazyTree::new(base, how) {
+        Ok(tree) => Ok(Arc::new(tree)),
+        Err(problem) => Err(Failure::new(Code::Usage, format!("{}: {problem}", shown(source.as_os_str())))),
+    }
+}
+
+/// Archives that may be open at a time, each with its index.
+fn most_open() -> usize {
+    /// What all else takes, and what one archive does.
+    const OTHERS: u64 = 32;
+    const OF_ONE: u64 = 4;
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    (limit.saturating_sub(OTHERS) / OF_ONE).clamp(2, 64) as usize
+}
+
+/// Everything that is to be mounted, as one tree, the folders in it, and whether archives are opened later.
 #[allow(clippy::type_complexity, reason = "what it returns goes its own way at once")]
 fn open_all(
     request: &Request,
     arguments: &Mount,
     options: &Options,
-) -> Result<(Arc<dyn Tree>, Vec<Arc<FolderTree>>, Code), Failure> {
-    let Sources { named, folders, code } = open_sources(&request.sources, options)?;
+) -> Result<(Arc<dyn Tree>, Vec<Arc<FolderTree>>, bool, Code), Failure> {
+    let Sources { named, folders, is_lazy, code } = open_sources(request, arguments, options)?;
     let tree = compose(named, &composition(arguments));
-    tree.map(|tree| (tree, folders, code)).map_err(|error| match &error {
+    tree.map(|tree| (tree, folders, is_lazy, code)).map_err(|error| match &error {
         ComposeError::Prefix { error: Error::NotFound | Error::NotAFolder | Error::TooManyLinks, .. } => {
             Failure::new(Code::Usage, format!("{}: {error}", shown(&request.title())))
         }
@@ -181,15 +229,17 @@ struct Helper {
     watcher: Watcher,
     ending: Ending,
     sandbox: bool,
-    /// Below which files may still be opened. Known once the sources are open.
-    folders: OnceLock<Vec<Arc<FolderTree>>>,
+    /// Below which files may still be opened, known once the sources are open; `None` where archives are opened later, and nothing can be
+    /// given up.
+    folders: OnceLock<Option<Vec<Arc<FolderTree>>>>,
 }
 
 impl Unmounter for Helper {
     fn mounted(&self, mount_point: &Path, device: &str) -> io::Result<()> {
         self.watcher.mounted(mount_point, device)?;
-        if self.sandbox {
-            let folders = self.folders.get().map_or(&[][..], Vec::as_slice);
+        if self.sandbox
+            && let Some(Some(folders)) = self.folders.get()
+        {
             self.ending.without_listener(|| sandbox::give_up_files(folders))?;
         }
         Ok(())
@@ -288,11 +338,13 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     mount_options.check().map_err(cannot)?;
     raise_descriptors();
     check_mountpoint(mountpoint)?;
-    let (tree, folders, code) = open_all(request, arguments, &options)?;
+    let (tree, folders, is_lazy, code) = open_all(request, arguments, &options)?;
     let has_folders = !folders.is_empty();
     if let Some(helper) = &helper {
-        let _ = helper.folders.set(folders);
+        let _ = helper.folders.set((!is_lazy).then_some(folders));
     }
+    // Whoever opens archives and writes their indexes needs what would be given up.
+    let sandbox = sandbox && !is_lazy;
     let made = Mountpoint::new(mountpoint, &ending, watcher.as_ref())?;
     let start = Instant::now();
     let mount = tarnfs_fuse::mount(tree, mountpoint, &mount_options).map_err(cannot)?;
