@@ -168,7 +168,7 @@ impl LazyTree {
                 State::Closed => (archive.file, archive.version, archive.name.clone(), archive.depth),
             }
         };
-        let opened = self.opened(file, version, &name, depth);
+        let opened = self.with_room(|| self.opened(file, version, &name, depth));
         let mut archives = self.archives();
         let archive = archives.all.get_mut(number as usize).ok_or(Error::NotFound)?;
         match opened {
@@ -186,6 +186,17 @@ impl LazyTree {
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Does `work`; where it fails for want of descriptors, once more after all archives that nobody reads were closed.
+    fn with_room<T>(&self, mut work: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        match work() {
+            Err(error) if is_for_now(&error) => {
+                self.archives().close_others(0);
+                work()
+            }
+            result => result,
         }
     }
 
@@ -249,30 +260,34 @@ impl LazyTree {
     }
 
     /// The number of the archive that the file `attributes` (in our numbers) is; `None` if it is none.
-    fn archive_at(&self, folder: Node, name: &[u8], attributes: &Attributes) -> Option<u32> {
+    fn archive_at(&self, folder: Node, name: &[u8], attributes: &Attributes) -> Result<Option<u32>, Error> {
         if attributes.kind != Kind::File || attributes.size == 0 || self.names.stem(name).is_none() {
-            return None;
+            return Ok(None);
         }
         let depth = match self.place(folder) {
             Where::Base(_) => 0,
             // What is in it was decided when it was opened.
-            Where::Archive(..) if !self.how.all => return None,
+            Where::Archive(..) if !self.how.all => return Ok(None),
             Where::Archive(number, _) => self.archives().all.get(number as usize).map_or(0, |outer| outer.depth + 1),
         };
         let most = self.how.options.shape.recursion.as_ref().map_or(Some(0), |recursion| recursion.depth);
         if most.is_some_and(|most| depth >= most) {
-            return None;
+            return Ok(None);
         }
         let version = Version::of(attributes);
         if let Some((known, archive)) = self.archives().files.get(&attributes.node)
             && *known == version
         {
-            return *archive;
+            return Ok(*archive);
         }
         let mut head = vec![0; HEAD.min(usize::try_from(attributes.size).unwrap_or(HEAD))];
-        // What cannot be read is no archive; whoever reads the file is told why.
-        let read = self.open(attributes.node).and_then(|source| Ok(source.read_at(&mut head, 0)?));
-        let is_archive = read.is_ok_and(|read| content_of(&head[..read], name).is_some());
+        let read = self.with_room(|| Ok(self.open(attributes.node)?.read_at(&mut head, 0)?));
+        let is_archive = match read {
+            Ok(read) => content_of(&head[..read], name).is_some(),
+            Err(error) if is_for_now(&error) => return Err(error),
+            // What cannot be read is no archive; whoever reads the file is told why.
+            Err(_) => false,
+        };
         let mut archives = self.archives();
         if archives.files.len() >= MOST_REMEMBERED {
             archives.files.retain(|_, (_, archive)| archive.is_some());
@@ -291,14 +306,14 @@ impl LazyTree {
             });
         }
         archives.files.insert(attributes.node, (version, number));
-        number
+        Ok(number)
     }
 
     /// What shows under a name for a file or folder of ours.
-    fn shown(&self, folder: Node, name: &[u8], attributes: Attributes) -> Attributes {
-        match self.archive_at(folder, name, &attributes) {
-            Some(number) => self.as_folder(number, &attributes),
-            None => attributes,
+    fn shown(&self, folder: Node, name: &[u8], attributes: Attributes) -> Result<Attributes, Error> {
+        match self.archive_at(folder, name, &attributes)? {
+            Some(number) => Ok(self.as_folder(number, &attributes)),
+            None => Ok(attributes),
         }
     }
 
@@ -326,7 +341,7 @@ impl LazyTree {
             });
             match found {
                 Ok(attributes) => {
-                    if let Some(number) = self.archive_at(folder, &full, &attributes) {
+                    if let Some(number) = self.archive_at(folder, &full, &attributes)? {
                         return Ok(self.as_folder(number, &attributes));
                     }
                 }
@@ -372,6 +387,13 @@ impl Archives {
             archive.state = State::Closed;
         }
     }
+}
+
+/// True for what may go well a moment later: too few descriptors, or too little memory.
+fn is_for_now(error: &Error) -> bool {
+    use rustix::io::Errno;
+    let Error::Io(error) = error else { return false };
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR))
 }
 
 fn nanoseconds(time: Time) -> i64 {
@@ -431,7 +453,7 @@ impl Tree for LazyTree {
             Ok(Attributes { node: outer(attributes.node), ..attributes })
         });
         match found {
-            Ok(attributes) => Ok(self.shown(folder, name, attributes)),
+            Ok(attributes) => self.shown(folder, name, attributes),
             Err(Error::NotFound) if self.strips() => self.stripped(folder, name),
             Err(error) => Err(error),
         }
@@ -444,17 +466,29 @@ impl Tree for LazyTree {
             let mut children = Vec::new();
             self.within(folder, |tree, inner, outer| {
                 tree.read_dir(inner, from, &mut |child| {
+                    // One that is refused counts as not given.
+                    if children.len() == BATCH {
+                        return false;
+                    }
                     let attributes = Attributes { node: outer(child.attributes.node), ..child.attributes };
                     children.push((child.name.to_vec(), attributes, child.next));
-                    children.len() < BATCH
+                    true
                 })
             })?;
             let is_last = children.len() < BATCH;
-            for (name, attributes, next) in children {
-                let attributes = self.shown(folder, &name, attributes);
+            let mut children = children.into_iter();
+            while let Some((name, attributes, next)) = children.next() {
+                let own = attributes.node;
+                let attributes = self.shown(folder, &name, attributes)?;
+                let is_archive = attributes.node != own;
                 let name = self.shown_name(folder, &name, &attributes);
                 from = next;
                 if !receive(Child { name: &name, attributes, next }) {
+                    // Neither it nor those behind it were given to anybody. The numbers of archives' files stay taken.
+                    let refused = (!is_archive).then_some(own);
+                    for node in refused.into_iter().chain(children.map(|(_, attributes, _)| attributes.node)) {
+                        self.forget(node, 1);
+                    }
                     return Ok(());
                 }
             }
@@ -521,6 +555,15 @@ impl Tree for LazyTree {
 
     fn forget(&self, node: Node, times: u64) {
         if let Where::Base(inner) = self.place(node) {
+            let mut archives = self.archives();
+            if let Some((_, archive)) = archives.files.get(&node) {
+                // The number of an archive's file must not become another file's.
+                if archive.is_some() {
+                    return;
+                }
+                archives.files.remove(&node);
+            }
+            drop(archives);
             self.base.tree().forget(inner, times);
         }
     }

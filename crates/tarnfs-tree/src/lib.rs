@@ -168,7 +168,7 @@ pub trait Tree: Send + Sync {
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error>;
 
     /// Hands the children of `folder` to `receive`, in an order that does not change, from position `from` (0: the first) until it
-    /// returns false.
+    /// returns false; the child that it refused so counts as not given.
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error>;
 
     /// What `stat` says of `node`.
