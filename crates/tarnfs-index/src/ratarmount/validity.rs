@@ -118,12 +118,27 @@ pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Re
     if arguments.get("transformPattern").is_some_and(|pattern| !pattern.is_null()) {
         return Err(Error::Stale("paths were rewritten with --transform".into()));
     }
+    if shape.recursion.is_some() {
+        // It holds nothing of what lies compressed in the archive: ratarmount makes an index of each such file, in memory, at every mount.
+        return Err(Error::Stale("it does not say what archives in the archive hold".into()));
+    }
+    let may_be_recursive = arguments.get("mountRecursively").and_then(Value::as_bool).unwrap_or(true);
+    if may_be_recursive && shows_archives_as_folders(connection)? {
+        return Err(Error::Stale("it was made with --recursive".into()));
+    }
     let incremental =
         value("isGnuIncremental")?.is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"));
     if shape.gnu_incremental.is_some_and(|wanted| wanted != incremental) {
         return Err(Error::Stale("it was made with another value of --gnu-incremental".into()));
     }
     Ok(())
+}
+
+/// True if a file was replaced by a folder of what it holds. For a compressed archive the arguments do not tell: ratarmount counts its
+/// compression as an archive, too. Reads all rows, unless one is found before.
+fn shows_archives_as_folders(connection: &Connection) -> Result<bool, Error> {
+    let found = connection.query_row("SELECT EXISTS (SELECT 1 FROM files WHERE istar)", [], |row| row.get(0));
+    found.map_err(broken)
 }
 
 /// Python writes the seconds as a double, and since 3.3 the nanoseconds beside them.

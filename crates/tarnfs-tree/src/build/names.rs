@@ -106,6 +106,11 @@ impl Names {
         self.recursion.iter().flat_map(|rules| rules.extensions.literal())
     }
 
+    /// Layers of compression inside each other at most; `None` without recursion.
+    pub(super) fn most_layers(&self) -> Option<u32> {
+        self.recursion.as_ref().map(|rules| rules.layers)
+    }
+
     /// Where what the candidate at `path` holds is put: a path without slashes at its ends. `None` if it would lie too deep.
     pub(super) fn folder_of(&self, path: &[u8], limits: &Limits) -> Option<Vec<u8>> {
         let rules = self.recursion.as_ref()?;

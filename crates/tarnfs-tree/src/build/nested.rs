@@ -248,7 +248,14 @@ impl<'a> Expansion<'a> {
         receiver.begin()?;
         stream.tell().map_err(|error| failed(0, error))?;
         let inner_name = without_suffix(&candidate.name).unwrap_or_else(|| candidate.name.clone());
-        match self.inner(&head, &inner_name, candidate) {
+        let mut content = self.inner(&head, &inner_name);
+        if let Some(Content::Codec(_)) = content
+            && let Some(limit) = self.names.most_layers().filter(|&limit| candidate.place.layers >= limit)
+        {
+            note(too_many_layers(limit))?;
+            content = None;
+        }
+        match content {
             Some(Content::Format(format)) => match walk.members(format, &mut stream, &candidate.place) {
                 Ok(_) | Err(Problem::NotAnArchive) => {
                     stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
@@ -293,16 +300,19 @@ impl<'a> Expansion<'a> {
     }
 
     /// What a decoded stream holds, if that is not one file: an archive, or another compressed stream.
-    fn inner(&self, head: &[u8], name: &[u8], candidate: &Candidate) -> Option<Content> {
-        let rules = self.names.recursion.as_ref()?;
+    fn inner(&self, head: &[u8], name: &[u8]) -> Option<Content> {
         match content_of(head, name)? {
-            Content::Codec(codec) => {
-                let may = candidate.place.layers + 1 < rules.layers;
-                (may && is_certain(codec, head, name, self.names)).then_some(Content::Codec(codec))
-            }
+            Content::Codec(codec) => is_certain(codec, head, name, self.names).then_some(Content::Codec(codec)),
             format @ Content::Format(_) => Some(format),
         }
     }
+}
+
+/// What is said of compressed data that stays as it is.
+pub(super) fn too_many_layers(limit: u32) -> String {
+    format!(
+        "what lies in {limit} layers of compression stays a file: that is the limit (--recursion-depth goes further)"
+    )
 }
 
 /// True if a decoded stream of that name which begins with `head` is taken for one of `codec`: a short magic number may be chance.

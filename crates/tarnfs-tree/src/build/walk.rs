@@ -5,15 +5,15 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use tarnfs_codec::Codec;
-use tarnfs_format::{Entry, Event, Format, Kind, Stream, stream::Part};
-use tarnfs_source::{SharedSource, Slice};
+use tarnfs_format::{Body, Entry, Event, Format, Kind, Stream, stream::Part};
+use tarnfs_source::{Extent, SharedSource, Slice};
 
 use super::HEAD;
 use super::bodies::Bodies;
 use super::decoding::Shifts;
 use super::hashing::Hashing;
 use super::names::{Names, last_component};
-use super::nested::Candidate;
+use super::nested::{Candidate, too_many_layers};
 use super::receiver::Receiver;
 use crate::open::Options;
 use crate::problem::Problem;
@@ -54,8 +54,10 @@ pub(super) struct Place {
     pub(super) prefix: Vec<u8>,
     /// Archives around it.
     pub(super) depth: u32,
-    /// Layers of compression around it, those around the archive itself left aside.
+    /// Layers of compression around it and its own, those around the archive itself left aside.
     pub(super) layers: u32,
+    /// Byte of the stream at which it ends, if the stream goes on behind it.
+    pub(super) end: Option<u64>,
 }
 
 /// What a file is, by its first bytes.
@@ -136,6 +138,9 @@ impl Walk<'_> {
             match event {
                 Event::Entry(mut entry) => {
                     count.set(count.get() + 1);
+                    if let Some(end) = place.end {
+                        cut(&mut entry.body, end);
+                    }
                     if count.get().is_multiple_of(1024) {
                         progress.entries.fetch_add(1024, Ordering::Relaxed);
                         if self.shows_progress {
@@ -172,7 +177,15 @@ impl Walk<'_> {
                     }
                     last = Some(entry);
                 }
-                Event::Damage(damage) => self.receiver.note(damage.offset, damage.what).map_err(io::Error::other)?,
+                Event::Damage(damage) => {
+                    // Where it is counts in the stream that is read, which is known by the name of the archive.
+                    let inside = place.prefix.strip_suffix(b"/");
+                    let what = match inside.map(|name| name.get(..200).unwrap_or(name)) {
+                        Some(name) => format!("{}: {}", tarnfs_format::name::escape(name), damage.what),
+                        None => damage.what,
+                    };
+                    self.receiver.note(damage.offset, what).map_err(io::Error::other)?;
+                }
                 Event::Label(label) if place.prefix.is_empty() => members.borrow_mut().label = Some(label),
                 _ => {}
             }
@@ -208,21 +221,18 @@ impl Walk<'_> {
         let end = body.offset.saturating_add(body.size);
         let content = content_of(Part::new(stream, end).peek(HEAD)?, last_component(&entry.path));
         let why_not = match &content {
-            Some(Content::Codec(_)) if place.layers >= rules.layers => format!(
-                "it lies in {} layers of compression, which is the limit (--recursion-depth goes further)",
-                place.layers
-            ),
+            Some(Content::Codec(_)) if place.layers >= rules.layers => too_many_layers(rules.layers),
             Some(_) if self.names.folder_of(&entry.path, &self.options.limits).is_none() => {
-                "it lies in too many folders".to_owned()
+                "it lies in too many folders; it stays a file".to_owned()
             }
             _ => return Ok(content),
         };
-        self.stays_a_file(entry, &why_not)?;
+        self.note(entry, &why_not)?;
         Ok(None)
     }
 
-    fn stays_a_file(&self, entry: &Entry, why: &str) -> io::Result<()> {
-        let what = format!("{}: {why}; it stays a file", shown(entry));
+    fn note(&self, entry: &Entry, why: &str) -> io::Result<()> {
+        let what = format!("{}: {why}", shown(entry));
         self.receiver.note(entry.header, what).map_err(io::Error::other)
     }
 
@@ -237,10 +247,21 @@ impl Walk<'_> {
         calls: u32,
     ) -> io::Result<()> {
         let body = &entry.body;
-        let mut part = Part::new(stream, body.offset.saturating_add(body.size));
+        let end = body.offset.saturating_add(body.size);
+        let mut part = Part::new(stream, end);
+        let codec = match content {
+            Content::Codec(codec) => Some(codec),
+            Content::Format(_) => None,
+        };
         let path = self.names.folder_of(&entry.path, &self.options.limits).unwrap_or_default();
         let folder = folder_for(entry, &path);
-        let inner = Place { prefix: [path.as_slice(), b"/"].concat(), depth: place.depth + 1, ..*place };
+        let inner = Place {
+            prefix: [path.as_slice(), b"/"].concat(),
+            depth: place.depth + 1,
+            layers: place.layers + u32::from(codec.is_some()),
+            // Of a compressed one the stream ends where it ends.
+            end: codec.is_none().then_some(end),
+        };
         let inner = if path.is_empty() { Place { prefix: Vec::new(), ..inner } } else { inner };
         if let Content::Format(format) = content
             && calls < MOST_CALLS
@@ -265,15 +286,11 @@ impl Walk<'_> {
             None => match self.bodies.take(&mut part, body.size, &shown(entry).to_string()) {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                    let why = format!("there is no room to keep it while it is read ({error})");
-                    return self.stays_a_file(entry, &why);
+                    let why = format!("it stays a file: there is no room to keep it while it is read ({error})");
+                    return self.note(entry, &why);
                 }
                 Err(error) => return Err(error),
             },
-        };
-        let codec = match content {
-            Content::Codec(codec) => Some(codec),
-            Content::Format(_) => None,
         };
         let candidate = Candidate {
             input: 0,
@@ -297,6 +314,35 @@ fn shown(entry: &Entry) -> tarnfs_format::name::Escaped<'_> {
     tarnfs_format::name::escape(entry.path.get(..200).unwrap_or(&entry.path))
 }
 
+/// Of a body that goes on behind the end of its archive: what lies there belongs to another file, and must not be read for this one.
+fn cut(body: &mut Body, end: u64) {
+    /// Behind the end of every stream: reading there says that the archive was cut.
+    const NOWHERE: u64 = 1 << 60;
+    let there = end.saturating_sub(body.offset);
+    if body.stored <= there {
+        return;
+    }
+    body.stored = there;
+    let (mut from, mut is_cut) = (0_u64, false);
+    let mut extents = Vec::new();
+    for mut extent in body.extents.take().unwrap_or_else(|| vec![Extent { offset: 0, length: body.size, skip: 0 }]) {
+        from = from.saturating_add(extent.skip);
+        let fits = there.saturating_sub(from).min(extent.length);
+        from = from.saturating_add(extent.length);
+        if !is_cut && fits < extent.length {
+            is_cut = true;
+            extents.extend((fits > 0).then_some(Extent { length: fits, ..extent }));
+            extent = Extent {
+                offset: extent.offset.saturating_add(fits),
+                length: extent.length.saturating_sub(fits),
+                skip: NOWHERE,
+            };
+        }
+        extents.push(extent);
+    }
+    body.extents = Some(extents);
+}
+
 /// The folder that shows what the file `entry` holds: as it, but for what makes it a folder.
 fn folder_for(entry: &Entry, path: &[u8]) -> Box<Entry> {
     Box::new(Entry {
@@ -313,7 +359,7 @@ fn folder_for(entry: &Entry, path: &[u8]) -> Box<Entry> {
         ctime: entry.ctime,
         // Behind the file's own header, and like it on a whole block.
         header: entry.body.offset,
-        body: tarnfs_format::Body { offset: entry.body.offset, ..Default::default() },
+        body: Body { offset: entry.body.offset, ..Default::default() },
         ..Entry::default()
     })
 }

@@ -148,15 +148,6 @@ pub(crate) struct Open {
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Archives in archives")]
     pub(crate) recursion_depth: Option<i64>,
 
-    /// Open archives in an archive only when somebody looks inside, not when the one that they lie in is indexed. Archives in folders
-    /// always are
-    #[arg(short = 'l', long, overrides_with = "no_lazy", help_heading = "Archives in archives")]
-    pub(crate) lazy: bool,
-
-    /// Index all of them at once; this is the default
-    #[arg(long, overrides_with = "lazy", help_heading = "Archives in archives")]
-    pub(crate) no_lazy: bool,
-
     /// Names of files that may be archives, as globs for their ends, separated by commas. Sets: /archive, /binary, /compressed, /disk,
     /// /document, /multimedia, /split, /all. With `/-` behind it, one is taken out again; `*` stands for all files; `,,` for a comma
     #[arg(
@@ -267,6 +258,15 @@ pub(crate) struct Mount {
     /// Only make the index
     #[arg(long, help_heading = "Mounting")]
     pub(crate) no_mount: bool,
+
+    /// Open archives in an archive only when somebody looks inside, not when the one that they lie in is indexed. Archives in folders
+    /// always are
+    #[arg(short = 'l', long, overrides_with = "no_lazy", help_heading = "Archives in archives")]
+    pub(crate) lazy: bool,
+
+    /// Index all of them at once; this is the default
+    #[arg(long, overrides_with = "lazy", help_heading = "Archives in archives")]
+    pub(crate) no_lazy: bool,
 
     /// Put each of several archives and folders into a folder of its own, named after it
     #[arg(long, help_heading = "What is shown")]

@@ -103,7 +103,7 @@ fn open_sources(request: &Request, arguments: &Mount, options: &Options) -> Resu
     let mut opened = Sources { named, folders: Vec::new(), is_lazy: false, code: Code::Success };
     let lazily = |options: Options| Lazily {
         options,
-        all: arguments.open.lazy,
+        all: arguments.lazy,
         most_open: most_open(),
         mountpoint: Some(request.mountpoint.clone()),
     };
@@ -122,7 +122,7 @@ fn open_sources(request: &Request, arguments: &Mount, options: &Options) -> Resu
             // Each with progress of its own; cache and budget are shared.
             let all_options = options;
             let mut options = Options { progress: Arc::default(), ..options.clone() };
-            let later = arguments.open.lazy && recursion.is_some();
+            let later = arguments.lazy && recursion.is_some();
             if later {
                 options.shape.recursion = None;
             }

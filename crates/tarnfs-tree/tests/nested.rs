@@ -1,0 +1,292 @@
+//! Random trees of archives in archives: what is shown is what was put in, and threads change nothing of the index.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use proptest::prelude::*;
+use tarnfs_index::{Recursion, Shape};
+use tarnfs_tree::open::{Options, Place, Recreate};
+
+use common::{memory, open, options, survey};
+
+#[derive(Debug, Clone, Copy)]
+enum Compression {
+    None,
+    Gzip,
+    Bzip2,
+    Xz,
+    Zstd,
+    Lz4,
+}
+
+use Compression::{Bzip2, Gzip, Lz4, None as Plain, Xz, Zstd};
+
+impl Compression {
+    fn suffix(self) -> &'static str {
+        match self {
+            Plain => "",
+            Gzip => ".gz",
+            Bzip2 => ".bz2",
+            Xz => ".xz",
+            Zstd => ".zst",
+            Lz4 => ".lz4",
+        }
+    }
+
+    fn pack(self, bytes: &[u8]) -> Vec<u8> {
+        match self {
+            Plain => bytes.to_vec(),
+            Gzip => {
+                // A window of 2^15, and 16 for the wrapper of gzip.
+                let config = zlib_rs::DeflateConfig { window_bits: 15 + 16, ..zlib_rs::DeflateConfig::default() };
+                let mut packed = vec![0; zlib_rs::compress_bound(bytes.len()) + 64];
+                let (packed, code) = zlib_rs::compress_slice(&mut packed, bytes, config);
+                assert_eq!(code, zlib_rs::ReturnCode::Ok);
+                packed.to_vec()
+            }
+            Bzip2 => {
+                let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+                encoder.write_all(bytes).unwrap();
+                encoder.finish().unwrap()
+            }
+            Xz => {
+                let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 0);
+                encoder.write_all(bytes).unwrap();
+                encoder.finish().unwrap()
+            }
+            Zstd => {
+                let mut packed = vec![0; zstd_safe::compress_bound(bytes.len())];
+                let length = zstd_safe::compress(&mut packed[..], bytes, 3).unwrap();
+                packed.truncate(length);
+                packed
+            }
+            // Frames of blocks that are stored: https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md
+            Lz4 => {
+                let descriptor = [0x60, 0x40];
+                let check = (xxhash_rust::xxh32::xxh32(&descriptor, 0) >> 8) as u8;
+                let mut packed = [&0x184D_2204_u32.to_le_bytes()[..], &descriptor, &[check]].concat();
+                for block in bytes.chunks(64 << 10) {
+                    packed.extend((block.len() as u32 | 1 << 31).to_le_bytes());
+                    packed.extend(block);
+                }
+                packed.extend([0; 4]);
+                packed
+            }
+        }
+    }
+}
+
+/// What lies in an archive under one name.
+#[derive(Debug, Clone)]
+enum Item {
+    File {
+        end: &'static str,
+        bytes: Vec<u8>,
+    },
+    /// A compressed file, shown as a folder with the file in it.
+    Packed {
+        how: Compression,
+        bytes: Vec<u8>,
+    },
+    Folder(Items),
+    Archive {
+        how: Compression,
+        items: Items,
+    },
+}
+
+type Items = Vec<(String, Item)>;
+
+/// The items with their full names, each name once.
+fn named(items: &Items) -> BTreeMap<String, &Item> {
+    let mut named = BTreeMap::new();
+    for (stem, item) in items {
+        let name = match item {
+            Item::File { end, .. } => format!("{stem}{end}"),
+            Item::Packed { how, .. } => format!("{stem}{}", how.suffix()),
+            Item::Folder(_) => format!("{stem}.d"),
+            Item::Archive { how, .. } => format!("{stem}.tar{}", how.suffix()),
+        };
+        named.entry(name).or_insert(item);
+    }
+    named
+}
+
+/// A member of a tar as POSIX has it (ustar), with a whole number of blocks.
+fn member(name: &str, kind: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut header = [0_u8; 512];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    header[100..107].copy_from_slice(b"0000644");
+    header[108..115].copy_from_slice(b"0000000");
+    header[116..123].copy_from_slice(b"0000000");
+    header[124..135].copy_from_slice(format!("{:011o}", bytes.len()).as_bytes());
+    header[136..147].copy_from_slice(b"14000000000");
+    header[148..156].fill(b' ');
+    header[156] = kind;
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..154].copy_from_slice(format!("{sum:06o}").as_bytes());
+    header[154] = 0;
+    let mut member = [&header[..], bytes].concat();
+    member.resize(member.len().next_multiple_of(512), 0);
+    member
+}
+
+fn add(tar: &mut Vec<u8>, folder: &str, items: &Items) {
+    for (name, item) in named(items) {
+        let path = format!("{folder}{name}");
+        match item {
+            Item::File { bytes, .. } => tar.extend(member(&path, b'0', bytes)),
+            Item::Packed { how, bytes } => tar.extend(member(&path, b'0', &how.pack(bytes))),
+            Item::Archive { how, items } => tar.extend(member(&path, b'0', &how.pack(&tar_of(items)))),
+            Item::Folder(items) => {
+                tar.extend(member(&format!("{path}/"), b'5', &[]));
+                add(tar, &format!("{path}/"), items);
+            }
+        }
+    }
+}
+
+fn tar_of(items: &Items) -> Vec<u8> {
+    let mut tar = Vec::new();
+    add(&mut tar, "", items);
+    tar.resize(tar.len() + 1024, 0);
+    tar
+}
+
+/// Paths, and the bytes of what is a file.
+type Model = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+fn expect(model: &mut Model, folder: &str, items: &Items) {
+    for (name, item) in named(items) {
+        let path = format!("{folder}/{name}");
+        let content = match item {
+            Item::File { bytes, .. } => Some(bytes.clone()),
+            Item::Packed { how, bytes } => {
+                let single = format!("{path}/{}", name.strip_suffix(how.suffix()).unwrap());
+                model.insert(single.into_bytes(), Some(bytes.clone()));
+                None
+            }
+            Item::Folder(items) | Item::Archive { items, .. } => {
+                expect(model, &path, items);
+                None
+            }
+        };
+        model.insert(path.into_bytes(), content);
+    }
+}
+
+/// Text, which no format is taken for, from very repetitive to nearly random.
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    (0_usize..30_000, any::<u64>(), 1_u64..60).prop_map(|(length, seed, spread)| {
+        let mut state = seed | 1;
+        let next = |_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            b'0' + (state % spread) as u8
+        };
+        (0..length).map(next).collect()
+    })
+}
+
+fn compression() -> impl Strategy<Value = Compression> {
+    prop::sample::select(vec![Plain, Plain, Gzip, Gzip, Bzip2, Xz, Zstd, Lz4])
+}
+
+fn items() -> impl Strategy<Value = Items> {
+    let leaf = prop_oneof![
+        3 => (prop::sample::select(vec!["", ".txt", ".tar", ".gz"]), bytes()).prop_map(|(end, bytes)| Item::File { end, bytes }),
+        1 => (compression().prop_filter("a compressed one", |how| !matches!(how, Plain)), bytes())
+            .prop_map(|(how, bytes)| Item::Packed { how, bytes }),
+    ];
+    let item = leaf.prop_recursive(4, 24, 5, |inner| {
+        let items = || prop::collection::vec(("[a-c]{1,2}", inner.clone()), 1..5);
+        prop_oneof![
+            3 => (compression(), items()).prop_map(|(how, items)| Item::Archive { how, items }),
+            1 => items().prop_map(Item::Folder),
+        ]
+    });
+    prop::collection::vec(("[a-e]{1,2}", item), 1..6)
+}
+
+fn recursive(place: &Path, threads: usize, recreate: Recreate) -> Options {
+    let extensions = tarnfs_tree::DEFAULT_EXTENSIONS.map(str::to_owned).into();
+    let recursion = Recursion { depth: None, extensions, strip_extension: false, transform: None };
+    let shape = Shape { recursion: Some(recursion), gnu_incremental: Some(false), ..Shape::default() };
+    Options { shape, threads, recreate, place: Place::File(place.to_owned()), ..options() }
+}
+
+/// Opens it with 1 thread and with 4, and with the index that is there then: all the same.
+fn assert_shows(archive: &[u8], model: &Model) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut indexes = Vec::new();
+    for threads in [1, 4] {
+        let path = folder.path().join(threads.to_string());
+        for recreate in [Recreate::Always, Recreate::Never] {
+            let opened = open(memory("archive", archive), &recursive(&path, threads, recreate)).unwrap();
+            assert!(opened.index.summary().notes.is_empty(), "{:?}", opened.index.summary().notes);
+            let found = survey(&*opened.tree, &mut |path, error| {
+                panic!("{}: {error}", String::from_utf8_lossy(path));
+            });
+            for (path, content) in model {
+                let (what, found) =
+                    found.get(path).unwrap_or_else(|| panic!("{} is missing", String::from_utf8_lossy(path)));
+                assert!(found == content, "{} has another content; {what}", String::from_utf8_lossy(path));
+            }
+            let more = found.keys().find(|path| !model.contains_key(*path));
+            assert!(more.is_none(), "{} should not be there", String::from_utf8_lossy(more.unwrap()));
+        }
+        indexes.push(fs::read(path).unwrap());
+    }
+    assert!(indexes[0] == indexes[1], "4 threads make another index than 1");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_tree_of_archives_is_shown(items in items(), how in compression()) {
+        let mut model = Model::new();
+        expect(&mut model, "", &items);
+        assert_shows(&how.pack(&tar_of(&items)), &model);
+    }
+}
+
+/// Large ones are decoded with all threads, small ones beside each other.
+#[test]
+fn large_and_small_ones_make_one_index_with_any_number_of_threads() {
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut noise = |length: usize| -> Vec<u8> {
+        let next = |_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            b'0' + (state % 60) as u8
+        };
+        (0..length).map(next).collect()
+    };
+    let mut items = Items::new();
+    for (number, how) in [Gzip, Plain, Bzip2, Zstd, Xz, Lz4].into_iter().enumerate() {
+        for small in 0..40 {
+            let inner = vec![("text".to_owned(), Item::File { end: ".txt", bytes: noise(small * 100) })];
+            items.push((format!("{number}-{small}"), Item::Archive { how, items: inner }));
+        }
+        // More than 4 MiB also when it is packed.
+        let inner = vec![
+            ("large".to_owned(), Item::File { end: "", bytes: noise(4 << 20) }),
+            ("other".to_owned(), Item::File { end: "", bytes: noise(3 << 20) }),
+        ];
+        items.push((format!("{number}-large"), Item::Archive { how, items: inner }));
+    }
+    let mut model = Model::new();
+    expect(&mut model, "", &items);
+    assert_shows(&tar_of(&items), &model);
+    assert_shows(&Gzip.pack(&tar_of(&items)), &model);
+}

@@ -1,0 +1,295 @@
+//! Archives in archives that are very deep, very many, or without an end: on a small stack, with few open files, in little memory.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
+
+#[path = "support/foreground.rs"]
+mod foreground;
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use foreground::Foreground;
+use support::{Ran, Scratch, can_mount, corpus, run};
+
+const KEEP: &str = "--index-minimum-file-count=0";
+
+/// A stack of 256 KiB for every thread.
+const SMALL_STACK: &str = "ulimit -s 256; export RUST_MIN_STACK=262144";
+
+/// Runs the program behind `limits`. What has not ended after two minutes never would.
+#[track_caller]
+fn limited(scratch: &Scratch, limits: &str, words: &[&str]) -> Ran {
+    let output = Command::new("bash")
+        .args(["-c", &format!("{limits}; exec timeout 120 \"$@\""), "bash", env!("CARGO_BIN_EXE_tarnfs")])
+        .args(words)
+        .env("XDG_CACHE_HOME", scratch.path("cache"))
+        .stdin(Stdio::null())
+        .output();
+    let ran = Ran::from(output.unwrap());
+    assert_ne!(ran.code, 124, "{words:?} does not end: {}", ran.err);
+    assert!(!ran.err.contains("panicked") && !ran.err.contains("overflow"), "{words:?}: {}", ran.err);
+    assert!((0..=10).contains(&ran.code), "{words:?}: {} {}", ran.code, ran.err);
+    ran
+}
+
+/// > Layers of compression are undone one by one up to a limit; what is left there is a file, and that is said.
+#[test]
+fn a_thousand_layers_of_gzip() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 -c \"
+import gzip
+data = b'the middle'
+for layer in range(1000):
+    if layer == 900: open('rest', 'wb').write(data)
+    data = gzip.compress(data, 1, mtime=0)
+open('x.gz', 'wb').write(data)\"
+         mkdir in; cp x.gz in/x.gz; tar -C in -cf in.tar x.gz; gzip < in.tar > in.tar.gz",
+    );
+    for (archive, path) in [("in.tar", "x.gz/x"), ("in.tar.gz", "x.gz/x"), ("x.gz", "x")] {
+        let archive = scratch.path(archive);
+        let archive = archive.to_str().unwrap();
+        for when in ["first", "next"] {
+            let all = limited(&scratch, SMALL_STACK, &["cat", KEEP, "--recursion-depth", "1000", archive, path]);
+            assert_eq!((all.code, &*all.out), (0, &b"the middle"[..]), "{archive}, {when}: {}", all.err);
+        }
+        for when in ["first", "next"] {
+            let some = limited(&scratch, SMALL_STACK, &["cat", KEEP, "-r", archive, path]);
+            assert!(!some.out.is_empty() && some.out != b"the middle", "{archive}, {when}: {}", some.err);
+            // What is left is compressed still.
+            assert_eq!(&some.out[..2], b"\x1f\x8b", "{archive}, {when}");
+            assert!(some.err.contains("100 layers of compression"), "{archive}, {when}: nothing is said: {}", some.err);
+        }
+    }
+}
+
+/// > What holds itself ends.
+#[test]
+fn a_file_that_decompresses_to_itself_ends() {
+    let Some(corpus) = corpus() else { return };
+    let scratch = Scratch::new();
+    let quine = corpus.join("libarchive/libarchive__test_read_filter_gzip_recursive.gz");
+    fs::copy(quine, scratch.path("quine.gz")).unwrap();
+    scratch.shell("tar -cf in.tar quine.gz; gzip < in.tar > in.tar.gz");
+    for (archive, path) in [("quine.gz", "quine"), ("in.tar", "quine.gz/quine"), ("in.tar.gz", "quine.gz/quine")] {
+        let archive = scratch.path(archive);
+        let archive = archive.to_str().unwrap();
+        for depth in [&["-r"][..], &["--recursion-depth=1"], &["--recursion-depth=1500"], &["--recursion-depth=-1"]] {
+            let ran = limited(&scratch, SMALL_STACK, &[&["cat", KEEP], depth, &[archive, path]].concat());
+            assert!(ran.out == fs::read(scratch.path("quine.gz")).unwrap(), "{archive} {depth:?}: {}", ran.err);
+            let ran = limited(&scratch, SMALL_STACK, &[&["ls", "-R", KEEP], depth, &[archive]].concat());
+            assert!(ran.text().lines().count() <= 4, "{archive} {depth:?}: {}", ran.text());
+        }
+    }
+}
+
+/// Makes `deep.tar`: so many tars, each in the next one, beside a small file.
+fn make_deep(scratch: &Scratch, levels: usize) {
+    scratch.shell(&format!(
+        "python3 -c \"
+import tarfile
+def header(name, size):
+    info = tarfile.TarInfo(name); info.size = size
+    return info.tobuf(tarfile.GNU_FORMAT)
+small = header('small', 5) + b'small'.ljust(512, bytes(1))
+size, heads, levels = 1024 + 1024, [], {levels}
+for level in range(levels):
+    heads.append(small + header('%d.tar' % level, size))
+    size += 3 * 512 + 1024
+with open('deep.tar', 'wb') as file:
+    for head in reversed(heads):
+        file.write(head)
+    file.write(header('innermost', 9) + b'innermost'.ljust(512, bytes(1)) + bytes(1024))
+    file.write(bytes(1024 * levels))\""
+    ));
+}
+
+/// > Archives inside each other, however deep, take no stack; those that lie too deep for a path stay files.
+#[test]
+fn two_thousand_tars_in_each_other() {
+    let scratch = Scratch::new();
+    make_deep(&scratch, 2000);
+    scratch.shell("gzip < deep.tar > deep.tar.gz; tar -cf outer.tar deep.tar.gz");
+    for (archive, prefix) in [("deep.tar", ""), ("deep.tar.gz", ""), ("outer.tar", "deep.tar.gz/")] {
+        let archive = scratch.path(archive);
+        let archive = archive.to_str().unwrap();
+        for when in ["first", "next"] {
+            let listed = limited(&scratch, SMALL_STACK, &["ls", "-R", "-r", "--json", KEEP, archive]);
+            let lines = listed.text().lines().count();
+            assert!(lines > 1000, "{archive}, {when}: {lines} names; {}", listed.err);
+            assert!(listed.err.contains("too many folders"), "{archive}, {when}: nothing is said: {}", listed.err);
+            let folders: Vec<_> = (1400..2000).rev().map(|level| format!("{level}.tar")).collect();
+            let deep = format!("{prefix}{}/small", folders.join("/"));
+            let small = limited(&scratch, SMALL_STACK, &["cat", "-r", KEEP, archive, &deep]);
+            assert_eq!(small.out, b"small", "{archive}, {when}: {}", small.err);
+        }
+        // All in one folder: no path is long.
+        let flat = ["-r", "--transform-recursive-mount-point", ".*", "/all"];
+        let listed = limited(&scratch, SMALL_STACK, &[&["ls", "-R", KEEP], &flat[..], &[archive]].concat());
+        assert!(listed.text().contains("innermost"), "{archive}: {}", listed.err);
+        let inner = limited(&scratch, SMALL_STACK, &[&["cat", KEEP], &flat[..], &[archive, "all/innermost"]].concat());
+        assert_eq!(inner.out, b"innermost", "{archive}: {}", inner.err);
+    }
+}
+
+/// > So do compressed ones.
+#[test]
+fn many_compressed_tars_in_each_other() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 -c \"
+import gzip, tarfile
+def member(name, data):
+    info = tarfile.TarInfo(name); info.size = len(data)
+    return info.tobuf(tarfile.GNU_FORMAT) + data.ljust(-(-len(data) // 512) * 512, bytes(1))
+data = b''
+for level in range(400):
+    tar = member('small', b'%d' % level) + (member('a.tgz', data) if data else b'') + bytes(1024)
+    data = gzip.compress(tar, 1, mtime=0)
+open('deep.tar', 'wb').write(tar)\"",
+    );
+    let archive = scratch.path("deep.tar");
+    let archive = archive.to_str().unwrap();
+    for when in ["first", "next"] {
+        let some = limited(&scratch, SMALL_STACK, &["ls", "-R", "-r", KEEP, archive]);
+        assert!(some.err.contains("100 layers of compression"), "{when}: {}", some.err);
+        let last = format!("{}small", "a.tgz/".repeat(100));
+        let read = limited(&scratch, SMALL_STACK, &["cat", "-r", KEEP, archive, &last]);
+        assert_eq!(read.text(), "299", "{when}: {}", read.err);
+    }
+    for when in ["first", "next"] {
+        for level in [0, 5, 11, 12, 13, 24, 25, 100, 101, 399] {
+            let path = format!("{}small", "a.tgz/".repeat(399 - level));
+            let read = limited(&scratch, SMALL_STACK, &["cat", "--recursion-depth=500", KEEP, archive, &path]);
+            assert_eq!(read.text(), level.to_string(), "{when}: {}", read.err);
+        }
+    }
+}
+
+/// Makes `many.tar`: so many tars, every other one compressed, each with two files that no other has.
+fn make_many(scratch: &Scratch, archives: usize) {
+    scratch.shell(&format!(
+        "python3 -c \"
+import gzip, io, tarfile
+def member(name, data):
+    info = tarfile.TarInfo(name); info.size = len(data); info.mtime = 1600000000
+    return info.tobuf(tarfile.GNU_FORMAT) + data.ljust(-(-len(data) // 512) * 512, bytes(1))
+with open('many.tar', 'wb') as file:
+    for number in range({archives}):
+        data = member('number', b'%d' % number) + member('folder/square', b'%d' % (number * number)) + bytes(1024)
+        name = 'archives-%d/%d.tar' % (number // 1000, number)
+        file.write(member(name, data) if number % 2 else member(name + '.gz', gzip.compress(data, 1, mtime=0)))
+    file.write(bytes(1024))\""
+    ));
+}
+
+/// > Thousands of archives are read through a handful of open files (promise K13).
+#[test]
+fn five_thousand_archives_with_few_open_files() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    make_many(&scratch, 5000);
+    scratch.shell("gzip -1 < many.tar > many.tar.gz");
+    for archive in ["many.tar", "many.tar.gz"] {
+        let archive = scratch.path(archive);
+        for when in ["first", "next"] {
+            let at = scratch.folder("at");
+            let words = ["-r", KEEP, archive.to_str().unwrap(), at.to_str().unwrap()];
+            let mounted = Detached::new(&scratch, &at, "ulimit -n 64", &words);
+            for number in 0..5000_u64 {
+                let end = if number % 2 == 0 { ".gz" } else { "" };
+                let folder = at.join(format!("archives-{}/{number}.tar{end}", number / 1000));
+                let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_else(|error| error.to_string());
+                assert_eq!(read("number"), number.to_string(), "{}, {when}", folder.display());
+                assert_eq!(read("folder/square"), (number * number).to_string(), "{}, {when}", folder.display());
+            }
+            // Then at random, so that none is open from before, and many at once.
+            scratch.shell(
+                "cd at; find . -name number | shuf -n 1500 | xargs -P 8 -n 20 cat > ../read || exit 1
+                 test $(tr -cd 0-9 < ../read | wc -c) -gt 4000",
+            );
+            drop(mounted);
+        }
+    }
+}
+
+/// A mount in the background behind limits of the shell.
+struct Detached<'a>(&'a Path);
+
+impl<'a> Detached<'a> {
+    #[track_caller]
+    fn new(scratch: &Scratch, at: &'a Path, limits: &str, words: &[&str]) -> Self {
+        let log = fs::File::create(scratch.path("log")).unwrap();
+        let status = Command::new("bash")
+            .args(["-c", &format!("{limits}; exec timeout 120 \"$@\""), "bash", env!("CARGO_BIN_EXE_tarnfs")])
+            .args(words)
+            .env("XDG_CACHE_HOME", scratch.path("cache"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .status()
+            .unwrap();
+        assert!(status.success(), "{words:?}: {}", fs::read_to_string(scratch.path("log")).unwrap());
+        Self(at)
+    }
+}
+
+impl Drop for Detached<'_> {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg("-l").arg(self.0).stderr(Stdio::null()).status();
+        assert!(std::thread::panicking() || done.unwrap().success());
+    }
+}
+
+/// > A hundred thousand archives in one take little memory to index and to serve.
+#[test]
+fn a_hundred_thousand_archives_take_little_memory() {
+    const MOST: u64 = 128 << 20;
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    make_many(&scratch, 100_000);
+    for (when, options) in [("first", &["-r", KEEP][..]), ("next", &["-r", KEEP, "--no-recreate-index"])] {
+        let patience = Duration::from_secs(300);
+        let mount = Foreground::patient(&scratch, &scratch.path("many.tar"), options, patience)
+            .unwrap_or_else(|refused| panic!("{refused:?}"));
+        assert!(mount.peak() < MOST, "{when}: {} MiB after mounting", mount.peak() >> 20);
+        for number in (0..100_000_u64).step_by(97) {
+            let end = if number % 2 == 0 { ".gz" } else { "" };
+            let file = mount.at.join(format!("archives-{}/{number}.tar{end}/folder/square", number / 1000));
+            assert_eq!(fs::read_to_string(file).unwrap(), (number * number).to_string(), "{when}");
+        }
+        println!("{when}: {} MiB at most", mount.peak() >> 20);
+        assert!(mount.peak() < MOST, "{when}: {} MiB after reading", mount.peak() >> 20);
+        mount.unmount();
+    }
+}
+
+/// > Archives that multiply stop, with a word on why, and what was found before is served.
+#[test]
+#[ignore = "only their bytes are bounded, and only by 64 GiB: this takes minutes and an index of gigabytes"]
+fn archives_that_multiply_stop() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 -c \"
+import gzip, tarfile
+def member(name, data):
+    info = tarfile.TarInfo(name); info.size = len(data)
+    return info.tobuf(tarfile.GNU_FORMAT) + data.ljust(-(-len(data) // 512) * 512, bytes(1))
+data = member('leaf', b'leaf')
+for level in range(7):
+    data = b''.join(member('%d.tgz' % number, gzip.compress(data, 9, mtime=0)) for number in range(16)) + bytes(1024)
+open('bomb.tar', 'wb').write(data)\"",
+    );
+    let archive = scratch.path("bomb.tar");
+    let ran = run(&scratch, ["index", "-r", archive.to_str().unwrap()]);
+    assert!(ran.err.contains("is it a bomb"), "{}", ran.err);
+    assert!(fs::metadata(scratch.path("bomb.tar.tarnfs.sqlite")).unwrap().len() < 1 << 30);
+}
