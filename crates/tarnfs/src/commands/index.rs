@@ -11,6 +11,10 @@ use crate::inside;
 pub(crate) fn run(arguments: &Index) -> Result<Code, Failure> {
     inside::each(&arguments.archives, &arguments.open, |archive, options| {
         let options = Options { minimum_file_count: 0, ..options.clone() };
+        if arguments.format == IndexFormat::Ratarmount && options.shape.recursion.is_some() {
+            let what = "--format ratarmount does not go with --recursive: its sidecars keep nothing of compressed archives in archives";
+            return Err(Failure::new(Code::Usage, what));
+        }
         match arguments.format {
             IndexFormat::Tarnfs => one(archive, &options),
             IndexFormat::Ratarmount => for_ratarmount(archive, &options),
