@@ -89,12 +89,17 @@ impl FolderTree {
         })
     }
 
-    /// Where a file or folder below the root was seen last, by the path of the root.
-    pub fn path_of(&self, node: Node) -> Option<PathBuf> {
+    /// The path that was given at opening.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where a file or folder below the root was seen last, from the root.
+    pub fn path_below(&self, node: Node) -> Option<PathBuf> {
         let numbers = self.numbers();
         let place = numbers.place(number(node).ok()?).ok()?;
         let folder = numbers.path(place.folder).ok()?;
-        Some(self.path.join(OsStr::from_bytes(&folder)).join(OsStr::from_bytes(&place.name)))
+        Some(Path::new(OsStr::from_bytes(&folder)).join(OsStr::from_bytes(&place.name)))
     }
 
     fn numbers(&self) -> MutexGuard<'_, Numbers> {

@@ -56,7 +56,7 @@ pub struct Lazily {
     pub all: bool,
     /// Archives that are open at a time.
     pub most_open: usize,
-    /// A folder whose files must not be opened by their paths: the mount itself lies on the way.
+    /// Where the tree will be mounted, without symbolic links: files that lie below must not be opened by their paths.
     pub mountpoint: Option<PathBuf>,
 }
 
@@ -68,6 +68,8 @@ pub struct LazyTree {
     how: Lazily,
     names: Names,
     archives: Mutex<Archives>,
+    /// The folder's path without symbolic links.
+    root: Option<PathBuf>,
 }
 
 #[derive(Default)]
@@ -121,7 +123,11 @@ impl LazyTree {
     pub fn new(base: Base, how: Lazily) -> Result<Self, Problem> {
         let names = Names::new(&how.options.shape, &how.options.limits)?;
         let limit = base.tree().node_limit();
-        Ok(Self { base, limit, how, names, archives: Mutex::default() })
+        let root = match &base {
+            Base::Folder(folder) => folder.path().canonicalize().ok(),
+            Base::Other(_) => None,
+        };
+        Ok(Self { base, limit, how, names, archives: Mutex::default(), root })
     }
 
     fn archives(&self) -> MutexGuard<'_, Archives> {
@@ -254,7 +260,7 @@ impl LazyTree {
     /// Where the file lies, for its index; `None` if it lies in no folder, or the way to it leads through our own mount.
     fn path_of(&self, file: Node) -> Option<PathBuf> {
         let (Base::Folder(folder), Where::Base(node)) = (&self.base, self.place(file)) else { return None };
-        let path = folder.path_of(node)?;
+        let path = self.root.as_ref()?.join(folder.path_below(node)?);
         let is_below = self.how.mountpoint.as_ref().is_some_and(|mountpoint| path.starts_with(mountpoint));
         (!is_below).then_some(path)
     }

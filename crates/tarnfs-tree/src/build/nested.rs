@@ -4,10 +4,9 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as Listener, SyncSender, sync_channel};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 use tarnfs_codec::Codec;
 use tarnfs_codec::engine::Indexing;
@@ -78,6 +77,51 @@ pub(super) struct Expansion<'a> {
     pub(super) most_decoded: u64,
 }
 
+/// Candidates of each thread whose results may wait for those before them.
+const AHEAD_PER_THREAD: usize = 4;
+
+/// Keeps threads from running far ahead of the one that writes: what they have found waits in memory.
+struct Line {
+    count: usize,
+    ahead: usize,
+    /// Candidates that were taken, and those that were written.
+    state: Mutex<(usize, usize)>,
+    moved: Condvar,
+}
+
+/// Lets everybody pass when dropped.
+struct OpenAtEnd<'l>(&'l Line);
+
+impl Line {
+    fn new(count: usize, ahead: usize) -> Self {
+        Self { count, ahead, state: Mutex::new((0, 0)), moved: Condvar::new() }
+    }
+
+    /// Waits until the next candidate may be taken.
+    fn wait(&self) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_far = |(taken, written): &mut (usize, usize)| *taken < self.count && *taken >= *written + self.ahead;
+        let mut state = self.moved.wait_while(state, is_far).unwrap_or_else(PoisonError::into_inner);
+        state.0 += 1;
+    }
+
+    fn advance(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).1 += 1;
+        self.moved.notify_all();
+    }
+
+    fn open_at_end(&self) -> OpenAtEnd<'_> {
+        OpenAtEnd(self)
+    }
+}
+
+impl Drop for OpenAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).1 = self.0.count;
+        self.0.moved.notify_all();
+    }
+}
+
 impl<'a> Expansion<'a> {
     pub(super) fn new(
         names: &'a Names,
@@ -129,6 +173,7 @@ impl<'a> Expansion<'a> {
         type Channel = (SyncSender<Vec<Found>>, Listener<Vec<Found>>);
         let channels: Vec<Channel> = candidates.iter().map(|_| sync_channel(2)).collect();
         let (senders, listeners): (Vec<_>, Vec<_>) = channels.into_iter().unzip();
+        let line = Line::new(candidates.len(), self.options.threads.saturating_mul(AHEAD_PER_THREAD));
         let work = Mutex::new(candidates.iter().zip(senders));
         let failed = Mutex::new(None);
         let threads = self.options.threads.min(candidates.len());
@@ -136,6 +181,7 @@ impl<'a> Expansion<'a> {
             for _ in 0..threads {
                 scope.spawn(|| {
                     loop {
+                        line.wait();
                         let next = work.lock().unwrap_or_else(PoisonError::into_inner).next();
                         let Some((candidate, sender)) = next else { return };
                         let batches = Batches::new(sender);
@@ -148,6 +194,8 @@ impl<'a> Expansion<'a> {
                     }
                 });
             }
+            // However this ends, nobody waits any more.
+            let _open = line.open_at_end();
             // Dropped at the first error, so that nobody waits to be heard.
             for (candidate, listener) in candidates.iter().zip(listeners) {
                 direct.enter(candidate);
@@ -158,6 +206,7 @@ impl<'a> Expansion<'a> {
                     break;
                 }
                 direct.leave()?;
+                line.advance();
             }
             Ok::<_, tarnfs_index::Error>(())
         });

@@ -229,6 +229,24 @@ pub(super) enum Found {
 }
 
 impl Found {
+    /// Bytes that it holds, roughly.
+    fn weight(&self) -> usize {
+        let of_entry = |entry: &Entry| {
+            let xattrs = entry.xattrs.iter().map(|(name, value)| name.len() + value.len());
+            let extents = entry.body.extents.as_ref().map_or(0, |extents| extents.len() * 24);
+            entry.path.len() + entry.link.len() + extents + xattrs.sum::<usize>()
+        };
+        let more = match self {
+            Self::Entry(entry) => of_entry(entry),
+            Self::Chunk(chunk) => chunk.point.state.len() + chunk.checksums.len() * 4,
+            Self::Open(text) => text.len(),
+            Self::Note(_, text) => text.len(),
+            Self::Candidate(candidate) => 1024 + of_entry(&candidate.file),
+            Self::Damage(_) | Self::Close | Self::Begin | Self::End(_) => 0,
+        };
+        more + 256
+    }
+
     pub(super) fn tell(self, receiver: &dyn Receiver) -> Result<(), Error> {
         match self {
             Self::Entry(entry) => receiver.entry(&entry),
@@ -248,24 +266,33 @@ impl Found {
 #[derive(Debug)]
 pub(super) struct Batches {
     found: RefCell<Vec<Found>>,
+    /// Bytes that these hold, roughly.
+    weight: Cell<usize>,
     sender: SyncSender<Vec<Found>>,
 }
 
 impl Batches {
-    /// Sent at once.
+    /// Sent at once, by number and by the bytes that they hold.
     const BATCH: usize = 512;
+    const WEIGHT: usize = 128 << 10;
 
     pub(super) fn new(sender: SyncSender<Vec<Found>>) -> Self {
-        Self { found: RefCell::default(), sender }
+        Self { found: RefCell::default(), weight: Cell::new(0), sender }
     }
 
     fn push(&self, found: Found) -> Result<(), Error> {
         let mut waiting = self.found.borrow_mut();
+        self.weight.set(self.weight.get() + found.weight());
         waiting.push(found);
-        if waiting.len() >= Self::BATCH { self.send(std::mem::take(&mut waiting)) } else { Ok(()) }
+        if waiting.len() >= Self::BATCH || self.weight.get() >= Self::WEIGHT {
+            self.send(std::mem::take(&mut waiting))
+        } else {
+            Ok(())
+        }
     }
 
     fn send(&self, found: Vec<Found>) -> Result<(), Error> {
+        self.weight.set(0);
         // Nobody listens any more: the pass has failed elsewhere.
         self.sender.send(found).map_err(|_| Error::Io(std::io::ErrorKind::Interrupted.into()))
     }

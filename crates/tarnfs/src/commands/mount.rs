@@ -105,7 +105,7 @@ fn open_sources(request: &Request, arguments: &Mount, options: &Options) -> Resu
         options,
         all: arguments.lazy,
         most_open: most_open(),
-        mountpoint: Some(request.mountpoint.clone()),
+        mountpoint: Some(resolved(&request.mountpoint)),
     };
     let recursion = options.shape.recursion.as_ref();
     for source in sources {
@@ -153,6 +153,12 @@ fn lazy(base: Base, how: Lazily, source: &Path) -> Result<Arc<dyn Tree>, Failure
         Ok(tree) => Ok(Arc::new(tree)),
         Err(problem) => Err(Failure::new(Code::Usage, format!("{}: {problem}", shown(source.as_os_str())))),
     }
+}
+
+/// `path` without symbolic links; its last component need not exist.
+fn resolved(path: &Path) -> PathBuf {
+    let parent = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(parent).unwrap_or_else(|| path.to_owned())
 }
 
 /// Archives that may be open at a time, each with its index.
