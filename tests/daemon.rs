@@ -259,7 +259,7 @@ fn options_of_the_mount_carry_those_of_the_program() {
     assert!(line.contains("noexec"), "{line}");
     run(&scratch, ["-u".as_ref(), scratch.path("mnt").as_os_str()]).ok();
     for (options, says) in
-        [("colour=blue", "colour=blue"), ("recursive", "not have yet"), ("ignore-zeros=7", "ignore-zeros")]
+        [("colour=blue", "colour=blue"), ("write-overlay=x", "not have yet"), ("ignore-zeros=7", "ignore-zeros")]
     {
         let ran = mount(options);
         assert!(matches!(ran.code, 2 | 6) && ran.err.contains(says), "{options}: {}", ran.err);
