@@ -197,6 +197,24 @@ pub trait Index: Send + Sync + Debug {
     fn children(&self, folder: Node, from: u64, receive: &mut dyn FnMut(u64, &[u8], &Row) -> bool)
     -> Result<(), Error>;
 
+    /// How many rows `folder` has at most; 0 if it is none.
+    fn count(&self, folder: Node) -> Result<u64, Error> {
+        let mut count = 0_u64;
+        self.children(folder, 0, &mut |_, _, _| {
+            count = count.saturating_add(1);
+            true
+        })?;
+        Ok(count)
+    }
+
+    /// Hands the names of the rows of `folder` to `receive`, those of links that lead nowhere among them.
+    fn names(&self, folder: Node, receive: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        self.children(folder, 0, &mut |_, name, _| {
+            receive(name);
+            true
+        })
+    }
+
     /// The node; `None` if there is none of that number.
     fn row(&self, node: Node) -> Result<Option<Row>, Error>;
 

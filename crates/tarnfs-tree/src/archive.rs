@@ -99,6 +99,14 @@ impl Tree for ArchiveTree {
         }
     }
 
+    fn count(&self, folder: Node) -> Option<u64> {
+        self.index.count(folder).ok()
+    }
+
+    fn names(&self, folder: Node, receive: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        Ok(self.index.names(folder, receive)?)
+    }
+
     fn attributes(&self, node: Node) -> Result<Attributes, Error> {
         self.attributes_of(&self.row(node)?)
     }

@@ -171,6 +171,22 @@ pub trait Tree: Send + Sync {
     /// returns false; the child that it refused so counts as not given.
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error>;
 
+    /// How many children `folder` has at most, if that is known without listing it.
+    fn count(&self, folder: Node) -> Option<u64> {
+        let _ = folder;
+        None
+    }
+
+    /// Hands the names of the children of `folder` to `receive`, and perhaps a few more.
+    fn names(&self, folder: Node, receive: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        self.read_dir(folder, 0, &mut |child| {
+            receive(child.name);
+            // Only looked at.
+            self.forget(child.attributes.node, 1);
+            true
+        })
+    }
+
     /// What `stat` says of `node`.
     fn attributes(&self, node: Node) -> Result<Attributes, Error>;
 

@@ -230,6 +230,31 @@ impl Index for Own {
         }
     }
 
+    fn count(&self, folder: Node) -> Result<u64, Error> {
+        self.pool.with(|session| Ok(session.folder(folder.0, &self.bounds)?.map_or(0, |found| found.count)))
+    }
+
+    fn names(&self, folder: Node, receive: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        let found = self.pool.with(|session| session.folder(folder.0, &self.bounds))?;
+        let Some(Folder { first, count, .. }) = found else { return Ok(()) };
+        let end = first.saturating_add(count);
+        let mut at = first;
+        while at < end {
+            let next = at.saturating_add(NAMES).min(end);
+            self.pool.with(|session| {
+                let sql = "SELECT name FROM entries WHERE rowid >= ? AND rowid < ? ORDER BY rowid";
+                let mut query = session.connection.prepare_cached(sql).map_err(broken)?;
+                let mut rows = query.query([at as i64, next as i64]).map_err(broken)?;
+                while let Some(row) = rows.next().map_err(broken)? {
+                    receive(name_of(row)?);
+                }
+                Ok(())
+            })?;
+            at = next;
+        }
+        Ok(())
+    }
+
     fn row(&self, node: Node) -> Result<Option<Row>, Error> {
         self.pool.with(|session| {
             let Some(stored) = session.stored(node.0, &self.bounds)? else { return Ok(None) };
@@ -520,6 +545,9 @@ impl Replaced {
         Ok(Some(Self { folder: row.get::<_, i64>(6).map_err(broken)? as u64, name, stored }))
     }
 }
+
+/// Names that are read at once: longer calls would run into the limit on the time of one.
+const NAMES: u64 = 65_536;
 
 /// Children that are read at once.
 const BATCH: usize = 128;

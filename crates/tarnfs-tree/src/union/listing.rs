@@ -321,10 +321,29 @@ impl UnionTree {
         }
     }
 
+    /// True if it is known, without a look at what the parts hold, that a snapshot would be too large.
+    fn is_too_much(&self, parts: &[Node]) -> bool {
+        let count = |&part: &Node| {
+            let (tree, _, inner) = self.part(part).ok()?;
+            tree.count(inner)
+        };
+        let count = parts.iter().filter_map(count).fold(0_u64, u64::saturating_add);
+        let least = size_of::<(u32, Entry)>() + size_of::<u32>() + 1;
+        count.saturating_mul(least as u64) > self.listings.memory.snapshot as u64
+    }
+
     /// Scans all parts.
     fn gather(&self, folder: Node, parts: &[Node]) -> Result<Listing, Error> {
         let begin = Instant::now();
         let listings = &self.listings;
+        if self.is_immutable && self.is_too_much(parts) {
+            let mut filter = Filter::new(listings.memory.filter);
+            for &part in parts {
+                let (tree, _, inner) = self.part(part)?;
+                tree.names(inner, &mut |name| filter.add(listings.hasher.hash_one(name)))?;
+            }
+            return Ok(Listing::Filter(filter));
+        }
         let mut gathered = Gathered { listings, names: Vec::new(), entries: Vec::new(), filter: None, alone: None };
         for (place, &part) in parts.iter().enumerate() {
             let (tree, source, inner) = self.part(part)?;
