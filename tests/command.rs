@@ -27,7 +27,7 @@ fn exit_codes_tell_what_went_wrong() {
         (ran.status.code().unwrap(), message)
     };
     assert_eq!(code(&["ls", "good.tar"]).0, 0);
-    for usage in [&["--no-such-option"][..], &[], &["ls"], &["-P", "many", "good.tar"], &["good.tar", "good.tar.gz"]] {
+    for usage in [&["--no-such-option"][..], &[], &["ls"], &["-P", "many", "good.tar"], &["-p", "none", "good.tar"]] {
         assert_eq!(code(usage).0, 2, "{usage:?}");
     }
     for (archive, expected, says) in [
@@ -60,7 +60,7 @@ fn exit_codes_tell_what_went_wrong() {
 fn options_that_are_not_there_yet_are_refused_by_name() {
     let scratch = Scratch::new();
     scratch.shell("mkdir tree; tar -C tree -cf a.tar .");
-    for option in ["--write-overlay=x", "-w", "--password=x", "--lazy", "--control-interface"] {
+    for option in ["--write-overlay=x", "-w", "--control-interface"] {
         let ran = run(&scratch, [option.as_ref(), scratch.path("a.tar").as_os_str()]);
         assert_eq!(ran.code, 2, "{option}: {}", ran.err);
         let name = if option == "-w" { "--write-overlay" } else { option.split('=').next().unwrap() };
@@ -384,4 +384,34 @@ fn an_index_for_ratarmount_comes_alone() {
     run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), scratch.path("a.tar.gz").as_os_str()]).ok();
     assert_eq!(scratch.shell("ls"), "a.tar.gz\na.tar.gz.index.sqlite\ntree\n");
     assert!(!scratch.path("cache").exists());
+}
+
+#[test]
+fn passwords_come_from_files_and_from_the_terminal_and_are_never_shown() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; tar -C tree -cf a.tar .; printf 'one\\n\\ntwo\\r\\n' > secret; head -c 1100000 /dev/zero > large",
+    );
+    let list = |file: &str| {
+        let (archive, file) = (scratch.path("a.tar"), scratch.path(file));
+        run(
+            &scratch,
+            ["ls".as_ref(), archive.as_os_str(), "-d3".as_ref(), "--password-file".as_ref(), file.as_os_str()],
+        )
+    };
+    let ran = list("secret").ok();
+    assert!(!ran.err.contains("two"), "{}", ran.err);
+    for file in ["large", "missing"] {
+        let ran = list(file);
+        assert!(ran.code == 2 && ran.err.contains(file), "{}", ran.err);
+    }
+    if !support::have("script") {
+        return;
+    }
+    // On a terminal of its own: what is typed does not come back.
+    let binary = env!("CARGO_BIN_EXE_tarnfs");
+    let shown = scratch.shell(&format!(
+        "(sleep 1; echo hidden-word) | script -qec '{binary} ls a.tar --password-file -' /dev/null; echo done"
+    ));
+    assert!(shown.contains("Password: ") && !shown.contains("hidden-word"), "{shown}");
 }

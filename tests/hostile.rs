@@ -184,6 +184,11 @@ fn clashes_end_the_same_by_rule_in_every_order() {
         let opened = open(&scratch.path("a.tar"), &in_memory()).unwrap();
         let found = walk(&*opened.tree);
         assert_eq!(found, by_rule(&order), "{:?}", order.iter().map(|&index| CLASH[index]).collect::<Vec<_>>());
+        // Nothing vanishes: all that was called `x` is a version of it, in its place.
+        let versions = opened.tree.versions(Node::ROOT, b"x").unwrap();
+        let kinds: Vec<_> = versions.iter().map(|version| version.kind).collect();
+        let called_x = order.iter().map(|&index| CLASH[index]).filter(|member| matches!(member.0, "x" | "x/"));
+        assert_eq!(kinds, called_x.map(|(_, kind, _)| kind).collect::<Vec<_>>(), "{order:?}");
     }
 }
 

@@ -12,6 +12,7 @@ use crate::attributes;
 use crate::buffers::{self, Buffer, MOST_BYTES};
 use crate::deadline::{Deadlines, Refuse, Ticket};
 use crate::guard;
+use crate::handles::Handles;
 use crate::listing::{self, Terms};
 use crate::opened::Opened;
 use crate::options::Parsed;
@@ -45,9 +46,8 @@ const SEEK_HOLE: u32 = 4;
 /// A tree as the kernel sees it.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub(crate) struct Dispatcher {
-    tree: Arc<dyn Tree>,
+    asks: Questions,
     totals: Totals,
-    terms: Terms,
     /// True if the kernel checks permissions itself.
     default_permissions: bool,
     /// True if the kernel is to ask for extended attributes.
@@ -55,9 +55,17 @@ pub(crate) struct Dispatcher {
     /// True if the kernel need not open files, folders.
     no_open: bool,
     no_opendir: bool,
+    handles: Handles,
     opened: Opened,
     workers: Workers,
     deadlines: Arc<Deadlines>,
+}
+
+/// What the tree is asked, by whichever thread.
+#[derive(Clone)]
+struct Questions {
+    tree: Arc<dyn Tree>,
+    terms: Terms,
 }
 
 /// An answer, or the error number that goes in its place.
@@ -73,13 +81,13 @@ impl Dispatcher {
         let totals = tree.totals();
         let keep = if totals.is_immutable { FOR_EVER } else { FOR_NOW };
         Self {
-            tree,
+            asks: Questions { tree, terms: Terms { keep, overrides: options.overrides } },
             totals,
-            terms: Terms { keep, overrides: options.overrides },
             default_permissions: options.default_permissions,
             has_xattrs: totals.has_xattrs || options.statistics,
             no_open: false,
             no_opendir: false,
+            handles: Handles::new(),
             opened: Opened::new((!totals.is_immutable).then_some(FOR_NOW)),
             workers,
             deadlines,
@@ -102,12 +110,36 @@ impl Dispatcher {
         }
     }
 
-    /// Does `work`; a panic is EIO.
+    /// [`Dispatcher::serve`] by a thread that may wait: the tree has to decode first, or to open an archive.
+    fn serve_later<R: Refuse + Send + 'static, T>(
+        &self,
+        operation: Operation,
+        node: u64,
+        reply: R,
+        work: impl FnOnce(&Questions) -> Answer<T> + Send + 'static,
+        send: impl FnOnce(R, Duration, T) + Send + 'static,
+    ) {
+        let ticket = self.deadlines.begin(operation, node, reply);
+        let (asks, deadlines) = (self.asks.clone(), Arc::clone(&self.deadlines));
+        self.deadlines.counters.handed_on.add(1);
+        self.workers.submit(node, move || {
+            if !ticket.is_wanted() {
+                return;
+            }
+            match attempt(&deadlines, operation, node, || work(&asks)) {
+                Ok(value) => ticket.answer(|reply| send(reply, asks.terms.keep, value)),
+                Err(errno) => ticket.refuse(errno),
+            }
+        });
+    }
+
+    /// True if a question about `node` is answered at once.
+    fn is_ready(&self, node: u64) -> bool {
+        self.asks.tree.is_ready(Node(node))
+    }
+
     fn attempt<T>(&self, operation: Operation, node: u64, work: impl FnOnce() -> Answer<T>) -> Answer<T> {
-        guard::catch(work).unwrap_or_else(|told| {
-            self.deadlines.panicked(operation, node, &told);
-            Err(Errno::IO)
-        })
+        attempt(&self.deadlines, operation, node, work)
     }
 
     /// Refuses what the kernel then does itself, and for good.
@@ -116,6 +148,41 @@ impl Dispatcher {
         reply.into().error(Errno::NOSYS);
     }
 
+    /// What `node` holds, of which `handle` may be open.
+    fn source(&self, node: u64, handle: u64) -> Answer<SharedSource> {
+        match self.handles.get(handle) {
+            Some(source) => Ok(source),
+            None => self.opened.get(&*self.asks.tree, Node(node)).map_err(|error| self.cannot_open(node, &error)),
+        }
+    }
+
+    fn cannot_open(&self, node: u64, error: &Error) -> Errno {
+        if let Error::Io(error) = error {
+            self.deadlines.failed(node, 0, error);
+        }
+        errno(error)
+    }
+
+    /// What the kernel gets for [`ATTRIBUTE`]: filled up with spaces, as it may grow between the question for its length and the one for it.
+    fn statistics(&self) -> Vec<u8> {
+        const GRAIN: usize = 512;
+        let mut json = self.deadlines.statistics(self.asks.tree.work()).to_json().into_bytes();
+        json.resize(json.len().next_multiple_of(GRAIN), b' ');
+        json
+    }
+
+    fn seek(&self, node: u64, handle: u64, offset: u64, whence: u32) -> Answer<u64> {
+        let source = self.source(node, handle)?;
+        match whence {
+            _ if offset >= source.len() => Err(Errno::NXIO),
+            SEEK_DATA => source.next_data(offset).ok_or(Errno::NXIO),
+            SEEK_HOLE => Ok(source.next_hole(offset)),
+            _ => Err(Errno::INVAL),
+        }
+    }
+}
+
+impl Questions {
     fn kernel_attributes(&self, node: Node) -> Answer<Attributes> {
         let attributes = self.tree.attributes(node).map_err(|error| errno(&error))?;
         Ok(attributes::to_kernel(&attributes, self.terms.overrides))
@@ -133,33 +200,14 @@ impl Dispatcher {
             },
         }
     }
+}
 
-    fn open_source(&self, node: u64) -> Answer<SharedSource> {
-        self.opened.get(&*self.tree, Node(node)).map_err(|error| {
-            if let Error::Io(error) = &error {
-                self.deadlines.failed(node, 0, error);
-            }
-            errno(&error)
-        })
-    }
-
-    /// What the kernel gets for [`ATTRIBUTE`]: filled up with spaces, as it may grow between the question for its length and the one for it.
-    fn statistics(&self) -> Vec<u8> {
-        const GRAIN: usize = 512;
-        let mut json = self.deadlines.statistics(self.tree.work()).to_json().into_bytes();
-        json.resize(json.len().next_multiple_of(GRAIN), b' ');
-        json
-    }
-
-    fn seek(&self, node: u64, offset: u64, whence: u32) -> Answer<u64> {
-        let source = self.open_source(node)?;
-        match whence {
-            _ if offset >= source.len() => Err(Errno::NXIO),
-            SEEK_DATA => source.next_data(offset).ok_or(Errno::NXIO),
-            SEEK_HOLE => Ok(source.next_hole(offset)),
-            _ => Err(Errno::INVAL),
-        }
-    }
+/// Does `work`; a panic is EIO.
+fn attempt<T>(deadlines: &Deadlines, operation: Operation, node: u64, work: impl FnOnce() -> Answer<T>) -> Answer<T> {
+    guard::catch(work).unwrap_or_else(|told| {
+        deadlines.panicked(operation, node, &told);
+        Err(Errno::IO)
+    })
 }
 
 /// Reads `size` bytes at `offset`, fewer only at the end of `source`, and answers with them.
@@ -196,6 +244,8 @@ fn read_fully(source: &dyn Source, buffer: &mut [u8], offset: u64) -> io::Result
     let mut done = 0;
     while done < wanted {
         match source.read_at(&mut buffer[done..wanted], offset + done as u64)? {
+            // It was cut short meanwhile, which only what may change can be.
+            0 if source.len() <= offset + done as u64 => break,
             0 => {
                 let ends = format!("{}: ends at byte {}", source.describe(), offset + done as u64);
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, ends));
@@ -215,12 +265,19 @@ impl Filesystem for Dispatcher {
         // Without its automatic mode, which falls back to asking for one name after the other.
         kernel.take(capability::DO_READDIRPLUS);
         kernel.take(capability::PARALLEL_DIROPS);
-        kernel.take(capability::EXPORT_SUPPORT);
         // Not ASYNC_DIO: whoever reads past the page cache with it cannot be interrupted.
         if self.totals.is_immutable {
+            // An NFS server asks for numbers that the kernel has forgotten, so they must mean something for ever.
+            kernel.take(capability::EXPORT_SUPPORT);
             kernel.take(capability::CACHE_SYMLINKS);
             self.no_open = kernel.take(capability::NO_OPEN_SUPPORT);
             self.no_opendir = kernel.take(capability::NO_OPENDIR_SUPPORT);
+        } else {
+            // What it has of a file it gives up when the file has changed.
+            kernel.take(capability::AUTO_INVAL_DATA);
+            if let Some(backings) = kernel.take_passthrough() {
+                self.handles.pass_through(backings);
+            }
         }
         if self.totals.has_acls && self.default_permissions {
             kernel.take(capability::POSIX_ACL);
@@ -228,32 +285,67 @@ impl Filesystem for Dispatcher {
     }
 
     fn lookup(&self, folder: u64, name: &[u8], reply: ReplyEntry) {
-        let child = || self.child(Node(folder), name);
-        self.serve(Operation::Lookup, folder, reply, child, |reply, child| reply.entry(self.terms.keep, &child));
+        if !self.is_ready(folder) {
+            let name = name.to_vec();
+            let child = move |asks: &Questions| asks.child(Node(folder), &name);
+            let send = |reply: ReplyEntry, keep, child| reply.entry(keep, &child);
+            return self.serve_later(Operation::Lookup, folder, reply, child, send);
+        }
+        let child = || self.asks.child(Node(folder), name);
+        self.serve(Operation::Lookup, folder, reply, child, |reply, child| reply.entry(self.asks.terms.keep, &child));
     }
 
     fn getattr(&self, node: u64, reply: ReplyAttributes) {
-        let attributes = || self.kernel_attributes(Node(node));
+        if !self.is_ready(node) {
+            let attributes = move |asks: &Questions| asks.kernel_attributes(Node(node));
+            let send = |reply: ReplyAttributes, keep, found| reply.attributes(keep, &found);
+            return self.serve_later(Operation::Attributes, node, reply, attributes, send);
+        }
+        let attributes = || self.asks.kernel_attributes(Node(node));
         self.serve(Operation::Attributes, node, reply, attributes, |reply, found| {
-            reply.attributes(self.terms.keep, &found);
+            reply.attributes(self.asks.terms.keep, &found);
         });
     }
 
     fn readlink(&self, node: u64, reply: ReplyData) {
-        let target = || match self.tree.read_link(Node(node)) {
+        let target = || match self.asks.tree.read_link(Node(node)) {
             Ok(target) if target.len() > MOST_LINK => Err(Errno::NAMETOOLONG),
             target => target.map_err(|error| errno(&error)),
         };
         self.serve(Operation::ReadLink, node, reply, target, |reply, target| reply.data(&target));
     }
 
-    fn open(&self, _: u64, reply: ReplyOpen) {
+    fn forget(&self, node: u64, times: u64) {
+        if !self.totals.is_immutable {
+            // Nobody waits for an answer.
+            let _ = self.attempt(Operation::Other, node, || {
+                self.asks.tree.forget(Node(node), times);
+                Ok(())
+            });
+        }
+    }
+
+    fn open(&self, node: u64, reply: ReplyOpen) {
         if self.no_open {
             return self.refuse_once(Operation::Open, reply);
         }
-        self.deadlines.counters.count(Operation::Open);
-        let keep = if self.totals.is_immutable { open::KEEP_CACHE } else { 0 };
-        reply.opened(keep | open::NOFLUSH);
+        if self.totals.is_immutable {
+            self.deadlines.counters.count(Operation::Open);
+            reply.opened(0, open::KEEP_CACHE | open::NOFLUSH, 0);
+            return;
+        }
+        let source = || self.asks.tree.open(Node(node)).map_err(|error| self.cannot_open(node, &error));
+        self.serve(Operation::Open, node, reply, source, |reply, source| {
+            let opening = self.handles.open(node, source);
+            if !reply.opened(opening.handle, opening.flags | open::NOFLUSH, opening.backing) {
+                self.handles.close(opening.handle);
+            }
+        });
+    }
+
+    fn release(&self, handle: u64, reply: Reply) {
+        self.handles.close(handle);
+        reply.done();
     }
 
     fn opendir(&self, _: u64, reply: ReplyOpen) {
@@ -261,25 +353,46 @@ impl Filesystem for Dispatcher {
             return self.refuse_once(Operation::Open, reply);
         }
         self.deadlines.counters.count(Operation::Open);
-        reply.opened(if self.totals.is_immutable { open::KEEP_CACHE | open::CACHE_DIR } else { 0 });
+        reply.opened(0, if self.totals.is_immutable { open::KEEP_CACHE | open::CACHE_DIR } else { 0 }, 0);
+    }
+
+    fn releasedir(&self, node: u64, reply: Reply) {
+        // What that closes nobody waits for.
+        let _ = self.attempt(Operation::Other, node, || {
+            self.asks.tree.close_folder(Node(node));
+            Ok(())
+        });
+        reply.done();
     }
 
     fn readdir(&self, folder: u64, offset: u64, reply: ReplyNames) {
         let ticket = self.deadlines.begin(Operation::ReadDir, folder, reply);
-        let filled = self.attempt(Operation::ReadDir, folder, || {
-            listing::fill(&*self.tree, Node(folder), offset, self.terms, &ticket).map_err(|error| errno(&error))
-        });
-        match filled {
-            Ok(()) => ticket.answer(ReplyNames::done),
-            Err(errno) => ticket.refuse(errno),
+        let fill = move |asks: &Questions, deadlines: &Deadlines, ticket: Ticket<ReplyNames>| {
+            let filled = attempt(deadlines, Operation::ReadDir, folder, || {
+                listing::fill(&*asks.tree, Node(folder), offset, asks.terms, &ticket).map_err(|error| errno(&error))
+            });
+            match filled {
+                Ok(()) => ticket.answer(ReplyNames::done),
+                Err(errno) => ticket.refuse(errno),
+            }
+        };
+        if self.is_ready(folder) {
+            return fill(&self.asks, &self.deadlines, ticket);
         }
+        let (asks, deadlines) = (self.asks.clone(), Arc::clone(&self.deadlines));
+        self.deadlines.counters.handed_on.add(1);
+        self.workers.submit(folder, move || {
+            if ticket.is_wanted() {
+                fill(&asks, &deadlines, ticket);
+            }
+        });
     }
 
-    fn read(&self, node: u64, offset: u64, size: u32, reply: ReplyData) {
+    fn read(&self, node: u64, handle: u64, offset: u64, size: u32, reply: ReplyData) {
         let bytes = offset..offset.saturating_add(size.into());
         let Some(ticket) = self.deadlines.begin_read(node, bytes, reply) else { return };
         let opened = self.attempt(Operation::Read, node, || {
-            let source = self.open_source(node)?;
+            let source = self.source(node, handle)?;
             let ready = source.is_ready(offset, size as usize);
             Ok((source, ready))
         });
@@ -304,8 +417,8 @@ impl Filesystem for Dispatcher {
         }
     }
 
-    fn lseek(&self, node: u64, offset: u64, whence: u32, reply: ReplySeek) {
-        self.serve(Operation::Seek, node, reply, || self.seek(node, offset, whence), ReplySeek::offset);
+    fn lseek(&self, node: u64, handle: u64, offset: u64, whence: u32, reply: ReplySeek) {
+        self.serve(Operation::Seek, node, reply, || self.seek(node, handle, offset, whence), ReplySeek::offset);
     }
 
     fn statfs(&self, reply: ReplyStatfs) {
@@ -313,7 +426,7 @@ impl Filesystem for Dispatcher {
             Operation::Statfs,
             0,
             reply,
-            || Ok(self.tree.totals()),
+            || Ok(self.asks.tree.totals()),
             |reply, totals| {
                 let blocks = totals.bytes.div_ceil(u64::from(STATFS_UNIT));
                 reply.totals(KernelTotals { blocks, nodes: totals.nodes, unit: STATFS_UNIT, longest_name: 255 });
@@ -329,7 +442,7 @@ impl Filesystem for Dispatcher {
             if node == Node::ROOT.0 && name == ATTRIBUTE.as_bytes() {
                 return Ok(self.statistics());
             }
-            let all = self.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
+            let all = self.asks.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
             all.into_iter().find(|(key, _)| key == name).map(|(_, value)| value).ok_or(Errno::NODATA)
         };
         self.serve(Operation::Xattr, node, reply, value, |reply, value| reply.value(&value, room));
@@ -340,7 +453,7 @@ impl Filesystem for Dispatcher {
             return self.refuse_once(Operation::Xattr, reply);
         }
         let names = || {
-            let all = self.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
+            let all = self.asks.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
             let fits = |name: &Vec<u8>| (1..=MOST_XATTR_NAME).contains(&name.len()) && !name.contains(&0);
             let names = all.into_iter().map(|(name, _)| name).filter(fits);
             Ok(names.flat_map(|name| name.into_iter().chain([0])).collect::<Vec<u8>>())

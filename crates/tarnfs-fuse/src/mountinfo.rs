@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,23 @@ pub(crate) struct MountEntry {
     pub(crate) kind: String,
     /// The user who mounted it, where the file system tells.
     pub(crate) user: Option<u32>,
+}
+
+impl MountEntry {
+    /// The file system's `st_dev`.
+    pub(crate) fn numbers(&self) -> Option<(u32, u32)> {
+        let (major, minor) = self.device.split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    }
+}
+
+/// The `st_dev` of what is mounted over a connection to the kernel, where it tells (newer kernels): for a mount that somebody else has made, and knows where.
+pub(crate) fn of_connection(device: &impl AsRawFd) -> Option<(u32, u32)> {
+    let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", device.as_raw_fd())).ok()?;
+    let number = told.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
+    // As the kernel's own `MKDEV`: 20 bits of minor number. FUSE has no device, so its major number is 0.
+    let number: u32 = number.trim().parse().ok()?;
+    Some((number >> 20, number & 0xf_ffff))
 }
 
 /// The mount that is on top at `mount_point`, an absolute path without symbolic links.

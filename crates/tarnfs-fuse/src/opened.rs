@@ -7,6 +7,7 @@ use tarnfs_source::SharedSource;
 use tarnfs_tree::{Error, Node, Tree};
 
 use crate::deadline::lock;
+use crate::handles::share_of_descriptors;
 
 /// How many are kept. Found by looking at each, so not more than a few dozen; a `make -j` or a data loader has fewer at once.
 const MOST: usize = 64;
@@ -16,6 +17,8 @@ const MOST: usize = 64;
 pub(crate) struct Opened {
     /// How long one may be kept if its tree can change; `None` if for ever.
     keep: Option<Duration>,
+    /// How many are kept: [`MOST`], or fewer where each has a descriptor of its own.
+    most: usize,
     files: Mutex<Vec<File>>,
 }
 
@@ -29,7 +32,8 @@ struct File {
 
 impl Opened {
     pub(crate) fn new(keep: Option<Duration>) -> Self {
-        Self { keep, files: Mutex::default() }
+        let most = if keep.is_some() { share_of_descriptors(8).clamp(1, MOST) } else { MOST };
+        Self { keep, most, files: Mutex::default() }
     }
 
     /// The content of `node`.
@@ -53,7 +57,7 @@ impl Opened {
         let same = files.iter().position(|other| other.node == file.node);
         let place = same.or_else(|| {
             let oldest = files.iter().enumerate().min_by_key(|(_, file)| file.used).map(|(place, _)| place);
-            oldest.filter(|_| files.len() >= MOST)
+            oldest.filter(|_| files.len() >= self.most)
         });
         if let Some(place) = place {
             return Some(std::mem::replace(&mut files[place], file));

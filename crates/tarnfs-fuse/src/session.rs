@@ -6,10 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use tarnfs_tree::Tree;
+use tarnfs_tree::{Served, Tree};
 
 use crate::deadline::{Deadlines, lock};
 use crate::dispatch::Dispatcher;
+use crate::mountinfo::MountEntry;
 use crate::options::Parsed;
 use crate::protocol::Session;
 use crate::workers::Workers;
@@ -31,6 +32,7 @@ pub struct Mount {
     session: Option<JoinHandle<()>>,
     watchdog: Option<JoinHandle<()>>,
     workers: Workers,
+    _served: Option<Served>,
 }
 
 impl std::fmt::Debug for Mount {
@@ -89,11 +91,15 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     };
     let own_queues = connection.can_open_device && options.threads > 1;
     let device = File::from(connection.device);
+    let of_connection = mountinfo::of_connection(&device);
     let session = Session::begin(dispatcher, device, options.threads, own_queues).map_err(undo)?;
     let entry = connection.mount_point.as_deref().and_then(|path| mountinfo::find(path).ok().flatten());
     if let Some(path) = &connection.mount_point {
         device::raise_read_ahead(path);
     }
+    // Before anything is answered.
+    let served = entry.as_ref().and_then(MountEntry::numbers).or(of_connection);
+    let served = served.map(|(major, minor)| Served::begin(major, minor));
     let device = entry.map(|entry| entry.device);
     let mut unmounter = None;
     if let (Some(other), Some(path), Some(device)) = (&options.unmounter, &connection.mount_point, &device) {
@@ -118,7 +124,7 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     let of_session = Arc::clone(&shared);
     let session =
         start("tarnfs-session", Box::new(move || of_session.end(session.run().map_err(|error| error.to_string()))))?;
-    Ok(Mount { tree, shared, session: Some(session), watchdog: Some(watchdog), workers })
+    Ok(Mount { tree, shared, session: Some(session), watchdog: Some(watchdog), workers, _served: served })
 }
 
 impl Mount {

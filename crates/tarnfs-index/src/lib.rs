@@ -222,6 +222,10 @@ pub trait Index: Send + Sync + Debug {
     /// links are not among them.
     fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error>;
 
+    /// Those of [`Index::replaced`] that had this `name` in `folder`, hard links among them, in the order of the archive: the byte of the
+    /// stream at which the entry's own header begins, and what it is. What a hard link is that led nowhere, nobody knows: it is left out.
+    fn replaced_of(&self, folder: Node, name: &[u8], receive: &mut dyn FnMut(u64, &Row)) -> Result<(), Error>;
+
     /// Every hard link: the folder it is in, its name, the byte of the stream at which its own header begins, the node that it shares.
     fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error>;
 

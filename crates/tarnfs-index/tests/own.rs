@@ -292,6 +292,25 @@ fn nothing_that_is_replaced_vanishes() {
         (root, b"s".to_vec(), Kind::Symlink, 3),
     ];
     assert_eq!(replaced, expected);
+    let replaced_of = |folder, name: &[u8]| {
+        let mut found = Vec::new();
+        index
+            .replaced_of(folder, name, &mut |header, row| {
+                assert_eq!(row.header, Some(header));
+                found.push((row.kind, header >> 20));
+            })
+            .unwrap();
+        found
+    };
+    assert_eq!(replaced_of(root, b"a"), [(Kind::File, 0), (Kind::Folder, 1)]);
+    assert_eq!(replaced_of(root, b"s"), [(Kind::Symlink, 3)]);
+    for (folder, name) in
+        [(root, &b"b"[..]), (root, b""), (root, b"\0"), (root, b"t"), (Node(2), b"a"), (Node(u64::MAX), b"a")]
+    {
+        if !name.is_empty() {
+            assert_eq!(replaced_of(folder, name), [], "{folder:?} {name:?}");
+        }
+    }
 }
 
 #[test]
@@ -465,7 +484,21 @@ proptest! {
         prop_assert_eq!((summary.folders, summary.files), (folders as u64, files.len() as u64));
         // Every entry that is no link shows, or is among the replaced.
         let mut all: BTreeSet<usize> = found.values().filter_map(|(entry, _)| *entry).collect();
-        index.replaced(&mut |_, _, row| { all.insert((row.header.unwrap() >> 20) as usize); }).unwrap();
+        let mut by_name: BTreeMap<(Node, Vec<u8>), Vec<_>> = BTreeMap::new();
+        index.replaced(&mut |folder, name, row| {
+            all.insert((row.header.unwrap() >> 20) as usize);
+            by_name.entry((folder, name.to_vec())).or_default().push(row.header.unwrap());
+        }).unwrap();
+        // What is found by name is the same, less hard links, whose headers are their own.
+        for ((folder, name), headers) in &by_name {
+            let mut found = Vec::new();
+            index.replaced_of(*folder, name, &mut |header, row| {
+                if row.header == Some(header) {
+                    found.push(header);
+                }
+            }).unwrap();
+            prop_assert_eq!(&found, headers);
+        }
         let expected: BTreeSet<usize> = (0..entries.len()).filter(|&n| entries[n].kind != Kind::HardLink).collect();
         prop_assert_eq!(all, expected);
         for path in found.keys().filter(|path| !path.is_empty()) {

@@ -104,22 +104,42 @@ impl AsFd for FileSource {
     }
 }
 
+/// Fills `buffer` from `offset` on, or what of it lies before the end of the file.
+pub(crate) fn read_fully(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset.saturating_add(done as u64)) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// Whether both ends of `offset..end` are in the page cache: what is not may take long, on a disk that sleeps or a server that does not answer.
+pub(crate) fn is_cached(file: &File, offset: u64, end: u64) -> bool {
+    /// Read from the disk as one piece, so one page stands for it.
+    const SHORT: u64 = 64 << 10;
+    if end <= offset {
+        return true;
+    }
+    let is_cached = |at| {
+        let mut byte = [0];
+        // A file system that cannot say is one that may be slow.
+        matches!(preadv2(file, &mut [IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT), Ok(1))
+    };
+    is_cached(offset) && (end - offset <= SHORT || is_cached(end - 1))
+}
+
 /// The file without the check for changes, for the check itself.
 #[derive(Debug)]
 struct Unchecked<'a>(&'a FileSource);
 
 impl Source for Unchecked<'_> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut done = 0;
-        while done < buffer.len() {
-            match self.0.file.read_at(&mut buffer[done..], offset.saturating_add(done as u64)) {
-                Ok(0) => break,
-                Ok(read) => done += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(done)
+        read_fully(&self.0.file, buffer, offset)
     }
 
     fn len(&self) -> u64 {
@@ -156,20 +176,8 @@ impl Source for FileSource {
         self.path.display().to_string()
     }
 
-    /// Whether both ends are in the page cache: what is not may take long, on a disk that sleeps or a server that does not answer.
     fn is_ready(&self, offset: u64, length: usize) -> bool {
-        /// Read from the disk as one piece, so one page stands for it.
-        const SHORT: u64 = 64 << 10;
-        let end = offset.saturating_add(length as u64).min(self.length);
-        if end <= offset {
-            return true;
-        }
-        let is_cached = |at| {
-            let mut byte = [0];
-            // A file system that cannot say is one that may be slow.
-            matches!(preadv2(&self.file, &mut [IoSliceMut::new(&mut byte)], at, ReadWriteFlags::NOWAIT), Ok(1))
-        };
-        is_cached(offset) && (end - offset <= SHORT || is_cached(end - 1))
+        is_cached(&self.file, offset, offset.saturating_add(length as u64).min(self.length))
     }
 
     fn prefetch(&self, offset: u64, length: u64) {

@@ -11,6 +11,7 @@ mod budget;
 mod cancel;
 mod changed;
 mod file;
+mod followed;
 mod limits;
 mod memory;
 mod slice;
@@ -22,12 +23,14 @@ pub mod testing;
 
 use std::fmt::Debug;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 pub use budget::{Budget, Grant};
 pub use cancel::Cancel;
 pub use changed::{FileIdentity, Fingerprint};
 pub use file::FileSource;
+pub use followed::FollowedFile;
 pub use limits::Limits;
 pub use memory::MemorySource;
 pub use slice::Slice;
@@ -35,7 +38,8 @@ pub use stencil::{Extent, Stencil};
 pub use strict::Strict;
 pub use temporary::temporary_file;
 
-/// Bytes of a fixed length that any number of threads may read at any offset.
+/// Bytes that any number of threads may read at any offset. They, and their number, stay the same, but for those of a file that is shown as
+/// it is now ([`FollowedFile`]).
 ///
 /// An implementor provides `read_at`, `len` and `describe`.
 ///
@@ -98,6 +102,12 @@ pub trait Source: Send + Sync + Debug {
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         let _ = (offset, length);
         true
+    }
+
+    /// The open file that has these very bytes at these very offsets and may change under whoever reads: the kernel can then be told to read
+    /// there itself. `None` for all else.
+    fn backing_file(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }
 

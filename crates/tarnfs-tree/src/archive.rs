@@ -115,6 +115,24 @@ impl Tree for ArchiveTree {
         if self.row(node)?.has_xattrs { Ok(self.index.xattrs(node)?) } else { Ok(Vec::new()) }
     }
 
+    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+        let mut replaced: Vec<(u64, Row)> = Vec::new();
+        self.index.replaced_of(folder, name, &mut |header, row| replaced.push((header, row.clone())))?;
+        let mut place = replaced.len();
+        let shown = self.index.lookup(folder, name)?.filter(|row| {
+            // A folder that is not empty stays when a file of its name follows; one that no entry names is no version.
+            let header = row.header.filter(|_| row.kind == Kind::Folder);
+            if let Some(header) = header {
+                place = replaced.partition_point(|(before, _)| *before < header);
+            }
+            row.kind != Kind::Folder || header.is_some()
+        });
+        if let Some(row) = shown {
+            replaced.insert(place, (0, row));
+        }
+        replaced.iter().map(|(_, row)| self.attributes_of(row)).collect()
+    }
+
     fn open(&self, node: Node) -> Result<SharedSource, Error> {
         let (row, name) = self.index.named_row(node)?.ok_or(Error::NotFound)?;
         match row.kind {

@@ -27,6 +27,17 @@ pub enum Error {
     Io(#[from] io::Error),
 }
 
+/// What a system call said of a file or folder.
+impl From<rustix::io::Errno> for Error {
+    fn from(error: rustix::io::Errno) -> Self {
+        match error {
+            rustix::io::Errno::NOENT => Self::NotFound,
+            rustix::io::Errno::NOTDIR => Self::NotAFolder,
+            error => Self::Io(error.into()),
+        }
+    }
+}
+
 impl Error {
     /// The error number that a program gets to see, as the system calls define them.
     pub fn errno(&self) -> rustix::io::Errno {

@@ -79,6 +79,14 @@ impl Extensions {
         Ok(Self(rules))
     }
 
+    /// The ends of names that are no globs.
+    pub(crate) fn literal(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().filter_map(|rule| match rule {
+            Rule::Glob(glob, true) if !glob.iter().any(|byte| b"*?[".contains(byte)) => Some(glob.as_slice()),
+            _ => None,
+        })
+    }
+
     /// Length of `name` without what makes it a candidate: the longest end that a rule names, as long as something stays. `None` if it is
     /// none.
     pub(crate) fn stem(&self, name: &[u8]) -> Option<usize> {

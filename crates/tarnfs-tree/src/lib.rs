@@ -1,30 +1,49 @@
 //! Trees of files and folders: what a mount, a listing or a copy sees.
 //!
-//! [`Tree`] is the one interface between what is below (archives, later folders, unions of them) and what is above
+//! [`Tree`] is the one interface between what is below (archives, folders, later unions of them) and what is above
 //! (the kernel, the command). It knows nothing of the kernel's types.
 
 #![forbid(unsafe_code)]
 
 mod archive;
 pub mod build;
+mod compose;
 mod decoded_cache;
 mod error;
 mod extensions;
+mod folder;
 mod grow;
+pub mod hashes;
+mod lazy;
 pub mod open;
+mod passwords;
 pub mod path;
 mod problem;
 mod recheck;
 mod rename;
+mod spaces;
 mod streams;
+mod subdirectory;
+mod subvolumes;
+mod union;
+mod versions;
+
+use std::sync::Arc;
 
 use tarnfs_source::SharedSource;
 
 pub use archive::ArchiveTree;
+pub use compose::{ComposeError, Composition, compose};
 pub use error::Error;
 pub use extensions::DEFAULT_EXTENSIONS;
+pub use folder::{FolderTree, Served};
+pub use lazy::{Base, Lazily, LazyTree};
+pub use subdirectory::Subdirectory;
+pub use subvolumes::Subvolumes;
 pub use tarnfs_format::{Device, Kind, Time, Xattrs};
 pub use tarnfs_index::Node;
+pub use union::{Memory, UnionTree};
+pub use versions::Versions;
 
 /// What `stat` says of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +87,22 @@ pub struct Totals {
     pub is_immutable: bool,
 }
 
+impl Totals {
+    /// Of several trees together.
+    fn of_all(trees: &[Arc<dyn Tree>]) -> Self {
+        let mut all = Self { is_immutable: true, ..Self::default() };
+        for tree in trees {
+            let one = tree.totals();
+            all.nodes = all.nodes.saturating_add(one.nodes);
+            all.bytes = all.bytes.saturating_add(one.bytes);
+            all.has_xattrs |= one.has_xattrs;
+            all.has_acls |= one.has_acls;
+            all.is_immutable &= one.is_immutable;
+        }
+        all
+    }
+}
+
 /// What a tree has done for those who read from it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Work {
@@ -87,6 +122,30 @@ pub struct Work {
     pub memory: Vec<(&'static str, u64)>,
     /// Bytes that all of them may hold together.
     pub memory_limit: u64,
+}
+
+impl Work {
+    /// Of several trees together. They share the memory of what is decoded ([`open::Options::cache`]), so each of them reports all of it.
+    fn of_all(trees: &[Arc<dyn Tree>]) -> Self {
+        let mut all = Self::default();
+        for tree in trees {
+            let one = tree.work();
+            all.hits += one.hits;
+            all.misses += one.misses;
+            all.ahead += one.ahead;
+            all.resumes += one.resumes;
+            all.decoded_bytes += one.decoded_bytes;
+            all.kept += one.kept;
+            all.memory_limit = all.memory_limit.max(one.memory_limit);
+            for (owner, bytes) in one.memory {
+                match all.memory.iter_mut().find(|(name, _)| *name == owner) {
+                    Some((_, most)) => *most = bytes.max(*most),
+                    None => all.memory.push((owner, bytes)),
+                }
+            }
+        }
+        all
+    }
 }
 
 /// One child of a folder.
@@ -109,7 +168,7 @@ pub trait Tree: Send + Sync {
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error>;
 
     /// Hands the children of `folder` to `receive`, in an order that does not change, from position `from` (0: the first) until it
-    /// returns false.
+    /// returns false; the child that it refused so counts as not given.
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error>;
 
     /// What `stat` says of `node`.
@@ -125,7 +184,8 @@ pub trait Tree: Send + Sync {
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error>;
 
     /// Everything that was ever stored under `name` in `folder`, oldest first: what later entries, or sources further to the right, have
-    /// replaced, and last what shows. Empty if there is nothing.
+    /// replaced, and what shows, which is the last unless it is a folder. Folders are among them for the sake of the count. Empty if
+    /// there is nothing. Each is given as by a look-up, as far as [`forget`](Self::forget) counts.
     fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
         match self.lookup(folder, name) {
             Ok(attributes) => Ok(vec![attributes]),
@@ -142,6 +202,17 @@ pub trait Tree: Send + Sync {
     fn is_ready(&self, node: Node) -> bool {
         let _ = node;
         true
+    }
+
+    /// Whoever was given `node` by [`lookup`](Self::lookup) and [`read_dir`](Self::read_dir), so many `times` in all, forgets it so many times: where
+    /// numbers are given out as files are met, its number can be free again. Need not be called.
+    fn forget(&self, node: Node, times: u64) {
+        let _ = (node, times);
+    }
+
+    /// Somebody has done with listing `folder`: what was kept open for going on can be closed. Need not be called.
+    fn close_folder(&self, folder: Node) {
+        let _ = folder;
     }
 
     /// The content of a regular file.

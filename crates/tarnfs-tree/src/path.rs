@@ -7,7 +7,23 @@ const MOST_LINKS: usize = 40;
 
 /// Finds what `path` names, from the root. Symbolic links are followed inside the tree only: an absolute one starts at the
 /// tree's root, and `..` stops there. The last component is only followed if `follow` says so.
+///
+/// What was met on the way is forgotten again ([`Tree::forget`]); what is found counts as looked up once.
 pub fn find(tree: &dyn Tree, path: &[u8], follow: bool) -> Result<Attributes, Error> {
+    let mut way = Vec::new();
+    let found = walk(tree, path, follow, &mut way);
+    // In the end: a number that is free could be another's before the end of the way.
+    let kept = found.as_ref().ok().and_then(|found| way.iter().rposition(|node| *node == found.node));
+    for (place, node) in way.into_iter().enumerate() {
+        if Some(place) != kept {
+            tree.forget(node, 1);
+        }
+    }
+    found
+}
+
+/// The way of [`find`]; all that is looked up on it is added to `way`.
+fn walk(tree: &dyn Tree, path: &[u8], follow: bool, way: &mut Vec<Node>) -> Result<Attributes, Error> {
     let mut at = tree.attributes(Node::ROOT)?;
     // What is still to walk, last component first.
     let mut rest: Vec<Vec<u8>> = reversed(path);
@@ -25,6 +41,7 @@ pub fn find(tree: &dyn Tree, path: &[u8], follow: bool) -> Result<Attributes, Er
             continue;
         }
         let child = tree.lookup(at.node, &component)?;
+        way.push(child.node);
         if child.kind == Kind::Symlink && (follow || !rest.is_empty()) {
             links += 1;
             if links > MOST_LINKS {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tarnfs_source::Cancel;
 use tarnfs_tree::open::{OpenArchive, Options, Problem, Sink};
-use tarnfs_tree::{Attributes, Error, Tree, path};
+use tarnfs_tree::{Attributes, Error, FolderTree, Tree, Versions, path};
 
 use crate::args::{Open, open_options};
 use crate::exit::{Code, Failure};
@@ -77,6 +77,13 @@ pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchiv
     Ok((opened, code))
 }
 
+/// Opens `folder`, to show what is in it.
+pub(crate) fn open_folder(folder: &Path) -> Result<Arc<FolderTree>, Failure> {
+    FolderTree::open(folder)
+        .map(Arc::new)
+        .map_err(|error| Failure::new(Code::CannotOpen, format!("{}: {error}", crate::args::shown(folder.as_os_str()))))
+}
+
 /// [`open_with`], where nobody is told of damage.
 pub(crate) fn open_quietly(archive: &Path, options: &Options) -> Result<OpenArchive, Failure> {
     let name = crate::args::shown(archive.as_os_str());
@@ -95,9 +102,13 @@ pub(crate) fn open_quietly(archive: &Path, options: &Options) -> Result<OpenArch
     })
 }
 
-/// The file or folder at `path` in an archive.
-pub(crate) fn find(opened: &OpenArchive, archive: &Path, path: &[u8], follow: bool) -> Result<Attributes, Failure> {
-    let tree = opened.tree.as_ref();
+/// An archive as a mount shows it, with older versions of files ([`Versions`]).
+pub(crate) fn tree(opened: &OpenArchive) -> Versions {
+    Versions::new(Arc::clone(&opened.tree) as _)
+}
+
+/// The file or folder at `path` in the tree of an archive.
+pub(crate) fn find(tree: &dyn Tree, archive: &Path, path: &[u8], follow: bool) -> Result<Attributes, Failure> {
     path::find(tree, path, follow).map_err(|error| {
         // The name is there; what is not there is something that nobody has typed.
         let target = matches!(error, Error::NotFound)

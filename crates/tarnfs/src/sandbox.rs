@@ -6,7 +6,8 @@
 //! Where the kernel lacks one of them, the other has to do.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd;
+use std::path::Path;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -17,15 +18,15 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 /// The newest version of Landlock whose rights are known here; older kernels get those that they have.
 const NEWEST: ABI = ABI::V6;
 
-/// Restricts which files this thread, and those that it starts, can open. Says in the log what came of it.
-pub(crate) fn give_up_files() {
-    match restrict() {
+/// Restricts which files this thread, and those that it starts, can open; those below `folders` can still be read. Says in the log what came of it.
+pub(crate) fn give_up_files(folders: &[impl AsFd]) {
+    match restrict(folders) {
         Ok(status) => log::debug!("sandbox for files: {status:?}"),
         Err(error) => log::debug!("no sandbox for files: {error}"),
     }
 }
 
-fn restrict() -> Result<RulesetStatus, landlock::RulesetError> {
+fn restrict(folders: &[impl AsFd]) -> Result<RulesetStatus, landlock::RulesetError> {
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
@@ -34,31 +35,37 @@ fn restrict() -> Result<RulesetStatus, landlock::RulesetError> {
         .create()?;
     // Each thread that answers the kernel opens its own queue.
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
-    // The backtrace of a panic has names of functions in it.
-    let own = [std::env::current_exe().unwrap_or_default(), PathBuf::from("/proc/self/maps")];
-    let readable = own.iter().map(|path| (path.as_path(), AccessFs::ReadFile.into()));
+    // The backtrace of a panic has names of functions in it. The program not by its own path, which may lead into the mount that nobody serves yet.
+    let own = ["/proc/self/exe", "/proc/self/maps"];
+    let readable = own.iter().map(|path| (Path::new(path), AccessFs::ReadFile.into()));
     for (path, access) in std::iter::once((Path::new("/dev/fuse"), device)).chain(readable) {
         if let Ok(path) = PathFd::new(path) {
             rules = rules.add_rule(PathBeneath::new(path, access))?;
         }
     }
+    // Extended attributes are asked for by name below a descriptor, which opens nothing. A file that the kernel reads itself it opens with our rights,
+    // also for whoever executes it; that we cannot execute anything is left to the system calls.
+    let below = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
+    for folder in folders {
+        rules = rules.add_rule(PathBeneath::new(folder, below))?;
+    }
     Ok(rules.restrict_self()?.ruleset)
 }
 
 /// Restricts which system calls all threads of this process can make. Those that are left out fail with EPERM, as nothing here ends because
-/// a call failed. Says in the log what came of it.
-pub(crate) fn give_up_calls() {
+/// a call failed. `has_folders`: what is below folders is still to be looked at. Says in the log what came of it.
+pub(crate) fn give_up_calls(has_folders: bool) {
     if CALLS.is_empty() {
         return log::debug!("no sandbox for system calls on this processor");
     }
-    match filter() {
+    match filter(if has_folders { CALLS_FOR_FOLDERS } else { &[] }) {
         Ok(()) => log::debug!("sandbox for system calls: on"),
         Err(error) => log::debug!("no sandbox for system calls: {error}"),
     }
 }
 
-fn filter() -> Result<(), seccompiler::Error> {
-    let rules: BTreeMap<i64, Vec<_>> = CALLS.iter().map(|&call| (call, Vec::new())).collect();
+fn filter(further: &[i64]) -> Result<(), seccompiler::Error> {
+    let rules: BTreeMap<i64, Vec<_>> = CALLS.iter().chain(further).map(|&call| (call, Vec::new())).collect();
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, std::env::consts::ARCH.try_into()?)?;
     let program: BpfProgram = filter.try_into()?;
@@ -155,6 +162,9 @@ const CALLS: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_readlink,
 ];
+
+/// What looking at a folder takes besides.
+const CALLS_FOR_FOLDERS: &[i64] = &[libc::SYS_openat2, libc::SYS_getdents64, libc::SYS_lgetxattr, libc::SYS_llistxattr];
 
 /// Elsewhere the calls have other names, and nobody has tried.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]

@@ -55,15 +55,19 @@ pub(super) const OUT_HEADER: usize = 16;
 
 /// What the kernel can do, and is asked to (`FUSE_*` of `fuse_init_in.flags`).
 pub(crate) mod capability {
-    pub(crate) const ASYNC_READ: u32 = 1 << 0;
-    pub(crate) const EXPORT_SUPPORT: u32 = 1 << 4;
-    pub(crate) const DO_READDIRPLUS: u32 = 1 << 13;
-    pub(crate) const NO_OPEN_SUPPORT: u32 = 1 << 17;
-    pub(crate) const PARALLEL_DIROPS: u32 = 1 << 18;
-    pub(crate) const POSIX_ACL: u32 = 1 << 20;
-    pub(crate) const MAX_PAGES: u32 = 1 << 22;
-    pub(crate) const CACHE_SYMLINKS: u32 = 1 << 23;
-    pub(crate) const NO_OPENDIR_SUPPORT: u32 = 1 << 24;
+    pub(crate) const ASYNC_READ: u64 = 1 << 0;
+    pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
+    pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
+    pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
+    pub(crate) const NO_OPEN_SUPPORT: u64 = 1 << 17;
+    pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub(crate) const POSIX_ACL: u64 = 1 << 20;
+    pub(crate) const MAX_PAGES: u64 = 1 << 22;
+    pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
+    pub(crate) const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
+    /// The flags go on in a second field.
+    pub(crate) const INIT_EXT: u64 = 1 << 30;
+    pub(crate) const PASSTHROUGH: u64 = 1 << 37;
 }
 
 /// How the kernel treats an open file (`FOPEN_*`).
@@ -71,6 +75,7 @@ pub(crate) mod open {
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
     pub(crate) const CACHE_DIR: u32 = 1 << 3;
     pub(crate) const NOFLUSH: u32 = 1 << 5;
+    pub(crate) const PASSTHROUGH: u32 = 1 << 7;
 }
 
 /// A structure being written, field after field.

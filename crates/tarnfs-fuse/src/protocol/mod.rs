@@ -4,12 +4,17 @@
 //! something is one operation, [`Filesystem::change`].
 
 mod abi;
+mod backing;
 mod reply;
 mod session;
 mod spin;
 mod turns;
 
+use std::fs::File;
+use std::sync::Arc;
+
 pub(crate) use abi::{capability, open};
+pub(crate) use backing::{Backing, Backings};
 pub(crate) use reply::{
     Attributes, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs,
     ReplyXattr, Totals,
@@ -19,16 +24,22 @@ pub(crate) use session::Session;
 /// What the kernel offers when the mount begins.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    offered: u32,
-    taken: u32,
+    offered: u64,
+    taken: u64,
+    device: Arc<File>,
 }
 
 impl Kernel {
     /// Takes one of the [`capability`]s; false if this kernel lacks it.
-    pub(crate) fn take(&mut self, capability: u32) -> bool {
+    pub(crate) fn take(&mut self, capability: u64) -> bool {
         let has = self.offered & capability != 0;
         self.taken |= self.offered & capability;
         has
+    }
+
+    /// Takes reading from open files of ours without asking us, where this kernel has it.
+    pub(crate) fn take_passthrough(&mut self) -> Option<Backings> {
+        self.take(capability::PASSTHROUGH).then(|| Backings::new(Arc::clone(&self.device)))
     }
 }
 
@@ -41,12 +52,16 @@ pub(crate) trait Filesystem: Send + Sync + 'static {
     fn lookup(&self, folder: u64, name: &[u8], reply: ReplyEntry);
     fn getattr(&self, node: u64, reply: ReplyAttributes);
     fn readlink(&self, node: u64, reply: ReplyData);
+    /// The kernel needs `node` no more, as often as `times` answers have named it.
+    fn forget(&self, node: u64, times: u64);
     fn open(&self, node: u64, reply: ReplyOpen);
+    fn release(&self, handle: u64, reply: Reply);
     fn opendir(&self, node: u64, reply: ReplyOpen);
-    fn read(&self, node: u64, offset: u64, size: u32, reply: ReplyData);
+    fn releasedir(&self, node: u64, reply: Reply);
+    fn read(&self, node: u64, handle: u64, offset: u64, size: u32, reply: ReplyData);
     /// `READDIR` and `READDIRPLUS`, from the position `offset` on.
     fn readdir(&self, folder: u64, offset: u64, reply: ReplyNames);
-    fn lseek(&self, node: u64, offset: u64, whence: u32, reply: ReplySeek);
+    fn lseek(&self, node: u64, handle: u64, offset: u64, whence: u32, reply: ReplySeek);
     fn statfs(&self, reply: ReplyStatfs);
     /// A value, for a caller with `room` bytes; with 0 it asks for the length.
     fn getxattr(&self, node: u64, name: &[u8], room: u32, reply: ReplyXattr);

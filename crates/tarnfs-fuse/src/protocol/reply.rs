@@ -63,11 +63,17 @@ impl Reply {
         self.write(-error.raw_os_error(), &[]);
     }
 
-    pub(super) fn send(self, body: &[u8]) {
-        self.write(0, body);
+    /// False if the kernel has not taken the answer.
+    pub(super) fn send(self, body: &[u8]) -> bool {
+        self.write(0, body)
     }
 
-    fn write(self, error: i32, body: &[u8]) {
+    /// That it is done.
+    pub(crate) fn done(self) {
+        self.write(0, &[]);
+    }
+
+    fn write(self, error: i32, body: &[u8]) -> bool {
         let mut header = [0; OUT_HEADER];
         let length = (OUT_HEADER + body.len()) as u32;
         header[..4].copy_from_slice(&length.to_ne_bytes());
@@ -75,18 +81,18 @@ impl Reply {
         header[8..].copy_from_slice(&self.unique.to_ne_bytes());
         // One call, as each call is one answer.
         let sent = (&*self.device).write_vectored(&[IoSlice::new(&header), IoSlice::new(body)]);
-        if let Err(problem) = sent {
-            // ENOENT: the request was interrupted, so nobody waits; ENODEV: unmounted.
-            let level = match problem.raw_os_error().map(Errno::from_raw_os_error) {
-                Some(Errno::NOENT | Errno::NODEV) => log::Level::Debug,
-                _ => log::Level::Warn,
-            };
-            log::log!(level, "answering the kernel's request {}: {problem}", self.unique);
-            // What the kernel does not take it still waits for.
-            if error == 0 && problem.kind() == io::ErrorKind::InvalidInput {
-                self.write(-Errno::IO.raw_os_error(), &[]);
-            }
+        let Err(problem) = sent else { return true };
+        // ENOENT: the request was interrupted, so nobody waits; ENODEV: unmounted.
+        let level = match problem.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOENT | Errno::NODEV) => log::Level::Debug,
+            _ => log::Level::Warn,
+        };
+        log::log!(level, "answering the kernel's request {}: {problem}", self.unique);
+        // What the kernel does not take it still waits for.
+        if error == 0 && problem.kind() == io::ErrorKind::InvalidInput {
+            self.write(-Errno::IO.raw_os_error(), &[]);
         }
+        false
     }
 }
 
@@ -152,11 +158,12 @@ impl ReplyData {
 }
 
 impl ReplyOpen {
-    /// Opened, under the same handle as all others, with the [`flags`](super::open).
-    pub(crate) fn opened(self, flags: u32) {
+    /// Opened under `handle`, with the [`flags`](super::open); with [`open::PASSTHROUGH`](super::open::PASSTHROUGH), `backing` is the number of the file that the kernel reads
+    /// itself, else 0. False if nobody has opened it after all, so that nobody will release it.
+    pub(crate) fn opened(self, handle: u64, flags: u32, backing: i32) -> bool {
         let mut out = Out::default();
-        out.u64(0).u32(flags).u32(0);
-        self.0.send(&out.0);
+        out.u64(handle).u32(flags).u32(backing as u32);
+        self.0.send(&out.0)
     }
 }
 
@@ -169,7 +176,9 @@ impl ReplyXattr {
                 out.u32(length).u32(0);
                 self.0.send(&out.0);
             }
-            Ok(length) if length <= room => self.0.send(value),
+            Ok(length) if length <= room => {
+                self.0.send(value);
+            }
             Ok(_) => self.0.error(Errno::RANGE),
             Err(_) => self.0.error(Errno::TOOBIG),
         }

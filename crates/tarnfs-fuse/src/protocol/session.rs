@@ -169,16 +169,27 @@ impl<F: Filesystem> Session<F> {
         let filesystem = &self.filesystem;
         let reply = Reply::new(device, unique);
         match opcode {
-            opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => {}
+            // These have no answer.
+            opcode::FORGET => filesystem.forget(node, body.u64()),
+            opcode::BATCH_FORGET => {
+                let (count, _) = (body.u32(), body.u32());
+                // Never more than the request has room for.
+                for _ in 0..(count as usize).min(REQUEST / 16) {
+                    filesystem.forget(body.u64(), body.u64());
+                }
+            }
+            opcode::NOTIFY_REPLY => {}
             opcode::LOOKUP => filesystem.lookup(node, body.name(), ReplyEntry(reply)),
             opcode::GETATTR => filesystem.getattr(node, ReplyAttributes(reply)),
             opcode::READLINK => filesystem.readlink(node, ReplyData(reply)),
             opcode::OPEN => filesystem.open(node, ReplyOpen(reply)),
             opcode::OPENDIR => filesystem.opendir(node, ReplyOpen(reply)),
-            opcode::RELEASE | opcode::RELEASEDIR | opcode::DESTROY => reply.send(&[]),
+            opcode::RELEASE => filesystem.release(body.u64(), reply),
+            opcode::RELEASEDIR => filesystem.releasedir(node, reply),
+            opcode::DESTROY => reply.done(),
             opcode::READ => {
-                let (_handle, offset, size) = (body.u64(), body.u64(), body.u32());
-                filesystem.read(node, offset, size, ReplyData(reply));
+                let (handle, offset, size) = (body.u64(), body.u64(), body.u32());
+                filesystem.read(node, handle, offset, size, ReplyData(reply));
             }
             opcode::READDIR | opcode::READDIRPLUS => {
                 let (_handle, offset, size) = (body.u64(), body.u64(), body.u32());
@@ -186,8 +197,8 @@ impl<F: Filesystem> Session<F> {
                 filesystem.readdir(node, offset, ReplyNames::new(reply, size, plus));
             }
             opcode::LSEEK => {
-                let (_handle, offset, whence) = (body.u64(), body.u64(), body.u32());
-                filesystem.lseek(node, offset, whence, ReplySeek(reply));
+                let (handle, offset, whence) = (body.u64(), body.u64(), body.u32());
+                filesystem.lseek(node, handle, offset, whence, ReplySeek(reply));
             }
             opcode::STATFS => filesystem.statfs(ReplyStatfs(reply)),
             opcode::GETXATTR => {
@@ -271,7 +282,8 @@ fn greet(device: &Arc<File>, buffer: &mut [u8], filesystem: &mut impl Filesystem
         let Some((opcode::INIT, unique, _, mut body)) = parse(&buffer[..length]) else {
             return Err(wrong("the kernel's first request is not the one that begins a mount".to_owned()));
         };
-        let (major, minor, most_ahead, offered) = (body.u32(), body.u32(), body.u32(), body.u32());
+        let (major, minor, most_ahead, offered) = (body.u32(), body.u32(), body.u32(), u64::from(body.u32()));
+        let offered = if offered & capability::INIT_EXT == 0 { offered } else { offered | u64::from(body.u32()) << 32 };
         let reply = Reply::new(device, unique);
         if major > MAJOR {
             let mut out = Out::default();
@@ -285,15 +297,19 @@ fn greet(device: &Arc<File>, buffer: &mut [u8], filesystem: &mut impl Filesystem
                 "the kernel speaks version {major}.{minor} of FUSE, {MAJOR}.{LEAST_MINOR} is needed"
             )));
         }
-        let mut kernel = Kernel { offered, taken: 0 };
+        let mut kernel = Kernel { offered, taken: 0, device: Arc::clone(device) };
+        kernel.take(capability::INIT_EXT);
         kernel.take(capability::ASYNC_READ);
         kernel.take(capability::MAX_PAGES);
         filesystem.init(&mut kernel);
         let mut out = Out::default();
-        out.u32(MAJOR).u32(MINOR).u32(most_ahead).u32(kernel.taken);
+        out.u32(MAJOR).u32(MINOR).u32(most_ahead).u32(kernel.taken as u32);
         out.u16(MOST_AHEAD).u16(MOST_AHEAD / 4 * 3);
         // A write of a page is what the kernel insists on; of the times it is told that they are exact.
-        out.u32(4096).u32(1).u16(MOST_PAGES).u16(0).zeros(32);
+        out.u32(4096).u32(1).u16(MOST_PAGES).u16(0).u32((kernel.taken >> 32) as u32);
+        // On what files that the kernel reads itself may stand: a disk. Of two file systems on top of each other, which is the most that the kernel
+        // takes, that leaves one to whoever mounts an overlay on ours.
+        out.u32(u32::from(kernel.taken & capability::PASSTHROUGH != 0)).zeros(24);
         reply.send(&out.0);
         return Ok(());
     }

@@ -365,6 +365,14 @@ impl Index for Own {
         })
     }
 
+    fn replaced_of(&self, folder: Node, name: &[u8], receive: &mut dyn FnMut(u64, &Row)) -> Result<(), Error> {
+        let found = self.pool.with(|session| self.find_replaced(session, folder, name))?;
+        for (header, row) in &found {
+            receive(*header, row);
+        }
+        Ok(())
+    }
+
     fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error> {
         self.pool.with(|session| {
             let mut folders = session
@@ -487,10 +495,78 @@ impl Index for Own {
     }
 }
 
+/// A row of `replaced`.
+struct Replaced {
+    folder: u64,
+    name: Vec<u8>,
+    stored: Stored,
+}
+
+impl Replaced {
+    /// The first row whose node is in `from..end`.
+    fn first(session: &Session, from: i64, end: i64) -> Result<Option<Self>, Error> {
+        let sql = "SELECT name, node, class, header, size, mtime, folder FROM replaced \
+                   WHERE node >= ? AND node < ? ORDER BY node LIMIT 1";
+        let mut query = session.connection.prepare_cached(sql).map_err(broken)?;
+        let mut rows = query.query([from, end]).map_err(broken)?;
+        let Some(row) = rows.next().map_err(broken)? else { return Ok(None) };
+        let stored = Stored::read(row)?;
+        let node = stored.node as i64;
+        // Of a broken tree of pages, SQLite may give another row than one that was asked for.
+        if node < from || node >= end {
+            return Err(lies(stored.node, "it is out of order"));
+        }
+        let name = row.get_ref(0).map_err(broken)?.as_blob().unwrap_or_default().to_vec();
+        Ok(Some(Self { folder: row.get::<_, i64>(6).map_err(broken)? as u64, name, stored }))
+    }
+}
+
 /// Children that are read at once.
 const BATCH: usize = 128;
 
 impl Own {
+    /// The rows of `replaced` of one name, with the bytes at which their headers begin. The table has the folders in the order in which
+    /// their children lie, and is numbered in its order: a search.
+    fn find_replaced(&self, session: &mut Session, folder: Node, name: &[u8]) -> Result<Vec<(u64, Row)>, Error> {
+        let Some(searched) = session.folder(folder.0, &self.bounds)? else { return Ok(Vec::new()) };
+        let ends = "SELECT ifnull(min(node), 0), ifnull(max(node), -1) FROM replaced";
+        let (mut low, last): (i64, i64) = session
+            .connection
+            .prepare_cached(ends)
+            .and_then(|mut query| query.query_row([], |row| Ok((row.get(0)?, row.get(1)?))))
+            .map_err(broken)?;
+        let end = last.saturating_add(1);
+        let mut high = end;
+        // The first row that is not before what is searched lies in low..=high.
+        while low < high {
+            let middle = low.midpoint(high);
+            let Some(row) = Replaced::first(session, middle, high)? else {
+                high = middle;
+                continue;
+            };
+            let own = session.folder(row.folder, &self.bounds)?;
+            let own = own.ok_or_else(|| lies(row.stored.node, "the folder that it was in is none"))?;
+            match own.first.cmp(&searched.first).then_with(|| row.name.as_slice().cmp(name)) {
+                Ordering::Less => low = (row.stored.node as i64).saturating_add(1),
+                _ => high = middle,
+            }
+        }
+        let mut found = Vec::new();
+        while let Some(row) = Replaced::first(session, low, end)? {
+            if row.folder != folder.0 || row.name != name {
+                break;
+            }
+            session.patience.renew();
+            low = (row.stored.node as i64).saturating_add(1);
+            let header = row.stored.header(&self.bounds);
+            let header = header.ok_or_else(|| lies(row.stored.node, "it has no header"))?;
+            if let Some(row) = session.complete(row.stored, None, &self.bounds)? {
+                found.push((header, row));
+            }
+        }
+        Ok(found)
+    }
+
     /// Reads the next children of `folder` and returns how many rows that were, those that are not shown among them.
     fn read_batch(
         &self,

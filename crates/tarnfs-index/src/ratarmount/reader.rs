@@ -512,6 +512,25 @@ impl Index for RatarmountIndex {
         })
     }
 
+    fn replaced_of(&self, folder: Node, name: &[u8], receive: &mut dyn FnMut(u64, &Row)) -> Result<(), Error> {
+        let path = self.path(folder)?;
+        let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else { return Ok(()) };
+        let mut waiting: Option<Stored> = None;
+        self.select("WHERE path = ?1 AND name = ?2 ORDER BY offsetheader", params![path, name], &mut |stored| {
+            let before = waiting.replace(stored);
+            if let (Some(before), Some(now)) = (before, &waiting)
+                // As in `replaced`.
+                && before.header() != now.offset_header.map(|header| header & !1)
+                && before.has_valid_name(&self.limits)
+                && let Some(header) = before.header()
+                && let Some(row) = self.resolve(before)?
+            {
+                receive(header, &row);
+            }
+            Ok(true)
+        })
+    }
+
     fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error> {
         self.select("ORDER BY rowid", params![], &mut |stored| {
             if self.shown(&stored)? == Shown::HardLink

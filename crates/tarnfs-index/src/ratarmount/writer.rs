@@ -25,7 +25,7 @@ const SCHEMA: &str = include_str!("schema.sql");
 /// Writes what `index` says of the file `archive` to `destination`, as ratarmount 1.3 would have written it: it
 /// opens it without making its own. Under that name there never is half a file.
 ///
-/// [`Error::Unknown`] for codecs whose seek points ratarmount does not keep, [`Error::Stale`] if the archive has another
+/// [`Error::Unknown`] for codecs whose seek points ratarmount does not keep and for archives in archives, [`Error::Stale`] if the archive has another
 /// length than the indexed one.
 pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Result<(), Error> {
     let source = FileSource::open(archive)?;
@@ -37,6 +37,11 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
             source.len(),
             summary.archive.length
         )));
+    }
+    if summary.shape.recursion.is_some() {
+        let what =
+            "ratarmount keeps nothing of compressed archives in archives; make an index without --recursive for it";
+        return Err(Error::Unknown(what.to_owned()));
     }
     let stats = archive.metadata()?;
     let temporary = Temporary::create(destination, readable_as(stats.mode()))?;

@@ -6,6 +6,7 @@
 
 mod bodies;
 mod decoding;
+mod hashing;
 mod names;
 mod nested;
 mod receiver;
@@ -26,10 +27,12 @@ use crate::problem::Problem;
 
 use bodies::Bodies;
 use decoding::DecodingStream;
+use hashing::rest_of;
 pub(crate) use names::{Names, converted};
 use nested::{Candidate, Expansion, is_certain};
 use receiver::{Direct, Receiver};
-use walk::{Content, Place, Walk, content_of};
+pub(crate) use walk::content_of;
+use walk::{Content, Place, Walk};
 
 /// How far a first pass has come; read by whoever shows it.
 #[derive(Debug, Default)]
@@ -43,7 +46,7 @@ pub struct Progress {
 }
 
 /// Bytes of a stream that are looked at to tell its format.
-const HEAD: usize = 4096;
+pub(crate) const HEAD: usize = 4096;
 
 /// What a first pass reads with.
 #[derive(Debug)]
@@ -215,8 +218,9 @@ impl FirstPass<'_> {
                 place: Place { layers: 1, ..Place::default() },
             })?;
         } else {
-            let length = stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
-            let mut entry = self.single_file.clone();
+            let (length, hashes) =
+                rest_of(&mut stream, &self.names.hashes).map_err(|error| failed(stream.position, error))?;
+            let mut entry = Entry { xattrs: hashes, ..self.single_file.clone() };
             entry.body.stored = length;
             entry.body.size = length;
             shifts.borrow_mut().settle(&entry, direct)?;

@@ -7,6 +7,7 @@ use tarnfs_index::Shape;
 use tarnfs_source::Limits;
 
 use crate::extensions::Extensions;
+use crate::hashes::Hashes;
 use crate::problem::Problem;
 use crate::rename::{Rename, shown};
 
@@ -16,6 +17,8 @@ pub(crate) struct Names {
     encoding: Option<Encoding>,
     transform: Option<Rename>,
     pub(super) recursion: Option<Rules>,
+    /// What is kept of files' contents.
+    pub(super) hashes: Hashes,
 }
 
 /// Which files are opened as archives, and where what they hold is put.
@@ -61,7 +64,8 @@ impl Names {
                 })
             }
         };
-        Ok(Self { encoding, transform: rename("transform", &shape.transform)?, recursion })
+        let hashes = Hashes::new(&shape.hashes);
+        Ok(Self { encoding, transform: rename("transform", &shape.transform)?, recursion, hashes })
     }
 
     /// Makes of `entry`, as it stands in an archive whose content is put behind `prefix` (empty, or ending in a slash), what the index gets.
@@ -91,10 +95,15 @@ impl Names {
     }
 
     /// The name of `path` without what makes it a candidate; `None` if it is none, or there is no recursion.
-    pub(super) fn stem<'n>(&self, path: &'n [u8]) -> Option<&'n [u8]> {
+    pub(crate) fn stem<'n>(&self, path: &'n [u8]) -> Option<&'n [u8]> {
         let name = last_component(path);
         let length = self.recursion.as_ref()?.extensions.stem(name)?;
         name.get(..length)
+    }
+
+    /// Ends of names that make a file a candidate, those of globs left aside.
+    pub(crate) fn extensions(&self) -> impl Iterator<Item = &[u8]> {
+        self.recursion.iter().flat_map(|rules| rules.extensions.literal())
     }
 
     /// Layers of compression inside each other at most; `None` without recursion.

@@ -16,6 +16,7 @@ use tarnfs_source::SharedSource;
 
 use super::bodies::Bodies;
 use super::decoding::{DecodingStream, Shifts};
+use super::hashing::{Hashing, rest_of};
 use super::names::Names;
 use super::receiver::{Batches, Direct, Found, MOST_NOTES, Receiver};
 use super::walk::{Content, Place, Walk, content_of};
@@ -194,6 +195,8 @@ impl<'a> Expansion<'a> {
             shows_progress: false,
             behind_each: None,
             failed: RefCell::default(),
+            hashing: (!self.names.hashes.is_empty())
+                .then(|| Hashing::new(&self.names.hashes, receiver, self.options.threads)),
         }
     }
 
@@ -278,8 +281,9 @@ impl<'a> Expansion<'a> {
                 })?;
             }
             None => {
-                let length = stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
-                let entry = single_file(candidate, &inner_name, length);
+                let (length, hashes) =
+                    rest_of(&mut stream, &self.names.hashes).map_err(|error| failed(stream.position, error))?;
+                let entry = Entry { xattrs: hashes, ..single_file(candidate, &inner_name, length) };
                 shifts.borrow_mut().settle(&entry, receiver)?;
                 receiver.entry(&entry)?;
             }

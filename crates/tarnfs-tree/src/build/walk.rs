@@ -11,6 +11,7 @@ use tarnfs_source::{Extent, SharedSource, Slice};
 use super::HEAD;
 use super::bodies::Bodies;
 use super::decoding::Shifts;
+use super::hashing::Hashing;
 use super::names::{Names, last_component};
 use super::nested::{Candidate, too_many_layers};
 use super::receiver::Receiver;
@@ -42,6 +43,8 @@ pub(super) struct Walk<'a> {
     pub(super) behind_each: Option<&'a dyn Fn() -> Result<(), Problem>>,
     /// What that call has said.
     pub(super) failed: RefCell<Option<Problem>>,
+    /// Computes what is kept of files' contents, if anything is.
+    pub(super) hashing: Option<Hashing<'a>>,
 }
 
 /// Where the members of an archive are put.
@@ -58,13 +61,14 @@ pub(super) struct Place {
 }
 
 /// What a file is, by its first bytes.
-pub(super) enum Content {
+#[derive(Clone, Copy)]
+pub(crate) enum Content {
     Format(&'static dyn Format),
     Codec(&'static dyn Codec),
 }
 
 /// What a file of that name is that begins with `head`.
-pub(super) fn content_of(head: &[u8], name: &[u8]) -> Option<Content> {
+pub(crate) fn content_of(head: &[u8], name: &[u8]) -> Option<Content> {
     let format = tarnfs_format::detect(head).filter(|format| format.bid(head) > GUESS);
     let codec = match (tarnfs_codec::detect(head), format) {
         (None, None) => tarnfs_codec::by_file_name(name, head),
@@ -149,12 +153,22 @@ impl Walk<'_> {
                     if !self.names.place(&place.prefix, &mut entry, limits) {
                         return Ok(());
                     }
-                    self.receiver.entry(&entry).map_err(io::Error::other)?;
                     // All of the content of the entry before this one has been passed.
                     if let Some(last) = &last {
                         self.shifts.borrow_mut().settle(last, self.receiver).map_err(io::Error::other)?;
                     }
-                    self.content(&entry, stream, place, members, calls)?;
+                    let content = self.content(&entry, stream, place)?;
+                    match (content, &self.hashing) {
+                        (None, Some(hashing)) if entry.kind == Kind::File => {
+                            hashing.take((*entry).clone(), stream, self.bytes)?;
+                        }
+                        (None, _) => self.receiver.entry(&entry).map_err(io::Error::other)?,
+                        (Some(content), _) => {
+                            self.flush()?;
+                            self.receiver.entry(&entry).map_err(io::Error::other)?;
+                            self.expand(content, &entry, stream, place, members, calls)?;
+                        }
+                    }
                     if let Some(behind_each) = self.behind_each {
                         behind_each().map_err(|problem| {
                             *self.failed.borrow_mut() = Some(problem);
@@ -178,6 +192,7 @@ impl Walk<'_> {
             Ok(())
         });
         progress.entries.fetch_add(count.get() % 1024, Ordering::Relaxed);
+        self.flush().map_err(tarnfs_format::Error::Receiver)?;
         if let Some(last) = last {
             let settled = self.shifts.borrow_mut().settle(&last, self.receiver);
             settled.map_err(|error| tarnfs_format::Error::Receiver(io::Error::other(error)))?;
@@ -185,16 +200,14 @@ impl Walk<'_> {
         result
     }
 
-    /// If the content of `entry`, at which `stream` stands, is an archive or compressed: reads it, or leaves it for later.
-    fn content(
-        &self,
-        entry: &Entry,
-        stream: &mut dyn Stream,
-        place: &Place,
-        members: &RefCell<Members>,
-        calls: u32,
-    ) -> io::Result<()> {
-        let Some(rules) = &self.names.recursion else { return Ok(()) };
+    /// Hands on the entries that wait for their hashes.
+    fn flush(&self) -> io::Result<()> {
+        self.hashing.as_ref().map_or(Ok(()), Hashing::flush)
+    }
+
+    /// What the content of `entry` is, at which `stream` stands, if it is to be shown: an archive, or compressed.
+    fn content(&self, entry: &Entry, stream: &mut dyn Stream, place: &Place) -> io::Result<Option<Content>> {
+        let Some(rules) = &self.names.recursion else { return Ok(None) };
         let body = &entry.body;
         // A body that is not in one piece, or was passed already, cannot be read here.
         let is_readable = entry.kind == Kind::File
@@ -203,28 +216,44 @@ impl Walk<'_> {
             && body.stored == body.size
             && stream.position() == body.offset;
         if !is_readable || place.depth >= rules.depth || self.names.stem(&entry.path).is_none() {
-            return Ok(());
+            return Ok(None);
         }
         let end = body.offset.saturating_add(body.size);
-        let mut part = Part::new(stream, end);
-        let name = last_component(&entry.path);
-        let Some(content) = content_of(part.peek(HEAD)?, name) else { return Ok(()) };
-        let limits = &self.options.limits;
-        let shown = || tarnfs_format::name::escape(entry.path.get(..200).unwrap_or(&entry.path));
-        let note = |what: &str| {
-            self.receiver.note(entry.header, format!("{}: {what}; it stays a file", shown())).map_err(io::Error::other)
-        };
-        let codec = match content {
-            Content::Codec(_) if place.layers >= rules.layers => {
-                let what = format!("{}: {}", shown(), too_many_layers(rules.layers));
-                return self.receiver.note(entry.header, what).map_err(io::Error::other);
+        let content = content_of(Part::new(stream, end).peek(HEAD)?, last_component(&entry.path));
+        let why_not = match &content {
+            Some(Content::Codec(_)) if place.layers >= rules.layers => too_many_layers(rules.layers),
+            Some(_) if self.names.folder_of(&entry.path, &self.options.limits).is_none() => {
+                "it lies in too many folders; it stays a file".to_owned()
             }
+            _ => return Ok(content),
+        };
+        self.note(entry, &why_not)?;
+        Ok(None)
+    }
+
+    fn note(&self, entry: &Entry, why: &str) -> io::Result<()> {
+        let what = format!("{}: {why}", shown(entry));
+        self.receiver.note(entry.header, what).map_err(io::Error::other)
+    }
+
+    /// Reads the archive that the content of `entry` is, or leaves it for later.
+    fn expand(
+        &self,
+        content: Content,
+        entry: &Entry,
+        stream: &mut dyn Stream,
+        place: &Place,
+        members: &RefCell<Members>,
+        calls: u32,
+    ) -> io::Result<()> {
+        let body = &entry.body;
+        let end = body.offset.saturating_add(body.size);
+        let mut part = Part::new(stream, end);
+        let codec = match content {
             Content::Codec(codec) => Some(codec),
             Content::Format(_) => None,
         };
-        let Some(path) = self.names.folder_of(&entry.path, limits) else {
-            return note("it lies in too many folders");
-        };
+        let path = self.names.folder_of(&entry.path, &self.options.limits).unwrap_or_default();
         let folder = folder_for(entry, &path);
         let inner = Place {
             prefix: [path.as_slice(), b"/"].concat(),
@@ -246,7 +275,7 @@ impl Walk<'_> {
                 Err(tarnfs_format::Error::Read { error, .. } | tarnfs_format::Error::Receiver(error)) => Err(error),
                 Err(error) => {
                     self.receiver.close().map_err(io::Error::other)?;
-                    self.receiver.note(body.offset, format!("{}: {error}", shown())).map_err(io::Error::other)
+                    self.receiver.note(body.offset, format!("{}: {error}", shown(entry))).map_err(io::Error::other)
                 }
             };
         }
@@ -254,10 +283,11 @@ impl Walk<'_> {
             Some((bytes, base)) => {
                 std::sync::Arc::new(Slice::new(SharedSource::clone(bytes), body.offset.saturating_sub(base), body.size))
             }
-            None => match self.bodies.take(&mut part, body.size, &shown().to_string()) {
+            None => match self.bodies.take(&mut part, body.size, &shown(entry).to_string()) {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                    return note(&format!("there is no room to keep it while it is read ({error})"));
+                    let why = format!("it stays a file: there is no room to keep it while it is read ({error})");
+                    return self.note(entry, &why);
                 }
                 Err(error) => return Err(error),
             },
@@ -269,7 +299,7 @@ impl Walk<'_> {
             length: bytes.len(),
             bytes,
             codec,
-            name: name.to_vec(),
+            name: last_component(&entry.path).to_vec(),
             folder: (!path.is_empty()).then_some(folder),
             file: Box::new(Entry { link: Vec::new(), xattrs: Vec::new(), ..entry.clone() }),
             instead: None,
@@ -277,6 +307,11 @@ impl Walk<'_> {
         };
         self.receiver.candidate(candidate).map_err(io::Error::other)
     }
+}
+
+/// As much of the entry's path as a message needs.
+fn shown(entry: &Entry) -> tarnfs_format::name::Escaped<'_> {
+    tarnfs_format::name::escape(entry.path.get(..200).unwrap_or(&entry.path))
 }
 
 /// Of a body that goes on behind the end of its archive: what lies there belongs to another file, and must not be read for this one.

@@ -18,7 +18,7 @@ use crate::terminal::Colour;
     subcommand_precedence_over_arg = true,
     infer_long_args = true,
     max_term_width = 110,
-    override_usage = "tarnfs [OPTIONS] ARCHIVE [MOUNTPOINT]\n       tarnfs -u MOUNTPOINT...\n       tarnfs COMMAND ...",
+    override_usage = "tarnfs [OPTIONS] ARCHIVE... [MOUNTPOINT]\n       tarnfs -u MOUNTPOINT...\n       tarnfs COMMAND ...",
     after_help = exit::TABLE
 )]
 pub(crate) struct Cli {
@@ -35,7 +35,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Mount an archive (what `tarnfs ARCHIVE` does)
+    /// Mount archives and folders (what `tarnfs ARCHIVE` does)
     Mount(Mount),
     /// Unmount
     Unmount {
@@ -176,9 +176,23 @@ pub(crate) struct Open {
     #[arg(long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Archives in archives")]
     pub(crate) transform_recursive_mount_point: Option<Vec<String>>,
 
+    /// Keep hashes of all files as extended attributes `user.hash.NAME`, separated by commas: crc32, md5, sha1, sha256, sha512, sha3-256, blake2b,
+    /// blake3, ...
+    #[arg(long, value_name = "NAMES", help_heading = "Reading tar")]
+    pub(crate) hashes: Vec<String>,
+
     /// Change all paths in the archive: a regular expression and its replacement, as in Python's re.sub
     #[arg(long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Reading tar")]
     pub(crate) transform: Option<Vec<String>>,
+
+    /// A password for what is encrypted; several may be given and are tried in turn. Everybody on this machine can read it while
+    /// tarnfs runs: --password-file keeps it secret
+    #[arg(long, value_name = "PASSWORD", help_heading = "Passwords")]
+    pub(crate) password: Vec<OsString>,
+
+    /// Passwords in a file, one in each line; `-` asks for one on the terminal, or reads them from standard input
+    #[arg(long, value_name = "FILE", help_heading = "Passwords")]
+    pub(crate) password_file: Option<PathBuf>,
 
     /// What is logged: 0 errors, 1 warnings, 2 what is done, 3 everything
     #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3), help_heading = "Messages")]
@@ -215,8 +229,9 @@ impl Open {
     reason = "fields have the names of their options, each a flag of the command line"
 )]
 pub(crate) struct Mount {
-    /// The archive, and where to mount it; without a mount point, a folder named after the archive is made
-    #[arg(value_name = "ARCHIVE [MOUNTPOINT]", num_args = 0..)]
+    /// The archive, and where to mount it; without a mount point, a folder named after the archive is made. Several archives or folders
+    /// are mounted one over the other: of what has the same path, that of the last one shows
+    #[arg(value_name = "ARCHIVE... [MOUNTPOINT]", num_args = 0..)]
     pub(crate) paths: Vec<PathBuf>,
 
     /// Unmount
@@ -243,6 +258,44 @@ pub(crate) struct Mount {
     /// Only make the index
     #[arg(long, help_heading = "Mounting")]
     pub(crate) no_mount: bool,
+
+    /// Open archives in an archive only when somebody looks inside, not when the one that they lie in is indexed. Archives in folders
+    /// always are
+    #[arg(short = 'l', long, overrides_with = "no_lazy", help_heading = "Archives in archives")]
+    pub(crate) lazy: bool,
+
+    /// Index all of them at once; this is the default
+    #[arg(long, overrides_with = "lazy", help_heading = "Archives in archives")]
+    pub(crate) no_lazy: bool,
+
+    /// Put each of several archives and folders into a folder of its own, named after it
+    #[arg(long, help_heading = "What is shown")]
+    pub(crate) disable_union_mount: bool,
+
+    /// Show only what is in this folder; also `-o modules=subdir,subdir=PATH`
+    #[arg(short = 'p', long, value_name = "PATH", help_heading = "What is shown")]
+    pub(crate) prefix: Option<OsString>,
+
+    /// Show older versions of FILE as FILE.versions/1, FILE.versions/2, ... in a folder that is in no listing; the last is the one that shows.
+    /// This is the default
+    #[arg(long, overrides_with = "no_file_versions", help_heading = "What is shown")]
+    pub(crate) file_versions: bool,
+
+    /// Show no older versions of files
+    #[arg(long, overrides_with = "file_versions", help_heading = "What is shown")]
+    pub(crate) no_file_versions: bool,
+
+    /// Without effect, for ratarmount's command lines: nothing is walked before it is asked for
+    #[arg(long, value_name = "N", help_heading = "What is shown")]
+    union_mount_cache_max_depth: Option<u64>,
+
+    /// Without effect
+    #[arg(long, value_name = "N", help_heading = "What is shown")]
+    union_mount_cache_max_entries: Option<u64>,
+
+    /// Without effect
+    #[arg(long, value_name = "SECONDS", help_heading = "What is shown")]
+    union_mount_cache_timeout: Option<f64>,
 
     #[command(flatten)]
     pub(crate) open: Open,

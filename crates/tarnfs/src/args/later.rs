@@ -12,34 +12,22 @@ use crate::exit::{Code, Failure};
 const OPTIONS: &[(&str, Option<char>, bool)] = &[
     ("commit-overlay", None, false),
     ("control-interface", None, false),
-    ("file-versions", None, false),
     ("force-folder-index", None, false),
-    ("hashes", None, true),
-    ("lazy", Some('l'), false),
     ("oss-attributions", None, false),
     ("oss-attributions-short", None, false),
-    ("password", None, true),
-    ("password-file", None, true),
-    ("prefix", Some('p'), true),
     ("recreate-index-on-errors", None, false),
-    ("union-mount-cache-max-depth", None, true),
-    ("union-mount-cache-max-entries", None, true),
-    ("union-mount-cache-timeout", None, true),
     ("use-backend", None, true),
     ("write-overlay", Some('w'), true),
 ];
 
 /// Options of ratarmount that ask for what tarnfs does anyway, and the option of tarnfs that each takes back.
 const HOLD_ANYWAY: &[(&str, Option<&str>)] = &[
-    ("disable-union-mount", None),
     ("mount", Some("no_mount")),
     ("no-control-interface", None),
-    ("no-file-versions", None),
     ("no-force-folder-index", None),
     ("no-foreground", Some("foreground")),
     ("no-gnu-incremental", Some("gnu_incremental")),
     ("no-ignore-zeros", Some("ignore_zeros")),
-    ("no-lazy", None),
     ("no-verify-mtime", Some("verify_mtime")),
 ];
 
@@ -75,7 +63,8 @@ pub(crate) struct OptionsOfTheMount {
     pub(crate) for_the_mount: Vec<String>,
 }
 
-/// Sorts what stands after `-o`: fstab has no other place for an option of tarnfs. Underscores may stand for its dashes.
+/// Sorts what stands after `-o`: fstab has no other place for an option of tarnfs. Underscores may stand for its dashes. `modules=subdir,subdir=PATH` is how
+/// libfuse is told what is `--prefix=PATH` here.
 pub(crate) fn among_options_of_the_mount(command: &Command, matches: &ArgMatches) -> OptionsOfTheMount {
     /// What asks for something else than a mount.
     const NEVER: [&str; 4] = ["fuse", "help", "unmount", "version"];
@@ -85,12 +74,22 @@ pub(crate) fn among_options_of_the_mount(command: &Command, matches: &ArgMatches
     };
     let mut sorted = OptionsOfTheMount::default();
     let given = matches.try_get_many::<String>("fuse").ok().flatten();
+    let has_subdir = given
+        .clone()
+        .into_iter()
+        .flatten()
+        .flat_map(|joined| split_options(joined))
+        .any(|option| option.starts_with("subdir="));
     for option in given.into_iter().flatten().flat_map(|joined| split_options(joined)) {
         let plain = plain_option(option);
         let (name, value) = plain.split_once('=').map_or((plain.as_str(), None), |(name, value)| (name, Some(value)));
         let name = name.replace('_', "-");
         let is_ours = command.get_arguments().filter_map(Arg::get_long).any(|long| long == name);
-        if is_ours && !NEVER.contains(&name.as_str()) {
+        if (name.as_str(), value) == ("modules", Some("subdir")) && has_subdir {
+            // Said by the other one.
+        } else if let ("subdir", Some(path)) = (name.as_str(), value) {
+            sorted.as_options.push(format!("--prefix={path}").into());
+        } else if is_ours && !NEVER.contains(&name.as_str()) {
             let value = value.map(|value| format!("={value}")).unwrap_or_default();
             sorted.as_options.push(format!("--{name}{value}").into());
         } else {

@@ -2,11 +2,12 @@
 
 mod definitions;
 mod later;
+mod passwords;
 mod settings;
 mod size;
 
 pub(crate) use definitions::{Cat, Check, Cli, Command, Index, IndexFormat, List, Mount, Open, Stat};
-pub(crate) use settings::{mount_options, open_options};
+pub(crate) use settings::{composition, mount_options, open_options};
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

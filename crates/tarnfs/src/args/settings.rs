@@ -11,6 +11,7 @@ use tarnfs_codec::engine::PieceCache;
 use tarnfs_fuse::MountOptions;
 use tarnfs_index::{Recursion, Shape, location};
 use tarnfs_source::{Budget, Cancel};
+use tarnfs_tree::Composition;
 use tarnfs_tree::open::{DecodedCache, Options, Place, Recreate};
 
 use super::{Mount, Open, shown};
@@ -105,7 +106,7 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
             },
             transform: pair(open.transform.as_deref()),
             recursion: recursion(open),
-            hashes: Vec::new(),
+            hashes: tarnfs_tree::hashes::normalise(&open.hashes).map_err(|error| usage(format!("--hashes {error}")))?,
         },
         place,
         recreate: match (open.recreate_index, open.no_recreate_index) {
@@ -118,6 +119,7 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
         minimum_file_count: open.index_minimum_file_count,
         dictionaries: dictionaries(&open.zstd_dictionary).map_err(usage)?,
         seek_point_spacing: (spacing * f64::from(1 << 20)) as u64,
+        passwords: super::passwords::passwords(&open.password, open.password_file.as_deref())?,
         threads,
         threads_of,
         cache: PieceCache::new(budget),
@@ -192,6 +194,12 @@ fn may_be_replaced(path: &Path) -> Result<(), String> {
         "--index-file {}: there is a file of this name that is not an index; name another",
         shown(path.as_os_str())
     ))
+}
+
+/// How what is mounted is put together.
+pub(crate) fn composition(mount: &Mount) -> Composition {
+    let prefix = mount.prefix.as_ref().map(|prefix| prefix.as_bytes().to_vec());
+    Composition { union: !mount.disable_union_mount, prefix, file_versions: !mount.no_file_versions }
 }
 
 /// From this `-d` on, a mount answers questions for extended attributes, of which one is for its statistics, also where the archive has none.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_source::Source;
+use tarnfs_tree::Tree;
 use tarnfs_tree::open::Sink;
 
 use crate::args::Cat;
@@ -28,11 +29,11 @@ pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
         copy(opened.stream.as_ref(), range.clone())
             .map_err(|error| error.or(|error| inside::failure(archive, b"", &error.into())))?;
     }
+    let tree = inside::tree(&opened);
     for path in &arguments.paths {
         let path = path.as_bytes();
-        let node = inside::find(&opened, archive, path, true)?.node;
-        let file = tarnfs_tree::Tree::open(opened.tree.as_ref(), node)
-            .map_err(|error| inside::failure(archive, path, &error))?;
+        let node = inside::find(&tree, archive, path, true)?.node;
+        let file = tree.open(node).map_err(|error| inside::failure(archive, path, &error))?;
         copy(file.as_ref(), range.clone())
             .map_err(|error| error.or(|error| inside::failure(archive, path, &error.into())))?;
     }

@@ -2,7 +2,6 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
-use tarnfs_tree::open::OpenArchive;
 use tarnfs_tree::{Attributes, Error, Kind, Node, Tree};
 
 use crate::args::List;
@@ -14,9 +13,10 @@ use crate::terminal::Output;
 /// Lists a folder, or one file.
 pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
     let (opened, code) = inside::open(&arguments.archive, &arguments.open)?;
+    let tree = inside::tree(&opened);
     let path = arguments.path.as_deref().unwrap_or_default().as_bytes();
-    let start = inside::find(&opened, &arguments.archive, path, true)?;
-    let mut listing = Listing { opened: &opened, arguments, out: Output::new(), row: Vec::new() };
+    let start = inside::find(&tree, &arguments.archive, path, true)?;
+    let mut listing = Listing { tree: &tree, arguments, out: Output::new(), row: Vec::new() };
     let result =
         if start.kind == Kind::Folder { listing.folder(start.node, Vec::new()) } else { listing.line(path, &start) };
     match result.and_then(|()| Ok(listing.out.flush()?)) {
@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
 }
 
 struct Listing<'a> {
-    opened: &'a OpenArchive,
+    tree: &'a dyn Tree,
     arguments: &'a List,
     out: Output,
     /// One line, reused.
@@ -41,7 +41,7 @@ impl Listing<'_> {
         while let Some((folder, prefix, from)) = open.pop() {
             let mut failure = None;
             let mut inner = None;
-            let tree = &self.opened.tree;
+            let tree = self.tree;
             tree.read_dir(folder, from, &mut |child| {
                 let path = [prefix.as_slice(), child.name].concat();
                 if let Err(error) = self.line(&path, &child.attributes) {
@@ -79,7 +79,7 @@ impl Listing<'_> {
     }
 
     fn long(&mut self, path: &[u8], attributes: &Attributes) -> Result<(), Trouble> {
-        let (user, group) = owner(self.opened, attributes)?;
+        let (user, group) = owner(self.tree, attributes)?;
         let size = match attributes.kind {
             Kind::CharacterDevice(device) | Kind::BlockDevice(device) => format!("{},{}", device.major, device.minor),
             _ => attributes.size.to_string(),
@@ -96,7 +96,7 @@ impl Listing<'_> {
         self.out.name(path)?;
         if attributes.kind == Kind::Symlink {
             self.out.write_all(b" -> ")?;
-            let target = self.opened.tree.read_link(attributes.node)?;
+            let target = self.tree.read_link(attributes.node)?;
             self.out.name(&target)?;
         }
         self.out.write_all(b"\n")?;
@@ -104,15 +104,15 @@ impl Listing<'_> {
     }
 
     fn json(&self, path: &[u8], attributes: &Attributes) -> Result<Value, Trouble> {
-        let mut value = describe(self.opened, attributes)?;
+        let mut value = describe(self.tree, attributes)?;
         value["path"] = text(path);
         Ok(value)
     }
 }
 
 /// All of a node's attributes, as `--json` shows them.
-pub(crate) fn describe(opened: &OpenArchive, attributes: &Attributes) -> Result<Value, Error> {
-    let (user, group) = opened.tree.owner_names(attributes.node)?;
+pub(crate) fn describe(tree: &dyn Tree, attributes: &Attributes) -> Result<Value, Error> {
+    let (user, group) = tree.owner_names(attributes.node)?;
     let time = |time: tarnfs_tree::Time| json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds });
     let mut value = json!({
         "node": attributes.node.0,
@@ -130,7 +130,7 @@ pub(crate) fn describe(opened: &OpenArchive, attributes: &Attributes) -> Result<
         "ctime": time(attributes.ctime),
     });
     match attributes.kind {
-        Kind::Symlink => value["target"] = text(&opened.tree.read_link(attributes.node)?),
+        Kind::Symlink => value["target"] = text(&tree.read_link(attributes.node)?),
         Kind::CharacterDevice(device) | Kind::BlockDevice(device) => {
             value["device"] = json!({ "major": device.major, "minor": device.minor });
         }

@@ -1,69 +1,189 @@
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_fuse::Unmounter;
-use tarnfs_tree::Tree;
 use tarnfs_tree::build::without_suffix;
+use tarnfs_tree::open::{Options, Place};
+use tarnfs_tree::{Base, ComposeError, Error, FolderTree, Lazily, LazyTree, Tree, compose};
 
-use crate::args::{Mount, mount_options, shown};
+use crate::args::{Mount, composition, mount_options, shown};
 use crate::daemon::{self, Ready, Role};
 use crate::exit::{Code, Failure};
 use crate::signals::{self, Ending};
 use crate::watcher::Watcher;
 use crate::{inside, sandbox};
 
-/// Mounts an archive. Returns in the parent when the mount is ready, in the daemon when it is over.
+/// Mounts archives and folders. Returns in the parent when the mount is ready, in the daemon when it is over.
 pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     let request = Request::from(&arguments.paths)?;
     if arguments.no_mount {
-        let (_, code) = inside::open(&request.archive, &arguments.open)?;
+        let ending = Ending::default();
+        ending.listen().map_err(|error| listening(&error))?;
+        let (_, _, _, code) = open_all(&request, arguments, &inside::options(&arguments.open, &ending.cancel())?)?;
         return Ok(code);
     }
-    // Relative names mean something else once the daemon has left this folder.
-    let archive = std::path::absolute(&request.archive)
-        .map_err(|error| Failure::new(Code::CannotOpen, format!("{}: {error}", request.archive.display())))?;
+    let request = request.absolute()?;
     signals::hold();
     if arguments.foreground {
-        return serve(&request, &archive, arguments, None);
+        return serve(&request, arguments, None);
     }
     match daemon::fork()? {
         Role::Parent(code) => Ok(code),
-        Role::Child(ready) => serve(&request, &archive, arguments, Some(ready)),
+        Role::Child(ready) => serve(&request, arguments, Some(ready)),
     }
 }
 
 /// What is to be mounted where.
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
-    archive: PathBuf,
+    /// Archives and folders, from left to right.
+    sources: Vec<PathBuf>,
     mountpoint: PathBuf,
 }
 
 impl Request {
     /// The last path is the mount point if it is a folder or does not exist.
     fn from(paths: &[PathBuf]) -> Result<Self, Failure> {
-        let usage = |text: String| Err(Failure::new(Code::Usage, text));
-        match paths {
-            [] => usage("which archive? See tarnfs --help".to_owned()),
-            [archive] => Ok(Self { archive: archive.clone(), mountpoint: named_after(archive)? }),
-            [archive, mountpoint] if !mountpoint.is_file() => {
-                Ok(Self { archive: archive.clone(), mountpoint: mountpoint.clone() })
-            }
-            [_, .., last] => usage(format!(
-                "several archives in one mount are not there yet (is {} meant as the mount point? It is not a folder)",
-                shown(last.as_os_str())
-            )),
-        }
+        let (sources, mountpoint) = match paths {
+            [] => return Err(Failure::new(Code::Usage, "which archive? See tarnfs --help".to_owned())),
+            [sources @ .., last] if !sources.is_empty() && !last.is_file() => (sources, last.clone()),
+            [first, ..] => (paths, named_after(first)?),
+        };
+        let mut sources = sources.to_vec();
+        // One over itself is itself.
+        sources.dedup_by(|right, left| match (left.canonicalize(), right.canonicalize()) {
+            (Ok(left), Ok(right)) => left == right,
+            _ => left == right,
+        });
+        Ok(Self { sources, mountpoint })
     }
+
+    /// The same from the root on: relative names mean something else once the daemon has left this folder.
+    fn absolute(self) -> Result<Self, Failure> {
+        let absolute = |path: PathBuf, code| {
+            std::path::absolute(&path).map_err(|error| Failure::new(code, format!("{}: {error}", path.display())))
+        };
+        let sources =
+            self.sources.into_iter().map(|source| absolute(source, Code::CannotOpen)).collect::<Result<_, _>>()?;
+        Ok(Self { sources, mountpoint: absolute(self.mountpoint, Code::CannotMount)? })
+    }
+
+    /// What is mounted, for messages and for the table of mounts.
+    fn title(&self) -> OsString {
+        let mut title = self.sources.first().map(|first| first.as_os_str().to_owned()).unwrap_or_default();
+        if self.sources.len() > 1 {
+            title.push(format!(" and {} more", self.sources.len() - 1));
+        }
+        title
+    }
+}
+
+/// What was opened: each with the name that its folder has where it gets one, and the folders of which the mount shows what is there.
+struct Sources {
+    named: Vec<(Vec<u8>, Arc<dyn Tree>)>,
+    folders: Vec<Arc<FolderTree>>,
+    /// Archives are opened as somebody looks into them.
+    is_lazy: bool,
+    code: Code,
+}
+
+/// Opens all sources, one after the other; the worst that can be said of one is said of all.
+fn open_sources(request: &Request, arguments: &Mount, options: &Options) -> Result<Sources, Failure> {
+    let sources = &request.sources;
+    if sources.len() > 1 && matches!(options.place, Place::File(_)) {
+        let what = "--index-file names the index of one archive, and there are several: --index-folders names a folder for all of them";
+        return Err(Failure::new(Code::Usage, what));
+    }
+    let named = Vec::with_capacity(sources.len());
+    let mut opened = Sources { named, folders: Vec::new(), is_lazy: false, code: Code::Success };
+    let lazily = |options: Options| Lazily {
+        options,
+        all: arguments.lazy,
+        most_open: most_open(),
+        mountpoint: Some(request.mountpoint.clone()),
+    };
+    let recursion = options.shape.recursion.as_ref();
+    for source in sources {
+        let tree: Arc<dyn Tree> = if source.is_dir() {
+            let folder = inside::open_folder(source)?;
+            opened.folders.push(Arc::clone(&folder));
+            if recursion.is_some() {
+                opened.is_lazy = true;
+                lazy(Base::Folder(folder), lazily(options.clone()), source)?
+            } else {
+                folder
+            }
+        } else {
+            // Each with progress of its own; cache and budget are shared.
+            let all_options = options;
+            let mut options = Options { progress: Arc::default(), ..options.clone() };
+            let later = arguments.lazy && recursion.is_some();
+            if later {
+                options.shape.recursion = None;
+            }
+            let (archive, code) = inside::open_with(source, &options)?;
+            if code != Code::Success {
+                opened.code = code;
+            }
+            if later {
+                opened.is_lazy = true;
+                lazy(Base::Other(archive.tree), lazily(all_options.clone()), source)?
+            } else {
+                archive.tree
+            }
+        };
+        opened.named.push((source.file_name().unwrap_or(OsStr::new("root")).as_bytes().to_vec(), tree));
+    }
+    Ok(opened)
+}
+
+/// `base` with the archives in it as folders.
+fn lazy(base: Base, how: Lazily, source: &Path) -> Result<Arc<dyn Tree>, Failure> {
+    if how.options.shape.recursion.as_ref().is_some_and(|recursion| recursion.transform.is_some()) {
+        log::warn!(
+            "--transform-recursive-mount-point counts only for archives that are indexed with the one that they lie in"
+        );
+    }
+    match LazyTree::new(base, how) {
+        Ok(tree) => Ok(Arc::new(tree)),
+        Err(problem) => Err(Failure::new(Code::Usage, format!("{}: {problem}", shown(source.as_os_str())))),
+    }
+}
+
+/// Archives that may be open at a time, each with its index.
+fn most_open() -> usize {
+    /// What all else takes, and what one archive does.
+    const OTHERS: u64 = 32;
+    const OF_ONE: u64 = 4;
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    (limit.saturating_sub(OTHERS) / OF_ONE).clamp(2, 64) as usize
+}
+
+/// Everything that is to be mounted, as one tree, the folders in it, and whether archives are opened later.
+#[allow(clippy::type_complexity, reason = "what it returns goes its own way at once")]
+fn open_all(
+    request: &Request,
+    arguments: &Mount,
+    options: &Options,
+) -> Result<(Arc<dyn Tree>, Vec<Arc<FolderTree>>, bool, Code), Failure> {
+    let Sources { named, folders, is_lazy, code } = open_sources(request, arguments, options)?;
+    let tree = compose(named, &composition(arguments));
+    tree.map(|tree| (tree, folders, is_lazy, code)).map_err(|error| match &error {
+        ComposeError::Prefix { error: Error::NotFound | Error::NotAFolder | Error::TooManyLinks, .. } => {
+            Failure::new(Code::Usage, format!("{}: {error}", shown(&request.title())))
+        }
+        _ => Failure::new(Code::CannotOpen, format!("{}: {error}", shown(&request.title()))),
+    })
 }
 
 /// `backup` for `backup.tar.gz`, in the same folder; `x.mounted` for an `x` without a suffix that says what it is.
 fn named_after(archive: &Path) -> Result<PathBuf, Failure> {
-    use std::os::unix::ffi::OsStringExt;
+    use std::os::unix::ffi::OsStringExt as _;
     let Some(name) = archive.file_name() else {
         return Err(Failure::new(Code::Usage, format!("{} is not an archive", shown(archive.as_os_str()))));
     };
@@ -75,6 +195,11 @@ fn named_after(archive: &Path) -> Result<PathBuf, Failure> {
         _ => inner,
     };
     Ok(archive.with_file_name(std::ffi::OsString::from_vec(stem)))
+}
+
+/// That this process could not get ready for signals.
+fn listening(error: &io::Error) -> Failure {
+    Failure::new(Code::Failure, format!("waiting for signals: {error}"))
 }
 
 /// As many open files as may be: many programs are started with a low limit that they could raise.
@@ -104,13 +229,18 @@ struct Helper {
     watcher: Watcher,
     ending: Ending,
     sandbox: bool,
+    /// Below which files may still be opened, known once the sources are open; `None` where archives are opened later, and nothing can be
+    /// given up.
+    folders: OnceLock<Option<Vec<Arc<FolderTree>>>>,
 }
 
 impl Unmounter for Helper {
     fn mounted(&self, mount_point: &Path, device: &str) -> io::Result<()> {
         self.watcher.mounted(mount_point, device)?;
-        if self.sandbox {
-            self.ending.without_listener(sandbox::give_up_files)?;
+        if self.sandbox
+            && let Some(Some(folders)) = self.folders.get()
+        {
+            self.ending.without_listener(|| sandbox::give_up_files(folders))?;
         }
         Ok(())
     }
@@ -184,47 +314,53 @@ impl Drop for Mountpoint<'_> {
     }
 }
 
-fn serve(request: &Request, archive: &Path, arguments: &Mount, ready: Option<Ready>) -> Result<Code, Failure> {
+fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<Code, Failure> {
     // Forked before there are threads. What is mounted already is unmounted by those who have mounted it.
     let watcher = if tarnfs_fuse::is_mounted_device(&request.mountpoint) { None } else { watcher() };
     let ending = Ending::default();
     if let Some(watcher) = &watcher {
         ending.watched_by(watcher.clone());
     }
-    ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
+    ending.listen().map_err(|error| listening(&error))?;
     let options = inside::options(&arguments.open, &ending.cancel())?;
-    let mountpoint = std::path::absolute(&request.mountpoint)
-        .map_err(|error| Failure::new(Code::CannotMount, format!("{}: {error}", request.mountpoint.display())))?;
-    let mut mount_options = mount_options(arguments, archive.as_os_str());
+    let (mountpoint, title) = (&request.mountpoint, request.title());
+    let name = shown(&title);
+    let mut mount_options = mount_options(arguments, &title);
     // Without somebody else who can unmount it, nothing is given up.
     let sandbox = watcher.is_some() && !arguments.no_sandbox;
-    mount_options.unmounter = watcher
-        .clone()
-        .map(|watcher| Arc::new(Helper { watcher, ending: ending.clone(), sandbox }) as Arc<dyn Unmounter>);
-    let cannot = |error: tarnfs_fuse::Error| {
-        Failure::new(Code::CannotMount, format!("{} cannot be mounted: {error}", shown(archive.as_os_str())))
-    };
+    let helper = watcher.clone().map(|watcher| {
+        let (ending, folders) = (ending.clone(), OnceLock::new());
+        Arc::new(Helper { watcher, ending, sandbox, folders })
+    });
+    mount_options.unmounter = helper.clone().map(|helper| helper as Arc<dyn Unmounter>);
+    let cannot =
+        |error: tarnfs_fuse::Error| Failure::new(Code::CannotMount, format!("{name} cannot be mounted: {error}"));
     mount_options.check().map_err(cannot)?;
     raise_descriptors();
-    check_mountpoint(&mountpoint)?;
-    let (opened, code) = inside::open_with(archive, &options)?;
-    let made = Mountpoint::new(&mountpoint, &ending, watcher.as_ref())?;
-    let tree: Arc<dyn Tree> = opened.tree;
+    check_mountpoint(mountpoint)?;
+    let (tree, folders, is_lazy, code) = open_all(request, arguments, &options)?;
+    let has_folders = !folders.is_empty();
+    if let Some(helper) = &helper {
+        let _ = helper.folders.set((!is_lazy).then_some(folders));
+    }
+    // Whoever opens archives and writes their indexes needs what would be given up.
+    let sandbox = sandbox && !is_lazy;
+    let made = Mountpoint::new(mountpoint, &ending, watcher.as_ref())?;
     let start = Instant::now();
-    let mount = tarnfs_fuse::mount(tree, &mountpoint, &mount_options).map_err(cannot)?;
+    let mount = tarnfs_fuse::mount(tree, mountpoint, &mount_options).map_err(cannot)?;
     log::debug!("{}: mounted in {:.3} s", shown(mountpoint.as_os_str()), start.elapsed().as_secs_f64());
     ending.mounted(mount.stopper());
     if options.cancel.is_cancelled() {
         // Somebody who waits for the mount must not be told that it is there.
         mount.wait().map_err(cannot)?;
-        return Err(Failure::new(Code::Interrupted, format!("{}: interrupted", shown(archive.as_os_str()))));
+        return Err(Failure::new(Code::Interrupted, format!("{name}: interrupted")));
     }
-    log::info!("{} is mounted at {}", shown(archive.as_os_str()), shown(mountpoint.as_os_str()));
+    log::info!("{name} is mounted at {}", shown(mountpoint.as_os_str()));
     if let Some(ready) = ready {
         ready.report(code).map_err(|error| Failure::new(Code::Failure, format!("going to the background: {error}")))?;
     }
     if sandbox {
-        sandbox::give_up_calls();
+        sandbox::give_up_calls(has_folders);
     }
     mount.wait().map_err(cannot)?;
     drop(made);

@@ -1,7 +1,6 @@
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use tarnfs_tree::open::OpenArchive;
 use tarnfs_tree::{Attributes, Error, Kind, Time, Tree};
 
 use crate::args::Stat;
@@ -12,23 +11,24 @@ use crate::terminal::Output;
 /// Shows everything that is known of one node; a symbolic link itself, not its target.
 pub(crate) fn run(arguments: &Stat) -> Result<Code, Failure> {
     let (opened, code) = inside::open(&arguments.archive, &arguments.open)?;
+    let tree = inside::tree(&opened);
     let path = arguments.path.as_bytes();
-    let attributes = inside::find(&opened, &arguments.archive, path, false)?;
+    let attributes = inside::find(&tree, &arguments.archive, path, false)?;
     let mut out = Output::new();
-    let written = write(&mut out, &opened, path, &attributes).and_then(|()| Ok(out.flush()?));
+    let written = write(&mut out, &tree, path, &attributes).and_then(|()| Ok(out.flush()?));
     written.map_err(|trouble| trouble.failure(&arguments.archive, path))?;
     Ok(code)
 }
 
-fn write(out: &mut Output, opened: &OpenArchive, path: &[u8], attributes: &Attributes) -> Result<(), Trouble> {
-    let (user, group) = owner(opened, attributes)?;
+fn write(out: &mut Output, tree: &dyn Tree, path: &[u8], attributes: &Attributes) -> Result<(), Trouble> {
+    let (user, group) = owner(tree, attributes)?;
     out.write_all(b"  Path: ")?;
     out.name(path)?;
     writeln!(out)?;
     writeln!(out, "  Type: {}", kind_name(attributes.kind))?;
     if attributes.kind == Kind::Symlink {
         out.write_all(b"Target: ")?;
-        out.name(&opened.tree.read_link(attributes.node)?)?;
+        out.name(&tree.read_link(attributes.node)?)?;
         writeln!(out)?;
     }
     if let Kind::CharacterDevice(device) | Kind::BlockDevice(device) = attributes.kind {
@@ -42,7 +42,7 @@ fn write(out: &mut Output, opened: &OpenArchive, path: &[u8], attributes: &Attri
     for (name, time) in [("Modify", attributes.mtime), ("Access", attributes.atime), ("Change", attributes.ctime)] {
         writeln!(out, "{name}: {}", Calendar::of(time).nanoseconds())?;
     }
-    for (name, value) in opened.tree.xattrs(attributes.node)? {
+    for (name, value) in tree.xattrs(attributes.node)? {
         out.write_all(b" xattr: ")?;
         out.name(&name)?;
         out.write_all(b"=")?;
@@ -53,8 +53,8 @@ fn write(out: &mut Output, opened: &OpenArchive, path: &[u8], attributes: &Attri
 }
 
 /// Names of owner and group, or their numbers where the archive has no names.
-pub(crate) fn owner(opened: &OpenArchive, attributes: &Attributes) -> Result<(String, String), Error> {
-    let (user, group) = opened.tree.owner_names(attributes.node)?;
+pub(crate) fn owner(tree: &dyn Tree, attributes: &Attributes) -> Result<(String, String), Error> {
+    let (user, group) = tree.owner_names(attributes.node)?;
     let or_number = |name: Vec<u8>, number: u32| {
         if name.is_empty() { number.to_string() } else { crate::terminal::escaped(&name) }
     };

@@ -1,0 +1,143 @@
+//! Files that somebody has open, where a tree can change: what was opened is read to the end, whatever becomes of its name.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use tarnfs_source::SharedSource;
+
+use crate::deadline::lock;
+use crate::protocol::{Backing, Backings, open};
+
+/// Handles that are open.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    /// Files that are kept open under their handle. Of more, the name leads to them each time: that is not the same only for those that are removed meanwhile.
+    most: usize,
+    /// Where the kernel can read files itself.
+    backings: Option<Backings>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: u64,
+    /// This process has not the right to let the kernel read, whatever the file.
+    may_not: bool,
+    handles: HashMap<u64, Handle>,
+    nodes: HashMap<u64, Shared>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    node: u64,
+    source: Option<SharedSource>,
+}
+
+/// What all who have a file open share: the kernel wants a file to be read by itself for all of them, through the same backing, or for none.
+#[derive(Debug)]
+struct Shared {
+    handles: u64,
+    backing: Option<Backing>,
+}
+
+/// What the kernel is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Opening {
+    pub(crate) handle: u64,
+    pub(crate) flags: u32,
+    pub(crate) backing: i32,
+}
+
+/// A part of the descriptors that this process may have open.
+pub(crate) fn share_of_descriptors(part: u64) -> usize {
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| (most / part) as usize)
+}
+
+impl Handles {
+    pub(crate) fn new() -> Self {
+        Self { most: share_of_descriptors(4), backings: None, state: Mutex::default() }
+    }
+
+    /// From now on the kernel reads files itself where it can.
+    pub(crate) fn pass_through(&mut self, backings: Backings) {
+        self.backings = Some(backings);
+    }
+
+    /// A handle for `source`, the content of `node`.
+    pub(crate) fn open(&self, node: u64, source: SharedSource) -> Opening {
+        let mut state = lock(&self.state);
+        let State { nodes, may_not, .. } = &mut *state;
+        let file = source.backing_file();
+        let shared = nodes.entry(node).or_insert_with(|| {
+            let opened = self.backings.as_ref().filter(|_| !*may_not).zip(file).map(|(all, file)| all.open(file));
+            let backing = opened.and_then(|opened| {
+                let refused = |error: &Errno| {
+                    *may_not |= *error == Errno::PERM;
+                    log::debug!("{}: not read by the kernel itself: {error}", source.describe());
+                };
+                opened.inspect_err(refused).ok()
+            });
+            Shared { handles: 0, backing }
+        });
+        shared.handles += 1;
+        let (flags, backing) = match &shared.backing {
+            Some(backing) => (open::PASSTHROUGH, backing.number()),
+            // What comes from an archive never changes.
+            None if file.is_none() => (open::KEEP_CACHE, 0),
+            None => (0, 0),
+        };
+        state.last += 1;
+        let handle = state.last;
+        let source = (state.handles.len() < self.most).then_some(source);
+        state.handles.insert(handle, Handle { node, source });
+        Opening { handle, flags, backing }
+    }
+
+    /// What is open under `handle`, if it is kept.
+    pub(crate) fn get(&self, handle: u64) -> Option<SharedSource> {
+        lock(&self.state).handles.get(&handle)?.source.clone()
+    }
+
+    pub(crate) fn close(&self, handle: u64) {
+        let mut state = lock(&self.state);
+        // Closed outside the lock.
+        let Some(closed) = state.handles.remove(&handle) else { return };
+        let mut unshared = None;
+        if let Some(shared) = state.nodes.get_mut(&closed.node) {
+            shared.handles -= 1;
+            if shared.handles == 0 {
+                unshared = state.nodes.remove(&closed.node);
+            }
+        }
+        drop(state);
+        drop((closed, unshared));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tarnfs_source::{FollowedFile, MemorySource};
+
+    #[test]
+    fn handles_keep_what_they_are_for_and_no_more() {
+        let handles = Handles { most: 2, ..Handles::new() };
+        let archived: SharedSource = Arc::new(MemorySource::new(*b"bytes", "test"));
+        let first = handles.open(7, Arc::clone(&archived));
+        assert_eq!((first.flags, first.backing), (open::KEEP_CACHE, 0));
+        let exe = std::fs::File::open("/proc/self/exe").unwrap();
+        let second = handles.open(8, Arc::new(FollowedFile::new(exe, "exe").unwrap()));
+        assert_eq!(second.flags, 0, "what can change is read again");
+        let third = handles.open(7, Arc::clone(&archived));
+        assert!(handles.get(first.handle).is_some() && handles.get(second.handle).is_some());
+        assert!(handles.get(third.handle).is_none(), "more than may be");
+        for opening in [first, second, third, third] {
+            handles.close(opening.handle);
+        }
+        assert!(handles.get(first.handle).is_none() && lock(&handles.state).nodes.is_empty());
+        assert_eq!(Arc::strong_count(&archived), 1);
+    }
+}

@@ -1,0 +1,56 @@
+//! Trees put together, as a command line asks for it.
+
+use std::sync::Arc;
+
+use crate::{Error, Subdirectory, Subvolumes, Tree, UnionTree, Versions};
+
+/// How trees are put together. In this order: sources, union or subvolumes, prefix, versions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Composition {
+    /// Several sources are one over the other; else each is in a folder of its own.
+    pub union: bool,
+    /// The folder that becomes the root.
+    pub prefix: Option<Vec<u8>>,
+    /// Older versions of files are in folders beside them.
+    pub file_versions: bool,
+}
+
+impl Default for Composition {
+    fn default() -> Self {
+        Self { union: true, prefix: None, file_versions: true }
+    }
+}
+
+/// Why trees cannot be put together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ComposeError {
+    /// There is no folder at [`Composition::prefix`], or it cannot be looked for.
+    #[error("the prefix {}: {error}", tarnfs_format::name::escape(path))]
+    Prefix {
+        /// The prefix.
+        path: Vec<u8>,
+        /// What came of looking for it.
+        error: Error,
+    },
+    /// There are too many of them.
+    #[error(transparent)]
+    Tree(#[from] Error),
+}
+
+/// Puts `sources` together, from left to right, each with the name that its folder has where it gets one.
+pub fn compose(sources: Vec<(Vec<u8>, Arc<dyn Tree>)>, how: &Composition) -> Result<Arc<dyn Tree>, ComposeError> {
+    let mut tree: Arc<dyn Tree> = match <[_; 1]>::try_from(sources) {
+        Ok([(_, only)]) => only,
+        Err(several) if how.union => Arc::new(UnionTree::new(several.into_iter().map(|(_, source)| source).collect())?),
+        Err(several) => Arc::new(Subvolumes::new(several)?),
+    };
+    if let Some(path) = &how.prefix {
+        let below = Subdirectory::new(tree, path);
+        tree = Arc::new(below.map_err(|error| ComposeError::Prefix { path: path.clone(), error })?);
+    }
+    if how.file_versions {
+        tree = Arc::new(Versions::new(tree));
+    }
+    Ok(tree)
+}

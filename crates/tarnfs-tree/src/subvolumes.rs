@@ -1,0 +1,194 @@
+//! Several trees beside each other, each in a folder of its own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tarnfs_source::SharedSource;
+
+use crate::spaces::{OWN, Spaces};
+use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xattrs};
+
+/// Trees by the names of their folders.
+pub struct Subvolumes {
+    names: Vec<Vec<u8>>,
+    trees: Vec<Arc<dyn Tree>>,
+    spaces: Spaces,
+}
+
+impl fmt::Debug for Subvolumes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Subvolumes").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl Subvolumes {
+    /// Puts each tree into a folder. Of those with the same name the second becomes `name.1`, and so on.
+    pub fn new(trees: impl IntoIterator<Item = (Vec<u8>, Arc<dyn Tree>)>) -> Result<Self, Error> {
+        let (mut names, mut all): (Vec<Vec<u8>>, Vec<_>) = (Vec::new(), Vec::new());
+        for (name, tree) in trees {
+            let mut free = name.clone();
+            let mut number = 0_usize;
+            while names.contains(&free) {
+                number += 1;
+                free = [name.as_slice(), b".", number.to_string().as_bytes()].concat();
+            }
+            names.push(free);
+            all.push(tree);
+        }
+        Ok(Self { spaces: Spaces::new(OWN, &all)?, names, trees: all })
+    }
+
+    /// The tree and the node in it; `None` for the root.
+    fn place(&self, node: Node) -> Result<Option<(usize, Node)>, Error> {
+        match self.spaces.inner(node) {
+            None if node == Node::ROOT => Ok(None),
+            None => Err(Error::NotFound),
+            place => Ok(place),
+        }
+    }
+
+    /// Asks the tree that a node is in; `root` answers for the root.
+    fn ask<T>(
+        &self,
+        node: Node,
+        root: impl FnOnce() -> Result<T, Error>,
+        ask: impl FnOnce(&dyn Tree, Node) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match self.place(node)? {
+            None => root(),
+            Some((tree, inner)) => ask(&*self.trees[tree], inner),
+        }
+    }
+
+    /// What the folder of a tree is: the root of the tree.
+    fn volume(&self, tree: usize) -> Result<Attributes, Error> {
+        self.spaces.attributes(tree, &self.trees[tree].attributes(Node::ROOT)?)
+    }
+
+    /// The root: of whoever mounts, and as old as the newest of what is in it.
+    fn root(&self) -> Result<Attributes, Error> {
+        let mut newest = Time::default();
+        for tree in 0..self.trees.len() {
+            let mtime = self.volume(tree)?.mtime;
+            if (mtime.seconds, mtime.nanoseconds) > (newest.seconds, newest.nanoseconds) {
+                newest = mtime;
+            }
+        }
+        Ok(Attributes {
+            node: Node::ROOT,
+            kind: Kind::Folder,
+            mode: 0o755,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            links: u32::try_from(self.trees.len()).unwrap_or(u32::MAX).saturating_add(2),
+            size: 0,
+            blocks: 0,
+            mtime: newest,
+            atime: newest,
+            ctime: newest,
+        })
+    }
+}
+
+impl Tree for Subvolumes {
+    fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
+        match self.place(folder)? {
+            None => self.volume(self.names.iter().position(|own| own == name).ok_or(Error::NotFound)?),
+            Some((tree, inner)) => self.spaces.attributes(tree, &self.trees[tree].lookup(inner, name)?),
+        }
+    }
+
+    fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
+        let Some((tree, inner)) = self.place(folder)? else {
+            for (tree, name) in self.names.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+                if !receive(Child { name, attributes: self.volume(tree)?, next: tree as u64 + 1 }) {
+                    break;
+                }
+            }
+            return Ok(());
+        };
+        let mut failure = None;
+        self.trees[tree].read_dir(inner, from, &mut |child| match self.spaces.attributes(tree, &child.attributes) {
+            Ok(attributes) => receive(Child { attributes, ..child }),
+            Err(error) => {
+                failure = Some(error);
+                false
+            }
+        })?;
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn attributes(&self, node: Node) -> Result<Attributes, Error> {
+        match self.place(node)? {
+            None => self.root(),
+            Some((tree, inner)) => self.spaces.attributes(tree, &self.trees[tree].attributes(inner)?),
+        }
+    }
+
+    fn parent(&self, folder: Node) -> Result<Node, Error> {
+        match self.place(folder)? {
+            None | Some((_, Node::ROOT)) => Ok(Node::ROOT),
+            Some((tree, inner)) => self.spaces.outer(tree, self.trees[tree].parent(inner)?),
+        }
+    }
+
+    fn read_link(&self, node: Node) -> Result<Vec<u8>, Error> {
+        self.ask(node, || Err(Error::WrongKind), |tree, inner| tree.read_link(inner))
+    }
+
+    fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
+        self.ask(node, || Ok(Vec::new()), |tree, inner| tree.xattrs(inner))
+    }
+
+    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+        let Some((tree, inner)) = self.place(folder)? else {
+            return match self.lookup(folder, name) {
+                Ok(attributes) => Ok(vec![attributes]),
+                Err(Error::NotFound) => Ok(Vec::new()),
+                Err(error) => Err(error),
+            };
+        };
+        let versions = self.trees[tree].versions(inner, name)?;
+        versions.into_iter().map(|attributes| self.spaces.attributes(tree, &attributes)).collect()
+    }
+
+    fn node_limit(&self) -> u64 {
+        self.spaces.end()
+    }
+
+    fn is_ready(&self, node: Node) -> bool {
+        match self.spaces.inner(node) {
+            Some((tree, inner)) => self.trees[tree].is_ready(inner),
+            None => self.trees.iter().all(|tree| tree.is_ready(Node::ROOT)),
+        }
+    }
+
+    fn forget(&self, node: Node, times: u64) {
+        if let Some((tree, inner)) = self.spaces.inner(node) {
+            self.trees[tree].forget(inner, times);
+        }
+    }
+
+    fn close_folder(&self, folder: Node) {
+        if let Some((tree, inner)) = self.spaces.inner(folder) {
+            self.trees[tree].close_folder(inner);
+        }
+    }
+
+    fn open(&self, node: Node) -> Result<SharedSource, Error> {
+        self.ask(node, || Err(Error::IsAFolder), |tree, inner| tree.open(inner))
+    }
+
+    fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        self.ask(node, || Ok((Vec::new(), Vec::new())), |tree, inner| tree.owner_names(inner))
+    }
+
+    fn totals(&self) -> Totals {
+        let totals = Totals::of_all(&self.trees);
+        Totals { nodes: totals.nodes.saturating_add(1), ..totals }
+    }
+
+    fn work(&self) -> Work {
+        Work::of_all(&self.trees)
+    }
+}

@@ -1,0 +1,285 @@
+//! Several trees, one over the other: of what has the same path, that of the tree furthest to the right shows.
+//!
+//! The rules are those of overlayfs: folders of one path are merged, from the right to the left, until there is something that is no
+//! folder: that hides all further left, and is hidden itself by folders further right. A merged folder has the attributes of its
+//! rightmost part.
+//!
+//! Nothing is walked when a union is made. Files, and folders that only one source has, are passed through: their numbers are a source's, moved to
+//! its range ([`crate::spaces`]). Only folders with several parts get numbers of their own, when they are met. What is listed of one is in
+//! [`listing`].
+
+mod listing;
+mod merged;
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tarnfs_source::SharedSource;
+
+use crate::spaces::{OWN, Spaces};
+use crate::{Attributes, Child, Error, Kind, Node, Totals, Tree, Work, Xattrs};
+
+use listing::Listings;
+pub use listing::Memory;
+use merged::{Merged, Parts};
+
+/// Any number of trees as one.
+pub struct UnionTree {
+    sources: Vec<Arc<dyn Tree>>,
+    spaces: Spaces,
+    /// Which sources can change, and whether none can.
+    can_change: Vec<bool>,
+    is_immutable: bool,
+    merged: RwLock<Merged>,
+    listings: Listings,
+}
+
+impl fmt::Debug for UnionTree {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("UnionTree").field("sources", &self.sources.len()).finish_non_exhaustive()
+    }
+}
+
+/// Where a node is.
+enum Place {
+    /// In one source.
+    Source(usize, Node),
+    /// A folder with several parts.
+    Merged(Parts),
+}
+
+impl UnionTree {
+    /// The union of `sources`, from left to right. Fails only if there are more than numbers for their nodes.
+    pub fn new(sources: Vec<Arc<dyn Tree>>) -> Result<Self, Error> {
+        Self::with_memory(sources, Memory::default())
+    }
+
+    /// The same with other bounds on the memory of listings.
+    pub fn with_memory(sources: Vec<Arc<dyn Tree>>, memory: Memory) -> Result<Self, Error> {
+        let spaces = Spaces::new(OWN, &sources)?;
+        let can_change: Vec<bool> = sources.iter().map(|source| !source.totals().is_immutable).collect();
+        let is_immutable = !can_change.contains(&true);
+        let roots = (0..sources.len()).rev().map(|source| spaces.outer(source, Node::ROOT));
+        let roots = roots.collect::<Result<Vec<_>, _>>()?;
+        let merged = RwLock::new(Merged::new(&roots));
+        Ok(Self { sources, spaces, can_change, is_immutable, merged, listings: Listings::new(memory, is_immutable) })
+    }
+
+    fn place(&self, node: Node) -> Result<Place, Error> {
+        if let Some((source, inner)) = self.spaces.inner(node) {
+            return Ok(Place::Source(source, inner));
+        }
+        let merged = self.merged.read().unwrap_or_else(PoisonError::into_inner);
+        merged.parts(node).map(|parts| Place::Merged(Arc::clone(parts))).ok_or(Error::NotFound)
+    }
+
+    /// The source of a part, and the node that it is there.
+    fn part(&self, part: Node) -> Result<(&dyn Tree, usize, Node), Error> {
+        let (source, inner) = self.spaces.inner(part).ok_or(Error::NotFound)?;
+        Ok((&*self.sources[source], source, inner))
+    }
+
+    /// Calls `ask` with what stands for `node` in the sources: itself, or the rightmost part of a merged folder.
+    fn ask<T>(&self, node: Node, ask: impl Fn(&dyn Tree, Node) -> Result<T, Error>) -> Result<T, Error> {
+        let top = match self.place(node)? {
+            Place::Source(source, inner) => return ask(&*self.sources[source], inner),
+            Place::Merged(parts) => parts.first().copied().ok_or(Error::NotFound)?,
+        };
+        let (tree, _, inner) = self.part(top)?;
+        ask(tree, inner)
+    }
+
+    /// What a folder is whose parts are `parts`; `top` is what is known of the rightmost, in the terms of this tree.
+    fn folder(&self, parent: Node, top: Attributes, parts: &[Node]) -> Result<Attributes, Error> {
+        if parts.len() < 2 {
+            return Ok(top);
+        }
+        // Where nothing can change, nobody counts who holds it.
+        let known = || self.merged.read().unwrap_or_else(PoisonError::into_inner).find(parent, parts);
+        let node = match self.is_immutable.then(known).flatten() {
+            Some(node) => node,
+            None => self.merged.write().unwrap_or_else(PoisonError::into_inner).hold(parent, parts)?,
+        };
+        Ok(as_merged(node, &top))
+    }
+
+    /// What `name` is in a folder of several parts.
+    fn merge(&self, folder: Node, parts: &[Node], name: &[u8]) -> Result<Option<Attributes>, Error> {
+        let mut top = None;
+        let mut found = Vec::new();
+        for &part in parts {
+            let (tree, source, inner) = self.part(part)?;
+            let attributes = match tree.lookup(inner, name) {
+                Ok(attributes) => self.spaces.attributes(source, &attributes)?,
+                Err(error) if self.is_absence(source, &error) => continue,
+                Err(error) => return Err(error),
+            };
+            if attributes.kind != Kind::Folder {
+                if top.is_none() {
+                    return Ok(Some(attributes));
+                }
+                // Hidden.
+                self.forget(attributes.node, 1);
+                break;
+            }
+            found.push(attributes.node);
+            top.get_or_insert(attributes);
+        }
+        top.map(|top| self.folder(folder, top, &found)).transpose()
+    }
+
+    /// True if a source answers so where it has nothing. A folder that may change may also be gone, or something else by now.
+    fn is_absence(&self, source: usize, error: &Error) -> bool {
+        match error {
+            Error::NotFound => true,
+            Error::NotAFolder => self.can_change[source],
+            Error::Io(error) => self.can_change[source] && error.kind() == io::ErrorKind::StaleNetworkFileHandle,
+            _ => false,
+        }
+    }
+}
+
+/// A merged folder's number of links is 1, as overlayfs has it: nobody has counted the folders in it, and programs know that 1 means that.
+fn as_merged(node: Node, top: &Attributes) -> Attributes {
+    Attributes { node, links: 1, ..top.clone() }
+}
+
+impl Tree for UnionTree {
+    fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
+        match self.place(folder)? {
+            Place::Source(source, inner) => self.spaces.attributes(source, &self.sources[source].lookup(inner, name)?),
+            Place::Merged(parts) => match self.listings.find(folder, name) {
+                Some(known) => known,
+                None => self.merge(folder, &parts, name)?.ok_or(Error::NotFound),
+            },
+        }
+    }
+
+    fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
+        let (source, inner) = match self.place(folder)? {
+            Place::Source(source, inner) => (source, inner),
+            Place::Merged(parts) => return self.list(folder, &parts, from, receive),
+        };
+        let mut failure = None;
+        self.sources[source].read_dir(
+            inner,
+            from,
+            &mut |child| match self.spaces.attributes(source, &child.attributes) {
+                Ok(attributes) => receive(Child { attributes, ..child }),
+                Err(error) => {
+                    failure = Some(error);
+                    false
+                }
+            },
+        )?;
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn attributes(&self, node: Node) -> Result<Attributes, Error> {
+        match self.place(node)? {
+            Place::Source(source, inner) => self.spaces.attributes(source, &self.sources[source].attributes(inner)?),
+            Place::Merged(_) => Ok(as_merged(node, &self.ask(node, |tree, inner| tree.attributes(inner))?)),
+        }
+    }
+
+    fn parent(&self, folder: Node) -> Result<Node, Error> {
+        let merged = || self.merged.read().unwrap_or_else(PoisonError::into_inner);
+        match self.place(folder)? {
+            Place::Source(source, inner) => {
+                let parent = self.spaces.outer(source, self.sources[source].parent(inner)?)?;
+                let whole = merged().whole(parent);
+                Ok(whole.unwrap_or(parent))
+            }
+            Place::Merged(_) => merged().parent(folder).ok_or(Error::NotFound),
+        }
+    }
+
+    fn read_link(&self, node: Node) -> Result<Vec<u8>, Error> {
+        self.ask(node, |tree, inner| tree.read_link(inner))
+    }
+
+    fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
+        self.ask(node, |tree, inner| tree.xattrs(inner))
+    }
+
+    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+        let parts = match self.place(folder)? {
+            Place::Source(source, inner) => Arc::from([self.spaces.outer(source, inner)?]),
+            Place::Merged(parts) => parts,
+        };
+        let mut versions = Vec::new();
+        for &part in parts.iter().rev() {
+            let (tree, source, inner) = self.part(part)?;
+            match tree.versions(inner, name) {
+                Ok(found) => {
+                    for attributes in found {
+                        versions.push(self.spaces.attributes(source, &attributes)?);
+                    }
+                }
+                Err(error) if self.is_absence(source, &error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(versions)
+    }
+
+    fn node_limit(&self) -> u64 {
+        self.spaces.end()
+    }
+
+    fn is_ready(&self, node: Node) -> bool {
+        match self.place(node) {
+            Ok(Place::Source(source, inner)) => self.sources[source].is_ready(inner),
+            Ok(Place::Merged(parts)) => {
+                parts.iter().all(|&part| self.part(part).is_ok_and(|(tree, _, inner)| tree.is_ready(inner)))
+            }
+            // The answer, that it is not there, takes no time.
+            Err(_) => true,
+        }
+    }
+
+    /// A merged folder stands for all of its parts, which were looked up whenever it was.
+    fn forget(&self, node: Node, times: u64) {
+        match self.place(node) {
+            Ok(Place::Source(source, inner)) => self.sources[source].forget(inner, times),
+            Ok(Place::Merged(parts)) if node != Node::ROOT && !self.is_immutable => {
+                self.merged.write().unwrap_or_else(PoisonError::into_inner).release(node, times);
+                for (tree, _, inner) in parts.iter().filter_map(|&part| self.part(part).ok()) {
+                    tree.forget(inner, times);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn close_folder(&self, folder: Node) {
+        match self.place(folder) {
+            Ok(Place::Source(source, inner)) => self.sources[source].close_folder(inner),
+            Ok(Place::Merged(parts)) => {
+                for (tree, _, inner) in parts.iter().filter_map(|&part| self.part(part).ok()) {
+                    tree.close_folder(inner);
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn open(&self, node: Node) -> Result<SharedSource, Error> {
+        self.ask(node, |tree, inner| tree.open(inner))
+    }
+
+    fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        self.ask(node, |tree, inner| tree.owner_names(inner))
+    }
+
+    fn totals(&self) -> Totals {
+        Totals::of_all(&self.sources)
+    }
+
+    fn work(&self) -> Work {
+        let mut work = Work::of_all(&self.sources);
+        work.memory.push(("listings", self.listings.bytes() as u64));
+        work
+    }
+}

@@ -1,0 +1,456 @@
+//! What is in a merged folder.
+//!
+//! When somebody lists one, the sources are scanned once and what shows is kept as a [`Snapshot`] in the order of names, attributes included, so
+//! that a `find` costs no look-up per file. Positions are places in this order, which is the same whenever it is made again. The snapshots used
+//! last are kept, in bounded memory.
+//!
+//! A folder that is too large for that is listed source after source, from right to left. A [`Filter`] of a few megabytes tells which names are in
+//! one source only; of the others each source to the right is asked.
+//!
+//! Where a source may change, a snapshot only serves those who go on with a listing, for a second; who begins one gets a new one. Positions are
+//! then hashes of names: they mean the same whatever else comes and goes. What comes from such a source is looked up when it is handed on: it is then as new as can
+//! be, and counts for [`crate::Tree::forget`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::{Attributes, Child, Error, Kind, Node, Tree as _};
+
+use super::UnionTree;
+
+/// How long a snapshot serves where sources may change.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// And how many times as long as it took to make, so that slow folders are not scanned over and over by one listing.
+const FRESH_TIMES: u32 = 10;
+
+/// While a snapshot grows beyond this, no other does: many at a time would be more than memory is meant for.
+const MANY: usize = 4 << 20;
+
+/// Bits of a position that are the one in a source, where a folder is listed source after source.
+const IN_SOURCE: u32 = 48;
+
+/// Bounds on the memory of listings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes of snapshots that are kept (the last one is in any case).
+    pub kept: usize,
+    /// Bytes of one snapshot; a folder for which that is not enough is listed source after source.
+    pub snapshot: usize,
+    /// Bytes of a filter for such a folder: a power of two. 4 names for each byte are good, 16 times as many no use.
+    pub filter: usize,
+}
+
+impl Default for Memory {
+    /// 32, 64 and 8 MiB.
+    fn default() -> Self {
+        Self { kept: 32 << 20, snapshot: 64 << 20, filter: 8 << 20 }
+    }
+}
+
+/// What a merged folder holds, or what is needed to list it.
+#[derive(Debug)]
+enum Listing {
+    Snapshot(Snapshot),
+    Filter(Filter),
+}
+
+/// One entry of a snapshot.
+#[derive(Debug)]
+struct Entry {
+    /// Where its name is among the names.
+    start: u32,
+    length: u32,
+    attributes: Attributes,
+    /// To be looked up: it may have changed.
+    may_change: bool,
+}
+
+/// Everything that shows in a merged folder.
+#[derive(Debug)]
+struct Snapshot {
+    names: Vec<u8>,
+    /// In the order of names, or of positions where there are some.
+    entries: Vec<Entry>,
+    /// Where each entry stands, if its number does not say.
+    positions: Option<Vec<u64>>,
+    made: Instant,
+    took: Duration,
+}
+
+impl Snapshot {
+    fn bytes(&self) -> usize {
+        let positions = self.positions.as_ref().map_or(0, Vec::len);
+        self.names.capacity() + self.entries.capacity() * size_of::<Entry>() + positions * size_of::<u64>()
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.made.elapsed() < FRESH.max(self.took * FRESH_TIMES)
+    }
+
+    fn name(&self, entry: &Entry) -> &[u8] {
+        name_in(&self.names, entry.start, entry.length)
+    }
+
+    fn find(&self, name: &[u8]) -> Option<&Attributes> {
+        let place = self.entries.binary_search_by(|entry| self.name(entry).cmp(name)).ok()?;
+        self.entries.get(place).map(|entry| &entry.attributes)
+    }
+
+    /// Hands on what stands at `from` and behind it. `look_up` says what a name is now; `None` if it is gone.
+    fn give(
+        &self,
+        from: u64,
+        mut look_up: impl FnMut(&[u8]) -> Result<Option<Attributes>, Error>,
+        receive: &mut dyn FnMut(Child<'_>) -> bool,
+    ) -> Option<Node> {
+        let start = match &self.positions {
+            Some(positions) => positions.partition_point(|&position| position < from),
+            None => usize::try_from(from).unwrap_or(usize::MAX),
+        };
+        for (place, entry) in self.entries.iter().enumerate().skip(start) {
+            let position = self.positions.as_ref().and_then(|positions| positions.get(place).copied());
+            let next = position.unwrap_or(place as u64) + 1;
+            let name = self.name(entry);
+            let now = if entry.may_change { look_up(name) } else { Ok(Some(entry.attributes.clone())) };
+            let attributes = match now {
+                Ok(Some(attributes)) => attributes,
+                Ok(None) => continue,
+                // Nothing can be learned of it, and what its folder said must do.
+                Err(_) => entry.attributes.clone(),
+            };
+            let (node, is_held) = (attributes.node, entry.may_change);
+            if !receive(Child { name, attributes, next }) {
+                return is_held.then_some(node);
+            }
+        }
+        None
+    }
+}
+
+fn name_in(names: &[u8], start: u32, length: u32) -> &[u8] {
+    names.get(start as usize..).and_then(|rest| rest.get(..length as usize)).unwrap_or_default()
+}
+
+/// Two bits for each of many hashes: met once, met more than once.
+#[derive(Debug)]
+struct Filter {
+    words: Vec<u64>,
+}
+
+impl Filter {
+    fn new(bytes: usize) -> Self {
+        Self { words: vec![0; (bytes / size_of::<u64>()).next_power_of_two()] }
+    }
+
+    fn slot(&self, hash: u64) -> (usize, u32) {
+        (hash as usize >> 5 & (self.words.len() - 1), (hash as u32 & 31) * 2)
+    }
+
+    fn add(&mut self, hash: u64) {
+        let (word, shift) = self.slot(hash);
+        let met = self.words[word] >> shift & 1;
+        self.words[word] |= (1 | met << 1) << shift;
+    }
+
+    /// False if the name with this hash was added once at most.
+    fn may_be_twice(&self, hash: u64) -> bool {
+        let (word, shift) = self.slot(hash);
+        self.words[word] >> shift & 2 != 0
+    }
+}
+
+/// The listings used last.
+#[derive(Debug)]
+pub(super) struct Listings {
+    memory: Memory,
+    is_immutable: bool,
+    hasher: RandomState,
+    kept: Mutex<Kept>,
+    large: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Each with the time of its last use.
+    listings: HashMap<Node, (u64, Arc<Listing>)>,
+    by_use: BTreeMap<u64, Node>,
+    clock: u64,
+    bytes: usize,
+}
+
+impl Listing {
+    fn bytes(&self) -> usize {
+        /// What the tables of those that are kept take for each.
+        const OWN: usize = 200;
+        OWN + match self {
+            Self::Snapshot(snapshot) => snapshot.bytes(),
+            Self::Filter(filter) => filter.words.len() * size_of::<u64>(),
+        }
+    }
+}
+
+impl Kept {
+    fn get(&mut self, folder: Node) -> Option<Arc<Listing>> {
+        let (used, listing) = self.listings.get_mut(&folder)?;
+        self.clock += 1;
+        self.by_use.remove(used);
+        *used = self.clock;
+        self.by_use.insert(self.clock, folder);
+        Some(Arc::clone(listing))
+    }
+
+    fn remove(&mut self, folder: Node) {
+        if let Some((used, listing)) = self.listings.remove(&folder) {
+            self.by_use.remove(&used);
+            self.bytes -= listing.bytes();
+        }
+    }
+
+    fn insert(&mut self, folder: Node, listing: Arc<Listing>, most: usize) {
+        self.remove(folder);
+        self.clock += 1;
+        self.bytes += listing.bytes();
+        self.listings.insert(folder, (self.clock, listing));
+        self.by_use.insert(self.clock, folder);
+        while self.bytes > most && self.listings.len() > 1 {
+            let Some(oldest) = self.by_use.first_key_value().map(|(_, &folder)| folder) else { return };
+            self.remove(oldest);
+        }
+    }
+}
+
+impl Listings {
+    pub(super) fn new(memory: Memory, is_immutable: bool) -> Self {
+        let (hasher, kept, large) = (RandomState::new(), Mutex::default(), Mutex::default());
+        Self { memory, is_immutable, hasher, kept, large }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that are kept.
+    pub(super) fn bytes(&self) -> usize {
+        self.kept().bytes
+    }
+
+    /// What `name` is in `folder`, if there is a snapshot that says: of what cannot change.
+    pub(super) fn find(&self, folder: Node, name: &[u8]) -> Option<Result<Attributes, Error>> {
+        let listing = self.is_immutable.then(|| self.kept().get(folder))??;
+        match &*listing {
+            Listing::Snapshot(snapshot) => Some(snapshot.find(name).cloned().ok_or(Error::NotFound)),
+            Listing::Filter(_) => None,
+        }
+    }
+}
+
+/// What comes from the sources before it is put in order.
+struct Gathered<'u> {
+    listings: &'u Listings,
+    names: Vec<u8>,
+    /// Entries, each with the place of its part among the parts.
+    entries: Vec<(u32, Entry)>,
+    /// What it became when there was too much of it.
+    filter: Option<Filter>,
+    alone: Option<MutexGuard<'u, ()>>,
+}
+
+impl Gathered<'_> {
+    fn bytes(&self) -> usize {
+        // An order of entries and a list without hidden ones are made of it.
+        self.names.len() + self.entries.len() * (size_of::<(u32, Entry)>() + size_of::<u32>())
+    }
+
+    fn add(&mut self, part: u32, name: &[u8], attributes: Attributes, may_change: bool) {
+        if let Some(filter) = &mut self.filter {
+            filter.add(self.listings.hasher.hash_one(name));
+            return;
+        }
+        if self.alone.is_none() && self.bytes() > MANY.min(self.listings.memory.snapshot) {
+            self.alone = Some(self.listings.large.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        // Of what changes there is only a snapshot: no filter would stay true.
+        let most = if self.listings.is_immutable { self.listings.memory.snapshot } else { u32::MAX as usize };
+        if self.bytes() > most {
+            let mut filter = Filter::new(self.listings.memory.filter);
+            for (_, entry) in &self.entries {
+                filter.add(self.listings.hasher.hash_one(name_in(&self.names, entry.start, entry.length)));
+            }
+            filter.add(self.listings.hasher.hash_one(name));
+            (self.names, self.entries, self.filter) = (Vec::new(), Vec::new(), Some(filter));
+            return;
+        }
+        let (start, length) = (self.names.len() as u32, name.len() as u32);
+        self.names.extend_from_slice(name);
+        self.entries.push((part, Entry { start, length, attributes, may_change }));
+    }
+}
+
+impl UnionTree {
+    /// Hands on what is in a merged folder.
+    pub(super) fn list(
+        &self,
+        folder: Node,
+        parts: &[Node],
+        from: u64,
+        receive: &mut dyn FnMut(Child<'_>) -> bool,
+    ) -> Result<(), Error> {
+        let known = self.listings.kept().get(folder).filter(|listing| match &**listing {
+            Listing::Snapshot(snapshot) => self.is_immutable || from > 0 && snapshot.is_fresh(),
+            Listing::Filter(_) => true,
+        });
+        let listing = if let Some(listing) = known {
+            listing
+        } else {
+            let made = Arc::new(self.gather(folder, parts)?);
+            self.listings.kept().insert(folder, Arc::clone(&made), self.listings.memory.kept);
+            made
+        };
+        match &*listing {
+            Listing::Snapshot(snapshot) => {
+                if let Some(refused) = snapshot.give(from, |name| self.merge(folder, parts, name), receive) {
+                    self.forget(refused, 1);
+                }
+                Ok(())
+            }
+            Listing::Filter(filter) => self.list_sources(folder, parts, filter, from, receive),
+        }
+    }
+
+    /// Scans all parts.
+    fn gather(&self, folder: Node, parts: &[Node]) -> Result<Listing, Error> {
+        let begin = Instant::now();
+        let listings = &self.listings;
+        let mut gathered = Gathered { listings, names: Vec::new(), entries: Vec::new(), filter: None, alone: None };
+        for (place, &part) in parts.iter().enumerate() {
+            let (tree, source, inner) = self.part(part)?;
+            let mut failure = None;
+            let scanned =
+                tree.read_dir(inner, 0, &mut |child| match self.spaces.attributes(source, &child.attributes) {
+                    Ok(attributes) => {
+                        gathered.add(place as u32, child.name, attributes, self.can_change[source]);
+                        // Only looked at. What is handed on is looked up then.
+                        tree.forget(child.attributes.node, 1);
+                        true
+                    }
+                    Err(error) => {
+                        failure = Some(error);
+                        false
+                    }
+                });
+            match failure.map_or(scanned, Err) {
+                // The folder that shows is gone as a whole if its topmost part is; others are just not there any more.
+                Err(error) if place > 0 && self.is_absence(source, &error) => {}
+                scanned => scanned?,
+            }
+        }
+        let Gathered { names, entries, filter, alone, .. } = gathered;
+        let listing = match filter {
+            Some(filter) => Listing::Filter(filter),
+            None => Listing::Snapshot(self.snapshot(folder, names, &entries, begin)?),
+        };
+        drop(alone);
+        Ok(listing)
+    }
+
+    /// Puts what was gathered in order, and leaves out what is hidden.
+    fn snapshot(
+        &self,
+        folder: Node,
+        names: Vec<u8>,
+        gathered: &[(u32, Entry)],
+        begin: Instant,
+    ) -> Result<Snapshot, Error> {
+        let name = |entry: &Entry| name_in(&names, entry.start, entry.length);
+        let mut order: Vec<u32> = (0..gathered.len() as u32).collect();
+        // Stable, so of one name the rightmost comes first; and quick with runs that are in order, as sources are.
+        let entry_of = |number: u32| &gathered[number as usize].1;
+        order.sort_by(|&a, &b| name(entry_of(a)).cmp(name(entry_of(b))));
+        let mut entries: Vec<Entry> = Vec::with_capacity(gathered.len());
+        let mut found: Vec<Node> = Vec::new();
+        for same in order.chunk_by(|&a, &b| name(entry_of(a)) == name(entry_of(b))) {
+            let Some(top) = same.first().map(|&number| entry_of(number)) else { continue };
+            found.clear();
+            let is_folder = |number: &&u32| entry_of(**number).attributes.kind == Kind::Folder;
+            found.extend(same.iter().take_while(is_folder).map(|&number| entry_of(number).attributes.node));
+            let may_change = top.may_change || found.len() > 1 && !self.is_immutable;
+            let attributes = top.attributes.clone();
+            let attributes = if may_change { attributes } else { self.folder(folder, attributes, &found)? };
+            entries.push(Entry { start: top.start, length: top.length, attributes, may_change });
+        }
+        entries.shrink_to_fit();
+        let positions = (!self.is_immutable).then(|| self.put_by_hash(&names, &mut entries));
+        Ok(Snapshot { names, entries, positions, made: Instant::now(), took: begin.elapsed() })
+    }
+
+    /// Orders entries by the hashes of their names, and returns where each then stands.
+    fn put_by_hash(&self, names: &[u8], entries: &mut [Entry]) -> Vec<u64> {
+        // One bit for the sign of a position that the kernel keeps, one for what is added to it.
+        let hash = |entry: &Entry| self.listings.hasher.hash_one(name_in(names, entry.start, entry.length)) >> 2;
+        entries.sort_by_cached_key(hash);
+        let mut least = 0;
+        let place = |entry: &Entry| {
+            let position = hash(entry).max(least);
+            least = position + 1;
+            position
+        };
+        entries.iter().map(place).collect()
+    }
+
+    /// Lists source after source, from the right.
+    fn list_sources(
+        &self,
+        folder: Node,
+        parts: &[Node],
+        filter: &Filter,
+        from: u64,
+        receive: &mut dyn FnMut(Child<'_>) -> bool,
+    ) -> Result<(), Error> {
+        let first = (from >> IN_SOURCE) as usize;
+        let mut inside = from & ((1 << IN_SOURCE) - 1);
+        for (place, &part) in parts.iter().enumerate().skip(first) {
+            let (tree, source, inner) = self.part(part)?;
+            let mut goes_on = Ok(true);
+            let mut show = |child: Child<'_>| -> Result<bool, Error> {
+                let mut attributes = self.spaces.attributes(source, &child.attributes)?;
+                if filter.may_be_twice(self.listings.hasher.hash_one(child.name)) {
+                    if self.has(parts.get(..place).unwrap_or_default(), child.name)? {
+                        return Ok(true);
+                    }
+                    let rest = parts.get(place..).unwrap_or_default();
+                    attributes = self.merge(folder, rest, child.name)?.unwrap_or(attributes);
+                }
+                if child.next >= 1 << IN_SOURCE {
+                    let what = format!("position {} in a folder: there can be none so far behind", child.next);
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, what).into());
+                }
+                Ok(receive(Child { attributes, next: (place as u64) << IN_SOURCE | child.next, ..child }))
+            };
+            tree.read_dir(inner, std::mem::take(&mut inside), &mut |child| {
+                goes_on = show(child);
+                matches!(goes_on, Ok(true))
+            })?;
+            if !goes_on? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// True if one of `parts` has something of that name.
+    fn has(&self, parts: &[Node], name: &[u8]) -> Result<bool, Error> {
+        for &part in parts {
+            let (tree, _, inner) = self.part(part)?;
+            match tree.lookup(inner, name) {
+                Ok(_) => return Ok(true),
+                Err(Error::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+}

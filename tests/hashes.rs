@@ -1,0 +1,89 @@
+//! `--hashes`: what coreutils say of the files, as extended attributes, however the files are stored.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use support::{Mounted, Scratch, can_mount, run};
+
+const HASHES: &str = "md5,SHA256,sha3_512,b2";
+/// The programs that compute the same.
+const PROGRAMS: [(&str, &str); 4] =
+    [("md5", "md5sum"), ("sha1", "sha1sum"), ("sha256", "sha256sum"), ("blake2b", "b2sum")];
+
+fn attribute(file: &Path, name: &str) -> Option<String> {
+    let mut value = vec![0; 256];
+    let length = rustix::fs::getxattr(file, format!("user.hash.{name}"), &mut value).ok()?;
+    value.truncate(length);
+    Some(String::from_utf8(value).unwrap())
+}
+
+/// Compares the attributes of all files below `root` with what the programs say of their content.
+fn check(scratch: &Scratch, root: &Path) -> usize {
+    let root = root.display();
+    let mut files = 0;
+    for (name, program) in PROGRAMS {
+        let sums = scratch.shell(&format!("cd {root} && find . -type f -print0 | xargs -0 {program}"));
+        files = sums.lines().count();
+        for line in sums.lines() {
+            let (sum, path) = line.split_once("  ").unwrap();
+            let file = Path::new(&root.to_string()).join(path);
+            assert_eq!(attribute(&file, name).as_deref(), Some(sum), "{program} {path}");
+        }
+    }
+    files
+}
+
+#[test]
+fn hashes_are_those_of_the_content() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "umask 022; mkdir -p tree/sub; cd tree; : > empty; echo hello > a; ln a hard; ln -s a symlink; head -c 9000000 /dev/urandom > sub/large;
+         head -c 100000 /dev/urandom > sub/middle; truncate -s 5M sparse; printf x | dd of=sparse bs=1 seek=3000001 conv=notrunc 2>/dev/null;
+         tar cf inner.tar a sub/middle; gzip -k inner.tar; gzip < a > a.gz; cd ..;
+         tar -Scf a.tar tree; gzip -k a.tar; zstd -q a.tar; xz -kT2 -0 a.tar; head -c 700000 /dev/urandom > single; bzip2 -k single",
+    );
+    let names = PROGRAMS.map(|(name, _)| name).join(",");
+    for (archive, files) in [("a.tar", 9), ("a.tar.gz", 9), ("a.tar.zst", 9), ("a.tar.xz", 9), ("single.bz2", 1)] {
+        for threads in ["1", "3"] {
+            let options = ["--hashes", &names, "-P", threads, "--index-minimum-file-count", "0", "-c"];
+            let mounted = Mounted::new(&scratch, scratch.path(archive), &options);
+            assert_eq!(check(&scratch, mounted.path("").as_path()), files, "{archive}");
+            mounted.unmount();
+        }
+        // From the index that was kept.
+        let mounted = Mounted::new(&scratch, scratch.path(archive), &["--hashes", &names]);
+        assert_eq!(check(&scratch, mounted.path("").as_path()), files, "{archive}, again");
+        mounted.unmount();
+    }
+    // In archives in the archive, too.
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar.gz"), &["--hashes", &names, "-r"]);
+    assert_eq!(check(&scratch, mounted.path("").as_path()), 6 + 2 + 2 + 1);
+    assert!(attribute(&mounted.path("tree/symlink"), "md5").is_some(), "through the link");
+    mounted.unmount();
+}
+
+#[test]
+fn an_index_with_other_hashes_does_not_belong_and_unknown_names_are_refused() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; echo x > tree/x; tar cf a.tar tree");
+    let index = |hashes: &str| {
+        let (archive, index) = (scratch.path("a.tar"), scratch.path("index"));
+        let arguments = ["index".as_ref(), archive.as_os_str(), "--hashes".as_ref(), hashes.as_ref()];
+        run(&scratch, arguments.into_iter().chain(["--index-file".as_ref(), index.as_os_str()])).ok();
+        fs::read(index).unwrap()
+    };
+    let (first, second) = (index("md5"), index("md5,crc32"));
+    assert_ne!(first, second);
+    assert_eq!(first, index("MD5,md5"));
+    let archive = scratch.path("a.tar");
+    let ran = run(&scratch, ["ls".as_ref(), archive.as_os_str(), "--hashes".as_ref(), HASHES.as_ref()]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("b2") && ran.err.contains("blake2b"), "{}", ran.err);
+}

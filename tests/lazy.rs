@@ -1,0 +1,137 @@
+//! Folders full of archives, and `--lazy`: archives that are opened when somebody looks inside.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use support::{Compare, Mounted, Scratch, assert_twins, can_mount, run, statistics, survey, wait_until};
+
+/// A folder with archives of all kinds at several depths, and beside it what is in them, as tar unpacks it.
+fn folder(scratch: &Scratch) {
+    scratch.shell(
+        "umask 022; mkdir -p content/sub twin; cd content; echo hello > a; ln a hard; ln -s a symlink; head -c 300000 /dev/urandom > sub/b; cd ..;
+         mkdir -p folder/deep/er; tar cf folder/one.tar -C content .; tar czf folder/deep/two.tar.gz -C content .;
+         tar cJf folder/deep/er/three.txz -C content .; gzip < content/a > folder/four.gz;
+         mkdir outer; cp folder/one.tar folder/deep/two.tar.gz outer; tar cf folder/five.tar -C outer .;
+         echo 'no archive' > folder/text.tar; : > folder/empty.tar.gz; head -c 5000 /dev/urandom > folder/noise.gz; echo plain > folder/plain",
+    );
+    scratch.shell(
+        "cp -a folder/. twin; cd twin; unpack() { rm \"$1\"; mkdir \"$1\"; tar xf \"$2\" -C \"$1\"; }
+         for file in one.tar deep/two.tar.gz deep/er/three.txz five.tar; do unpack $file ../folder/$file; done
+         for file in five.tar/one.tar five.tar/two.tar.gz; do mv $file ../moved; mkdir $file; tar xf ../moved -C $file; done
+         rm four.gz; mkdir four.gz; gzip -d < ../folder/four.gz > four.gz/four; touch -r ../folder/four.gz four.gz/four",
+    );
+}
+
+/// What is compared of trees whose folders are as old as their archives.
+const COMPARE: Compare = Compare { skip_folder_times: true, holes: false, whole_seconds: true };
+
+#[test]
+fn archives_in_a_folder_are_folders_and_what_only_looks_like_one_is_a_file() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    folder(&scratch);
+    for options in [&["-r"][..], &["-r", "--lazy"], &["-r", "--disable-union-mount"]] {
+        let mounted = Mounted::new(&scratch, scratch.path("folder"), options);
+        assert_twins(&mounted.at, &scratch.path("twin"), COMPARE);
+        // And once more, now that all are open.
+        assert_twins(&mounted.at, &scratch.path("twin"), COMPARE);
+        assert_eq!(statistics(&mounted.at)["panics"], 0);
+        mounted.unmount();
+    }
+    // Without -r they are files.
+    let mounted = Mounted::new(&scratch, scratch.path("folder"), &[]);
+    assert_twins(&mounted.at, &scratch.path("folder"), COMPARE);
+    mounted.unmount();
+}
+
+#[test]
+fn lazy_shows_what_is_shown_without() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    folder(&scratch);
+    scratch.shell("tar cf all.tar folder; gzip -k all.tar");
+    for archive in ["all.tar", "all.tar.gz"] {
+        let eager = Mounted::new(&scratch, scratch.path(archive), &["-r"]);
+        let lazy = Mounted::new(&scratch, scratch.path(archive), &["-r", "-l"]);
+        assert_twins(&lazy.at, &eager.at, COMPARE);
+        let shallow = Mounted::new(&scratch, scratch.path(archive), &["--recursion-depth", "1", "-l"]);
+        assert!(shallow.path("folder/five.tar/one.tar").is_file() && shallow.path("folder/one.tar").is_dir());
+        for mounted in [eager, lazy, shallow] {
+            mounted.unmount();
+        }
+    }
+}
+
+#[test]
+fn names_without_extensions_and_what_else_has_them() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir c f; echo 1 > c/x; tar cf f/a.tar -C c .; tar czf f/b.tar.gz -C c .; tar cf f/c.tar -C c .; echo file > f/c");
+    let mounted = Mounted::new(&scratch, scratch.path("f"), &["-r", "-s"]);
+    let names = |path: &Path| {
+        let mut names: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&mounted.at), ["a", "b", "c", "c.tar"]);
+    assert_eq!(fs::read(mounted.path("b/x")).unwrap(), b"1\n");
+    assert_eq!(fs::read(mounted.path("c")).unwrap(), b"file\n");
+    assert_eq!(names(&mounted.path("c.tar")), ["x"]);
+    mounted.unmount();
+}
+
+#[test]
+fn archives_come_go_and_change_while_they_are_shown() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir c f; echo first > c/x; tar cf f/a.tar -C c .");
+    let mounted = Mounted::new(&scratch, scratch.path("f"), &["-r"]);
+    assert_eq!(fs::read(mounted.path("a.tar/x")).unwrap(), b"first\n");
+    scratch.shell("echo second, longer > c/x; echo new > c/y; tar cf f/a.tar.new -C c .; mv f/a.tar.new f/a.tar; tar czf f/b.tgz -C c .");
+    wait_until("the new archive shows", || {
+        fs::read(mounted.path("a.tar/x")).is_ok_and(|bytes| bytes == b"second, longer\n")
+    });
+    assert_eq!(fs::read(mounted.path("b.tgz/y")).unwrap(), b"new\n");
+    fs::remove_file(scratch.path("f/b.tgz")).unwrap();
+    wait_until("it is gone", || !mounted.path("b.tgz").exists());
+    mounted.unmount();
+}
+
+/// PROMISES K13: more archives than files may be open.
+#[test]
+fn thousands_of_archives_with_few_descriptors() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir c f; cd c; for i in $(seq 3); do echo $i > file$i; done; cd ..; tar czf one.tgz -C c .;
+         for i in $(seq 1500); do cp one.tgz f/$i.tgz; done",
+    );
+    let at = scratch.folder("mount");
+    let binary = env!("CARGO_BIN_EXE_tarnfs");
+    let mount = format!("ulimit -n 64; exec {binary} -r f mount");
+    let status = Command::new("sh").args(["-c", &mount]).current_dir(scratch.path("")).status().unwrap();
+    assert!(status.success());
+    let seen = survey(&at, COMPARE);
+    assert_eq!(seen.len(), 1500 * 4);
+    // The first ones again, which have been closed meanwhile.
+    for number in 1..100 {
+        assert_eq!(fs::read(at.join(format!("{number}.tgz/file2"))).unwrap(), b"2\n");
+    }
+    assert_eq!(statistics(&at)["panics"], 0);
+    run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
+}

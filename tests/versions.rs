@@ -1,0 +1,155 @@
+//! Older versions of files, under `<file>.versions`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use support::{Compare, Mounted, Scratch, can_mount, run, survey};
+
+/// An archive in which `f` is a file, then an executable, a link, a folder, a name of another file, a file with a hole and a short file.
+fn seven_times_f(scratch: &Scratch) {
+    scratch.shell(
+        "umask 022; export TAR='tar --format=posix'
+         mkdir -p d; cd d
+         echo first > f; touch -d '2001-02-03 04:05:06.7 UTC' f; $TAR -cf ../a.tar f
+         echo second, longer > f; chmod 4711 f; $TAR -rf ../a.tar f
+         ln -sf ../target f; $TAR -rf ../a.tar f
+         rm f; mkdir f; $TAR -rf ../a.tar f; rmdir f
+         echo other > other; ln other f; $TAR -rf ../a.tar other f; rm f
+         echo data > f; truncate -s 1M f; echo end >> f; $TAR -rSf ../a.tar f
+         rm f; echo seventh > f; $TAR -rf ../a.tar f
+         gzip -k ../a.tar; zstd -q ../a.tar",
+    );
+}
+
+/// That what is in `folder` is what `tar --occurrence` makes of each version of `f`.
+#[track_caller]
+fn assert_as_tar_counts(scratch: &Scratch, folder: &Path, twin: &str) {
+    let mut names: Vec<_> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    // The fourth is a folder.
+    assert_eq!(names, ["1", "2", "3", "5", "6", "7"]);
+    for name in names {
+        let twin = scratch.folder(format!("{twin}/{name}"));
+        scratch.shell(&format!(
+            "tar -xpf a.tar -C {twin} other; tar --occurrence={name} -xpf a.tar -C {twin} f; rm {twin}/other; mv {twin}/f {twin}/{name}",
+            twin = twin.display()
+        ));
+        let compare = Compare { holes: true, ..Compare::default() };
+        let mut expected = survey(&twin, compare).remove(Path::new(&name)).unwrap();
+        let mut found = survey(folder, compare).remove(Path::new(&name)).unwrap();
+        // The file that the link is a name of has two of them.
+        (expected.links, found.links) = (0, 0);
+        assert_eq!(found, expected, "version {name}");
+    }
+}
+
+/// > Older versions of a file are files in `<file>.versions`, numbered as `tar --occurrence` counts them; the last is the one that shows.
+#[test]
+fn versions_are_what_tar_extracts_by_occurrence() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    seven_times_f(&scratch);
+    for archive in ["a.tar", "a.tar.gz", "a.tar.zst"] {
+        let mounted = Mounted::new(&scratch, scratch.path(archive), &[]);
+        assert_as_tar_counts(&scratch, &mounted.path("f.versions"), &format!("twins of {archive}").replace(' ', "-"));
+        assert_eq!(
+            fs::metadata(mounted.path("f")).unwrap().ino(),
+            fs::metadata(mounted.path("f.versions/7")).unwrap().ino()
+        );
+        for none in ["0", "4", "8", "01", "x", "1/x"] {
+            assert!(!mounted.path("f.versions").join(none).exists(), "{none}");
+        }
+        // Folders of versions are in no listing, and there are none of what is not there.
+        let names: Vec<_> = fs::read_dir(&mounted.at).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["f", "other"]);
+        assert!(!mounted.path("g.versions").exists() && !mounted.path(".versions").exists());
+        assert!(mounted.path("f.versions/1/..").join("7").symlink_metadata().is_err());
+        assert_eq!(fs::canonicalize(mounted.path("f.versions/../f.versions/7")).unwrap(), mounted.path("f.versions/7"));
+        mounted.unmount();
+    }
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["--no-file-versions"]);
+    assert!(!mounted.path("f.versions").exists());
+    mounted.unmount();
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["--no-file-versions", "--file-versions"]);
+    assert!(mounted.path("f.versions").exists());
+    mounted.unmount();
+}
+
+#[test]
+fn commands_without_a_mount_know_versions_as_well() {
+    let scratch = Scratch::new();
+    seven_times_f(&scratch);
+    let archive = scratch.path("a.tar.gz");
+    let tarnfs = |command: &str, path: &str| run(&scratch, [command.as_ref(), archive.as_os_str(), path.as_ref()]);
+    assert_eq!(tarnfs("cat", "f.versions/1").ok().text(), "first\n");
+    assert_eq!(tarnfs("cat", "/f.versions/2").ok().text(), "second, longer\n");
+    assert_eq!(tarnfs("cat", "f.versions/5").ok().text(), "other\n");
+    assert_eq!(tarnfs("cat", "f.versions/4").code, 1);
+    assert_eq!(tarnfs("cat", "f.versions").code, 1);
+    assert_eq!(tarnfs("ls", "f.versions").ok().text(), "1\n2\n3\n5\n6\n7\n");
+    assert_eq!(tarnfs("ls", "").ok().text(), "f\nother\n");
+    let stat = tarnfs("stat", "f.versions/2").ok().text();
+    assert!(stat.contains("Mode: 4711 -rws--x--x") && stat.contains("Size: 15 bytes"), "{stat}");
+    assert!(tarnfs("stat", "f.versions/3").ok().text().contains("Target: ../target"));
+}
+
+/// > A file that really has such a name is not hidden by versions.
+#[test]
+fn what_really_has_the_name_shows() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p d/g.versions; cd d; echo f > f; echo real > f.versions; echo g > g; echo inside > g.versions/1
+         echo v > .versions; tar -cf ../a.tar f f.versions g g.versions .versions",
+    );
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &[]);
+    let read = |path: &str| fs::read_to_string(mounted.path(path)).unwrap();
+    assert_eq!(read("f.versions"), "real\n");
+    assert_eq!(read("g.versions/1"), "inside\n");
+    assert_eq!(read(".versions"), "v\n");
+    assert_eq!(read("f.versions.versions/1"), "real\n");
+    assert_eq!(read("g.versions/1.versions/1"), "inside\n");
+    mounted.unmount();
+}
+
+/// Through a sidecar of ratarmount, and after an archive has grown.
+#[test]
+fn versions_come_from_any_index() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "for i in $(seq 30); do echo $i > f; mkdir -p z; echo $i > z/$((i % 3)); if [ $i = 1 ]; then tar -cf a.tar f z/*; else tar -rf a.tar f z/*; fi; done
+         seq 1200 | (mkdir many; cd many; xargs touch); tar -rf a.tar many; cp a.tar b.tar",
+    );
+    let assert_versions = |archive: &str, count: u32| {
+        let mounted = Mounted::new(&scratch, scratch.path(archive), &["--no-recreate-index"]);
+        assert_eq!(fs::read_dir(mounted.path("f.versions")).unwrap().count(), count as usize);
+        for number in 1..=count {
+            let read = fs::read_to_string(mounted.path(format!("f.versions/{number}"))).unwrap();
+            assert_eq!(read, format!("{number}\n"));
+        }
+        assert!(!mounted.path(format!("f.versions/{}", count + 1)).exists());
+        assert_eq!(fs::read_to_string(mounted.path("z/0.versions/1")).unwrap(), "3\n");
+        mounted.unmount();
+    };
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), scratch.path("a.tar").as_os_str()]).ok();
+    assert!(scratch.path("a.tar.index.sqlite").exists() && !scratch.path("a.tar.tarnfs.sqlite").exists());
+    assert_versions("a.tar", 30);
+    run(&scratch, ["index".as_ref(), scratch.path("b.tar").as_os_str()]).ok();
+    assert_versions("b.tar", 30);
+    scratch.shell("echo 31 > f; tar -rf b.tar f");
+    run(&scratch, ["index".as_ref(), scratch.path("b.tar").as_os_str()]).ok();
+    assert_versions("b.tar", 31);
+}
