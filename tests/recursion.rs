@@ -222,7 +222,7 @@ fn archives_in_archives_are_what_the_tools_make_of_them() {
     }
 }
 
-/// > Depth and mix do not matter.
+/// > Archives may lie in archives in any mix and to any depth.
 #[test]
 fn three_levels_in_any_mix() {
     if !can_mount() {

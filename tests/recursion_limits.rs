@@ -67,7 +67,7 @@ open('x.gz', 'wb').write(data)\"
     }
 }
 
-/// > What holds itself ends.
+/// > An archive that holds itself comes to an end.
 #[test]
 fn a_file_that_decompresses_to_itself_ends() {
     let Some(corpus) = corpus() else { return };
@@ -136,7 +136,7 @@ fn two_thousand_tars_in_each_other() {
     }
 }
 
-/// > So do compressed ones.
+/// > Compressed archives and files in an archive are folders of what they hold, too.
 #[test]
 fn many_compressed_tars_in_each_other() {
     let scratch = Scratch::new();

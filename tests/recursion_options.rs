@@ -321,7 +321,7 @@ fn an_index_for_other_options_is_not_believed() {
     }
 }
 
-/// > The same holds of an index that ratarmount has made.
+/// > An index that ratarmount has made is used only where it shows what was asked for.
 #[test]
 fn an_index_of_ratarmount_with_other_archives_in_it_is_not_believed() {
     let path = std::env::var_os("TARNFS_PEERS").map(|folder| Path::new(&folder).join("bin/ratarmount"));
@@ -365,7 +365,7 @@ fn an_index_of_ratarmount_with_other_archives_in_it_is_not_believed() {
     }
 }
 
-/// > --ignore-zeros and --recursive go together, also where the archive is compressed.
+/// To come: --ignore-zeros and --recursive together, where the archive is compressed.
 #[test]
 #[ignore = "a compressed archive read with -i passes contents before it tells of them, and nothing in it is looked into"]
 fn ignore_zeros_and_recursive_go_together_in_a_compressed_archive() {
