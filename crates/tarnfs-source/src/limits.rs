@@ -26,6 +26,9 @@ pub struct Limits {
     pub resynchronise: u64,
     /// Layers of compression around one file: a gzip quine has no end of them.
     pub compression_layers: usize,
+    /// Archives in an archive, beside one for each 16 bytes of it. One of 50 KB whose archives hold 16 others each, seven levels deep, has
+    /// 286 million of them.
+    pub nested: u64,
 }
 
 impl Default for Limits {
@@ -42,6 +45,7 @@ impl Default for Limits {
             lzma_dictionary: 1536 << 20,
             resynchronise: u64::MAX,
             compression_layers: 100,
+            nested: 1 << 17,
         }
     }
 }

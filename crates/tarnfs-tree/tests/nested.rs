@@ -290,3 +290,33 @@ fn large_and_small_ones_make_one_index_with_any_number_of_threads() {
     assert_shows(&tar_of(&items), &model);
     assert_shows(&Gzip.pack(&tar_of(&items)), &model);
 }
+
+/// Archives that hold others that hold others stop at a limit, and what was found before is served.
+#[test]
+fn archives_that_multiply_stop() {
+    let mut items = vec![("leaf".to_owned(), Item::File { end: "", bytes: b"leaf".to_vec() })];
+    // 8 + 64 + ... + 32768 of them.
+    for _ in 0..5 {
+        let archive = |number| (format!("{number}"), Item::Archive { how: Gzip, items: items.clone() });
+        items = (0..8).map(archive).collect();
+    }
+    let archive = tar_of(&items);
+    let folder = tempfile::tempdir().unwrap();
+    let mut indexes = Vec::new();
+    for threads in [1, 4] {
+        let path = folder.path().join(threads.to_string());
+        let mut options = recursive(&path, threads, Recreate::Always);
+        options.limits.nested = 1000;
+        let opened = open(memory("archive", &archive), &options).unwrap();
+        let notes = &opened.index.summary().notes;
+        assert!(notes.iter().any(|(_, note)| note.contains("is it a bomb")), "{notes:?}");
+        let found = survey(&*opened.tree, &mut |path, error| panic!("{}: {error}", String::from_utf8_lossy(path)));
+        let folders = found.values().filter(|(what, _)| what.starts_with("Folder")).count();
+        assert!((1000..=1000 + archive.len() / 16).contains(&folders), "{folders} folders");
+        // Those that are no folders are the files that they are.
+        let file = found.iter().find(|(path, (what, _))| path.ends_with(b".gz") && what.starts_with("File"));
+        assert!(file.is_some_and(|(_, (_, bytes))| bytes.as_ref().unwrap().starts_with(b"\x1f\x8b")));
+        indexes.push(fs::read(path).unwrap());
+    }
+    assert!(indexes[0] == indexes[1], "4 threads make another index than 1");
+}

@@ -85,7 +85,8 @@ impl FirstPass<'_> {
         writer: Writer,
         read: impl FnOnce(&Direct, &Expansion<'_>) -> Result<Summary, Problem>,
     ) -> Result<(Writer, Summary), Problem> {
-        let (direct, bodies) = (Direct::new(writer), Bodies::default());
+        let most = self.options.limits.nested.saturating_add(self.source.len() / 16);
+        let (direct, bodies) = (Direct::new(writer, most), Bodies::default());
         let expansion = Expansion::new(self.names, self.options, self.format, &bodies, self.source.len());
         let mut summary = read(&direct, &expansion)?;
         expansion.run(&direct)?;

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::mpsc::SyncSender;
 
 use tarnfs_codec::{Chunk, Damage};
-use tarnfs_format::{Entry, Kind};
+use tarnfs_format::{Entry, Kind, name};
 use tarnfs_index::{Error, Nested, Writer};
 
 use super::nested::Candidate;
@@ -53,10 +53,13 @@ pub(super) struct Direct {
     /// By the hash of its path, the archive in the archive that shows there. A later entry of that path takes its place.
     shown: RefCell<HashMap<u64, u32>>,
     hasher: RandomState,
+    /// Candidates that may still come.
+    left: Cell<u64>,
 }
 
 impl Direct {
-    pub(super) fn new(writer: Writer) -> Self {
+    /// Takes up to `most` candidates.
+    pub(super) fn new(writer: Writer, most: u64) -> Self {
         Self {
             writer: RefCell::new(writer),
             layer: Cell::new(0),
@@ -68,6 +71,7 @@ impl Direct {
             within: RefCell::default(),
             shown: RefCell::default(),
             hasher: RandomState::new(),
+            left: Cell::new(most),
         }
     }
 
@@ -176,6 +180,15 @@ impl Receiver for Direct {
     }
 
     fn candidate(&self, candidate: Candidate) -> Result<(), Error> {
+        let Some(left) = self.left.get().checked_sub(1) else {
+            if let Some(file) = &candidate.instead {
+                self.entry(file)?;
+            }
+            let path = name::escape(candidate.file.path.get(..200).unwrap_or(&candidate.file.path));
+            let what = format!("{path}: it stays a file: there are too many archives in this archive; is it a bomb?");
+            return self.note(candidate.start, what);
+        };
+        self.left.set(left);
         // A layer in a layer is the same archive.
         let archive = match candidate.instead {
             Some(_) => self.within.borrow().last().copied().unwrap_or_default(),
