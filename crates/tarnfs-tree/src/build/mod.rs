@@ -176,6 +176,12 @@ impl FirstPass<'_> {
             threads: self.options.threads_for(codec.name()),
             cancel: self.options.cancel.clone(),
         };
+        if self.format.ignore_zeros && self.names.stem(b"x.tar").is_some() {
+            // Contents are passed before they are told of, as a file may go on in another volume.
+            log::warn!(
+                "archives in it stay files: with --ignore-zeros they are looked into only where the archive is not compressed"
+            );
+        }
         let shifts = RefCell::default();
         let behind_each = || expansion.run_if_many(direct);
         let walk = Walk { behind_each: Some(&behind_each), ..expansion.walk(direct, &shifts, None) };
@@ -213,7 +219,7 @@ impl FirstPass<'_> {
                 bytes,
                 codec: Some(inner),
                 name: name.clone(),
-                folder: None,
+                makes_folder: false,
                 file: Box::new(self.single_file.clone()),
                 instead: Some(Box::new(Entry { body, ..self.single_file.clone() })),
                 place: Place { layers: 1, ..Place::default() },

@@ -49,8 +49,8 @@ pub(super) struct Candidate {
     /// `None` for an archive without compression.
     pub(super) codec: Option<&'static dyn Codec>,
     pub(super) name: Vec<u8>,
-    /// The folder that shows what it holds, unless that is there.
-    pub(super) folder: Option<Box<Entry>>,
+    /// False where the folder that shows what it holds is there.
+    pub(super) makes_folder: bool,
     /// Whose attributes a single file in it gets.
     pub(super) file: Box<Entry>,
     /// What is shown if it cannot be decoded.
@@ -323,7 +323,7 @@ impl<'a> Expansion<'a> {
                     bytes,
                     codec: Some(inner),
                     name: inner_name.clone(),
-                    folder: None,
+                    makes_folder: false,
                     file: candidate.file.clone(),
                     instead: Some(Box::new(single_file(candidate, &inner_name, length))),
                     place: Place { layers: candidate.place.layers + 1, ..candidate.place.clone() },

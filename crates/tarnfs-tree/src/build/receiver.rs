@@ -10,6 +10,7 @@ use tarnfs_format::{Entry, Kind, name};
 use tarnfs_index::{Error, Nested, Writer};
 
 use super::nested::Candidate;
+use super::walk::folder_for;
 
 /// Damaged places that are kept in memory, as many as an index keeps: an archive can be made to hold nothing else.
 pub(super) const MOST_NOTES: usize = 10_000;
@@ -203,8 +204,9 @@ impl Receiver for Direct {
         let Some(candidate) = &*current else { return Ok(()) };
         self.began.set(true);
         let mut writer = self.writer.borrow_mut();
-        if let Some(folder) = &candidate.folder {
-            writer.add_from(candidate.input, folder)?;
+        if candidate.makes_folder {
+            let path = candidate.place.prefix.strip_suffix(b"/").unwrap_or(&candidate.place.prefix);
+            writer.add_from(candidate.input, &folder_for(&candidate.file, path))?;
         }
         self.stream.set(candidate.input);
         if candidate.codec.is_some() {

@@ -254,7 +254,6 @@ impl Walk<'_> {
             Content::Format(_) => None,
         };
         let path = self.names.folder_of(&entry.path, &self.options.limits).unwrap_or_default();
-        let folder = folder_for(entry, &path);
         let inner = Place {
             prefix: [path.as_slice(), b"/"].concat(),
             depth: place.depth + 1,
@@ -268,7 +267,7 @@ impl Walk<'_> {
         {
             self.receiver.open(&entry.path).map_err(io::Error::other)?;
             if !path.is_empty() {
-                self.receiver.entry(&folder).map_err(io::Error::other)?;
+                self.receiver.entry(&folder_for(entry, &path)).map_err(io::Error::other)?;
             }
             return match self.members_at(format, &mut part, &inner, members, calls + 1) {
                 Ok(()) => self.receiver.close().map_err(io::Error::other),
@@ -300,7 +299,7 @@ impl Walk<'_> {
             bytes,
             codec,
             name: last_component(&entry.path).to_vec(),
-            folder: (!path.is_empty()).then_some(folder),
+            makes_folder: !path.is_empty(),
             file: Box::new(Entry { link: Vec::new(), xattrs: Vec::new(), ..entry.clone() }),
             instead: None,
             place: inner,
@@ -344,8 +343,8 @@ fn cut(body: &mut Body, end: u64) {
 }
 
 /// The folder that shows what the file `entry` holds: as it, but for what makes it a folder.
-fn folder_for(entry: &Entry, path: &[u8]) -> Box<Entry> {
-    Box::new(Entry {
+pub(super) fn folder_for(entry: &Entry, path: &[u8]) -> Entry {
+    Entry {
         path: path.to_vec(),
         kind: Kind::Folder,
         // Whoever may read it may look into it.
@@ -361,5 +360,5 @@ fn folder_for(entry: &Entry, path: &[u8]) -> Box<Entry> {
         header: entry.body.offset,
         body: Body { offset: entry.body.offset, ..Default::default() },
         ..Entry::default()
-    })
+    }
 }
