@@ -112,6 +112,27 @@ fn no_arrangement_hangs() {
             shows: ("alias/sub/file", "text"),
         },
         Arrangement {
+            name: "a union with the folder that it is mounted over",
+            before: &format!("{archive}; tar -C a -cf x.tar ."),
+            arguments: &["f", "x.tar", "f"],
+            mounted_at: "f",
+            shows: ("f/sub/file", "text"),
+        },
+        Arrangement {
+            name: "a folder of archives over itself, with their indexes beside them",
+            before: &format!("{archive}; tar -C a -cf f/x.tar .; tar -C f -czf f/y.tgz x.tar"),
+            arguments: &["-r", "--index-minimum-file-count", "0", "f", "f"],
+            mounted_at: "f",
+            shows: ("f/y.tgz/x.tar/sub/file", "text"),
+        },
+        Arrangement {
+            name: "the same by another name",
+            before: &format!("{archive}; ln -s f alias; tar -C a -cf f/x.tar ."),
+            arguments: &["-r", "--lazy", "--index-minimum-file-count", "0", "alias", "f"],
+            mounted_at: "f",
+            shows: ("f/x.tar/sub/file", "text"),
+        },
+        Arrangement {
             name: "with its log below",
             before: FOLDER,
             arguments: &["--log-file", "f/sub/log", "-d", "3", "f", "f"],
