@@ -9,6 +9,7 @@
 mod output;
 mod writers;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -91,6 +92,8 @@ pub struct ControlTree {
 struct Added {
     spaces: Spaces,
     places: Vec<Option<Place>>,
+    /// Which stand in a folder: most have none, and every look-up asks.
+    by_folder: HashMap<Node, Vec<usize>>,
 }
 
 #[derive(Clone)]
@@ -124,8 +127,8 @@ impl Added {
 
     /// What stands in `folder`: numbers and names.
     fn inside(&self, folder: Node) -> impl Iterator<Item = (usize, &Place)> {
-        let all = self.places.iter().enumerate();
-        all.filter_map(move |(number, place)| Some((number, place.as_ref().filter(|place| place.folder == folder)?)))
+        let numbers = self.by_folder.get(&folder).into_iter().flatten();
+        numbers.filter_map(|&number| Some((number, self.places.get(number)?.as_ref()?)))
     }
 
     fn root(&self, number: usize) -> Result<Attributes, Error> {
@@ -142,7 +145,11 @@ impl ControlTree {
         Ok(Self {
             tree,
             first,
-            added: RwLock::new(Arc::new(Added { spaces: Spaces::new(own, &[])?, places: Vec::new() })),
+            added: RwLock::new(Arc::new(Added {
+                spaces: Spaces::new(own, &[])?,
+                places: Vec::new(),
+                by_folder: HashMap::new(),
+            })),
             output: Arc::default(),
             writers: Mutex::default(),
             lines,
@@ -155,15 +162,20 @@ impl ControlTree {
         self.output.say(text);
     }
 
+    /// Whether a tree could be added at `path` now, for those who have to open it first.
+    pub fn check(&self, path: &[u8]) -> Result<(), Refusal> {
+        let (folder, name) = split(path)?;
+        let found = path::find(self, folder, true)?;
+        let result = self.check_in(&found, name);
+        self.release(found.node);
+        result
+    }
+
     /// Puts `tree` at `path` in the mount. The folder that it is to be in must be there, and nothing of its name.
     pub fn add(&self, path: &[u8], tree: Arc<dyn Tree>) -> Result<(), Refusal> {
         let (folder, name) = split(path)?;
         let found = path::find(self, folder, true)?;
-        if found.kind != Kind::Folder || self.is_own(found.node) {
-            self.release(found.node);
-            return Err(Error::NotAFolder.into());
-        }
-        let result = self.add_in(found.node, name, tree);
+        let result = self.check_in(&found, name).and_then(|()| self.add_in(found.node, name, tree));
         if result.is_err() {
             self.release(found.node);
         }
@@ -171,21 +183,28 @@ impl ControlTree {
         result
     }
 
-    fn add_in(&self, folder: Node, name: &[u8], tree: Arc<dyn Tree>) -> Result<(), Refusal> {
-        match self.lookup(folder, name) {
-            Err(Error::NotFound) => {}
-            Err(error) => return Err(error.into()),
+    fn check_in(&self, folder: &Attributes, name: &[u8]) -> Result<(), Refusal> {
+        if folder.kind != Kind::Folder || self.is_own(folder.node) {
+            return Err(Error::NotAFolder.into());
+        }
+        match self.lookup(folder.node, name) {
+            Err(Error::NotFound) => Ok(()),
+            Err(error) => Err(error.into()),
             Ok(found) => {
                 self.forget(found.node, 1);
-                return Err(Refusal::Exists);
+                Err(Refusal::Exists)
             }
         }
+    }
+
+    fn add_in(&self, folder: Node, name: &[u8], tree: Arc<dyn Tree>) -> Result<(), Refusal> {
         let mut added = self.added.write().unwrap_or_else(PoisonError::into_inner);
         let mut next = Added::clone(&added);
         if next.inside(folder).any(|(_, place)| place.name == name) {
             return Err(Refusal::Exists);
         }
         next.spaces.add(&*tree)?;
+        next.by_folder.entry(folder).or_default().push(next.places.len());
         next.places.push(Some(Place { folder, name: name.to_vec(), tree }));
         *added = Arc::new(next);
         Ok(())
@@ -205,6 +224,12 @@ impl ControlTree {
         }
         let mut next = Added::clone(&added);
         next.places[number] = None;
+        if let Some(numbers) = next.by_folder.get_mut(&found.node) {
+            numbers.retain(|&other| other != number);
+            if numbers.is_empty() {
+                next.by_folder.remove(&found.node);
+            }
+        }
         // Dropped outside the lock, as it may hold much.
         let before = std::mem::replace(&mut *added, Arc::new(next));
         drop(added);

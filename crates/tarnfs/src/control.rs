@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use tarnfs_tree::control::{LONGEST_LINE, Line};
+use tarnfs_tree::control::{LONGEST_LINE, Line, Refusal};
 use tarnfs_tree::open::Options;
 use tarnfs_tree::{ControlTree, Error, Tree};
 
@@ -176,13 +176,16 @@ impl Runner {
             let what = "--no-mount, --control-interface and options of the kernel (-o) are for a mount of its own, not for a part of one";
             return Err(what.to_owned());
         }
+        let refused = |refusal: Refusal| format!("{}: {refusal}", shown(last.as_os_str()));
+        // Before an archive is read, which may take long.
+        self.tree.check(&place).map_err(refused)?;
         let failed = |failure: Failure| failure.message;
         // One memory for all that is decoded here, and one end.
         let mut options = inside::options(&mount.open, &self.options.cancel).map_err(failed)?;
         options.cache = self.options.cache.clone();
         let request = Request { sources: sources.to_vec(), mountpoint: self.real.clone() };
         let (tree, _, _, _) = open_all(&request, mount, &options).map_err(failed)?;
-        self.tree.add(&place, tree).map_err(|refusal| format!("{}: {refusal}", shown(last.as_os_str())))?;
+        self.tree.add(&place, tree).map_err(refused)?;
         Ok(Done::Here)
     }
 
