@@ -60,7 +60,7 @@ fn exit_codes_tell_what_went_wrong() {
 fn options_that_are_not_there_yet_are_refused_by_name() {
     let scratch = Scratch::new();
     scratch.shell("mkdir tree; tar -C tree -cf a.tar .");
-    for option in ["--write-overlay=x", "-w", "--control-interface"] {
+    for option in ["--write-overlay=x", "-w", "--commit-overlay"] {
         let ran = run(&scratch, [option.as_ref(), scratch.path("a.tar").as_os_str()]);
         assert_eq!(ran.code, 2, "{option}: {}", ran.err);
         let name = if option == "-w" { "--write-overlay" } else { option.split('=').next().unwrap() };

@@ -53,20 +53,24 @@ fn blocks(section: &str) -> Vec<Vec<Example>> {
 fn run(scratch: &Scratch, example: &Example) {
     let folder = Path::new(env!("CARGO_BIN_EXE_tarnfs")).parent().unwrap();
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
-    let output = Command::new("sh")
-        .args(["-c", &example.command])
-        .current_dir(scratch.path(""))
-        .env("PATH", path)
-        .env("XDG_CACHE_HOME", scratch.path("cache"))
-        .output()
-        .unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{}: {out}{err}", example.command);
-    if !example.prints.is_empty() {
-        // `ls` writes columns on a terminal only.
-        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(words(&out), words(&example.prints.join("\n")), "{}", example.command);
+    // `ls` writes columns on a terminal only.
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let expected = words(&example.prints.join("\n"));
+    let mut printed = Vec::new();
+    // What was written to `command` is done a moment later.
+    for _ in 0..100 {
+        let mut command = Command::new("sh");
+        command.args(["-c", &example.command]).current_dir(scratch.path("")).env("PATH", &path);
+        let output = command.env("XDG_CACHE_HOME", scratch.path("cache")).output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{}: {out}{err}", example.command);
+        printed = words(&out);
+        if expected.is_empty() || printed == expected {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
     }
+    assert_eq!(printed, expected, "{}", example.command);
 }
 
 #[test]
@@ -74,7 +78,8 @@ fn the_examples_do_what_they_say() {
     if !can_mount() || !is_root() || !have("getfattr") {
         return;
     }
-    for section in ["# tarnfs", "## Folders", "## Several archives, older versions", "## Archives in archives"] {
+    let sections = ["# tarnfs", "## Folders", "## Several archives, older versions", "## Archives in archives"];
+    for section in sections.into_iter().chain(["## More archives while it is mounted"]) {
         let blocks = blocks(section);
         assert!(blocks.iter().map(Vec::len).sum::<usize>() >= 2, "{section} has no examples any more");
         for block in blocks {

@@ -41,7 +41,7 @@ macro_rules! refuse {
     };
 }
 
-refuse! { ReplyAttributes ReplyData ReplyEntry ReplyNames ReplyOpen ReplySeek ReplyStatfs ReplyXattr }
+refuse! { ReplyAttributes ReplyData ReplyEntry ReplyNames ReplyOpen ReplySeek ReplyStatfs ReplyWrite ReplyXattr }
 
 /// A lock that a panic elsewhere does not spoil: what these locks hold is changed in one step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -17,8 +17,8 @@ use crate::listing::{self, Terms};
 use crate::opened::Opened;
 use crate::options::Parsed;
 use crate::protocol::{
-    Attributes, Filesystem, Kernel, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek,
-    ReplyStatfs, ReplyXattr, Totals as KernelTotals, capability, open,
+    Attributes, Filesystem, How, Kernel, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen,
+    ReplySeek, ReplyStatfs, ReplyWrite, ReplyXattr, Totals as KernelTotals, capability, open,
 };
 use crate::statistics::{ATTRIBUTE, Operation};
 use crate::workers::Workers;
@@ -67,6 +67,9 @@ struct Questions {
     tree: Arc<dyn Tree>,
     terms: Terms,
 }
+
+/// What is known of a node, and how long the kernel may keep it.
+type Found = (Duration, Attributes);
 
 /// An answer, or the error number that goes in its place.
 type Answer<T> = Result<T, Errno>;
@@ -117,7 +120,7 @@ impl Dispatcher {
         node: u64,
         reply: R,
         work: impl FnOnce(&Questions) -> Answer<T> + Send + 'static,
-        send: impl FnOnce(R, Duration, T) + Send + 'static,
+        send: impl FnOnce(R, T) + Send + 'static,
     ) {
         let ticket = self.deadlines.begin(operation, node, reply);
         let (asks, deadlines) = (self.asks.clone(), Arc::clone(&self.deadlines));
@@ -127,7 +130,7 @@ impl Dispatcher {
                 return;
             }
             match attempt(&deadlines, operation, node, || work(&asks)) {
-                Ok(value) => ticket.answer(|reply| send(reply, asks.terms.keep, value)),
+                Ok(value) => ticket.answer(|reply| send(reply, value)),
                 Err(errno) => ticket.refuse(errno),
             }
         });
@@ -154,6 +157,26 @@ impl Dispatcher {
             Some(source) => Ok(source),
             None => self.opened.get(&*self.asks.tree, Node(node)).map_err(|error| self.cannot_open(node, &error)),
         }
+    }
+
+    /// True for what is there to control the mount.
+    fn is_own(&self, node: u64) -> bool {
+        self.asks.tree.control().is_some_and(|control| control.is_own(Node(node)))
+    }
+
+    fn takes_writes(&self, node: u64) -> bool {
+        self.asks.tree.control().is_some_and(|control| control.takes_writes(Node(node)))
+    }
+
+    /// Whoever serves a mount is controlled by that user and by root alone, also where the kernel does not look at modes.
+    fn may_open(&self, node: u64, how: How) -> Answer<()> {
+        if how.to_write && !self.takes_writes(node) {
+            return Err(Errno::ROFS);
+        }
+        if self.is_own(node) && how.user != 0 && how.user != rustix::process::geteuid().as_raw() {
+            return Err(Errno::ACCESS);
+        }
+        Ok(())
     }
 
     fn cannot_open(&self, node: u64, error: &Error) -> Errno {
@@ -183,19 +206,23 @@ impl Dispatcher {
 }
 
 impl Questions {
-    fn kernel_attributes(&self, node: Node) -> Answer<Attributes> {
-        let attributes = self.tree.attributes(node).map_err(|error| errno(&error))?;
-        Ok(attributes::to_kernel(&attributes, self.terms.overrides))
+    fn found(&self, attributes: &tarnfs_tree::Attributes) -> Found {
+        let terms = self.terms.of(&*self.tree, attributes.node);
+        (terms.keep, attributes::to_kernel(attributes, terms.overrides))
+    }
+
+    fn attributes(&self, node: Node) -> Answer<Found> {
+        Ok(self.found(&self.tree.attributes(node).map_err(|error| errno(&error))?))
     }
 
     /// The child `name`; node number 0, which the kernel keeps too, if there is none. `.` and `..` come from file handles of an NFS server.
-    fn child(&self, folder: Node, name: &[u8]) -> Answer<Attributes> {
+    fn child(&self, folder: Node, name: &[u8]) -> Answer<Found> {
         match name {
-            b"." => self.kernel_attributes(folder),
-            b".." => self.kernel_attributes(self.tree.parent(folder).map_err(|error| errno(&error))?),
+            b"." => self.attributes(folder),
+            b".." => self.attributes(self.tree.parent(folder).map_err(|error| errno(&error))?),
             name => match self.tree.lookup(folder, name) {
-                Ok(attributes) => Ok(attributes::to_kernel(&attributes, self.terms.overrides)),
-                Err(Error::NotFound) => Ok(attributes::bare_folder(0)),
+                Ok(attributes) => Ok(self.found(&attributes)),
+                Err(Error::NotFound) => Ok((self.terms.keep_nothing(&*self.tree), attributes::bare_folder(0))),
                 Err(error) => Err(errno(&error)),
             },
         }
@@ -285,26 +312,22 @@ impl Filesystem for Dispatcher {
     }
 
     fn lookup(&self, folder: u64, name: &[u8], reply: ReplyEntry) {
+        let send = |reply: ReplyEntry, (keep, child): Found| reply.entry(keep, &child);
         if !self.is_ready(folder) {
             let name = name.to_vec();
             let child = move |asks: &Questions| asks.child(Node(folder), &name);
-            let send = |reply: ReplyEntry, keep, child| reply.entry(keep, &child);
             return self.serve_later(Operation::Lookup, folder, reply, child, send);
         }
-        let child = || self.asks.child(Node(folder), name);
-        self.serve(Operation::Lookup, folder, reply, child, |reply, child| reply.entry(self.asks.terms.keep, &child));
+        self.serve(Operation::Lookup, folder, reply, || self.asks.child(Node(folder), name), send);
     }
 
     fn getattr(&self, node: u64, reply: ReplyAttributes) {
+        let send = |reply: ReplyAttributes, (keep, found): Found| reply.attributes(keep, &found);
         if !self.is_ready(node) {
-            let attributes = move |asks: &Questions| asks.kernel_attributes(Node(node));
-            let send = |reply: ReplyAttributes, keep, found| reply.attributes(keep, &found);
+            let attributes = move |asks: &Questions| asks.attributes(Node(node));
             return self.serve_later(Operation::Attributes, node, reply, attributes, send);
         }
-        let attributes = || self.asks.kernel_attributes(Node(node));
-        self.serve(Operation::Attributes, node, reply, attributes, |reply, found| {
-            reply.attributes(self.asks.terms.keep, &found);
-        });
+        self.serve(Operation::Attributes, node, reply, || self.asks.attributes(Node(node)), send);
     }
 
     fn readlink(&self, node: u64, reply: ReplyData) {
@@ -325,7 +348,7 @@ impl Filesystem for Dispatcher {
         }
     }
 
-    fn open(&self, node: u64, reply: ReplyOpen) {
+    fn open(&self, node: u64, how: How, reply: ReplyOpen) {
         if self.no_open {
             return self.refuse_once(Operation::Open, reply);
         }
@@ -334,10 +357,16 @@ impl Filesystem for Dispatcher {
             reply.opened(0, open::KEEP_CACHE | open::NOFLUSH, 0);
             return;
         }
-        let source = || self.asks.tree.open(Node(node)).map_err(|error| self.cannot_open(node, &error));
+        let source = || {
+            self.may_open(node, how)?;
+            self.asks.tree.open(Node(node)).map_err(|error| self.cannot_open(node, &error))
+        };
+        let direct = if self.is_own(node) { open::DIRECT_IO } else { 0 };
         self.serve(Operation::Open, node, reply, source, |reply, source| {
             let opening = self.handles.open(node, source);
-            if !reply.opened(opening.handle, opening.flags | open::NOFLUSH, opening.backing) {
+            // What is never the same for long is not kept, nor are bytes put together before they are handed on.
+            let flags = if direct == 0 { opening.flags } else { direct };
+            if !reply.opened(opening.handle, flags | open::NOFLUSH, opening.backing) {
                 self.handles.close(opening.handle);
             }
         });
@@ -345,6 +374,9 @@ impl Filesystem for Dispatcher {
 
     fn release(&self, handle: u64, reply: Reply) {
         self.handles.close(handle);
+        if let Some(control) = self.asks.tree.control() {
+            control.close(handle);
+        }
         reply.done();
     }
 
@@ -461,7 +493,32 @@ impl Filesystem for Dispatcher {
         self.serve(Operation::Xattr, node, reply, names, |reply, names| reply.value(&names, room));
     }
 
-    /// The mount is read-only, so this takes a remount by root.
+    fn write(&self, node: u64, handle: u64, bytes: &[u8], reply: ReplyWrite) {
+        let write = || {
+            let control = self.asks.tree.control().filter(|control| control.takes_writes(Node(node)));
+            control.ok_or(Errno::ROFS)?.write(handle, bytes);
+            Ok(bytes.len() as u32)
+        };
+        self.serve(Operation::Write, node, reply, write, ReplyWrite::taken);
+    }
+
+    fn truncate(&self, node: u64, reply: ReplyAttributes) {
+        let attributes = || if self.takes_writes(node) { self.asks.attributes(Node(node)) } else { Err(Errno::ROFS) };
+        self.serve(Operation::Write, node, reply, attributes, |reply, (keep, found)| reply.attributes(keep, &found));
+    }
+
+    fn access(&self, node: u64, to_write: bool, reply: Reply) {
+        if self.asks.tree.control().is_none() {
+            return self.other(reply);
+        }
+        self.deadlines.counters.count(Operation::Other);
+        if to_write && !self.takes_writes(node) {
+            return reply.error(Errno::ROFS);
+        }
+        reply.done();
+    }
+
+    /// Where the mount is read-only, this takes a remount by root.
     fn change(&self, reply: Reply) {
         self.deadlines.counters.count(Operation::Write);
         reply.error(Errno::ROFS);

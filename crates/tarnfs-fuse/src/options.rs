@@ -97,7 +97,7 @@ pub(crate) struct Parsed {
     pub(crate) overrides: Overrides,
 }
 
-/// Flags that every mount has: what is in an archive never gains rights here.
+/// Flags that every mount has, but for [`Parsed::let_writes_in`]: what is in an archive never gains rights here.
 const ALWAYS: MountFlags = MountFlags::RDONLY.union(MountFlags::NOSUID).union(MountFlags::NODEV);
 
 /// Flags as `mount(8)` and fusermount3 call them.
@@ -187,9 +187,14 @@ impl Parsed {
         Ok(())
     }
 
+    /// Lets the kernel hand on what is written; the tree refuses it but for its [`tarnfs_tree::Control`].
+    pub(crate) fn let_writes_in(&mut self) {
+        self.flags -= MountFlags::RDONLY;
+    }
+
     /// The kernel's names of the flags, for fusermount3.
     pub(crate) fn flag_names(&self) -> Vec<&'static str> {
-        let mut names = vec!["ro", "nosuid", "nodev"];
+        let mut names = vec![if self.flags.contains(MountFlags::RDONLY) { "ro" } else { "rw" }, "nosuid", "nodev"];
         names.extend(FLAGS.iter().filter(|(_, flag)| self.flags.contains(*flag)).map(|(name, _)| *name));
         names
     }
@@ -225,6 +230,9 @@ mod tests {
         assert_eq!(parsed.flags, ALWAYS | MountFlags::NOEXEC);
         assert_eq!(parsed.fuse_data(), "default_permissions,allow_other,max_read=65536");
         assert_eq!(parsed.flag_names(), ["ro", "nosuid", "nodev", "noexec"]);
+        let mut writable = parsed.clone();
+        writable.let_writes_in();
+        assert_eq!(writable.flag_names(), ["rw", "nosuid", "nodev", "noexec"]);
         assert_eq!(parsed.overrides, Overrides { uid: Some(7), gid: None, umask: 0o22 });
         assert_eq!(parse(&["fsname=other"]).unwrap().source, "other");
         let parsed = parse(&[r"noexec,fsname=a\,b\\c,,umask=077"]).unwrap();

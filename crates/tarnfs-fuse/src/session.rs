@@ -75,9 +75,12 @@ struct State {
 /// they unmount it.
 ///
 /// As root, or with the right to mount in a user namespace, it needs nothing; as another user it needs fusermount3. Always
-/// read-only, without set-user-id and without devices.
+/// read-only (but for what the tree has to control it, [`Tree::control`]), without set-user-id and without devices.
 pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> Result<Mount, Error> {
-    let parsed = Parsed::new(options)?;
+    let mut parsed = Parsed::new(options)?;
+    if tree.control().is_some() {
+        parsed.let_writes_in();
+    }
     guard::install();
     let connection = device::connect(mountpoint, &parsed)?;
     let deadlines = Deadlines::new(options.deadline);

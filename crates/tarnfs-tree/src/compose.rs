@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::{Error, Subdirectory, Subvolumes, Tree, UnionTree, Versions};
 
-/// How trees are put together. In this order: sources, union or subvolumes, prefix, versions.
+/// How trees are put together. In this order: sources, union or subvolumes, prefix, versions; around all of them, in a mount,
+/// what can be added to it while it runs ([`crate::ControlTree`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Composition {
     /// Several sources are one over the other; else each is in a folder of its own.
@@ -38,11 +39,14 @@ pub enum ComposeError {
     Tree(#[from] Error),
 }
 
-/// Puts `sources` together, from left to right, each with the name that its folder has where it gets one.
+/// Puts `sources` together, from left to right, each with the name that its folder has where it gets one. Of no sources
+/// comes an empty folder.
 pub fn compose(sources: Vec<(Vec<u8>, Arc<dyn Tree>)>, how: &Composition) -> Result<Arc<dyn Tree>, ComposeError> {
     let mut tree: Arc<dyn Tree> = match <[_; 1]>::try_from(sources) {
         Ok([(_, only)]) => only,
-        Err(several) if how.union => Arc::new(UnionTree::new(several.into_iter().map(|(_, source)| source).collect())?),
+        Err(several) if how.union && !several.is_empty() => {
+            Arc::new(UnionTree::new(several.into_iter().map(|(_, source)| source).collect())?)
+        }
         Err(several) => Arc::new(Subvolumes::new(several)?),
     };
     if let Some(path) = &how.prefix {

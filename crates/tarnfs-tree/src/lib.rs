@@ -8,6 +8,7 @@
 mod archive;
 pub mod build;
 mod compose;
+pub mod control;
 mod decoded_cache;
 mod error;
 mod extensions;
@@ -34,6 +35,7 @@ use tarnfs_source::SharedSource;
 
 pub use archive::ArchiveTree;
 pub use compose::{ComposeError, Composition, compose};
+pub use control::{Control, ControlTree};
 pub use error::Error;
 pub use extensions::DEFAULT_EXTENSIONS;
 pub use folder::{FolderTree, Served};
@@ -243,5 +245,10 @@ pub trait Tree: Send + Sync {
     /// What decoding has cost so far. Nothing, where nothing is decoded.
     fn work(&self) -> Work {
         Work::default()
+    }
+
+    /// The files in it that take what is written to them. `None` where all is for reading only.
+    fn control(&self) -> Option<&dyn Control> {
+        None
     }
 }

@@ -9,7 +9,7 @@ use crate::{Attributes, Error, Node, Tree};
 pub(crate) const OWN: u64 = 1 << 32;
 
 /// Each tree has a range of numbers, [`Tree::node_limit`] wide, behind those of the tree that holds it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Spaces {
     /// Where each range begins, and the last one ends.
     starts: Vec<u64>,
@@ -19,15 +19,20 @@ impl Spaces {
     /// Ranges for `trees`, behind the numbers below `own`. Fails where they do not fit in 63 bits.
     pub(crate) fn new(own: u64, trees: &[Arc<dyn Tree>]) -> Result<Self, Error> {
         let mut starts = Vec::with_capacity(trees.len() + 1);
-        let mut start = own;
-        starts.push(start);
+        starts.push(own);
+        let mut spaces = Self { starts };
         for tree in trees {
-            let end = start.checked_add(tree.node_limit()).filter(|&end| end <= 1 << 63);
-            start =
-                end.ok_or_else(|| io::Error::other("too many trees in one: there are no numbers left for nodes"))?;
-            starts.push(start);
+            spaces.add(&**tree)?;
         }
-        Ok(Self { starts })
+        Ok(spaces)
+    }
+
+    /// A range for one more tree, behind all others; theirs stay as they are.
+    pub(crate) fn add(&mut self, tree: &dyn Tree) -> Result<(), Error> {
+        let end = self.end().checked_add(tree.node_limit()).filter(|&end| end <= 1 << 63);
+        let end = end.ok_or_else(|| io::Error::other("too many trees in one: there are no numbers left for nodes"))?;
+        self.starts.push(end);
+        Ok(())
     }
 
     /// Where all numbers end.

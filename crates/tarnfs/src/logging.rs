@@ -4,12 +4,22 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::exit::{Code, Failure};
 use crate::terminal::{Colour, harmless};
+
+/// Who is told each line, beside the log.
+static LISTENER: RwLock<Option<Listener>> = RwLock::new(None);
+
+type Listener = Box<dyn Fn(&str) + Send + Sync>;
+
+/// From now on `listener` is told each line as well.
+pub(crate) fn tell(listener: impl Fn(&str) + Send + Sync + 'static) {
+    *LISTENER.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(listener));
+}
 
 struct Logger {
     file: Option<Mutex<File>>,
@@ -71,9 +81,12 @@ impl Log for Logger {
             Level::Debug | Level::Trace => "debug",
         };
         let message = harmless(record.args());
+        if let Some(listener) = &*LISTENER.read().unwrap_or_else(PoisonError::into_inner) {
+            listener(&format!("tarnfs: {word}: {message}\n"));
+        }
         // A line that cannot be written is lost; there is no other place to say so.
         if let Some(file) = &self.file {
-            let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
             let _ = writeln!(file, "{word}: {message}");
         } else {
             let (start, end) = match record.level() {

@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod control;
 mod daemon;
 mod exit;
 mod inside;

@@ -27,6 +27,7 @@ pub(super) mod opcode {
     pub(crate) const OPENDIR: u32 = 27;
     pub(crate) const READDIR: u32 = 28;
     pub(crate) const RELEASEDIR: u32 = 29;
+    pub(crate) const ACCESS: u32 = 34;
     pub(crate) const CREATE: u32 = 35;
     pub(crate) const INTERRUPT: u32 = 36;
     pub(crate) const DESTROY: u32 = 38;
@@ -72,6 +73,7 @@ pub(crate) mod capability {
 
 /// How the kernel treats an open file (`FOPEN_*`).
 pub(crate) mod open {
+    pub(crate) const DIRECT_IO: u32 = 1 << 0;
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
     pub(crate) const CACHE_DIR: u32 = 1 << 3;
     pub(crate) const NOFLUSH: u32 = 1 << 5;
@@ -125,6 +127,13 @@ impl<'a> In<'a> {
         let (field, rest) = self.0.split_first_chunk().unwrap_or((&[0; N], &[]));
         self.0 = rest;
         *field
+    }
+
+    /// The next `length` bytes; fewer if there are no more.
+    pub(super) fn bytes(&mut self, length: usize) -> &'a [u8] {
+        let (bytes, rest) = self.0.split_at(length.min(self.0.len()));
+        self.0 = rest;
+        bytes
     }
 
     /// The bytes up to the next zero.

@@ -1,7 +1,7 @@
 //! The kernel's side of a mount: requests read from `/dev/fuse`, sorted by what they ask for, and the answers to them.
 //!
-//! Version 7 of the protocol, as `linux/fuse.h` describes it, for file systems that are read only: what would change
-//! something is one operation, [`Filesystem::change`].
+//! Version 7 of the protocol, as `linux/fuse.h` describes it, for file systems that are read only but for files that take what is written to
+//! them: what would change anything else is one operation, [`Filesystem::change`].
 
 mod abi;
 mod backing;
@@ -17,7 +17,7 @@ pub(crate) use abi::{capability, open};
 pub(crate) use backing::{Backing, Backings};
 pub(crate) use reply::{
     Attributes, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs,
-    ReplyXattr, Totals,
+    ReplyWrite, ReplyXattr, Totals,
 };
 pub(crate) use session::Session;
 
@@ -43,6 +43,15 @@ impl Kernel {
     }
 }
 
+/// How a file is opened, and by whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct How {
+    /// Also, or only, to write to it.
+    pub(crate) to_write: bool,
+    /// The user who opens it, as this process sees users.
+    pub(crate) user: u32,
+}
+
 /// Who answers. Each request comes with the right to answer it once, from any thread; dropped unanswered it would wait for ever.
 ///
 /// Nodes are the numbers that the file system itself has given to the kernel.
@@ -54,7 +63,7 @@ pub(crate) trait Filesystem: Send + Sync + 'static {
     fn readlink(&self, node: u64, reply: ReplyData);
     /// The kernel needs `node` no more, as often as `times` answers have named it.
     fn forget(&self, node: u64, times: u64);
-    fn open(&self, node: u64, reply: ReplyOpen);
+    fn open(&self, node: u64, how: How, reply: ReplyOpen);
     fn release(&self, handle: u64, reply: Reply);
     fn opendir(&self, node: u64, reply: ReplyOpen);
     fn releasedir(&self, node: u64, reply: Reply);
@@ -67,7 +76,13 @@ pub(crate) trait Filesystem: Send + Sync + 'static {
     fn getxattr(&self, node: u64, name: &[u8], room: u32, reply: ReplyXattr);
     /// As [`Filesystem::getxattr`]: the names, each with a zero byte behind it.
     fn listxattr(&self, node: u64, room: u32, reply: ReplyXattr);
-    /// Anything that would change something.
+    /// Bytes for a file that is open under `handle`. At which offset does not matter: what takes them is no store.
+    fn write(&self, node: u64, handle: u64, bytes: &[u8], reply: ReplyWrite);
+    /// A file that takes writes is to be emptied, as whoever opens one with `>` asks.
+    fn truncate(&self, node: u64, reply: ReplyAttributes);
+    /// Asked before something is done: whether `node` can be written to.
+    fn access(&self, node: u64, to_write: bool, reply: Reply);
+    /// Anything else that would change something.
     fn change(&self, reply: Reply);
     /// Device control, which files have none of.
     fn ioctl(&self, reply: Reply);

@@ -131,6 +131,8 @@ replies! {
     ReplyStatfs
     /// An answer to `LSEEK`.
     ReplySeek
+    /// An answer to `WRITE`.
+    ReplyWrite
 }
 
 impl ReplyEntry {
@@ -190,6 +192,15 @@ impl ReplyStatfs {
         let mut out = Out::with_capacity(80);
         out.u64(totals.blocks).u64(0).u64(0).u64(totals.nodes).u64(0);
         out.u32(totals.unit).u32(totals.longest_name).u32(totals.unit).zeros(28);
+        self.0.send(&out.0);
+    }
+}
+
+impl ReplyWrite {
+    /// So many bytes were taken.
+    pub(crate) fn taken(self, bytes: u32) {
+        let mut out = Out::default();
+        out.u32(bytes).u32(0);
         self.0.send(&out.0);
     }
 }

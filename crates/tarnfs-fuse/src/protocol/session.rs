@@ -13,11 +13,12 @@ use rustix::io::Errno;
 
 use super::abi::{IN_HEADER, In, LEAST_MINOR, MAJOR, MINOR, Out, capability, opcode};
 use super::reply::{
-    Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs, ReplyXattr,
+    Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs, ReplyWrite,
+    ReplyXattr,
 };
 use super::spin::Spin;
 use super::turns::{Lead, Turn, Turns};
-use super::{Filesystem, Kernel};
+use super::{Filesystem, How, Kernel};
 
 /// Room for a request. The largest that comes to a read-only mount sets an extended attribute of 64 KiB; the kernel wants a
 /// page of room for data, too.
@@ -162,7 +163,7 @@ impl<F: Filesystem> Session<F> {
     }
 
     fn dispatch(&self, device: &Arc<File>, request: &[u8]) {
-        let Some((opcode, unique, node, mut body)) = parse(request) else {
+        let Some(Request { opcode, unique, node, user, mut body }) = parse(request) else {
             log::error!("the kernel sent a request of {} bytes, too few", request.len());
             return;
         };
@@ -182,7 +183,18 @@ impl<F: Filesystem> Session<F> {
             opcode::LOOKUP => filesystem.lookup(node, body.name(), ReplyEntry(reply)),
             opcode::GETATTR => filesystem.getattr(node, ReplyAttributes(reply)),
             opcode::READLINK => filesystem.readlink(node, ReplyData(reply)),
-            opcode::OPEN => filesystem.open(node, ReplyOpen(reply)),
+            opcode::OPEN => {
+                let to_write = body.u32() & (OFlags::ACCMODE | OFlags::TRUNC).bits() != 0;
+                filesystem.open(node, How { to_write, user }, ReplyOpen(reply));
+            }
+            opcode::ACCESS => filesystem.access(node, body.u32() & W_OK != 0, reply),
+            opcode::WRITE => {
+                let (handle, _offset, size) = (body.u64(), body.u64(), body.u32());
+                // Flags, and whose lock it is.
+                body.bytes(20);
+                filesystem.write(node, handle, body.bytes(size as usize), ReplyWrite(reply));
+            }
+            opcode::SETATTR if truncates(body) => filesystem.truncate(node, ReplyAttributes(reply)),
             opcode::OPENDIR => filesystem.opendir(node, ReplyOpen(reply)),
             opcode::RELEASE => filesystem.release(body.u64(), reply),
             opcode::RELEASEDIR => filesystem.releasedir(node, reply),
@@ -219,7 +231,6 @@ impl<F: Filesystem> Session<F> {
             | opcode::RENAME
             | opcode::RENAME2
             | opcode::LINK
-            | opcode::WRITE
             | opcode::CREATE
             | opcode::TMPFILE
             | opcode::SETXATTR
@@ -231,12 +242,33 @@ impl<F: Filesystem> Session<F> {
     }
 }
 
-/// Operation, number, node, and what follows the header.
-fn parse(request: &[u8]) -> Option<(u32, u64, u64, In<'_>)> {
+/// A request, as far as all of them are the same.
+struct Request<'a> {
+    opcode: u32,
+    unique: u64,
+    node: u64,
+    user: u32,
+    /// What follows the header.
+    body: In<'a>,
+}
+
+fn parse(request: &[u8]) -> Option<Request<'_>> {
     let (header, body) = request.split_at_checked(IN_HEADER)?;
     let mut header = In(header);
     let (_length, opcode, unique, node) = (header.u32(), header.u32(), header.u64(), header.u64());
-    Some((opcode, unique, node, In(body)))
+    Some(Request { opcode, unique, node, user: header.u32(), body: In(body) })
+}
+
+/// `mask` of `access(2)`.
+const W_OK: u32 = 2;
+
+/// True if nothing is set but the size, to 0, and what comes with that (`struct fuse_setattr_in`).
+fn truncates(mut body: In<'_>) -> bool {
+    const SIZE: u32 = 1 << 3;
+    /// Mode, owner, group.
+    const OF_OTHERS: u32 = 0b111;
+    let (what, _, _handle, size) = (body.u32(), body.u32(), body.u64(), body.u64());
+    what & SIZE != 0 && what & OF_OTHERS == 0 && size == 0
 }
 
 /// What a look at the device finds.
@@ -279,7 +311,7 @@ fn greet(device: &Arc<File>, buffer: &mut [u8], filesystem: &mut impl Filesystem
             Received::Nothing => continue,
             Received::End => return Err(wrong("unmounted at once".to_owned())),
         };
-        let Some((opcode::INIT, unique, _, mut body)) = parse(&buffer[..length]) else {
+        let Some(Request { opcode: opcode::INIT, unique, mut body, .. }) = parse(&buffer[..length]) else {
             return Err(wrong("the kernel's first request is not the one that begins a mount".to_owned()));
         };
         let (major, minor, most_ahead, offered) = (body.u32(), body.u32(), body.u32(), u64::from(body.u32()));

@@ -268,6 +268,16 @@ pub(crate) struct Mount {
     #[arg(long, overrides_with = "lazy", help_heading = "Archives in archives")]
     pub(crate) no_lazy: bool,
 
+    /// Add a folder `.ratarmount-control`, which no listing shows: a command line of tarnfs that is written to `command` in it is run, and
+    /// `output` has what that says. A mount point below this one, or relative to it, adds to this mount. Whoever may write there, which are the user who mounts and root,
+    /// runs tarnfs with the rights of this process, which gives up none (--no-sandbox)
+    #[arg(long, overrides_with = "no_control_interface", help_heading = "Mounting")]
+    pub(crate) control_interface: bool,
+
+    /// Do without; this is the default
+    #[arg(long, overrides_with = "control_interface", help_heading = "Mounting")]
+    pub(crate) no_control_interface: bool,
+
     /// Put each of several archives and folders into a folder of its own, named after it
     #[arg(long, help_heading = "What is shown")]
     pub(crate) disable_union_mount: bool,

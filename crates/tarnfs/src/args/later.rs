@@ -11,7 +11,6 @@ use crate::exit::{Code, Failure};
 /// Long name, short name, whether it takes values.
 const OPTIONS: &[(&str, Option<char>, bool)] = &[
     ("commit-overlay", None, false),
-    ("control-interface", None, false),
     ("force-folder-index", None, false),
     ("oss-attributions", None, false),
     ("oss-attributions-short", None, false),
@@ -23,7 +22,6 @@ const OPTIONS: &[(&str, Option<char>, bool)] = &[
 /// Options of ratarmount that ask for what tarnfs does anyway, and the option of tarnfs that each takes back.
 const HOLD_ANYWAY: &[(&str, Option<&str>)] = &[
     ("mount", Some("no_mount")),
-    ("no-control-interface", None),
     ("no-force-folder-index", None),
     ("no-foreground", Some("foreground")),
     ("no-gnu-incremental", Some("gnu_incremental")),

@@ -23,32 +23,51 @@ pub(crate) fn command() -> clap::Command {
 
 /// Reads a command line. Help and version are printed here and come back as `Err(Ok)`.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, Result<Code, Failure>> {
-    let Some(arguments) = as_mount_helper(two_letter_options(arguments)) else { return Err(Ok(Code::Success)) };
+    read(arguments).map_err(|early| match early {
+        Early::Nothing => Ok(Code::Success),
+        Early::Refused(failure) => Err(failure),
+        Early::Said(error) => {
+            // Help and version go to standard output, errors of usage to standard error.
+            let code = if error.use_stderr() { Code::Usage } else { Code::Success };
+            error.print().map_err(|error| crate::terminal::output_failure(&error)).map(|()| code)
+        }
+    })
+}
+
+/// Reads a command line without printing anything. `None` where there is nothing to do but to print what [`parse`] would.
+pub(crate) fn parse_quietly(arguments: Vec<OsString>) -> Option<Cli> {
+    read(arguments).ok()
+}
+
+/// What ends the reading of a command line.
+enum Early {
+    Nothing,
+    /// Help, version, or an error.
+    Said(clap::Error),
+    Refused(Failure),
+}
+
+fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
+    let Some(arguments) = as_mount_helper(two_letter_options(arguments)) else { return Err(Early::Nothing) };
     let command = later::with_ratarmounts_options(command());
-    let first = matches(&command, &arguments)?;
+    let matches = |arguments: &[OsString]| command.clone().try_get_matches_from(arguments).map_err(Early::Said);
+    let first: ArgMatches = matches(&arguments)?;
     let inner = later::among_options_of_the_mount(&command, &first);
     let matches = if inner.as_options.is_empty() {
         first
     } else {
         // Before everything else, so that nothing that was typed can take them for paths.
         let behind = 1 + usize::from(first.subcommand().is_some());
-        matches(&command, &[&arguments[..behind], &inner.as_options, &arguments[behind..]].concat())?
+        matches(&[&arguments[..behind], &inner.as_options, &arguments[behind..]].concat())?
     };
-    later::refuse(&matches).map_err(Err)?;
-    let mut cli = Cli::from_arg_matches(&matches).map_err(|error| Err(Failure::new(Code::Usage, error.to_string())))?;
+    later::refuse(&matches).map_err(Early::Refused)?;
+    let mut cli = Cli::from_arg_matches(&matches)
+        .map_err(|error| Early::Refused(Failure::new(Code::Usage, error.to_string())))?;
     match &mut cli.command {
         Some(Command::Mount(mount)) => mount.fuse = inner.for_the_mount,
         _ => cli.mount.fuse = inner.for_the_mount,
     }
     Ok(cli)
-}
-
-fn matches(command: &clap::Command, arguments: &[OsString]) -> Result<ArgMatches, Result<Code, Failure>> {
-    command.clone().try_get_matches_from(arguments).map_err(|error| {
-        // Help and version go to standard output, errors of usage to standard error.
-        let code = if error.use_stderr() { Code::Usage } else { Code::Success };
-        error.print().map_err(|error| crate::terminal::output_failure(&error)).map(|()| code)
-    })
 }
 
 /// `-gs` is one option in the command line that tarnfs takes over, not `-g -s`.

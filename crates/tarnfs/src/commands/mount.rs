@@ -12,6 +12,7 @@ use tarnfs_tree::open::{Options, Place};
 use tarnfs_tree::{Base, ComposeError, Error, FolderTree, Lazily, LazyTree, Tree, compose};
 
 use crate::args::{Mount, composition, mount_options, shown};
+use crate::control::{self, Control};
 use crate::daemon::{self, Ready, Role};
 use crate::exit::{Code, Failure};
 use crate::signals::{self, Ending};
@@ -20,7 +21,7 @@ use crate::{inside, sandbox};
 
 /// Mounts archives and folders. Returns in the parent when the mount is ready, in the daemon when it is over.
 pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
-    let request = Request::from(&arguments.paths)?;
+    let request = Request::from(&arguments.paths, arguments.control_interface)?;
     if arguments.no_mount {
         let ending = Ending::default();
         ending.listen().map_err(|error| listening(&error))?;
@@ -40,18 +41,19 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
 
 /// What is to be mounted where.
 #[derive(Debug, PartialEq, Eq)]
-struct Request {
+pub(crate) struct Request {
     /// Archives and folders, from left to right.
-    sources: Vec<PathBuf>,
-    mountpoint: PathBuf,
+    pub(crate) sources: Vec<PathBuf>,
+    pub(crate) mountpoint: PathBuf,
 }
 
 impl Request {
-    /// The last path is the mount point if it is a folder or does not exist.
-    fn from(paths: &[PathBuf]) -> Result<Self, Failure> {
+    /// The last path is the mount point if it is a folder or does not exist. `may_be_empty`: it may be the only one, and what is to be seen there
+    /// comes later.
+    fn from(paths: &[PathBuf], may_be_empty: bool) -> Result<Self, Failure> {
         let (sources, mountpoint) = match paths {
             [] => return Err(Failure::new(Code::Usage, "which archive? See tarnfs --help".to_owned())),
-            [sources @ .., last] if !sources.is_empty() && !last.is_file() => (sources, last.clone()),
+            [sources @ .., last] if (may_be_empty || !sources.is_empty()) && !last.is_file() => (sources, last.clone()),
             [first, ..] => (paths, named_after(first)?),
         };
         let mut sources = sources.to_vec();
@@ -75,7 +77,8 @@ impl Request {
 
     /// What is mounted, for messages and for the table of mounts.
     fn title(&self) -> OsString {
-        let mut title = self.sources.first().map(|first| first.as_os_str().to_owned()).unwrap_or_default();
+        let first = self.sources.first().map(|first| first.as_os_str().to_owned());
+        let mut title = first.unwrap_or_else(|| OsString::from("tarnfs"));
         if self.sources.len() > 1 {
             title.push(format!(" and {} more", self.sources.len() - 1));
         }
@@ -172,7 +175,7 @@ fn most_open() -> usize {
 
 /// Everything that is to be mounted, as one tree, the folders in it, and whether archives are opened later.
 #[allow(clippy::type_complexity, reason = "what it returns goes its own way at once")]
-fn open_all(
+pub(crate) fn open_all(
     request: &Request,
     arguments: &Mount,
     options: &Options,
@@ -332,8 +335,11 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     let (mountpoint, title) = (&request.mountpoint, request.title());
     let name = shown(&title);
     let mut mount_options = mount_options(arguments, &title);
+    if arguments.control_interface {
+        log::info!("{name}: no rights are given up, as commands to --control-interface need them");
+    }
     // Without somebody else who can unmount it, nothing is given up.
-    let sandbox = watcher.is_some() && !arguments.no_sandbox;
+    let sandbox = watcher.is_some() && !arguments.no_sandbox && !arguments.control_interface;
     let helper = watcher.clone().map(|watcher| {
         let (ending, folders) = (ending.clone(), OnceLock::new());
         Arc::new(Helper { watcher, ending, sandbox, folders })
@@ -353,6 +359,12 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     let sandbox = sandbox && !is_lazy;
     let made = Mountpoint::new(mountpoint, &ending, watcher.as_ref())?;
     let start = Instant::now();
+    let (tree, control) = if arguments.control_interface {
+        let (tree, control) = control::around(tree).map_err(|error| Failure::new(Code::Failure, error.to_string()))?;
+        (tree, Some(control))
+    } else {
+        (tree, None)
+    };
     let mount = tarnfs_fuse::mount(tree, mountpoint, &mount_options).map_err(cannot)?;
     log::debug!("{}: mounted in {:.3} s", shown(mountpoint.as_os_str()), start.elapsed().as_secs_f64());
     ending.mounted(mount.stopper());
@@ -362,13 +374,18 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
         return Err(Failure::new(Code::Interrupted, format!("{name}: interrupted")));
     }
     log::info!("{name} is mounted at {}", shown(mountpoint.as_os_str()));
+    let running = control.map(|control: Control| control.start(mountpoint, &options));
+    let running =
+        running.transpose().map_err(|error| Failure::new(Code::Failure, format!("starting a thread: {error}")))?;
     if let Some(ready) = ready {
         ready.report(code).map_err(|error| Failure::new(Code::Failure, format!("going to the background: {error}")))?;
     }
     if sandbox {
         sandbox::give_up_calls(has_folders);
     }
-    mount.wait().map_err(cannot)?;
+    let ended = mount.wait().map_err(cannot);
+    drop(running);
+    ended?;
     drop(made);
     Ok(code)
 }

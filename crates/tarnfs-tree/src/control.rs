@@ -1,0 +1,545 @@
+//! A tree that can be told what to do while it is mounted: a folder with two files, `command` and `output`, and further trees that are
+//! put into it.
+//!
+//! What is written to `command` becomes lines, and each line goes to whoever runs them ([`ControlTree::new`]); nothing is run here, on the thread
+//! that writes. What they say is in `output`. The folder is in no listing, and only its owner can enter it.
+//!
+//! Trees that are added get ranges of node numbers behind all others. Their numbers are not used again: the kernel may still know them.
+
+mod output;
+mod writers;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use tarnfs_source::{MemorySource, SharedSource, Source as _};
+
+use crate::spaces::{OWN, Spaces};
+use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xattrs, path};
+use output::Output;
+use writers::Writers;
+pub use writers::{LONGEST_LINE, Line};
+
+/// The folder, in the root. ratarmount calls it so, and scripts look for it there.
+pub const FOLDER: &[u8] = b".ratarmount-control";
+
+/// Numbers of the folder and of its files, behind those of the tree.
+const NUMBER_OF_FOLDER: u64 = 0;
+const COMMAND: u64 = 1;
+const OUTPUT: u64 = 2;
+const FILES: [(&[u8], u64); 2] = [(b"command", COMMAND), (b"output", OUTPUT)];
+
+/// Where positions of added trees begin in a listing. Those of a tree are less.
+const ADDED: u64 = 1 << 62;
+
+/// What of a tree takes writes, and what the kernel is told of it.
+pub trait Control: Send + Sync {
+    /// True for what can be written to.
+    fn takes_writes(&self, node: Node) -> bool;
+
+    /// True for nodes that belong to the control of the mount: their owner and mode are who may control it, whatever else the mount shows of others.
+    fn is_own(&self, node: Node) -> bool;
+
+    /// True for what may be something else in a moment: nothing of it, and not its name, is to be kept.
+    fn is_fleeting(&self, node: Node) -> bool;
+
+    /// Takes what somebody has written, who is told from others by `writer`. Never waits.
+    fn write(&self, writer: u64, bytes: &[u8]);
+
+    /// `writer` is done.
+    fn close(&self, writer: u64);
+}
+
+/// Why a tree cannot be added, or taken out again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Something has that name.
+    #[error("there is something of this name in the mount already")]
+    Exists,
+    /// The path ends in no name.
+    #[error("names no folder inside the mount")]
+    NoName,
+    /// Nothing was added there.
+    #[error("nothing was mounted here")]
+    NotMounted,
+    /// Another tree was added inside this one.
+    #[error("something else is mounted inside of it: unmount that first")]
+    InUse,
+    /// What came of looking for the folder that it is to be in, or there are too many.
+    #[error(transparent)]
+    Tree(#[from] Error),
+}
+
+/// A tree, the folder to control it, and what was added to it.
+pub struct ControlTree {
+    tree: Arc<dyn Tree>,
+    /// Where the numbers of the folder begin.
+    first: u64,
+    /// Replaced as a whole, so that nobody who asks a tree holds up who adds one.
+    added: RwLock<Arc<Added>>,
+    output: Arc<Output>,
+    writers: Mutex<Writers>,
+    lines: SyncSender<Line>,
+    begun: Time,
+}
+
+/// Trees that were added, in the order of their ranges. Those that were taken out keep theirs.
+#[derive(Clone)]
+struct Added {
+    spaces: Spaces,
+    places: Vec<Option<Place>>,
+    /// Which stand in a folder: most have none, and every look-up asks.
+    by_folder: HashMap<Node, Vec<usize>>,
+}
+
+#[derive(Clone)]
+struct Place {
+    folder: Node,
+    name: Vec<u8>,
+    tree: Arc<dyn Tree>,
+}
+
+impl fmt::Debug for ControlTree {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ControlTree").field("first", &self.first).finish_non_exhaustive()
+    }
+}
+
+/// Whose a node is.
+enum Whose {
+    Tree,
+    /// One of the folder and its files.
+    Own(u64),
+    /// Of an added tree: which, and its number there.
+    Added(Arc<Added>, usize, Node),
+}
+
+impl Added {
+    /// The tree with this number, if it is still there.
+    fn tree(&self, number: usize) -> Result<&Arc<dyn Tree>, Error> {
+        let place = self.places.get(number).and_then(Option::as_ref).ok_or(Error::NotFound)?;
+        Ok(&place.tree)
+    }
+
+    /// What stands in `folder`: numbers and names.
+    fn inside(&self, folder: Node) -> impl Iterator<Item = (usize, &Place)> {
+        let numbers = self.by_folder.get(&folder).into_iter().flatten();
+        numbers.filter_map(|&number| Some((number, self.places.get(number)?.as_ref()?)))
+    }
+
+    fn root(&self, number: usize) -> Result<Attributes, Error> {
+        self.spaces.attributes(number, &self.tree(number)?.attributes(Node::ROOT)?)
+    }
+}
+
+impl ControlTree {
+    /// `tree` with the folder in it. Lines that are written go to `lines`; while it is full, they are refused.
+    pub fn new(tree: Arc<dyn Tree>, lines: SyncSender<Line>) -> Result<Self, Error> {
+        let first = tree.node_limit();
+        let own = first.checked_add(OWN).ok_or_else(|| std::io::Error::other("there are no numbers left for nodes"))?;
+        let begun = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Ok(Self {
+            tree,
+            first,
+            added: RwLock::new(Arc::new(Added {
+                spaces: Spaces::new(own, &[])?,
+                places: Vec::new(),
+                by_folder: HashMap::new(),
+            })),
+            output: Arc::default(),
+            writers: Mutex::default(),
+            lines,
+            begun: Time { seconds: begun.as_secs() as i64, nanoseconds: begun.subsec_nanos() },
+        })
+    }
+
+    /// Adds a text to `output`, as it is.
+    pub fn say(&self, text: &[u8]) {
+        self.output.say(text);
+    }
+
+    /// Whether a tree could be added at `path` now, for those who have to open it first.
+    pub fn check(&self, path: &[u8]) -> Result<(), Refusal> {
+        let (folder, name) = split(path)?;
+        let found = path::find(self, folder, true)?;
+        let result = self.check_in(&found, name);
+        self.release(found.node);
+        result
+    }
+
+    /// Puts `tree` at `path` in the mount. The folder that it is to be in must be there, and nothing of its name.
+    pub fn add(&self, path: &[u8], tree: Arc<dyn Tree>) -> Result<(), Refusal> {
+        let (folder, name) = split(path)?;
+        let found = path::find(self, folder, true)?;
+        let result = self.check_in(&found, name).and_then(|()| self.add_in(found.node, name, tree));
+        if result.is_err() {
+            self.release(found.node);
+        }
+        // Else it is held: its number must not become another's as long as something stands in it.
+        result
+    }
+
+    fn check_in(&self, folder: &Attributes, name: &[u8]) -> Result<(), Refusal> {
+        if folder.kind != Kind::Folder || self.is_own(folder.node) {
+            return Err(Error::NotAFolder.into());
+        }
+        match self.lookup(folder.node, name) {
+            Err(Error::NotFound) => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(found) => {
+                self.forget(found.node, 1);
+                Err(Refusal::Exists)
+            }
+        }
+    }
+
+    fn add_in(&self, folder: Node, name: &[u8], tree: Arc<dyn Tree>) -> Result<(), Refusal> {
+        let mut added = self.added.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = Added::clone(&added);
+        if next.inside(folder).any(|(_, place)| place.name == name) {
+            return Err(Refusal::Exists);
+        }
+        next.spaces.add(&*tree)?;
+        next.by_folder.entry(folder).or_default().push(next.places.len());
+        next.places.push(Some(Place { folder, name: name.to_vec(), tree }));
+        *added = Arc::new(next);
+        Ok(())
+    }
+
+    /// Takes out what was added at `path`. Files that are open can be read to their end.
+    pub fn remove(&self, path: &[u8]) -> Result<(), Refusal> {
+        let (folder, name) = split(path)?;
+        let found = path::find(self, folder, true)?;
+        self.release(found.node);
+        let mut added = self.added.write().unwrap_or_else(PoisonError::into_inner);
+        let number = added.inside(found.node).find(|(_, place)| place.name == name).map(|(number, _)| number);
+        let number = number.ok_or(Refusal::NotMounted)?;
+        let is_inside = |place: &Place| added.spaces.inner(place.folder).is_some_and(|(other, _)| other == number);
+        if added.places.iter().flatten().any(is_inside) {
+            return Err(Refusal::InUse);
+        }
+        let mut next = Added::clone(&added);
+        next.places[number] = None;
+        if let Some(numbers) = next.by_folder.get_mut(&found.node) {
+            numbers.retain(|&other| other != number);
+            if numbers.is_empty() {
+                next.by_folder.remove(&found.node);
+            }
+        }
+        // Dropped outside the lock, as it may hold much.
+        let before = std::mem::replace(&mut *added, Arc::new(next));
+        drop(added);
+        drop(before);
+        self.release(found.node);
+        Ok(())
+    }
+
+    /// Forgets a folder that was found by its path. The root is there without having been looked up.
+    fn release(&self, folder: Node) {
+        if folder != Node::ROOT {
+            self.forget(folder, 1);
+        }
+    }
+
+    fn added(&self) -> Arc<Added> {
+        Arc::clone(&self.added.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn whose(&self, node: Node) -> Result<Whose, Error> {
+        let Some(own) = node.0.checked_sub(self.first) else { return Ok(Whose::Tree) };
+        if own <= OUTPUT {
+            return Ok(Whose::Own(own));
+        }
+        let added = self.added();
+        let (number, inner) = added.spaces.inner(node).ok_or(Error::NotFound)?;
+        Ok(Whose::Added(added, number, inner))
+    }
+
+    /// Asks the tree that a node is in, which is not one of our own.
+    fn ask<T>(
+        &self,
+        node: Node,
+        own: impl FnOnce(u64) -> Result<T, Error>,
+        ask: impl FnOnce(&dyn Tree, Node) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match self.whose(node)? {
+            Whose::Tree => ask(&*self.tree, node),
+            Whose::Own(number) => own(number),
+            Whose::Added(added, number, inner) => ask(&**added.tree(number)?, inner),
+        }
+    }
+
+    /// What the folder, or one of its files, is: of whoever serves the mount, and for nobody else.
+    fn own(&self, number: u64) -> Attributes {
+        let (kind, mode, size, time) = match number {
+            NUMBER_OF_FOLDER => (Kind::Folder, 0o500, 0, self.begun),
+            COMMAND => (Kind::File, 0o200, 0, self.begun),
+            _ => (Kind::File, 0o400, self.output.len(), self.output.changed().unwrap_or(self.begun)),
+        };
+        Attributes {
+            node: Node(self.first + number),
+            kind,
+            mode,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            links: if number == NUMBER_OF_FOLDER { 2 } else { 1 },
+            size,
+            blocks: size.div_ceil(512),
+            mtime: time,
+            atime: time,
+            ctime: time,
+        }
+    }
+
+    /// What stands in `folder` beside what is in it anyway.
+    fn placed(&self, folder: Node, name: &[u8]) -> Option<Result<Attributes, Error>> {
+        if folder == Node::ROOT && name == FOLDER {
+            return Some(Ok(self.own(NUMBER_OF_FOLDER)));
+        }
+        let added = self.added();
+        let (number, _) = added.inside(folder).find(|(_, place)| place.name == name)?;
+        Some(added.root(number))
+    }
+
+    fn submit(&self, line: Line) {
+        if self.lines.try_send(line).is_err() {
+            self.say(b"tarnfs: too many commands wait already: one was not run\n");
+        }
+    }
+}
+
+/// The folder that `path` leads to, and the name in it.
+fn split(path: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
+    let end = path.iter().rposition(|&byte| byte != b'/').ok_or(Refusal::NoName)? + 1;
+    let path = &path[..end];
+    let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let (folder, name) = path.split_at(start);
+    if matches!(name, b"." | b"..") || (folder.iter().all(|&byte| byte == b'/') && name == FOLDER) {
+        return Err(Refusal::NoName);
+    }
+    Ok((folder, name))
+}
+
+impl Control for ControlTree {
+    fn takes_writes(&self, node: Node) -> bool {
+        node.0.checked_sub(self.first) == Some(COMMAND)
+    }
+
+    fn is_own(&self, node: Node) -> bool {
+        node.0.checked_sub(self.first).is_some_and(|own| own <= OUTPUT)
+    }
+
+    fn is_fleeting(&self, node: Node) -> bool {
+        match self.whose(node) {
+            Ok(Whose::Tree) => false,
+            Ok(Whose::Added(_, _, inner)) => inner == Node::ROOT,
+            Ok(Whose::Own(_)) | Err(_) => true,
+        }
+    }
+
+    fn write(&self, writer: u64, bytes: &[u8]) {
+        let lines = self.writers.lock().unwrap_or_else(PoisonError::into_inner).write(writer, bytes);
+        for line in lines {
+            self.submit(line);
+        }
+    }
+
+    fn close(&self, writer: u64) {
+        let line = self.writers.lock().unwrap_or_else(PoisonError::into_inner).close(writer);
+        if let Some(line) = line {
+            self.submit(line);
+        }
+    }
+}
+
+impl Tree for ControlTree {
+    fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
+        if let Some(placed) = self.placed(folder, name) {
+            return placed;
+        }
+        match self.whose(folder)? {
+            Whose::Tree => self.tree.lookup(folder, name),
+            Whose::Own(NUMBER_OF_FOLDER) => {
+                let file = FILES.into_iter().find(|(file, _)| *file == name);
+                file.map(|(_, number)| self.own(number)).ok_or(Error::NotFound)
+            }
+            Whose::Own(_) => Err(Error::NotAFolder),
+            Whose::Added(added, number, inner) => {
+                added.spaces.attributes(number, &added.tree(number)?.lookup(inner, name)?)
+            }
+        }
+    }
+
+    fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
+        let mut goes_on = true;
+        if from < ADDED {
+            let mut failure = None;
+            let all = self.added();
+            // What stands in the place of something else is not shown twice.
+            let is_hidden = |name: &[u8]| {
+                (folder == Node::ROOT && name == FOLDER) || all.inside(folder).any(|(_, place)| place.name == name)
+            };
+            match self.whose(folder)? {
+                Whose::Tree => self.tree.read_dir(folder, from, &mut |child| {
+                    if is_hidden(child.name) {
+                        self.tree.forget(child.attributes.node, 1);
+                        return true;
+                    }
+                    goes_on = receive(child);
+                    goes_on
+                })?,
+                Whose::Own(NUMBER_OF_FOLDER) => {
+                    for (place, (name, number)) in
+                        (1_u64..).zip(FILES).skip(usize::try_from(from).unwrap_or(usize::MAX))
+                    {
+                        goes_on = goes_on && receive(Child { name, attributes: self.own(number), next: place });
+                    }
+                }
+                Whose::Own(_) => return Err(Error::NotAFolder),
+                Whose::Added(added, number, inner) => {
+                    let tree = added.tree(number)?;
+                    tree.read_dir(inner, from, &mut |child| {
+                        if is_hidden(child.name) {
+                            tree.forget(child.attributes.node, 1);
+                            return true;
+                        }
+                        match added.spaces.attributes(number, &child.attributes) {
+                            Ok(attributes) => goes_on = receive(Child { attributes, ..child }),
+                            Err(error) => {
+                                failure = Some(error);
+                                goes_on = false;
+                            }
+                        }
+                        goes_on
+                    })?;
+                }
+            }
+            failure.map_or(Ok(()), Err)?;
+        }
+        let added = self.added();
+        for (number, place) in added.inside(folder) {
+            let position = ADDED + number as u64;
+            // One that cannot be asked is found by its name, with its error.
+            if goes_on
+                && position >= from
+                && let Ok(attributes) = added.root(number)
+            {
+                goes_on = receive(Child { name: &place.name, attributes, next: position + 1 });
+            }
+        }
+        Ok(())
+    }
+
+    fn attributes(&self, node: Node) -> Result<Attributes, Error> {
+        match self.whose(node)? {
+            Whose::Tree => self.tree.attributes(node),
+            Whose::Own(number) => Ok(self.own(number)),
+            Whose::Added(added, number, inner) => {
+                added.spaces.attributes(number, &added.tree(number)?.attributes(inner)?)
+            }
+        }
+    }
+
+    fn parent(&self, folder: Node) -> Result<Node, Error> {
+        match self.whose(folder)? {
+            Whose::Tree => self.tree.parent(folder),
+            Whose::Own(NUMBER_OF_FOLDER) => Ok(Node::ROOT),
+            Whose::Own(_) => Ok(Node(self.first)),
+            Whose::Added(added, number, Node::ROOT) => {
+                added.places.get(number).and_then(Option::as_ref).map(|place| place.folder).ok_or(Error::NotFound)
+            }
+            Whose::Added(added, number, inner) => added.spaces.outer(number, added.tree(number)?.parent(inner)?),
+        }
+    }
+
+    fn read_link(&self, node: Node) -> Result<Vec<u8>, Error> {
+        self.ask(node, |_| Err(Error::WrongKind), |tree, inner| tree.read_link(inner))
+    }
+
+    fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
+        self.ask(node, |_| Ok(Vec::new()), |tree, inner| tree.xattrs(inner))
+    }
+
+    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+        if let Some(placed) = self.placed(folder, name) {
+            return Ok(vec![placed?]);
+        }
+        match self.whose(folder)? {
+            Whose::Tree => self.tree.versions(folder, name),
+            Whose::Own(_) => Ok(self.lookup(folder, name).into_iter().collect()),
+            Whose::Added(added, number, inner) => {
+                let versions = added.tree(number)?.versions(inner, name)?;
+                versions.into_iter().map(|attributes| added.spaces.attributes(number, &attributes)).collect()
+            }
+        }
+    }
+
+    fn node_limit(&self) -> u64 {
+        // There is always room for one more.
+        1 << 63
+    }
+
+    fn is_ready(&self, node: Node) -> bool {
+        self.ask(node, |_| Ok(true), |tree, inner| Ok(tree.is_ready(inner))).unwrap_or(true)
+    }
+
+    fn forget(&self, node: Node, times: u64) {
+        // What is gone has forgotten everything.
+        let _ = self.ask(
+            node,
+            |_| Ok(()),
+            |tree, inner| {
+                tree.forget(inner, times);
+                Ok(())
+            },
+        );
+    }
+
+    fn close_folder(&self, folder: Node) {
+        let _ = self.ask(
+            folder,
+            |_| Ok(()),
+            |tree, inner| {
+                tree.close_folder(inner);
+                Ok(())
+            },
+        );
+    }
+
+    fn open(&self, node: Node) -> Result<SharedSource, Error> {
+        let own = |number| match number {
+            NUMBER_OF_FOLDER => Err(Error::IsAFolder),
+            COMMAND => Ok(Arc::new(MemorySource::new(Vec::new(), "command")) as SharedSource),
+            _ => Ok(Arc::clone(&self.output) as SharedSource),
+        };
+        self.ask(node, own, |tree, inner| tree.open(inner))
+    }
+
+    fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        self.ask(node, |_| Ok((Vec::new(), Vec::new())), |tree, inner| tree.owner_names(inner))
+    }
+
+    fn totals(&self) -> Totals {
+        let mut trees = vec![Arc::clone(&self.tree)];
+        trees.extend(self.added().places.iter().flatten().map(|place| Arc::clone(&place.tree)));
+        // What is added later may have them.
+        Totals { has_xattrs: true, has_acls: true, is_immutable: false, ..Totals::of_all(&trees) }
+    }
+
+    fn work(&self) -> Work {
+        let mut trees = vec![Arc::clone(&self.tree)];
+        trees.extend(self.added().places.iter().flatten().map(|place| Arc::clone(&place.tree)));
+        Work::of_all(&trees)
+    }
+
+    fn control(&self) -> Option<&dyn Control> {
+        Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+use std::sync::mpsc::sync_channel;
+
+use super::*;
+use crate::Subvolumes;
+
+fn whole(line: &str) -> Line {
+    Line::Whole(line.as_bytes().to_vec())
+}
+
+#[test]
+fn writes_become_lines_of_each_writer() {
+    let mut writers = Writers::default();
+    assert_eq!(writers.write(1, b"a b"), []);
+    assert_eq!(writers.write(2, b"x\n\n  \ny\nz"), [whole("x"), whole("y")]);
+    assert_eq!(writers.write(1, b"c\nd\n"), [whole("a bc"), whole("d")]);
+    assert_eq!((writers.close(1), writers.close(2), writers.close(2)), (None, Some(whole("z")), None));
+    let long = vec![b'x'; LONGEST_LINE];
+    assert_eq!(writers.write(3, &long), []);
+    assert_eq!(writers.write(3, b"x"), []);
+    assert_eq!(writers.write(3, &long), []);
+    assert_eq!(writers.write(3, b"\nnext\n"), [Line::TooLong, whole("next")]);
+    assert_eq!(writers.write(3, &[&long[..], b"\n"].concat()), [Line::Whole(long)]);
+}
+
+#[test]
+fn output_keeps_the_newest() {
+    let output = Output::default();
+    for number in 0..300_000 {
+        output.say(format!("{number:07}\n").as_bytes());
+    }
+    let mut text = vec![0; output.len() as usize];
+    output.read_exact_at(&mut text, 0).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!((512 << 10..=1 << 20).contains(&text.len()) && text.ends_with("0299999\n"));
+    assert_eq!(text.lines().next().unwrap().len(), 7);
+}
+
+/// An empty folder.
+fn empty() -> Arc<dyn Tree> {
+    Arc::new(Subvolumes::new([]).unwrap())
+}
+
+fn folder_of(name: &str) -> Arc<dyn Tree> {
+    Arc::new(Subvolumes::new([(name.as_bytes().to_vec(), empty())]).unwrap())
+}
+
+fn names(tree: &ControlTree, folder: Node) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut next = 0;
+    // One at a time, so that each position is gone on from.
+    loop {
+        let before = names.len();
+        tree.read_dir(folder, next, &mut |child| {
+            names.push(String::from_utf8_lossy(child.name).into_owned());
+            next = child.next;
+            false
+        })
+        .unwrap();
+        if names.len() == before {
+            return names;
+        }
+    }
+}
+
+#[test]
+fn trees_are_added_and_taken_out() {
+    let (lines, run) = sync_channel(1);
+    let tree = ControlTree::new(folder_of("a"), lines).unwrap();
+    tree.add(b"/b/", folder_of("inner")).unwrap();
+    tree.add(b"a/c", folder_of("other")).unwrap();
+    tree.add(b"b/inner/deep", empty()).unwrap();
+    assert_eq!(names(&tree, Node::ROOT), ["a", "b"]);
+    let find = |path: &str| path::find(&tree, path.as_bytes(), true).map(|found| found.node);
+    assert_eq!(names(&tree, find("a").unwrap()), ["c"]);
+    assert_eq!(names(&tree, find("b").unwrap()), ["inner"]);
+    assert_eq!(names(&tree, find("b/inner").unwrap()), ["deep"]);
+    assert_eq!(find("b/inner/deep/../../../a/c/other/..").unwrap(), find("a/c").unwrap());
+    assert_eq!(names(&tree, find(".ratarmount-control").unwrap()), ["command", "output"]);
+    for (path, error) in [
+        ("a", "there is something"),
+        ("b", "there is something"),
+        ("nowhere/x", "no such file"),
+        ("", "names no folder"),
+        ("//", "names no folder"),
+        ("a/..", "names no folder"),
+        ("/.ratarmount-control/", "names no folder"),
+        (".ratarmount-control/new", "not a folder"),
+        (".ratarmount-control/command/x", "not a folder"),
+    ] {
+        let refusal = tree.add(path.as_bytes(), empty()).unwrap_err().to_string();
+        assert!(refusal.contains(error), "{path}: {refusal}");
+    }
+    assert!(matches!(tree.remove(b"b"), Err(Refusal::InUse)));
+    assert!(matches!(tree.remove(b"a"), Err(Refusal::NotMounted)));
+    let gone = find("b/inner").unwrap();
+    tree.remove(b"b/inner/deep").unwrap();
+    tree.remove(b"b").unwrap();
+    assert!(matches!(tree.attributes(gone), Err(Error::NotFound)) && find("b").is_err());
+    tree.add(b"b", folder_of("new")).unwrap();
+    assert!(find("b/new").unwrap().0 > gone.0, "numbers are not used again");
+    drop(run);
+    // Nobody runs them any more.
+    tree.write(1, b"x\ny\n");
+    assert_eq!(tree.output.len() as usize, 2 * "tarnfs: too many commands wait already: one was not run\n".len());
+}

@@ -1,0 +1,264 @@
+//! `--control-interface`: what is written to `command` is read as a command line, and done.
+//!
+//! One thread takes the lines, one after the other. What is about this mount it does itself: trees are added and taken out. All else is a process of
+//! its own, started from the root folder, with its two outputs in `output`; it is no matter of ours how long it runs, but when the mount ends it is
+//! asked to end as well. No shell is involved: [`words`] splits a line, and expands nothing.
+
+mod children;
+pub(crate) mod words;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+
+use tarnfs_tree::control::{LONGEST_LINE, Line, Refusal};
+use tarnfs_tree::open::Options;
+use tarnfs_tree::{ControlTree, Error, Tree};
+
+use crate::args::{Cli, Command, Mount, parse_quietly, shown};
+use crate::commands::mount::{Request, open_all};
+use crate::exit::Failure;
+use crate::{inside, logging};
+use children::Children;
+
+/// Lines that wait for those before them.
+const MOST_WAITING: usize = 256;
+
+/// A control that nobody answers yet: there is no mount.
+pub(crate) struct Control {
+    tree: Arc<ControlTree>,
+    lines: Receiver<Line>,
+}
+
+/// `tree` with a control around it.
+pub(crate) fn around(tree: Arc<dyn Tree>) -> Result<(Arc<dyn Tree>, Control), Error> {
+    let (send, lines) = sync_channel(MOST_WAITING);
+    let tree = Arc::new(ControlTree::new(tree, send)?);
+    Ok((Arc::clone(&tree) as Arc<dyn Tree>, Control { tree, lines }))
+}
+
+/// A control at work. Dropped, it asks the processes that it has started to end.
+pub(crate) struct Running(Arc<Children>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Control {
+    /// Does what is written, from now on. What `options` have in common for all archives is shared with those that are added.
+    pub(crate) fn start(self, mountpoint: &Path, options: &Options) -> io::Result<Running> {
+        let said = Arc::clone(&self.tree);
+        logging::tell(move |line| said.say(line.as_bytes()));
+        let children = Arc::new(Children::default());
+        let mut runner = Runner {
+            tree: self.tree,
+            children: Arc::clone(&children),
+            mountpoint: mountpoint.to_owned(),
+            // Until here nobody has been kept from mounting something else over one of its folders.
+            real: mountpoint.canonicalize().unwrap_or_else(|_| mountpoint.to_owned()),
+            options: options.clone(),
+            number: 0,
+        };
+        let lines = self.lines;
+        // Opening an archive takes the stack of a main thread.
+        let builder = thread::Builder::new().name("tarnfs-control".to_owned()).stack_size(8 << 20);
+        builder.spawn(move || lines.iter().for_each(|line| runner.take(line)))?;
+        Ok(Running(children))
+    }
+}
+
+struct Runner {
+    tree: Arc<ControlTree>,
+    children: Arc<Children>,
+    mountpoint: PathBuf,
+    /// The mount point without symbolic links.
+    real: PathBuf,
+    options: Options,
+    /// Commands so far.
+    number: u64,
+}
+
+impl Runner {
+    fn take(&mut self, line: Line) {
+        self.number += 1;
+        let number = self.number;
+        // A panic has been told in the log; the next command may do better.
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.follow(line)));
+        match done.unwrap_or_else(|_| Err("it panicked, which is a bug of tarnfs".to_owned())) {
+            Ok(Done::Here) => self.tree.say(format!("command {number}: done\n").as_bytes()),
+            Ok(Done::ByAnother) => {}
+            Err(problem) => {
+                let problem = crate::terminal::harmless(problem);
+                self.tree.say(format!("tarnfs: {problem}\ncommand {number}: failed\n").as_bytes());
+            }
+        }
+    }
+
+    fn follow(&self, line: Line) -> Result<Done, String> {
+        let Line::Whole(line) = line else {
+            return Err(format!("a line of more than {LONGEST_LINE} bytes is no command"));
+        };
+        let words: Vec<OsString> = words::split(&line)?.into_iter().map(OsString::from_vec).collect();
+        let Some((name, arguments)) = words.split_first() else { return Ok(Done::Here) };
+        if name != "ratarmount" && name != "tarnfs" {
+            return Err(format!("{}: a command begins with tarnfs or ratarmount", shown(name)));
+        }
+        // Whatever cannot be read is said by a process of its own, as it would be anywhere.
+        let Some(cli) = parse_quietly(words.clone()) else { return self.run(arguments) };
+        match &cli {
+            Cli { command: Some(Command::Unmount { mountpoints }), .. } => self.unmount(mountpoints),
+            Cli { command: Some(Command::Mount(mount)), .. } | Cli { command: None, mount, .. } => {
+                if mount.unmount.is_empty() { self.mount(mount, arguments) } else { self.unmount(&mount.unmount) }
+            }
+            _ => self.run(arguments),
+        }
+    }
+
+    /// What is inside this mount is taken out; all else, this mount itself too, is for a process of its own.
+    fn unmount(&self, mountpoints: &[PathBuf]) -> Result<Done, String> {
+        let mut others: Vec<OsString> = Vec::new();
+        let mut problems = Vec::new();
+        for path in mountpoints {
+            match self.inside(path) {
+                Place::Inside(inside) => {
+                    if let Err(refusal) = self.tree.remove(&inside) {
+                        problems.push(format!("{}: {refusal}", shown(path.as_os_str())));
+                    }
+                }
+                Place::Mountpoint => others.push(self.real.clone().into()),
+                Place::Outside => others.push(path.clone().into()),
+            }
+        }
+        if !problems.is_empty() {
+            return Err(problems.join("\ntarnfs: "));
+        }
+        if others.is_empty() {
+            return Ok(Done::Here);
+        }
+        others.splice(0..0, ["unmount".into(), "--".into()]);
+        self.run(&others)
+    }
+
+    fn mount(&self, mount: &Mount, arguments: &[OsString]) -> Result<Done, String> {
+        let (last, sources) = mount.paths.split_last().ok_or("which archive? Write one, and where to show it")?;
+        let relative = |paths: &[PathBuf]| paths.iter().find(|path| path.is_relative()).cloned();
+        let refuse_relative = |path: &Path| {
+            Err(format!(
+                "{}: write the whole path: it is not known from where this was written",
+                shown(path.as_os_str())
+            ))
+        };
+        // A single path is an archive, and is mounted beside itself.
+        let place = if sources.is_empty() { Place::Outside } else { self.inside(last) };
+        if let Some(path) = relative(sources) {
+            return refuse_relative(&path);
+        }
+        let Place::Inside(place) = place else {
+            if let Some(path) = relative(&mount.paths) {
+                return refuse_relative(&path);
+            }
+            return self.run(arguments);
+        };
+        for source in sources {
+            self.is_outside(source)?;
+        }
+        if mount.open.password_file.as_deref() == Some(Path::new("-")) {
+            return Err("--password-file -: there is nobody to ask".to_owned());
+        }
+        if mount.no_mount || mount.control_interface || !mount.fuse.is_empty() {
+            let what = "--no-mount, --control-interface and options of the kernel (-o) are for a mount of its own, not for a part of one";
+            return Err(what.to_owned());
+        }
+        let refused = |refusal: Refusal| format!("{}: {refusal}", shown(last.as_os_str()));
+        // Before an archive is read, which may take long.
+        self.tree.check(&place).map_err(refused)?;
+        let failed = |failure: Failure| failure.message;
+        // One memory for all that is decoded here, and one end.
+        let mut options = inside::options(&mount.open, &self.options.cancel).map_err(failed)?;
+        options.cache = self.options.cache.clone();
+        let request = Request { sources: sources.to_vec(), mountpoint: self.real.clone() };
+        let (tree, _, _, _) = open_all(&request, mount, &options).map_err(failed)?;
+        self.tree.add(&place, tree).map_err(refused)?;
+        Ok(Done::Here)
+    }
+
+    /// A process of its own.
+    fn run(&self, arguments: &[OsString]) -> Result<Done, String> {
+        let tree = Arc::clone(&self.tree);
+        let started = self.children.start(arguments, self.number, move |said| tree.say(said));
+        started.map(|()| Done::ByAnother).map_err(|error| format!("starting a process: {error}"))
+    }
+
+    /// Where in the mount `path` is: relative ones begin at its root.
+    fn inside(&self, path: &Path) -> Place {
+        let below = |path: &Path| {
+            let path = plain(path);
+            let below = [&self.mountpoint, &self.real].into_iter().find_map(|own| path.strip_prefix(own).ok());
+            below.map(Path::to_owned)
+        };
+        let found = if path.is_relative() {
+            Some(plain(&Path::new("/").join(path)).strip_prefix("/").map(Path::to_owned).unwrap_or_default())
+        } else {
+            below(path).or_else(|| {
+                // By another name. Its folder, as it need not exist itself.
+                let parent = path.parent()?.canonicalize().ok()?;
+                below(&parent.join(path.file_name()?))
+            })
+        };
+        match found {
+            None => Place::Outside,
+            Some(path) if path.as_os_str().is_empty() => Place::Mountpoint,
+            Some(path) => Place::Inside(path.into_os_string().into_vec()),
+        }
+    }
+
+    /// Fails for what this mount shows itself: whoever reads it would wait for us, who wait for it.
+    fn is_outside(&self, source: &Path) -> Result<(), String> {
+        let device = |path: &Path| path.metadata().ok().map(|found| found.dev());
+        let own = device(&self.real);
+        let is_own = !matches!(self.inside(source), Place::Outside)
+            || source.canonicalize().is_ok_and(|real| real.starts_with(&self.real))
+            || own.is_some() && device(source) == own;
+        if is_own {
+            let source = shown(source.as_os_str());
+            return Err(format!("{source}: is inside this mount, and a mount cannot show what it shows itself"));
+        }
+        Ok(())
+    }
+}
+
+enum Done {
+    /// It is over.
+    Here,
+    /// It runs, and will say how it ended.
+    ByAnother,
+}
+
+/// Where a path leads.
+enum Place {
+    Outside,
+    /// Exactly where this mount is.
+    Mountpoint,
+    /// From its root on.
+    Inside(Vec<u8>),
+}
+
+/// An absolute path without `.` and `..`, by its letters alone: nothing is asked of any file system.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            Component::ParentDir => drop(plain.pop()),
+            Component::Normal(name) => plain.push(name),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    plain
+}
