@@ -40,7 +40,7 @@ pub struct Memory {
     pub kept: usize,
     /// Bytes of one snapshot; a folder for which that is not enough is listed source after source.
     pub snapshot: usize,
-    /// Bytes of a filter for such a folder: a power of two. 4 names for each byte are good, 16 times as many no use.
+    /// Bytes of a filter for such a folder: a power of two. It serves for a quarter as many names; of ten times as many, most seem to be there twice.
     pub filter: usize,
 }
 
@@ -135,7 +135,7 @@ fn name_in(names: &[u8], start: u32, length: u32) -> &[u8] {
     names.get(start as usize..).and_then(|rest| rest.get(..length as usize)).unwrap_or_default()
 }
 
-/// Two bits for each of many hashes: met once, met more than once.
+/// Two bits for each of many places: met once, met more than once. Each name has three of them, so that few names seem to be there twice that are not.
 #[derive(Debug)]
 struct Filter {
     words: Vec<u64>,
@@ -146,20 +146,22 @@ impl Filter {
         Self { words: vec![0; (bytes / size_of::<u64>()).next_power_of_two()] }
     }
 
-    fn slot(&self, hash: u64) -> (usize, u32) {
-        (hash as usize >> 5 & (self.words.len() - 1), (hash as u32 & 31) * 2)
+    /// The places of a name with this hash: which word, and which bits of it.
+    fn slots(&self, hash: u64) -> [(usize, u32); 3] {
+        let slot = |hash: u64| (hash as usize >> 5 & (self.words.len() - 1), (hash as u32 & 31) * 2);
+        [slot(hash), slot(hash.rotate_right(21)), slot(hash.rotate_right(42))]
     }
 
     fn add(&mut self, hash: u64) {
-        let (word, shift) = self.slot(hash);
-        let met = self.words[word] >> shift & 1;
-        self.words[word] |= (1 | met << 1) << shift;
+        for (word, shift) in self.slots(hash) {
+            let met = self.words[word] >> shift & 1;
+            self.words[word] |= (1 | met << 1) << shift;
+        }
     }
 
     /// False if the name with this hash was added once at most.
     fn may_be_twice(&self, hash: u64) -> bool {
-        let (word, shift) = self.slot(hash);
-        self.words[word] >> shift & 2 != 0
+        self.slots(hash).into_iter().all(|(word, shift)| self.words[word] >> shift & 2 != 0)
     }
 }
 
