@@ -80,7 +80,12 @@ fn a_file_that_decompresses_to_itself_ends() {
         let archive = archive.to_str().unwrap();
         for depth in [&["-r"][..], &["--recursion-depth=1"], &["--recursion-depth=1500"], &["--recursion-depth=-1"]] {
             let ran = limited(&scratch, SMALL_STACK, &[&["cat", KEEP], depth, &[archive, path]].concat());
-            assert!(ran.out == fs::read(scratch.path("quine.gz")).unwrap(), "{archive} {depth:?}: {}", ran.err);
+            // Its checksum is wrong: what it decodes to is not served, and not undone again and again.
+            assert!(
+                ran.code == 5 && ran.out.is_empty() && ran.err.contains("CRC-32"),
+                "{archive} {depth:?}: {}",
+                ran.err
+            );
             let ran = limited(&scratch, SMALL_STACK, &[&["ls", "-R", KEEP], depth, &[archive]].concat());
             assert!(ran.text().lines().count() <= 4, "{archive} {depth:?}: {}", ran.text());
         }

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_format::Stream;
@@ -17,22 +17,44 @@ const MOST_TOGETHER: usize = 16 << 20;
 /// Read from the stream at once.
 const STEP: usize = 128 << 10;
 
+/// What all bodies of an archive may take together, for each of its bytes and beside: what is compressed does not get shorter by much when it is compressed
+/// again, and a file that decodes to more of itself has no end.
+const MOST_FOR_EACH_BYTE: u64 = 8;
+const MOST_BESIDE: u64 = 256 << 20;
+
 /// All bodies of one pass.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Bodies {
+    /// Bytes that may still be kept.
+    room: AtomicU64,
     in_memory: Arc<AtomicUsize>,
     /// The file, and where its next byte goes.
     file: Mutex<Option<(Arc<File>, u64)>>,
 }
 
 impl Bodies {
-    /// Takes the next bytes of `stream` up to `length`, or to its end if that comes before, and what they are called.
+    /// Of an archive of so many bytes.
+    pub(super) fn new(archive_length: u64) -> Self {
+        let room = archive_length.saturating_mul(MOST_FOR_EACH_BYTE).saturating_add(MOST_BESIDE);
+        Self { room: AtomicU64::new(room), in_memory: Arc::default(), file: Mutex::default() }
+    }
+
+    /// Takes room for so many bytes.
+    fn claim(&self, bytes: u64) -> io::Result<()> {
+        let claimed = self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(bytes));
+        let what = "more than an archive of its length should hold";
+        claimed.map(drop).map_err(|_| io::Error::new(io::ErrorKind::StorageFull, what))
+    }
+
+    /// Takes the next bytes of `stream` up to `length`, or to its end if that comes before, and what they are called. `StorageFull` if there is no
+    /// room for them; the stream then stands somewhere among them.
     pub(super) fn take(&self, stream: &mut dyn Stream, length: u64, name: &str) -> io::Result<SharedSource> {
         let room = MOST_TOGETHER.saturating_sub(self.in_memory.load(Ordering::Relaxed)) as u64;
         let mut bytes = Vec::new();
         let mut left = length;
         while left > 0 && (bytes.len() as u64) < room.min(MOST_OF_ONE) {
             let step = read(stream, left, &mut bytes)?;
+            self.claim(step)?;
             if step == 0 {
                 left = 0;
             }
@@ -58,6 +80,7 @@ impl Bodies {
             if step == 0 {
                 break;
             }
+            self.claim(step)?;
             left -= step;
         }
         Ok(Arc::new(OnDisk { file: Arc::clone(file), start, length: *end - start, name }))
@@ -139,7 +162,7 @@ mod tests {
         let bytes: Vec<u8> = (0..5_000_000_u32).map(|n| (n % 253) as u8).collect();
         let source = Arc::new(MemorySource::new(bytes.clone(), "bytes"));
         let mut stream = SourceStream::new(source, Cancel::default());
-        let bodies = Bodies::default();
+        let bodies = Bodies::new(0);
         let (mut at, mut taken) = (0, Vec::new());
         for length in [10, 0, 3_000_000, 1 << 20, 700, 10_000_000] {
             let body = bodies.take(&mut stream, length, "body").unwrap();

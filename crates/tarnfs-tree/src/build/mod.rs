@@ -34,6 +34,18 @@ use receiver::{Direct, Receiver};
 pub(crate) use walk::content_of;
 use walk::{Content, Place, Walk};
 
+/// Why something that is compressed stays a file.
+const NO_ROOM: &str = "there is no room to keep it while it is read";
+
+/// `None` where [`Bodies::take`] had no room.
+fn no_room_is_none<T>(taken: io::Result<T>) -> io::Result<Option<T>> {
+    match taken {
+        Ok(taken) => Ok(Some(taken)),
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// How far a first pass has come; read by whoever shows it.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -86,7 +98,7 @@ impl FirstPass<'_> {
         read: impl FnOnce(&Direct, &Expansion<'_>) -> Result<Summary, Problem>,
     ) -> Result<(Writer, Summary), Problem> {
         let most = self.options.limits.nested.saturating_add(self.source.len() / 16);
-        let (direct, bodies) = (Direct::new(writer, most), Bodies::default());
+        let (direct, bodies) = (Direct::new(writer, most), Bodies::new(self.source.len()));
         let expansion = Expansion::new(self.names, self.options, self.format, &bodies, self.source.len());
         let mut summary = read(&direct, &expansion)?;
         expansion.run(&direct)?;
@@ -207,10 +219,21 @@ impl FirstPass<'_> {
         } else if let Some(inner) = self.inner(&head) {
             let name = &self.single_file.path;
             let taken = expansion.bodies.take(&mut stream, u64::MAX, &String::from_utf8_lossy(name));
-            let bytes = taken.map_err(|error| failed(stream.position, error))?;
-            let length = bytes.len();
+            // What was not kept stays the file that it is.
+            stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
+            let length = stream.position;
             summary.end = length;
             let body = Body { offset: 0, stored: length, size: length, extents: None };
+            let kept = no_room_is_none(taken).map_err(|error| failed(stream.position, error))?;
+            // What is damaged is not served, and what comes out of it is nothing that was ever stored.
+            let is_whole = stream.damage.is_empty();
+            let Some(bytes) = kept.filter(|_| is_whole) else {
+                if is_whole {
+                    direct.note(0, format!("what lies in it stays a file: {NO_ROOM}"))?;
+                }
+                direct.entry(&Entry { body, ..self.single_file.clone() })?;
+                return Ok(finish_compressed(codec, stream, summary));
+            };
             direct.candidate(Candidate {
                 input: 0,
                 archive: 0,
@@ -234,20 +257,7 @@ impl FirstPass<'_> {
             direct.entry(&entry)?;
             summary.end = length;
         }
-        if let Err(error) = stream.indexing.finish_keeping() {
-            log::info!("no decoded pieces are kept: {error}");
-        }
-        if let Some((offset, error)) = stream.ended_by.take() {
-            summary.notes.push((offset, format!("{}: {error}; what comes before it is served", codec.name())));
-        }
-        for damage in std::mem::take(&mut stream.damage) {
-            let what = format!("{}: {}, found at byte {} of the file", codec.name(), damage.what, damage.compressed);
-            summary.notes.push((damage.decoded.start, what));
-        }
-        summary
-            .layers
-            .push(Layer { codec: codec.name().to_owned(), decoded_length: stream.indexing.decoded_position() });
-        Ok(summary)
+        Ok(finish_compressed(codec, stream, summary))
     }
 
     /// The codec of what a decoded stream that begins so holds, if that is compressed once more and is to be undone.
@@ -284,6 +294,22 @@ impl FirstPass<'_> {
             notes: Vec::new(),
         }
     }
+}
+
+/// Ends with a compressed archive of which all was decoded.
+fn finish_compressed(codec: &'static dyn Codec, mut stream: DecodingStream<'_>, mut summary: Summary) -> Summary {
+    if let Err(error) = stream.indexing.finish_keeping() {
+        log::info!("no decoded pieces are kept: {error}");
+    }
+    if let Some((offset, error)) = stream.ended_by.take() {
+        summary.notes.push((offset, format!("{}: {error}; what comes before it is served", codec.name())));
+    }
+    for damage in std::mem::take(&mut stream.damage) {
+        let what = format!("{}: {}, found at byte {} of the file", codec.name(), damage.what, damage.compressed);
+        summary.notes.push((damage.decoded.start, what));
+    }
+    summary.layers.push(Layer { codec: codec.name().to_owned(), decoded_length: stream.indexing.decoded_position() });
+    summary
 }
 
 /// The first bytes of `source`.

@@ -19,7 +19,7 @@ use super::hashing::{Hashing, rest_of};
 use super::names::Names;
 use super::receiver::{Batches, Direct, Found, MOST_NOTES, Receiver};
 use super::walk::{Content, Place, Walk, content_of};
-use super::{HEAD, without_suffix};
+use super::{HEAD, NO_ROOM, no_room_is_none, without_suffix};
 use crate::open::Options;
 use crate::problem::Problem;
 
@@ -30,7 +30,7 @@ const LARGE: u64 = 4 << 20;
 const MOST_WAITING: usize = 1024;
 
 /// Candidates that are read beside each other before their results are all there.
-const WAVE: usize = 256;
+const WAVE: usize = 64;
 
 /// What all nested streams of an archive may hold together, for each of its bytes and beside: a bomb of archives in archives has no end.
 const MOST_FOR_EACH_BYTE: u64 = 1000;
@@ -148,6 +148,7 @@ impl<'a> Expansion<'a> {
             {
                 wave.push(candidate);
             }
+            direct.begin_group();
             for run in wave.chunk_by(|left, right| left.length < LARGE && right.length < LARGE) {
                 if self.options.threads == 1 || run.len() == 1 {
                     self.one_by_one(run, direct)?;
@@ -313,21 +314,33 @@ impl<'a> Expansion<'a> {
             },
             Some(Content::Codec(inner)) => {
                 let taken = self.bodies.take(&mut stream, u64::MAX, &shown.to_string());
-                let bytes = taken.map_err(|error| failed(stream.position, error))?;
-                let length = bytes.len();
-                receiver.candidate(Candidate {
-                    input: 0,
-                    archive: 0,
-                    start: 0,
-                    length,
-                    bytes,
-                    codec: Some(inner),
-                    name: inner_name.clone(),
-                    makes_folder: false,
-                    file: candidate.file.clone(),
-                    instead: Some(Box::new(single_file(candidate, &inner_name, length))),
-                    place: Place { layers: candidate.place.layers + 1, ..candidate.place.clone() },
-                })?;
+                stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
+                let length = stream.position;
+                let kept = no_room_is_none(taken).map_err(|error| failed(stream.position, error))?;
+                // What is damaged is not served, and what comes out of it is nothing that was ever stored.
+                let is_whole = stream.damage.is_empty();
+                match kept.filter(|_| is_whole) {
+                    // It stays the file that it is.
+                    None => {
+                        if is_whole {
+                            note(format!("what lies in it stays a file: {NO_ROOM}"))?;
+                        }
+                        receiver.entry(&single_file(candidate, &inner_name, length))?;
+                    }
+                    Some(bytes) => receiver.candidate(Candidate {
+                        input: 0,
+                        archive: 0,
+                        start: 0,
+                        length,
+                        bytes,
+                        codec: Some(inner),
+                        name: inner_name.clone(),
+                        makes_folder: false,
+                        file: candidate.file.clone(),
+                        instead: Some(Box::new(single_file(candidate, &inner_name, length))),
+                        place: Place { layers: candidate.place.layers + 1, ..candidate.place.clone() },
+                    })?,
+                }
             }
             None => {
                 let (length, hashes) =

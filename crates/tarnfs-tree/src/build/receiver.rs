@@ -48,7 +48,9 @@ pub(super) struct Direct {
     current: RefCell<Option<Candidate>>,
     began: Cell<bool>,
     notes: RefCell<Vec<(u64, String)>>,
-    candidates: RefCell<VecDeque<Candidate>>,
+    /// What waits, in the order in which it is read: last those that were found last, each group in the order of its archive. Breadth first, a
+    /// few archives that each hold a few would soon be millions.
+    candidates: RefCell<Vec<VecDeque<Candidate>>>,
     /// The archives that are being read, each in the one before it.
     within: RefCell<Vec<u32>>,
     /// By the hash of its path, the archive in the archive that shows there. A later entry of that path takes its place.
@@ -85,7 +87,16 @@ impl Direct {
     pub(super) fn next_candidate(&self) -> Option<Candidate> {
         let writer = self.writer.borrow();
         let mut candidates = self.candidates.borrow_mut();
-        std::iter::from_fn(|| candidates.pop_front()).find(|candidate| !writer.is_replaced(candidate.archive))
+        loop {
+            let group = candidates.last_mut()?;
+            match group.pop_front() {
+                Some(candidate) if writer.is_replaced(candidate.archive) => {}
+                Some(candidate) => return Some(candidate),
+                None => {
+                    candidates.pop();
+                }
+            }
+        }
     }
 
     fn hash(&self, path: &[u8]) -> u64 {
@@ -116,8 +127,13 @@ impl Direct {
         self.writer.borrow_mut().enter_archive(within.last().copied().unwrap_or_default());
     }
 
+    /// What is found from here on is read before what waits already.
+    pub(super) fn begin_group(&self) {
+        self.candidates.borrow_mut().push(VecDeque::new());
+    }
+
     pub(super) fn waiting(&self) -> usize {
-        self.candidates.borrow().len()
+        self.candidates.borrow().iter().map(VecDeque::len).sum()
     }
 
     /// What comes next was found in `candidate`.
@@ -195,7 +211,12 @@ impl Receiver for Direct {
             Some(_) => self.within.borrow().last().copied().unwrap_or_default(),
             None => self.archive_at(&candidate.file.path),
         };
-        self.candidates.borrow_mut().push_back(Candidate { input: self.stream.get(), archive, ..candidate });
+        let candidate = Candidate { input: self.stream.get(), archive, ..candidate };
+        let mut candidates = self.candidates.borrow_mut();
+        match candidates.last_mut() {
+            Some(group) => group.push_back(candidate),
+            None => candidates.push(VecDeque::from([candidate])),
+        }
         Ok(())
     }
 
