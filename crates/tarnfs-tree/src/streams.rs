@@ -102,7 +102,7 @@ impl Streams {
             return self.deep(number);
         }
         for (number, nested) in missing.into_iter().rev() {
-            let decoded = self.open(number, &nested, source)?;
+            let decoded = self.step(number, nested)?.decode(source, &self.means);
             depth += 1;
             open.add(number, Arc::clone(&decoded), depth);
             source = decoded;
@@ -110,40 +110,28 @@ impl Streams {
         Ok(source)
     }
 
-    fn open(&self, number: u32, nested: &Nested, input: SharedSource) -> Result<Arc<DecodedSource>, Error> {
+    fn step(&self, number: u32, nested: Nested) -> Result<Step, Error> {
         let codec = tarnfs_codec::by_name(&nested.codec).ok_or_else(|| {
             tarnfs_index::Error::Unknown(format!("compressed with {}, which is not known", nested.codec))
         })?;
         let chunks = Arc::clone(&self.index).chunks(number as usize)?;
-        let part = Arc::new(Slice::new(input, nested.start, nested.length));
-        let Means { cache, workers, limits, dictionaries } = &self.means;
-        let decoded = DecodedSource::new(codec, part, chunks, Arc::clone(cache), Arc::clone(workers), *limits);
-        decoded.give(dictionaries.clone());
-        Ok(decoded)
+        Ok(Step { nested, codec, chunks })
     }
 
     /// A stream that lies in very many others.
     fn deep(&self, number: u32) -> Result<SharedSource, Error> {
-        let mut chain = Vec::new();
+        let mut steps = Vec::new();
         let mut at = number;
         while at != 0 {
             let nested = self.index.nested(at)?;
             let input = nested.input;
-            chain.push((at, nested));
+            steps.push(self.step(at, nested)?);
             at = input;
         }
-        let length = chain.first().map_or(0, |(_, nested)| nested.decoded_length);
-        let mut sources: Vec<Step> = Vec::new();
-        for (number, nested) in chain.into_iter().rev() {
-            let codec = tarnfs_codec::by_name(&nested.codec).ok_or_else(|| {
-                tarnfs_index::Error::Unknown(format!("compressed with {}, which is not known", nested.codec))
-            })?;
-            let chunks = Arc::clone(&self.index).chunks(number as usize)?;
-            sources.push(Step { nested, codec, chunks });
-        }
-        let means = self.means.clone();
+        let length = steps.first().map_or(0, |step| step.nested.decoded_length);
+        steps.reverse();
         let input = SharedSource::clone(&self.innermost);
-        Ok(Arc::new(Deep { input, steps: sources, means, length, opened: Mutex::new(None) }))
+        Ok(Arc::new(Deep { input, steps, means: self.means.clone(), length, opened: Mutex::new(None) }))
     }
 
     pub(crate) fn work(&self) -> Work {
@@ -208,10 +196,23 @@ impl Open {
     }
 }
 
+/// One nested stream, and what reading it takes.
 struct Step {
     nested: Nested,
     codec: &'static dyn tarnfs_codec::Codec,
     chunks: Arc<dyn tarnfs_codec::ChunkTable>,
+}
+
+impl Step {
+    /// What comes out of it; `input` is the stream that it lies in.
+    fn decode(&self, input: SharedSource, means: &Means) -> Arc<DecodedSource> {
+        let part = Arc::new(Slice::new(input, self.nested.start, self.nested.length));
+        let Means { cache, workers, limits, dictionaries } = means;
+        let (chunks, cache, workers) = (Arc::clone(&self.chunks), Arc::clone(cache), Arc::clone(workers));
+        let decoded = DecodedSource::new(self.codec, part, chunks, cache, workers, *limits);
+        decoded.give(dictionaries.clone());
+        decoded
+    }
 }
 
 impl std::fmt::Debug for Step {
@@ -238,13 +239,7 @@ impl Deep {
         }
         let mut source = SharedSource::clone(&self.input);
         for (step, number) in self.steps.iter().zip(1..) {
-            let Step { nested, codec, chunks } = step;
-            let Means { cache, workers, limits, dictionaries } = &self.means;
-            let part = Arc::new(Slice::new(source, nested.start, nested.length));
-            let decoded =
-                DecodedSource::new(*codec, part, Arc::clone(chunks), Arc::clone(cache), Arc::clone(workers), *limits);
-            decoded.give(dictionaries.clone());
-            source = decoded;
+            source = step.decode(source, &self.means);
             if number % MOST_CALLS == 0 && number < self.steps.len() {
                 let length = source.len();
                 if length > MOST_IN_MEMORY {

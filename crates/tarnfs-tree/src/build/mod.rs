@@ -226,12 +226,14 @@ impl FirstPass<'_> {
             let body = Body { offset: 0, stored: length, size: length, extents: None };
             let kept = no_room_is_none(taken).map_err(|error| failed(stream.position, error))?;
             // What is damaged is not served, and what comes out of it is nothing that was ever stored.
-            let is_whole = stream.damage.is_empty();
+            let is_whole = stream.damage.is_empty() && !stream.may_have_shifted();
             let Some(bytes) = kept.filter(|_| is_whole) else {
                 if is_whole {
                     direct.note(0, format!("what lies in it stays a file: {NO_ROOM}"))?;
                 }
-                direct.entry(&Entry { body, ..self.single_file.clone() })?;
+                let entry = Entry { body, ..self.single_file.clone() };
+                shifts.borrow_mut().settle(&entry, direct)?;
+                direct.entry(&entry)?;
                 return Ok(finish_compressed(codec, stream, summary));
             };
             direct.candidate(Candidate {

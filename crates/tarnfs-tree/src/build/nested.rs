@@ -318,14 +318,16 @@ impl<'a> Expansion<'a> {
                 let length = stream.position;
                 let kept = no_room_is_none(taken).map_err(|error| failed(stream.position, error))?;
                 // What is damaged is not served, and what comes out of it is nothing that was ever stored.
-                let is_whole = stream.damage.is_empty();
+                let is_whole = stream.damage.is_empty() && !stream.may_have_shifted();
                 match kept.filter(|_| is_whole) {
                     // It stays the file that it is.
                     None => {
                         if is_whole {
                             note(format!("what lies in it stays a file: {NO_ROOM}"))?;
                         }
-                        receiver.entry(&single_file(candidate, &inner_name, length))?;
+                        let entry = single_file(candidate, &inner_name, length);
+                        shifts.borrow_mut().settle(&entry, receiver)?;
+                        receiver.entry(&entry)?;
                     }
                     Some(bytes) => receiver.candidate(Candidate {
                         input: 0,
