@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: demo build test lint bench bench-small fuzz
+.PHONY: demo build test smoke lint bench bench-small fuzz
 
 build:
 	$(CARGO) build --release
@@ -14,7 +14,11 @@ demo: build
 # All tests. What they need beyond Rust and a C compiler is installed by the script.
 test:
 	./tests/prepare.sh
-	TARNFS_PEERS="$${TARNFS_PEERS:-$(CURDIR)/target/peers}" $(CARGO) test --workspace
+	CARGO="$(CARGO)" TARNFS_PEERS="$${TARNFS_PEERS:-$(CURDIR)/target/peers}" ./tests/run.sh
+
+# A short run of each fuzz target, on stable Rust. `make test` runs fewer inputs.
+smoke:
+	TARNFS_SMOKE_RUNS=3000 $(CARGO) test -p tarnfs --test smoke
 
 lint:
 	$(CARGO) fmt --all --check

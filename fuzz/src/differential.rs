@@ -13,6 +13,7 @@
 //! - Python believes the real size of a sparse file without its map; here it has the size that is stored.
 //! - The contents of a sparse file begin behind its map here; Python counts the map in one dialect. Sparse files are compared by name.
 //! - Python takes the times in GNU's headers, which stand where ustar has its prefix, for a part of the path.
+//! - Python takes a prefix of the path also from headers without the magic of ustar.
 //! - A folder of which the header says a size has content for Python only in an incremental dump.
 
 use std::cell::RefCell;
@@ -187,9 +188,11 @@ fn has_unlike_headers(archive: &[u8]) -> bool {
         let kind = block[156];
         extended = if matches!(kind, b'x' | b'X' | b'L' | b'K') { extended + 1 } else { 0 };
         let is_known = matches!(kind, 0 | b'0'..=b'7' | b'x' | b'L' | b'K' | b'D' | b'S');
+        let has_prefix_of_v7 = &block[257..262] != b"ustar" && block[345] != 0;
         let has_times = &block[257..265] == b"ustar  \0" && block[345] != 0;
         !is_known
             || has_times
+            || has_prefix_of_v7
             || extended > 1
             || kind == b'5' && block[124..136].iter().any(|byte| (b'1'..=b'7').contains(byte))
     })

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Runs all tests, also after one of them failed. Then the test binaries that failed run once more, by themselves: what passes then is named as
+# unsteady, which is a defect of the test or of the program, but none of the change at hand. Ends with how many tests passed, failed and were left out.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+log=$(mktemp)
+trap 'rm -f "$log" "$log.again"' EXIT
+cargo=${CARGO:-cargo}
+
+"$cargo" test --workspace --no-fail-fast "$@" 2>&1 | tee "$log"
+status=${PIPESTATUS[0]}
+
+# The tests that libtest names as failed, and cargo's words for the binaries they are in: "-p tarnfs --test daemon".
+failed() { sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$1" | sort -u; }
+binaries() { sed -n 's/^    `\(-p .*\)`$/\1/p' "$1" | sort -u; }
+
+unsteady=()
+if [ "$status" != 0 ] && [ -n "$(binaries "$log")" ]; then
+    status=0
+    while IFS= read -r binary; do
+        printf '\n%s failed; it runs again, by itself\n' "$binary"
+        # shellcheck disable=SC2086 # several words
+        if "$cargo" test $binary 2>&1 < /dev/null | tee "$log.again"; [ "${PIPESTATUS[0]}" = 0 ]; then
+            unsteady+=("$binary")
+        else
+            status=1
+        fi
+    done < <(binaries "$log")
+fi
+
+printf '\nAll test binaries together: '
+sed -n 's/^test result: .*\. \([0-9]*\) passed; \([0-9]*\) failed; \([0-9]*\) ignored.*/\1 \2 \3/p' "$log" |
+    awk '{ passed += $1; failed += $2; ignored += $3 } END { printf "%d passed; %d failed; %d ignored\n", passed, failed, ignored }'
+failed "$log" | sed 's/^/    failed: /'
+for binary in "${unsteady[@]}"; do printf 'UNSTEADY: %s passed when it ran again\n' "$binary"; done
+exit "$status"
