@@ -1,10 +1,12 @@
 //! A short run of each fuzz target on stable Rust: seeds that are the same everywhere, changed by numbers that are the same in each run.
 //! `TARNFS_SMOKE_RUNS` says how many inputs each target gets; `make smoke` asks for thousands.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
+
 mod support;
 
-// Of what is made for other tests, not all is used here.
-#[allow(dead_code, unused_imports)]
+#[allow(dead_code, unused_imports, reason = "what other tests use of it")]
 #[path = "../fuzz/src/lib.rs"]
 mod entry_points;
 
@@ -148,7 +150,7 @@ fn choices() -> Vec<Vec<u8>> {
 }
 
 /// Runs a target over its seeds, then over as many changed ones as are asked for.
-fn smoke(name: &str, target: fn(&[u8]), seeds: &[Vec<u8>]) {
+fn smoke(name: &str, target: fn(&[u8]), seeds: Vec<Vec<u8>>) {
     if seeds.is_empty() {
         println!("{name}: no tool here makes seeds for it; left out");
         return;
@@ -156,7 +158,9 @@ fn smoke(name: &str, target: fn(&[u8]), seeds: &[Vec<u8>]) {
     let runs = std::env::var("TARNFS_SMOKE_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
     let started = Instant::now();
     let mut random = Random(name.bytes().map(u64::from).sum());
-    seeds.iter().for_each(|seed| target(seed));
+    for seed in &seeds {
+        target(seed);
+    }
     let mut ran = 0;
     while ran < runs && started.elapsed() < LONGEST {
         let seed = &seeds[random.below(seeds.len())];
@@ -181,7 +185,7 @@ macro_rules! targets {
             #[test]
             fn survives() {
                 use super::*;
-                smoke(stringify!($target), |data| { let _ = entry_points::$target(data); }, &$seeds);
+                smoke(stringify!($target), |data| { let _ = entry_points::$target(data); }, $seeds);
             }
         })*
     };
