@@ -150,7 +150,7 @@ fn choices() -> Vec<Vec<u8>> {
 }
 
 /// Runs a target over its seeds, then over as many changed ones as are asked for.
-fn smoke(name: &str, target: fn(&[u8]), seeds: Vec<Vec<u8>>) {
+fn smoke(name: &str, target: fn(&[u8]), seeds: &[Vec<u8>]) {
     if seeds.is_empty() {
         println!("{name}: no tool here makes seeds for it; left out");
         return;
@@ -158,7 +158,7 @@ fn smoke(name: &str, target: fn(&[u8]), seeds: Vec<Vec<u8>>) {
     let runs = std::env::var("TARNFS_SMOKE_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
     let started = Instant::now();
     let mut random = Random(name.bytes().map(u64::from).sum());
-    for seed in &seeds {
+    for seed in seeds {
         target(seed);
     }
     let mut ran = 0;
@@ -185,7 +185,8 @@ macro_rules! targets {
             #[test]
             fn survives() {
                 use super::*;
-                smoke(stringify!($target), |data| { let _ = entry_points::$target(data); }, $seeds);
+                let seeds: Vec<Vec<u8>> = $seeds;
+                smoke(stringify!($target), |data| { let _ = entry_points::$target(data); }, &seeds);
             }
         })*
     };
