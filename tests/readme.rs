@@ -1,4 +1,4 @@
-//! The examples in README.md, run as they stand there: each command must end well, and print what stands below it.
+//! The examples in README.md and doc/guide.md, run as they stand there: each command must end well, and print what stands below it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -18,7 +18,7 @@ const PREPARATION: &str = "umask 022
     gzip -k monday.tar; echo 'all went well' > log.txt; gzip log.txt; tar cf backups.tar monday.tar.gz log.txt.gz
     cp backups.tar folder; mkdir mnt";
 
-/// A command of the README, and the lines that it prints there.
+/// A command of a document, and the lines that it prints there.
 #[derive(Debug)]
 struct Example {
     command: String,
@@ -26,11 +26,11 @@ struct Example {
 }
 
 /// The examples of each block that belongs to a section of that title.
-fn blocks(section: &str) -> Vec<Vec<Example>> {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
-    let readme = format!("\n{readme}");
-    let start = readme.find(&format!("\n{section}\n")).unwrap_or_else(|| panic!("README.md has no {section}"));
-    let rest = &readme[start + 1 + section.len()..];
+fn blocks(document: &str, section: &str) -> Vec<Vec<Example>> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document)).unwrap();
+    let text = format!("\n{text}");
+    let start = text.find(&format!("\n{section}\n")).unwrap_or_else(|| panic!("{document} has no {section}"));
+    let rest = &text[start + 1 + section.len()..];
     let body = &rest[..rest.find("\n## ").unwrap_or(rest.len())];
     let blocks = body.split("```console\n").skip(1).map(|block| block.split("```").next().unwrap());
     blocks
@@ -78,10 +78,23 @@ fn the_examples_do_what_they_say() {
     if !can_mount() || !is_root() || !have("getfattr") {
         return;
     }
-    let sections = ["# tarnfs", "## Folders", "## Several archives, older versions", "## Archives in archives"];
-    for section in sections.into_iter().chain(["## More archives while it is mounted"]) {
-        let blocks = blocks(section);
-        assert!(blocks.iter().map(Vec::len).sum::<usize>() >= 2, "{section} has no examples any more");
+    let documents = [
+        ("README.md", &["# tarnfs", "## More that it does"][..]),
+        (
+            "doc/guide.md",
+            &[
+                "## Without a mount",
+                "## Folders",
+                "## Several archives, older versions",
+                "## Archives in archives",
+                "## Hashes",
+                "## More archives while it is mounted",
+            ],
+        ),
+    ];
+    for (document, section) in documents.iter().flat_map(|(name, sections)| sections.iter().map(move |s| (*name, *s))) {
+        let blocks = blocks(document, section);
+        assert!(blocks.iter().map(Vec::len).sum::<usize>() >= 2, "{document}: {section} has no examples any more");
         for block in blocks {
             let scratch = Scratch::new();
             scratch.shell(PREPARATION);

@@ -74,7 +74,7 @@ fn seeds(suffix: &str) -> Vec<Vec<u8>> {
         // A tool that is not there makes no file.
         scratch.shell(
             r#"mkdir seeds; head -c 6000 tree.tar > part; export LRZIP=NOCONFIG
-            make() { "${@:2}" > "seeds/$1" 2> /dev/null || [ $1 = 10.Z ] || [ $1 = 16.Z ] || rm -f "seeds/$1"; }
+            make() { "${@:2}" > "seeds/$1" 2> /dev/null || rm -f "seeds/$1"; }
             for from in tree.tar part; do
                 make $from.gz gzip -nc $from; make $from.bz2 bzip2 -c $from; make $from.xz xz -c --block-size=2000 $from
                 make $from-x86.xz xz -c --check=sha256 --x86 --lzma2=preset=1 $from; make $from.lzma xz -c --format=lzma $from
