@@ -175,6 +175,41 @@ open('deep.tar', 'wb').write(tar)\"",
     }
 }
 
+/// > Archives that are read beside each other wait for nothing that waits for them.
+#[test]
+fn bodies_that_are_kept_beside_each_other_do_not_wait_for_one_another() {
+    let scratch = Scratch::new();
+    // What is inside of the first one is kept while the second one, whose decoder tells of a frame for each 128 KiB, keeps its own.
+    scratch.shell(
+        "python3 -c \"
+import bz2, gzip, os, subprocess
+open('one.gz.bz2', 'wb').write(bz2.compress(gzip.compress(os.urandom(3000000), 0, mtime=0)))
+data = gzip.compress(bytes(220000000), 0, mtime=0)
+def frames(data):
+    command = ['zstd', '-q', '-1', '-c', '--no-check']
+    return subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True).stdout
+step = 128 << 10
+zeros = {}
+with open('two.gz.zst', 'wb') as file:
+    for at in range(0, len(data), step):
+        part = data[at:at + step]
+        if part not in zeros:
+            zeros[part] = frames(part)
+        file.write(zeros[part])\"
+         tar -cf t.tar one.gz.bz2 two.gz.zst; tar -cf u.tar two.gz.zst one.gz.bz2 two.gz.zst one.gz.bz2",
+    );
+    for archive in ["t.tar", "u.tar"] {
+        for threads in ["2", "5"] {
+            let words = ["ls", "-R", "-r", "--json", "--index-file=:memory:", "-P", threads];
+            let listed = limited(&scratch, "true", &[&words[..], &[scratch.path(archive).to_str().unwrap()]].concat());
+            assert_eq!(listed.code, 0, "{archive}: {}", listed.err);
+            for size in ["3000000", "220000000"] {
+                assert!(listed.text().contains(size), "{archive}: {} {}", listed.text(), listed.err);
+            }
+        }
+    }
+}
+
 /// Makes `many.tar`: so many tars, every other one compressed, each with two files that no other has.
 fn make_many(scratch: &Scratch, archives: usize) {
     scratch.shell(&format!(

@@ -5,8 +5,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver as Listener, SyncSender, sync_channel};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use tarnfs_codec::Codec;
 use tarnfs_codec::engine::Indexing;
@@ -16,8 +15,9 @@ use tarnfs_source::SharedSource;
 use super::bodies::Bodies;
 use super::decoding::{DecodingStream, Shifts};
 use super::hashing::{Hashing, rest_of};
+use super::line::Line;
 use super::names::Names;
-use super::receiver::{Batches, Direct, Found, MOST_NOTES, Receiver};
+use super::receiver::{Batches, Direct, MOST_NOTES, Receiver};
 use super::walk::{Content, Place, Walk, content_of};
 use super::{HEAD, NO_ROOM, no_room_is_none, without_suffix};
 use crate::open::Options;
@@ -77,51 +77,6 @@ pub(super) struct Expansion<'a> {
     pub(super) most_decoded: u64,
 }
 
-/// Candidates of each thread whose results may wait for those before them.
-const AHEAD_PER_THREAD: usize = 4;
-
-/// Keeps threads from running far ahead of the one that writes: what they have found waits in memory.
-struct Line {
-    count: usize,
-    ahead: usize,
-    /// Candidates that were taken, and those that were written.
-    state: Mutex<(usize, usize)>,
-    moved: Condvar,
-}
-
-/// Lets everybody pass when dropped.
-struct OpenAtEnd<'l>(&'l Line);
-
-impl Line {
-    fn new(count: usize, ahead: usize) -> Self {
-        Self { count, ahead, state: Mutex::new((0, 0)), moved: Condvar::new() }
-    }
-
-    /// Waits until the next candidate may be taken.
-    fn wait(&self) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_far = |(taken, written): &mut (usize, usize)| *taken < self.count && *taken >= *written + self.ahead;
-        let mut state = self.moved.wait_while(state, is_far).unwrap_or_else(PoisonError::into_inner);
-        state.0 += 1;
-    }
-
-    fn advance(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).1 += 1;
-        self.moved.notify_all();
-    }
-
-    fn open_at_end(&self) -> OpenAtEnd<'_> {
-        OpenAtEnd(self)
-    }
-}
-
-impl Drop for OpenAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).1 = self.0.count;
-        self.0.moved.notify_all();
-    }
-}
-
 impl<'a> Expansion<'a> {
     pub(super) fn new(
         names: &'a Names,
@@ -171,24 +126,20 @@ impl<'a> Expansion<'a> {
 
     /// Each thread takes the next candidate; what they find is kept in the order of the candidates.
     fn beside_each_other(&self, candidates: &[Candidate], direct: &Direct) -> Result<(), Problem> {
-        type Channel = (SyncSender<Vec<Found>>, Listener<Vec<Found>>);
-        let channels: Vec<Channel> = candidates.iter().map(|_| sync_channel(2)).collect();
-        let (senders, listeners): (Vec<_>, Vec<_>) = channels.into_iter().unzip();
-        let line = Line::new(candidates.len(), self.options.threads.saturating_mul(AHEAD_PER_THREAD));
-        let work = Mutex::new(candidates.iter().zip(senders));
+        let line = Line::new(candidates.len());
         let failed = Mutex::new(None);
+        let is_failed = || failed.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         let threads = self.options.threads.min(candidates.len());
         let written = std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    loop {
-                        line.wait();
-                        let next = work.lock().unwrap_or_else(PoisonError::into_inner).next();
-                        let Some((candidate, sender)) = next else { return };
-                        let batches = Batches::new(sender);
+                    while let Some((number, place)) = line.next()
+                        && let Some(candidate) = candidates.get(number)
+                    {
+                        let batches = Batches::new(place);
                         let read = self.read(candidate, &batches, Some(1));
-                        let told = read.and_then(|()| batches.finish().map_err(Problem::from));
-                        if let Err(problem) = told {
+                        if let Err(problem) = read.and_then(|()| batches.flush().map_err(Problem::from)) {
+                            // Before the place is dropped, which ends the candidate.
                             failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
                             return;
                         }
@@ -196,18 +147,18 @@ impl<'a> Expansion<'a> {
                 });
             }
             // However this ends, nobody waits any more.
-            let _open = line.open_at_end();
-            // Dropped at the first error, so that nobody waits to be heard.
-            for (candidate, listener) in candidates.iter().zip(listeners) {
+            let _close = line.close_at_end();
+            for candidate in candidates {
                 direct.enter(candidate);
-                for found in listener.into_iter().flatten() {
-                    found.tell(direct)?;
+                while let Some(batch) = line.take() {
+                    for found in batch {
+                        found.tell(direct)?;
+                    }
                 }
-                if failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+                if is_failed() {
                     break;
                 }
                 direct.leave()?;
-                line.advance();
             }
             Ok::<_, tarnfs_index::Error>(())
         });

@@ -3,12 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::sync::mpsc::SyncSender;
 
 use tarnfs_codec::{Chunk, Damage};
 use tarnfs_format::{Entry, Kind, name};
 use tarnfs_index::{Error, Nested, Writer};
 
+use super::line::Place;
 use super::nested::Candidate;
 use super::walk::folder_for;
 
@@ -300,47 +300,42 @@ impl Found {
 
 /// To the thread that writes, many at a time.
 #[derive(Debug)]
-pub(super) struct Batches {
+pub(super) struct Batches<'l> {
     found: RefCell<Vec<Found>>,
     /// Bytes that these hold, roughly.
     weight: Cell<usize>,
-    sender: SyncSender<Vec<Found>>,
+    place: Place<'l, Vec<Found>>,
 }
 
-impl Batches {
+impl<'l> Batches<'l> {
     /// Sent at once, by number and by the bytes that they hold.
     const BATCH: usize = 512;
     const WEIGHT: usize = 128 << 10;
 
-    pub(super) fn new(sender: SyncSender<Vec<Found>>) -> Self {
-        Self { found: RefCell::default(), weight: Cell::new(0), sender }
+    pub(super) fn new(place: Place<'l, Vec<Found>>) -> Self {
+        Self { found: RefCell::default(), weight: Cell::new(0), place }
     }
 
     fn push(&self, found: Found) -> Result<(), Error> {
-        let mut waiting = self.found.borrow_mut();
         self.weight.set(self.weight.get() + found.weight());
-        waiting.push(found);
-        if waiting.len() >= Self::BATCH || self.weight.get() >= Self::WEIGHT {
-            self.send(std::mem::take(&mut waiting))
+        self.found.borrow_mut().push(found);
+        if self.found.borrow().len() >= Self::BATCH || self.weight.get() >= Self::WEIGHT {
+            self.flush()
         } else {
             Ok(())
         }
     }
 
-    fn send(&self, found: Vec<Found>) -> Result<(), Error> {
-        self.weight.set(0);
-        // Nobody listens any more: the pass has failed elsewhere.
-        self.sender.send(found).map_err(|_| Error::Io(std::io::ErrorKind::Interrupted.into()))
-    }
-
-    /// Sends what is left.
-    pub(super) fn finish(self) -> Result<(), Error> {
+    /// Sends what is left. Who calls this, or a method of [`Receiver`], may wait for others and must hold nothing that these need (`line.rs`).
+    pub(super) fn flush(&self) -> Result<(), Error> {
         let found = self.found.take();
-        self.send(found)
+        // Nobody listens any more: the pass has failed elsewhere.
+        let closed = |_| Error::Io(std::io::ErrorKind::Interrupted.into());
+        self.place.push(found, self.weight.take()).map_err(closed)
     }
 }
 
-impl Receiver for Batches {
+impl Receiver for Batches<'_> {
     fn entry(&self, entry: &Entry) -> Result<(), Error> {
         self.push(Found::Entry(Box::new(entry.clone())))
     }
