@@ -14,7 +14,7 @@ use tarnfs_source::SharedSource;
 
 use super::bodies::Bodies;
 use super::decoding::{DecodingStream, Shifts};
-use super::hashing::{Hashing, rest_of};
+use super::hashing::{Hashing, Holes, rest_of};
 use super::line::Line;
 use super::names::Names;
 use super::receiver::{Batches, Direct, MOST_NOTES, Receiver};
@@ -59,6 +59,14 @@ pub(super) struct Candidate {
     pub(super) place: Place,
 }
 
+impl Candidate {
+    /// Bytes of the paths that it holds.
+    pub(super) fn bytes_of_paths(&self) -> usize {
+        let instead = self.instead.as_ref().map_or(0, |file| file.path.len());
+        self.name.len() + self.place.prefix.len() + self.file.path.len() + instead
+    }
+}
+
 impl fmt::Debug for Candidate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let codec = self.codec.map(tarnfs_codec::Codec::name);
@@ -75,6 +83,8 @@ pub(super) struct Expansion<'a> {
     /// Bytes decoded so far, and the most that there may be.
     pub(super) decoded: AtomicU64,
     pub(super) most_decoded: u64,
+    /// Holes that are hashed.
+    pub(super) holes: Holes,
 }
 
 impl<'a> Expansion<'a> {
@@ -86,7 +96,8 @@ impl<'a> Expansion<'a> {
         archive_length: u64,
     ) -> Self {
         let most_decoded = archive_length.saturating_mul(MOST_FOR_EACH_BYTE).saturating_add(MOST_BESIDE);
-        Self { names, options, format_options, bodies, decoded: AtomicU64::new(0), most_decoded }
+        let (decoded, holes) = (AtomicU64::new(0), Holes::new(archive_length));
+        Self { names, options, format_options, bodies, decoded, most_decoded, holes }
     }
 
     /// The same as [`Expansion::run`], if there are many.
@@ -196,8 +207,9 @@ impl<'a> Expansion<'a> {
             shows_progress: false,
             behind_each: None,
             failed: RefCell::default(),
-            hashing: (!self.names.hashes.is_empty())
-                .then(|| Hashing::new(&self.names.hashes, receiver, self.options.threads)),
+            hashing: (!self.names.hashes.is_empty()).then(|| {
+                Hashing::new(&self.names.hashes, receiver, self.options.threads, &self.holes, &self.options.cancel)
+            }),
         }
     }
 
@@ -223,7 +235,7 @@ impl<'a> Expansion<'a> {
         threads: Option<usize>,
     ) -> Result<(), Problem> {
         let walk = self.walk(receiver, shifts, None);
-        let shown = name::escape(&candidate.file.path);
+        let shown = name::excerpt(&candidate.file.path);
         let note = |what: String| receiver.note(candidate.start, format!("{shown}: {what}")).map_err(Problem::from);
         if self.decoded.load(Ordering::Relaxed) > self.most_decoded {
             return note("it stays a file: the archives in this archive hold too much; is it a bomb?".to_owned());
