@@ -11,6 +11,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use foreground::Foreground;
@@ -185,5 +186,92 @@ E",
                 assert!(said.contains("limit"), "{name}: {said}");
             }
         }
+    }
+}
+
+/// Runs the program with 2 GiB of address space, which is far more than it takes. What has not ended after five minutes never would.
+#[track_caller]
+fn in_little_memory(scratch: &Scratch, words: &[&str]) -> support::Ran {
+    let output = Command::new("bash")
+        .args(["-c", "ulimit -v 2097152; exec timeout 300 \"$@\"", "bash", env!("CARGO_BIN_EXE_tarnfs")])
+        .args(words)
+        .env("XDG_CACHE_HOME", scratch.path("cache"))
+        .stdin(std::process::Stdio::null())
+        .output();
+    let ran = support::Ran::from(output.unwrap());
+    assert!((0..=5).contains(&ran.code), "{words:?}: {} {:.2000}", ran.code, ran.err);
+    ran
+}
+
+/// Records of 8 MiB each, in 300 entries of an archive of a few megabytes: 2.4 GB, and four times that in messages.
+/// > What is kept of each entry is short.
+#[test]
+fn long_records_are_not_kept() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import gzip, tarfile
+def header(name, kind, size):
+    info = tarfile.TarInfo(name); info.type = kind; info.size = size
+    return info.tobuf(tarfile.GNU_FORMAT)
+pack = lambda data: gzip.compress(data, 6, mtime=0)
+LONG = 8 << 20
+def make(name, byte, start, end):
+    filler = pack(byte * LONG)
+    with open(name, 'wb') as file:
+        for number in range(300):
+            first, last = start % number, end + b'
+'
+            length = 8 + len(first) + LONG + len(last)
+            record = b'%07d ' % length + first
+            padding = bytes(-length % 512)
+            file.write(pack(header('pax', b'x', length) + record) + filler)
+            file.write(pack(last + padding + header('f%d' % number, b'0', 0)))
+        file.write(pack(bytes(1024)))
+make('owners.tar.gz', b'u', b'uname=%08d', b'')
+make('groups.tar.gz', b'ÿ', b'gname=%08d', b'')
+make('acls.tar.gz', b'ÿ', b'SCHILY.acl.access=user:%08d', b'')
+make('xattrs.tar.gz', b'ÿ', b'SCHILY.xattr.user.%08d', b'=x')
+make('holes.tar.gz', b'ÿ', b'GNU.sparse.numbytes=%08d', b'')
+E",
+    );
+    for name in ["owners", "groups", "acls", "xattrs", "holes"] {
+        let archive = scratch.path(format!("{name}.tar.gz"));
+        assert!(fs::metadata(&archive).unwrap().len() < 16 << 20);
+        let words = ["ls", "-R", "-P", "2", "--index-file=:memory:", archive.to_str().unwrap()];
+        let ran = in_little_memory(&scratch, &words);
+        if name != "holes" {
+            assert_eq!(ran.text().lines().count(), 300, "{name}: {:.2000}", ran.err);
+        }
+        assert!(!ran.err.is_empty() && ran.err.len() < 8 << 20, "{name}: {} bytes of messages", ran.err.len());
+        fs::remove_file(archive).unwrap();
+    }
+}
+
+/// > Archives in an archive that wait to be read take little memory, however long their paths are.
+#[test]
+fn long_paths_of_archives_that_wait_are_bounded() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import gzip, tarfile
+def member(name, kind, data):
+    info = tarfile.TarInfo(name); info.type = kind; info.size = len(data)
+    return info.tobuf(tarfile.GNU_FORMAT) + data.ljust(-(-len(data) // 512) * 512, bytes(1))
+folders = (b'd' * 250 + b'/') * 240
+small = gzip.compress(b'small', mtime=0)
+with gzip.open('inner.tar.gz', 'wb', 6) as file:
+    for number in range(15000):
+        file.write(member('long', b'L', folders + b'%d.gz' % number) + member('short', b'0', small))
+    file.write(bytes(1024))
+data = open('inner.tar.gz', 'rb').read()
+open('outer.tar', 'wb').write(member('inner.tar.gz', b'0', data) + bytes(1024))
+E",
+    );
+    let archive = scratch.path("outer.tar");
+    for threads in ["1", "2"] {
+        let words = ["index", "-c", "-r", "-P", threads, archive.to_str().unwrap()];
+        let ran = in_little_memory(&scratch, &words);
+        assert!(ran.err.contains("it stays a file"), "{:.2000}", ran.err);
     }
 }

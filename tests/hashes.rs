@@ -6,7 +6,10 @@ mod support;
 
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use support::{Mounted, Scratch, can_mount, run};
 
 const HASHES: &str = "md5,SHA256,sha3_512,b2";
@@ -62,6 +65,10 @@ fn hashes_are_those_of_the_content() {
         assert_eq!(check(&scratch, mounted.path("").as_path()), files, "{archive}, again");
         mounted.unmount();
     }
+    // With --ignore-zeros, where contents go by before it is certain that they are whole.
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar.gz"), &["--hashes", &names, "-i"]);
+    assert_eq!(check(&scratch, mounted.path("").as_path()), 9);
+    mounted.unmount();
     // In archives in the archive, too.
     let mounted = Mounted::new(&scratch, scratch.path("a.tar.gz"), &["--hashes", &names, "-r"]);
     assert_eq!(check(&scratch, mounted.path("").as_path()), 6 + 2 + 2 + 1);
@@ -86,4 +93,74 @@ fn an_index_with_other_hashes_does_not_belong_and_unknown_names_are_refused() {
     let ran = run(&scratch, ["ls".as_ref(), archive.as_os_str(), "--hashes".as_ref(), HASHES.as_ref()]);
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("b2") && ran.err.contains("blake2b"), "{}", ran.err);
+}
+
+/// Makes `NAME.tar`: a file without any data that says it has `size` bytes.
+fn make_hole(scratch: &Scratch, name: &str, size: u64) {
+    scratch.shell(&format!(
+        "python3 -c \"
+import tarfile
+info = tarfile.TarInfo('hole'); info.size = 512
+info.pax_headers = {{'GNU.sparse.major': '1', 'GNU.sparse.minor': '0', 'GNU.sparse.name': 'hole', 'GNU.sparse.realsize': '{size}'}}
+small = tarfile.TarInfo('small'); small.size = 5
+with open('{name}.tar', 'wb') as file:
+    file.write(info.tobuf(tarfile.PAX_FORMAT) + b'0' + bytes([10]) + bytes(510))
+    file.write(small.tobuf(tarfile.PAX_FORMAT) + b'small' + bytes(507 + 1024))\"
+         gzip -k {name}.tar"
+    ));
+}
+
+/// > Holes of a size that nobody can wait for are not hashed, and that is said.
+#[test]
+fn a_file_of_holes_without_end_has_no_hashes() {
+    let scratch = Scratch::new();
+    make_hole(&scratch, "a", 4 << 60);
+    for archive in ["a.tar", "a.tar.gz"] {
+        for options in [&[][..], &["-i"], &["-r"]] {
+            let output = Command::new("timeout")
+                .args(["120", env!("CARGO_BIN_EXE_tarnfs"), "stat", "--json", "--index-file=:memory:", "--hashes=md5"])
+                .args(options)
+                .arg(scratch.path(archive))
+                .arg("small")
+                .env("XDG_CACHE_HOME", scratch.path("cache"))
+                .output();
+            let ran = support::Ran::from(output.unwrap());
+            assert_eq!(ran.code, 0, "{archive} {options:?}: {}", ran.err);
+            assert!(ran.err.contains("hole: no hashes of it are kept"), "{archive} {options:?}: {}", ran.err);
+        }
+    }
+}
+
+/// > Ctrl-C ends it also inside of a hole.
+#[test]
+fn hashing_a_hole_can_be_interrupted() {
+    let scratch = Scratch::new();
+    // An hour of work.
+    make_hole(&scratch, "a", 1 << 39);
+    for archive in ["a.tar", "a.tar.gz"] {
+        let mut command = support::behind(&scratch, support::DEFAULT_SIGNALS);
+        command.args(["index", "--index-file=:memory:", "--hashes=sha3-512,blake2s,md5"]).arg(scratch.path(archive));
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        // Nothing else of it takes a second.
+        let ticks = || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+            let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split(' ').collect();
+            fields[12].parse::<u64>().unwrap()
+        };
+        let start = Instant::now();
+        while ticks() < 150 && start.elapsed() < Duration::from_secs(300) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        support::signal(&child, Signal::INT);
+        let start = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if start.elapsed() > Duration::from_secs(60) {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("{archive}: it goes on");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{archive}");
+    }
 }

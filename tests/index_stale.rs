@@ -249,6 +249,65 @@ E"
     assert!(grown >= 8, "{grown}");
 }
 
+/// Makes `a.tar` by the Python lines in `members`, appends a file, and compares the index that comes of it with one that is made anew.
+#[track_caller]
+fn assert_fresh_when_appended(members: &str) -> serde_json::Value {
+    let scratch = Scratch::new();
+    let path = scratch.path("a.tar");
+    scratch.shell(&format!(
+        "python3 - <<'E'
+import tarfile
+def pax(kind, record):
+    body = record + bytes([10])
+    info = tarfile.TarInfo('pax'); info.type, info.size = kind, len(body)
+    return info.tobuf(tarfile.USTAR_FORMAT) + body.ljust(-(-len(body) // 512) * 512, bytes(1))
+def member(name, data=b'', link=None):
+    info = tarfile.TarInfo(name); info.size, info.mtime = len(data), 1e9
+    if link: info.type, info.linkname = tarfile.LNKTYPE, link
+    return info.tobuf(tarfile.USTAR_FORMAT) + data.ljust(-(-len(data) // 512) * 512, bytes(1))
+archive = b''
+{members}
+open('a.tar', 'wb').write(archive + bytes(1024))
+E
+         echo late > late"
+    ));
+    ls(&path, &scratch, &[]).ok();
+    scratch.shell("tar --owner=5 -rf a.tar late");
+    ls(&path, &scratch, &[]).ok();
+    let appended = fs::read(scratch.path(INDEX)).unwrap();
+    run(&scratch, ["index".as_ref(), "-c".as_ref(), path.as_os_str()]).ok();
+    let fresh = fs::read(scratch.path(INDEX)).unwrap();
+    assert!(appended == fresh, "{}", different_tables(&scratch, &appended));
+    let seen = run(&scratch, ["stat".as_ref(), "--json".as_ref(), path.as_os_str(), "late".as_ref()]).ok().text();
+    serde_json::from_str(&seen).unwrap()
+}
+
+/// What a link to a link leads to is what the first one led to, though its path was replaced in between.
+#[test]
+fn a_link_to_a_link_whose_target_was_replaced_is_found_out_again() {
+    assert_fresh_when_appended(
+        "archive += member('p', b'first') + member('l1', link='p') + member('p', b'second') + member('l2', link='l1')",
+    );
+    assert_fresh_when_appended(
+        "archive += member('p', b'first') + member('l1', link='p') + member('p', b'second') + member('l2', link='p')
+archive += member('l1', b'third') + member('l3', link='l2') + member('p', b'last')",
+    );
+}
+
+/// A header that holds for all entries behind it holds for those that are appended, wherever it stands.
+#[test]
+fn a_global_header_holds_for_what_is_appended() {
+    for (members, uid) in [
+        ("archive += member('a', b'a') + pax(b'g', b'8 uid=7') + member('b', b'b')", 7),
+        ("archive += member('a', b'a') + member('b', b'b') + pax(b'g', b'8 uid=7')", 7),
+        ("archive += pax(b'g', b'8 uid=7') + member('a', b'a') + pax(b'g', b'13 comment=x') + member('b', b'b')", 5),
+        ("archive += member('c', b'c') + pax(b'g', b'8 uid=7') + member('a', b'a') + pax(b'g', b'13 comment=x')", 5),
+    ] {
+        let seen = assert_fresh_when_appended(members);
+        assert_eq!(seen["uid"], uid, "{members}: {seen}");
+    }
+}
+
 /// In which tables the index that lies there differs from `other`.
 fn different_tables(scratch: &Scratch, other: &[u8]) -> String {
     fs::write(scratch.path("other"), other).unwrap();

@@ -67,6 +67,58 @@ open('x.gz', 'wb').write(data)\"
     }
 }
 
+/// > What a damaged compressed file decodes to is a file: nothing of it is undone.
+#[test]
+fn a_damaged_stream_in_a_stream_stays_a_file() {
+    let scratch = Scratch::new();
+    // `once` lacks its checksum, `none` is no gzip behind its first bytes.
+    scratch.shell(
+        "python3 -c \"
+import gzip
+inner = gzip.compress(b'text', mtime=0)
+outer = bytearray(gzip.compress(inner, mtime=0))
+outer[-8] ^= 1
+open('once.gz.gz', 'wb').write(outer)
+open('twice.gz.gz.gz', 'wb').write(gzip.compress(bytes(outer), mtime=0))
+none = bytes([0x1f, 0x8b, 8]) + bytes(7) + bytes([255]) * 100
+open('none.gz', 'wb').write(none)
+open('none.gz.gz', 'wb').write(gzip.compress(none, mtime=0))\"
+         tar -cf in.tar *.gz.gz; gzip < in.tar > in.tar.gz",
+    );
+    let list = |archive: &str| -> Vec<String> {
+        let archive = scratch.path(archive);
+        let listed = limited(&scratch, "true", &["ls", "-R", "-r", "--json", KEEP, archive.to_str().unwrap()]);
+        let lines = listed.text();
+        let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let mut paths: Vec<_> = lines.map(|line| line["path"].as_str().unwrap().to_owned()).collect();
+        paths.sort();
+        paths
+    };
+    for archive in ["in.tar", "in.tar.gz"] {
+        for when in ["first", "next"] {
+            let expected = [
+                "none.gz.gz",
+                "none.gz.gz/none.gz",
+                "once.gz.gz",
+                "once.gz.gz/once.gz",
+                "twice.gz.gz.gz",
+                "twice.gz.gz.gz/twice.gz",
+            ];
+            assert_eq!(list(archive), expected, "{archive}, {when}");
+            let archive = scratch.path(archive);
+            let read = |path: &str| limited(&scratch, "true", &["cat", "-r", KEEP, archive.to_str().unwrap(), path]);
+            assert_eq!(read("none.gz.gz/none.gz").out, fs::read(scratch.path("none.gz")).unwrap());
+            for damaged in ["once.gz.gz/once.gz", "twice.gz.gz.gz/twice.gz"] {
+                let read = read(damaged);
+                assert_eq!((read.code, read.out.len()), (5, 0), "{damaged}: {}", read.err);
+            }
+        }
+    }
+    for (archive, expected) in [("once.gz.gz", "once.gz"), ("twice.gz.gz.gz", "twice.gz"), ("none.gz.gz", "none.gz")] {
+        assert_eq!(list(archive), [expected], "{archive}");
+    }
+}
+
 /// > An archive that holds itself comes to an end.
 #[test]
 fn a_file_that_decompresses_to_itself_ends() {
@@ -171,6 +223,41 @@ open('deep.tar', 'wb').write(tar)\"",
             let path = format!("{}small", "a.tgz/".repeat(399 - level));
             let read = limited(&scratch, SMALL_STACK, &["cat", "--recursion-depth=500", KEEP, archive, &path]);
             assert_eq!(read.text(), level.to_string(), "{when}: {}", read.err);
+        }
+    }
+}
+
+/// > Archives that are read beside each other wait for nothing that waits for them.
+#[test]
+fn bodies_that_are_kept_beside_each_other_do_not_wait_for_one_another() {
+    let scratch = Scratch::new();
+    // What is inside of the first one is kept while the second one, whose decoder tells of a frame for each 128 KiB, keeps its own.
+    scratch.shell(
+        "python3 -c \"
+import bz2, gzip, os, subprocess
+open('one.gz.bz2', 'wb').write(bz2.compress(gzip.compress(os.urandom(3000000), 0, mtime=0)))
+data = gzip.compress(bytes(220000000), 0, mtime=0)
+def frames(data):
+    command = ['zstd', '-q', '-1', '-c', '--no-check']
+    return subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True).stdout
+step = 128 << 10
+zeros = {}
+with open('two.gz.zst', 'wb') as file:
+    for at in range(0, len(data), step):
+        part = data[at:at + step]
+        if part not in zeros:
+            zeros[part] = frames(part)
+        file.write(zeros[part])\"
+         tar -cf t.tar one.gz.bz2 two.gz.zst; cp one.gz.bz2 a.gz.bz2; cp two.gz.zst b.gz.zst; tar -cf u.tar b.gz.zst a.gz.bz2 two.gz.zst one.gz.bz2",
+    );
+    for archive in ["t.tar", "u.tar"] {
+        for threads in ["2", "5"] {
+            let words = ["ls", "-R", "-r", "--json", "--index-file=:memory:", "-P", threads];
+            let listed = limited(&scratch, "true", &[&words[..], &[scratch.path(archive).to_str().unwrap()]].concat());
+            assert_eq!(listed.code, 0, "{archive}: {}", listed.err);
+            for size in ["3000000", "220000000"] {
+                assert!(listed.text().contains(size), "{archive}: {} {}", listed.text(), listed.err);
+            }
         }
     }
 }

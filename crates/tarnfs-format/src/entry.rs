@@ -35,6 +35,19 @@ pub struct Entry {
     pub xattrs: Xattrs,
 }
 
+impl Entry {
+    /// Bytes of memory that it takes, roughly.
+    pub fn weight(&self) -> usize {
+        let Self { path, user, group, link, xattrs, body, .. } = self;
+        let strings =
+            [path, user, group, link].into_iter().chain(xattrs.iter().flat_map(|(name, value)| [name, value]));
+        let extents = body.extents.as_ref().map_or(0, |extents| extents.len().saturating_mul(size_of::<Extent>()));
+        let pairs = xattrs.len().saturating_mul(size_of::<(Vec<u8>, Vec<u8>)>());
+        let fixed = size_of::<Self>().saturating_add(extents).saturating_add(pairs);
+        strings.fold(fixed, |sum, string| sum.saturating_add(string.len()))
+    }
+}
+
 /// Extended attributes: name and value of each.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 

@@ -49,6 +49,12 @@ impl Default for Options {
 pub enum Event {
     /// A file, folder, link, ...
     Entry(Box<Entry>),
+    /// A file whose content comes now, in a stream that cannot go back, and which may go on in another volume: whoever wants to read the
+    /// content reads it now. The next event is the [`Event::Entry`] of the same header. If that has the same body, it was all; else only its
+    /// first part was.
+    Ahead(Box<Entry>),
+    /// Whether a header that holds for all entries behind it says something of them from here on. `false` at the start.
+    ForAll(bool),
     /// Something is wrong here; reading goes on behind it where it can.
     Damage(Damage),
     /// The name that the archive gives itself (GNU volume header), as it is stored.

@@ -515,3 +515,175 @@ fn only_tars_are_bid_for() {
         assert_eq!(tar.bid(&noise[start..start + 4096]), 0);
     }
 }
+
+/// Owners' names and what is said of records that are not understood are short, whatever the records are.
+#[test]
+fn long_names_of_owners_and_long_messages_are_not_kept() {
+    let long = b"\xff".repeat(1 << 20);
+    let name = |length: usize| b"n".repeat(length);
+    let archive = [
+        pax(b'x', &[("uname", &name(255)), ("gname", &name(256))]),
+        member(Block::new("named", b'0').ustar().put(265, b"user").put(297, b"group"), b"1"),
+        pax(b'x', &[("uname", &long), ("SCHILY.acl.access", &long), ("GNU.sparse.offset", &long), ("uid", &long)]),
+        member(Block::new("long", b'0').ustar().put(265, b"user").put(297, b"group"), b"2"),
+        pax(b'g', &[("GNU.volume.label", &long)]),
+        file("after", b"3"),
+        END.to_vec(),
+    ];
+    let mut records = common::record("GNU.sparse.x", b"1");
+    for key in ["SCHILY.xattr.", "LIBARCHIVE.xattr.", "GNU.sparse."] {
+        let key = [key.as_bytes(), &long].concat();
+        let rest = key.len() + 1 + 3 + 1;
+        records.extend([(rest + 7).to_string().as_bytes(), b" ", &key, b"=x \n"].concat());
+    }
+    let odd = member(Block::new("pax", b'x').ustar(), &records);
+    let told = read(&[archive[..4].concat(), odd, file("odd", b"4"), archive[4..].concat()].concat());
+    assert_eq!(told.paths(), ["named", "odd", "after"]);
+    let named = told.entry("named");
+    // Not the short one in the header: it may be somebody else's.
+    assert_eq!((named.user.len(), named.group.len()), (255, 0));
+    assert_eq!(told.labels, [long[..255].to_vec()]);
+    let text: Vec<_> = told.damage.iter().map(|(_, what)| what).collect();
+    assert!(text.iter().any(|what| what.contains("gname has 256 bytes")), "{text:?}");
+    assert!(text.iter().any(|what| what.contains("uname has 1048576 bytes")), "{text:?}");
+    for what in text {
+        assert!(what.len() < 4096, "{} bytes: {what:.100}", what.len());
+    }
+}
+
+/// A global size that is no number counts for nothing, and all sizes are in the headers.
+#[test]
+fn a_malformed_global_size_costs_no_entry() {
+    let bad: [&[u8]; 3] = [b"12 size=frog\n", b"99999 size=12\n", b"x size=1\n"];
+    for records in bad {
+        let archive =
+            [member(Block::new("pax", b'g').ustar(), records), file("one", b"1"), file("two", b"22"), END.to_vec()];
+        let told = read(&archive.concat());
+        assert_eq!(told.paths(), ["one", "two"], "{}", String::from_utf8_lossy(records));
+        assert_eq!(told.damage.len(), 1, "{:?}", told.damage);
+    }
+}
+
+/// A hard link whose size a pax record tells has that much content, whatever its header says and whatever the content looks like.
+#[test]
+fn a_hard_link_with_a_pax_size_has_content() {
+    // A header in the content: the block behind the link looks as if nothing was stored.
+    let content = file("inside", b"no entry");
+    let size = content.len().to_string();
+    for in_header in [0, content.len() as u64] {
+        let mut link = Block::new("link", b'1');
+        link.ustar().put(157, b"first").size(in_header);
+        let archive = [
+            file("first", b"1"),
+            pax(b'x', &[("size", size.as_bytes())]),
+            link.done(),
+            common::padded(&content),
+            file("after", b"2"),
+            END.to_vec(),
+        ];
+        let told = read_whole(&archive.concat());
+        assert_eq!(told.paths(), ["first", "link", "after"]);
+        assert_eq!((told.entry("link").kind, &*told.entry("link").link), (Kind::HardLink, &b"first"[..]));
+    }
+}
+
+/// Bytes of which something is missing: headers may begin at any byte.
+struct Shifted(tarnfs_format::SourceStream);
+
+impl tarnfs_format::Stream for Shifted {
+    fn position(&self) -> u64 {
+        self.0.position()
+    }
+
+    fn peek(&mut self, length: usize) -> std::io::Result<&[u8]> {
+        self.0.peek(length)
+    }
+
+    fn skip(&mut self, length: u64) -> std::io::Result<u64> {
+        self.0.skip(length)
+    }
+
+    fn may_have_shifted(&self) -> bool {
+        true
+    }
+}
+
+/// The search looks at 64 KiB together: a header that lies across their end is found as any other.
+#[test]
+fn a_header_across_the_steps_of_the_search_is_found() {
+    const STEP: usize = 64 << 10;
+    let noise = |length: usize| -> Vec<u8> { (0..length).map(|n| (n % 251) as u8 | 1).collect() };
+    let read = |archive: Vec<u8>| {
+        let source = std::sync::Arc::new(tarnfs_source::MemorySource::new(archive, "archive"));
+        let mut stream = Shifted(tarnfs_format::SourceStream::new(source, tarnfs_source::Cancel::default()));
+        let (mut paths, mut damage) = (Vec::new(), Vec::new());
+        let read = Tar.read(&mut stream, &Options::default(), &mut |event, _| {
+            match event {
+                tarnfs_format::Event::Entry(entry) => paths.push(entry.path),
+                tarnfs_format::Event::Damage(what) => damage.push(what),
+                _ => {}
+            }
+            Ok(())
+        });
+        read.unwrap();
+        (paths, damage)
+    };
+    for steps in [1, 2] {
+        for before in [0, 1, 100, 256, 257, 258, 262, 511, 512, 513, 1000] {
+            let length = steps * STEP - before;
+            let archive = [file("first", b"1"), noise(length), file("second", b"2"), END.to_vec()].concat();
+            let (paths, damage) = read(archive);
+            assert_eq!(
+                paths,
+                [b"first".to_vec(), b"second".to_vec()],
+                "{before} bytes before the end of {steps} steps"
+            );
+            assert_eq!(damage.len(), 1, "{damage:?}");
+            assert_eq!(damage[0].offset, 1024);
+        }
+    }
+}
+
+/// The search gives up at its limit, and says so.
+#[test]
+fn the_search_for_a_header_has_a_limit() {
+    const STEP: usize = 64 << 10;
+    let junk = vec![7; 4 * STEP];
+    let archive = [file("first", b"1"), junk, file("second", b"2"), END.to_vec()].concat();
+    for (limit, paths) in [(5 * STEP, 2), (4 * STEP, 2), (3 * STEP, 1), (0, 1)] {
+        let limits = Limits { resynchronise: limit as u64, ..Limits::default() };
+        let told = try_read(&archive, &Options { limits, ..Options::default() }).unwrap();
+        assert_eq!(told.paths().len(), paths, "{limit}: {:?}", told.damage);
+        assert_eq!(told.damage.len(), 1);
+        assert_eq!(told.damage[0].1.contains("within the limit"), paths == 1, "{:?}", told.damage);
+    }
+}
+
+/// Whether a header holds for all entries behind it is told when it changes.
+#[test]
+fn headers_for_all_entries_are_told_of() {
+    let all = |records: &[(&str, &[u8])]| pax(b'g', records);
+    let archive = [
+        all(&[("comment", b"of git")]),
+        file("one", b"1"),
+        all(&[("uid", b"7")]),
+        all(&[("uid", b"8")]),
+        file("two", b"2"),
+        all(&[("comment", b"ends it")]),
+        file("three", b"3"),
+        END.to_vec(),
+    ];
+    let source = std::sync::Arc::new(tarnfs_source::MemorySource::new(archive.concat(), "archive"));
+    let mut stream = tarnfs_format::SourceStream::new(source, tarnfs_source::Cancel::default());
+    let mut told = Vec::new();
+    let read = Tar.read(&mut stream, &Options::default(), &mut |event, _| {
+        told.push(match event {
+            tarnfs_format::Event::Entry(entry) => format!("{} {}", String::from_utf8(entry.path).unwrap(), entry.uid),
+            tarnfs_format::Event::ForAll(holds) => holds.to_string(),
+            other => panic!("{other:?}"),
+        });
+        Ok(())
+    });
+    read.unwrap();
+    assert_eq!(told, ["one 1000", "true", "two 8", "false", "three 1000"]);
+}

@@ -332,13 +332,40 @@ fn volumes_one_behind_the_other() {
             let source: SharedSource = Arc::new(MemorySource::new(archive.clone(), "archive"));
             let options = Options { ignore_zeros: true, ..Options::default() };
             let back = try_read_source(Arc::clone(&source), &options).unwrap();
-            let mut entries = Vec::new();
+            let mut entries: Vec<tarnfs_format::Entry> = Vec::new();
+            // What is read ahead of each entry: nothing, some bytes, or all that can be had.
+            let (mut aheads, mut ahead) = (0, None);
             let mut stream = SourceStream::new(source, Cancel::default());
             by_name("tar")
                 .unwrap()
-                .read(&mut Forward(&mut stream), &options, &mut |event, _| {
+                .read(&mut Forward(&mut stream), &options, &mut |event, stream| {
                     match event {
-                        Event::Entry(entry) => entries.push(*entry),
+                        Event::Ahead(entry) => {
+                            let name = String::from_utf8(entry.path.clone()).unwrap();
+                            assert_eq!(stream.position(), entry.body.offset);
+                            let most = [usize::MAX, 0, 1, 70_000, 123_456][(aheads + usize::from(kib == 150)) % 5];
+                            aheads += 1;
+                            let mut bytes = Vec::new();
+                            while bytes.len() < most {
+                                let next = stream.peek(3001.min(most - bytes.len()))?.to_vec();
+                                if next.is_empty() {
+                                    break;
+                                }
+                                stream.skip(next.len() as u64)?;
+                                bytes.extend(next);
+                            }
+                            let whole = fs::read(folder.path().join(&name)).unwrap();
+                            assert!(whole.starts_with(&bytes), "{name}: {} bytes", bytes.len());
+                            ahead = Some((entry, most, bytes.len() as u64));
+                        }
+                        Event::Entry(entry) => {
+                            let (before, most, length) = ahead.take().expect("each of them has content");
+                            let first = entry.body.extents.as_ref().map_or(entry.body.size, |parts| parts[0].length);
+                            assert_eq!(length, first.min(most as u64), "{format} {label} {kib}");
+                            assert_eq!(before.body == entry.body, entry.body.extents.is_none());
+                            assert_eq!((before.header, &before.path), (entry.header, &entry.path));
+                            entries.push(*entry);
+                        }
                         Event::Damage(damage) => panic!("{damage:?}"),
                         _ => {}
                     }

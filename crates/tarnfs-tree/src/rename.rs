@@ -6,8 +6,12 @@ use std::fmt::Write as _;
 
 use fancy_regex::{Captures, Regex, RegexBuilder};
 
-/// Steps that matching one path may take: an expression that goes back again and again would not end.
+/// Steps that finding one match may take, and matches that may be long in coming: an expression that goes back again and again would not end.
 const MOST_STEPS: usize = 1_000_000;
+const MOST_SLOW: usize = 16;
+
+/// Steps that finding each further match may take. A path of 64 KiB has at most as many matches.
+const MOST_FURTHER_STEPS: usize = 1_000;
 
 /// Bytes that are not UTF-8 stand as these characters while a path is matched: 0xf780 for 0x80.
 const BYTES: u32 = 0xf700;
@@ -15,8 +19,29 @@ const BYTES: u32 = 0xf700;
 /// An expression and what comes in the place of what it matches.
 #[derive(Debug)]
 pub(crate) struct Rename {
-    expression: Regex,
+    /// For the first matches in a path, and for those behind them.
+    first: Search,
+    further: Search,
     replacement: Vec<Part>,
+}
+
+/// An expression that may take so many steps for a match.
+#[derive(Debug)]
+struct Search {
+    expression: Regex,
+    /// Finds no empty match where the search begins.
+    advancing: Regex,
+}
+
+impl Search {
+    fn new(expression: &str, steps: usize) -> Result<Self, Box<fancy_regex::Error>> {
+        let build = |expression: &str| RegexBuilder::new(expression).backtrack_limit(steps).build().map_err(Box::new);
+        let plain = build(expression)?;
+        // `\G` is where the search begins. An expression in verbose form may end in a comment, which a new line ends.
+        let advancing = build(&format!(r"(?:{expression})(?!\G)"));
+        let advancing = advancing.or_else(|_| build(&format!("(?:{expression}\n)(?!\\G)")))?;
+        Ok(Self { expression: plain, advancing })
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -29,15 +54,17 @@ enum Part {
 impl Rename {
     /// The error says what of it cannot be understood.
     pub(crate) fn new(expression: &str, replacement: &str) -> Result<Self, String> {
-        let built = RegexBuilder::new(expression).backtrack_limit(MOST_STEPS).build();
-        let expression =
-            built.map_err(|error| format!("{expression}: this regular expression is not understood: {error}"))?;
+        let build = |steps: usize| {
+            let built = Search::new(expression, steps);
+            built.map_err(|error| format!("{expression}: this regular expression is not understood: {error}"))
+        };
+        let (first, further) = (build(MOST_STEPS)?, build(MOST_FURTHER_STEPS)?);
         let replacement = parts(replacement).map_err(|error| format!("{replacement}: {error}"))?;
         for part in &replacement {
             let is_there = match part {
                 Part::Text(_) => true,
-                Part::Group(number) => *number < expression.captures_len(),
-                Part::Named(name) => expression.capture_names().flatten().any(|other| other == name),
+                Part::Group(number) => *number < first.expression.captures_len(),
+                Part::Named(name) => first.expression.capture_names().flatten().any(|other| other == name),
             };
             if !is_there {
                 let what = match part {
@@ -48,21 +75,43 @@ impl Rename {
                 return Err(format!("the regular expression has no group {what}"));
             }
         }
-        Ok(Self { expression, replacement })
+        Ok(Self { first, further, replacement })
     }
 
     /// `path` with every match replaced. A path on which matching takes too long stays as it is.
     pub(crate) fn apply<'p>(&self, path: &'p [u8]) -> Cow<'p, [u8]> {
-        let text = to_text(path);
-        let changed = self.expression.try_replacen(&text, 0, |captures: &Captures<'_>| self.fill(captures));
-        match changed {
-            Ok(Cow::Owned(changed)) => Cow::Owned(to_bytes(&changed)),
-            Ok(Cow::Borrowed(_)) => Cow::Borrowed(path),
+        match self.replaced(&to_text(path)) {
+            Ok(Some(changed)) => Cow::Owned(to_bytes(&changed)),
+            Ok(None) => Cow::Borrowed(path),
             Err(error) => {
-                log::warn!("{}: keeps its path: {error}", String::from_utf8_lossy(path));
+                log::warn!("{}: keeps its path: {error}", tarnfs_format::name::excerpt(path));
                 Cow::Borrowed(path)
             }
         }
+    }
+
+    /// As `re.sub` does it: an empty match counts also where the match before it ended, and behind it comes the first one that does not end at
+    /// the same place. `None` without a match. The steps of all matches together are bounded.
+    fn replaced(&self, text: &str) -> Result<Option<String>, Box<fancy_regex::Error>> {
+        let mut changed = String::new();
+        // Where the last match ended, and whether it was empty.
+        let (mut end, mut was_empty) = (0, false);
+        let mut count = 0_usize;
+        loop {
+            let search = if count < MOST_SLOW { &self.first } else { &self.further };
+            let expression = if was_empty { &search.advancing } else { &search.expression };
+            let Some(captures) = expression.captures_from_pos(text, end)? else { break };
+            let Some(found) = captures.get(0).filter(|found| !was_empty || found.end() > end) else { break };
+            count += 1;
+            changed.push_str(&text[end..found.start()]);
+            changed.push_str(&self.fill(&captures));
+            (end, was_empty) = (found.end(), found.start() == found.end());
+        }
+        if count == 0 {
+            return Ok(None);
+        }
+        changed.push_str(&text[end..]);
+        Ok(Some(changed))
     }
 
     fn fill(&self, captures: &Captures<'_>) -> String {
@@ -186,6 +235,19 @@ mod tests {
             (r"(.)\1", r"<\1>", "aabbc", "<a><b>c"),
             (r"(a)|b", r"[\1]", "ab", "[a][]"),
             ("é", r"e\g<0>", "/é", "/eé"),
+            ("x*", "-", "abxd", "-a-b--d-"),
+            ("", "-", "aé", "-a-é-"),
+            (".*", "x", "abc", "xx"),
+            ("$", "!", "ab", "ab!"),
+            ("a|", "-", "aab", "---b-"),
+            ("|a", "-", "ba", "-b---"),
+            ("|aa|a", "-", "aa", "---"),
+            ("(a*?)", r"<\1>", "baac", "<>b<><a><><a><>c<>"),
+            (r"\b|b", "_", "ab b", "_a__ ___"),
+            ("(?i)B*", "-", "abB", "-a--"),
+            ("(?x) b * # some", "-", "abb", "-a--"),
+            // The matches behind the first ones are found by fewer steps.
+            ("(?=(.))", r"\1", "abcdefghijklmnopqrstuvwxyz", "aabbccddeeffgghhiijjkkllmmnnooppqqrrssttuuvvwwxxyyzz"),
         ] {
             assert_eq!(
                 String::from_utf8(renamed(expression, replacement, path.as_bytes())).unwrap(),
@@ -209,5 +271,13 @@ mod tests {
         }
         let path = [b"a".repeat(5000), b"!".to_vec()].concat();
         assert_eq!(renamed(r"(a+)+\1b", "x", &path), path);
+    }
+
+    /// Each match alone takes far less than the steps that one may take: all together would take an hour.
+    #[test]
+    fn the_steps_of_all_matches_together_are_bounded() {
+        let path = b"/".repeat(64 << 10);
+        assert_eq!(renamed("(?=(?:(?=/)/)*x|/)/", "-", &path), path);
+        assert_eq!(renamed("(?=/)/", "-", &path), b"-".repeat(64 << 10));
     }
 }

@@ -77,7 +77,7 @@ impl Codec for Lzip {
     }
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[(".tlz", ".tar"), (".lz", "")]
+        &[(".tlz", ".tar"), (".tlzip", ".tar"), (".lz", ""), (".lzip", "")]
     }
 
     fn bid(&self, head: &[u8]) -> u32 {

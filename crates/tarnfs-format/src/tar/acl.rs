@@ -25,7 +25,7 @@ impl Names {
     /// Says once in a pass that ACLs are not shown; it may be so for each file.
     fn report(&self, entry: &[u8]) {
         self.stranger.get_or_init(|| {
-            let shown = crate::name::escape(entry);
+            let shown = crate::name::excerpt(entry);
             log::warn!("ACLs that name users or groups unknown on this machine are not shown; the first: {shown}");
         });
     }
@@ -74,7 +74,7 @@ pub(super) struct Acl {
 /// and missing (libarchive leaves it out) is computed as `setfacl` does. `Ok(None)` if there are no entries, or if they
 /// name somebody who cannot be found: `tar` then sets no ACL either.
 pub(super) fn binary(text: &[u8], is_default: bool, names: &Names) -> Result<Option<Acl>, String> {
-    let bad = |entry: &[u8]| format!("ACL entry {} is not understood", crate::name::escape(entry));
+    let bad = |entry: &[u8]| format!("ACL entry {} is not understood", crate::name::excerpt(entry));
     let mut entries = Vec::new();
     for line in text.split(|&byte| byte == b',' || byte == b'\n') {
         // Comments behind '#' say what the mask leaves.

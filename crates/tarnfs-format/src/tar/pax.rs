@@ -4,7 +4,7 @@ use tarnfs_source::{Extent, Limits};
 
 use super::numbers::{decimal, time};
 use super::sparse;
-use crate::name::escape;
+use crate::name::{escape, excerpt};
 use crate::{Time, Xattrs};
 
 /// What extended headers say of an entry, or of all entries behind them. `None`: nothing.
@@ -57,7 +57,7 @@ impl Sparse {
         let number = || match value {
             [] => Ok(None),
             _ => decimal(value).map(Some).ok_or_else(|| {
-                format!("GNU.sparse.{}={} is not a number", escape(key), escape(value.get(..40).unwrap_or(value)))
+                format!("GNU.sparse.{}={} is not a number", excerpt(key), escape(value.get(..40).unwrap_or(value)))
             }),
         };
         match key {
@@ -133,9 +133,21 @@ impl Pax {
     }
 
     fn set(&mut self, key: &[u8], value: &[u8], limits: &Limits) -> Result<(), String> {
-        let what = || format!("{}={}", escape(key), escape(value.get(..40).unwrap_or(value)));
+        let what = || format!("{}={}", excerpt(key), escape(value.get(..40).unwrap_or(value)));
         // As a program written in C sees it: the path to which `tar` extracts ends there.
         let string = || (!value.is_empty()).then(|| super::header::text(value).to_vec());
+        // What is too long for a name counts as none: it would be kept for each entry, and the number is there.
+        let owner = || match string() {
+            Some(name) if name.len() > limits.owner_name => Err(name.len()),
+            name => Ok(name),
+        };
+        let no_owner = |length: usize| {
+            format!(
+                "{key} has {length} bytes, more than {most}; the number counts",
+                key = excerpt(key),
+                most = limits.owner_name
+            )
+        };
         let number = || match value {
             [] => Ok(None),
             _ => decimal(value).map(Some).ok_or_else(|| format!("{} is not a number", what())),
@@ -148,8 +160,16 @@ impl Pax {
         match key {
             b"path" => self.path = string(),
             b"linkpath" => self.link = string(),
-            b"uname" => self.user = string(),
-            b"gname" => self.group = string(),
+            b"uname" => {
+                let name = owner();
+                self.user = name.as_ref().map_or_else(|_| Some(Vec::new()), Clone::clone);
+                name.map_err(no_owner)?;
+            }
+            b"gname" => {
+                let name = owner();
+                self.group = name.as_ref().map_or_else(|_| Some(Vec::new()), Clone::clone);
+                name.map_err(no_owner)?;
+            }
             b"uid" => self.uid = number()?,
             b"gid" => self.gid = number()?,
             b"size" => {
@@ -163,7 +183,13 @@ impl Pax {
             b"SCHILY.devminor" => self.minor = part()?,
             b"SCHILY.acl.access" => self.acl_access = string(),
             b"SCHILY.acl.default" => self.acl_default = string(),
-            b"GNU.volume.label" => self.label = string(),
+            b"GNU.volume.label" => {
+                self.label = string();
+                if let Some(label) = self.label.as_mut().filter(|label| label.len() > limits.owner_name) {
+                    label.truncate(limits.owner_name);
+                    return Err("the name of the archive was cut: it is too long".to_owned());
+                }
+            }
             b"SCHILY.realsize" => self.sparse.real_size = number()?,
             _ => {
                 if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
@@ -184,7 +210,7 @@ impl Pax {
     }
 
     fn add_xattr(&mut self, name: Vec<u8>, value: Vec<u8>, limits: &Limits) -> Result<(), String> {
-        let left_out = |why: &str| Err(format!("extended attribute {} left out: {why}", escape(&name)));
+        let left_out = |why: &str| Err(format!("extended attribute {} left out: {why}", excerpt(&name)));
         if name.is_empty() || name.contains(&0) || name.len() > limits.name {
             return left_out("no name that Linux could hold");
         }

@@ -9,8 +9,8 @@ use super::header::{BLOCK, Block, Check, Header, check, text};
 use super::member::{self, Content, Pending};
 use super::pax::Pax;
 use super::sparse::{self, LineMap};
-use super::volumes;
-use crate::name::{Escaped, escape};
+use super::volumes::{self, FirstPart};
+use crate::name::excerpt;
 use crate::{Body, Damage, Entry, Error, Event, Options, Receive, Stream};
 
 /// Bytes that are looked at together: of an extended header, and while searching for the next one.
@@ -173,7 +173,11 @@ impl<'run> Reader<'run> {
                         "a global extended header says more than can hold for all entries; that was skipped",
                     )?;
                 }
+                let was_there = self.global.is_some();
                 self.global = (*pax != Pax::default()).then_some(pax);
+                if self.global.is_some() != was_there {
+                    self.tell(Event::ForAll(!was_there))?;
+                }
                 if self.pending.start == Some(at) {
                     self.pending.start = None;
                 }
@@ -181,7 +185,8 @@ impl<'run> Reader<'run> {
             }
             b'A' => self.skip_content(at, size),
             b'V' => {
-                let label = self.pending.long_name.take().unwrap_or_else(|| header.path(header.dialect()));
+                let mut label = self.pending.long_name.take().unwrap_or_else(|| header.path(header.dialect()));
+                label.truncate(self.options.limits.owner_name);
                 self.pending = Pending::default();
                 self.tell(Event::Label(label))?;
                 self.skip_content(at, size)
@@ -332,9 +337,19 @@ impl<'run> Reader<'run> {
             if is_there && matches!(next, None | Some(Check::Header)) {
                 return Ok(false);
             }
+        } else {
+            // Its bytes go by only once, and whoever wants them must have them before it is known where they end.
+            let mut first = FirstPart::new(&mut *self.stream, &entry.path, size);
+            (self.receive)(Event::Ahead(Box::new(entry.clone())), &mut first).map_err(Error::Receiver)?;
+            let position = first.position();
+            first.skip(u64::MAX).map_err(|error| Error::Read { offset: position, error })?;
+        }
+        let mut at = self.stream.position().saturating_sub(offset);
+        if at >= size {
+            self.skip(padded(size).saturating_sub(at))?;
         }
         let mut parts = Vec::new();
-        let (mut part, mut skip, mut at) = (0, 0, 0_u64);
+        let (mut part, mut skip) = (0, 0);
         while at < size {
             let offset = self.stream.position();
             let bytes = self.stream.peek(STEP).map_err(|error| Error::Read { offset, error })?;
@@ -354,7 +369,8 @@ impl<'run> Reader<'run> {
             }
             let offset = self.stream.position();
             let head = self.stream.peek(volumes::LONGEST).map_err(|error| Error::Read { offset, error })?;
-            if let Some(length) = volumes::continuation(head, &entry.path, at, size) {
+            let has_room = parts.len() < self.options.limits.sparse_extents;
+            if let Some(length) = volumes::continuation(head, &entry.path, at, size).filter(|_| has_room) {
                 parts.push(Extent { offset: part, length: at.saturating_sub(part), skip });
                 (part, skip) = (at, length);
                 self.skip(length)?;
@@ -442,7 +458,7 @@ impl<'run> Reader<'run> {
     }
 
     fn leave_out(&mut self, start: u64, entry: &Entry, problem: &str, length: u64) -> Result<(), Error> {
-        self.damage(start, format!("{}: {problem}; it was left out", shown(&entry.path)))?;
+        self.damage(start, format!("{}: {problem}; it was left out", excerpt(&entry.path)))?;
         self.skip_content(start, length)
     }
 
@@ -500,7 +516,7 @@ impl<'run> Reader<'run> {
 
     fn tell_problems(&mut self, start: u64, entry: &Entry) -> Result<(), Error> {
         while let Some(problem) = self.problems.pop() {
-            self.damage(start, format!("{}: {problem}", shown(&entry.path)))?;
+            self.damage(start, format!("{}: {problem}", excerpt(&entry.path)))?;
         }
         Ok(())
     }
@@ -517,11 +533,6 @@ impl<'run> Reader<'run> {
         let offset = self.stream.position();
         self.stream.skip(length).map_err(|error| Error::Read { offset, error })
     }
-}
-
-/// As much of a path as a message needs.
-fn shown(path: &[u8]) -> Escaped<'_> {
-    escape(path.get(..200).unwrap_or(path))
 }
 
 /// "3 blocks", or "1000 bytes" where it comes out even in no blocks.

@@ -1,7 +1,10 @@
 //! Where a file goes on in the next volume of an archive: the headers that stand there, GNU's own and those in pax.
 
+use std::io;
+
 use super::header::{BLOCK, Block, Check, Header, check};
 use super::numbers::decimal;
+use crate::Stream;
 
 /// Bytes that all headers before the continuation of a file have together, at the most: a label, records, and the file's own.
 pub(super) const LONGEST: usize = 16 << 10;
@@ -55,4 +58,87 @@ fn is_announced(records: &[u8], path: &[u8], at: u64, size: u64) -> bool {
     value(b"GNU.volume.filename") == Some(path)
         && value(b"GNU.volume.offset").and_then(decimal) == Some(at)
         && value(b"GNU.volume.size").and_then(decimal).and_then(|left| left.checked_add(at)) == Some(size)
+}
+
+/// The content of a file, from where a stream stands up to its end, or up to the first headers behind which it goes on.
+pub(super) struct FirstPart<'s> {
+    stream: &'s mut dyn Stream,
+    path: &'s [u8],
+    /// Byte of the stream at which the content begins, and its length.
+    start: u64,
+    size: u64,
+    /// Byte of the content up to which there are no such headers; true if it ends there.
+    clear: u64,
+    ends: bool,
+}
+
+/// Blocks that are looked at together.
+const STEP: usize = 128;
+
+impl<'s> FirstPart<'s> {
+    /// Of the file at `path`, which has `size` bytes; `stream` stands where its content begins.
+    pub(super) fn new(stream: &'s mut dyn Stream, path: &'s [u8], size: u64) -> Self {
+        Self { start: stream.position(), stream, path, size, clear: 0, ends: false }
+    }
+
+    /// Where in the content the stream stands.
+    fn at(&self) -> u64 {
+        self.stream.position().saturating_sub(self.start)
+    }
+
+    /// Looks for headers among the next `length` bytes, and returns how many of these there are.
+    fn look(&mut self, length: usize) -> io::Result<usize> {
+        let at = self.at();
+        let wanted = at.saturating_add(length as u64).min(self.size);
+        while self.clear < wanted && !self.ends {
+            let passed = usize::try_from(self.clear.saturating_sub(at)).unwrap_or(usize::MAX);
+            let bytes = self.stream.peek(passed.saturating_add(STEP.saturating_mul(BLOCK)).saturating_add(LONGEST))?;
+            let bytes = bytes.get(passed..).unwrap_or_default();
+            let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+            let within = self.size.saturating_sub(self.clear).div_ceil(BLOCK as u64).min(STEP as u64) as usize;
+            let blocks = blocks.get(..within).unwrap_or(blocks);
+            let mut found = blocks.iter().zip((0..).step_by(BLOCK)).filter(|(block, _)| may_continue(block));
+            let found = found.find_map(|(_, from)| {
+                let head = bytes.get(from..)?;
+                let head = head.get(..LONGEST).unwrap_or(head);
+                let there = self.clear.saturating_add(from as u64);
+                continuation(head, self.path, there, self.size).map(|_| from)
+            });
+            let looked_at = blocks.len().saturating_mul(BLOCK);
+            let is_last = blocks.is_empty();
+            let clear = found.unwrap_or(if is_last { rest.len() } else { looked_at });
+            self.clear = self.clear.saturating_add(clear as u64).min(self.size);
+            self.ends = found.is_some() || is_last;
+        }
+        Ok(usize::try_from(self.clear.min(wanted).saturating_sub(at)).unwrap_or(usize::MAX).min(length))
+    }
+}
+
+impl Stream for FirstPart<'_> {
+    fn position(&self) -> u64 {
+        self.stream.position()
+    }
+
+    fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
+        let length = self.look(length)?;
+        self.stream.peek(length)
+    }
+
+    fn skip(&mut self, length: u64) -> io::Result<u64> {
+        let mut skipped = 0_u64;
+        while skipped < length {
+            let step = length.saturating_sub(skipped).min(STEP.saturating_mul(BLOCK) as u64) as usize;
+            let step = self.look(step)? as u64;
+            let moved = self.stream.skip(step)?;
+            skipped = skipped.saturating_add(moved);
+            if moved == 0 {
+                break;
+            }
+        }
+        Ok(skipped)
+    }
+
+    fn may_have_shifted(&self) -> bool {
+        self.stream.may_have_shifted()
+    }
 }

@@ -45,6 +45,7 @@ pub(crate) fn try_read_source(source: SharedSource, options: &Options) -> Result
             Event::Entry(entry) => told.entries.push(*entry),
             Event::Damage(damage) => told.damage.push((damage.offset, damage.what)),
             Event::Label(label) => told.labels.push(label),
+            Event::Ahead(_) | Event::ForAll(_) => {}
             other => panic!("{other:?}"),
         }
         Ok(())

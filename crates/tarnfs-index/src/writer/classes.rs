@@ -13,7 +13,7 @@ use crate::own::schema;
 use crate::sqlite::{failed, prepare};
 use crate::{Error, OVERFLOWN_OWNER};
 
-use super::interner::{Interner, MOST_KNOWN};
+use super::interner::Interner;
 use super::record::{bits_of, more, read_number, write_number};
 
 /// The class of folders that no entry names.
@@ -66,7 +66,7 @@ impl Classes {
         key.extend_from_slice(&entry.group);
         let number = self.values.number(key)?;
         let at = (number as usize).wrapping_sub(1);
-        if at < MOST_KNOWN {
+        if self.values.remembers(number) {
             if at >= self.uses.len() {
                 self.uses.resize(at.saturating_add(1), 0);
             }

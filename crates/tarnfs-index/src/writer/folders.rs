@@ -1,8 +1,10 @@
-//! The folders of the tree that is being made, in memory: about 60 bytes each.
+//! The folders of the tree that is being made, in memory: about 60 bytes each, of the memory budget as far as that goes. There is a limit: a path of
+//! 2 KiB may name a thousand folders that no other path names, and compresses to nothing.
 
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
+use tarnfs_source::{Budget, Grant};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Number of a folder, in the order in which they were first met; a folder's number is greater than its parent's.
@@ -28,6 +30,12 @@ pub(super) struct Folder {
     pub(super) subfolders: u32,
 }
 
+/// What the folders of any archive may take, also where the memory budget is smaller: some 18 million of them.
+const MOST: usize = 1 << 30;
+
+/// Taken from the budget at once.
+const STEP: usize = 4 << 20;
+
 /// All folders.
 #[derive(Debug)]
 pub(super) struct Folders {
@@ -36,14 +44,44 @@ pub(super) struct Folders {
     by_name: HashTable<Number>,
     /// Unknown to whoever makes archives, so nobody can make names that collide.
     seed: u64,
+    /// Bytes that they may take, and what of the budget they have.
+    most: usize,
+    budget: Budget,
+    grants: Vec<Grant>,
 }
 
 impl Folders {
-    /// The root alone.
-    pub(super) fn new() -> Self {
+    /// The root alone. What comes is taken from `budget`, so that others make do with less.
+    pub(super) fn new(budget: &Budget) -> Self {
         let root = Folder { is_real: true, ..Folder::default() };
         let seed = RandomState::new().hash_one(0);
-        Self { all: vec![root], names: Vec::new(), by_name: HashTable::new(), seed }
+        Self {
+            all: vec![root],
+            names: Vec::new(),
+            by_name: HashTable::new(),
+            seed,
+            most: MOST.max(budget.limit()),
+            budget: budget.clone(),
+            grants: Vec::new(),
+        }
+    }
+
+    /// Bytes of memory that they take.
+    fn bytes(&self) -> usize {
+        let fixed = self.all.capacity().saturating_mul(size_of::<Folder>());
+        let table = self.by_name.capacity().saturating_mul(size_of::<Number>().saturating_add(1));
+        fixed.saturating_add(self.names.capacity()).saturating_add(table)
+    }
+
+    /// Bytes that they take, if that is more than they may. Takes from the budget what was added.
+    pub(super) fn beyond_limit(&mut self) -> Option<usize> {
+        let bytes = self.bytes();
+        while self.grants.len().saturating_mul(STEP) < bytes
+            && let Some(grant) = self.budget.take(STEP)
+        {
+            self.grants.push(grant);
+        }
+        (bytes > self.most).then_some(bytes)
     }
 
     /// Forgets what writing has found out.
@@ -114,4 +152,37 @@ fn hash_of(seed: u64, parent: Number, name: &[u8]) -> u64 {
 fn name_of<'a>(names: &'a [u8], folder: &Folder) -> &'a [u8] {
     let end = folder.name_start.saturating_add(usize::from(folder.name_length));
     names.get(folder.name_start..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_take_from_the_budget_and_have_a_limit() {
+        let budget = Budget::new(64 << 20);
+        let mut folders = Folders::new(&budget);
+        folders.most = 32 << 20;
+        let mut number = ROOT;
+        let mut most = 0;
+        while folders.beyond_limit().is_none() {
+            // What the budget has given covers what is taken.
+            assert!(budget.used() >= folders.bytes());
+            number = if number.is_multiple_of(1000) { ROOT } else { number };
+            number = folders.child(number, format!("{:020}", folders.all().len()).as_bytes());
+            most += 1;
+        }
+        assert!((200_000..700_000).contains(&most), "{most} folders of {} bytes", folders.bytes());
+        assert!(folders.bytes() > 32 << 20);
+        drop(folders);
+        assert_eq!(budget.used(), 0);
+        // Where others have it all, they go on without.
+        let all = budget.take(64 << 20);
+        let mut folders = Folders::new(&budget);
+        for name in 0..300_000_u32 {
+            folders.child(ROOT, &name.to_le_bytes());
+            assert_eq!(folders.beyond_limit(), None);
+        }
+        assert_eq!((folders.grants.len(), all.is_some()), (0, true));
+    }
 }

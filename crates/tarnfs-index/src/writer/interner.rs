@@ -7,8 +7,10 @@ use crate::Error;
 
 use super::spool::Spool;
 
-/// Distinct values that are remembered: the first ones, so their numbers go up to this. Real archives have a few hundred; in one made to have more, later ones are merely stored twice.
-pub(super) const MOST_KNOWN: usize = 100_000;
+/// Distinct values that are remembered, and bytes of them: the first ones, so their numbers go up to how many these are. Real archives have a few
+/// hundred; in one made to have more, later ones are merely stored twice.
+const MOST_KNOWN: usize = 100_000;
+const MOST_BYTES: usize = 16 << 20;
 /// Bytes of values kept in memory before they go to a temporary file.
 const ROOM: usize = 1 << 20;
 
@@ -19,6 +21,8 @@ type Receive<'r> = dyn FnMut(u32, &[u8]) -> Result<(), Error> + 'r;
 #[derive(Debug)]
 pub(super) struct Interner {
     known: HashMap<Box<[u8]>, u32>,
+    /// Bytes of values that may still be remembered; `None` once one was not, so that no later one is.
+    room: Option<usize>,
     last: (Vec<u8>, u32),
     values: Spool,
     count: u32,
@@ -26,7 +30,13 @@ pub(super) struct Interner {
 
 impl Interner {
     pub(super) fn new() -> Self {
-        Self { known: HashMap::new(), last: (Vec::new(), 0), values: Spool::in_memory(ROOM), count: 0 }
+        Self {
+            known: HashMap::new(),
+            room: Some(MOST_BYTES),
+            last: (Vec::new(), 0),
+            values: Spool::in_memory(ROOM),
+            count: 0,
+        }
     }
 
     /// The number of `value`.
@@ -48,10 +58,16 @@ impl Interner {
         self.count = self.count.saturating_add(1);
         self.values.write(&(value.len() as u32).saturating_add(4).to_le_bytes())?;
         self.values.write(value)?;
-        if self.known.len() < MOST_KNOWN {
+        self.room = self.room.and_then(|room| room.checked_sub(value.len())).filter(|_| self.known.len() < MOST_KNOWN);
+        if self.room.is_some() {
             self.known.insert(value.into(), self.count);
         }
         Ok(self.count)
+    }
+
+    /// True of the number of a value that is remembered.
+    pub(super) fn remembers(&self, number: u32) -> bool {
+        (number as usize) <= self.known.len()
     }
 
     /// The values that are remembered, number 1 first.
@@ -87,5 +103,36 @@ impl Interner {
     /// How many values there are, also the last one's number.
     pub(super) fn count(&self) -> u32 {
         self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those that are remembered are the first ones, whatever comes later, and all are there in the end.
+    #[test]
+    fn what_is_remembered_is_bounded_in_bytes() {
+        let mut interner = Interner::new();
+        let value = |number: u32| {
+            let length = if number == 20 { MOST_BYTES } else { 1 << 20 };
+            let mut value = vec![0; length];
+            value[..4].copy_from_slice(&number.to_le_bytes());
+            value
+        };
+        // The large one does not fit any more; the ones behind it would.
+        let numbers: Vec<u32> = [1, 2, 3, 20, 4, 5, 1, 4].map(|number| interner.number(&value(number)).unwrap()).into();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 1, 7]);
+        assert_eq!((interner.known().len(), interner.remembers(3), interner.remembers(4)), (3, true, false));
+        let mut told = Vec::new();
+        let mut tell = |number: u32, value: &[u8]| {
+            told.push((number, value[0], value.len()));
+            Ok(())
+        };
+        interner.each_in_order(&[3, 1, 2], &mut tell).unwrap();
+        let (small, large) = (1 << 20, MOST_BYTES);
+        let expected =
+            [(2, 2, small), (3, 3, small), (1, 1, small), (4, 20, large), (5, 4, small), (6, 5, small), (7, 4, small)];
+        assert_eq!(told, expected);
     }
 }

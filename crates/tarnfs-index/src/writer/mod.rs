@@ -116,7 +116,7 @@ impl Writer {
         let mut this = Self {
             limits: options.limits,
             entries: 0,
-            folders: Folders::new(),
+            folders: Folders::new(&options.budget),
             links: Links::default(),
             sorter: Sorter::new(&options.budget),
             builder: Builder::default(),
@@ -163,6 +163,13 @@ impl Writer {
     pub fn add_from(&mut self, stream: u32, entry: &Entry) -> Result<(), Error> {
         if self.sorter.records() >= MOST_RECORDS {
             return Err(io::Error::other("an index of more than a billion entries cannot be made").into());
+        }
+        if let Some(bytes) = self.folders.beyond_limit() {
+            let (path, mib) = (name::excerpt(&entry.path), bytes >> 20);
+            let what = format!(
+                "{path}: the folders of all paths up to here take {mib} MiB of memory, more than the limit; a larger memory budget (--cache-memory) raises it"
+            );
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, what).into());
         }
         if let Some(last) = self.place_beside_last(&entry.path) {
             return self.add_at(self.last_folder.1, last, entry, stream);

@@ -17,6 +17,9 @@ const MOST_TOGETHER: usize = 16 << 20;
 /// Read from the stream at once.
 const STEP: usize = 128 << 10;
 
+/// Bytes of the file that a body gets at once; a long one gets more, so that it lies in few pieces however many are taken beside each other.
+const PIECE: u64 = 1 << 20;
+
 /// What all bodies of an archive may take together, for each of its bytes and beside: what is compressed does not get shorter by much when it is compressed
 /// again, and a file that decodes to more of itself has no end.
 const MOST_FOR_EACH_BYTE: u64 = 8;
@@ -28,15 +31,17 @@ pub(super) struct Bodies {
     /// Bytes that may still be kept.
     room: AtomicU64,
     in_memory: Arc<AtomicUsize>,
-    /// The file, and where its next byte goes.
-    file: Mutex<Option<(Arc<File>, u64)>>,
+    /// Made when it is first needed. Held only while it is made: who takes a body may wait for other threads meanwhile.
+    file: Mutex<Option<Arc<File>>>,
+    /// Byte of the file from which on nobody has it.
+    end: AtomicU64,
 }
 
 impl Bodies {
     /// Of an archive of so many bytes.
     pub(super) fn new(archive_length: u64) -> Self {
         let room = archive_length.saturating_mul(MOST_FOR_EACH_BYTE).saturating_add(MOST_BESIDE);
-        Self { room: AtomicU64::new(room), in_memory: Arc::default(), file: Mutex::default() }
+        Self { room: AtomicU64::new(room), in_memory: Arc::default(), file: Mutex::default(), end: AtomicU64::new(0) }
     }
 
     /// Takes room for so many bytes.
@@ -65,16 +70,26 @@ impl Bodies {
             self.in_memory.fetch_add(bytes.len(), Ordering::Relaxed);
             return Ok(Arc::new(InMemory { bytes, counter: Arc::clone(&self.in_memory), name }));
         }
-        // One at a time: each lies in one piece.
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let (file, end) = match &mut *file {
-            Some(there) => there,
-            none => none.insert((Arc::new(temporary_file()?), 0)),
-        };
-        let start = *end;
+        let mut body = OnDisk { file: self.file()?, pieces: Vec::new(), length: 0, name };
+        // Where the next byte goes, and how many bytes have their place there.
+        let (mut at, mut reserved) = (0, 0);
         loop {
-            file.write_all_at(&bytes, *end)?;
-            *end += bytes.len() as u64;
+            let mut rest = bytes.as_slice();
+            while !rest.is_empty() {
+                if reserved == 0 {
+                    reserved = PIECE.max(body.length / 4);
+                    let start = self.end.fetch_add(reserved, Ordering::Relaxed);
+                    if body.pieces.is_empty() || start != at {
+                        body.pieces.push((body.length, start));
+                    }
+                    at = start;
+                }
+                let (part, behind) = rest.split_at(rest.len().min(usize::try_from(reserved).unwrap_or(usize::MAX)));
+                body.file.write_all_at(part, at)?;
+                let written = part.len() as u64;
+                (at, reserved, body.length) = (at + written, reserved - written, body.length + written);
+                rest = behind;
+            }
             bytes.clear();
             let step = if left == 0 { 0 } else { read(stream, left, &mut bytes)? };
             if step == 0 {
@@ -83,7 +98,17 @@ impl Bodies {
             self.claim(step)?;
             left -= step;
         }
-        Ok(Arc::new(OnDisk { file: Arc::clone(file), start, length: *end - start, name }))
+        // What was not needed is for the next one, if nobody has come in between.
+        let _ = self.end.compare_exchange(at + reserved, at, Ordering::Relaxed, Ordering::Relaxed);
+        Ok(Arc::new(body))
+    }
+
+    fn file(&self) -> io::Result<Arc<File>> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(match &*file {
+            Some(file) => Arc::clone(file),
+            None => Arc::clone(file.insert(Arc::new(temporary_file()?))),
+        })
     }
 }
 
@@ -128,7 +153,8 @@ impl Source for InMemory {
 #[derive(Debug)]
 struct OnDisk {
     file: Arc<File>,
-    start: u64,
+    /// Where each piece begins: byte of the body, byte of the file.
+    pieces: Vec<(u64, u64)>,
     length: u64,
     name: String,
 }
@@ -136,8 +162,16 @@ struct OnDisk {
 impl Source for OnDisk {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let length = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
-        if length > 0 {
-            self.file.read_exact_at(&mut buffer[..length], self.start + offset)?;
+        let following = self.pieces.partition_point(|&(start, _)| start <= offset);
+        let (mut done, mut offset) = (0, offset);
+        for (number, &(start, place)) in self.pieces.iter().enumerate().skip(following.saturating_sub(1)) {
+            let end = self.pieces.get(number + 1).map_or(self.length, |&(start, _)| start);
+            let step = (length - done).min(usize::try_from(end - offset).unwrap_or(usize::MAX));
+            if step == 0 {
+                break;
+            }
+            self.file.read_exact_at(&mut buffer[done..done + step], place + (offset - start))?;
+            (done, offset) = (done + step, offset + step as u64);
         }
         Ok(length)
     }
@@ -177,5 +211,61 @@ mod tests {
             assert_eq!(back, bytes[at..at + back.len()]);
         }
         assert_eq!(bodies.in_memory.load(Ordering::Relaxed), 0);
+    }
+
+    /// Bytes that come only when another body has been taken.
+    struct After<'b> {
+        bodies: &'b Bodies,
+        inner: SourceStream,
+        others: Vec<SharedSource>,
+    }
+
+    impl Stream for After<'_> {
+        fn position(&self) -> u64 {
+            self.inner.position()
+        }
+
+        fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
+            if self.inner.position() > 2 << 20 && self.others.len() < 20 {
+                let mut stream = numbers(1 << 20, self.others.len() as u32);
+                self.others.push(self.bodies.take(&mut stream, u64::MAX, "other")?);
+            }
+            self.inner.peek(length)
+        }
+
+        fn skip(&mut self, length: u64) -> io::Result<u64> {
+            self.inner.skip(length)
+        }
+    }
+
+    fn numbers(count: u32, first: u32) -> SourceStream {
+        let bytes: Vec<u8> = (0..count).flat_map(|n| (n + first).to_le_bytes()).collect();
+        SourceStream::new(Arc::new(MemorySource::new(bytes, "numbers")), Cancel::default())
+    }
+
+    fn check(body: &SharedSource, count: u32, first: u32) {
+        assert_eq!(body.len(), u64::from(count) * 4);
+        let mut bytes = vec![0; body.len() as usize];
+        body.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes.chunks_exact(4).eq((0..count).map(|n| (n + first).to_le_bytes())), "{first}");
+        // Also across the ends of pieces.
+        for at in (1..body.len() - 100_000).step_by(77_777) {
+            let mut part = vec![0; 100_000];
+            body.read_exact_at(&mut part, at).unwrap();
+            assert_eq!(part, bytes[at as usize..][..part.len()], "{first} at {at}");
+        }
+    }
+
+    /// Nobody who takes a body keeps others from taking theirs.
+    #[test]
+    fn bodies_are_taken_while_others_are() {
+        let bodies = Bodies::new(0);
+        let mut stream = After { bodies: &bodies, inner: numbers(8 << 20, 77), others: Vec::new() };
+        let body = bodies.take(&mut stream, u64::MAX, "first").unwrap();
+        check(&body, 8 << 20, 77);
+        assert_eq!(stream.others.len(), 20);
+        for (first, other) in stream.others.iter().enumerate() {
+            check(other, 1 << 20, first as u32);
+        }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tarnfs_format::{Entry, Stream, Xattrs};
-use tarnfs_source::{Extent, SharedSource, Slice};
+use tarnfs_format::{Body, Entry, Stream, Xattrs, name};
+use tarnfs_source::{Cancel, Extent, SharedSource, Slice};
 
 use super::receiver::Receiver;
 use crate::hashes::{Hashes, Running};
@@ -21,10 +21,33 @@ const LONG: u64 = 4 << 20;
 /// Read at once.
 const STEP: usize = 256 << 10;
 
-/// Where the content of a waiting entry is.
-enum Content {
+/// Bytes of holes that are hashed for each byte of an archive, and beside: one of 3 KB may hold a file of 4 EiB, whose zeros nobody can wait for.
+const MOST_HOLES_FOR_EACH_BYTE: u64 = 1000;
+const MOST_HOLES_BESIDE: u64 = 1 << 40;
+
+/// Bytes of holes that may still be hashed, in all files of one pass.
+#[derive(Debug)]
+pub(super) struct Holes(AtomicU64);
+
+impl Holes {
+    /// Of an archive of so many bytes.
+    pub(super) fn new(archive_length: u64) -> Self {
+        let most = archive_length.saturating_mul(MOST_HOLES_FOR_EACH_BYTE).saturating_add(MOST_HOLES_BESIDE);
+        Self(AtomicU64::new(most))
+    }
+
+    /// False if there are more than may be hashed.
+    fn claim(&self, bytes: u64) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok()
+    }
+}
+
+/// The content of an entry that waits.
+pub(super) enum Content {
     Bytes(Vec<u8>),
     Source(SharedSource),
+    /// It was hashed while it went by, or cannot be.
+    Hashed(Xattrs),
 }
 
 /// Hashes the files of one archive.
@@ -32,53 +55,72 @@ pub(super) struct Hashing<'a> {
     hashes: &'a Hashes,
     receiver: &'a dyn Receiver,
     threads: usize,
+    holes: &'a Holes,
+    cancel: &'a Cancel,
     waiting: RefCell<Vec<(Entry, Content)>>,
     bytes: Cell<u64>,
 }
 
 impl<'a> Hashing<'a> {
-    pub(super) fn new(hashes: &'a Hashes, receiver: &'a dyn Receiver, threads: usize) -> Self {
-        Self { hashes, receiver, threads, waiting: RefCell::default(), bytes: Cell::new(0) }
+    pub(super) fn new(
+        hashes: &'a Hashes,
+        receiver: &'a dyn Receiver,
+        threads: usize,
+        holes: &'a Holes,
+        cancel: &'a Cancel,
+    ) -> Self {
+        Self { hashes, receiver, threads, holes, cancel, waiting: RefCell::default(), bytes: Cell::new(0) }
     }
 
-    /// Takes an entry with content. `source` has the bytes of the stream from byte `base` on, if they can be read at any time; else the
-    /// stream stands where the content begins.
-    pub(super) fn take(
+    /// The content of `entry`, for [`Hashing::push`]. `source` has the bytes of the stream from byte `base` on, if they can be read at any time;
+    /// else the stream stands where the content begins.
+    pub(super) fn read(
         &self,
-        entry: Entry,
+        entry: &Entry,
         stream: &mut dyn Stream,
         source: Option<(&SharedSource, u64)>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Content> {
         let body = &entry.body;
-        let content = match source {
-            Some((source, base)) => {
-                let start = body.offset.saturating_sub(base);
-                Content::Source(Arc::new(Slice::new(SharedSource::clone(source), start, body.stored)))
+        let holes = holes_in(body);
+        if !self.holes.claim(holes) {
+            let what = format!(
+                "{}: no hashes of it are kept: it has {holes} bytes of holes, and in an archive of this length so many are not hashed",
+                name::excerpt(&entry.path)
+            );
+            self.receiver.note(entry.header, what).map_err(io::Error::other)?;
+            return Ok(Content::Hashed(Vec::new()));
+        }
+        if let Some((source, base)) = source {
+            let start = body.offset.saturating_sub(base);
+            return Ok(Content::Source(Arc::new(Slice::new(SharedSource::clone(source), start, body.stored))));
+        }
+        if stream.position() != body.offset {
+            return Ok(Content::Hashed(Vec::new()));
+        }
+        if body.stored > LONG {
+            let mut running = self.hashes.begin();
+            let mut read = |length, receive: &mut dyn FnMut(&[u8])| next(stream, length, receive);
+            let complete = content(entry, &mut running, self.cancel, &mut read)?;
+            return Ok(Content::Hashed(if complete { running.finish() } else { Vec::new() }));
+        }
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < body.stored {
+            let left = body.stored - bytes.len() as u64;
+            if next(stream, left, &mut |part| bytes.extend_from_slice(part))? == 0 {
+                break;
             }
-            None if body.stored > LONG || stream.position() != body.offset => {
-                let mut entry = entry;
-                if stream.position() == entry.body.offset {
-                    let mut running = self.hashes.begin();
-                    let complete = content(&entry, &mut running, &mut |length, receive| next(stream, length, receive))?;
-                    if complete {
-                        entry.xattrs.extend(running.finish());
-                    }
-                }
-                return self.receiver.entry(&entry).map_err(io::Error::other);
-            }
-            None => {
-                let mut bytes = Vec::new();
-                while (bytes.len() as u64) < body.stored {
-                    let left = body.stored - bytes.len() as u64;
-                    if next(stream, left, &mut |part| bytes.extend_from_slice(part))? == 0 {
-                        break;
-                    }
-                }
-                Content::Bytes(bytes)
-            }
+        }
+        Ok(Content::Bytes(bytes))
+    }
+
+    /// Takes an entry with its content.
+    pub(super) fn push(&self, entry: Entry, content: Content) -> io::Result<()> {
+        let length = match &content {
+            Content::Bytes(bytes) => bytes.len() as u64,
+            Content::Source(_) => entry.body.stored,
+            Content::Hashed(_) => 0,
         };
-        let length = if let Content::Bytes(bytes) = &content { bytes.len() as u64 } else { body.stored };
-        self.bytes.set(self.bytes.get() + length);
+        self.bytes.set(self.bytes.get() + length + entry.weight() as u64);
         self.waiting.borrow_mut().push((entry, content));
         if self.waiting.borrow().len() >= MOST_WAITING || self.bytes.get() >= MOST_BYTES {
             self.flush()
@@ -93,12 +135,12 @@ impl<'a> Hashing<'a> {
         self.bytes.set(0);
         let done: Vec<Mutex<Option<io::Result<Xattrs>>>> = waiting.iter().map(|_| Mutex::new(None)).collect();
         let following = AtomicUsize::new(0);
-        let hashes = self.hashes;
+        let (hashes, cancel) = (self.hashes, self.cancel);
         let work = || {
             while let at = following.fetch_add(1, Ordering::Relaxed)
                 && let (Some((entry, content)), Some(place)) = (waiting.get(at), done.get(at))
             {
-                *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(of(entry, content, hashes));
+                *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(of(entry, content, hashes, cancel));
             }
         };
         std::thread::scope(|scope| {
@@ -118,11 +160,12 @@ impl<'a> Hashing<'a> {
 }
 
 /// The attributes of one file.
-fn of(entry: &Entry, stored: &Content, hashes: &Hashes) -> io::Result<Xattrs> {
+fn of(entry: &Entry, stored: &Content, hashes: &Hashes, cancel: &Cancel) -> io::Result<Xattrs> {
     let mut running = hashes.begin();
     let mut at = 0;
     let complete = match stored {
-        Content::Bytes(bytes) => content(entry, &mut running, &mut |length, receive| {
+        Content::Hashed(hashes) => return Ok(hashes.clone()),
+        Content::Bytes(bytes) => content(entry, &mut running, cancel, &mut |length, receive| {
             let rest = bytes.get(at..).unwrap_or_default();
             let part = &rest[..rest.len().min(usize::try_from(length).unwrap_or(usize::MAX))];
             at += part.len();
@@ -132,7 +175,8 @@ fn of(entry: &Entry, stored: &Content, hashes: &Hashes) -> io::Result<Xattrs> {
         Content::Source(source) => {
             let mut buffer = vec![0; STEP];
             let mut at = 0;
-            content(entry, &mut running, &mut |length, receive| {
+            content(entry, &mut running, cancel, &mut |length, receive| {
+                cancel.check()?;
                 let step = buffer.len().min(usize::try_from(length).unwrap_or(usize::MAX));
                 let read = source.read_at(&mut buffer[..step], at)?;
                 at += read as u64;
@@ -171,17 +215,26 @@ fn next(stream: &mut dyn Stream, length: u64, receive: &mut dyn FnMut(&[u8])) ->
 /// Shows up to so many of the stored bytes that come next, and says how many those were.
 type Read<'r> = dyn FnMut(u64, &mut dyn FnMut(&[u8])) -> io::Result<u64> + 'r;
 
+/// Bytes of holes in a file.
+fn holes_in(body: &Body) -> u64 {
+    let Some(extents) = &body.extents else { return 0 };
+    extents.iter().fold(body.size, |holes, extent| holes.saturating_sub(extent.length))
+}
+
 /// Gives `running` the content of `entry` as a reader sees it, holes included. False if they are not all there.
-fn content(entry: &Entry, running: &mut Running, read: &mut Read<'_>) -> io::Result<bool> {
-    let zeros = [0; 8 << 10];
+fn content(entry: &Entry, running: &mut Running, cancel: &Cancel, read: &mut Read<'_>) -> io::Result<bool> {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     let whole = [Extent { offset: 0, length: entry.body.size, skip: 0 }];
     let extents = entry.body.extents.as_deref().unwrap_or(&whole);
-    let hole = |running: &mut Running, mut length: u64| {
+    let hole = |running: &mut Running, mut length: u64| -> io::Result<()> {
         while length > 0 {
-            let step = length.min(zeros.len() as u64);
-            running.take(&zeros[..step as usize]);
+            // Nothing is read here that would notice it.
+            cancel.check()?;
+            let step = length.min(ZEROS.len() as u64);
+            running.take(&ZEROS[..step as usize]);
             length -= step;
         }
+        Ok(())
     };
     let mut at = 0;
     for extent in extents {
@@ -193,7 +246,7 @@ fn content(entry: &Entry, running: &mut Running, read: &mut Read<'_>) -> io::Res
             }
             skip -= step;
         }
-        hole(running, extent.offset.saturating_sub(at));
+        hole(running, extent.offset.saturating_sub(at))?;
         let mut left = extent.length;
         while left > 0 {
             let step = read(left, &mut |part| running.take(part))?;
@@ -204,6 +257,41 @@ fn content(entry: &Entry, running: &mut Running, read: &mut Read<'_>) -> io::Res
         }
         at = extent.offset.saturating_add(extent.length);
     }
-    hole(running, entry.body.size.saturating_sub(at));
+    hole(running, entry.body.size.saturating_sub(at))?;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::receiver::Direct;
+    use tarnfs_index::{Writer, WriterOptions};
+    use tarnfs_source::{Budget, Limits};
+
+    /// Attributes of 16 MiB in each of 256 entries would be 4 GiB.
+    #[test]
+    fn entries_that_wait_are_few_if_they_are_large() {
+        let options = WriterOptions { limits: Limits::default(), budget: Budget::new(0), cancel: Cancel::default() };
+        let direct = Direct::new(Writer::new(options).unwrap(), 0);
+        let (hashes, holes, cancel) = (Hashes::new(&["md5".to_owned()]), Holes::new(0), Cancel::default());
+        let hashing = Hashing::new(&hashes, &direct, 2, &holes, &cancel);
+        let entry = Entry { xattrs: vec![(b"user.a".to_vec(), vec![0; 3 << 20])], ..Entry::default() };
+        for number in 1..=20 {
+            hashing.push(entry.clone(), Content::Bytes(Vec::new())).unwrap();
+            assert_eq!(hashing.waiting.borrow().len(), number % 6, "{number}");
+        }
+    }
+
+    #[test]
+    fn holes_are_counted_in_all_files_together() {
+        let holes = Holes::new(1 << 20);
+        let most = (1_000 << 20) + (1 << 40);
+        assert!(
+            !holes.claim(most + 1) && holes.claim(most - 5) && !holes.claim(6) && holes.claim(5) && !holes.claim(1)
+        );
+        let extent = |offset, length| Extent { offset, length, skip: 0 };
+        let body = |extents| Body { size: 100, extents, ..Body::default() };
+        assert_eq!(holes_in(&body(Some(vec![extent(10, 20), extent(50, 5)]))), 75);
+        assert_eq!((holes_in(&body(Some(Vec::new()))), holes_in(&body(None))), (100, 0));
+    }
 }

@@ -1,12 +1,13 @@
 //! The first pass: an archive is read once, from its start to its end, and its index is written on the way.
 //!
 //! `walk` reads the members of an archive and of archives that lie in it as they are; `decoding` is a compressed stream while it is
-//! decoded; `nested` reads compressed files in the archive; `receiver` brings what is found into the index; `names` says
-//! what options make of paths.
+//! decoded; `nested` reads compressed files in the archive, `line` brings what several threads find there into order; `receiver` brings
+//! what is found into the index; `names` says what options make of paths.
 
 mod bodies;
 mod decoding;
 mod hashing;
+mod line;
 mod names;
 mod nested;
 mod receiver;
@@ -162,8 +163,13 @@ impl FirstPass<'_> {
         summary.end = members.end.max(start);
         summary.label = members.label.or(summary.label);
         let end = summary.end.min(self.source.len());
-        let fingerprint = Fingerprint::of(&Slice::new(SharedSource::clone(self.source), 0, end));
-        summary.grown_from = Some(fingerprint.map_err(|error| walk.problem(0, error))?);
+        // Who reads what is appended later begins behind the headers that say something of it, too.
+        summary.grown_from = if members.holds_for_more {
+            None
+        } else {
+            let fingerprint = Fingerprint::of(&Slice::new(SharedSource::clone(self.source), 0, end));
+            Some(fingerprint.map_err(|error| walk.problem(0, error))?)
+        };
         Ok(summary)
     }
 
@@ -188,12 +194,6 @@ impl FirstPass<'_> {
             threads: self.options.threads_for(codec.name()),
             cancel: self.options.cancel.clone(),
         };
-        if self.format.ignore_zeros && self.names.stem(b"x.tar").is_some() {
-            // Contents are passed before they are told of, as a file may go on in another volume.
-            log::warn!(
-                "archives in it stay files: with --ignore-zeros they are looked into only where the archive is not compressed"
-            );
-        }
         let shifts = RefCell::default();
         let behind_each = || expansion.run_if_many(direct);
         let walk = Walk { behind_each: Some(&behind_each), ..expansion.walk(direct, &shifts, None) };

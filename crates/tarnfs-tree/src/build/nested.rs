@@ -5,8 +5,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver as Listener, SyncSender, sync_channel};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use tarnfs_codec::Codec;
 use tarnfs_codec::engine::Indexing;
@@ -15,9 +14,10 @@ use tarnfs_source::SharedSource;
 
 use super::bodies::Bodies;
 use super::decoding::{DecodingStream, Shifts};
-use super::hashing::{Hashing, rest_of};
+use super::hashing::{Hashing, Holes, rest_of};
+use super::line::Line;
 use super::names::Names;
-use super::receiver::{Batches, Direct, Found, MOST_NOTES, Receiver};
+use super::receiver::{Batches, Direct, MOST_NOTES, Receiver};
 use super::walk::{Content, Place, Walk, content_of};
 use super::{HEAD, NO_ROOM, no_room_is_none, without_suffix};
 use crate::open::Options;
@@ -59,6 +59,14 @@ pub(super) struct Candidate {
     pub(super) place: Place,
 }
 
+impl Candidate {
+    /// Bytes of the paths that it holds.
+    pub(super) fn bytes_of_paths(&self) -> usize {
+        let instead = self.instead.as_ref().map_or(0, |file| file.path.len());
+        self.name.len() + self.place.prefix.len() + self.file.path.len() + instead
+    }
+}
+
 impl fmt::Debug for Candidate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let codec = self.codec.map(tarnfs_codec::Codec::name);
@@ -75,51 +83,8 @@ pub(super) struct Expansion<'a> {
     /// Bytes decoded so far, and the most that there may be.
     pub(super) decoded: AtomicU64,
     pub(super) most_decoded: u64,
-}
-
-/// Candidates of each thread whose results may wait for those before them.
-const AHEAD_PER_THREAD: usize = 4;
-
-/// Keeps threads from running far ahead of the one that writes: what they have found waits in memory.
-struct Line {
-    count: usize,
-    ahead: usize,
-    /// Candidates that were taken, and those that were written.
-    state: Mutex<(usize, usize)>,
-    moved: Condvar,
-}
-
-/// Lets everybody pass when dropped.
-struct OpenAtEnd<'l>(&'l Line);
-
-impl Line {
-    fn new(count: usize, ahead: usize) -> Self {
-        Self { count, ahead, state: Mutex::new((0, 0)), moved: Condvar::new() }
-    }
-
-    /// Waits until the next candidate may be taken.
-    fn wait(&self) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_far = |(taken, written): &mut (usize, usize)| *taken < self.count && *taken >= *written + self.ahead;
-        let mut state = self.moved.wait_while(state, is_far).unwrap_or_else(PoisonError::into_inner);
-        state.0 += 1;
-    }
-
-    fn advance(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).1 += 1;
-        self.moved.notify_all();
-    }
-
-    fn open_at_end(&self) -> OpenAtEnd<'_> {
-        OpenAtEnd(self)
-    }
-}
-
-impl Drop for OpenAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).1 = self.0.count;
-        self.0.moved.notify_all();
-    }
+    /// Holes that are hashed.
+    pub(super) holes: Holes,
 }
 
 impl<'a> Expansion<'a> {
@@ -131,7 +96,8 @@ impl<'a> Expansion<'a> {
         archive_length: u64,
     ) -> Self {
         let most_decoded = archive_length.saturating_mul(MOST_FOR_EACH_BYTE).saturating_add(MOST_BESIDE);
-        Self { names, options, format_options, bodies, decoded: AtomicU64::new(0), most_decoded }
+        let (decoded, holes) = (AtomicU64::new(0), Holes::new(archive_length));
+        Self { names, options, format_options, bodies, decoded, most_decoded, holes }
     }
 
     /// The same as [`Expansion::run`], if there are many.
@@ -171,24 +137,20 @@ impl<'a> Expansion<'a> {
 
     /// Each thread takes the next candidate; what they find is kept in the order of the candidates.
     fn beside_each_other(&self, candidates: &[Candidate], direct: &Direct) -> Result<(), Problem> {
-        type Channel = (SyncSender<Vec<Found>>, Listener<Vec<Found>>);
-        let channels: Vec<Channel> = candidates.iter().map(|_| sync_channel(2)).collect();
-        let (senders, listeners): (Vec<_>, Vec<_>) = channels.into_iter().unzip();
-        let line = Line::new(candidates.len(), self.options.threads.saturating_mul(AHEAD_PER_THREAD));
-        let work = Mutex::new(candidates.iter().zip(senders));
+        let line = Line::new(candidates.len());
         let failed = Mutex::new(None);
+        let is_failed = || failed.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         let threads = self.options.threads.min(candidates.len());
         let written = std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    loop {
-                        line.wait();
-                        let next = work.lock().unwrap_or_else(PoisonError::into_inner).next();
-                        let Some((candidate, sender)) = next else { return };
-                        let batches = Batches::new(sender);
+                    while let Some((number, place)) = line.next()
+                        && let Some(candidate) = candidates.get(number)
+                    {
+                        let batches = Batches::new(place);
                         let read = self.read(candidate, &batches, Some(1));
-                        let told = read.and_then(|()| batches.finish().map_err(Problem::from));
-                        if let Err(problem) = told {
+                        if let Err(problem) = read.and_then(|()| batches.flush().map_err(Problem::from)) {
+                            // Before the place is dropped, which ends the candidate.
                             failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
                             return;
                         }
@@ -196,18 +158,18 @@ impl<'a> Expansion<'a> {
                 });
             }
             // However this ends, nobody waits any more.
-            let _open = line.open_at_end();
-            // Dropped at the first error, so that nobody waits to be heard.
-            for (candidate, listener) in candidates.iter().zip(listeners) {
+            let _close = line.close_at_end();
+            for candidate in candidates {
                 direct.enter(candidate);
-                for found in listener.into_iter().flatten() {
-                    found.tell(direct)?;
+                while let Some(batch) = line.take() {
+                    for found in batch {
+                        found.tell(direct)?;
+                    }
                 }
-                if failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+                if is_failed() {
                     break;
                 }
                 direct.leave()?;
-                line.advance();
             }
             Ok::<_, tarnfs_index::Error>(())
         });
@@ -245,8 +207,9 @@ impl<'a> Expansion<'a> {
             shows_progress: false,
             behind_each: None,
             failed: RefCell::default(),
-            hashing: (!self.names.hashes.is_empty())
-                .then(|| Hashing::new(&self.names.hashes, receiver, self.options.threads)),
+            hashing: (!self.names.hashes.is_empty()).then(|| {
+                Hashing::new(&self.names.hashes, receiver, self.options.threads, &self.holes, &self.options.cancel)
+            }),
         }
     }
 
@@ -272,7 +235,7 @@ impl<'a> Expansion<'a> {
         threads: Option<usize>,
     ) -> Result<(), Problem> {
         let walk = self.walk(receiver, shifts, None);
-        let shown = name::escape(&candidate.file.path);
+        let shown = name::excerpt(&candidate.file.path);
         let note = |what: String| receiver.note(candidate.start, format!("{shown}: {what}")).map_err(Problem::from);
         if self.decoded.load(Ordering::Relaxed) > self.most_decoded {
             return note("it stays a file: the archives in this archive hold too much; is it a bomb?".to_owned());

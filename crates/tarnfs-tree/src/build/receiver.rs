@@ -3,22 +3,37 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::sync::mpsc::SyncSender;
 
 use tarnfs_codec::{Chunk, Damage};
 use tarnfs_format::{Entry, Kind, name};
 use tarnfs_index::{Error, Nested, Writer};
 
+use super::line::Place;
 use super::nested::Candidate;
 use super::walk::folder_for;
 
 /// Damaged places that are kept in memory, as many as an index keeps: an archive can be made to hold nothing else.
 pub(super) const MOST_NOTES: usize = 10_000;
 
+/// Bytes of one note, and of all of them: they are kept in the index.
+const MOST_OF_NOTE: usize = 1024;
+const MOST_OF_NOTES: usize = 4 << 20;
+
+/// Bytes of the paths of archives that wait, which are held several times; one that does not fit stays a file. Each path may have 64 KiB, which
+/// compress to nothing.
+const MOST_OF_PATHS: usize = 256 << 20;
+
 /// Takes what is found in one stream, in its order.
 pub(super) trait Receiver {
     /// A file, folder, link, ...; its place counts in the stream that is read.
     fn entry(&self, entry: &Entry) -> Result<(), Error>;
+    /// A file whose content is looked into before it is certain that it is all of the content. What is found in it comes next, then
+    /// [`Receiver::confirm`] or [`Receiver::take_back`]. These may lie in each other.
+    fn ahead(&self, path: &[u8]) -> Result<(), Error>;
+    /// It was all: here is the entry.
+    fn confirm(&self, entry: &Entry) -> Result<(), Error>;
+    /// It was not: what was found since counts for nothing, and this is the entry.
+    fn take_back(&self, entry: &Entry) -> Result<(), Error>;
     /// A chunk of the stream that is being decoded.
     fn chunk(&self, chunk: Chunk) -> Result<(), Error>;
     /// What of the decoded stream must not be served.
@@ -48,6 +63,12 @@ pub(super) struct Direct {
     current: RefCell<Option<Candidate>>,
     began: Cell<bool>,
     notes: RefCell<Vec<(u64, String)>>,
+    /// Bytes of the notes.
+    bytes_of_notes: Cell<usize>,
+    /// How many notes there were when a file was looked into of which it is not certain that it is all there.
+    aheads: RefCell<Vec<usize>>,
+    /// Bytes of the paths of what waits.
+    bytes_of_paths: Cell<usize>,
     /// What waits, in the order in which it is read: last those that were found last, each group in the order of its archive. Breadth first, a
     /// few archives that each hold a few would soon be millions.
     candidates: RefCell<Vec<VecDeque<Candidate>>>,
@@ -70,6 +91,9 @@ impl Direct {
             current: RefCell::new(None),
             began: Cell::new(false),
             notes: RefCell::default(),
+            bytes_of_notes: Cell::new(0),
+            aheads: RefCell::default(),
+            bytes_of_paths: Cell::new(0),
             candidates: RefCell::default(),
             within: RefCell::default(),
             shown: RefCell::default(),
@@ -89,7 +113,10 @@ impl Direct {
         let mut candidates = self.candidates.borrow_mut();
         loop {
             let group = candidates.last_mut()?;
-            match group.pop_front() {
+            let next = group.pop_front();
+            let of_paths = next.as_ref().map_or(0, Candidate::bytes_of_paths);
+            self.bytes_of_paths.set(self.bytes_of_paths.get() - of_paths);
+            match next {
                 Some(candidate) if writer.is_replaced(candidate.archive) => {}
                 Some(candidate) => return Some(candidate),
                 None => {
@@ -114,6 +141,17 @@ impl Direct {
         let number = self.writer.borrow_mut().add_archive(within);
         self.shown.borrow_mut().insert(self.hash(path), number);
         number
+    }
+
+    /// What was found in the archive at that path, if there is one, does not show: a later entry has the path.
+    fn replace(&self, path: &[u8]) {
+        if self.shown.borrow().is_empty() {
+            return;
+        }
+        let replaced = self.shown.borrow_mut().remove(&self.hash(path));
+        if let Some(replaced) = replaced {
+            self.writer.borrow_mut().replace_archive(replaced);
+        }
     }
 
     fn enter_archive(&self, number: u32) {
@@ -160,13 +198,32 @@ impl Direct {
 
 impl Receiver for Direct {
     fn entry(&self, entry: &Entry) -> Result<(), Error> {
-        if entry.kind != Kind::Folder && !self.shown.borrow().is_empty() {
-            let replaced = self.shown.borrow_mut().remove(&self.hash(&entry.path));
-            if let Some(replaced) = replaced {
-                self.writer.borrow_mut().replace_archive(replaced);
-            }
+        if entry.kind != Kind::Folder {
+            self.replace(&entry.path);
         }
         self.writer.borrow_mut().add_from(self.stream.get(), entry)
+    }
+
+    fn ahead(&self, path: &[u8]) -> Result<(), Error> {
+        self.replace(path);
+        self.aheads.borrow_mut().push(self.notes.borrow().len());
+        Ok(())
+    }
+
+    fn confirm(&self, entry: &Entry) -> Result<(), Error> {
+        self.aheads.borrow_mut().pop();
+        self.writer.borrow_mut().add_from(self.stream.get(), entry)
+    }
+
+    fn take_back(&self, entry: &Entry) -> Result<(), Error> {
+        if let Some(before) = self.aheads.borrow_mut().pop() {
+            let mut notes = self.notes.borrow_mut();
+            let before = before.min(notes.len());
+            let bytes: usize = notes.drain(before..).map(|(_, what)| what.len()).sum();
+            self.bytes_of_notes.set(self.bytes_of_notes.get() - bytes);
+        }
+        // The archive that was found there has its path.
+        self.entry(entry)
     }
 
     fn chunk(&self, chunk: Chunk) -> Result<(), Error> {
@@ -177,9 +234,17 @@ impl Receiver for Direct {
         self.writer.borrow_mut().add_damage(self.layer.get() as usize, &damage)
     }
 
-    fn note(&self, at: u64, what: String) -> Result<(), Error> {
+    fn note(&self, at: u64, mut what: String) -> Result<(), Error> {
+        if what.len() > MOST_OF_NOTE {
+            // At a whole character, which has four bytes at the most.
+            let end = (MOST_OF_NOTE - 3..=MOST_OF_NOTE).rev().find(|&end| what.is_char_boundary(end));
+            what.truncate(end.unwrap_or_default());
+        }
+        what.shrink_to_fit();
         let mut notes = self.notes.borrow_mut();
-        if notes.len() < MOST_NOTES {
+        let bytes = self.bytes_of_notes.get() + what.len();
+        if notes.len() < MOST_NOTES && bytes <= MOST_OF_NOTES {
+            self.bytes_of_notes.set(bytes);
             notes.push((at, what));
         }
         Ok(())
@@ -197,15 +262,18 @@ impl Receiver for Direct {
     }
 
     fn candidate(&self, candidate: Candidate) -> Result<(), Error> {
-        let Some(left) = self.left.get().checked_sub(1) else {
+        let of_paths = self.bytes_of_paths.get() + candidate.bytes_of_paths();
+        let left = self.left.get().checked_sub(1).filter(|_| of_paths <= MOST_OF_PATHS);
+        let Some(left) = left else {
             if let Some(file) = &candidate.instead {
                 self.entry(file)?;
             }
-            let path = name::escape(candidate.file.path.get(..200).unwrap_or(&candidate.file.path));
+            let path = name::excerpt(&candidate.file.path);
             let what = format!("{path}: it stays a file: there are too many archives in this archive; is it a bomb?");
             return self.note(candidate.start, what);
         };
         self.left.set(left);
+        self.bytes_of_paths.set(of_paths);
         // A layer in a layer is the same archive.
         let archive = match candidate.instead {
             Some(_) => self.within.borrow().last().copied().unwrap_or_default(),
@@ -254,6 +322,9 @@ impl Receiver for Direct {
 #[derive(Debug)]
 pub(super) enum Found {
     Entry(Box<Entry>),
+    Ahead(Vec<u8>),
+    Confirm(Box<Entry>),
+    TakeBack(Box<Entry>),
     Chunk(Chunk),
     Damage(Damage),
     Note(u64, String),
@@ -267,18 +338,14 @@ pub(super) enum Found {
 impl Found {
     /// Bytes that it holds, roughly.
     fn weight(&self) -> usize {
-        let of_entry = |entry: &Entry| {
-            let xattrs = entry.xattrs.iter().map(|(name, value)| name.len() + value.len());
-            let extents = entry.body.extents.as_ref().map_or(0, |extents| extents.len() * 24);
-            entry.path.len() + entry.link.len() + extents + xattrs.sum::<usize>()
-        };
         let more = match self {
-            Self::Entry(entry) => of_entry(entry),
+            Self::Entry(entry) | Self::Confirm(entry) | Self::TakeBack(entry) => entry.weight(),
             Self::Chunk(chunk) => chunk.point.state.len() + chunk.checksums.len() * 4,
-            Self::Open(text) => text.len(),
+            Self::Open(text) | Self::Ahead(text) => text.len(),
             Self::Note(_, text) => text.len(),
-            Self::Candidate(candidate) => 1024 + of_entry(&candidate.file),
-            Self::Damage(_) | Self::Close | Self::Begin | Self::End(_) => 0,
+            Self::Damage(damage) => damage.what.len(),
+            Self::Candidate(candidate) => 1024 + candidate.bytes_of_paths() + candidate.file.weight(),
+            Self::Close | Self::Begin | Self::End(_) => 0,
         };
         more + 256
     }
@@ -286,6 +353,9 @@ impl Found {
     pub(super) fn tell(self, receiver: &dyn Receiver) -> Result<(), Error> {
         match self {
             Self::Entry(entry) => receiver.entry(&entry),
+            Self::Ahead(path) => receiver.ahead(&path),
+            Self::Confirm(entry) => receiver.confirm(&entry),
+            Self::TakeBack(entry) => receiver.take_back(&entry),
             Self::Chunk(chunk) => receiver.chunk(chunk),
             Self::Damage(damage) => receiver.damage(damage),
             Self::Note(at, what) => receiver.note(at, what),
@@ -300,49 +370,56 @@ impl Found {
 
 /// To the thread that writes, many at a time.
 #[derive(Debug)]
-pub(super) struct Batches {
+pub(super) struct Batches<'l> {
     found: RefCell<Vec<Found>>,
     /// Bytes that these hold, roughly.
     weight: Cell<usize>,
-    sender: SyncSender<Vec<Found>>,
+    place: Place<'l, Vec<Found>>,
 }
 
-impl Batches {
+impl<'l> Batches<'l> {
     /// Sent at once, by number and by the bytes that they hold.
     const BATCH: usize = 512;
     const WEIGHT: usize = 128 << 10;
 
-    pub(super) fn new(sender: SyncSender<Vec<Found>>) -> Self {
-        Self { found: RefCell::default(), weight: Cell::new(0), sender }
+    pub(super) fn new(place: Place<'l, Vec<Found>>) -> Self {
+        Self { found: RefCell::default(), weight: Cell::new(0), place }
     }
 
     fn push(&self, found: Found) -> Result<(), Error> {
-        let mut waiting = self.found.borrow_mut();
         self.weight.set(self.weight.get() + found.weight());
-        waiting.push(found);
-        if waiting.len() >= Self::BATCH || self.weight.get() >= Self::WEIGHT {
-            self.send(std::mem::take(&mut waiting))
+        self.found.borrow_mut().push(found);
+        if self.found.borrow().len() >= Self::BATCH || self.weight.get() >= Self::WEIGHT {
+            self.flush()
         } else {
             Ok(())
         }
     }
 
-    fn send(&self, found: Vec<Found>) -> Result<(), Error> {
-        self.weight.set(0);
-        // Nobody listens any more: the pass has failed elsewhere.
-        self.sender.send(found).map_err(|_| Error::Io(std::io::ErrorKind::Interrupted.into()))
-    }
-
-    /// Sends what is left.
-    pub(super) fn finish(self) -> Result<(), Error> {
+    /// Sends what is left. Who calls this, or a method of [`Receiver`], may wait for others and must hold nothing that these need (`line.rs`).
+    pub(super) fn flush(&self) -> Result<(), Error> {
         let found = self.found.take();
-        self.send(found)
+        // Nobody listens any more: the pass has failed elsewhere.
+        let closed = |_| Error::Io(std::io::ErrorKind::Interrupted.into());
+        self.place.push(found, self.weight.take()).map_err(closed)
     }
 }
 
-impl Receiver for Batches {
+impl Receiver for Batches<'_> {
     fn entry(&self, entry: &Entry) -> Result<(), Error> {
         self.push(Found::Entry(Box::new(entry.clone())))
+    }
+
+    fn ahead(&self, path: &[u8]) -> Result<(), Error> {
+        self.push(Found::Ahead(path.to_vec()))
+    }
+
+    fn confirm(&self, entry: &Entry) -> Result<(), Error> {
+        self.push(Found::Confirm(Box::new(entry.clone())))
+    }
+
+    fn take_back(&self, entry: &Entry) -> Result<(), Error> {
+        self.push(Found::TakeBack(Box::new(entry.clone())))
     }
 
     fn chunk(&self, chunk: Chunk) -> Result<(), Error> {
@@ -375,5 +452,80 @@ impl Receiver for Batches {
 
     fn end(&self, decoded_length: u64) -> Result<(), Error> {
         self.push(Found::End(decoded_length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarnfs_index::WriterOptions;
+    use tarnfs_source::{Budget, Cancel, Limits};
+
+    fn direct() -> Direct {
+        let options = WriterOptions { limits: Limits::default(), budget: Budget::new(0), cancel: Cancel::default() };
+        Direct::new(Writer::new(options).unwrap(), 10)
+    }
+
+    #[test]
+    fn notes_are_bounded_in_number_and_in_bytes() {
+        let few = direct();
+        for at in 0..2 * MOST_NOTES as u64 {
+            few.note(at, "short".to_owned()).unwrap();
+        }
+        let notes = few.into_parts().1;
+        assert_eq!((notes.len(), notes.last().map(|note| note.0)), (MOST_NOTES, Some(MOST_NOTES as u64 - 1)));
+        let long = direct();
+        for at in 0..MOST_NOTES as u64 {
+            long.note(at, "\u{20ac}".repeat(10_000)).unwrap();
+        }
+        let notes = long.into_parts().1;
+        // Cut at a whole character.
+        assert!(notes.iter().all(|(_, what)| what.len() == MOST_OF_NOTE / 3 * 3 && what.capacity() < 2 * MOST_OF_NOTE));
+        assert_eq!(notes.len(), MOST_OF_NOTES / (MOST_OF_NOTE / 3 * 3));
+    }
+
+    /// What is taken back leaves room for others.
+    #[test]
+    fn notes_of_what_is_taken_back_are_gone() {
+        let direct = direct();
+        let entry = Entry { path: b"file".to_vec(), ..Entry::default() };
+        direct.note(1, "before".to_owned()).unwrap();
+        for _ in 0..10 {
+            direct.ahead(b"file").unwrap();
+            for at in 0..1000 {
+                direct.note(at, "x".repeat(MOST_OF_NOTE)).unwrap();
+            }
+            direct.ahead(b"inner").unwrap();
+            direct.note(2, "inside".to_owned()).unwrap();
+            direct.confirm(&entry).unwrap();
+            direct.take_back(&entry).unwrap();
+        }
+        direct.ahead(b"file").unwrap();
+        direct.note(3, "last".to_owned()).unwrap();
+        direct.confirm(&entry).unwrap();
+        assert_eq!(direct.bytes_of_notes.get(), "beforelast".len());
+        let notes = direct.into_parts().1;
+        assert_eq!(notes, [(1, "before".to_owned()), (3, "last".to_owned())]);
+    }
+
+    /// Everything that a thread finds counts towards what may wait.
+    #[test]
+    fn what_waits_is_weighed_with_all_its_strings() {
+        let long = || vec![b'x'; 1 << 20];
+        let entries = [
+            Entry { path: long(), ..Entry::default() },
+            Entry { link: long(), ..Entry::default() },
+            Entry { user: long(), ..Entry::default() },
+            Entry { group: long(), ..Entry::default() },
+            Entry { xattrs: vec![(Vec::new(), long())], ..Entry::default() },
+            Entry { xattrs: vec![(long(), Vec::new())], ..Entry::default() },
+            Entry { xattrs: vec![Default::default(); 1 << 15], ..Entry::default() },
+        ];
+        for entry in entries {
+            assert!(Found::Entry(Box::new(entry.clone())).weight() > 1 << 20, "{:?}", entry.kind);
+            assert!(Found::Confirm(Box::new(entry)).weight() > 1 << 20);
+        }
+        assert!(Found::Note(0, "x".repeat(1 << 20)).weight() > 1 << 20);
+        assert!(Found::Ahead(long()).weight() > 1 << 20 && Found::Open(long()).weight() > 1 << 20);
     }
 }

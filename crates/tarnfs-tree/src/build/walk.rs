@@ -11,7 +11,7 @@ use tarnfs_source::{Extent, SharedSource, Slice};
 use super::HEAD;
 use super::bodies::Bodies;
 use super::decoding::Shifts;
-use super::hashing::Hashing;
+use super::hashing::{self, Hashing};
 use super::names::{Names, last_component};
 use super::nested::{Candidate, too_many_layers};
 use super::receiver::Receiver;
@@ -85,6 +85,20 @@ pub(super) struct Members {
     pub(super) end: u64,
     /// The name that the archive gives itself.
     pub(super) label: Option<Vec<u8>>,
+    /// What comes behind the end would not stand for itself: a header says something of it.
+    pub(super) holds_for_more: bool,
+}
+
+/// A file whose content was read before it was certain that this is all of it.
+struct Ahead {
+    entry: Box<Entry>,
+    read: Read,
+}
+
+enum Read {
+    /// What it holds was told.
+    Expanded,
+    Hashed(hashing::Content),
 }
 
 impl Walk<'_> {
@@ -95,7 +109,7 @@ impl Walk<'_> {
         stream: &mut dyn Stream,
         place: &Place,
     ) -> Result<Members, Problem> {
-        let members = RefCell::new(Members { end: stream.position(), label: None });
+        let members = RefCell::new(Members { end: stream.position(), ..Members::default() });
         let result = self.members_at(format, stream, place, &members, 0);
         let members = members.into_inner();
         if let Some(problem) = self.failed.take() {
@@ -134,8 +148,27 @@ impl Walk<'_> {
         let limits = &self.options.limits;
         let count = Cell::new(0_u64);
         let mut last: Option<Box<Entry>> = None;
+        let mut ahead: Option<Ahead> = None;
         let result = format.read(stream, self.format_options, &mut |event, stream| {
             match event {
+                Event::Ahead(mut entry) => {
+                    if let Some(end) = place.end {
+                        cut(&mut entry.body, end);
+                    }
+                    if !self.names.place(&place.prefix, &mut entry, limits) {
+                        return Ok(());
+                    }
+                    self.settle(last.take().as_deref()).map_err(io::Error::other)?;
+                    if let Some(content) = self.content(&entry, stream, place)? {
+                        self.flush()?;
+                        self.receiver.ahead(&entry.path).map_err(io::Error::other)?;
+                        self.expand(content, &entry, stream, place, members, calls)?;
+                        ahead = Some(Ahead { entry, read: Read::Expanded });
+                    } else if let Some(hashing) = &self.hashing {
+                        let content = hashing.read(&entry, stream, self.bytes)?;
+                        ahead = Some(Ahead { entry, read: Read::Hashed(content) });
+                    }
+                }
                 Event::Entry(mut entry) => {
                     count.set(count.get() + 1);
                     if let Some(end) = place.end {
@@ -154,20 +187,10 @@ impl Walk<'_> {
                         return Ok(());
                     }
                     // All of the content of the entry before this one has been passed.
-                    if let Some(last) = &last {
-                        self.shifts.borrow_mut().settle(last, self.receiver).map_err(io::Error::other)?;
-                    }
-                    let content = self.content(&entry, stream, place)?;
-                    match (content, &self.hashing) {
-                        (None, Some(hashing)) if entry.kind == Kind::File => {
-                            hashing.take((*entry).clone(), stream, self.bytes)?;
-                        }
-                        (None, _) => self.receiver.entry(&entry).map_err(io::Error::other)?,
-                        (Some(content), _) => {
-                            self.flush()?;
-                            self.receiver.entry(&entry).map_err(io::Error::other)?;
-                            self.expand(content, &entry, stream, place, members, calls)?;
-                        }
+                    self.settle(last.take().as_deref()).map_err(io::Error::other)?;
+                    match ahead.take().filter(|ahead| ahead.entry.header == entry.header) {
+                        Some(ahead) => self.passed(ahead, &entry)?,
+                        None => self.entry(&entry, stream, place, members, calls)?,
                     }
                     if let Some(behind_each) = self.behind_each {
                         behind_each().map_err(|problem| {
@@ -179,13 +202,13 @@ impl Walk<'_> {
                 }
                 Event::Damage(damage) => {
                     // Where it is counts in the stream that is read, which is known by the name of the archive.
-                    let inside = place.prefix.strip_suffix(b"/");
-                    let what = match inside.map(|name| name.get(..200).unwrap_or(name)) {
-                        Some(name) => format!("{}: {}", tarnfs_format::name::escape(name), damage.what),
+                    let what = match place.prefix.strip_suffix(b"/") {
+                        Some(inside) => format!("{}: {}", tarnfs_format::name::excerpt(inside), damage.what),
                         None => damage.what,
                     };
                     self.receiver.note(damage.offset, what).map_err(io::Error::other)?;
                 }
+                Event::ForAll(holds) if calls == 0 => members.borrow_mut().holds_for_more = holds,
                 Event::Label(label) if place.prefix.is_empty() => members.borrow_mut().label = Some(label),
                 _ => {}
             }
@@ -193,11 +216,53 @@ impl Walk<'_> {
         });
         progress.entries.fetch_add(count.get() % 1024, Ordering::Relaxed);
         self.flush().map_err(tarnfs_format::Error::Receiver)?;
-        if let Some(last) = last {
-            let settled = self.shifts.borrow_mut().settle(&last, self.receiver);
-            settled.map_err(|error| tarnfs_format::Error::Receiver(io::Error::other(error)))?;
-        }
+        let settled = self.settle(last.as_deref());
+        settled.map_err(|error| tarnfs_format::Error::Receiver(io::Error::other(error)))?;
         result
+    }
+
+    /// Makes damage of what of the entry, which has been passed, is out of step.
+    fn settle(&self, entry: Option<&Entry>) -> Result<(), tarnfs_index::Error> {
+        entry.map_or(Ok(()), |entry| self.shifts.borrow_mut().settle(entry, self.receiver))
+    }
+
+    /// Tells of an entry at whose content `stream` stands.
+    fn entry(
+        &self,
+        entry: &Entry,
+        stream: &mut dyn Stream,
+        place: &Place,
+        members: &RefCell<Members>,
+        calls: u32,
+    ) -> io::Result<()> {
+        let content = self.content(entry, stream, place)?;
+        match (content, &self.hashing) {
+            (None, Some(hashing)) if entry.kind == Kind::File => {
+                let content = hashing.read(entry, stream, self.bytes)?;
+                hashing.push(entry.clone(), content)
+            }
+            (None, _) => self.receiver.entry(entry).map_err(io::Error::other),
+            (Some(content), _) => {
+                self.flush()?;
+                self.receiver.entry(entry).map_err(io::Error::other)?;
+                self.expand(content, entry, stream, place, members, calls)
+            }
+        }
+    }
+
+    /// Tells of an entry whose content was read before.
+    fn passed(&self, ahead: Ahead, entry: &Entry) -> io::Result<()> {
+        let is_all = ahead.entry.body == entry.body;
+        match (ahead.read, &self.hashing) {
+            (Read::Hashed(content), Some(hashing)) => {
+                let content = if is_all { content } else { hashing::Content::Hashed(Vec::new()) };
+                return hashing.push(entry.clone(), content);
+            }
+            (Read::Expanded, _) if is_all => self.receiver.confirm(entry),
+            (Read::Expanded, _) => self.receiver.take_back(entry),
+            (Read::Hashed(_), None) => self.receiver.entry(entry),
+        }
+        .map_err(io::Error::other)
     }
 
     /// Hands on the entries that wait for their hashes.
@@ -310,7 +375,7 @@ impl Walk<'_> {
 
 /// As much of the entry's path as a message needs.
 fn shown(entry: &Entry) -> tarnfs_format::name::Escaped<'_> {
-    tarnfs_format::name::escape(entry.path.get(..200).unwrap_or(&entry.path))
+    tarnfs_format::name::excerpt(&entry.path)
 }
 
 /// Of a body that goes on behind the end of its archive: what lies there belongs to another file, and must not be read for this one.
