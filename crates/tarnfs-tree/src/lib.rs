@@ -26,6 +26,8 @@ mod spaces;
 mod streams;
 mod subdirectory;
 mod subvolumes;
+#[cfg(test)]
+mod toy;
 mod union;
 mod versions;
 
