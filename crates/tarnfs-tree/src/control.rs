@@ -486,6 +486,25 @@ impl Tree for ControlTree {
         self.ask(node, |_| Ok(true), |tree, inner| Ok(tree.is_ready(inner))).unwrap_or(true)
     }
 
+    fn lane(&self, node: Node) -> u64 {
+        self.ask(node, |_| Ok(0), |tree, inner| Ok(tree.lane(inner))).unwrap_or(0)
+    }
+
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        let added = self.added();
+        if let Some((number, _)) = added.inside(folder).find(|(_, place)| place.name == name) {
+            return added.spaces.outer(number, Node::ROOT).unwrap_or(folder);
+        }
+        match self.whose(folder) {
+            Ok(Whose::Tree) => self.tree.asked_for(folder, name),
+            Ok(Whose::Added(added, number, inner)) => {
+                let asked = added.tree(number).map(|tree| tree.asked_for(inner, name));
+                asked.and_then(|asked| added.spaces.outer(number, asked)).unwrap_or(folder)
+            }
+            Ok(Whose::Own(_)) | Err(_) => folder,
+        }
+    }
+
     fn forget(&self, node: Node, times: u64) {
         // What is gone has forgotten everything.
         let _ = self.ask(
