@@ -263,6 +263,42 @@ fn sub_mounts_come_and_go() {
     }
 }
 
+/// ext4, where folders of tests often lie, has hashes of 63 bits for positions in a folder.
+#[test]
+fn thousands_of_names_are_listed_once_each() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p d/inner e; (cd d; seq 3000 | sed 's/$/.txt/' | xargs touch); cp d/*.txt d/inner; cp d/[12]*.txt e; echo > e/other; tar cf a.tar e",
+    );
+    let names = |path: PathBuf| {
+        let mut names: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let (d, e, a) = (scratch.path("d"), scratch.path("e"), scratch.path("a.tar"));
+    let expected = names(d.clone());
+    for options in [&[][..], &["-r"], &["-r", "--lazy"]] {
+        let mut mount = Controlled::new(&scratch, "d", options);
+        assert_eq!(names(mount.path("")), expected, "{options:?}");
+        mount.does(&format!("tarnfs {} sub", d.display()));
+        mount.does(&format!("tarnfs -r {} {} union", d.display(), e.display()));
+        mount.does(&format!("tarnfs {} inner/archive", a.display()));
+        for (folder, more) in
+            [("", &["sub", "union"][..]), ("inner", &["archive"]), ("sub", &[]), ("union", &["other"])]
+        {
+            let mut all = if folder == "inner" { names(d.join("inner")) } else { expected.clone() };
+            all.extend(more.iter().map(std::ffi::OsString::from));
+            all.sort();
+            assert!(names(mount.path(folder)) == all, "{options:?} {folder}: {}", names(mount.path(folder)).len());
+        }
+        assert_eq!(names(mount.path("inner/archive/e")), names(e.clone()));
+        mount.mounted.unmount();
+    }
+}
+
 /// > A source inside of the mount that it would be shown in is refused.
 #[test]
 fn loops_are_refused() {

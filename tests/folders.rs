@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use support::{
-    Compare, DEFAULT_SIGNALS, Mounted, Scratch, assert_twins, behind, can_mount, is_mounted, make_tree, run,
-    statistics, wait_until,
+    Compare, DEFAULT_SIGNALS, Mounted, Scratch, assert_twins, behind, can_mount, foreground, is_mounted, make_tree,
+    run, signal, statistics, wait_until,
 };
 
 /// How long the kernel may keep what it was told of something that can change, and some more.
@@ -418,5 +419,74 @@ fn what_may_not_be_looked_at_is_refused_and_listed() {
     for refused in ["at/secret", "at/closed"] {
         let says = |line: &str| line.contains(refused) && line.contains("Permission denied");
         assert!(done.err.lines().any(says), "{refused}: {}", done.err);
+    }
+}
+
+/// Another mount, whose process is stopped: whoever asks it waits. It goes on when this is dropped.
+struct Stopped(std::process::Child);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        for what in [Signal::CONT, Signal::TERM] {
+            signal(&self.0, what);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// Programs that wait for an answer that does not come, until this is dropped.
+struct Waiting(Vec<std::process::Child>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A server that does not answer, under a mounted folder, leaves threads to what stands beside it.
+#[test]
+fn what_gets_no_answer_does_not_hold_up_what_stands_beside_it() {
+    if !can_mount() {
+        return;
+    }
+    for source in ["tree/dead", "tree"] {
+        let scratch = Scratch::new();
+        scratch.shell(
+            "mkdir -p c tree/dead; for i in $(seq 100); do echo $i > c/$i; done; echo > c/file; tar cf inner.tar -C c .
+             mkdir -p d/deep; seq 100000 > d/deep/numbers; tar czf a.tgz -C d .; seq 200000 > d/deep/other; tar cf b.tar -C d .",
+        );
+        let dead = Stopped(foreground(&scratch, &scratch.path("inner.tar"), &scratch.path("tree/dead")));
+        let (tree, b) = (scratch.path(source), scratch.path("b.tar"));
+        let options = ["--disable-union-mount", tree.to_str().unwrap(), b.to_str().unwrap()];
+        let mounted = Mounted::new(&scratch, scratch.path("a.tgz"), &options);
+        let below =
+            mounted.path(source.rsplit('/').next().unwrap()).join(source.strip_prefix("tree/").map_or("dead", |_| ""));
+        assert_eq!(fs::read_to_string(below.join("1")).unwrap(), "1\n");
+        signal(&dead.0, Signal::STOP);
+        let cat = |number| {
+            Command::new("cat")
+                .arg(below.join(format!("{number}")))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
+        };
+        let waiting = Waiting((2..=80).map(cat).collect());
+        wait_until("they wait", || statistics(&mounted.at)["in_flight"].as_u64().unwrap() >= 40);
+        // In a process of its own: if it waits, too, it has to be killed.
+        let reads = format!(
+            "set -e; cd {}; ls | wc -l; wc -l < a.tgz/deep/numbers; wc -l < b.tar/deep/other; ls a.tgz/deep; stat -c %F b.tar/deep",
+            mounted.at.display()
+        );
+        let output = Command::new("timeout").args(["-s", "KILL", "50", "bash", "-c", &reads]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(said, "3\n100000\n200000\nnumbers\ndirectory\n", "{source}");
+        assert_eq!(statistics(&mounted.at)["panics"], 0);
+        drop(waiting);
+        drop(dead);
+        mounted.unmount();
     }
 }

@@ -110,6 +110,84 @@ fn archives_come_go_and_change_while_they_are_shown() {
     mounted.unmount();
 }
 
+/// What was opened is read to its end or not at all, also where a file got its old time back.
+#[test]
+fn an_archive_that_is_written_in_place_is_listed_anew_and_never_read_wrongly() {
+    use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir c f; head -c 400000 /dev/zero | tr '\\0' a > c/x; tar cf a.tar -C c x; tar czf a.tgz -C c x
+         head -c 400000 /dev/zero | tr '\\0' b > c/x; tar cf b.tar -C c x; tar czf b.tgz -C c x",
+    );
+    for (archive, keeps_time) in [("tar", false), ("tar", true), ("tgz", false)] {
+        scratch.shell(&format!("cat a.{archive} > f/x.{archive}"));
+        let path = scratch.path(format!("f/x.{archive}"));
+        let mounted = Mounted::new(&scratch, scratch.path("f"), &["-r"]);
+        let member = mounted.path(format!("x.{archive}/x"));
+        let file = fs::File::open(&member).unwrap();
+        let mut buffer = [0; 1000];
+        file.read_exact_at(&mut buffer, 0).unwrap();
+        assert_eq!(buffer, [b'a'; 1000]);
+        // Renamed and back: still the same bytes.
+        scratch.shell(&format!("mv f/x.{archive} f/y.{archive}; mv f/y.{archive} f/x.{archive}"));
+        file.read_exact_at(&mut buffer, 150_000).unwrap();
+        assert_eq!(buffer, [b'a'; 1000]);
+        let before = fs::metadata(&path).unwrap();
+        scratch.shell(&format!("cat b.{archive} > f/x.{archive}"));
+        if keeps_time {
+            let time =
+                std::time::UNIX_EPOCH + std::time::Duration::new(before.mtime() as u64, before.mtime_nsec() as u32);
+            fs::File::options().append(true).open(&path).unwrap().set_modified(time).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().mtime_nsec(), before.mtime_nsec());
+        }
+        // Behind what the kernel has read ahead.
+        match file.read_exact_at(&mut buffer, 399_000) {
+            Ok(()) => assert_eq!(buffer, [b'a'; 1000], "{archive}, {keeps_time}: bytes of another archive"),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ESTALE)),
+        }
+        wait_until("the new archive shows", || {
+            fs::read(&member).is_ok_and(|bytes| bytes.len() == 400_000 && bytes.iter().all(|&byte| byte == b'b'))
+        });
+        assert_eq!(statistics(&mounted.at)["panics"], 0);
+        drop(file);
+        mounted.unmount();
+    }
+}
+
+/// Hundreds of archives in each other: those that lie too deep are files.
+#[test]
+fn archives_in_archives_without_end() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "echo end > x.tgz; for i in $(seq 300); do tar czf y.tgz x.tgz; mv y.tgz x.tgz; done
+         mkdir f; cp x.tgz f; tar cf all.tar x.tgz",
+    );
+    for (source, options, expected) in [
+        ("all.tar", &["-r", "--lazy"][..], 100),
+        ("f", &["-r", "--lazy"], 100),
+        ("all.tar", &["--recursion-depth", "5", "--lazy"], 5),
+    ] {
+        let mounted = Mounted::new(&scratch, scratch.path(source), options);
+        let mut at = mounted.path("x.tgz");
+        let mut depth = 0;
+        while at.is_dir() {
+            depth += 1;
+            at.push("x.tgz");
+            assert!(depth <= 300);
+        }
+        assert_eq!(depth, expected, "{source} {options:?}");
+        assert_eq!(fs::read(&at).unwrap()[..2], [0x1f, 0x8b]);
+        assert_eq!(statistics(&mounted.at)["panics"], 0);
+        mounted.unmount();
+    }
+}
+
 /// PROMISES K13: more archives than files may be open.
 #[test]
 fn thousands_of_archives_with_few_descriptors() {

@@ -55,8 +55,6 @@ pub(crate) struct Dispatcher {
     /// True if the kernel need not open files, folders.
     no_open: bool,
     no_opendir: bool,
-    handles: Handles,
-    opened: Opened,
     workers: Workers,
     deadlines: Arc<Deadlines>,
 }
@@ -66,6 +64,11 @@ pub(crate) struct Dispatcher {
 struct Questions {
     tree: Arc<dyn Tree>,
     terms: Terms,
+    /// Whoever was given a node forgets it: the tree counts.
+    counts: bool,
+    handles: Arc<Handles>,
+    opened: Arc<Opened>,
+    deadlines: Arc<Deadlines>,
 }
 
 /// What is known of a node, and how long the kernel may keep it.
@@ -83,15 +86,21 @@ impl Dispatcher {
     pub(crate) fn new(tree: Arc<dyn Tree>, options: &Parsed, workers: Workers, deadlines: Arc<Deadlines>) -> Self {
         let totals = tree.totals();
         let keep = if totals.is_immutable { FOR_EVER } else { FOR_NOW };
+        let asks = Questions {
+            tree,
+            terms: Terms { keep, overrides: options.overrides },
+            counts: !totals.is_immutable,
+            handles: Arc::new(Handles::new()),
+            opened: Arc::new(Opened::new((!totals.is_immutable).then_some(FOR_NOW))),
+            deadlines: Arc::clone(&deadlines),
+        };
         Self {
-            asks: Questions { tree, terms: Terms { keep, overrides: options.overrides } },
+            asks,
             totals,
             default_permissions: options.default_permissions,
             has_xattrs: totals.has_xattrs || options.statistics,
             no_open: false,
             no_opendir: false,
-            handles: Handles::new(),
-            opened: Opened::new((!totals.is_immutable).then_some(FOR_NOW)),
             workers,
             deadlines,
         }
@@ -113,27 +122,36 @@ impl Dispatcher {
         }
     }
 
-    /// [`Dispatcher::serve`] by a thread that may wait: the tree has to decode first, or to open an archive.
-    fn serve_later<R: Refuse + Send + 'static, T>(
+    /// As [`Dispatcher::serve`], by a thread that may wait if the tree has to decode for `asked`, to open an archive, or to wait for a server.
+    fn ask<R: Refuse + Send + 'static, T>(
         &self,
         operation: Operation,
-        node: u64,
+        asked: u64,
         reply: R,
         work: impl FnOnce(&Questions) -> Answer<T> + Send + 'static,
-        send: impl FnOnce(R, T) + Send + 'static,
+        send: impl FnOnce(&Questions, R, T) + Send + 'static,
     ) {
-        let ticket = self.deadlines.begin(operation, node, reply);
-        let (asks, deadlines) = (self.asks.clone(), Arc::clone(&self.deadlines));
-        self.deadlines.counters.handed_on.add(1);
-        self.workers.submit(node, move || {
+        let ticket = self.deadlines.begin(operation, asked, reply);
+        let answer = move |asks: &Questions| {
             if !ticket.is_wanted() {
                 return;
             }
-            match attempt(&deadlines, operation, node, || work(&asks)) {
-                Ok(value) => ticket.answer(|reply| send(reply, value)),
+            match attempt(&asks.deadlines, operation, asked, || work(asks)) {
+                Ok(value) => ticket.answer(|reply| send(asks, reply, value)),
                 Err(errno) => ticket.refuse(errno),
             }
-        });
+        };
+        if self.is_ready(asked) {
+            return answer(&self.asks);
+        }
+        self.later(asked, answer);
+    }
+
+    /// Has `work`, which is about `node`, done by a thread that may wait.
+    fn later(&self, node: u64, work: impl FnOnce(&Questions) + Send + 'static) {
+        let asks = self.asks.clone();
+        self.deadlines.counters.handed_on.add(1);
+        self.workers.submit(asks.tree.lane(Node(node)), node, move || work(&asks));
     }
 
     /// True if a question about `node` is answered at once.
@@ -149,14 +167,6 @@ impl Dispatcher {
     fn refuse_once(&self, operation: Operation, reply: impl Into<Reply>) {
         self.deadlines.counters.count(operation);
         reply.into().error(Errno::NOSYS);
-    }
-
-    /// What `node` holds, of which `handle` may be open.
-    fn source(&self, node: u64, handle: u64) -> Answer<SharedSource> {
-        match self.handles.get(handle) {
-            Some(source) => Ok(source),
-            None => self.opened.get(&*self.asks.tree, Node(node)).map_err(|error| self.cannot_open(node, &error)),
-        }
     }
 
     /// True for what is there to control the mount.
@@ -179,6 +189,24 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// What the kernel gets for [`ATTRIBUTE`]: filled up with spaces, as it may grow between the question for its length and the one for it.
+    fn statistics(&self) -> Vec<u8> {
+        const GRAIN: usize = 512;
+        let mut json = self.deadlines.statistics(self.asks.tree.work()).to_json().into_bytes();
+        json.resize(json.len().next_multiple_of(GRAIN), b' ');
+        json
+    }
+}
+
+impl Questions {
+    /// What `node` holds, of which `handle` may be open.
+    fn source(&self, node: u64, handle: u64) -> Answer<SharedSource> {
+        match self.handles.get(handle) {
+            Some(source) => Ok(source),
+            None => self.opened.get(&*self.tree, Node(node)).map_err(|error| self.cannot_open(node, &error)),
+        }
+    }
+
     fn cannot_open(&self, node: u64, error: &Error) -> Errno {
         if let Error::Io(error) = error {
             self.deadlines.failed(node, 0, error);
@@ -186,12 +214,11 @@ impl Dispatcher {
         errno(error)
     }
 
-    /// What the kernel gets for [`ATTRIBUTE`]: filled up with spaces, as it may grow between the question for its length and the one for it.
-    fn statistics(&self) -> Vec<u8> {
-        const GRAIN: usize = 512;
-        let mut json = self.deadlines.statistics(self.asks.tree.work()).to_json().into_bytes();
-        json.resize(json.len().next_multiple_of(GRAIN), b' ');
-        json
+    /// What the tree has given out did not get to the kernel, which will therefore not forget it.
+    fn forget(&self, nodes: impl IntoIterator<Item = Node>) {
+        if self.counts {
+            nodes.into_iter().for_each(|node| self.tree.forget(node, 1));
+        }
     }
 
     fn seek(&self, node: u64, handle: u64, offset: u64, whence: u32) -> Answer<u64> {
@@ -203,9 +230,7 @@ impl Dispatcher {
             _ => Err(Errno::INVAL),
         }
     }
-}
 
-impl Questions {
     fn found(&self, attributes: &tarnfs_tree::Attributes) -> Found {
         let terms = self.terms.of(&*self.tree, attributes.node);
         (terms.keep, attributes::to_kernel(attributes, terms.overrides))
@@ -226,6 +251,24 @@ impl Questions {
                 Err(error) => Err(errno(&error)),
             },
         }
+    }
+}
+
+/// Nodes that a tree has given out for an answer. Unless the kernel takes it, nobody knows them: they are forgotten.
+struct Given {
+    asks: Questions,
+    nodes: Vec<Node>,
+}
+
+impl Given {
+    fn taken(mut self) {
+        self.nodes.clear();
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        self.asks.forget(self.nodes.drain(..));
     }
 }
 
@@ -303,7 +346,9 @@ impl Filesystem for Dispatcher {
             // What it has of a file it gives up when the file has changed.
             kernel.take(capability::AUTO_INVAL_DATA);
             if let Some(backings) = kernel.take_passthrough() {
-                self.handles.pass_through(backings);
+                if let Some(handles) = Arc::get_mut(&mut self.asks.handles) {
+                    handles.pass_through(backings);
+                }
             }
         }
         if self.totals.has_acls && self.default_permissions {
@@ -312,30 +357,37 @@ impl Filesystem for Dispatcher {
     }
 
     fn lookup(&self, folder: u64, name: &[u8], reply: ReplyEntry) {
-        let send = |reply: ReplyEntry, (keep, child): Found| reply.entry(keep, &child);
-        if !self.is_ready(folder) {
-            let name = name.to_vec();
-            let child = move |asks: &Questions| asks.child(Node(folder), &name);
-            return self.serve_later(Operation::Lookup, folder, reply, child, send);
-        }
-        self.serve(Operation::Lookup, folder, reply, || self.asks.child(Node(folder), name), send);
+        let asked = self.asks.tree.asked_for(Node(folder), name).0;
+        let name = name.to_vec();
+        let child = move |asks: &Questions| {
+            let found = asks.child(Node(folder), &name)?;
+            // Where nobody takes the answer, it is dropped with what it holds.
+            let node = Some(Node(found.1.node)).filter(|node| node.0 != 0 && !matches!(&*name, b"." | b".."));
+            Ok((found, Given { asks: asks.clone(), nodes: node.into_iter().collect() }))
+        };
+        self.ask(Operation::Lookup, asked, reply, child, |_, reply, ((keep, child), given): (Found, Given)| {
+            if reply.entry(keep, &child) {
+                given.taken();
+            }
+        });
     }
 
     fn getattr(&self, node: u64, reply: ReplyAttributes) {
-        let send = |reply: ReplyAttributes, (keep, found): Found| reply.attributes(keep, &found);
-        if !self.is_ready(node) {
-            let attributes = move |asks: &Questions| asks.attributes(Node(node));
-            return self.serve_later(Operation::Attributes, node, reply, attributes, send);
-        }
-        self.serve(Operation::Attributes, node, reply, || self.asks.attributes(Node(node)), send);
+        self.ask(
+            Operation::Attributes,
+            node,
+            reply,
+            move |asks| asks.attributes(Node(node)),
+            |_, reply, (keep, found)| reply.attributes(keep, &found),
+        );
     }
 
     fn readlink(&self, node: u64, reply: ReplyData) {
-        let target = || match self.asks.tree.read_link(Node(node)) {
+        let target = move |asks: &Questions| match asks.tree.read_link(Node(node)) {
             Ok(target) if target.len() > MOST_LINK => Err(Errno::NAMETOOLONG),
             target => target.map_err(|error| errno(&error)),
         };
-        self.serve(Operation::ReadLink, node, reply, target, |reply, target| reply.data(&target));
+        self.ask(Operation::ReadLink, node, reply, target, |_, reply, target| reply.data(&target));
     }
 
     fn forget(&self, node: u64, times: u64) {
@@ -357,23 +409,29 @@ impl Filesystem for Dispatcher {
             reply.opened(0, open::KEEP_CACHE | open::NOFLUSH, 0);
             return;
         }
-        let source = || {
-            self.may_open(node, how)?;
-            self.asks.tree.open(Node(node)).map_err(|error| self.cannot_open(node, &error))
+        let may_open = self.may_open(node, how);
+        let source = move |asks: &Questions| {
+            may_open?;
+            asks.tree.open(Node(node)).map_err(|error| asks.cannot_open(node, &error))
         };
         let direct = if self.is_own(node) { open::DIRECT_IO } else { 0 };
-        self.serve(Operation::Open, node, reply, source, |reply, source| {
-            let opening = self.handles.open(node, source);
+        self.ask(Operation::Open, node, reply, source, move |asks, reply, source| {
+            let opening = asks.handles.open(node, source);
             // What is never the same for long is not kept, nor are bytes put together before they are handed on.
             let flags = if direct == 0 { opening.flags } else { direct };
             if !reply.opened(opening.handle, flags | open::NOFLUSH, opening.backing) {
-                self.handles.close(opening.handle);
+                drop(asks.handles.close(opening.handle));
             }
         });
     }
 
     fn release(&self, handle: u64, reply: Reply) {
-        self.handles.close(handle);
+        // To close a file of a server may take as long as to open it.
+        if let Some(closed) = self.asks.handles.close(handle)
+            && !self.is_ready(closed.node())
+        {
+            self.later(closed.node(), move |_| drop(closed));
+        }
         if let Some(control) = self.asks.tree.control() {
             control.close(handle);
         }
@@ -399,32 +457,53 @@ impl Filesystem for Dispatcher {
 
     fn readdir(&self, folder: u64, offset: u64, reply: ReplyNames) {
         let ticket = self.deadlines.begin(Operation::ReadDir, folder, reply);
-        let fill = move |asks: &Questions, deadlines: &Deadlines, ticket: Ticket<ReplyNames>| {
-            let filled = attempt(deadlines, Operation::ReadDir, folder, || {
-                listing::fill(&*asks.tree, Node(folder), offset, asks.terms, &ticket).map_err(|error| errno(&error))
+        let fill = move |asks: &Questions| {
+            if !ticket.is_wanted() {
+                return;
+            }
+            let mut given = Given { asks: asks.clone(), nodes: Vec::new() };
+            let filled = attempt(&asks.deadlines, Operation::ReadDir, folder, || {
+                listing::fill(&*asks.tree, Node(folder), offset, asks.terms, &ticket, &mut given.nodes)
+                    .map_err(|error| errno(&error))
             });
             match filled {
-                Ok(()) => ticket.answer(ReplyNames::done),
+                Ok(()) => ticket.answer(|reply| {
+                    if reply.done() {
+                        given.taken();
+                    }
+                }),
                 Err(errno) => ticket.refuse(errno),
             }
         };
         if self.is_ready(folder) {
-            return fill(&self.asks, &self.deadlines, ticket);
+            return fill(&self.asks);
         }
-        let (asks, deadlines) = (self.asks.clone(), Arc::clone(&self.deadlines));
-        self.deadlines.counters.handed_on.add(1);
-        self.workers.submit(folder, move || {
-            if ticket.is_wanted() {
-                fill(&asks, &deadlines, ticket);
-            }
-        });
+        self.later(folder, fill);
     }
 
     fn read(&self, node: u64, handle: u64, offset: u64, size: u32, reply: ReplyData) {
         let bytes = offset..offset.saturating_add(size.into());
         let Some(ticket) = self.deadlines.begin_read(node, bytes, reply) else { return };
+        let answer = move |asks: &Questions, source: &dyn Source, ticket: Ticket<ReplyData>| {
+            if !ticket.is_wanted() {
+                return;
+            }
+            let buffer = buffers::take();
+            if ticket.is_wanted() {
+                answer_read(&asks.deadlines, node, source, offset, size, buffer, ticket);
+            }
+        };
+        // To find it an archive may have to be opened.
+        if self.asks.handles.get(handle).is_none() && !self.is_ready(node) {
+            return self.later(node, move |asks| {
+                match attempt(&asks.deadlines, Operation::Read, node, || asks.source(node, handle)) {
+                    Ok(source) => answer(asks, &*source, ticket),
+                    Err(errno) => ticket.refuse(errno),
+                }
+            });
+        }
         let opened = self.attempt(Operation::Read, node, || {
-            let source = self.source(node, handle)?;
+            let source = self.asks.source(node, handle)?;
             let ready = source.is_ready(offset, size as usize);
             Ok((source, ready))
         });
@@ -432,65 +511,62 @@ impl Filesystem for Dispatcher {
             Ok((source, true)) => {
                 answer_read(&self.deadlines, node, &*source, offset, size, buffers::take_at_once(), ticket);
             }
-            Ok((source, false)) => {
-                self.deadlines.counters.handed_on.add(1);
-                let deadlines = Arc::clone(&self.deadlines);
-                self.workers.submit(node, move || {
-                    if !ticket.is_wanted() {
-                        return;
-                    }
-                    let buffer = buffers::take();
-                    if ticket.is_wanted() {
-                        answer_read(&deadlines, node, &*source, offset, size, buffer, ticket);
-                    }
-                });
-            }
+            Ok((source, false)) => self.later(node, move |asks| answer(asks, &*source, ticket)),
             Err(errno) => ticket.refuse(errno),
         }
     }
 
     fn lseek(&self, node: u64, handle: u64, offset: u64, whence: u32, reply: ReplySeek) {
-        self.serve(Operation::Seek, node, reply, || self.seek(node, handle, offset, whence), ReplySeek::offset);
+        let seek = move |asks: &Questions| asks.seek(node, handle, offset, whence);
+        self.ask(Operation::Seek, node, reply, seek, |_, reply, offset| reply.offset(offset));
     }
 
     fn statfs(&self, reply: ReplyStatfs) {
-        self.serve(
-            Operation::Statfs,
-            0,
-            reply,
-            || Ok(self.asks.tree.totals()),
-            |reply, totals| {
-                let blocks = totals.bytes.div_ceil(u64::from(STATFS_UNIT));
-                reply.totals(KernelTotals { blocks, nodes: totals.nodes, unit: STATFS_UNIT, longest_name: 255 });
-            },
-        );
+        let send = |reply: ReplyStatfs, totals: Totals| {
+            let blocks = totals.bytes.div_ceil(u64::from(STATFS_UNIT));
+            reply.totals(KernelTotals { blocks, nodes: totals.nodes, unit: STATFS_UNIT, longest_name: 255 });
+        };
+        if self.totals.is_immutable {
+            return self.serve(Operation::Statfs, 0, reply, || Ok(self.asks.tree.totals()), send);
+        }
+        // All trees are asked, and one of them may wait for a server: in a lane that is nobody's.
+        let ticket = self.deadlines.begin(Operation::Statfs, 0, reply);
+        let asks = self.asks.clone();
+        self.workers.submit(u64::MAX, 0, move || {
+            match attempt(&asks.deadlines, Operation::Statfs, 0, || Ok(asks.tree.totals())) {
+                Ok(totals) => ticket.answer(|reply| send(reply, totals)),
+                Err(errno) => ticket.refuse(errno),
+            }
+        });
     }
 
     fn getxattr(&self, node: u64, name: &[u8], room: u32, reply: ReplyXattr) {
         if !self.has_xattrs {
             return self.refuse_once(Operation::Xattr, reply);
         }
-        let value = || {
-            if node == Node::ROOT.0 && name == ATTRIBUTE.as_bytes() {
-                return Ok(self.statistics());
-            }
-            let all = self.asks.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
-            all.into_iter().find(|(key, _)| key == name).map(|(_, value)| value).ok_or(Errno::NODATA)
+        if node == Node::ROOT.0 && name == ATTRIBUTE.as_bytes() {
+            let statistics = || Ok(self.statistics());
+            return self.serve(Operation::Xattr, node, reply, statistics, |reply, value| reply.value(&value, room));
+        }
+        let name = name.to_vec();
+        let value = move |asks: &Questions| {
+            let all = asks.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
+            all.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value).ok_or(Errno::NODATA)
         };
-        self.serve(Operation::Xattr, node, reply, value, |reply, value| reply.value(&value, room));
+        self.ask(Operation::Xattr, node, reply, value, move |_, reply, value| reply.value(&value, room));
     }
 
     fn listxattr(&self, node: u64, room: u32, reply: ReplyXattr) {
         if !self.has_xattrs {
             return self.refuse_once(Operation::Xattr, reply);
         }
-        let names = || {
-            let all = self.asks.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
+        let names = move |asks: &Questions| {
+            let all = asks.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
             let fits = |name: &Vec<u8>| (1..=MOST_XATTR_NAME).contains(&name.len()) && !name.contains(&0);
             let names = all.into_iter().map(|(name, _)| name).filter(fits);
             Ok(names.flat_map(|name| name.into_iter().chain([0])).collect::<Vec<u8>>())
         };
-        self.serve(Operation::Xattr, node, reply, names, |reply, names| reply.value(&names, room));
+        self.ask(Operation::Xattr, node, reply, names, move |_, reply, names| reply.value(&names, room));
     }
 
     fn write(&self, node: u64, handle: u64, bytes: &[u8], reply: ReplyWrite) {

@@ -35,6 +35,20 @@ struct Handle {
     source: Option<SharedSource>,
 }
 
+/// What was open, and is open until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Closed {
+    handle: Handle,
+    _unshared: Option<Shared>,
+}
+
+impl Closed {
+    pub(crate) fn node(&self) -> u64 {
+        self.handle.node
+    }
+}
+
 /// What all who have a file open share: the kernel wants a file to be read by itself for all of them, through the same backing, or for none.
 #[derive(Debug)]
 struct Shared {
@@ -100,10 +114,10 @@ impl Handles {
         lock(&self.state).handles.get(&handle)?.source.clone()
     }
 
-    pub(crate) fn close(&self, handle: u64) {
+    /// What was open under `handle`, which is closed when it is dropped.
+    pub(crate) fn close(&self, handle: u64) -> Option<Closed> {
         let mut state = lock(&self.state);
-        // Closed outside the lock.
-        let Some(closed) = state.handles.remove(&handle) else { return };
+        let closed = state.handles.remove(&handle)?;
         let mut unshared = None;
         if let Some(shared) = state.nodes.get_mut(&closed.node) {
             shared.handles -= 1;
@@ -112,7 +126,7 @@ impl Handles {
             }
         }
         drop(state);
-        drop((closed, unshared));
+        Some(Closed { handle: closed, _unshared: unshared })
     }
 }
 
@@ -135,7 +149,7 @@ mod tests {
         assert!(handles.get(first.handle).is_some() && handles.get(second.handle).is_some());
         assert!(handles.get(third.handle).is_none(), "more than may be");
         for opening in [first, second, third, third] {
-            handles.close(opening.handle);
+            drop(handles.close(opening.handle));
         }
         assert!(handles.get(first.handle).is_none() && lock(&handles.state).nodes.is_empty());
         assert_eq!(Arc::strong_count(&archived), 1);

@@ -36,13 +36,14 @@ impl Terms {
     }
 }
 
-/// Fills the reply behind `ticket` with the children of `folder` from position `offset`.
+/// Fills the reply behind `ticket` with the children of `folder` from position `offset`. Nodes of which the kernel then knows are put into `given`.
 pub(crate) fn fill(
     tree: &dyn Tree,
     folder: Node,
     offset: u64,
     terms: Terms,
     ticket: &Ticket<ReplyNames>,
+    given: &mut Vec<Node>,
 ) -> Result<(), Error> {
     // Once the deadline has passed there is nothing to fill.
     let add = |name: &[u8], next, keep, attributes: &_| {
@@ -58,6 +59,10 @@ pub(crate) fn fill(
     tree.read_dir(folder, offset.saturating_sub(DOTS), &mut |child| {
         let terms = terms.of(tree, child.attributes.node);
         let attributes = attributes::to_kernel(&child.attributes, terms.overrides);
-        add(child.name, child.next.saturating_add(DOTS), terms.keep, &attributes)
+        let is_added = add(child.name, child.next.saturating_add(DOTS), terms.keep, &attributes);
+        if is_added {
+            given.push(child.attributes.node);
+        }
+        is_added
     })
 }

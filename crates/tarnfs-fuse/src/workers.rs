@@ -1,6 +1,8 @@
 //! Threads for what has to wait.
 //!
-//! They are started when there is work and nobody idle, and end after a while without. One file can have half of them, so
+//! They are started when there is work and nobody idle, and end after a while without. Each job has a lane ([`tarnfs_tree::Tree::lane`]): what is in
+//! one lane may all have to wait for the same, a server that is gone for instance. A lane has so many threads that one archive can be read as quickly as
+//! it goes, and there are more of them than one lane can have, so that the others are served. One file can have half of a lane's, so
 //! that a file whose bytes never come does not keep the others from being read. A thread that has been stuck beyond
 //! the deadline no longer counts, up to a limit of such threads.
 
@@ -13,11 +15,17 @@ use std::time::{Duration, Instant};
 use crate::buffers;
 use crate::deadline::lock;
 
-/// Threads that work. The kernel keeps at most a few dozen reads waiting at once.
-const MOST: usize = 16;
+/// Threads that work for one lane. The kernel keeps at most a few dozen reads waiting at once.
+const MOST_PER_LANE: usize = 16;
 
 /// Of these, how many may read the same file.
-const MOST_PER_NODE: usize = MOST / 2;
+const MOST_PER_NODE: usize = MOST_PER_LANE / 2;
+
+/// Threads of all lanes. Where there are so many, a lane that has none gets one all the same.
+const MOST: usize = 4 * MOST_PER_LANE;
+
+/// Threads, whatever they do. Beyond this even a lane that has none waits.
+const MOST_OF_ALL: usize = 4 * MOST;
 
 /// Threads that are stuck beyond the deadline and have been replaced.
 const MOST_STUCK: usize = 64;
@@ -25,8 +33,8 @@ const MOST_STUCK: usize = 64;
 /// How long an idle thread stays.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Decoders keep their tables on the heap; what is left is a few frames.
-const STACK: usize = 512 << 10;
+/// Decoders keep their tables on the heap; what is left is a few frames for each stream in a stream. Only what is used of it takes memory.
+const STACK: usize = 2 << 20;
 
 /// A pool of threads.
 #[derive(Clone, Debug)]
@@ -54,42 +62,108 @@ impl std::fmt::Debug for Pool {
 struct State {
     queue: VecDeque<Job>,
     threads: usize,
+    /// Of these, those that have not looked for work yet.
+    starting: usize,
     idle: usize,
-    /// By number: the node that a thread reads, and since when.
-    running: HashMap<u64, (u64, Instant)>,
+    /// By number: the job that a thread is at.
+    running: HashMap<u64, Running>,
     next: u64,
     closed: bool,
 }
 
 struct Job {
+    lane: u64,
     node: u64,
     work: Box<dyn FnOnce() + Send>,
 }
 
-impl State {
-    /// How many jobs can run at this moment, were there threads.
-    fn runnable(&self) -> usize {
-        let mut shares: HashMap<u64, usize> = HashMap::new();
-        for (node, _) in self.running.values() {
-            *shares.entry(*node).or_default() += 1;
+struct Running {
+    lane: u64,
+    node: u64,
+    since: Instant,
+}
+
+/// How many jobs run, by lane and by node.
+#[derive(Default)]
+struct Shares {
+    all: usize,
+    lanes: HashMap<u64, usize>,
+    nodes: HashMap<(u64, u64), usize>,
+}
+
+impl Shares {
+    fn of(running: &HashMap<u64, Running>) -> Self {
+        let mut shares = Self::default();
+        for job in running.values() {
+            shares.add(job.lane, job.node);
         }
-        let has_share = |job: &&Job| {
-            let share = shares.entry(job.node).or_default();
-            *share += 1;
-            *share <= MOST_PER_NODE
-        };
-        self.queue.iter().filter(has_share).count()
+        shares
     }
 
-    /// The first job whose file does not have its share of threads yet.
-    fn take(&mut self) -> Option<(u64, Job)> {
-        let State { queue, running, .. } = self;
-        let busy = |node| running.values().filter(|(other, _)| *other == node).count();
-        let position = queue.iter().position(|job| busy(job.node) < MOST_PER_NODE)?;
-        let job = queue.remove(position)?;
+    fn add(&mut self, lane: u64, node: u64) {
+        self.all += 1;
+        *self.lanes.entry(lane).or_default() += 1;
+        *self.nodes.entry((lane, node)).or_default() += 1;
+    }
+
+    /// True if one more job of this lane and node may run.
+    fn has_room(&self, lane: u64, node: u64, stuck: &Stuck) -> bool {
+        let of_lane = self.lanes.get(&lane).copied().unwrap_or(0);
+        let of_node = self.nodes.get(&(lane, node)).copied().unwrap_or(0);
+        let working = of_lane - stuck.lanes.get(&lane).copied().unwrap_or(0);
+        of_node < MOST_PER_NODE
+            && working < MOST_PER_LANE
+            && self.all < MOST_OF_ALL
+            && (self.all - stuck.all < MOST || of_lane == 0)
+    }
+}
+
+/// Jobs that have been given up.
+#[derive(Default)]
+struct Stuck {
+    all: usize,
+    lanes: HashMap<u64, usize>,
+}
+
+impl State {
+    /// How many jobs could be taken at this moment by further threads. Woken threads have not taken theirs yet.
+    fn runnable(&self, deadline: Duration) -> usize {
+        let stuck = self.stuck(deadline);
+        let mut shares = Shares::of(&self.running);
+        let mut count = 0;
+        for job in &self.queue {
+            if shares.has_room(job.lane, job.node, &stuck) {
+                shares.add(job.lane, job.node);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// The first job whose lane and file do not have their share of threads yet.
+    fn take(&mut self, deadline: Duration) -> Option<(u64, Job)> {
+        if self.queue.is_empty() {
+            return None;
+        }
+        let stuck = self.stuck(deadline);
+        let shares = Shares::of(&self.running);
+        let position = self.queue.iter().position(|job| shares.has_room(job.lane, job.node, &stuck))?;
+        let job = self.queue.remove(position)?;
         self.next += 1;
-        self.running.insert(self.next, (job.node, Instant::now()));
+        self.running.insert(self.next, Running { lane: job.lane, node: job.node, since: Instant::now() });
         Some((self.next, job))
+    }
+
+    /// Jobs that have been at work beyond the deadline, by lane. As many as [`MOST_STUCK`] do not count.
+    fn stuck(&self, deadline: Duration) -> Stuck {
+        let mut stuck = Stuck::default();
+        for job in self.running.values().filter(|job| job.since.elapsed() >= deadline) {
+            if stuck.all < MOST_STUCK {
+                stuck.all += 1;
+                *stuck.lanes.entry(job.lane).or_default() += 1;
+            }
+        }
+        stuck
     }
 }
 
@@ -100,15 +174,18 @@ impl Workers {
         }
     }
 
-    /// Has `work`, a read of `node`, done by some thread. It must not panic.
-    pub(crate) fn submit(&self, node: u64, work: impl FnOnce() + Send + 'static) {
+    /// Has `work`, which is about `node` and waits with what is in its lane, done by some thread. It must not panic.
+    pub(crate) fn submit(&self, lane: u64, node: u64, work: impl FnOnce() + Send + 'static) {
         let mut state = lock(&self.pool.state);
-        state.queue.push_back(Job { node, work: Box::new(work) });
+        if state.closed {
+            return;
+        }
+        state.queue.push_back(Job { lane, node, work: Box::new(work) });
         if state.idle > 0 {
             self.pool.wake.notify_one();
         }
         // A thread that has been woken counts as idle until it runs, so each job that can run needs one of its own.
-        if state.idle < state.runnable() {
+        if state.idle + state.starting < state.runnable(self.pool.deadline) {
             self.start_thread(&mut state);
         }
     }
@@ -121,7 +198,7 @@ impl Workers {
     /// Starts threads in the place of those that are stuck, if there is work for them.
     pub(crate) fn replace_stuck(&self) {
         let mut state = lock(&self.pool.state);
-        for _ in 0..state.runnable() {
+        for _ in state.starting..state.runnable(self.pool.deadline) {
             self.start_thread(&mut state);
         }
     }
@@ -138,15 +215,17 @@ impl Workers {
     }
 
     fn start_thread(&self, state: &mut State) {
-        let stuck = state.running.values().filter(|(_, since)| since.elapsed() >= self.pool.deadline).count();
-        if state.closed || state.threads - stuck.min(MOST_STUCK).min(state.threads) >= MOST {
+        if state.closed || state.threads >= MOST_OF_ALL {
             return;
         }
         let pool = Arc::clone(&self.pool);
         let started =
             thread::Builder::new().name("tarnfs-worker".to_owned()).stack_size(STACK).spawn(move || pool.work());
         match started {
-            Ok(_) => state.threads += 1,
+            Ok(_) => {
+                state.threads += 1;
+                state.starting += 1;
+            }
             // The job waits for another thread, or for its deadline.
             Err(error) => log::error!("cannot start a thread: {error}"),
         }
@@ -156,8 +235,9 @@ impl Workers {
 impl Pool {
     fn work(&self) {
         let mut state = lock(&self.state);
+        state.starting -= 1;
         loop {
-            if let Some((number, job)) = state.take() {
+            if let Some((number, job)) = state.take(self.deadline) {
                 drop(state);
                 self.busy.fetch_add(1, Ordering::Relaxed);
                 (job.work)();
@@ -192,9 +272,9 @@ mod tests {
         let workers = Workers::new(Duration::from_secs(60));
         let (release, held) = channel::<()>();
         let held = Arc::new(Mutex::new(held));
-        for _ in 0..3 * MOST {
+        for _ in 0..3 * MOST_PER_LANE {
             let held = Arc::clone(&held);
-            workers.submit(1, move || {
+            workers.submit(0, 1, move || {
                 let _ = lock(&held).recv();
             });
         }
@@ -203,8 +283,38 @@ mod tests {
             thread::yield_now();
         }
         let (done, finished) = channel();
-        workers.submit(2, move || done.send(()).unwrap());
+        workers.submit(0, 2, move || done.send(()).unwrap());
         finished.recv().unwrap();
+        drop(release);
+        workers.finish();
+    }
+
+    /// Lanes that get no answer leave threads to the others, however many they are.
+    #[test]
+    fn one_lane_cannot_have_all_threads() {
+        let workers = Workers::new(Duration::from_secs(3600));
+        let (release, held) = channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        for lane in 0..8 {
+            for node in 0..100 {
+                let held = Arc::clone(&held);
+                workers.submit(lane, node, move || {
+                    let _ = lock(&held).recv();
+                });
+            }
+        }
+        while lock(&workers.pool.state).running.len() < MOST + 4 {
+            thread::yield_now();
+        }
+        for lane in 100..200 {
+            let (done, finished) = channel();
+            workers.submit(lane, 1, move || done.send(()).unwrap());
+            finished.recv().unwrap();
+        }
+        let state = lock(&workers.pool.state);
+        let of_first = state.running.values().filter(|job| job.lane == 0).count();
+        assert_eq!((of_first, state.threads < MOST_OF_ALL), (MOST_PER_LANE, true));
+        drop(state);
         drop(release);
         workers.finish();
     }
@@ -214,18 +324,18 @@ mod tests {
         let workers = Workers::new(Duration::from_millis(1));
         let (release, held) = channel::<()>();
         let held = Arc::new(Mutex::new(held));
-        for node in 0..MOST as u64 {
+        for node in 0..MOST_PER_LANE as u64 {
             let held = Arc::clone(&held);
-            workers.submit(node, move || {
+            workers.submit(0, node, move || {
                 let _ = lock(&held).recv();
             });
         }
-        while lock(&workers.pool.state).running.len() < MOST {
+        while lock(&workers.pool.state).running.len() < MOST_PER_LANE {
             thread::yield_now();
         }
         thread::sleep(Duration::from_millis(2));
         let (done, finished) = channel();
-        workers.submit(99, move || done.send(()).unwrap());
+        workers.submit(0, 99, move || done.send(()).unwrap());
         workers.replace_stuck();
         finished.recv().unwrap();
         drop(release);
@@ -238,7 +348,7 @@ mod tests {
         let (done, finished) = channel();
         for number in 0..1000_u64 {
             let done = done.clone();
-            workers.submit(number % 7, move || done.send(number).unwrap());
+            workers.submit(number % 3, number % 7, move || done.send(number).unwrap());
         }
         drop(done);
         let mut seen: Vec<_> = finished.iter().collect();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tarnfs_index::{Index, Row};
 use tarnfs_source::{SharedSource, Slice, Stencil};
 
+use crate::lanes::new_lane;
 use crate::recheck::Recheck;
 use crate::streams::Streams;
 use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xattrs};
@@ -18,6 +19,7 @@ pub struct ArchiveTree {
     implied: Implied,
     /// `None` if the bytes are known to be those that were indexed.
     recheck: Option<Recheck>,
+    lane: u64,
 }
 
 /// Whose the folders are that no entry names, and how old.
@@ -31,7 +33,7 @@ pub(crate) struct Implied {
 impl ArchiveTree {
     /// The tree that `index` describes.
     pub(crate) fn new(index: Arc<dyn Index>, streams: Streams, implied: Implied, recheck: Option<Recheck>) -> Self {
-        Self { index, streams, implied, recheck }
+        Self { index, streams, implied, recheck, lane: new_lane() }
     }
 
     fn row(&self, node: Node) -> Result<Row, Error> {
@@ -160,6 +162,10 @@ impl Tree for ArchiveTree {
             extents.iter().map(|extent| extent.skip.saturating_add(extent.length)).fold(0, u64::saturating_add);
         let packed = Arc::new(Slice::new(stream, row.body, stored));
         Ok(Arc::new(Stencil::new(packed, extents, row.size)?))
+    }
+
+    fn lane(&self, _: Node) -> u64 {
+        self.lane
     }
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {

@@ -9,7 +9,7 @@
 mod output;
 mod writers;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -32,8 +32,9 @@ const COMMAND: u64 = 1;
 const OUTPUT: u64 = 2;
 const FILES: [(&[u8], u64); 2] = [(b"command", COMMAND), (b"output", OUTPUT)];
 
-/// Where positions of added trees begin in a listing. Those of a tree are less.
-const ADDED: u64 = 1 << 62;
+/// Positions in a listing before this are those of added trees, which come first; behind it are those of the tree that the folder is in,
+/// moved by as much. They cannot be told apart by their size: ext4 has hashes of 63 bits for positions.
+const ADDED: u64 = 1 << 20;
 
 /// What of a tree takes writes, and what the kernel is told of it.
 pub trait Control: Send + Sync {
@@ -202,6 +203,9 @@ impl ControlTree {
         let mut next = Added::clone(&added);
         if next.inside(folder).any(|(_, place)| place.name == name) {
             return Err(Refusal::Exists);
+        }
+        if next.places.len() as u64 + 1 >= ADDED {
+            return Err(Error::Io(std::io::Error::other("there were too many mounts in this one")).into());
         }
         next.spaces.add(&*tree)?;
         next.by_folder.entry(folder).or_default().push(next.places.len());
@@ -375,63 +379,58 @@ impl Tree for ControlTree {
     }
 
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
-        let mut goes_on = true;
-        if from < ADDED {
-            let mut failure = None;
-            let all = self.added();
-            // What stands in the place of something else is not shown twice.
-            let is_hidden = |name: &[u8]| {
-                (folder == Node::ROOT && name == FOLDER) || all.inside(folder).any(|(_, place)| place.name == name)
-            };
-            match self.whose(folder)? {
-                Whose::Tree => self.tree.read_dir(folder, from, &mut |child| {
+        let all = self.added();
+        for (number, place) in all.inside(folder) {
+            // One that cannot be asked is found by its name, with its error.
+            if number as u64 >= from
+                && let Ok(attributes) = all.root(number)
+                && !receive(Child { name: &place.name, attributes, next: number as u64 + 1 })
+            {
+                return Ok(());
+            }
+        }
+        let from = from.saturating_sub(ADDED);
+        // What stands in the place of something else is not shown twice.
+        let placed: HashSet<&[u8]> = all.inside(folder).map(|(_, place)| place.name.as_slice()).collect();
+        let is_hidden = |name: &[u8]| (folder == Node::ROOT && name == FOLDER) || placed.contains(name);
+        match self.whose(folder)? {
+            Whose::Tree => self.tree.read_dir(folder, from, &mut |child| {
+                if is_hidden(child.name) {
+                    self.tree.forget(child.attributes.node, 1);
+                    return true;
+                }
+                receive(Child { next: child.next.saturating_add(ADDED), ..child })
+            }),
+            Whose::Own(NUMBER_OF_FOLDER) => {
+                for (place, (name, number)) in (1_u64..).zip(FILES).skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+                    if !receive(Child { name, attributes: self.own(number), next: place + ADDED }) {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            Whose::Own(_) => Err(Error::NotAFolder),
+            Whose::Added(added, number, inner) => {
+                let mut failure = None;
+                let tree = added.tree(number)?;
+                tree.read_dir(inner, from, &mut |child| {
                     if is_hidden(child.name) {
-                        self.tree.forget(child.attributes.node, 1);
+                        tree.forget(child.attributes.node, 1);
                         return true;
                     }
-                    goes_on = receive(child);
-                    goes_on
-                })?,
-                Whose::Own(NUMBER_OF_FOLDER) => {
-                    for (place, (name, number)) in
-                        (1_u64..).zip(FILES).skip(usize::try_from(from).unwrap_or(usize::MAX))
-                    {
-                        goes_on = goes_on && receive(Child { name, attributes: self.own(number), next: place });
+                    match added.spaces.attributes(number, &child.attributes) {
+                        Ok(attributes) => {
+                            receive(Child { attributes, next: child.next.saturating_add(ADDED), ..child })
+                        }
+                        Err(error) => {
+                            failure = Some(error);
+                            false
+                        }
                     }
-                }
-                Whose::Own(_) => return Err(Error::NotAFolder),
-                Whose::Added(added, number, inner) => {
-                    let tree = added.tree(number)?;
-                    tree.read_dir(inner, from, &mut |child| {
-                        if is_hidden(child.name) {
-                            tree.forget(child.attributes.node, 1);
-                            return true;
-                        }
-                        match added.spaces.attributes(number, &child.attributes) {
-                            Ok(attributes) => goes_on = receive(Child { attributes, ..child }),
-                            Err(error) => {
-                                failure = Some(error);
-                                goes_on = false;
-                            }
-                        }
-                        goes_on
-                    })?;
-                }
-            }
-            failure.map_or(Ok(()), Err)?;
-        }
-        let added = self.added();
-        for (number, place) in added.inside(folder) {
-            let position = ADDED + number as u64;
-            // One that cannot be asked is found by its name, with its error.
-            if goes_on
-                && position >= from
-                && let Ok(attributes) = added.root(number)
-            {
-                goes_on = receive(Child { name: &place.name, attributes, next: position + 1 });
+                })?;
+                failure.map_or(Ok(()), Err)
             }
         }
-        Ok(())
     }
 
     fn attributes(&self, node: Node) -> Result<Attributes, Error> {
@@ -485,6 +484,25 @@ impl Tree for ControlTree {
 
     fn is_ready(&self, node: Node) -> bool {
         self.ask(node, |_| Ok(true), |tree, inner| Ok(tree.is_ready(inner))).unwrap_or(true)
+    }
+
+    fn lane(&self, node: Node) -> u64 {
+        self.ask(node, |_| Ok(0), |tree, inner| Ok(tree.lane(inner))).unwrap_or(0)
+    }
+
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        let added = self.added();
+        if let Some((number, _)) = added.inside(folder).find(|(_, place)| place.name == name) {
+            return added.spaces.outer(number, Node::ROOT).unwrap_or(folder);
+        }
+        match self.whose(folder) {
+            Ok(Whose::Tree) => self.tree.asked_for(folder, name),
+            Ok(Whose::Added(added, number, inner)) => {
+                let asked = added.tree(number).map(|tree| tree.asked_for(inner, name));
+                asked.and_then(|asked| added.spaces.outer(number, asked)).unwrap_or(folder)
+            }
+            Ok(Whose::Own(_)) | Err(_) => folder,
+        }
     }
 
     fn forget(&self, node: Node, times: u64) {

@@ -12,10 +12,12 @@ mod numbers;
 mod served;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -26,11 +28,13 @@ use rustix::fs::{
     llistxattr, openat, openat2, readlinkat, statx,
 };
 use rustix::io::Errno;
-use tarnfs_source::{FollowedFile, SharedSource};
+use tarnfs_source::{FollowedFile, SharedSource, Source};
 
+use crate::lanes::new_lane;
 use crate::{Attributes, Child, Device, Error, Kind, Node, Time, Totals, Tree, Xattrs};
 use listing::{Listing, Listings};
 use numbers::{Identity, Numbers, stale};
+use waits::Waits;
 
 pub use served::Served;
 
@@ -49,6 +53,8 @@ pub struct FolderTree {
     numbers: Mutex<Numbers>,
     listings: Listings,
     opened: Mutex<HashMap<u32, Weak<FollowedFile>>>,
+    waits: Waits,
+    lane: u64,
 }
 
 /// An open folder: the root, or another one.
@@ -81,6 +87,8 @@ impl FolderTree {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let root = openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self {
+            waits: Waits::of(root.as_fd()),
+            lane: new_lane(),
             root,
             path: path.to_owned(),
             numbers: Mutex::new(Numbers::new()),
@@ -184,10 +192,48 @@ impl FolderTree {
         opened.get(&number(node).ok()?)?.upgrade()
     }
 
+    fn shown(&self, file: Arc<FollowedFile>) -> SharedSource {
+        if self.waits.any() { Arc::new(Waiting(file)) } else { file }
+    }
+
     /// Numbers a file seen as `name` in `folder`, and says what it is.
     fn hold(&self, folder: u32, name: &[u8], stat: &Statx) -> Result<Attributes, Error> {
         let node = self.numbers().hold(Identity::of(stat), folder, name)?;
         Ok(attributes(Node(node.into()), stat))
+    }
+}
+
+/// A file that may have to be waited for, however little of it is asked for.
+#[derive(Debug)]
+struct Waiting(Arc<FollowedFile>);
+
+impl Source for Waiting {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        self.0.next_data(offset)
+    }
+
+    fn next_hole(&self, offset: u64) -> u64 {
+        self.0.next_hole(offset)
+    }
+
+    fn is_ready(&self, _: u64, _: usize) -> bool {
+        false
+    }
+
+    fn backing_file(&self) -> Option<BorrowedFd<'_>> {
+        self.0.backing_file()
     }
 }
 
@@ -385,7 +431,7 @@ impl Tree for FolderTree {
     fn open(&self, node: Node) -> Result<SharedSource, Error> {
         // The same bytes, whatever has become of its name.
         if let Some(file) = self.opened(node) {
-            return Ok(file);
+            return Ok(self.shown(file));
         }
         let found = self.find(node)?;
         match FileType::from_raw_mode(found.stat.stx_mode.into()) {
@@ -405,7 +451,17 @@ impl Tree for FolderTree {
             opened.retain(|_, file| file.strong_count() > 0);
         }
         opened.insert(number(node)?, Arc::downgrade(&file));
-        Ok(file)
+        drop(opened);
+        Ok(self.shown(file))
+    }
+
+    /// All that is in it may have to wait for a server, and a thread that answers the kernel must not.
+    fn is_ready(&self, _: Node) -> bool {
+        !self.waits.any()
+    }
+
+    fn lane(&self, _: Node) -> u64 {
+        self.lane
     }
 
     fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {

@@ -4,29 +4,35 @@
 //! Which files are archives is told by their names and first bytes. Each that was met has a number, and from it a range of node numbers, for good; open at
 //! a time are a few, those that were used last. One that cannot be opened is a file from then on.
 
-use std::collections::HashMap;
+mod archives;
+#[cfg(test)]
+mod tests;
+mod unchanged;
+
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tarnfs_index::{Shape, trust};
-use tarnfs_source::{SharedSource, Source};
+use tarnfs_source::{MemorySource, SharedSource, Source};
 
 use crate::build::{HEAD, Names, content_of};
+use crate::lanes::new_lane;
 use crate::open::{FileFacts, Options, Place, Problem, open_source};
+use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
 use crate::{Attributes, Child, Error, FolderTree, Kind, Node, Time, Totals, Tree, Work, Xattrs};
-
-/// Numbers of one archive: [`crate::ArchiveTree`] has no more.
-const WIDTH: u64 = 1 << 31;
-
-/// Archives that can be met.
-const MOST: u64 = 1 << 20;
+use archives::{Archives, File, Found, MOST, Ranges, Released, Version, WIDTH, Where};
+use unchanged::Unchanged;
 
 /// Children that are looked at together.
 const BATCH: usize = 128;
 
-/// Answers that are remembered for files that are no archives.
-const MOST_REMEMBERED: usize = 1 << 20;
+/// Archives in each other that are opened, whatever `--recursion-depth` says: as many as layers of compression ([`tarnfs_source::Limits`]).
+const DEEPEST: u32 = 100;
+
+/// Archives that are opened at a time. A first pass takes several threads, and memory.
+const MOST_OPENING: usize = 2;
 
 /// The tree in which archives are found.
 #[derive(Clone)]
@@ -64,85 +70,107 @@ pub struct Lazily {
 #[allow(missing_debug_implementations, reason = "not every tree can show itself")]
 pub struct LazyTree {
     base: Base,
-    limit: u64,
+    ranges: Ranges,
     how: Lazily,
     names: Names,
     archives: Mutex<Archives>,
+    /// An archive has been opened, or could not be.
+    opened: Condvar,
     /// The folder's path without symbolic links.
     root: Option<PathBuf>,
+    lane: u64,
+    /// Bytes of archives that lie so deep that they were read into memory.
+    in_memory: Arc<AtomicUsize>,
+    /// It has been said that there is more than is opened.
+    has_told: AtomicBool,
 }
 
-#[derive(Default)]
-struct Archives {
-    all: Vec<Archive>,
-    /// Of files that may be archives, what they were found to be, as long as they stay as they are.
-    files: HashMap<Node, (Version, Option<u32>)>,
-    clock: u64,
+/// The right to open an archive.
+struct Opening<'t> {
+    tree: &'t LazyTree,
+    number: u32,
+    opened: Option<(Arc<dyn Tree>, usize)>,
 }
 
-/// What tells that a file has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Version {
-    size: u64,
-    mtime: Time,
-}
-
-impl Version {
-    fn of(attributes: &Attributes) -> Self {
-        Self { size: attributes.size, mtime: attributes.mtime }
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let opened = self.opened.take();
+        self.tree.with(|archives, released| archives.end(self.number, opened, released));
+        self.tree.opened.notify_all();
     }
 }
 
-/// One file that is an archive.
-struct Archive {
-    /// The file, in this tree's numbers, and the folder that it is in.
-    file: Node,
-    folder: Node,
-    version: Version,
-    name: Vec<u8>,
-    /// Archives that it lies in.
-    depth: u32,
-    state: State,
-    used: u64,
+/// Bytes of a file in an archive, in memory.
+#[derive(Debug)]
+struct InMemory {
+    bytes: MemorySource,
+    total: Arc<AtomicUsize>,
 }
 
-enum State {
-    Closed,
-    Open(Arc<dyn Tree>),
-    Failed,
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes.len() as usize, Ordering::Relaxed);
+    }
 }
 
-/// Where a number leads.
-enum Where {
-    Base(Node),
-    Archive(u32, Node),
+impl Source for InMemory {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.bytes.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len()
+    }
+
+    fn describe(&self) -> String {
+        self.bytes.describe()
+    }
 }
 
 impl LazyTree {
     /// Shows archives in `base` as folders. [`Problem::Option`] if the options make no sense.
     pub fn new(base: Base, how: Lazily) -> Result<Self, Problem> {
         let names = Names::new(&how.options.shape, &how.options.limits)?;
-        let limit = base.tree().node_limit();
+        let ranges = Ranges { limit: base.tree().node_limit() };
         let root = match &base {
             Base::Folder(folder) => folder.path().canonicalize().ok(),
             Base::Other(_) => None,
         };
-        Ok(Self { base, limit, how, names, archives: Mutex::default(), root })
+        Ok(Self {
+            base,
+            ranges,
+            how,
+            names,
+            archives: Mutex::new(Archives::new(ranges)),
+            opened: Condvar::new(),
+            root,
+            lane: new_lane(),
+            in_memory: Arc::default(),
+            has_told: AtomicBool::new(false),
+        })
     }
 
     fn archives(&self) -> MutexGuard<'_, Archives> {
         self.archives.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn place(&self, node: Node) -> Where {
-        match node.0.checked_sub(self.limit) {
-            None => Where::Base(node),
-            Some(behind) => Where::Archive((behind / WIDTH) as u32, Node(behind % WIDTH)),
+    /// Changes what is known of archives. What that sets free is dropped without the lock.
+    fn with<T>(&self, change: impl FnOnce(&mut Archives, &mut Released) -> T) -> T {
+        let mut released = Released::default();
+        let result = change(&mut self.archives(), &mut released);
+        for file in released.files.drain(..) {
+            self.base.tree().forget(file, 1);
         }
+        drop(released);
+        result
+    }
+
+    fn place(&self, node: Node) -> Where {
+        self.ranges.place(node)
     }
 
     fn outer(&self, archive: u32, inner: Node) -> Node {
-        Node(self.limit + u64::from(archive) * WIDTH + inner.0 % WIDTH)
+        self.ranges.outer(archive, inner)
     }
 
     /// Calls `work` with the tree that `node` is in, its number there, and what makes a number of ours of one of that tree's.
@@ -160,72 +188,107 @@ impl LazyTree {
         }
     }
 
-    /// The archive of that number, opened if need be.
+    /// Says that `node`, which the tree has just given, was given to somebody. What is in the base is counted there.
+    fn hold(&self, node: Node) {
+        if let Where::Archive(number, _) = self.place(node) {
+            self.archives().hold(number);
+        }
+    }
+
+    /// The archive of that number, opened if need be, as are those that it lies in: from the outermost inwards, in a loop, as there may be many.
     fn open_archive(&self, number: u32) -> Result<Arc<dyn Tree>, Error> {
-        let (file, version, name, depth) = {
-            let mut archives = self.archives();
-            archives.clock += 1;
-            let clock = archives.clock;
-            let archive = archives.all.get_mut(number as usize).ok_or(Error::NotFound)?;
-            archive.used = clock;
-            match &archive.state {
-                State::Open(tree) => return Ok(Arc::clone(tree)),
-                State::Failed => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
-                State::Closed => (archive.file, archive.version, archive.name.clone(), archive.depth),
+        let mut missing = Vec::new();
+        let mut at = number;
+        let mut outer = loop {
+            let found = self.archives().find(at);
+            let file = match found {
+                Found::Open(tree, calls) => break Some((tree, calls)),
+                Found::Closed(file) | Found::Opening(file) => file,
+                Found::Failed => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
+                Found::Free => return Err(rustix::io::Errno::STALE.into()),
+            };
+            missing.push(at);
+            match self.place(file.file) {
+                Where::Base(_) => break None,
+                Where::Archive(next, _) if missing.len() <= DEEPEST as usize => at = next,
+                Where::Archive(..) => return Err(Error::TooManyLinks),
             }
         };
-        let opened = self.with_room(|| self.opened(file, version, &name, depth));
-        let mut archives = self.archives();
-        let archive = archives.all.get_mut(number as usize).ok_or(Error::NotFound)?;
-        match opened {
-            Ok(tree) => {
-                archive.state = State::Open(Arc::clone(&tree));
-                archives.close_others(self.how.most_open);
-                Ok(tree)
-            }
-            Err(error) => {
-                // A file that has changed is another archive, or none; what the system could not do now it may do later.
-                let is_its_fault = matches!(&error, Error::Io(error) if error.kind() == io::ErrorKind::InvalidData);
-                if is_its_fault {
-                    archive.state = State::Failed;
-                    archives.files.insert(file, (version, None));
-                }
-                Err(error)
-            }
+        while let Some(number) = missing.pop() {
+            outer = Some(self.open_in(number, outer.as_ref())?);
         }
+        outer.map(|(tree, _)| tree).ok_or(Error::NotFound)
+    }
+
+    /// Opens the archive of that number, which lies in `outer`, or waits for whoever does.
+    fn open_in(&self, number: u32, outer: Option<&(Arc<dyn Tree>, usize)>) -> Result<(Arc<dyn Tree>, usize), Error> {
+        let mut archives = self.archives();
+        let file = loop {
+            match archives.find(number) {
+                Found::Open(tree, calls) => return Ok((tree, calls)),
+                Found::Failed => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
+                Found::Free => return Err(rustix::io::Errno::STALE.into()),
+                Found::Closed(file) if archives.opening < MOST_OPENING => break file,
+                Found::Closed(_) | Found::Opening(_) => {
+                    archives = self.opened.wait(archives).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        };
+        archives.begin(number);
+        drop(archives);
+        let mut opening = Opening { tree: self, number, opened: None };
+        let opened = self.with_room(|| self.opened(&file, outer));
+        opening.opened = opened.as_ref().ok().cloned();
+        drop(opening);
+        match &opened {
+            Ok(_) => self.with(|archives, released| archives.close_others(self.how.most_open, released)),
+            // A file that has changed is another archive, or none; what the system could not do now it may do later.
+            Err(Error::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                self.with(|archives, released| archives.failed(number, released));
+            }
+            Err(_) => {}
+        }
+        opened
     }
 
     /// Does `work`; where it fails for want of descriptors, once more after all archives that nobody reads were closed.
     fn with_room<T>(&self, mut work: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
         match work() {
             Err(error) if is_for_now(&error) => {
-                self.archives().close_others(0);
+                self.with(|archives, released| archives.close_others(0, released));
                 work()
             }
             result => result,
         }
     }
 
-    fn opened(&self, file: Node, version: Version, name: &[u8], depth: u32) -> Result<Arc<dyn Tree>, Error> {
+    /// Opens `file`, which lies in `outer`, or in the base. With the tree comes how many decoders call each other when it is read.
+    fn opened(&self, file: &File, outer: Option<&(Arc<dyn Tree>, usize)>) -> Result<(Arc<dyn Tree>, usize), Error> {
         use std::os::unix::ffi::OsStrExt as _;
-        let shown = tarnfs_format::name::escape(name);
-        let attributes = self.within(file, |tree, inner, _| tree.attributes(inner))?;
-        if Version::of(&attributes) != version {
+        let shown = tarnfs_format::name::escape(&file.name);
+        let (tree, inner) = match (self.place(file.file), outer) {
+            (Where::Base(node), _) => (self.base.tree(), node),
+            (Where::Archive(_, node), Some((tree, _))) => (&**tree, node),
+            (Where::Archive(..), None) => return Err(Error::NotFound),
+        };
+        let attributes = tree.attributes(inner)?;
+        if Version::of(&attributes) != file.version {
             return Err(changed(&shown.to_string()));
         }
-        let source = self.open(file)?;
-        let source: SharedSource = match (&self.base, self.place(file)) {
-            (Base::Folder(folder), Where::Base(node)) => {
-                Arc::new(Unchanged { source, folder: Arc::clone(folder), node, version })
+        let source = tree.open(inner)?;
+        let (source, around): (SharedSource, usize) = match (&self.base, outer) {
+            (Base::Folder(folder), None) => {
+                (Arc::new(Unchanged::new(source, Arc::clone(folder), inner, file.version)?), 0)
             }
-            _ => source,
+            (_, Some((_, calls))) if *calls >= MOST_CALLS => (self.read_into_memory(&*source)?, 0),
+            (_, outer) => (source, outer.map_or(0, |(_, calls)| *calls)),
         };
-        let path = self.path_of(file);
+        let path = self.path_of(file.file);
         let place = if path.is_some() { self.how.options.place.clone() } else { Place::Memory };
-        let path = path.unwrap_or_else(|| PathBuf::from(std::ffi::OsStr::from_bytes(name)));
+        let path = path.unwrap_or_else(|| PathBuf::from(std::ffi::OsStr::from_bytes(&file.name)));
         let recursion = self.how.options.shape.recursion.clone().filter(|_| !self.how.all);
         let recursion = recursion.and_then(|mut recursion| {
-            recursion.depth = recursion.depth.map(|most| most.saturating_sub(depth));
+            recursion.depth = recursion.depth.map(|most| most.saturating_sub(file.depth));
             (recursion.depth != Some(0)).then_some(recursion)
         });
         let options = Options {
@@ -241,10 +304,11 @@ impl LazyTree {
         };
         match open_source(source, facts, &path, &options) {
             Ok(opened) => {
-                for (offset, what) in opened.index.summary().notes.iter().take(3) {
+                let summary = opened.index.summary();
+                for (offset, what) in summary.notes.iter().take(3) {
                     log::warn!("{shown}: damaged at byte {offset}: {what}");
                 }
-                Ok(opened.tree)
+                Ok((opened.tree, around + summary.layers.len()))
             }
             Err(problem) => {
                 log::warn!("{shown}: cannot be shown as a folder: {problem}");
@@ -257,6 +321,27 @@ impl LazyTree {
         }
     }
 
+    /// An archive that lies in so many layers of compression that reading it through all of them would take the stack.
+    fn read_into_memory(&self, source: &dyn Source) -> Result<SharedSource, Error> {
+        let length = source.len();
+        let total = Arc::clone(&self.in_memory);
+        let add = |total: usize| {
+            let more = usize::try_from(length).ok()?.checked_add(total)?;
+            (more as u64 <= MOST_IN_MEMORY).then_some(more)
+        };
+        if total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
+            let what = format!("{}: {length} bytes in so many layers of compression are too much", source.describe());
+            log::warn!("{what}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what).into());
+        }
+        let empty = |bytes| InMemory { bytes: MemorySource::new(bytes, source.describe()), total };
+        let mut bytes = vec![0; length as usize];
+        let read = source.read_exact_at(&mut bytes, 0);
+        let memory = empty(bytes);
+        read?;
+        Ok(Arc::new(memory))
+    }
+
     /// Where the file lies, for its index; `None` if it lies in no folder, or the way to it leads through our own mount.
     fn path_of(&self, file: Node) -> Option<PathBuf> {
         let (Base::Folder(folder), Where::Base(node)) = (&self.base, self.place(file)) else { return None };
@@ -265,7 +350,8 @@ impl LazyTree {
         (!is_below).then_some(path)
     }
 
-    /// The number of the archive that the file `attributes` (in our numbers) is; `None` if it is none.
+    /// The number of the archive that the file `attributes` (in our numbers) is; `None` if it is none. The file was held once; if there is a number,
+    /// the archive is in its place.
     fn archive_at(&self, folder: Node, name: &[u8], attributes: &Attributes) -> Result<Option<u32>, Error> {
         if attributes.kind != Kind::File || attributes.size == 0 || self.names.stem(name).is_none() {
             return Ok(None);
@@ -274,52 +360,57 @@ impl LazyTree {
             Where::Base(_) => 0,
             // What is in it was decided when it was opened.
             Where::Archive(..) if !self.how.all => return Ok(None),
-            Where::Archive(number, _) => self.archives().all.get(number as usize).map_or(0, |outer| outer.depth + 1),
+            Where::Archive(number, _) => self.archives().file(number).map_or(0, |outer| outer.depth + 1),
         };
         let most = self.how.options.shape.recursion.as_ref().map_or(Some(0), |recursion| recursion.depth);
         if most.is_some_and(|most| depth >= most) {
             return Ok(None);
         }
-        let version = Version::of(attributes);
-        if let Some((known, archive)) = self.archives().files.get(&attributes.node)
-            && *known == version
-        {
-            return Ok(*archive);
+        if depth >= DEEPEST {
+            if !self.has_told.swap(true, Ordering::Relaxed) {
+                let name = tarnfs_format::name::escape(name);
+                log::warn!("{name}: what lies in {DEEPEST} archives stays a file when archives are opened lazily");
+            }
+            return Ok(None);
+        }
+        let (file, version) = (attributes.node, Version::of(attributes));
+        let known = self.with(|archives, released| {
+            let known = archives.known(file, version)?;
+            if let Some(number) = known {
+                archives.hold(number);
+                archives.let_go(file, released);
+            }
+            Some(known)
+        });
+        if let Some(known) = known {
+            return Ok(known);
         }
         let mut head = vec![0; HEAD.min(usize::try_from(attributes.size).unwrap_or(HEAD))];
-        let read = self.with_room(|| Ok(self.open(attributes.node)?.read_at(&mut head, 0)?));
+        let read = self.with_room(|| Ok(self.open(file)?.read_at(&mut head, 0)?));
         let is_archive = match read {
             Ok(read) => content_of(&head[..read], name).is_some(),
             Err(error) if is_for_now(&error) => return Err(error),
             // What cannot be read is no archive; whoever reads the file is told why.
             Err(_) => false,
         };
-        let mut archives = self.archives();
-        if archives.files.len() >= MOST_REMEMBERED {
-            archives.files.retain(|_, (_, archive)| archive.is_some());
-        }
-        let number = archives.all.len() as u64;
-        let number = (is_archive && number < MOST).then_some(number as u32);
-        if number.is_some() {
-            archives.all.push(Archive {
-                file: attributes.node,
-                folder,
-                version,
-                name: name.to_vec(),
-                depth,
-                state: State::Closed,
-                used: 0,
-            });
-        }
-        archives.files.insert(attributes.node, (version, number));
-        Ok(number)
+        Ok(self.with(|archives, released| {
+            if !is_archive {
+                archives.no_archive(file, version, released);
+                return None;
+            }
+            archives.met(File { file, folder, version, name: name.to_vec(), depth }, released)
+        }))
     }
 
-    /// What shows under a name for a file or folder of ours.
+    /// What shows under a name for a file or folder of ours, which is held once; what shows is then held in its place.
     fn shown(&self, folder: Node, name: &[u8], attributes: Attributes) -> Result<Attributes, Error> {
-        match self.archive_at(folder, name, &attributes)? {
-            Some(number) => Ok(self.as_folder(number, &attributes)),
-            None => Ok(attributes),
+        match self.archive_at(folder, name, &attributes) {
+            Ok(Some(number)) => Ok(self.as_folder(number, &attributes)),
+            Ok(None) => Ok(attributes),
+            Err(error) => {
+                self.forget(attributes.node, 1);
+                Err(error)
+            }
         }
     }
 
@@ -347,9 +438,13 @@ impl LazyTree {
             });
             match found {
                 Ok(attributes) => {
-                    if let Some(number) = self.archive_at(folder, &full, &attributes)? {
-                        return Ok(self.as_folder(number, &attributes));
+                    let file = attributes.node;
+                    self.hold(file);
+                    let shown = self.shown(folder, &full, attributes)?;
+                    if shown.node != file {
+                        return Ok(shown);
                     }
+                    self.forget(file, 1);
                 }
                 Err(Error::NotFound) => {}
                 Err(error) => return Err(error),
@@ -369,29 +464,18 @@ impl LazyTree {
         let Some(stem) = self.names.stem(name).filter(|stem| is_archive && *stem != name) else {
             return name.to_vec();
         };
-        match self.within(folder, |tree, inner, _| tree.lookup(inner, stem)) {
-            Err(Error::NotFound) => match self.stripped(folder, stem) {
-                Ok(other) if other.node == attributes.node => stem.to_vec(),
-                _ => name.to_vec(),
-            },
-            _ => name.to_vec(),
+        let taken = self.within(folder, |tree, inner, _| {
+            let other = tree.lookup(inner, stem)?;
+            // Only looked at.
+            tree.forget(other.node, 1);
+            Ok(())
+        });
+        if !matches!(taken, Err(Error::NotFound)) {
+            return name.to_vec();
         }
-    }
-}
-
-impl Archives {
-    /// Closes those that were not used for longest.
-    fn close_others(&mut self, most: usize) {
-        let is_open = |archive: &&mut Archive| matches!(archive.state, State::Open(_));
-        let mut open: Vec<&mut Archive> = self.all.iter_mut().filter(is_open).collect();
-        if open.len() <= most {
-            return;
-        }
-        open.sort_by_key(|archive| archive.used);
-        let surplus = open.len() - most;
-        for archive in open.into_iter().take(surplus) {
-            archive.state = State::Closed;
-        }
+        let Ok(other) = self.stripped(folder, stem) else { return name.to_vec() };
+        self.forget(other.node, 1);
+        if other.node == attributes.node { stem.to_vec() } else { name.to_vec() }
     }
 }
 
@@ -406,50 +490,14 @@ fn nanoseconds(time: Time) -> i64 {
     time.seconds.saturating_mul(1_000_000_000).saturating_add(i64::from(time.nanoseconds))
 }
 
+/// What is told of a number that is free again.
+fn stale() -> Error {
+    rustix::io::Errno::STALE.into()
+}
+
 fn changed(name: &str) -> Error {
     let what = format!("{name} has changed since it was seen");
     io::Error::new(io::ErrorKind::StaleNetworkFileHandle, what).into()
-}
-
-/// A file in a folder that must stay as it was.
-#[derive(Debug)]
-struct Unchanged {
-    source: SharedSource,
-    folder: Arc<FolderTree>,
-    node: Node,
-    version: Version,
-}
-
-impl Source for Unchanged {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let length = self.version.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
-        let read = self.source.read_at(&mut buffer[..length], offset)?;
-        let now = self.folder.attributes(self.node);
-        // One that was deleted still has its bytes.
-        if now.is_ok_and(|now| Version::of(&now) != self.version) {
-            return Err(io::Error::new(
-                io::ErrorKind::StaleNetworkFileHandle,
-                format!("{} has changed since it was opened", self.source.describe()),
-            ));
-        }
-        Ok(read)
-    }
-
-    fn len(&self) -> u64 {
-        self.version.size
-    }
-
-    fn describe(&self) -> String {
-        self.source.describe()
-    }
-
-    fn is_ready(&self, offset: u64, length: usize) -> bool {
-        self.source.is_ready(offset, length)
-    }
-
-    fn prefetch(&self, offset: u64, length: u64) {
-        self.source.prefetch(offset, length);
-    }
 }
 
 impl Tree for LazyTree {
@@ -459,7 +507,10 @@ impl Tree for LazyTree {
             Ok(Attributes { node: outer(attributes.node), ..attributes })
         });
         match found {
-            Ok(attributes) => self.shown(folder, name, attributes),
+            Ok(attributes) => {
+                self.hold(attributes.node);
+                self.shown(folder, name, attributes)
+            }
             Err(Error::NotFound) if self.strips() => self.stripped(folder, name),
             Err(error) => Err(error),
         }
@@ -482,20 +533,27 @@ impl Tree for LazyTree {
                 })
             })?;
             let is_last = children.len() < BATCH;
+            for (_, attributes, _) in &children {
+                self.hold(attributes.node);
+            }
             let mut children = children.into_iter();
             while let Some((name, attributes, next)) = children.next() {
-                let own = attributes.node;
-                let attributes = self.shown(folder, &name, attributes)?;
-                let is_archive = attributes.node != own;
-                let name = self.shown_name(folder, &name, &attributes);
-                from = next;
-                if !receive(Child { name: &name, attributes, next }) {
-                    // Neither it nor those behind it were given to anybody. The numbers of archives' files stay taken.
-                    let refused = (!is_archive).then_some(own);
-                    for node in refused.into_iter().chain(children.map(|(_, attributes, _)| attributes.node)) {
+                let shown = self.shown(folder, &name, attributes).and_then(|attributes| {
+                    let name = self.shown_name(folder, &name, &attributes);
+                    from = next;
+                    let node = attributes.node;
+                    let is_taken = receive(Child { name: &name, attributes, next });
+                    if !is_taken {
                         self.forget(node, 1);
                     }
-                    return Ok(());
+                    Ok(is_taken)
+                });
+                if !matches!(shown, Ok(true)) {
+                    // Those behind it were not given to anybody either.
+                    for (_, attributes, _) in children {
+                        self.forget(attributes.node, 1);
+                    }
+                    return shown.map(drop);
                 }
             }
             if is_last {
@@ -506,7 +564,7 @@ impl Tree for LazyTree {
 
     fn attributes(&self, node: Node) -> Result<Attributes, Error> {
         if let Where::Archive(number, Node::ROOT) = self.place(node) {
-            let file = self.archives().all.get(number as usize).map(|archive| archive.file).ok_or(Error::NotFound)?;
+            let file = self.archives().file(number).map(|archive| archive.file).ok_or_else(stale)?;
             return Ok(self.as_folder(number, &self.attributes(file)?));
         }
         self.within(node, |tree, inner, outer| {
@@ -517,8 +575,7 @@ impl Tree for LazyTree {
 
     fn parent(&self, folder: Node) -> Result<Node, Error> {
         if let Where::Archive(number, Node::ROOT) = self.place(folder) {
-            let archives = self.archives();
-            return archives.all.get(number as usize).map(|archive| archive.folder).ok_or(Error::NotFound);
+            return self.archives().file(number).map(|archive| archive.folder).ok_or_else(stale);
         }
         self.within(folder, |tree, inner, outer| Ok(outer(tree.parent(inner)?)))
     }
@@ -529,48 +586,52 @@ impl Tree for LazyTree {
 
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
         if let Where::Archive(number, Node::ROOT) = self.place(node) {
-            let file = self.archives().all.get(number as usize).map(|archive| archive.file).ok_or(Error::NotFound)?;
+            let file = self.archives().file(number).map(|archive| archive.file).ok_or_else(stale)?;
             return self.xattrs(file);
         }
         self.within(node, |tree, inner, _| tree.xattrs(inner))
     }
 
     fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
-        self.within(folder, |tree, inner, outer| {
+        let versions: Vec<Attributes> = self.within(folder, |tree, inner, outer| {
             let versions = tree.versions(inner, name)?;
             let ours = |attributes: Attributes| Attributes { node: outer(attributes.node), ..attributes };
             Ok(versions.into_iter().map(ours).collect())
-        })
+        })?;
+        for version in &versions {
+            self.hold(version.node);
+        }
+        Ok(versions)
     }
 
     fn node_limit(&self) -> u64 {
-        self.limit.saturating_add(MOST * WIDTH)
+        self.ranges.limit.saturating_add(MOST as u64 * WIDTH)
     }
 
-    /// In a folder, archives are told by a few bytes of files; all else has to decode.
+    /// In a folder, archives are told by a few bytes of files; all else has to decode. An archive that is open now may be closed a moment later.
     fn is_ready(&self, node: Node) -> bool {
         match (self.place(node), &self.base) {
             (Where::Base(inner), Base::Folder(folder)) => folder.is_ready(inner),
-            (Where::Base(_), Base::Other(_)) => false,
-            (Where::Archive(number, _), _) => {
-                let is_open = |archive: &Archive| matches!(archive.state, State::Open(_));
-                !self.how.all && self.archives().all.get(number as usize).is_some_and(is_open)
-            }
+            _ => false,
+        }
+    }
+
+    /// Each archive has one of its own: reading one must not wait until others have been indexed.
+    fn lane(&self, node: Node) -> u64 {
+        match (self.place(node), &self.base) {
+            (Where::Base(inner), base) => base.tree().lane(inner),
+            (Where::Archive(..), Base::Folder(folder)) if !folder.is_ready(Node::ROOT) => folder.lane(Node::ROOT),
+            (Where::Archive(number, _), _) => (u64::from(number) + 1) << 32 | self.lane,
         }
     }
 
     fn forget(&self, node: Node, times: u64) {
-        if let Where::Base(inner) = self.place(node) {
-            let mut archives = self.archives();
-            if let Some((_, archive)) = archives.files.get(&node) {
-                // The number of an archive's file must not become another file's.
-                if archive.is_some() {
-                    return;
-                }
-                archives.files.remove(&node);
+        match self.place(node) {
+            Where::Base(inner) => {
+                self.archives().forget_answer(node);
+                self.base.tree().forget(inner, times);
             }
-            drop(archives);
-            self.base.tree().forget(inner, times);
+            Where::Archive(number, _) => self.with(|archives, released| archives.release(number, times, released)),
         }
     }
 
@@ -594,11 +655,7 @@ impl Tree for LazyTree {
     }
 
     fn work(&self) -> Work {
-        let open = |archive: &Archive| match &archive.state {
-            State::Open(tree) => Some(Arc::clone(tree)),
-            _ => None,
-        };
-        let mut trees: Vec<Arc<dyn Tree>> = self.archives().all.iter().filter_map(open).collect();
+        let mut trees = self.archives().trees();
         if let Base::Other(tree) = &self.base {
             trees.push(Arc::clone(tree));
         }

@@ -15,6 +15,7 @@ mod extensions;
 mod folder;
 mod grow;
 pub mod hashes;
+mod lanes;
 mod lazy;
 pub mod open;
 mod passwords;
@@ -26,6 +27,8 @@ mod spaces;
 mod streams;
 mod subdirectory;
 mod subvolumes;
+#[cfg(test)]
+mod toy;
 mod union;
 mod versions;
 
@@ -220,6 +223,20 @@ pub trait Tree: Send + Sync {
     fn is_ready(&self, node: Node) -> bool {
         let _ = node;
         true
+    }
+
+    /// Questions about nodes of one lane may all have to wait for the same: an archive that is being indexed, a server that does not answer. Who
+    /// has threads that wait leaves some of them to other lanes.
+    fn lane(&self, node: Node) -> u64 {
+        let _ = node;
+        0
+    }
+
+    /// The node whose [`is_ready`](Self::is_ready) and [`lane`](Self::lane) hold for looking up `name` in `folder`: where trees stand beside each
+    /// other, the one that has to be asked is known by the name.
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        let _ = name;
+        folder
     }
 
     /// Whoever was given `node` by [`lookup`](Self::lookup) and [`read_dir`](Self::read_dir), so many `times` in all, forgets it so many times: where

@@ -20,7 +20,7 @@ use crate::build::{FirstPass, Names, Progress, single_file};
 pub use crate::decoded_cache::DecodedCache;
 use crate::grow::replay;
 use crate::recheck::Recheck;
-use crate::streams::{Means, Streams};
+use crate::streams::{Means, Streams, deep_layers};
 
 pub use crate::passwords::Passwords;
 pub use crate::problem::Problem;
@@ -296,6 +296,10 @@ impl Opening<'_> {
             let what = "it may have been made without a dictionary that is given now";
             return Err(tarnfs_index::Error::Stale(what.to_owned()));
         }
+        let (layers, most) = (index.summary().layers.len(), self.options.limits.compression_layers);
+        if layers > most {
+            return Err(tarnfs_index::Error::Broken(format!("{layers} layers of compression, more than {most}")));
+        }
         if self.was_appended_to(index.summary())? {
             return Err(tarnfs_index::Error::Stale("something was appended to it".to_owned()));
         }
@@ -455,7 +459,15 @@ impl Opening<'_> {
         let mut layers = Vec::new();
         let codec = index.summary().layers.last().map_or("", |layer| &layer.codec);
         let workers = Workers::new(options.threads_for(codec));
-        for (number, layer) in index.summary().layers.iter().enumerate() {
+        let means = Means {
+            cache: Arc::clone(cache),
+            workers: Arc::clone(&workers),
+            limits: options.limits,
+            dictionaries: options.dictionaries.clone(),
+        };
+        let deep = deep_layers(&index, &stream, &means)?;
+        let shallow = if deep.is_some() { &[][..] } else { &index.summary().layers };
+        for (number, layer) in shallow.iter().enumerate() {
             let codec = tarnfs_codec::by_name(&layer.codec).ok_or_else(|| {
                 tarnfs_index::Error::Unknown(format!("compressed with {}, which is not known", layer.codec))
             })?;
@@ -472,12 +484,7 @@ impl Opening<'_> {
             layers.push(Arc::clone(&decoded));
             stream = decoded;
         }
-        let means = Means {
-            cache: Arc::clone(cache),
-            workers,
-            limits: options.limits,
-            dictionaries: options.dictionaries.clone(),
-        };
+        let stream = deep.unwrap_or(stream);
         let streams = Streams::new(Arc::clone(&index), SharedSource::clone(&stream), layers, means);
         let recheck = self.recheck(index.summary(), is_new);
         let tree = ArchiveTree::new(Arc::clone(&index), streams, self.implied(), recheck);

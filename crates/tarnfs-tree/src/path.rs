@@ -10,8 +10,18 @@ const MOST_LINKS: usize = 40;
 ///
 /// What was met on the way is forgotten again ([`Tree::forget`]); what is found counts as looked up once.
 pub fn find(tree: &dyn Tree, path: &[u8], follow: bool) -> Result<Attributes, Error> {
+    find_by(tree, path, follow, &mut |_| ())
+}
+
+/// [`find`], where `visit` is told which nodes are asked.
+pub(crate) fn find_by(
+    tree: &dyn Tree,
+    path: &[u8],
+    follow: bool,
+    visit: &mut dyn FnMut(Node),
+) -> Result<Attributes, Error> {
     let mut way = Vec::new();
-    let found = walk(tree, path, follow, &mut way);
+    let found = walk(tree, path, follow, &mut way, visit);
     // In the end: a number that is free could be another's before the end of the way.
     let kept = found.as_ref().ok().and_then(|found| way.iter().rposition(|node| *node == found.node));
     for (place, node) in way.into_iter().enumerate() {
@@ -23,7 +33,14 @@ pub fn find(tree: &dyn Tree, path: &[u8], follow: bool) -> Result<Attributes, Er
 }
 
 /// The way of [`find`]; all that is looked up on it is added to `way`.
-fn walk(tree: &dyn Tree, path: &[u8], follow: bool, way: &mut Vec<Node>) -> Result<Attributes, Error> {
+fn walk(
+    tree: &dyn Tree,
+    path: &[u8],
+    follow: bool,
+    way: &mut Vec<Node>,
+    visit: &mut dyn FnMut(Node),
+) -> Result<Attributes, Error> {
+    visit(Node::ROOT);
     let mut at = tree.attributes(Node::ROOT)?;
     // What is still to walk, last component first.
     let mut rest: Vec<Vec<u8>> = reversed(path);
@@ -40,6 +57,7 @@ fn walk(tree: &dyn Tree, path: &[u8], follow: bool, way: &mut Vec<Node>) -> Resu
             at = tree.attributes(tree.parent(at.node)?)?;
             continue;
         }
+        visit(tree.asked_for(at.node, &component));
         let child = tree.lookup(at.node, &component)?;
         way.push(child.node);
         if child.kind == Kind::Symlink && (follow || !rest.is_empty()) {

@@ -17,10 +17,10 @@ const MOST_OPEN: usize = 256;
 
 /// Streams inside each other that are read by calls inside each other. Of more, every so many the whole is decoded into memory, so that no
 /// archive fills the stack.
-const MOST_CALLS: usize = 12;
+pub(crate) const MOST_CALLS: usize = 12;
 
 /// The most that is decoded into memory so, in bytes.
-const MOST_IN_MEMORY: u64 = 64 << 20;
+pub(crate) const MOST_IN_MEMORY: u64 = 64 << 20;
 
 /// All streams.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Streams {
             return self.deep(number);
         }
         for (number, nested) in missing.into_iter().rev() {
-            let decoded = self.step(number, nested)?.decode(source, &self.means);
+            let decoded = self.step(number, &nested)?.decode(source, &self.means);
             depth += 1;
             open.add(number, Arc::clone(&decoded), depth);
             source = decoded;
@@ -110,25 +110,22 @@ impl Streams {
         Ok(source)
     }
 
-    fn step(&self, number: u32, nested: Nested) -> Result<Step, Error> {
-        let codec = tarnfs_codec::by_name(&nested.codec).ok_or_else(|| {
-            tarnfs_index::Error::Unknown(format!("compressed with {}, which is not known", nested.codec))
-        })?;
-        let chunks = Arc::clone(&self.index).chunks(number as usize)?;
-        Ok(Step { nested, codec, chunks })
+    fn step(&self, number: u32, nested: &Nested) -> Result<Step, Error> {
+        Ok(Step::new(&self.index, number as usize, &nested.codec, Some((nested.start, nested.length)))?)
     }
 
     /// A stream that lies in very many others.
     fn deep(&self, number: u32) -> Result<SharedSource, Error> {
         let mut steps = Vec::new();
+        let mut length = None;
         let mut at = number;
         while at != 0 {
             let nested = self.index.nested(at)?;
-            let input = nested.input;
-            steps.push(self.step(at, nested)?);
-            at = input;
+            length.get_or_insert(nested.decoded_length);
+            steps.push(self.step(at, &nested)?);
+            at = nested.input;
         }
-        let length = steps.first().map_or(0, |step| step.nested.decoded_length);
+        let length = length.unwrap_or(0);
         steps.reverse();
         let input = SharedSource::clone(&self.innermost);
         Ok(Arc::new(Deep { input, steps, means: self.means.clone(), length, opened: Mutex::new(None) }))
@@ -196,17 +193,32 @@ impl Open {
     }
 }
 
-/// One nested stream, and what reading it takes.
+/// One stream, and what reading it takes.
 struct Step {
-    nested: Nested,
+    /// Where it lies in the one around it, and its length; `None` for the whole.
+    part: Option<(u64, u64)>,
     codec: &'static dyn tarnfs_codec::Codec,
     chunks: Arc<dyn tarnfs_codec::ChunkTable>,
 }
 
 impl Step {
+    fn new(
+        index: &Arc<dyn Index>,
+        number: usize,
+        codec: &str,
+        part: Option<(u64, u64)>,
+    ) -> Result<Self, tarnfs_index::Error> {
+        let codec = tarnfs_codec::by_name(codec)
+            .ok_or_else(|| tarnfs_index::Error::Unknown(format!("compressed with {codec}, which is not known")))?;
+        Ok(Self { part, codec, chunks: Arc::clone(index).chunks(number)? })
+    }
+
     /// What comes out of it; `input` is the stream that it lies in.
     fn decode(&self, input: SharedSource, means: &Means) -> Arc<DecodedSource> {
-        let part = Arc::new(Slice::new(input, self.nested.start, self.nested.length));
+        let part = match self.part {
+            Some((start, length)) => Arc::new(Slice::new(input, start, length)),
+            None => input,
+        };
         let Means { cache, workers, limits, dictionaries } = means;
         let (chunks, cache, workers) = (Arc::clone(&self.chunks), Arc::clone(cache), Arc::clone(workers));
         let decoded = DecodedSource::new(self.codec, part, chunks, cache, workers, *limits);
@@ -217,8 +229,22 @@ impl Step {
 
 impl std::fmt::Debug for Step {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.nested.fmt(formatter)
+        formatter.debug_struct("Step").field("part", &self.part).finish_non_exhaustive()
     }
+}
+
+/// What comes out of very many layers of compression around an archive: `None` where there are so few that they can be read by calls inside each other.
+pub(crate) fn deep_layers(
+    index: &Arc<dyn Index>,
+    input: &SharedSource,
+    means: &Means,
+) -> Result<Option<SharedSource>, tarnfs_index::Error> {
+    let layers = &index.summary().layers;
+    let Some(last) = layers.last().filter(|_| layers.len() > MOST_CALLS) else { return Ok(None) };
+    let step = |(number, layer): (usize, &tarnfs_index::Layer)| Step::new(index, number, &layer.codec, None);
+    let steps = layers.iter().enumerate().map(step).collect::<Result<_, _>>()?;
+    let (input, means, length) = (SharedSource::clone(input), means.clone(), last.decoded_length);
+    Ok(Some(Arc::new(Deep { input, steps, means, length, opened: Mutex::new(None) })))
 }
 
 /// A stream in very many others, opened when it is read: from the outermost inwards, in a loop.
@@ -275,7 +301,10 @@ impl Source for Deep {
     }
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {
-        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        opened.as_ref().is_some_and(|opened| opened.is_ready(offset, length))
+        // Held while it is decoded; whoever asks must not wait for that.
+        let Ok(opened) = self.opened.try_lock() else { return false };
+        let source = opened.clone();
+        drop(opened);
+        source.is_some_and(|source| source.is_ready(offset, length))
     }
 }

@@ -1,7 +1,8 @@
 //! A folder of a tree as the root of one.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tarnfs_source::SharedSource;
 
@@ -15,7 +16,9 @@ pub struct Subdirectory {
     path: Vec<u8>,
     is_immutable: bool,
     /// The folder: where it can become another one, the one that it was last. It is held, as numbers of what is in it refer to it.
-    root: Mutex<Node>,
+    root: AtomicU64,
+    /// Whether all that was asked on the way there is ready: who must not wait must not look for it otherwise.
+    way_is_ready: AtomicBool,
 }
 
 impl fmt::Debug for Subdirectory {
@@ -27,31 +30,52 @@ impl fmt::Debug for Subdirectory {
 impl Subdirectory {
     /// What lies below `path` in `tree`. Fails where there is no folder.
     pub fn new(tree: Arc<dyn Tree>, path: &[u8]) -> Result<Self, Error> {
-        let found = path::find(&*tree, path, true)?;
+        let (found, way_is_ready) = walk(&*tree, path)?;
         if found.kind != Kind::Folder {
             return Err(Error::NotAFolder);
         }
         let is_immutable = tree.totals().is_immutable;
-        Ok(Self { tree, path: path.to_vec(), is_immutable, root: Mutex::new(found.node) })
+        let (root, way_is_ready) = (AtomicU64::new(found.node.0), AtomicBool::new(way_is_ready));
+        Ok(Self { tree, path: path.to_vec(), is_immutable, root, way_is_ready })
     }
 
     /// The folder. In a tree that changes it is looked for each time, as if its path stood before each one that is asked for.
     fn root(&self) -> Result<Node, Error> {
-        let mut root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_immutable {
-            let found = path::find(&*self.tree, &self.path, true)?;
-            self.tree.forget(std::mem::replace(&mut *root, found.node), 1);
-            if found.kind != Kind::Folder {
-                return Err(Error::NotAFolder);
-            }
+        if self.is_immutable {
+            return Ok(self.last_root());
         }
-        Ok(*root)
+        let (found, way_is_ready) = walk(&*self.tree, &self.path)?;
+        self.way_is_ready.store(way_is_ready, Ordering::Relaxed);
+        if found.kind != Kind::Folder {
+            self.tree.forget(found.node, 1);
+            return Err(Error::NotAFolder);
+        }
+        let before = self.root.swap(found.node.0, Ordering::Relaxed);
+        self.tree.forget(Node(before), 1);
+        Ok(found.node)
+    }
+
+    /// What the folder was when somebody looked last.
+    fn last_root(&self) -> Node {
+        Node(self.root.load(Ordering::Relaxed))
+    }
+
+    /// `node` in the tree, for those who must not wait.
+    fn at_once(&self, node: Node) -> Node {
+        if node == Node::ROOT { self.last_root() } else { node }
     }
 
     /// Does `work` with what `node` is in the tree.
     fn with<T>(&self, node: Node, work: impl FnOnce(&dyn Tree, Node) -> Result<T, Error>) -> Result<T, Error> {
         work(&*self.tree, if node == Node::ROOT { self.root()? } else { node })
     }
+}
+
+/// The folder at `path`, and whether all that was asked on the way is ready.
+fn walk(tree: &dyn Tree, path: &[u8]) -> Result<(Attributes, bool), Error> {
+    let mut is_ready = true;
+    let found = path::find_by(tree, path, true, &mut |node| is_ready = is_ready && tree.is_ready(node))?;
+    Ok((found, is_ready))
 }
 
 impl Tree for Subdirectory {
@@ -72,7 +96,7 @@ impl Tree for Subdirectory {
             return Ok(folder);
         }
         let parent = self.tree.parent(folder)?;
-        Ok(if parent == self.root()? { Node::ROOT } else { parent })
+        Ok(if parent == self.last_root() { Node::ROOT } else { parent })
     }
 
     fn read_link(&self, node: Node) -> Result<Vec<u8>, Error> {
@@ -92,7 +116,21 @@ impl Tree for Subdirectory {
     }
 
     fn is_ready(&self, node: Node) -> bool {
-        self.with(node, |tree, inner| Ok(tree.is_ready(inner))).unwrap_or(true)
+        let is_found = node != Node::ROOT || self.is_immutable || self.way_is_ready.load(Ordering::Relaxed);
+        is_found && self.tree.is_ready(self.at_once(node))
+    }
+
+    fn lane(&self, node: Node) -> u64 {
+        self.tree.lane(self.at_once(node))
+    }
+
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        // To find the folder itself, all that is on the way has to be asked.
+        if folder == Node::ROOT && !self.is_immutable {
+            folder
+        } else {
+            self.tree.asked_for(self.at_once(folder), name)
+        }
     }
 
     fn forget(&self, node: Node, times: u64) {
@@ -103,10 +141,7 @@ impl Tree for Subdirectory {
 
     fn close_folder(&self, folder: Node) {
         // Where the root is now, nobody has to know for that: what is gone is closed.
-        let _ = self.with(folder, |tree, inner| {
-            tree.close_folder(inner);
-            Ok(())
-        });
+        self.tree.close_folder(self.at_once(folder));
     }
 
     fn open(&self, node: Node) -> Result<SharedSource, Error> {

@@ -1,7 +1,7 @@
 //! Several trees beside each other, each in a folder of its own.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tarnfs_source::SharedSource;
 
@@ -13,6 +13,9 @@ pub struct Subvolumes {
     names: Vec<Vec<u8>>,
     trees: Vec<Arc<dyn Tree>>,
     spaces: Spaces,
+    /// What each tree's root was when somebody asked last. Where asking may have to wait for a server, this is what the folder that holds them
+    /// all shows: who looks for another of them must not wait, too.
+    last: Mutex<Vec<Option<Attributes>>>,
 }
 
 impl fmt::Debug for Subvolumes {
@@ -35,7 +38,12 @@ impl Subvolumes {
             names.push(free);
             all.push(tree);
         }
-        Ok(Self { spaces: Spaces::new(OWN, &all)?, names, trees: all })
+        let this = Self { spaces: Spaces::new(OWN, &all)?, last: Mutex::new(vec![None; all.len()]), names, trees: all };
+        for tree in 0..this.trees.len() {
+            // One that cannot be asked now says so to whoever looks.
+            let _ = this.volume(tree);
+        }
+        Ok(this)
     }
 
     /// The tree and the node in it; `None` for the root.
@@ -62,14 +70,28 @@ impl Subvolumes {
 
     /// What the folder of a tree is: the root of the tree.
     fn volume(&self, tree: usize) -> Result<Attributes, Error> {
-        self.spaces.attributes(tree, &self.trees[tree].attributes(Node::ROOT)?)
+        let found = self.spaces.attributes(tree, &self.trees[tree].attributes(Node::ROOT)?)?;
+        if let Some(last) = self.last().get_mut(tree) {
+            *last = Some(found.clone());
+        }
+        Ok(found)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Vec<Option<Attributes>>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same for those who must not wait: as it was last.
+    fn volume_at_once(&self, tree: usize) -> Result<Attributes, Error> {
+        let last = if self.trees[tree].is_ready(Node::ROOT) { None } else { self.last()[tree].clone() };
+        last.map_or_else(|| self.volume(tree), Ok)
     }
 
     /// The root: of whoever mounts, and as old as the newest of what is in it.
     fn root(&self) -> Result<Attributes, Error> {
         let mut newest = Time::default();
         for tree in 0..self.trees.len() {
-            let mtime = self.volume(tree)?.mtime;
+            let mtime = self.volume_at_once(tree)?.mtime;
             if (mtime.seconds, mtime.nanoseconds) > (newest.seconds, newest.nanoseconds) {
                 newest = mtime;
             }
@@ -101,7 +123,7 @@ impl Tree for Subvolumes {
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
         let Some((tree, inner)) = self.place(folder)? else {
             for (tree, name) in self.names.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
-                if !receive(Child { name, attributes: self.volume(tree)?, next: tree as u64 + 1 }) {
+                if !receive(Child { name, attributes: self.volume_at_once(tree)?, next: tree as u64 + 1 }) {
                     break;
                 }
             }
@@ -121,6 +143,7 @@ impl Tree for Subvolumes {
     fn attributes(&self, node: Node) -> Result<Attributes, Error> {
         match self.place(node)? {
             None => self.root(),
+            Some((tree, Node::ROOT)) => self.volume(tree),
             Some((tree, inner)) => self.spaces.attributes(tree, &self.trees[tree].attributes(inner)?),
         }
     }
@@ -159,8 +182,27 @@ impl Tree for Subvolumes {
     fn is_ready(&self, node: Node) -> bool {
         match self.spaces.inner(node) {
             Some((tree, inner)) => self.trees[tree].is_ready(inner),
-            None => self.trees.iter().all(|tree| tree.is_ready(Node::ROOT)),
+            // What is not ready is shown as it was last, unless it was never seen.
+            None => {
+                let last = self.last();
+                self.trees.iter().zip(&*last).all(|(tree, last)| last.is_some() || tree.is_ready(Node::ROOT))
+            }
         }
+    }
+
+    fn lane(&self, node: Node) -> u64 {
+        self.spaces.inner(node).map_or(0, |(tree, inner)| self.trees[tree].lane(inner))
+    }
+
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        let found = match self.spaces.inner(folder) {
+            Some((tree, inner)) => self.spaces.outer(tree, self.trees[tree].asked_for(inner, name)),
+            None => match self.names.iter().position(|own| own == name) {
+                Some(tree) => self.spaces.outer(tree, Node::ROOT),
+                None => return folder,
+            },
+        };
+        found.unwrap_or(folder)
     }
 
     fn forget(&self, node: Node, times: u64) {

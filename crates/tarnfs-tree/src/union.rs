@@ -2,7 +2,8 @@
 //!
 //! The rules are those of overlayfs: folders of one path are merged, from the right to the left, until there is something that is no
 //! folder: that hides all further left, and is hidden itself by folders further right. A merged folder has the attributes of its
-//! rightmost part.
+//! rightmost part. Whiteouts (character devices of number 0:0) and opaque folders (`trusted.overlay.opaque`, `user.overlay.opaque`) hide what
+//! is further left; a whiteout in a folder of several sources does not show.
 //!
 //! Nothing is walked when a union is made. Files, and folders that only one source has, are passed through: their numbers are a source's, moved to
 //! its range ([`crate::spaces`]). Only folders with several parts get numbers of their own, when they are met. What is listed of one is in
@@ -10,6 +11,8 @@
 
 mod listing;
 mod merged;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io;
@@ -18,7 +21,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tarnfs_source::SharedSource;
 
 use crate::spaces::{OWN, Spaces};
-use crate::{Attributes, Child, Error, Kind, Node, Totals, Tree, Work, Xattrs};
+use crate::{Attributes, Child, Device, Error, Kind, Node, Totals, Tree, Work, Xattrs};
 
 use listing::Listings;
 pub use listing::Memory;
@@ -30,6 +33,7 @@ pub struct UnionTree {
     spaces: Spaces,
     /// Which sources can change, and whether none can.
     can_change: Vec<bool>,
+    has_xattrs: Vec<bool>,
     is_immutable: bool,
     merged: RwLock<Merged>,
     listings: Listings,
@@ -59,11 +63,13 @@ impl UnionTree {
     pub fn with_memory(sources: Vec<Arc<dyn Tree>>, memory: Memory) -> Result<Self, Error> {
         let spaces = Spaces::new(OWN, &sources)?;
         let can_change: Vec<bool> = sources.iter().map(|source| !source.totals().is_immutable).collect();
+        let has_xattrs = sources.iter().map(|source| source.totals().has_xattrs).collect();
         let is_immutable = !can_change.contains(&true);
         let roots = (0..sources.len()).rev().map(|source| spaces.outer(source, Node::ROOT));
         let roots = roots.collect::<Result<Vec<_>, _>>()?;
         let merged = RwLock::new(Merged::new(&roots));
-        Ok(Self { sources, spaces, can_change, is_immutable, merged, listings: Listings::new(memory, is_immutable) })
+        let listings = Listings::new(memory, is_immutable);
+        Ok(Self { sources, spaces, can_change, has_xattrs, is_immutable, merged, listings })
     }
 
     fn place(&self, node: Node) -> Result<Place, Error> {
@@ -116,17 +122,37 @@ impl UnionTree {
                 Err(error) => return Err(error),
             };
             if attributes.kind != Kind::Folder {
-                if top.is_none() {
+                if top.is_none() && !is_whiteout(&attributes) {
                     return Ok(Some(attributes));
                 }
                 // Hidden.
                 self.forget(attributes.node, 1);
                 break;
             }
-            found.push(attributes.node);
+            let node = attributes.node;
+            found.push(node);
             top.get_or_insert(attributes);
+            if Some(&part) != parts.last() && self.is_opaque(node)? {
+                break;
+            }
         }
         top.map(|top| self.folder(folder, top, &found)).transpose()
+    }
+
+    /// True if a folder of one source hides what is in those of its path further left.
+    fn is_opaque(&self, part: Node) -> Result<bool, Error> {
+        let (tree, source, inner) = self.part(part)?;
+        if !self.has_xattrs[source] {
+            return Ok(false);
+        }
+        let is_mark = |(name, value): &(Vec<u8>, Vec<u8>)| {
+            matches!(name.as_slice(), b"trusted.overlay.opaque" | b"user.overlay.opaque") && value == b"y"
+        };
+        match tree.xattrs(inner) {
+            Ok(xattrs) => Ok(xattrs.iter().any(is_mark)),
+            Err(error) if self.is_absence(source, &error) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// True if a source answers so where it has nothing. A folder that may change may also be gone, or something else by now.
@@ -143,6 +169,11 @@ impl UnionTree {
 /// A merged folder's number of links is 1, as overlayfs has it: nobody has counted the folders in it, and programs know that 1 means that.
 fn as_merged(node: Node, top: &Attributes) -> Attributes {
     Attributes { node, links: 1, ..top.clone() }
+}
+
+/// True for what says, in a folder of several sources, that there is nothing of its name in those further left.
+fn is_whiteout(attributes: &Attributes) -> bool {
+    attributes.kind == Kind::CharacterDevice(Device { major: 0, minor: 0 })
 }
 
 impl Tree for UnionTree {
@@ -237,6 +268,23 @@ impl Tree for UnionTree {
             // The answer, that it is not there, takes no time.
             Err(_) => true,
         }
+    }
+
+    fn lane(&self, node: Node) -> u64 {
+        match self.place(node) {
+            Ok(Place::Source(source, inner)) => self.sources[source].lane(inner),
+            // It is the part that is not ready that is waited for.
+            Ok(Place::Merged(parts)) => {
+                let mut parts = parts.iter().filter_map(|&part| self.part(part).ok());
+                parts.find(|(tree, _, inner)| !tree.is_ready(*inner)).map_or(0, |(tree, _, inner)| tree.lane(inner))
+            }
+            Err(_) => 0,
+        }
+    }
+
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        let Some((source, inner)) = self.spaces.inner(folder) else { return folder };
+        self.spaces.outer(source, self.sources[source].asked_for(inner, name)).unwrap_or(folder)
     }
 
     /// A merged folder stands for all of its parts, which were looked up whenever it was.

@@ -190,6 +190,18 @@ impl Tree for Versions {
         }
     }
 
+    fn lane(&self, node: Node) -> u64 {
+        match self.file(node) {
+            Ok(Some((folder, _))) => self.tree.lane(folder),
+            Ok(None) => self.tree.lane(node),
+            Err(_) => 0,
+        }
+    }
+
+    fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        if folder.0 < self.first { self.tree.asked_for(folder, name) } else { folder }
+    }
+
     fn forget(&self, node: Node, times: u64) {
         // Folders of versions keep their numbers.
         if node.0 < self.first {

@@ -137,10 +137,11 @@ replies! {
 
 impl ReplyEntry {
     /// A node that the kernel may `keep` for so long, or with node number 0 that there is none.
-    pub(crate) fn entry(self, keep: Duration, attributes: &Attributes) {
+    /// False if the kernel has not taken it.
+    pub(crate) fn entry(self, keep: Duration, attributes: &Attributes) -> bool {
         let mut out = Out::with_capacity(128);
         put_entry(&mut out, keep, attributes);
-        self.0.send(&out.0);
+        self.0.send(&out.0)
     }
 }
 
@@ -249,9 +250,9 @@ impl ReplyNames {
         true
     }
 
-    /// Sends the names; none mean the end of the folder.
-    pub(crate) fn done(self) {
-        self.reply.send(&self.out.0);
+    /// Sends the names; none mean the end of the folder. False if the kernel will not forget what it was given here.
+    pub(crate) fn done(self) -> bool {
+        self.reply.send(&self.out.0) && self.plus
     }
 }
 

@@ -2,6 +2,7 @@ use std::sync::mpsc::sync_channel;
 
 use super::*;
 use crate::Subvolumes;
+use crate::toy::Toy;
 
 fn whole(line: &str) -> Line {
     Line::Whole(line.as_bytes().to_vec())
@@ -57,8 +58,40 @@ fn names(tree: &ControlTree, folder: Node) -> Vec<String> {
         })
         .unwrap();
         if names.len() == before {
+            names.sort();
             return names;
         }
+    }
+}
+
+/// ext4 has hashes of 63 bits for positions.
+#[test]
+fn no_position_of_a_tree_is_taken_for_an_added_one() {
+    let wide = || -> Arc<dyn Tree> {
+        let positions = (1..=1000_u64).map(|number| number * ((1 << 63) / 1001));
+        Arc::new(Toy::with_positions(positions.chain([i64::MAX as u64 - (1 << 22)])))
+    };
+    let (lines, _run) = sync_channel(1);
+    let tree = ControlTree::new(wide(), lines).unwrap();
+    assert_eq!(names(&tree, Node::ROOT).len(), 1001);
+    for number in 0..5 {
+        tree.add(format!("added{number}").as_bytes(), wide()).unwrap();
+    }
+    // One that stands in the place of a file that came later shows once.
+    tree.add(b"added0/inner", empty()).unwrap();
+    for (folder, count) in [("", 1006), ("added0", 1002), ("added4", 1001)] {
+        let node = path::find(&tree, folder.as_bytes(), true).unwrap().node;
+        let found = names(&tree, node);
+        assert_eq!((found.len(), found.windows(2).all(|pair| pair[0] != pair[1])), (count, true), "{folder}");
+        let mut all = Vec::new();
+        tree.read_dir(node, 0, &mut |child| {
+            assert!(child.next <= i64::MAX as u64 - 16, "{}", child.next);
+            all.push(String::from_utf8_lossy(child.name).into_owned());
+            true
+        })
+        .unwrap();
+        all.sort();
+        assert_eq!(all, found, "{folder}");
     }
 }
 

@@ -12,8 +12,9 @@ use rustix::io::Errno;
 /// Folders kept open.
 const MOST: usize = 8;
 
-/// Behind the last name. Some file systems have the largest number that there is for it, to which nobody could add anything.
-const END: u64 = i64::MAX as u64 - 16;
+/// Behind the last name. Some file systems have the largest number that there is for it, to which nobody could add anything; trees around this
+/// one do ([`crate::ControlTree`]). ext4 has no name in the last 2³² positions.
+const END: u64 = i64::MAX as u64 - (1 << 22);
 
 /// An open folder at a position.
 #[derive(Debug)]

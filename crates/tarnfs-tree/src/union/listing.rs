@@ -8,18 +8,20 @@
 //! one source only; of the others each source to the right is asked.
 //!
 //! Where a source may change, a snapshot only serves those who go on with a listing, for a second; who begins one gets a new one. Positions are
-//! then hashes of names: they mean the same whatever else comes and goes. What comes from such a source is looked up when it is handed on: it is then as new as can
+//! then hashes of names: they mean the same whatever else comes and goes. Of a folder that is too large for one, a snapshot has the names of a range of positions,
+//! and who lists on behind it gets the next one. What comes from such a source is looked up when it is handed on: it is then as new as can
 //! be, and counts for [`crate::Tree::forget`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::{Attributes, Child, Error, Kind, Node, Tree as _};
 
-use super::UnionTree;
+use super::{UnionTree, is_whiteout};
 
 /// How long a snapshot serves where sources may change.
 const FRESH: Duration = Duration::from_secs(1);
@@ -27,7 +29,8 @@ const FRESH: Duration = Duration::from_secs(1);
 /// And how many times as long as it took to make, so that slow folders are not scanned over and over by one listing.
 const FRESH_TIMES: u32 = 10;
 
-/// While a snapshot grows beyond this, no other does: many at a time would be more than memory is meant for.
+/// While one snapshot grows beyond this, the others do with so much: many large ones at a time would be more than memory is meant for. Nobody waits
+/// for another: that one may itself wait for a server.
 const MANY: usize = 4 << 20;
 
 /// Bits of a position that are the one in a source, where a folder is listed source after source.
@@ -77,8 +80,21 @@ struct Snapshot {
     entries: Vec<Entry>,
     /// Where each entry stands, if its number does not say.
     positions: Option<Vec<u64>>,
+    /// The positions that it is complete for; `None` for all that are behind the first.
+    from: u64,
+    until: Option<u64>,
     made: Instant,
     took: Duration,
+}
+
+/// How far the names of a snapshot were handed on.
+enum Given {
+    /// To the end.
+    All,
+    /// Up to one that was not wanted, which is held.
+    Refused(Node),
+    /// Up to one that was not wanted, for which nobody counts who holds it.
+    Enough,
 }
 
 impl Snapshot {
@@ -89,6 +105,11 @@ impl Snapshot {
 
     fn is_fresh(&self) -> bool {
         self.made.elapsed() < FRESH.max(self.took * FRESH_TIMES)
+    }
+
+    /// True if what stands at this position, and behind it, is in here.
+    fn covers(&self, from: u64) -> bool {
+        self.from <= from && self.until.is_none_or(|until| from < until)
     }
 
     fn name(&self, entry: &Entry) -> &[u8] {
@@ -106,7 +127,7 @@ impl Snapshot {
         from: u64,
         mut look_up: impl FnMut(&[u8]) -> Result<Option<Attributes>, Error>,
         receive: &mut dyn FnMut(Child<'_>) -> bool,
-    ) -> Option<Node> {
+    ) -> Given {
         let start = match &self.positions {
             Some(positions) => positions.partition_point(|&position| position < from),
             None => usize::try_from(from).unwrap_or(usize::MAX),
@@ -124,10 +145,10 @@ impl Snapshot {
             };
             let (node, is_held) = (attributes.node, entry.may_change);
             if !receive(Child { name, attributes, next }) {
-                return is_held.then_some(node);
+                return if is_held { Given::Refused(node) } else { Given::Enough };
             }
         }
-        None
+        Given::All
     }
 }
 
@@ -172,7 +193,8 @@ pub(super) struct Listings {
     is_immutable: bool,
     hasher: RandomState,
     kept: Mutex<Kept>,
-    large: Mutex<()>,
+    /// Somebody gathers a large snapshot.
+    large: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -227,12 +249,24 @@ impl Kept {
 
 impl Listings {
     pub(super) fn new(memory: Memory, is_immutable: bool) -> Self {
-        let (hasher, kept, large) = (RandomState::new(), Mutex::default(), Mutex::default());
+        let (hasher, kept, large) = (RandomState::new(), Mutex::default(), AtomicBool::new(false));
         Self { memory, is_immutable, hasher, kept, large }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a name stands in a folder that may change.
+    fn position(&self, name: &[u8]) -> u64 {
+        // One bit for the sign of a position that the kernel keeps, one for what is added to it.
+        self.hasher.hash_one(name) >> 2
+    }
+
+    /// As if somebody gathered a large one from now on.
+    #[cfg(test)]
+    pub(super) fn begin_large(&self) {
+        self.large.store(true, Ordering::Release);
     }
 
     /// Bytes that are kept.
@@ -250,6 +284,21 @@ impl Listings {
     }
 }
 
+/// The right to gather a large snapshot.
+struct Alone<'u>(&'u AtomicBool);
+
+impl<'u> Alone<'u> {
+    fn new(large: &'u AtomicBool) -> Option<Self> {
+        (!large.swap(true, Ordering::Acquire)).then_some(Self(large))
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 /// What comes from the sources before it is put in order.
 struct Gathered<'u> {
     listings: &'u Listings,
@@ -258,10 +307,18 @@ struct Gathered<'u> {
     entries: Vec<(u32, Entry)>,
     /// What it became when there was too much of it.
     filter: Option<Filter>,
-    alone: Option<MutexGuard<'u, ()>>,
+    alone: Option<Alone<'u>>,
+    /// Of what changes, the positions that are wanted.
+    from: u64,
+    until: Option<u64>,
 }
 
-impl Gathered<'_> {
+impl<'u> Gathered<'u> {
+    fn new(listings: &'u Listings, from: u64) -> Self {
+        let (names, entries, filter, alone) = (Vec::new(), Vec::new(), None, None);
+        Self { listings, names, entries, filter, alone, from, until: None }
+    }
+
     fn bytes(&self) -> usize {
         // An order of entries and a list without hidden ones are made of it.
         self.names.len() + self.entries.len() * (size_of::<(u32, Entry)>() + size_of::<u32>())
@@ -272,23 +329,60 @@ impl Gathered<'_> {
             filter.add(self.listings.hasher.hash_one(name));
             return;
         }
-        if self.alone.is_none() && self.bytes() > MANY.min(self.listings.memory.snapshot) {
-            self.alone = Some(self.listings.large.lock().unwrap_or_else(PoisonError::into_inner));
-        }
-        // Of what changes there is only a snapshot: no filter would stay true.
-        let most = if self.listings.is_immutable { self.listings.memory.snapshot } else { u32::MAX as usize };
-        if self.bytes() > most {
-            let mut filter = Filter::new(self.listings.memory.filter);
-            for (_, entry) in &self.entries {
-                filter.add(self.listings.hasher.hash_one(name_in(&self.names, entry.start, entry.length)));
-            }
-            filter.add(self.listings.hasher.hash_one(name));
-            (self.names, self.entries, self.filter) = (Vec::new(), Vec::new(), Some(filter));
+        if !self.listings.is_immutable && !self.is_wanted(self.listings.position(name)) {
             return;
+        }
+        let most = self.listings.memory.snapshot;
+        if self.alone.is_none() && self.bytes() > MANY.min(most) {
+            self.alone = Alone::new(&self.listings.large);
+        }
+        if self.bytes() > if self.alone.is_some() { most } else { MANY.min(most) } {
+            if self.listings.is_immutable {
+                let mut filter = Filter::new(self.listings.memory.filter);
+                for (_, entry) in &self.entries {
+                    filter.add(self.listings.hasher.hash_one(name_in(&self.names, entry.start, entry.length)));
+                }
+                filter.add(self.listings.hasher.hash_one(name));
+                (self.names, self.entries, self.filter) = (Vec::new(), Vec::new(), Some(filter));
+                return;
+            }
+            // No filter would stay true of what changes.
+            self.halve();
+            if !self.is_wanted(self.listings.position(name)) {
+                return;
+            }
         }
         let (start, length) = (self.names.len() as u32, name.len() as u32);
         self.names.extend_from_slice(name);
         self.entries.push((part, Entry { start, length, attributes, may_change }));
+    }
+
+    fn is_wanted(&self, position: u64) -> bool {
+        self.from <= position && self.until.is_none_or(|until| position < until)
+    }
+
+    /// Keeps what has the lower half of all positions.
+    fn halve(&mut self) {
+        let position = |names: &[u8], entry: &Entry| self.listings.position(name_in(names, entry.start, entry.length));
+        let mut positions: Vec<u64> = self.entries.iter().map(|(_, entry)| position(&self.names, entry)).collect();
+        let middle = positions.len() / 2;
+        let (lower, &mut until, _) = positions.select_nth_unstable(middle);
+        // At least one position stays.
+        let least = lower.iter().copied().min().unwrap_or(until);
+        let until = until.max(least.saturating_add(1));
+        let before = std::mem::take(&mut self.names);
+        let mut names = Vec::with_capacity(before.len() / 2);
+        self.entries.retain_mut(|(_, entry)| {
+            let name = name_in(&before, entry.start, entry.length);
+            let stays = self.listings.position(name) < until;
+            if stays {
+                entry.start = names.len() as u32;
+                names.extend_from_slice(name);
+            }
+            stays
+        });
+        self.names = names;
+        self.until = Some(until);
     }
 }
 
@@ -301,25 +395,36 @@ impl UnionTree {
         from: u64,
         receive: &mut dyn FnMut(Child<'_>) -> bool,
     ) -> Result<(), Error> {
-        let known = self.listings.kept().get(folder).filter(|listing| match &**listing {
-            Listing::Snapshot(snapshot) => self.is_immutable || from > 0 && snapshot.is_fresh(),
-            Listing::Filter(_) => true,
-        });
-        let listing = if let Some(listing) = known {
-            listing
-        } else {
-            let made = Arc::new(self.gather(folder, parts)?);
-            self.listings.kept().insert(folder, Arc::clone(&made), self.listings.memory.kept);
-            made
-        };
-        match &*listing {
-            Listing::Snapshot(snapshot) => {
-                if let Some(refused) = snapshot.give(from, |name| self.merge(folder, parts, name), receive) {
-                    self.forget(refused, 1);
+        let mut at = from;
+        loop {
+            let known = self.listings.kept().get(folder).filter(|listing| match &**listing {
+                Listing::Snapshot(snapshot) => {
+                    self.is_immutable || at > 0 && snapshot.is_fresh() && snapshot.covers(at)
                 }
-                Ok(())
+                Listing::Filter(_) => true,
+            });
+            let listing = if let Some(listing) = known {
+                listing
+            } else {
+                let made = Arc::new(self.gather(folder, parts, at)?);
+                self.listings.kept().insert(folder, Arc::clone(&made), self.listings.memory.kept);
+                made
+            };
+            let snapshot = match &*listing {
+                Listing::Snapshot(snapshot) => snapshot,
+                Listing::Filter(filter) => return self.list_sources(folder, parts, filter, at, receive),
+            };
+            match snapshot.give(at, |name| self.merge(folder, parts, name), receive) {
+                Given::All => match snapshot.until {
+                    Some(until) => at = until,
+                    None => return Ok(()),
+                },
+                Given::Refused(node) => {
+                    self.forget(node, 1);
+                    return Ok(());
+                }
+                Given::Enough => return Ok(()),
             }
-            Listing::Filter(filter) => self.list_sources(folder, parts, filter, from, receive),
         }
     }
 
@@ -334,8 +439,8 @@ impl UnionTree {
         count.saturating_mul(least as u64) > self.listings.memory.snapshot as u64
     }
 
-    /// Scans all parts.
-    fn gather(&self, folder: Node, parts: &[Node]) -> Result<Listing, Error> {
+    /// Scans all parts, for what stands at position `from` and behind it where something may change.
+    fn gather(&self, folder: Node, parts: &[Node], from: u64) -> Result<Listing, Error> {
         let begin = Instant::now();
         let listings = &self.listings;
         if self.is_immutable && self.is_too_much(parts) {
@@ -346,7 +451,7 @@ impl UnionTree {
             }
             return Ok(Listing::Filter(filter));
         }
-        let mut gathered = Gathered { listings, names: Vec::new(), entries: Vec::new(), filter: None, alone: None };
+        let mut gathered = Gathered::new(listings, if self.is_immutable { 0 } else { from });
         for (place, &part) in parts.iter().enumerate() {
             let (tree, source, inner) = self.part(part)?;
             let mut failure = None;
@@ -369,23 +474,16 @@ impl UnionTree {
                 scanned => scanned?,
             }
         }
-        let Gathered { names, entries, filter, alone, .. } = gathered;
-        let listing = match filter {
-            Some(filter) => Listing::Filter(filter),
-            None => Listing::Snapshot(self.snapshot(folder, names, &entries, begin)?),
-        };
-        drop(alone);
-        Ok(listing)
+        match gathered.filter.take() {
+            Some(filter) => Ok(Listing::Filter(filter)),
+            None => Ok(Listing::Snapshot(self.snapshot(folder, &mut gathered, begin)?)),
+        }
     }
 
     /// Puts what was gathered in order, and leaves out what is hidden.
-    fn snapshot(
-        &self,
-        folder: Node,
-        names: Vec<u8>,
-        gathered: &[(u32, Entry)],
-        begin: Instant,
-    ) -> Result<Snapshot, Error> {
+    fn snapshot(&self, folder: Node, all: &mut Gathered<'_>, begin: Instant) -> Result<Snapshot, Error> {
+        let (from, until) = (all.from, all.until);
+        let (names, gathered) = (std::mem::take(&mut all.names), std::mem::take(&mut all.entries));
         let name = |entry: &Entry| name_in(&names, entry.start, entry.length);
         let mut order: Vec<u32> = (0..gathered.len() as u32).collect();
         // Stable, so of one name the rightmost comes first; and quick with runs that are in order, as sources are.
@@ -395,9 +493,19 @@ impl UnionTree {
         let mut found: Vec<Node> = Vec::new();
         for same in order.chunk_by(|&a, &b| name(entry_of(a)) == name(entry_of(b))) {
             let Some(top) = same.first().map(|&number| entry_of(number)) else { continue };
+            if is_whiteout(&top.attributes) {
+                continue;
+            }
             found.clear();
             let is_folder = |number: &&u32| entry_of(**number).attributes.kind == Kind::Folder;
-            found.extend(same.iter().take_while(is_folder).map(|&number| entry_of(number).attributes.node));
+            for number in same.iter().take_while(is_folder) {
+                let node = entry_of(*number).attributes.node;
+                found.push(node);
+                // Where something may change, it is looked up again.
+                if same.len() > 1 && self.is_immutable && self.is_opaque(node)? {
+                    break;
+                }
+            }
             let may_change = top.may_change || found.len() > 1 && !self.is_immutable;
             let attributes = top.attributes.clone();
             let attributes = if may_change { attributes } else { self.folder(folder, attributes, &found)? };
@@ -405,13 +513,12 @@ impl UnionTree {
         }
         entries.shrink_to_fit();
         let positions = (!self.is_immutable).then(|| self.put_by_hash(&names, &mut entries));
-        Ok(Snapshot { names, entries, positions, made: Instant::now(), took: begin.elapsed() })
+        Ok(Snapshot { names, entries, positions, from, until, made: Instant::now(), took: begin.elapsed() })
     }
 
     /// Orders entries by the hashes of their names, and returns where each then stands.
     fn put_by_hash(&self, names: &[u8], entries: &mut [Entry]) -> Vec<u64> {
-        // One bit for the sign of a position that the kernel keeps, one for what is added to it.
-        let hash = |entry: &Entry| self.listings.hasher.hash_one(name_in(names, entry.start, entry.length)) >> 2;
+        let hash = |entry: &Entry| self.listings.position(name_in(names, entry.start, entry.length));
         entries.sort_by_cached_key(hash);
         let mut least = 0;
         let place = |entry: &Entry| {
@@ -438,6 +545,9 @@ impl UnionTree {
             let mut goes_on = Ok(true);
             let mut show = |child: Child<'_>| -> Result<bool, Error> {
                 let mut attributes = self.spaces.attributes(source, &child.attributes)?;
+                if is_whiteout(&attributes) {
+                    return Ok(true);
+                }
                 if filter.may_be_twice(self.listings.hasher.hash_one(child.name)) {
                     if self.has(parts.get(..place).unwrap_or_default(), child.name)? {
                         return Ok(true);

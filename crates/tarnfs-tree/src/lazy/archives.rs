@@ -1,0 +1,379 @@
+//! Which archives were met, their numbers, and which of them are open.
+//!
+//! An archive has its number as long as somebody holds a node in it, or it is open. Then the number is free, and after a while
+//! another archive gets it: whoever changes an archive over and over must not use them up.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::{Attributes, Node, Time, Tree};
+
+/// Numbers of one archive: [`crate::ArchiveTree`] has no more.
+pub(super) const WIDTH: u64 = 1 << 31;
+
+/// Archives that have numbers at a time.
+pub(super) const MOST: usize = 1 << 20;
+
+/// Answers that are remembered for files that are no archives.
+const MOST_REMEMBERED: usize = 1 << 20;
+
+/// How long a number stays free: what was open for a last read is closed by then, and a request that is stuck was given up.
+const REST: Duration = Duration::from_secs(120);
+
+/// Which range of numbers each archive has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ranges {
+    /// Where those of the tree end in which the archives are.
+    pub(super) limit: u64,
+}
+
+/// Where a number leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Where {
+    Base(Node),
+    Archive(u32, Node),
+}
+
+impl Ranges {
+    pub(super) fn place(self, node: Node) -> Where {
+        match node.0.checked_sub(self.limit) {
+            None => Where::Base(node),
+            Some(behind) => Where::Archive((behind / WIDTH) as u32, Node(behind % WIDTH)),
+        }
+    }
+
+    pub(super) fn outer(self, archive: u32, inner: Node) -> Node {
+        Node(self.limit + u64::from(archive) * WIDTH + inner.0 % WIDTH)
+    }
+
+    /// The archive that a node is in.
+    fn archive(self, node: Node) -> Option<u32> {
+        match self.place(node) {
+            Where::Base(_) => None,
+            Where::Archive(number, _) => Some(number),
+        }
+    }
+}
+
+/// What tells that a file has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version {
+    size: u64,
+    mtime: Time,
+    /// A file can be written to and get its old time back.
+    ctime: Time,
+}
+
+impl Version {
+    pub(super) fn of(attributes: &Attributes) -> Self {
+        Self { size: attributes.size, mtime: attributes.mtime, ctime: attributes.ctime }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// True if nothing but the inode may have changed: a file was renamed, say.
+    pub(super) fn has_content_of(&self, other: &Self) -> bool {
+        self.size == other.size && self.mtime == other.mtime
+    }
+}
+
+/// One file that is an archive.
+#[derive(Debug, Clone)]
+pub(super) struct File {
+    /// The file, in numbers of the whole tree, and the folder that it is in. It is held.
+    pub(super) file: Node,
+    pub(super) folder: Node,
+    pub(super) version: Version,
+    pub(super) name: Vec<u8>,
+    /// Archives that it lies in.
+    pub(super) depth: u32,
+}
+
+/// What a file was found to be: an archive of that number, or none.
+type Known = (Version, Option<u32>);
+
+struct Archive {
+    file: File,
+    state: State,
+    used: u64,
+    /// How often nodes in it were given out and not forgotten.
+    held: u64,
+    /// The file has changed, and is another archive or none by now.
+    is_old: bool,
+    /// Files in it that may be archives.
+    files: HashMap<Node, Known>,
+    /// Calls inside each other that reading from it takes ([`super::LazyTree::opened`]).
+    calls: usize,
+}
+
+enum State {
+    Free,
+    Closed,
+    Opening,
+    Open(Arc<dyn Tree>),
+    Failed,
+}
+
+/// What an archive is at this moment, for those who want to look into it.
+pub(super) enum Found {
+    Free,
+    Failed,
+    /// To be opened; nobody does yet.
+    Closed(File),
+    /// Somebody is at it.
+    Opening(File),
+    Open(Arc<dyn Tree>, usize),
+}
+
+/// What is to be done without the lock: trees are dropped, and files forgotten by the tree that they are in.
+#[derive(Default)]
+#[must_use]
+pub(super) struct Released {
+    pub(super) trees: Vec<Arc<dyn Tree>>,
+    pub(super) files: Vec<Node>,
+}
+
+/// The archives that were met.
+pub(super) struct Archives {
+    ranges: Ranges,
+    all: Vec<Archive>,
+    /// Of files of the base that may be archives, what they were found to be, as long as they stay as they are.
+    files: HashMap<Node, Known>,
+    /// How many answers there are in all of these tables.
+    remembered: usize,
+    /// Numbers that are free, and since when.
+    free: VecDeque<(Instant, u32)>,
+    /// Those that are open.
+    open: Vec<u32>,
+    /// First passes and the like that are at work.
+    pub(super) opening: usize,
+    clock: u64,
+}
+
+impl Archives {
+    pub(super) fn new(ranges: Ranges) -> Self {
+        let (all, files, free, open) = (Vec::new(), HashMap::new(), VecDeque::new(), Vec::new());
+        Self { ranges, all, files, remembered: 0, free, open, opening: 0, clock: 0 }
+    }
+
+    fn get(&mut self, number: u32) -> Option<&mut Archive> {
+        self.all.get_mut(number as usize).filter(|archive| !matches!(archive.state, State::Free))
+    }
+
+    /// The file that an archive is.
+    pub(super) fn file(&self, number: u32) -> Option<&File> {
+        let archive = self.all.get(number as usize)?;
+        (!matches!(archive.state, State::Free)).then_some(&archive.file)
+    }
+
+    fn files(&mut self, of: Option<u32>) -> Option<&mut HashMap<Node, Known>> {
+        match of {
+            None => Some(&mut self.files),
+            Some(number) => self.get(number).map(|archive| &mut archive.files),
+        }
+    }
+
+    /// What is known of `file`, if it still is as it was then.
+    pub(super) fn known(&mut self, file: Node, version: Version) -> Option<Option<u32>> {
+        let of = self.ranges.archive(file);
+        self.files(of)?.get(&file).filter(|(known, _)| *known == version).map(|(_, archive)| *archive)
+    }
+
+    /// Remembers what a file was found to be. An archive that it was before is old from now on.
+    fn remember(&mut self, file: Node, known: Known, released: &mut Released) {
+        if self.remembered >= MOST_REMEMBERED {
+            self.files.retain(|_, (_, archive)| archive.is_some());
+            let mut left = self.files.len();
+            for archive in &mut self.all {
+                archive.files.retain(|_, (_, archive)| archive.is_some());
+                left += archive.files.len();
+            }
+            self.remembered = left;
+        }
+        let of = self.ranges.archive(file);
+        let Some(files) = self.files(of) else { return };
+        let before = files.insert(file, known);
+        self.remembered += usize::from(before.is_none());
+        if let Some((_, Some(old))) = before
+            && known.1 != Some(old)
+        {
+            if let Some(archive) = self.get(old) {
+                archive.is_old = true;
+            }
+            self.release(old, 0, released);
+        }
+    }
+
+    /// `file` is no archive.
+    pub(super) fn no_archive(&mut self, file: Node, version: Version, released: &mut Released) {
+        self.remember(file, (version, None), released);
+    }
+
+    /// `file` is an archive: its number, which is held once. The file's own hold is given over. `None` if there are too many.
+    pub(super) fn met(&mut self, file: File, released: &mut Released) -> Option<u32> {
+        let (node, version) = (file.file, file.version);
+        if let Some(Some(number)) = self.known(node, version) {
+            // Somebody else was quicker.
+            self.hold(number);
+            self.let_go(node, released);
+            return Some(number);
+        }
+        let archive =
+            Archive { file, state: State::Closed, used: 0, held: 1, is_old: false, files: HashMap::new(), calls: 0 };
+        let is_rested = self.free.front().is_some_and(|(since, _)| since.elapsed() >= REST);
+        let number = if is_rested && let Some((_, number)) = self.free.pop_front() {
+            self.all[number as usize] = archive;
+            number
+        } else if self.all.len() < MOST {
+            self.all.push(archive);
+            self.all.len() as u32 - 1
+        } else {
+            return None;
+        };
+        self.remember(node, (version, Some(number)), released);
+        Some(number)
+    }
+
+    /// Somebody was given a node of this archive.
+    pub(super) fn hold(&mut self, number: u32) {
+        if let Some(archive) = self.get(number) {
+            archive.held += 1;
+        }
+    }
+
+    /// Somebody forgets nodes of this archive. What nobody holds and is not open is not known any more, and neither are the archives
+    /// around it that only it held.
+    pub(super) fn release(&mut self, number: u32, times: u64, released: &mut Released) {
+        let (mut number, mut times) = (number, times);
+        loop {
+            let Some(archive) = self.get(number) else { return };
+            archive.held = archive.held.saturating_sub(times);
+            let is_kept = match archive.state {
+                State::Open(_) => !archive.is_old,
+                State::Opening => true,
+                _ => false,
+            };
+            if archive.held > 0 || is_kept {
+                return;
+            }
+            let (file, is_old) = (archive.file.file, archive.is_old);
+            let files = std::mem::take(&mut archive.files);
+            self.remembered = self.remembered.saturating_sub(files.len());
+            if let Some(archive) = self.all.get_mut(number as usize)
+                && let State::Open(tree) = std::mem::replace(&mut archive.state, State::Free)
+            {
+                released.trees.push(tree);
+            }
+            self.open.retain(|open| *open != number);
+            self.free.push_back((Instant::now(), number));
+            let of = self.ranges.archive(file);
+            if !is_old && self.files(of).is_some_and(|files| files.remove(&file).is_some()) {
+                self.remembered = self.remembered.saturating_sub(1);
+            }
+            match of {
+                None => return released.files.push(file),
+                Some(outer) => (number, times) = (outer, 1),
+            }
+        }
+    }
+
+    /// A file is forgotten once.
+    pub(super) fn let_go(&mut self, file: Node, released: &mut Released) {
+        match self.ranges.archive(file) {
+            None => released.files.push(file),
+            Some(outer) => self.release(outer, 1, released),
+        }
+    }
+
+    /// Somebody forgets a file of the base, which may become another one.
+    pub(super) fn forget_answer(&mut self, file: Node) {
+        if self.files.get(&file).is_some_and(|(_, archive)| archive.is_none()) {
+            self.files.remove(&file);
+            self.remembered = self.remembered.saturating_sub(1);
+        }
+    }
+
+    /// What an archive is, which somebody is about to use.
+    pub(super) fn find(&mut self, number: u32) -> Found {
+        self.clock += 1;
+        let clock = self.clock;
+        let Some(archive) = self.get(number) else { return Found::Free };
+        archive.used = clock;
+        match &archive.state {
+            State::Free => Found::Free,
+            State::Failed => Found::Failed,
+            State::Closed => Found::Closed(archive.file.clone()),
+            State::Opening => Found::Opening(archive.file.clone()),
+            State::Open(tree) => Found::Open(Arc::clone(tree), archive.calls),
+        }
+    }
+
+    /// Somebody begins to open it.
+    pub(super) fn begin(&mut self, number: u32) {
+        self.opening += 1;
+        if let Some(archive) = self.get(number) {
+            archive.state = State::Opening;
+        }
+    }
+
+    /// It was opened, with the calls that reading takes; `None`: it could not be.
+    pub(super) fn end(&mut self, number: u32, opened: Option<(Arc<dyn Tree>, usize)>, released: &mut Released) {
+        self.opening -= 1;
+        if let Some(archive) = self.get(number) {
+            archive.state = State::Closed;
+            if let Some((tree, calls)) = opened {
+                archive.state = State::Open(tree);
+                archive.calls = calls;
+                self.open.push(number);
+            }
+        }
+        self.release(number, 0, released);
+    }
+
+    /// It cannot be opened, and never can: it is a file from now on.
+    pub(super) fn failed(&mut self, number: u32, released: &mut Released) {
+        let Some(archive) = self.get(number) else { return };
+        archive.state = State::Failed;
+        let (file, version, is_old) = (archive.file.file, archive.file.version, archive.is_old);
+        if !is_old {
+            self.no_archive(file, version, released);
+        }
+    }
+
+    /// Closes those that were not used for longest.
+    pub(super) fn close_others(&mut self, most: usize, released: &mut Released) {
+        if self.open.len() <= most {
+            return;
+        }
+        let used = |number: &u32| self.all.get(*number as usize).map_or(0, |archive| archive.used);
+        let mut open = self.open.clone();
+        open.sort_by_key(used);
+        self.open = open.split_off(open.len() - most);
+        for number in open {
+            if let Some(archive) = self.get(number)
+                && let State::Open(tree) = std::mem::replace(&mut archive.state, State::Closed)
+            {
+                released.trees.push(tree);
+            }
+            self.release(number, 0, released);
+        }
+    }
+
+    /// Those that are open.
+    pub(super) fn trees(&self) -> Vec<Arc<dyn Tree>> {
+        let open = |number: &u32| match &self.all.get(*number as usize)?.state {
+            State::Open(tree) => Some(Arc::clone(tree)),
+            _ => None,
+        };
+        self.open.iter().filter_map(open).collect()
+    }
+
+    /// How many have numbers.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+}

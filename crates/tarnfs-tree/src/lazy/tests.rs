@@ -1,0 +1,260 @@
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+
+use tarnfs_index::Recursion;
+
+use super::*;
+use crate::toy::Toy;
+
+/// A tar of one file.
+fn tar(name: &str, content: &[u8]) -> Vec<u8> {
+    let mut header = [0_u8; 512];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    header[100..107].copy_from_slice(b"0000644");
+    header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+    header[136..147].copy_from_slice(b"00000000001");
+    header[148..156].copy_from_slice(b"        ");
+    header[156] = b'0';
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    let mut tar = header.to_vec();
+    tar.extend_from_slice(content);
+    tar.resize(tar.len().next_multiple_of(512) + 1024, 0);
+    tar
+}
+
+/// A gzip file, with its bytes as they are.
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut out = b"\x1f\x8b\x08\0\0\0\0\0\0\xff".to_vec();
+    let mut blocks = bytes.chunks(60_000).peekable();
+    while let Some(block) = blocks.next() {
+        out.push(u8::from(blocks.peek().is_none()));
+        out.extend_from_slice(&(block.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(!(block.len() as u16)).to_le_bytes());
+        out.extend_from_slice(block);
+    }
+    out.extend_from_slice(&crc32fast::hash(bytes).to_le_bytes());
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out
+}
+
+fn how(depth: Option<u32>) -> Lazily {
+    let extensions = crate::DEFAULT_EXTENSIONS.map(str::to_owned).into();
+    let recursion = Recursion { depth, extensions, ..Recursion::default() };
+    let options = Options {
+        place: Place::Memory,
+        shape: Shape { recursion: Some(recursion), ..Options::default().shape },
+        threads: 1,
+        ..Options::default()
+    };
+    Lazily { options, all: true, most_open: 2, mountpoint: None }
+}
+
+fn read(tree: &LazyTree, node: Node) -> Vec<u8> {
+    let source = tree.open(node).unwrap();
+    let mut bytes = vec![0; source.len() as usize];
+    source.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+#[test]
+fn an_archive_that_changes_again_and_again_takes_no_numbers() {
+    let contents: Arc<Mutex<Vec<u8>>> = Arc::new(Mutex::new(tar("file", b"0")));
+    let shared = Arc::clone(&contents);
+    let file = crate::toy::File { name: b"a.tar".to_vec(), position: 1, size: 2048, ..crate::toy::File::default() };
+    let open = move |_: &[u8]| {
+        let bytes = shared.lock().unwrap().clone();
+        Ok(Arc::new(MemorySource::new(bytes, "a.tar")) as SharedSource)
+    };
+    let toy = Arc::new(Toy::new(vec![file], Box::new(open)));
+    let tree = LazyTree::new(Base::Other(Arc::clone(&toy) as _), how(None)).unwrap();
+    for round in 0..50 {
+        let content = format!("{}", round % 10);
+        *contents.lock().unwrap() = tar("file", content.as_bytes());
+        toy.change(|files| files[0].changed = round);
+        let archive = tree.lookup(Node::ROOT, b"a.tar").unwrap();
+        assert_eq!(archive.kind, Kind::Folder);
+        let again = tree.lookup(Node::ROOT, b"a.tar").unwrap();
+        assert_eq!(archive.node, again.node, "the same as long as it does not change");
+        let file = tree.lookup(archive.node, b"file").unwrap();
+        assert_eq!(read(&tree, file.node), content.as_bytes());
+        tree.forget(file.node, 1);
+        tree.forget(archive.node, 2);
+        assert_eq!(tree.archives().count(), 1, "only the one that is open");
+    }
+    assert_eq!(toy.held(), 1);
+    tree.with(|archives, released| archives.close_others(0, released));
+    assert_eq!((toy.held(), tree.archives().count()), (0, 0));
+}
+
+#[test]
+fn what_is_held_stays_what_it_was_and_then_is_stale() {
+    let toy = Arc::new(Toy::with_contents([("a.tar", tar("file", b"content"))]));
+    let tree = LazyTree::new(Base::Other(Arc::clone(&toy) as _), how(None)).unwrap();
+    let before = tree.lookup(Node::ROOT, b"a.tar").unwrap();
+    let file = tree.lookup(before.node, b"file").unwrap();
+    toy.change(|files| files[0].changed = 7);
+    let after = tree.lookup(Node::ROOT, b"a.tar").unwrap();
+    assert_ne!(after.node, before.node);
+    assert_eq!(read(&tree, file.node), b"content");
+    tree.forget(file.node, 1);
+    tree.forget(before.node, 1);
+    let stale = tree.lookup(before.node, b"file").unwrap_err();
+    assert_eq!(stale.errno(), rustix::io::Errno::STALE);
+    assert_eq!(tree.attributes(before.node).unwrap_err().errno(), rustix::io::Errno::STALE);
+    assert_eq!(tree.parent(after.node).unwrap(), Node::ROOT);
+}
+
+/// The root of each archive in the next, from the outermost on.
+fn descend(tree: &LazyTree, name: &[u8]) -> (u32, Attributes) {
+    let (mut at, mut depth) = (Node::ROOT, 0);
+    loop {
+        let found = tree.lookup(at, name).unwrap();
+        if found.kind != Kind::Folder {
+            return (depth, found);
+        }
+        (at, depth) = (found.node, depth + 1);
+    }
+}
+
+#[test]
+fn archives_in_archives_are_opened_down_to_a_limit() {
+    let mut bytes = b"no archive".to_vec();
+    for _ in 0..120 {
+        bytes = tar("x.tar", &bytes);
+    }
+    let expected = bytes.clone();
+    let toy = Arc::new(Toy::with_contents([("x.tar", bytes)]));
+    for (limit, depth) in [(None, DEEPEST), (Some(3), 3), (Some(1000), DEEPEST)] {
+        let tree = LazyTree::new(Base::Other(Arc::clone(&toy) as _), how(limit)).unwrap();
+        // A stack as those of threads that answer have.
+        let found = std::thread::scope(|scope| {
+            let work = || {
+                let (found, file) = descend(&tree, b"x.tar");
+                assert!(expected.windows(512).step_by(512).any(|block| block == &read(&tree, file.node)[..512]));
+                assert_eq!(file.kind, Kind::File);
+                found
+            };
+            std::thread::Builder::new().stack_size(2 << 20).spawn_scoped(scope, work).unwrap().join().unwrap()
+        });
+        assert_eq!(found, depth, "{limit:?}");
+        // Again, from the outermost on, now that nearly all have been closed.
+        assert_eq!(descend(&tree, b"x.tar").0, depth);
+    }
+}
+
+#[test]
+fn layers_of_compression_around_archives_are_counted() {
+    let mut bytes = b"no archive".to_vec();
+    for _ in 0..40 {
+        bytes = gzip(&tar("x.tgz", &bytes));
+    }
+    let toy = Arc::new(Toy::with_contents([("x.tgz", bytes)]));
+    let tree = LazyTree::new(Base::Other(toy as _), how(None)).unwrap();
+    std::thread::scope(|scope| {
+        let work = || {
+            let (depth, file) = descend(&tree, b"x.tgz");
+            assert_eq!((depth, read(&tree, file.node)), (40, b"no archive".to_vec()));
+        };
+        std::thread::Builder::new().stack_size(2 << 20).spawn_scoped(scope, work).unwrap().join().unwrap();
+    });
+    assert!(tree.in_memory.load(Ordering::Relaxed) > 0, "some were read into memory");
+    tree.with(|archives, released| archives.close_others(0, released));
+    assert_eq!(tree.in_memory.load(Ordering::Relaxed), 0);
+}
+
+/// Too few descriptors for a moment do not make a file of an archive.
+#[test]
+fn want_of_descriptors_is_not_remembered() {
+    let fails = Arc::new(AtomicBool::new(true));
+    let shared = Arc::clone(&fails);
+    let bytes = tar("file", b"content");
+    let file = crate::toy::File {
+        name: b"a.tar".to_vec(),
+        position: 1,
+        size: bytes.len() as u64,
+        ..crate::toy::File::default()
+    };
+    let open = move |_: &[u8]| {
+        if shared.load(Ordering::SeqCst) {
+            return Err(rustix::io::Errno::MFILE.into());
+        }
+        Ok(Arc::new(MemorySource::new(bytes.clone(), "a.tar")) as SharedSource)
+    };
+    let toy = Arc::new(Toy::new(vec![file], Box::new(open)));
+    let tree = LazyTree::new(Base::Other(Arc::clone(&toy) as _), how(None)).unwrap();
+    assert_eq!(tree.lookup(Node::ROOT, b"a.tar").unwrap_err().errno(), rustix::io::Errno::MFILE);
+    assert!(tree.read_dir(Node::ROOT, 0, &mut |_| true).is_err());
+    assert_eq!(toy.held(), 0);
+    fails.store(false, Ordering::SeqCst);
+    let archive = tree.lookup(Node::ROOT, b"a.tar").unwrap();
+    assert_eq!(archive.kind, Kind::Folder);
+    fails.store(true, Ordering::SeqCst);
+    assert_eq!(tree.lookup(archive.node, b"file").unwrap_err().errno(), rustix::io::Errno::MFILE);
+    fails.store(false, Ordering::SeqCst);
+    let file = tree.lookup(archive.node, b"file").unwrap();
+    assert_eq!(read(&tree, file.node), b"content");
+}
+
+/// However many look into archives at once, few are opened at a time, and each once.
+#[test]
+fn few_archives_are_opened_at_a_time() {
+    let opened: Arc<Mutex<HashMap<Vec<u8>, usize>>> = Arc::default();
+    let at_once = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+
+    /// Counts who reads it.
+    #[derive(Debug)]
+    struct Counted(MemorySource, Arc<(AtomicUsize, AtomicUsize)>);
+
+    impl Source for Counted {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let now = self.1.0.fetch_add(1, Ordering::SeqCst) + 1;
+            self.1.1.fetch_max(now, Ordering::SeqCst);
+            std::thread::yield_now();
+            let read = self.0.read_at(buffer, offset);
+            self.1.0.fetch_sub(1, Ordering::SeqCst);
+            read
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn describe(&self) -> String {
+            "counted".to_owned()
+        }
+    }
+
+    let bytes = tar("file", b"content");
+    let file = |number: u64| crate::toy::File {
+        name: format!("{number}.tar").into_bytes(),
+        position: number,
+        size: bytes.len() as u64,
+        ..crate::toy::File::default()
+    };
+    let (counts, times, content) = (Arc::clone(&at_once), Arc::clone(&opened), bytes.clone());
+    let open = move |name: &[u8]| {
+        *times.lock().unwrap().entry(name.to_vec()).or_default() += 1;
+        Ok(Arc::new(Counted(MemorySource::new(content.clone(), "x"), Arc::clone(&counts))) as SharedSource)
+    };
+    let toy = Arc::new(Toy::new((1..=8).map(file).collect(), Box::new(open)));
+    let tree = LazyTree::new(Base::Other(toy as _), Lazily { most_open: 100, ..how(None) }).unwrap();
+    let roots: Vec<Node> =
+        (1..=8).map(|number| tree.lookup(Node::ROOT, format!("{number}.tar").as_bytes()).unwrap().node).collect();
+    opened.lock().unwrap().clear();
+    at_once.1.store(0, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            for &root in &roots {
+                let tree = &tree;
+                scope.spawn(move || tree.lookup(root, b"file").unwrap());
+            }
+        }
+    });
+    assert!(at_once.1.load(Ordering::SeqCst) <= MOST_OPENING);
+    assert!(opened.lock().unwrap().values().all(|times| *times == 1), "{:?}", opened.lock().unwrap());
+    // Whoever answers the kernel is never sent into one that could be closed.
+    assert!(roots.iter().all(|&root| !tree.is_ready(root)));
+    assert_ne!(tree.lane(roots[0]), tree.lane(roots[1]));
+}
