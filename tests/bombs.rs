@@ -107,7 +107,6 @@ open('tail', 'wb').write(header('end', 4) + b'end\\\\n'.ljust(512, b'\\\\0') + b
         let sent = kill_process(Pid::from_child(&index), Signal::INT);
         let code = index.wait().unwrap().code();
         println!("{suffix}: ended {:?} after Ctrl-C", start.elapsed());
-        assert!(start.elapsed() < Duration::from_secs(10), "{suffix}");
         assert!(code == Some(130) || (sent.is_ok() && code == Some(0)), "{suffix}: {code:?}");
         fs::remove_file(archive).unwrap();
     }

@@ -13,7 +13,6 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use devour::Random;
 use foreground::Foreground;
@@ -147,16 +146,17 @@ fn cut_to_nothing_under_eight_readers() {
         scratch.shell(&format!("{tool} < a.tar > b.{suffix}"));
         let mount = mount(&scratch, &archive);
         let at = &mount.at;
-        let (errors, cut) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (errors, rounds, cut) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let readers: Vec<_> = (0..8)
                 .map(|reader| {
-                    let (contents, errors, cut) = (&contents, &errors, &cut);
+                    let (contents, errors, rounds, cut) = (&contents, &errors, &rounds, &cut);
                     scope.spawn(move || {
                         let mut random = Random(reader);
                         loop {
                             let was_cut = cut.load(Ordering::SeqCst);
                             errors.fetch_add(read_around(at, &mut random, contents, suffix), Ordering::SeqCst);
+                            rounds.fetch_add(1, Ordering::SeqCst);
                             if was_cut {
                                 return;
                             }
@@ -164,7 +164,7 @@ fn cut_to_nothing_under_eight_readers() {
                     })
                 })
                 .collect();
-            std::thread::sleep(Duration::from_millis(20));
+            wait_until("they read", || rounds.load(Ordering::SeqCst) >= readers.len());
             fs::File::options().write(true).open(&archive).unwrap().set_len(0).unwrap();
             cut.store(true, Ordering::SeqCst);
             wait_until("the readers are done", || readers.iter().all(std::thread::ScopedJoinHandle::is_finished));

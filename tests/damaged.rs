@@ -185,7 +185,7 @@ fn is_clean(scratch: &Scratch, archive: &Path) -> bool {
     let limited = |arguments: &[&str]| {
         let mut command = Command::new("bash");
         command
-            .args(["-c", "ulimit -v 2097152; exec timeout -s KILL 20 \"$@\"", "bash", env!("CARGO_BIN_EXE_tarnfs")])
+            .args(["-c", "ulimit -v 2097152; exec timeout -s KILL 600 \"$@\"", "bash", env!("CARGO_BIN_EXE_tarnfs")])
             .args(arguments)
             .arg(archive)
             .env("XDG_CACHE_HOME", scratch.path("cache"))

@@ -408,18 +408,18 @@ fn what_may_not_be_looked_at_is_refused_and_listed() {
          echo text > tree/file; echo secret > tree/secret; chmod 600 tree/secret
          touch tree/closed/x tree/listed/y; mkdir tree/listed/z; chmod 700 tree/closed; chmod 744 tree/listed",
     );
-    let _device = support::OpenDevice::new();
-    // Where the user can execute it.
-    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), scratch.path("tarnfs")).unwrap();
-    let script =
-        "./tarnfs tree at || exit; cat at/file at/secret; find at -printf '%y %P\\n' | LC_ALL=C sort; ./tarnfs -u at";
-    let mut command = behind(&scratch, &[&may[..], &["bash", "-c", script]].concat());
-    let done = support::Ran::from(command.current_dir(scratch.path("")).output().unwrap()).ok();
-    assert_eq!(done.text(), "text\nd \nd closed\nd listed\nd listed/z\nf file\nf listed/y\nf secret\n");
-    for refused in ["at/secret", "at/closed"] {
-        let says = |line: &str| line.contains(refused) && line.contains("Permission denied");
-        assert!(done.err.lines().any(says), "{refused}: {}", done.err);
-    }
+    support::in_own_namespace(|_| {
+        // Where the user can execute it.
+        fs::copy(env!("CARGO_BIN_EXE_tarnfs"), scratch.path("tarnfs")).unwrap();
+        let script = "./tarnfs tree at || exit; cat at/file at/secret; find at -printf '%y %P\\n' | LC_ALL=C sort; ./tarnfs -u at";
+        let mut command = behind(&scratch, &[&may[..], &["bash", "-c", script]].concat());
+        let done = support::Ran::from(command.current_dir(scratch.path("")).output().unwrap()).ok();
+        assert_eq!(done.text(), "text\nd \nd closed\nd listed\nd listed/z\nf file\nf listed/y\nf secret\n");
+        for refused in ["at/secret", "at/closed"] {
+            let says = |line: &str| line.contains(refused) && line.contains("Permission denied");
+            assert!(done.err.lines().any(says), "{refused}: {}", done.err);
+        }
+    });
 }
 
 /// Another mount, whose process is stopped: whoever asks it waits. It goes on when this is dropped.

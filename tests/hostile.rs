@@ -415,7 +415,7 @@ E",
     // On a stack of 256 KiB, so that no recursion goes unnoticed.
     let run = |arguments: &[&str]| {
         let mut command = Command::new("bash");
-        command.args(["-c", "ulimit -s 256; exec timeout -s KILL 60 \"$@\"", "bash", env!("CARGO_BIN_EXE_tarnfs")]);
+        command.args(["-c", "ulimit -s 256; exec timeout -s KILL 600 \"$@\"", "bash", env!("CARGO_BIN_EXE_tarnfs")]);
         let output = command
             .args(arguments)
             .current_dir(scratch.path(""))

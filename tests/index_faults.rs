@@ -96,6 +96,11 @@ fn first_of_index(calls: &[Call]) -> usize {
     calls.iter().position(|call| call.rest.contains(".tarnfs.sqlite")).unwrap()
 }
 
+/// False for what threads call more or less often, as they wait for each other or not.
+fn is_certain(call: &str) -> bool {
+    !["brk", "futex", "madvise", "mmap", "mprotect", "munmap", "sched_yield"].contains(&call)
+}
+
 /// The archive has 100 entries; the process is killed when it makes its first call, its second, and so on to the last.
 /// > A killed or failed writer leaves a whole index or none, and the next mount works.
 #[test]
@@ -118,7 +123,7 @@ fn killed_at_any_system_call_it_leaves_a_whole_index_or_none() {
     for (name, number) in &moments {
         let inject = format!("inject={name}:signal=KILL:when={number}");
         let ran = strace::run(&scratch, &["-e", &format!("trace={name}"), "-e", &inject], &["index", "a.tar"]);
-        killed += u32::from(ran.code != 0);
+        killed += u32::from(ran.code != 0 && is_certain(name));
         let found = names(&scratch.path(""));
         if found.contains(INDEX) {
             assert!(fs::read(&index).unwrap() == fresh, "{name} {number}: another index than a fresh one");
@@ -136,7 +141,8 @@ fn killed_at_any_system_call_it_leaves_a_whole_index_or_none() {
         }
     }
     println!("{} moments, killed at {killed}: {whole} whole indexes, {left_over} left-overs", moments.len());
-    assert!(killed * 10 > moments.len() as u32 * 9, "strace kills: {killed} of {}", moments.len());
+    let certain = moments.iter().filter(|(name, _)| is_certain(name)).count();
+    assert!(killed as usize * 10 > certain * 9, "strace kills: {killed} of {certain}");
     assert!(whole > 0 && left_over > 20, "{whole} {left_over}");
 }
 
@@ -151,10 +157,13 @@ fn killed_at_a_random_moment_it_leaves_a_whole_index_or_none() {
     let whole_run = start.elapsed();
     let mut random = Random(5);
     let (mut killed, mut whole) = (0, 0);
-    for _ in 0..50 {
+    for round in 0..50 {
         let _ = fs::remove_file(&index);
         let mut child = tarnfs(&scratch).arg("index").arg(scratch.path("a.tar")).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(whole_run.mul_f64(random.below(1200) as f64 / 1000.0));
+        // The first one at once, so that one at least is killed whatever the machine does meanwhile.
+        if round > 0 {
+            std::thread::sleep(whole_run.mul_f64(random.below(1200) as f64 / 1000.0));
+        }
         child.kill().unwrap();
         killed += u32::from(!child.wait().unwrap().success());
         if index.exists() {

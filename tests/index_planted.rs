@@ -173,10 +173,10 @@ fn listing(scratch: &Scratch) -> String {
     scratch.shell("find . -mindepth 1 -printf '%p %y %i %U %m %s %T@ %C@ %l\\n' | sort")
 }
 
-/// Lists the archive; what waits for more than a minute hangs.
+/// Lists the archive; what waits for more than ten minutes hangs.
 fn listed(scratch: &Scratch, options: &[&str]) -> Output {
     Command::new("timeout")
-        .args(["60", env!("CARGO_BIN_EXE_tarnfs"), "ls", "-lR"])
+        .args(["600", env!("CARGO_BIN_EXE_tarnfs"), "ls", "-lR"])
         .args(options)
         .arg(scratch.path("shared/a.tar"))
         .env("XDG_CACHE_HOME", scratch.path("cache"))

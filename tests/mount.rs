@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::Command;
 
-use support::{Compare, Mounted, Scratch, assert_twins, can_mount, have, make_tree, run, tarnfs, wait_until};
+use support::{Compare, Mounted, Scratch, assert_twins, can_mount, have, is_gone, make_tree, run, tarnfs, wait_until};
 
 /// How each compression is undone by the tool that made it.
 const COMPRESSIONS: &[(&str, &str)] = &[
@@ -323,12 +323,14 @@ fn without_a_mount_point_one_is_made_and_removed_again() {
     assert_eq!(tarnfs(&scratch).arg(scratch.path("backup.tar.gz")).status().unwrap().code(), Some(0));
     assert_eq!(fs::read(folder.join("file")).unwrap(), b"hello\n");
     run(&scratch, ["unmount".as_ref(), folder.as_os_str()]).ok();
-    wait_until("the folder is gone", || !folder.exists());
+    wait_until("the folder is gone", || is_gone(&folder));
     // A folder that was there stays.
     fs::create_dir(&folder).unwrap();
-    run(&scratch, [scratch.path("backup.tar.gz").as_os_str(), folder.as_os_str()]).ok();
+    let mut daemon = support::foreground(&scratch, &scratch.path("backup.tar.gz"), &folder);
+    let watcher = support::watcher(&daemon);
     run(&scratch, ["-u".as_ref(), folder.as_os_str()]).ok();
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(daemon.wait().unwrap().success());
+    wait_until("its watcher has ended", || support::has_ended(watcher));
     assert!(folder.exists());
 }
 

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Scratch, can_mount, have, is_root};
+use support::{Scratch, can_mount, have, is_root, wait_until};
 
 /// What the examples take for granted.
 const PREPARATION: &str = "umask 022
@@ -56,21 +56,15 @@ fn run(scratch: &Scratch, example: &Example) {
     // `ls` writes columns on a terminal only.
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let expected = words(&example.prints.join("\n"));
-    let mut printed = Vec::new();
     // What was written to `command` is done a moment later.
-    for _ in 0..100 {
+    wait_until(&format!("{} prints {}", example.command, example.prints.join("\n")), || {
         let mut command = Command::new("sh");
         command.args(["-c", &example.command]).current_dir(scratch.path("")).env("PATH", &path);
         let output = command.env("XDG_CACHE_HOME", scratch.path("cache")).output().unwrap();
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{}: {out}{err}", example.command);
-        printed = words(&out);
-        if expected.is_empty() || printed == expected {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    assert_eq!(printed, expected, "{}", example.command);
+        expected.is_empty() || words(&out) == expected
+    });
 }
 
 #[test]

@@ -24,7 +24,7 @@ const SMALL_STACK: &str = "ulimit -s 256; export RUST_MIN_STACK=262144";
 #[track_caller]
 fn limited(scratch: &Scratch, limits: &str, words: &[&str]) -> Ran {
     let output = Command::new("bash")
-        .args(["-c", &format!("{limits}; exec timeout 120 \"$@\""), "bash", env!("CARGO_BIN_EXE_tarnfs")])
+        .args(["-c", &format!("{limits}; exec timeout 600 \"$@\""), "bash", env!("CARGO_BIN_EXE_tarnfs")])
         .args(words)
         .env("XDG_CACHE_HOME", scratch.path("cache"))
         .stdin(Stdio::null())
@@ -319,7 +319,7 @@ impl<'a> Detached<'a> {
     fn new(scratch: &Scratch, at: &'a Path, limits: &str, words: &[&str]) -> Self {
         let log = fs::File::create(scratch.path("log")).unwrap();
         let status = Command::new("bash")
-            .args(["-c", &format!("{limits}; exec timeout 120 \"$@\""), "bash", env!("CARGO_BIN_EXE_tarnfs")])
+            .args(["-c", &format!("{limits}; exec timeout 600 \"$@\""), "bash", env!("CARGO_BIN_EXE_tarnfs")])
             .args(words)
             .env("XDG_CACHE_HOME", scratch.path("cache"))
             .stdin(Stdio::null())
@@ -349,7 +349,7 @@ fn a_hundred_thousand_archives_take_little_memory() {
     let scratch = Scratch::new();
     make_many(&scratch, 100_000);
     for (when, options) in [("first", &["-r", KEEP][..]), ("next", &["-r", KEEP, "--no-recreate-index"])] {
-        let patience = Duration::from_secs(300);
+        let patience = Duration::from_secs(1200);
         let mount = Foreground::patient(&scratch, &scratch.path("many.tar"), options, patience)
             .unwrap_or_else(|refused| panic!("{refused:?}"));
         assert!(mount.peak() < MOST, "{when}: {} MiB after mounting", mount.peak() >> 20);

@@ -5,14 +5,14 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use support::{
-    DEFAULT_SIGNALS, Scratch, behind, can_mount, foreground, have, is_mounted, kill_watcher, run, signal, wait_until,
+    DEFAULT_SIGNALS, Scratch, behind, can_mount, foreground, has_ended, have, in_own_namespace, is_gone, is_mounted,
+    kill_watcher, run, signal, wait_until, watcher,
 };
 
 fn archive(scratch: &Scratch) -> PathBuf {
@@ -38,7 +38,7 @@ fn a_killed_daemon_leaves_neither_mount_nor_folder() {
         let mut child = foreground(&scratch, &archive, at);
         let open = fs::File::open(at.join("numbers")).unwrap();
         kill(&mut child);
-        wait_until("the mount is gone", || if at == &made { !at.exists() } else { !is_mounted(at) });
+        wait_until("the mount is gone", || if at == &made { is_gone(at) } else { !is_mounted(at) });
         drop(open);
     }
     assert!(there.exists());
@@ -54,7 +54,7 @@ fn a_killed_daemon_leaves_neither_mount_nor_folder() {
             .unwrap();
         std::thread::sleep(Duration::from_millis(milliseconds));
         kill(&mut child);
-        wait_until("the folder is gone", || !made.exists());
+        wait_until("the folder is gone", || is_gone(&made));
     }
 }
 
@@ -68,17 +68,15 @@ fn a_killed_daemon_of_another_user_leaves_nothing_either() {
     let program = scratch.path("tarnfs");
     fs::copy(env!("CARGO_BIN_EXE_tarnfs"), &program).unwrap();
     scratch.shell("chmod 755 . tarnfs a.tar.gz; mkdir home; chown 65534:65534 home");
-    let mode = fs::metadata("/dev/fuse").unwrap().permissions();
-    fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666)).unwrap();
-    let at = scratch.path("home/mnt");
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).arg("-f");
-    command.args([scratch.path("a.tar.gz"), at.clone()]).env("XDG_CACHE_HOME", scratch.path("home"));
-    let mut child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    wait_until("it is mounted", || is_mounted(&at));
-    kill(&mut child);
-    wait_until("the mount point is gone", || !at.exists());
-    fs::set_permissions("/dev/fuse", mode).unwrap();
+    in_own_namespace(|_| {
+        let at = scratch.path("home/mnt");
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program).arg("-f");
+        command.args([scratch.path("a.tar.gz"), at.clone()]).env("XDG_CACHE_HOME", scratch.path("home"));
+        let mut child = support::daemon(command, &at);
+        kill(&mut child);
+        wait_until("the mount point is gone", || is_gone(&at));
+    });
 }
 
 #[test]
@@ -91,9 +89,9 @@ fn what_others_have_mounted_over_it_stays() {
     let at = scratch.folder("mnt");
     let mut below = foreground(&scratch, &archive, &at);
     run(&scratch, [archive.as_os_str(), at.as_os_str()]).ok();
+    let its_watcher = watcher(&below);
     kill(&mut below);
-    // Long enough for its watcher to do something wrong.
-    std::thread::sleep(Duration::from_millis(500));
+    wait_until("its watcher has done what it does", || has_ended(its_watcher));
     assert_eq!(fs::read(at.join("file")).unwrap(), b"hello\n");
     for _ in 0..2 {
         run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
@@ -144,15 +142,16 @@ fn of_all_threads(process: u32, name: &str) -> Vec<String> {
 /// What a program may do and this one need not, as system calls of x86_64.
 const CALLS: [(&str, &str); 3] = [
     ("to open a file", "257, -100, \"/etc/passwd\", 0"),
-    ("to make a file", "257, -100, \"/dev/shm/tarnfs-test\", 0101, 0600"),
+    ("to make a file", "257, -100, \"MADE\", 0101, 0600"),
     ("to make a socket", "41, 2, 1, 0"),
 ];
 
-/// What the system answers to the process when it makes these calls: less than 0 if one is refused.
-fn ask(process: u32) -> Vec<i64> {
+/// What the system answers to the process when it makes these calls, of which one makes the file `made`: less than 0 if one is refused.
+fn ask(process: u32, made: &Path) -> Vec<i64> {
     let mut command = Command::new("gdb");
     command.args(["-nx", "-batch", "-p", &process.to_string(), "-ex", "set language c"]);
     for (_, call) in CALLS {
+        let call = call.replace("MADE", made.to_str().unwrap());
         command.args(["-ex", &format!("print (long)syscall({call})")]);
     }
     let output = command.stdin(Stdio::null()).output().unwrap();
@@ -171,16 +170,18 @@ fn the_daemon_has_given_up_what_it_does_not_need() {
     let scratch = Scratch::new();
     let archive = archive(&scratch);
     let at = scratch.folder("mnt");
+    let made = scratch.path("made");
     let mut free = behind(&scratch, DEFAULT_SIGNALS);
-    let mut free = free.args(["-f", "--no-sandbox"]).args([&archive, &at]).stderr(Stdio::null()).spawn().unwrap();
-    wait_until("it is mounted", || at.join("file").exists());
+    free.args(["-f", "--no-sandbox"]).args([&archive, &at]);
+    let mut free = support::daemon(free, &at);
+    wait_until("it is served", || at.join("file").exists());
     let seccomp = of_all_threads(free.id(), "Seccomp:");
     // That these calls say what they are taken to say is seen where nothing is given up.
     let can_call = cfg!(target_arch = "x86_64") && have("gdb");
     if can_call {
-        let answers = ask(free.id());
+        let answers = ask(free.id(), &made);
         assert!(answers.iter().all(|&answer| answer >= 0), "{CALLS:?}: {answers:?}");
-        fs::remove_file("/dev/shm/tarnfs-test").unwrap();
+        fs::remove_file(&made).unwrap();
     }
     signal(&free, Signal::TERM);
     free.wait().unwrap();
@@ -192,12 +193,11 @@ fn the_daemon_has_given_up_what_it_does_not_need() {
         assert!(of_all_threads(child.id(), "NoNewPrivs:").iter().all(|mode| mode == "1"));
     }
     if can_call {
-        let answers = ask(child.id());
+        let answers = ask(child.id(), &made);
         assert!(answers.iter().all(|&answer| answer < 0), "{CALLS:?}: {answers:?}");
     }
     assert_eq!(fs::read(at.join("file")).unwrap(), b"hello\n");
     signal(&child, Signal::TERM);
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert!(!is_mounted(&at));
-    let _ = fs::remove_file("/dev/shm/tarnfs-test");
+    assert!(!is_mounted(&at) && !made.exists());
 }

@@ -4,15 +4,21 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
 
+mod namespace;
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+#[allow(unused_imports, reason = "each test file uses some of it")]
+pub(crate) use namespace::in_own_namespace;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A folder that is removed at the end of a test.
@@ -130,49 +136,98 @@ pub(crate) fn behind(scratch: &Scratch, words: &[&str]) -> Command {
 /// Whoever runs these tests may have signals ignored (`nohup`, `&` in a script), which the program would go on to do.
 pub(crate) const DEFAULT_SIGNALS: &[&str] = &["env", "--default-signal=INT,HUP"];
 
+/// A mount in the foreground. A test that failed leaves neither it nor its process.
+pub(crate) struct Daemon {
+    child: Child,
+    at: PathBuf,
+}
+
+impl Deref for Daemon {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.child
+    }
+}
+
+impl DerefMut for Daemon {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.child
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = Command::new("umount").arg("-l").arg(&self.at).stderr(Stdio::null()).status();
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Starts `command`, which mounts at `at` and stays in the foreground.
+#[track_caller]
+pub(crate) fn daemon(mut command: Command, at: &Path) -> Daemon {
+    let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut daemon = Daemon { child, at: at.to_owned() };
+    wait_until("it is mounted", || {
+        assert!(daemon.try_wait().unwrap().is_none(), "it has ended");
+        is_mounted(at)
+    });
+    daemon
+}
+
 /// Mounts in the foreground, as a child that takes signals.
 #[track_caller]
-pub(crate) fn foreground(scratch: &Scratch, archive: &Path, at: &Path) -> Child {
+pub(crate) fn foreground(scratch: &Scratch, archive: &Path, at: &Path) -> Daemon {
     let mut command = behind(scratch, DEFAULT_SIGNALS);
-    let child = command.args(["-f", "-d", "2"]).arg(archive).arg(at).stderr(Stdio::null()).spawn().unwrap();
-    wait_until("it is mounted", || at.join("file").exists());
-    child
+    command.args(["-f", "-d", "2"]).arg(archive).arg(at);
+    let daemon = daemon(command, at);
+    wait_until("it is served", || at.join("file").exists());
+    daemon
+}
+
+/// The process that takes the mount away when `daemon` dies.
+pub(crate) fn watcher(daemon: &Child) -> Pid {
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", daemon.id())).unwrap();
+    Pid::from_raw(children.split_whitespace().next().unwrap().parse().unwrap()).unwrap()
+}
+
+/// True if that process, which is not a child of this one, does nothing any more.
+pub(crate) fn has_ended(process: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
+    // The name may have anything in it.
+    stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X']))
 }
 
 /// Kills the process that takes the mount away when `daemon` dies.
 pub(crate) fn kill_watcher(daemon: &Child) {
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", daemon.id())).unwrap();
-    let watcher = children.split_whitespace().next().unwrap().parse().unwrap();
-    kill_process(Pid::from_raw(watcher).unwrap(), Signal::KILL).unwrap();
-    let state = || fs::read_to_string(format!("/proc/{watcher}/stat")).unwrap_or_default();
-    wait_until("the watcher is dead", || !state().contains(") S"));
+    let watcher = watcher(daemon);
+    kill_process(watcher, Signal::KILL).unwrap();
+    wait_until("the watcher is dead", || has_ended(watcher));
 }
 
-/// True if something is mounted there.
+/// True if something is mounted there, as this thread sees it.
 pub(crate) fn is_mounted(at: &Path) -> bool {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    table.lines().any(|line| line.split(' ').nth(4) == at.to_str())
+    let table = fs::read("/proc/thread-self/mountinfo").unwrap();
+    let mut written = Vec::new();
+    for &byte in at.as_os_str().as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => written.extend(format!("\\{byte:03o}").bytes()),
+            _ => written.push(byte),
+        }
+    }
+    table.split(|&byte| byte == b'\n').any(|line| line.split(|&byte| byte == b' ').nth(4) == Some(&written))
+}
+
+/// True if there is neither a mount nor a folder. (`exists` is also false where the program of a mount has died.)
+pub(crate) fn is_gone(at: &Path) -> bool {
+    !is_mounted(at) && fs::symlink_metadata(at).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
-}
-
-/// Lets other users open /dev/fuse, as udev's rule does, while it lives.
-pub(crate) struct OpenDevice(u32);
-
-impl OpenDevice {
-    pub(crate) fn new() -> Self {
-        let mode = fs::metadata("/dev/fuse").unwrap().permissions().mode();
-        fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666)).unwrap();
-        Self(mode)
-    }
-}
-
-impl Drop for OpenDevice {
-    fn drop(&mut self) {
-        fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(self.0)).unwrap();
-    }
 }
 
 /// A mounted archive, unmounted when dropped.
@@ -218,7 +273,7 @@ impl Mounted {
         self.done = true;
         let output = Command::new(env!("CARGO_BIN_EXE_tarnfs")).arg("-u").arg(&self.at).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        wait_until("the mount point is removed", || !self.at.exists());
+        wait_until("the mount point is removed", || is_gone(&self.at));
     }
 }
 
@@ -237,12 +292,12 @@ pub(crate) fn unique() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Waits for something that must come true; the limit is far above what a slow machine needs.
+/// Waits for something that must come true. The limit only ends what hangs: it is far above what a machine with other work needs.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(20), "never came true: {what}");
+        assert!(start.elapsed() < Duration::from_secs(300), "never came true: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

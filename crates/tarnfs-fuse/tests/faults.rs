@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use common::{Gate, MemoryTree, Mounted, can_mount, rounds};
+use common::{Gate, MemoryTree, Mounted, Opens, can_mount, rounds, wait_until};
 use rustix::io::Errno;
 use tarnfs_codec::engine::{DecodedSource, Indexing, PieceCache, Workers};
 use tarnfs_codec::{Chunk, ChunkTable, Damage, Options, by_name};
@@ -226,24 +226,10 @@ fn cat(path: &Path) -> Child {
     Command::new("cat").arg(path).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// How long `child` goes on, at most.
-fn until_ended(child: &mut Child, most: Duration) -> Option<Duration> {
-    let start = Instant::now();
-    while start.elapsed() < most {
-        if child.try_wait().unwrap().is_some() {
-            return Some(start.elapsed());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    None
-}
-
 /// > Every request is answered in time, if need be with an error, and others are not held up meanwhile.
 #[test]
 fn readers_of_what_stalls_get_an_error_in_time_and_others_go_on() {
     const DEADLINE: Duration = Duration::from_secs(2);
-    /// For a machine that has other things to do.
-    const SLACK: Duration = Duration::from_secs(30);
     if !can_mount() {
         return;
     }
@@ -261,18 +247,17 @@ fn readers_of_what_stalls_get_an_error_in_time_and_others_go_on() {
     let mounted = Mounted::with(tree, &MountOptions { deadline: DEADLINE, ..MountOptions::default() });
     let mut killed = cat(&mounted.path("killed"));
     let mut readers: Vec<_> = names.iter().map(|name| cat(&mounted.path(name))).collect();
-    while mounted.statistics().in_flight == 0 {
-        std::thread::yield_now();
-    }
+    let _opens = Opens(Arc::clone(&sample.gate));
+    wait_until("somebody waits", || sample.gate.waiting() > 0);
     killed.kill().unwrap();
-    let took = until_ended(&mut killed, DEADLINE + SLACK);
-    eprintln!("killed while its chunk was decoded: ended after {took:?}");
-    assert!(took.is_some(), "a killed reader stays");
-    // Beside them everything else can be read.
-    assert!(fs::read(mounted.path("other")).unwrap() == *sample.plain);
+    wait_until("the killed reader has ended", || killed.try_wait().unwrap().is_some());
+    // Beside them everything else can be read; on a machine with other work the deadline may come first once.
+    wait_until("another file can be read", || {
+        fs::read(mounted.path("other")).is_ok_and(|bytes| bytes == *sample.plain)
+    });
     let start = Instant::now();
     for (reader, name) in readers.iter_mut().zip(&names) {
-        assert!(until_ended(reader, DEADLINE + SLACK).is_some(), "{name}: its reader waits for ever");
+        wait_until(&format!("the reader of {name} has ended"), || reader.try_wait().unwrap().is_some());
     }
     eprintln!("{} readers ended within {:?} at a deadline of {DEADLINE:?}", readers.len(), start.elapsed());
     let failed: Vec<_> = readers
@@ -286,13 +271,10 @@ fn readers_of_what_stalls_get_an_error_in_time_and_others_go_on() {
     let missed = mounted.statistics().deadlines_missed;
     assert!(missed >= 2, "{missed}");
     sample.gate.open();
-    let start = Instant::now();
     for name in &names {
         // As soon as those who were stuck are done.
         let right = || fs::read(mounted.path(name)).is_ok_and(|bytes| bytes == *sample.plain);
-        while !right() {
-            assert!(start.elapsed() < SLACK, "{name} stays an error");
-        }
+        wait_until(&format!("{name} can be read"), right);
     }
 }
 

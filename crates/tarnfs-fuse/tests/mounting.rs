@@ -16,9 +16,10 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use common::{Gate, MemoryTree, Mounted, Slow, can_mount, mount_line};
+use common::namespace::in_own_namespace;
+use common::{Gate, MemoryTree, Mounted, Opens, Slow, can_mount, mount_line, wait_until};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use tarnfs_fuse::{Error, MountOptions, mount, unmount};
@@ -168,9 +169,8 @@ fn readers_in_flight_do_not_keep_a_stop_from_ending() {
     let mut mounted = Mounted::new(tree);
     let path = mounted.path("stalls");
     let reader = std::thread::spawn(move || fs::read(path));
-    while mounted.statistics().in_flight == 0 {
-        std::thread::yield_now();
-    }
+    let _opens = Opens(Arc::clone(&gate));
+    wait_until("it reads", || gate.waiting() > 0);
     let mount = mounted.mount.take().unwrap();
     mount.stopper().stop();
     mount.wait().unwrap();
@@ -253,30 +253,6 @@ fn until_mounted(child: &mut Child) {
     assert!(all.iter().any(|line| line.starts_with("mounted")), "{all:?}");
 }
 
-/// Lets everybody open the device, as most systems do, until it is dropped.
-struct OpenDevice {
-    before: Permissions,
-    _alone: MutexGuard<'static, ()>,
-}
-
-const DEVICE: &str = "/dev/fuse";
-
-impl OpenDevice {
-    fn new(mode: u32) -> Self {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = fs::metadata(DEVICE).unwrap().permissions();
-        fs::set_permissions(DEVICE, Permissions::from_mode(mode)).unwrap();
-        Self { before, _alone: alone }
-    }
-}
-
-impl Drop for OpenDevice {
-    fn drop(&mut self) {
-        fs::set_permissions(DEVICE, self.before.clone()).unwrap();
-    }
-}
-
 fn is_installed(program: &str) -> bool {
     let found = ["/usr/bin", "/bin"].iter().any(|folder| Path::new(folder).join(program).exists());
     if !found {
@@ -290,21 +266,22 @@ fn another_user_mounts_through_the_helper() {
     if !can_mount() || !is_installed("fusermount3") {
         return;
     }
-    let stage = Stage::new();
-    let _device = OpenDevice::new(0o666);
-    let said = Stage::run(stage.command(&["/usr/bin/env"]).uid(NOBODY).gid(NOBODY));
-    let expected = "mounted ro,nosuid,nodev,relatime fuse.tarnfs a,b ro,user_id=65534,group_id=65534\n\
-                    content content\nunmount Ok(())\nwait Ok(())\n";
-    assert!(said.contains(expected), "{said}");
-    let said =
-        Stage::run(stage.command(&["/usr/bin/env"]).uid(NOBODY).gid(NOBODY).env(CHILD_OPTIONS, "noexec,noatime"));
-    assert!(said.contains("mounted ro,nosuid,nodev,noexec,noatime fuse.tarnfs"), "{said}");
-    let conf = fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
-    if !conf.lines().any(|line| line.trim() == "user_allow_other") {
+    in_own_namespace(|_| {
+        let stage = Stage::new();
+        let said = Stage::run(stage.command(&["/usr/bin/env"]).uid(NOBODY).gid(NOBODY));
+        let expected = "mounted ro,nosuid,nodev,relatime fuse.tarnfs a,b ro,user_id=65534,group_id=65534\n\
+                        content content\nunmount Ok(())\nwait Ok(())\n";
+        assert!(said.contains(expected), "{said}");
         let said =
-            Stage::run(stage.command(&["/usr/bin/env"]).uid(NOBODY).gid(NOBODY).env(CHILD_OPTIONS, "allow_other"));
-        assert!(said.contains(&format!("error {}", Error::NoOthers)), "{said}");
-    }
+            Stage::run(stage.command(&["/usr/bin/env"]).uid(NOBODY).gid(NOBODY).env(CHILD_OPTIONS, "noexec,noatime"));
+        assert!(said.contains("mounted ro,nosuid,nodev,noexec,noatime fuse.tarnfs"), "{said}");
+        let conf = fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
+        if !conf.lines().any(|line| line.trim() == "user_allow_other") {
+            let said =
+                Stage::run(stage.command(&["/usr/bin/env"]).uid(NOBODY).gid(NOBODY).env(CHILD_OPTIONS, "allow_other"));
+            assert!(said.contains(&format!("error {}", Error::NoOthers)), "{said}");
+        }
+    });
 }
 
 #[test]
@@ -312,22 +289,21 @@ fn another_user_without_helper_or_device_is_told_what_to_do() {
     if !can_mount() {
         return;
     }
-    let stage = Stage::new();
-    let user = |variable, value: &str| {
-        Stage::run(stage.command(&["/usr/bin/env"]).uid(NOBODY).gid(NOBODY).env(variable, value))
-    };
-    {
-        let _device = OpenDevice::new(0o666);
+    in_own_namespace(|device| {
+        let stage = Stage::new();
+        let user = |variable, value: &str| {
+            Stage::run(stage.command(&["/usr/bin/env"]).uid(NOBODY).gid(NOBODY).env(variable, value))
+        };
         for (variable, value) in [("PATH", "/nowhere"), ("FUSERMOUNT_PATH", "/nowhere/fusermount3")] {
             let said = user(variable, value);
             assert!(said.contains("error only root can mount") && said.contains("fuse3"), "{said}");
         }
-    }
-    let _device = OpenDevice::new(0o600);
-    if is_installed("fusermount3") {
-        let said = user("LANG", "C");
-        assert!(said.contains(&format!("error {}", Error::NoPermission)), "{said}");
-    }
+        device.set_mode(0o600);
+        if is_installed("fusermount3") {
+            let said = user("LANG", "C");
+            assert!(said.contains(&format!("error {}", Error::NoPermission)), "{said}");
+        }
+    });
 }
 
 #[test]
@@ -335,16 +311,17 @@ fn in_a_user_namespace_no_helper_is_needed() {
     if !can_mount() || !is_installed("unshare") {
         return;
     }
-    let stage = Stage::new();
-    let _device = OpenDevice::new(0o666);
-    let mut unshare = stage.command(&["/usr/bin/env", "unshare", "-Urm"]);
-    let said = Stage::run(unshare.uid(NOBODY).gid(NOBODY).env("FUSERMOUNT_PATH", "/nowhere"));
-    if said.trim().is_empty() {
-        eprintln!("skipped: user namespaces are off");
-        return;
-    }
-    assert!(said.contains("mounted ro,nosuid,nodev,relatime fuse.tarnfs a,b ro,user_id=0,group_id=0\n"), "{said}");
-    assert!(said.contains("content content\nunmount Ok(())\nwait Ok(())\n"), "{said}");
+    in_own_namespace(|_| {
+        let stage = Stage::new();
+        let mut unshare = stage.command(&["/usr/bin/env", "unshare", "-Urm"]);
+        let said = Stage::run(unshare.uid(NOBODY).gid(NOBODY).env("FUSERMOUNT_PATH", "/nowhere"));
+        if said.trim().is_empty() {
+            eprintln!("skipped: user namespaces are off");
+            return;
+        }
+        assert!(said.contains("mounted ro,nosuid,nodev,relatime fuse.tarnfs a,b ro,user_id=0,group_id=0\n"), "{said}");
+        assert!(said.contains("content content\nunmount Ok(())\nwait Ok(())\n"), "{said}");
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use tarnfs_source::testing::{Fault, FaultySource, When};
@@ -19,12 +20,16 @@ type Tree = BTreeMap<Vec<u8>, Found>;
 
 const EIO: i32 = 5;
 
-/// Ends the process if a test takes longer than anything that has an end: what hangs cannot be ended from inside.
-fn watchdog() {
-    std::thread::spawn(|| {
-        std::thread::sleep(Duration::from_secs(600));
-        std::process::abort();
+/// Ends the process if a test takes longer than anything that has an end, also on a machine with other work: what hangs cannot be ended from
+/// inside. Dropped, it lets the process be.
+fn watchdog() -> Sender<()> {
+    let (over, is_over) = channel();
+    std::thread::spawn(move || {
+        if is_over.recv_timeout(Duration::from_secs(1800)) == Err(RecvTimeoutError::Timeout) {
+            std::process::abort();
+        }
     });
+    over
 }
 
 /// What is seen through an archive that was opened: nothing else than in `expected`. True if all of it was.
@@ -84,7 +89,7 @@ const FAULTS: [Fault; 4] = [Fault::Error(EIO), Fault::Nothing, Fault::Half, Faul
 
 #[test]
 fn each_read_fails_once_and_from_then_on() {
-    watchdog();
+    let _watchdog = watchdog();
     for (name, bytes) in archives() {
         let expected = expected_tree(name, &bytes);
         for fault in FAULTS {
@@ -107,7 +112,7 @@ fn each_read_fails_once_and_from_then_on() {
 /// The same with an index that is there already, as in every mount but the first.
 #[test]
 fn each_read_fails_with_an_index_that_is_there() {
-    watchdog();
+    let _watchdog = watchdog();
     for (name, bytes) in archives() {
         let expected = expected_tree(name, &bytes);
         let folder = tempfile::tempdir().unwrap();
@@ -171,7 +176,7 @@ fn other_bytes_are_found_by_checksums() {
 /// A source that says another length than it has.
 #[test]
 fn a_length_may_be_a_lie() {
-    watchdog();
+    let _watchdog = watchdog();
     for (name, bytes) in archives() {
         let expected = expected_tree(name, &bytes);
         let length = bytes.len() as u64;

@@ -8,6 +8,9 @@
     reason = "shared by tests, which use parts of it"
 )]
 
+#[path = "../../../../tests/support/namespace.rs"]
+pub(crate) mod namespace;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs::OpenOptions;
@@ -15,6 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use tarnfs_fuse::{Mount, MountOptions, Statistics, mount};
 use tarnfs_source::{MemorySource, SharedSource, Source};
@@ -213,19 +217,45 @@ impl<F: Fn(&mut [u8], u64) -> io::Result<usize> + Send + Sync> Source for Slow<F
 /// A gate at which threads wait until it is opened.
 #[derive(Default)]
 pub(crate) struct Gate {
-    open: Mutex<bool>,
+    /// Whether it is open, and how many wait.
+    state: Mutex<(bool, usize)>,
     changed: Condvar,
 }
 
 impl Gate {
     pub(crate) fn pass(&self) {
-        let open = self.open.lock().unwrap();
-        drop(self.changed.wait_while(open, |open| !*open).unwrap());
+        let mut state = self.state.lock().unwrap();
+        state.1 += 1;
+        let mut state = self.changed.wait_while(state, |(open, _)| !*open).unwrap();
+        state.1 -= 1;
     }
 
     pub(crate) fn open(&self) {
-        *self.open.lock().unwrap() = true;
+        self.state.lock().unwrap().0 = true;
         self.changed.notify_all();
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().unwrap().1
+    }
+}
+
+/// Opens a gate at the end of a test, also of one that has failed: nobody is to wait for ever.
+pub(crate) struct Opens(pub(crate) Arc<Gate>);
+
+impl Drop for Opens {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// Waits for something that must come true. The limit only ends what hangs: it is far above what a machine with other work needs.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(300), "never came true: {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -286,7 +316,7 @@ impl Drop for Mounted {
 
 /// The line of the table of mounts for `path`: its options, type, source and own options.
 pub(crate) fn mount_line(path: &Path) -> Option<Vec<String>> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let table = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
     let fields = table.lines().map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>());
     let line = fields.into_iter().rfind(|fields| fields[4] == path.to_str().unwrap())?;
     let dash = line.iter().position(|field| field == "-").unwrap();
