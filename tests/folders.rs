@@ -423,7 +423,7 @@ fn what_may_not_be_looked_at_is_refused_and_listed() {
 }
 
 /// Another mount, whose process is stopped: whoever asks it waits. It goes on when this is dropped.
-struct Stopped(std::process::Child);
+struct Stopped(support::Daemon);
 
 impl Drop for Stopped {
     fn drop(&mut self) {
