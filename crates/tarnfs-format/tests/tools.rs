@@ -382,6 +382,14 @@ fn volumes_one_behind_the_other() {
                     "{format} {label} {kib}: {name}"
                 );
             }
+            // Of too many parts the first ones are there.
+            let limits = tarnfs_source::Limits { sparse_extents: 1, ..tarnfs_source::Limits::default() };
+            let few = try_read(&archive, &Options { limits, ..options.clone() }).unwrap();
+            let inner = few.entry("inner");
+            assert_eq!((few.paths(), inner.body.extents.as_ref().unwrap().len()), (back.paths(), 2));
+            let bytes = common::content(&archive, inner);
+            assert!(fs::read(folder.path().join("inner")).unwrap().starts_with(&bytes) && bytes.len() > kib << 10);
+            assert!(few.damage[0].1.contains("too many parts"), "{:?}", few.damage);
             // Cut inside of the last part: an error, not a file that is shorter or longer.
             let cut = try_read(&archive[..archive.len() / 3], &options).unwrap();
             assert_eq!(cut.damage.len(), 1, "{:?}", cut.damage);

@@ -349,6 +349,8 @@ impl<'run> Reader<'run> {
             self.skip(padded(size).saturating_sub(at))?;
         }
         let mut parts = Vec::new();
+        // What comes from here on is passed over: there are too many parts.
+        let mut lost = None;
         let (mut part, mut skip) = (0, 0);
         while at < size {
             let offset = self.stream.position();
@@ -369,10 +371,13 @@ impl<'run> Reader<'run> {
             }
             let offset = self.stream.position();
             let head = self.stream.peek(volumes::LONGEST).map_err(|error| Error::Read { offset, error })?;
-            let has_room = parts.len() < self.options.limits.sparse_extents;
-            if let Some(length) = volumes::continuation(head, &entry.path, at, size).filter(|_| has_room) {
-                parts.push(Extent { offset: part, length: at.saturating_sub(part), skip });
-                (part, skip) = (at, length);
+            if let Some(length) = volumes::continuation(head, &entry.path, at, size) {
+                if parts.len() < self.options.limits.sparse_extents {
+                    parts.push(Extent { offset: part, length: at.saturating_sub(part), skip });
+                    (part, skip) = (at, length);
+                } else {
+                    lost.get_or_insert(at);
+                }
                 self.skip(length)?;
             } else {
                 self.skip(BLOCK as u64)?;
@@ -386,9 +391,17 @@ impl<'run> Reader<'run> {
             self.damage(offset, format!("the archive ends {at} bytes into the {size} bytes of the entry at {start}"))?;
         }
         if !parts.is_empty() {
-            parts.push(Extent { offset: part, length: size.saturating_sub(part), skip });
+            let end = lost.unwrap_or(size);
+            parts.push(Extent { offset: part, length: end.saturating_sub(part), skip });
             entry.body.stored =
                 parts.iter().fold(0, |sum, part| part.skip.saturating_add(part.length).saturating_add(sum));
+            if let Some(lost) = lost {
+                self.damage(
+                    start,
+                    format!("{}: it lies in too many parts; it ends with {lost} bytes", excerpt(&entry.path)),
+                )?;
+                entry.body.size = lost;
+            }
             entry.body.extents = Some(parts);
         }
         Ok(true)

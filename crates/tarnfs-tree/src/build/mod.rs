@@ -347,3 +347,23 @@ pub fn without_suffix(name: &[u8]) -> Option<Vec<u8>> {
     let stem = &name[..name.len() - suffix.len()];
     Some([stem, instead.as_bytes()].concat())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lose_their_suffix_of_compression() {
+        for (name, without) in [
+            ("x.tar.gz", "x.tar"),
+            ("x.TGZ", "x.tar"),
+            ("x.tar.lz", "x.tar"),
+            ("x.tar.lzip", "x.tar"),
+            ("x.lzip", "x"),
+            ("x.tlzip", "x.tar"),
+        ] {
+            assert_eq!(without_suffix(name.as_bytes()).as_deref(), Some(without.as_bytes()), "{name}");
+        }
+        assert_eq!((without_suffix(b"x.tar"), without_suffix(b".lzip")), (None, None));
+    }
+}
