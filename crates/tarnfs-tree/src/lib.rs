@@ -27,6 +27,7 @@ mod streams;
 mod subdirectory;
 mod subvolumes;
 mod union;
+mod unproven;
 mod versions;
 
 use std::sync::Arc;
