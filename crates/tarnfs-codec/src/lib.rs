@@ -187,6 +187,17 @@ pub struct Beside {
     pub scratch: Scratch,
 }
 
+/// What can be verified of a chunk that a table without checksums leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checks {
+    /// Nothing before the stream's end, or not by decoding from there on.
+    Whole,
+    /// The chunk, by decoding it to its end: see [`Codec::verified`].
+    Chunk,
+    /// A decoder that is resumed there returns no byte that it has not verified.
+    Itself,
+}
+
 /// One compressed format.
 pub trait Codec: Send + Sync {
     /// Its name, as it stands in an index: "gzip".
@@ -220,6 +231,25 @@ pub trait Codec: Send + Sync {
     ) -> io::Result<Box<dyn Decoder>> {
         let _ = beside;
         self.resume(source, point, limits)
+    }
+
+    /// What can be verified of a chunk at `point` of a table without checksums.
+    fn checks(&self, point: &SeekPoint) -> Checks {
+        let _ = point;
+        Checks::Whole
+    }
+
+    /// Where [`Codec::checks`] says that a chunk can be verified: decodes from `point` on, up to byte `end` of `source`, at which another chunk or
+    /// the end is. What is wrong is an error, or in the findings once 0 was returned.
+    fn verified(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        end: u64,
+        options: &Options,
+    ) -> io::Result<Box<dyn FirstPass>> {
+        let _ = (source, point, end, options);
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// True for a codec whose decoders may borrow files.

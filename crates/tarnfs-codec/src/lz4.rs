@@ -10,10 +10,11 @@ mod frame;
 mod tests;
 
 use std::io;
+use std::sync::Arc;
 
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::{Limits, SharedSource, Slice};
 
-use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
 
 use decoder::FrameDecoder;
 use frame::Start;
@@ -56,5 +57,20 @@ impl Codec for Lz4 {
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(FrameDecoder::resume(&source, point, *limits)?))
+    }
+
+    fn checks(&self, point: &SeekPoint) -> Checks {
+        if point.state.is_empty() { Checks::Chunk } else { Checks::Whole }
+    }
+
+    fn verified(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        end: u64,
+        options: &Options,
+    ) -> io::Result<Box<dyn FirstPass>> {
+        let source: SharedSource = Arc::new(Slice::new(source, 0, end));
+        Ok(Box::new(FrameDecoder::verified(&source, point, options)?))
     }
 }

@@ -59,6 +59,12 @@ pub trait Source: Send + Sync + Debug {
     /// What a person would call this source, for messages: the path of a file, "x.gz, decoded".
     fn describe(&self) -> String;
 
+    /// How many decoders a read goes through, one inside the other: 0 for what is read as it is. What stands on another source says as much
+    /// as that one. Decoders wait only for those of a lesser depth, so a source that says too little may wait for itself.
+    fn depth(&self) -> usize {
+        0
+    }
+
     /// Reads exactly `buffer.len()` bytes at `offset`; `UnexpectedEof` if the source ends before.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let read = self.read_at(buffer, offset)?;

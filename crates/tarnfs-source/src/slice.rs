@@ -51,6 +51,10 @@ impl Source for Slice {
         format!("{} at byte {}", self.whole.describe(), self.start)
     }
 
+    fn depth(&self) -> usize {
+        self.whole.depth()
+    }
+
     fn prefetch(&self, offset: u64, length: u64) {
         if offset < self.length {
             self.whole.prefetch(self.start.saturating_add(offset), length.min(self.length - offset));

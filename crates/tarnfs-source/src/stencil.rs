@@ -90,6 +90,10 @@ impl Source for Stencil {
         format!("{}, sparse", self.packed.describe())
     }
 
+    fn depth(&self) -> usize {
+        self.packed.depth()
+    }
+
     fn next_data(&self, offset: u64) -> Option<u64> {
         let (extent, _) = self.extents.get(self.extent_at(offset))?;
         Some(extent.offset.max(offset))

@@ -39,6 +39,10 @@ impl Source for Strict {
         self.0.describe()
     }
 
+    fn depth(&self) -> usize {
+        self.0.depth()
+    }
+
     fn next_data(&self, offset: u64) -> Option<u64> {
         self.0.next_data(offset)
     }

@@ -102,6 +102,10 @@ impl Source for FaultySource {
     fn describe(&self) -> String {
         format!("{}, faulty", self.inner.describe())
     }
+
+    fn depth(&self) -> usize {
+        self.inner.depth()
+    }
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ mod subvolumes;
 #[cfg(test)]
 mod toy;
 mod union;
+mod unproven;
 mod versions;
 
 use std::sync::Arc;

@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use tarnfs_codec::Dictionaries;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Statistics, Workers};
 use tarnfs_index::{Index, Nested};
 use tarnfs_source::{Limits, MemorySource, SharedSource, Slice, Source};
 
-use crate::{Error, Work};
+use crate::{Error, Work, unproven};
 
 /// Nested streams that are open at a time.
 const MOST_OPEN: usize = 256;
@@ -67,6 +67,9 @@ impl Streams {
         layers: Vec<Arc<DecodedSource>>,
         means: Means,
     ) -> Self {
+        for layer in &layers {
+            unproven::watch(layer);
+        }
         Self { index, innermost, layers, means, nested: Mutex::default() }
     }
 
@@ -223,6 +226,7 @@ impl Step {
         let (chunks, cache, workers) = (Arc::clone(&self.chunks), Arc::clone(cache), Arc::clone(workers));
         let decoded = DecodedSource::new(self.codec, part, chunks, cache, workers, *limits);
         decoded.give(dictionaries.clone());
+        unproven::watch(&decoded);
         decoded
     }
 }
@@ -300,11 +304,18 @@ impl Source for Deep {
         format!("{}, decoded {} times", self.input.describe(), self.steps.len())
     }
 
+    /// Also of what is decoded while it is opened.
+    fn depth(&self) -> usize {
+        self.input.depth() + self.steps.len()
+    }
+
     fn is_ready(&self, offset: u64, length: usize) -> bool {
-        // Held while it is decoded; whoever asks must not wait for that.
-        let Ok(opened) = self.opened.try_lock() else { return false };
-        let source = opened.clone();
-        drop(opened);
-        source.is_some_and(|source| source.is_ready(offset, length))
+        // The lock is held while it is opened, which takes as long as decoding does.
+        let opened = match self.opened.try_lock() {
+            Ok(opened) => opened,
+            Err(TryLockError::Poisoned(opened)) => opened.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        opened.as_ref().is_some_and(|opened| opened.is_ready(offset, length))
     }
 }

@@ -26,7 +26,7 @@ use std::io;
 
 use tarnfs_source::{Limits, SharedSource};
 
-use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
 use block::{BLOCK_MAGIC, END_MAGIC};
 use decoder::BlockDecoder;
 
@@ -68,5 +68,10 @@ impl Codec for Bzip2 {
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, _limits: &Limits) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(BlockDecoder::resume(source, point)?))
+    }
+
+    /// The CRC of a block is compared before a byte of it is returned.
+    fn checks(&self, _point: &SeekPoint) -> Checks {
+        Checks::Itself
     }
 }

@@ -76,6 +76,20 @@ impl Chunks {
         &*self.table
     }
 
+    pub(super) fn shared_table(&self) -> Arc<dyn ChunkTable> {
+        Arc::clone(&self.table)
+    }
+
+    /// Has this one from now on in place of that in the table, until others push it out.
+    pub(super) fn keep(&self, chunk: &Arc<Chunk>) {
+        lock(&self.recent).keep(chunk, &self.budget);
+    }
+
+    /// Takes all of them from the table again.
+    pub(super) fn forget(&self) {
+        *lock(&self.recent) = Recent::default();
+    }
+
     /// The chunk that holds byte `offset` of the decoded stream; `None` behind the end.
     pub(super) fn at(&self, offset: u64) -> io::Result<Option<Arc<Chunk>>> {
         if let Some(chunk) = lock(&self.recent).get(offset) {

@@ -10,6 +10,7 @@ use super::cache::PieceCache;
 use super::chunks::{Chunks, Place};
 use super::decoded_file::DecodedFile;
 use super::pool::Piece;
+use super::proof::Proofs;
 use super::room::{Expected, Taken};
 use super::sequence::Sequences;
 use super::traffic::{Queued, RunGuard, Task, Traffic, Turn};
@@ -26,7 +27,7 @@ use crate::{Beside, Chunk, ChunkTable, Codec, Damage, Decoder, Dictionaries, Scr
 /// the workers. What is decoded at this moment is waited for, never decoded a second time beside it.
 #[derive(Debug)]
 pub struct DecodedSource {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
 /// What a [`DecodedSource`] has done so far.
@@ -56,26 +57,33 @@ struct Counters {
     kept: AtomicU64,
 }
 
-struct Inner {
-    codec: &'static dyn Codec,
-    source: SharedSource,
-    chunks: Chunks,
-    length: u64,
-    cache: Arc<PieceCache>,
+pub(super) struct Inner {
+    pub(super) codec: &'static dyn Codec,
+    pub(super) source: SharedSource,
+    pub(super) chunks: Chunks,
+    pub(super) length: u64,
+    pub(super) cache: Arc<PieceCache>,
     /// Our number in the cache.
-    stream: u64,
+    pub(super) stream: u64,
     workers: Arc<Workers>,
-    limits: Limits,
+    pub(super) limits: Limits,
     /// What its frames may need beside it.
-    dictionaries: OnceLock<Dictionaries>,
+    pub(super) dictionaries: OnceLock<Dictionaries>,
     /// What decoders borrow.
     scratch: Scratch,
     /// What need not be decoded, until it turns out to be of something else.
     kept: OnceLock<DecodedFile>,
     kept_is_wrong: AtomicBool,
     traffic: Traffic,
-    /// What its decoders need while they work.
+    /// How many decoders a decoder of it reads through.
+    pub(super) depth: usize,
+    /// What its decoders need while they work, and those that verify chunks.
     expected: Expected,
+    pub(super) expected_to_prove: Expected,
+    /// What is known where the table has no checksums.
+    pub(super) proofs: Proofs,
+    /// Called where nothing is known.
+    pub(super) unproven: OnceLock<Box<dyn Fn() + Send + Sync>>,
     sequences: Mutex<Sequences>,
     /// Length of the chunk that was last decoded from.
     chunk_length: AtomicU64,
@@ -105,9 +113,13 @@ impl DecodedSource {
             codec,
             length,
             chunks: Chunks::new(table, &source, cache.budget().clone()),
+            depth: source.depth(),
             source,
             stream: cache.new_stream(),
             expected: cache.room.expected(),
+            expected_to_prove: cache.room.expected(),
+            proofs: Proofs::default(),
+            unproven: OnceLock::new(),
             cache,
             workers,
             limits,
@@ -201,6 +213,10 @@ impl Source for DecodedSource {
         self.inner.describe()
     }
 
+    fn depth(&self) -> usize {
+        self.inner.depth + 1
+    }
+
     fn prefetch(&self, offset: u64, length: u64) {
         let end = self.inner.length.min(offset.saturating_add(length.min(self.inner.most_ahead())));
         Inner::schedule(&self.inner, offset..end, true);
@@ -220,12 +236,17 @@ impl Source for DecodedSource {
 }
 
 impl Inner {
+    /// True if nobody reads any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
     fn describe(&self) -> String {
         format!("{}, decoded", self.source.describe())
     }
 
     /// An error about the decoded byte `position`.
-    fn invalid(&self, position: u64, what: &str) -> io::Error {
+    pub(super) fn invalid(&self, position: u64, what: &str) -> io::Error {
         io::Error::new(
             io::ErrorKind::InvalidData,
             format!("{}: byte {position}: {what}: check the archive, or build its index again", self.describe()),
@@ -233,7 +254,7 @@ impl Inner {
     }
 
     /// Says of an error where it came up; its kind remains.
-    fn context(&self, error: &io::Error, doing: &str, position: u64) -> io::Error {
+    pub(super) fn context(&self, error: &io::Error, doing: &str, position: u64) -> io::Error {
         io::Error::new(error.kind(), format!("{}: {doing} byte {position}: {error}", self.describe()))
     }
 
@@ -244,10 +265,11 @@ impl Inner {
             let none = self.chunks.table().damage_in(0..self.length)?.is_none();
             *self.undamaged.get_or_init(|| none)
         };
-        if undamaged {
-            return Ok(());
+        let mut damage = self.proofs.damage_in(range);
+        if damage.is_none() && !undamaged {
+            damage = self.chunks.table().damage_in(range.clone())?;
         }
-        let Some(damage) = self.chunks.table().damage_in(range.clone())? else { return Ok(()) };
+        let Some(damage) = damage else { return Ok(()) };
         let Damage { decoded: Range { start, end }, compressed, what } = damage;
         let found = match compressed {
             0 => String::new(),
@@ -267,7 +289,7 @@ impl Inner {
             return Ok(hit);
         }
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
-        let chunk = self.chunk_at(position)?;
+        let chunk = self.proven(self.chunk_at(position)?, position)?;
         let place = Place::of(&chunk, position);
         if let Some(piece) = self.kept_piece(&chunk, place) {
             return Ok((place.start, piece));
@@ -277,10 +299,16 @@ impl Inner {
         let is_it = |(start, _): &(u64, _)| *start == place.start;
         let cached = || self.cache.get(self.stream, place.start, !sequential).filter(is_it).map(|(_, piece)| piece);
         let last = Place::of(&chunk, wanted.end.min(chunk.point.decoded + chunk.length) - 1).start;
-        let piece = match self.traffic.demand(task, last, cached, || self.pick(task)) {
-            Turn::Ready(piece) => piece,
-            Turn::Decode(run, begun) => {
-                self.decode(&chunk, &run, begun, self.cache.room.enter(&self.expected), false)?
+        let piece = loop {
+            if let Some(piece) = self.traffic.wait(task, last, cached) {
+                break piece;
+            }
+            // Before others can wait for it, a decoder has its room: who holds room for a deeper stream may be among them.
+            let room = self.cache.room.enter(self.depth, &self.expected);
+            match self.traffic.begin(task, cached, || self.pick(task)) {
+                Turn::Ready(piece) => break piece,
+                Turn::OnItsWay => drop(room),
+                Turn::Decode(run, begun) => break self.decode(&chunk, &run, begun, room, false)?,
             }
         };
         Ok((place.start, piece))
@@ -305,7 +333,7 @@ impl Inner {
         Some(piece)
     }
 
-    fn chunk_at(&self, position: u64) -> io::Result<Arc<Chunk>> {
+    pub(super) fn chunk_at(&self, position: u64) -> io::Result<Arc<Chunk>> {
         self.chunks
             .at(position)
             .map_err(|error| self.context(&error, "looking up the seek point before", position))?
@@ -352,7 +380,9 @@ impl Inner {
                 self.counters.prefetched.fetch_add(1, Ordering::Relaxed);
             }
             let found = checksum(&piece, place.start);
-            let right = chunk.checksums.get(place.index).is_none_or(|&expected| expected == found);
+            let known = chunk.checksums.get(place.index).copied();
+            let expected = known.or_else(|| self.proofs.checksum(chunk.point.decoded, place.index));
+            let right = expected.is_none_or(|expected| expected == found);
             // A wrong piece that is only passed over is not this reader's error; whoever wants it finds it again.
             if !right && position >= end && !ahead {
                 return Err(self.invalid(
@@ -366,6 +396,10 @@ impl Inner {
             let keep = right && (end.saturating_sub(position) <= most_behind || run.is_awaited(place.start));
             if keep {
                 self.cache.insert(self.stream, place.start, &piece);
+                if expected.is_none() && self.proofs.is_whole() {
+                    // Verified while this was decoded.
+                    self.cache.forget(self.stream);
+                }
             }
             end = run.advance(place.start, keep.then_some(&piece), position);
             if position >= end.min(chunk_end) {
@@ -390,7 +424,7 @@ impl Inner {
     }
 
     /// Fills `piece`, which starts at `start`, from the decoder.
-    fn fill(&self, decoder: &mut dyn Decoder, piece: &mut [u8], start: u64) -> io::Result<()> {
+    pub(super) fn fill(&self, decoder: &mut dyn Decoder, piece: &mut [u8], start: u64) -> io::Result<()> {
         let mut filled = 0;
         while filled < piece.len() {
             let position = start + filled as u64;
@@ -493,6 +527,7 @@ impl Inner {
             range = lock(&self.sequences).still_ahead(range);
         }
         let Ok(chunk) = self.chunk_at(chunk) else { return };
+        let Some(chunk) = self.proven_ahead(chunk, range.start) else { return };
         while !range.is_empty() && !self.closed.load(Ordering::Relaxed) {
             let end = self.cache.end_of_piece_at(self.stream, range.start);
             let kept = || {
@@ -513,7 +548,7 @@ impl Inner {
             None => (nearest == start).then_some((start, None)),
         };
         // Readers come first: what waits for room is not decoded ahead.
-        let Some(room) = self.cache.room.try_enter(&self.expected) else { return };
+        let Some(room) = self.cache.room.try_enter(self.depth, &self.expected) else { return };
         if let Some((run, begun)) = self.traffic.ahead(task, begin)
             && let Err(error) = self.decode(&chunk, &run, begun, room, true)
         {

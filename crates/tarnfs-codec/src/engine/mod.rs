@@ -5,6 +5,7 @@
 //!   a read needs, then pauses the decoder where it stands.
 //! - [`PieceCache`] holds the decoded pieces and the paused decoders of all streams, bounded in bytes.
 //! - [`DecodedFile`] holds pieces of one stream on disk, where decoding them again takes long; [`Keeping`] writes it during the first pass.
+//! - [`Proving`] verifies a stream of which another program has made the table, which has no checksums.
 //! - [`Table`] is a table of chunks in memory.
 //! - [`Workers`] are the threads on which sequential readers are decoded ahead of.
 
@@ -16,6 +17,7 @@ mod indexing;
 mod keeping;
 mod paused;
 mod pool;
+mod proof;
 mod room;
 mod sequence;
 mod table;
@@ -40,6 +42,7 @@ pub use decoded::{DecodedSource, Statistics};
 pub use decoded_file::DecodedFile;
 pub use indexing::Indexing;
 pub use keeping::{Keeping, Shelf};
+pub use proof::{Proven, Proving};
 pub use table::Table;
 pub use workers::Workers;
 

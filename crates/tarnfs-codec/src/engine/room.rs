@@ -9,8 +9,11 @@ use crate::sync::{Condvar, Mutex};
 ///
 /// A window may be 128 MiB, a dictionary 1.5 GiB, and as many readers may come as there are threads: where there is no room for another decoder, its reader
 /// waits until one is done. Who comes first enters first, or one that needs much would wait for ever. One may always work, else nothing
-/// could be read at all. A decoder that reads through another one, a compressed file in a compressed archive, holds room while that one asks for some: whoever
-/// has room already does not wait.
+/// could be read at all.
+///
+/// A decoder that reads through another one, a compressed file in a compressed archive, holds room while that one asks for some. Therefore one may always
+/// work *at each depth*, whatever those at others hold: who waits for room waits, in the end, only for decoders of its own depth, and these wait only
+/// for what is less deep (`Source::depth`). Nothing waits in a circle.
 #[derive(Debug)]
 pub(super) struct Room {
     limit: usize,
@@ -21,10 +24,17 @@ pub(super) struct Room {
 
 #[derive(Debug, Default)]
 struct Held {
-    decoders: usize,
     bytes: usize,
-    /// Whose decoders they are.
-    threads: Vec<ThreadId>,
+    /// By depth.
+    lanes: Vec<Lane>,
+    /// Whose decoders they are, and how deep.
+    threads: Vec<(ThreadId, usize)>,
+}
+
+/// The decoders of one depth.
+#[derive(Debug, Default)]
+struct Lane {
+    decoders: usize,
     /// How many have come to wait, and how many of them have entered.
     came: u64,
     entered: u64,
@@ -41,6 +51,7 @@ pub(super) struct Taken<'a> {
     expected: &'a Expected,
     bytes: usize,
     thread: ThreadId,
+    depth: usize,
 }
 
 impl Expected {
@@ -59,40 +70,57 @@ impl Room {
         Expected(AtomicUsize::new(self.limit))
     }
 
-    /// Room for one more decoder, as soon as there is.
-    pub(super) fn enter<'a>(&'a self, expected: &'a Expected) -> Taken<'a> {
+    /// Room for one more decoder of a stream at `depth`, as soon as there is.
+    ///
+    /// The caller holds no lock, and nothing that a decoder at this depth or a lesser one may wait for: no run, and no room but for deeper streams.
+    pub(super) fn enter<'a>(&'a self, depth: usize, expected: &'a Expected) -> Taken<'a> {
         let mut held = lock(&self.held);
-        if held.threads.contains(&thread::current().id()) {
-            return self.take(&mut held, expected);
+        let me = thread::current().id();
+        if held.threads.iter().any(|&(thread, other)| thread == me && other <= depth) {
+            // A source that lies about its depth: too much memory is better than a thread that waits for itself.
+            debug_assert!(false, "a decoder at depth {depth} reads through one that is as deep");
+            return self.take(&mut held, depth, expected);
         }
-        let turn = held.came;
-        held.came += 1;
-        let waits = |held: &mut Held| held.entered != turn || !self.has_room(held, expected);
+        let lane = held.lane(depth);
+        let turn = lane.came;
+        lane.came += 1;
+        let waits = |held: &mut Held| held.lane(depth).entered != turn || !self.has_room(held, depth, expected);
         let mut held = self.changed.wait_while(held, waits).unwrap_or_else(PoisonError::into_inner);
-        held.entered += 1;
-        let taken = self.take(&mut held, expected);
+        held.lane(depth).entered += 1;
+        let taken = self.take(&mut held, depth, expected);
         drop(held);
         self.changed.notify_all();
         taken
     }
 
-    /// The same, if there is room now and nobody waits for it.
-    pub(super) fn try_enter<'a>(&'a self, expected: &'a Expected) -> Option<Taken<'a>> {
+    /// The same, if there is room now and nobody at this depth waits for it.
+    pub(super) fn try_enter<'a>(&'a self, depth: usize, expected: &'a Expected) -> Option<Taken<'a>> {
         let mut held = lock(&self.held);
-        (held.came == held.entered && self.has_room(&held, expected)).then(|| self.take(&mut held, expected))
+        let lane = held.lane(depth);
+        let nobody_waits = lane.came == lane.entered;
+        (nobody_waits && self.has_room(&mut held, depth, expected)).then(|| self.take(&mut held, depth, expected))
     }
 
-    fn has_room(&self, held: &Held, expected: &Expected) -> bool {
-        held.decoders == 0 || held.bytes.saturating_add(expected.bytes()) <= self.limit
+    fn has_room(&self, held: &mut Held, depth: usize, expected: &Expected) -> bool {
+        held.lane(depth).decoders == 0 || held.bytes.saturating_add(expected.bytes()) <= self.limit
     }
 
-    fn take<'a>(&'a self, held: &mut Held, expected: &'a Expected) -> Taken<'a> {
+    fn take<'a>(&'a self, held: &mut Held, depth: usize, expected: &'a Expected) -> Taken<'a> {
         let bytes = expected.bytes();
-        held.decoders += 1;
+        held.lane(depth).decoders += 1;
         held.bytes = held.bytes.saturating_add(bytes);
         let thread = thread::current().id();
-        held.threads.push(thread);
-        Taken { room: self, expected, bytes, thread }
+        held.threads.push((thread, depth));
+        Taken { room: self, expected, bytes, thread, depth }
+    }
+}
+
+impl Held {
+    fn lane(&mut self, depth: usize) -> &mut Lane {
+        if self.lanes.len() <= depth {
+            self.lanes.resize_with(depth + 1, Lane::default);
+        }
+        &mut self.lanes[depth]
     }
 }
 
@@ -114,9 +142,9 @@ impl Taken<'_> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let mut held = lock(&self.room.held);
-        held.decoders -= 1;
+        held.lane(self.depth).decoders -= 1;
         held.bytes = held.bytes.saturating_sub(self.bytes);
-        if let Some(place) = held.threads.iter().rposition(|&thread| thread == self.thread) {
+        if let Some(place) = held.threads.iter().rposition(|&holder| holder == (self.thread, self.depth)) {
             held.threads.swap_remove(place);
         }
         drop(held);
@@ -132,71 +160,86 @@ mod tests {
     fn as_many_work_as_there_is_room_for_and_one_always() {
         let room = Room::new(100);
         let expected = room.expected();
-        let mut first = room.enter(&expected);
-        assert!(room.try_enter(&expected).is_none(), "nobody knows yet what one needs");
+        let mut first = room.enter(0, &expected);
+        assert!(room.try_enter(0, &expected).is_none(), "nobody knows yet what one needs");
         first.holds(40);
-        let second = room.try_enter(&expected).unwrap();
-        assert!(room.try_enter(&expected).is_none());
+        let second = room.try_enter(0, &expected).unwrap();
+        assert!(room.try_enter(0, &expected).is_none());
         first.holds(1000);
         drop(second);
-        assert!(room.try_enter(&expected).is_none());
+        assert!(room.try_enter(0, &expected).is_none());
         drop(first);
         // More than there is room for, but alone.
-        let alone = room.enter(&expected);
-        assert!(room.try_enter(&expected).is_none());
+        let alone = room.enter(0, &expected);
+        assert!(room.try_enter(0, &expected).is_none());
         std::thread::scope(|scope| {
-            scope.spawn(|| room.enter(&expected).holds(10));
+            scope.spawn(|| room.enter(0, &expected).holds(10));
             drop(alone);
         });
-        let many: Vec<_> = std::iter::from_fn(|| room.try_enter(&expected)).collect();
+        let many: Vec<_> = std::iter::from_fn(|| room.try_enter(0, &expected)).collect();
         assert_eq!(many.len(), 10);
         drop(many);
-        let held = lock(&room.held);
-        assert_eq!((held.decoders, held.bytes), (0, 0));
+        let mut held = lock(&room.held);
+        assert_eq!((held.lane(0).decoders, held.bytes), (0, 0));
+        assert!(held.threads.is_empty());
+    }
+
+    fn nobody_waits(room: &Room, depth: usize) -> bool {
+        let mut held = lock(&room.held);
+        let lane = held.lane(depth);
+        lane.came == lane.entered
     }
 
     #[test]
-    fn who_has_room_does_not_wait_for_more() {
+    fn one_works_at_each_depth_whatever_others_hold() {
         let room = Room::new(100);
         let (outer, inner) = (room.expected(), room.expected());
-        let holds = room.enter(&outer);
+        let holds = room.enter(1, &inner);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| drop(room.enter(&inner)));
-            let nobody_waits = || {
-                let held = lock(&room.held);
-                held.came == held.entered
-            };
-            while nobody_waits() {
+            let waiting = scope.spawn(|| drop(room.enter(1, &inner)));
+            while nobody_waits(&room, 1) {
                 std::thread::yield_now();
             }
-            drop(room.enter(&inner));
-            drop(holds);
+            // What the inner one reads through, though another waits; a second one has to wait for this.
+            let through = room.enter(0, &outer);
+            assert!(room.try_enter(0, &outer).is_none());
+            drop((through, holds));
             waiting.join().unwrap();
         });
-        assert!(lock(&room.held).threads.is_empty());
+        assert_eq!(lock(&room.held).bytes, 0);
+    }
+
+    #[test]
+    fn those_of_all_depths_share_what_there_is() {
+        let room = Room::new(100);
+        let (outer, inner) = (room.expected(), room.expected());
+        room.enter(0, &outer).holds(40);
+        let mut first = room.enter(1, &inner);
+        first.holds(30);
+        let second = room.enter(0, &outer);
+        assert!(room.try_enter(0, &outer).is_none(), "70 of 100 are taken");
+        first.holds(20);
+        assert!(room.try_enter(0, &outer).is_some());
+        drop(second);
     }
 
     #[test]
     fn nobody_is_passed_by_those_who_need_less() {
         let room = Room::new(100);
         let (large, small) = (room.expected(), room.expected());
-        room.enter(&small).holds(10);
-        let first = room.enter(&small);
+        room.enter(0, &small).holds(10);
+        let first = room.enter(0, &small);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| drop(room.enter(&large)));
-            let nobody_waits = || {
-                let held = lock(&room.held);
-                held.came == held.entered
-            };
-            while nobody_waits() {
+            let waiting = scope.spawn(|| drop(room.enter(0, &large)));
+            while nobody_waits(&room, 0) {
                 std::thread::yield_now();
             }
-            assert!(room.try_enter(&small).is_none(), "one that was there before waits");
-            let behind = scope.spawn(|| drop(room.enter(&small)));
+            assert!(room.try_enter(0, &small).is_none(), "one that was there before waits");
+            let behind = scope.spawn(|| drop(room.enter(0, &small)));
             drop(first);
             waiting.join().unwrap();
             behind.join().unwrap();
         });
-        assert!(room.try_enter(&small).is_some());
+        assert!(room.try_enter(0, &small).is_some());
     }
 }

@@ -203,6 +203,13 @@ pub(super) fn sample(length: usize, mut seed: u32) -> (Vec<u8>, SharedSource) {
     (decoded, Arc::new(MemorySource::new(compressed, "sample.toy")))
 }
 
+/// A stream that decodes to `bytes`.
+#[cfg(shuttle)]
+pub(super) fn encode(bytes: &[u8]) -> Vec<u8> {
+    let record = |run: &[u8]| [&(run.len() as u32).to_le_bytes()[..], &run[..1]].concat();
+    bytes.chunk_by(|one, next| one == next).flat_map(record).collect()
+}
+
 /// The table that a first pass makes, with reads of `step` bytes; it must return `decoded`.
 pub(super) fn index(toy: &'static Toy, source: &SharedSource, decoded: &[u8], spacing: u64, step: usize) -> Table {
     let options = Options { seek_point_spacing: spacing, ..Options::default() };

@@ -69,32 +69,30 @@ pub(super) struct Task {
     pub(super) end: u64,
 }
 
-/// The answer to a demand for a piece.
+/// The answer to one who has room for a decoder and would decode a piece.
 #[derive(Debug)]
 pub(super) enum Turn<'a, T> {
-    /// Somebody has decoded it.
+    /// Somebody has decoded it meanwhile.
     Ready(Arc<Piece>),
+    /// Somebody is on the way to it by now: who has room gives it back, and waits.
+    OnItsWay,
     /// The caller has to, with what `begin` returned.
     Decode(RunGuard<'a>, (u64, T)),
 }
 
 impl Traffic {
     /// Waits while a run of the chunk is on its way to the piece at `task.start`, and while it is on its way to the one at `last`, which the
-    /// caller wants next: one waking is enough for both. `cached` looks for the first in the cache; `begin` picks the decoder and says where it stands.
-    pub(super) fn demand<T>(
-        &self,
-        task: Task,
-        last: u64,
-        cached: impl Fn() -> Option<Arc<Piece>>,
-        begin: impl FnOnce() -> (u64, T),
-    ) -> Turn<'_, T> {
+    /// caller wants next: one waking is enough for both. `cached` looks for the first in the cache. `None`: nobody is on the way.
+    ///
+    /// The caller holds no lock, and no room but for streams that are deeper: the run may need it.
+    pub(super) fn wait(&self, task: Task, last: u64, cached: impl Fn() -> Option<Arc<Piece>>) -> Option<Arc<Piece>> {
         let mut state = lock(&self.state);
         loop {
             // Under the lock: whoever decoded the piece put it there before saying that the run moved on.
             if let Some(piece) = cached() {
-                return Turn::Ready(piece);
+                return Some(piece);
             }
-            let Some(number) = state.run_towards(task).map(|run| run.number) else { break };
+            let number = state.run_towards(task).map(|run| run.number)?;
             state.awaited.entry(task.start).or_default().lasts.push(last);
             let piece = loop {
                 state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -111,9 +109,25 @@ impl Traffic {
                     state.awaited.remove(&task.start);
                 }
             }
-            if let Some(piece) = piece {
-                return Turn::Ready(piece);
+            if piece.is_some() {
+                return piece;
             }
+        }
+    }
+
+    /// Begins a run, for one who has room for its decoder. Never waits. `begin` picks the decoder and says where it stands.
+    pub(super) fn begin<T>(
+        &self,
+        task: Task,
+        cached: impl Fn() -> Option<Arc<Piece>>,
+        begin: impl FnOnce() -> (u64, T),
+    ) -> Turn<'_, T> {
+        let mut state = lock(&self.state);
+        if let Some(piece) = cached() {
+            return Turn::Ready(piece);
+        }
+        if state.run_towards(task).is_some() {
+            return Turn::OnItsWay;
         }
         let (next, begun) = begin();
         Turn::Decode(self.register(&mut state, task, next, false), (next, begun))
@@ -239,8 +253,8 @@ mod tests {
             for last in [20, 5, 10] {
                 let (traffic, woken) = (&traffic, woken.clone());
                 scope.spawn(move || {
-                    let turn = traffic.demand(task, last, || None, || unreachable!("the run is on its way"));
-                    assert!(matches!(turn, Turn::<()>::Ready(_)));
+                    assert!(matches!(traffic.begin(task, || None, || unreachable!()), Turn::<()>::OnItsWay));
+                    assert!(traffic.wait(task, last, || None).is_some());
                     woken.send(last)
                 });
             }

@@ -110,6 +110,14 @@ impl FrameDecoder {
         Ok(decoder)
     }
 
+    /// From the start of a frame on, with all that the frames can verify.
+    pub(super) fn verified(source: &SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Self> {
+        let mut decoder = Self::resume(source, point, options.limits)?;
+        let (spacing, last_point) = (options.seek_point_spacing, Some(point.decoded));
+        decoder.pass = Some(Pass { spacing, last_point, findings: Findings::default() });
+        Ok(decoder)
+    }
+
     fn new(source: SharedSource, position: u64, limits: Limits, pass: Option<Pass>) -> Self {
         Self {
             input: Input::new(source, position),

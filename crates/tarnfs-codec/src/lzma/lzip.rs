@@ -2,12 +2,13 @@
 //! member.
 
 use std::io;
+use std::sync::Arc;
 
-use tarnfs_source::{Limits, SharedSource, Source};
+use tarnfs_source::{Limits, SharedSource, Slice, Source};
 
 use super::members::{Container, Header, MemberDecoder};
 use super::model::Properties;
-use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
 
 /// The codec for `.lz`.
 #[derive(Debug)]
@@ -91,5 +92,20 @@ impl Codec for Lzip {
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(MemberDecoder::<Members>::resume(source, point, *limits)?))
+    }
+
+    fn checks(&self, point: &SeekPoint) -> Checks {
+        if point.state.is_empty() { Checks::Chunk } else { Checks::Whole }
+    }
+
+    fn verified(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        end: u64,
+        options: &Options,
+    ) -> io::Result<Box<dyn FirstPass>> {
+        let source = Arc::new(Slice::new(source, 0, end));
+        Ok(Box::new(MemberDecoder::<Members>::verified(source, point, options)?))
     }
 }

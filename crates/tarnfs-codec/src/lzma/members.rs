@@ -186,6 +186,13 @@ impl<C: Container> MemberDecoder<C> {
         Ok(decoder)
     }
 
+    /// From the start of a member on, with all that the members can verify.
+    pub(super) fn verified(source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Self> {
+        let mut decoder = Self::resume(source, point, options.limits)?;
+        (decoder.first_pass, decoder.spacing) = (true, options.seek_point_spacing);
+        Ok(decoder)
+    }
+
     fn new(source: SharedSource, limits: Limits, compressed: u64, decoded: u64) -> Self {
         Self {
             container: std::marker::PhantomData,
@@ -240,7 +247,7 @@ impl<C: Container> MemberDecoder<C> {
             return Ok(());
         }
         let Some(mut lzma) = self.read_header()? else { return Err(self.cut("within a header")) };
-        if self.first_pass {
+        if self.first_pass && self.spacing < u64::MAX {
             lzma.survey(self.spacing);
         }
         self.checksum = self.first_pass.then(crc32fast::Hasher::new);

@@ -37,6 +37,8 @@ pub(super) struct XzDecoder {
     spacing: u64,
     /// Verify the blocks' checks.
     verify: bool,
+    /// The source may end behind any block.
+    is_part: bool,
     state: State,
     /// Of the stream.
     check: CheckId,
@@ -145,6 +147,14 @@ impl XzDecoder {
         Ok(decoder)
     }
 
+    /// From a block on, up to the end of `source`, which may be that of any block.
+    pub(super) fn verified(source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Self> {
+        let mut decoder = Self::resume(source, point, options.limits)?;
+        (decoder.first_pass, decoder.verify, decoder.is_part) = (true, true, true);
+        decoder.spacing = options.seek_point_spacing;
+        Ok(decoder)
+    }
+
     /// Goes on inside a block, at byte `position`.
     fn resume_inside(&mut self, position: u64, state: &[u8]) -> io::Result<()> {
         let wrong = |what: &str| invalid(position, &format!("a seek point whose state {what}"));
@@ -187,6 +197,7 @@ impl XzDecoder {
             first_pass: false,
             spacing: 0,
             verify: false,
+            is_part: false,
             state: State::Start,
             check: CheckId::NONE,
             summary: None,
@@ -296,6 +307,10 @@ impl XzDecoder {
             return Ok(());
         }
         let Some(&size) = self.input.fill(LONGEST_BLOCK_HEADER)?.first() else {
+            if self.is_part {
+                self.state = State::Ended;
+                return Ok(());
+            }
             return Err(cut(position, "where a block or the index should be"));
         };
         if size == 0 {
@@ -312,7 +327,7 @@ impl XzDecoder {
         let rest = header.compressed.unwrap_or(u64::MAX).min(self.input.remaining());
         match BlockDecoder::new(&header, self.verify.then_some(self.check), rest, &self.limits)? {
             Ok(mut decoder) => {
-                if self.first_pass {
+                if self.first_pass && self.spacing < u64::MAX {
                     decoder.survey(self.spacing);
                 }
                 self.block = Some(Block { header, decoder, stalled: 0 });

@@ -118,6 +118,13 @@ impl FrameDecoder {
         Ok(decoder)
     }
 
+    /// From the start of a frame on, with all that the frames can verify.
+    pub(super) fn verified(source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Self> {
+        let mut decoder = Self::resume(source, point, options.limits, &options.dictionaries)?;
+        decoder.survey = Some(Survey::new(options.seek_point_spacing));
+        Ok(decoder)
+    }
+
     /// Goes on inside a frame.
     fn restore(&mut self, point: &SeekPoint) -> io::Result<()> {
         let blocks = self.blocks.insert(Loan::take());

@@ -27,10 +27,11 @@ mod tests;
 mod window;
 
 use std::io;
+use std::sync::Arc;
 
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::{Limits, SharedSource, Slice};
 
-use crate::{Beside, Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Beside, Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
 use decoder::FrameDecoder;
 pub use dictionary::Dictionaries;
 use frame::Start;
@@ -83,5 +84,20 @@ impl Codec for Zstd {
         beside: &Beside,
     ) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(FrameDecoder::resume(source, point, *limits, &beside.dictionaries)?))
+    }
+
+    fn checks(&self, point: &SeekPoint) -> Checks {
+        if point.state.is_empty() { Checks::Chunk } else { Checks::Whole }
+    }
+
+    fn verified(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        end: u64,
+        options: &Options,
+    ) -> io::Result<Box<dyn FirstPass>> {
+        let source = Arc::new(Slice::new(source, 0, end));
+        Ok(Box::new(FrameDecoder::verified(source, point, options)?))
     }
 }

@@ -1,0 +1,485 @@
+//! Verifying what a table without checksums leads to: one that another program has made.
+//!
+//! What a format can check for itself is checked before a byte is handed out: a chunk is decoded once to its end, its checks are compared, and the
+//! checksums of its pieces are kept, as if they stood in the table. Where a format can check nothing before the end, as gzip, or where a
+//! chunk is too long to wait for, the whole stream is decoded once beside the readers ([`Proving`]); until that is done, nothing is known.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, Weak};
+
+use tarnfs_source::{Grant, SharedSource, Source, Strict};
+
+use super::chunks::Place;
+use super::decoded::{DecodedSource, Inner};
+use super::pool::Piece;
+use super::room::Taken;
+use super::{checksum, lock};
+use crate::sync::{Condvar, Mutex};
+use crate::{Checks, Chunk, ChunkTable, Codec, Damage, FirstPass, Options, PIECE};
+
+/// Decoded bytes of a chunk that a reader waits for before the first byte comes: some seconds, where the fastest programs write the largest blocks.
+const LONGEST_CHUNK: u64 = 1 << 30;
+
+/// Chunks known to be damaged; more are decoded again.
+const MOST_DAMAGED: usize = 1024;
+
+/// Bytes of a chunk's entry beside its checksums.
+const OVERHEAD: usize = 128;
+
+/// What has been verified of a stream.
+#[derive(Debug, Default)]
+pub(super) struct Proofs {
+    state: Mutex<State>,
+    /// A chunk is not in work any more.
+    done: Condvar,
+    is_whole: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of each chunk, by its start.
+    checksums: BTreeMap<u64, (Box<[u32]>, Option<Grant>)>,
+    /// Chunks, by their start, of which something is wrong.
+    damaged: BTreeMap<u64, String>,
+    /// Starts of the chunks that somebody verifies.
+    in_work: Vec<u64>,
+    /// Found when the whole was decoded.
+    damage: Vec<Damage>,
+}
+
+/// The right to verify a chunk, given back when dropped.
+struct Claim<'a> {
+    proofs: &'a Proofs,
+    start: u64,
+}
+
+impl Proofs {
+    /// Waits while somebody verifies the chunk at `start`. Then its checksums, or what is wrong with it; `None` if nothing is known.
+    ///
+    /// The caller holds no lock, and no room but for streams that are deeper: who verifies may need it.
+    fn wait(&self, start: u64) -> Option<Result<Vec<u32>, String>> {
+        let state = lock(&self.state);
+        let in_work = |state: &mut State| state.in_work.contains(&start);
+        let state = self.done.wait_while(state, in_work).unwrap_or_else(PoisonError::into_inner);
+        if let Some(what) = state.damaged.get(&start) {
+            return Some(Err(what.clone()));
+        }
+        state.checksums.get(&start).map(|(checksums, _)| Ok(checksums.to_vec()))
+    }
+
+    /// For one who has room for a decoder; `None` if somebody else is at it, or has been.
+    fn claim(&self, start: u64) -> Option<Claim<'_>> {
+        let mut state = lock(&self.state);
+        if state.in_work.contains(&start) || state.checksums.contains_key(&start) || state.damaged.contains_key(&start)
+        {
+            return None;
+        }
+        state.in_work.push(start);
+        Some(Claim { proofs: self, start })
+    }
+
+    /// What the piece has that is number `index` in the chunk at `start`, if that has been verified.
+    pub(super) fn checksum(&self, start: u64, index: usize) -> Option<u32> {
+        lock(&self.state).checksums.get(&start).and_then(|(checksums, _)| checksums.get(index).copied())
+    }
+
+    /// True if the whole stream has been verified.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_whole.load(Ordering::Acquire)
+    }
+
+    /// Damage that was found when the whole was decoded.
+    pub(super) fn damage_in(&self, range: &Range<u64>) -> Option<Damage> {
+        if !self.is_whole() {
+            return None;
+        }
+        let overlaps = |damage: &&Damage| damage.decoded.start < range.end && range.start < damage.decoded.end;
+        lock(&self.state).damage.iter().find(overlaps).cloned()
+    }
+
+    fn add(&self, start: u64, checksums: &[u32], inner: &Inner) {
+        let budget = inner.cache.budget();
+        let bytes = size_of_val(checksums) + OVERHEAD;
+        let mut state = lock(&self.state);
+        let mut grant = budget.take(bytes);
+        while grant.is_none() && state.checksums.len() > 1 {
+            // Half of them, so that this is rare: they are verified again when somebody reads there.
+            let mut number = 0_usize;
+            state.checksums.retain(|_, _| {
+                number += 1;
+                number.is_multiple_of(2)
+            });
+            grant = budget.take(bytes);
+        }
+        // One is kept without room: else a piece of a long chunk would be verified for each read.
+        state.checksums.insert(start, (checksums.into(), grant));
+    }
+
+    fn add_damaged(&self, start: u64, what: String) {
+        let mut state = lock(&self.state);
+        if state.damaged.len() < MOST_DAMAGED {
+            state.damaged.insert(start, what);
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        lock(&self.proofs.state).in_work.retain(|start| *start != self.start);
+        self.proofs.done.notify_all();
+    }
+}
+
+impl Inner {
+    /// True if nobody has verified the chunk, and its decoder does not.
+    fn is_open(&self, chunk: &Chunk) -> bool {
+        chunk.checksums.is_empty() && self.codec.checks(&chunk.point) != Checks::Itself
+    }
+
+    /// True if the chunk can be verified for itself, in a time that a reader can wait.
+    fn is_provable(&self, chunk: &Chunk) -> bool {
+        self.codec.checks(&chunk.point) == Checks::Chunk && chunk.length <= LONGEST_CHUNK
+    }
+
+    /// The chunk with checksums, if there is a way to verify it. The pieces from the one that holds `position` on are in the cache then, as far as there is
+    /// room for them.
+    pub(super) fn proven(&self, chunk: Arc<Chunk>, position: u64) -> io::Result<Arc<Chunk>> {
+        if !self.is_open(&chunk) {
+            return Ok(chunk);
+        }
+        let start = chunk.point.decoded;
+        loop {
+            match self.proofs.wait(start) {
+                Some(Ok(checksums)) => return Ok(self.with(&chunk, checksums)),
+                Some(Err(what)) => return Err(io::Error::new(io::ErrorKind::InvalidData, what)),
+                None => {}
+            }
+            if self.proofs.is_whole() {
+                return Ok(chunk);
+            }
+            if !self.is_provable(&chunk) {
+                if let Some(begin) = self.unproven.get() {
+                    begin();
+                }
+                return Ok(chunk);
+            }
+            // Before others can wait for it, who verifies has room.
+            let room = self.cache.room.enter(self.depth, &self.expected_to_prove);
+            if let Some(claim) = self.proofs.claim(start) {
+                return self.prove(&chunk, position, &claim, room, false);
+            }
+        }
+    }
+
+    /// The same for what is decoded ahead, which waits for nobody.
+    pub(super) fn proven_ahead(&self, chunk: Arc<Chunk>, position: u64) -> Option<Arc<Chunk>> {
+        if !self.is_open(&chunk) || !self.is_provable(&chunk) {
+            return Some(chunk);
+        }
+        let room = self.cache.room.try_enter(self.depth, &self.expected_to_prove)?;
+        let Some(claim) = self.proofs.claim(chunk.point.decoded) else {
+            drop(room);
+            let checksums = lock(&self.proofs.state).checksums.get(&chunk.point.decoded).map(|(of, _)| of.to_vec())?;
+            return Some(self.with(&chunk, checksums));
+        };
+        self.prove(&chunk, position, &claim, room, true)
+            .inspect_err(|error| log::debug!("verifying ahead: {error}"))
+            .ok()
+    }
+
+    fn with(&self, chunk: &Chunk, checksums: Vec<u32>) -> Arc<Chunk> {
+        let chunk = Arc::new(Chunk { checksums, ..chunk.clone() });
+        self.chunks.keep(&chunk);
+        chunk
+    }
+
+    fn prove(
+        &self,
+        chunk: &Chunk,
+        position: u64,
+        claim: &Claim<'_>,
+        mut room: Taken<'_>,
+        ahead: bool,
+    ) -> io::Result<Arc<Chunk>> {
+        let source = Watched::new(&self.source);
+        let (checksums, pieces) =
+            self.decode_to_prove(chunk, position, &source, &mut room, ahead).inspect_err(|error| {
+                // What could not be read may be read the next time.
+                if is_damage(error) && !source.has_failed() {
+                    self.proofs.add_damaged(claim.start, error.to_string());
+                }
+            })?;
+        for (start, piece) in &pieces {
+            self.cache.insert(self.stream, *start, piece);
+        }
+        self.proofs.add(claim.start, &checksums, self);
+        Ok(self.with(chunk, checksums))
+    }
+
+    /// Decodes the chunk to its end, and compares what the format says of it.
+    #[allow(clippy::type_complexity)]
+    fn decode_to_prove(
+        &self,
+        chunk: &Chunk,
+        position: u64,
+        source: &Arc<Watched>,
+        room: &mut Taken<'_>,
+        ahead: bool,
+    ) -> io::Result<(Vec<u32>, Vec<(u64, Arc<Piece>)>)> {
+        let (start, end) = (chunk.point.decoded, chunk.point.decoded + chunk.length);
+        let compressed_end = if end == self.length {
+            self.source.len()
+        } else {
+            let next = self.chunk_at(end)?;
+            if next.point.decoded != end || !next.point.compressed_bit.is_multiple_of(8) {
+                return Err(self.invalid(end, "the index has no seek point there, where one should be"));
+            }
+            next.point.compressed_bit / 8
+        };
+        let options = self.options();
+        let mut decoder = self
+            .codec
+            .verified(Arc::<Watched>::clone(source), &chunk.point, compressed_end, &options)
+            .map_err(|error| self.context(&error, "resuming at", start))?;
+        // All of it where there is room, else what the reader comes to.
+        let most_kept = self.cache.share() / 8 / PIECE;
+        let position = if chunk.length.div_ceil(PIECE as u64) <= most_kept as u64 { start } else { position };
+        let (mut checksums, mut pieces) = (Vec::new(), Vec::new());
+        let mut at = start;
+        while at < end {
+            let place = Place::of(chunk, at);
+            let mut piece = self.cache.pool.piece(place.length);
+            room.holds(decoder.memory() + (pieces.len() + 1) * PIECE);
+            self.fill(&mut *decoder, &mut piece, at)?;
+            checksums.push(checksum(&piece, at));
+            at = place.end();
+            if at > position && pieces.len() < most_kept {
+                pieces.push((place.start, Arc::new(piece)));
+            }
+            if ahead && self.is_closed() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+        }
+        match decoder.read(&mut [0]) {
+            Ok(0) => {}
+            Ok(_) => return Err(self.invalid(end, "the stream goes on there, the index says that it ends")),
+            Err(error) => return Err(self.context(&error, "decoding what follows", end)),
+        }
+        let mut damage = Vec::new();
+        decoder.take_damage(&mut damage);
+        match damage.into_iter().find(|damage| damage.decoded.start < end.min(damage.decoded.end)) {
+            Some(Damage { what, compressed, .. }) => {
+                Err(self.invalid(start, &format!("{what} (found at byte {compressed} of {})", self.source.describe())))
+            }
+            None => Ok((checksums, pieces)),
+        }
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            seek_point_spacing: u64::MAX,
+            limits: self.limits,
+            dictionaries: self.dictionaries.get().cloned().unwrap_or_default(),
+            ..Options::default()
+        }
+    }
+
+    fn install(&self, checksums: Vec<(u64, Box<[u32]>)>, damage: Vec<Damage>) {
+        let mut state = lock(&self.proofs.state);
+        state.checksums.extend(checksums.into_iter().map(|(start, of)| (start, (of, None))));
+        state.damage = damage;
+        drop(state);
+        self.proofs.is_whole.store(true, Ordering::Release);
+        // What was decoded before, nobody has verified.
+        self.chunks.forget();
+        self.cache.forget(self.stream);
+    }
+}
+
+/// True for an error that says that the bytes of a stream are wrong.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+}
+
+impl DecodedSource {
+    /// `begin` is called for each read of what nobody has verified and nobody can but by decoding the whole ([`DecodedSource::proving`]). It must not
+    /// wait for anything.
+    pub fn when_unproven(&self, begin: impl Fn() + Send + Sync + 'static) {
+        // It is said once, before anything is read.
+        let _ = self.inner.unproven.set(Box::new(begin));
+    }
+
+    /// What it takes to verify the whole.
+    pub fn proving(&self) -> Proving {
+        Proving {
+            inner: Arc::downgrade(&self.inner),
+            codec: self.inner.codec,
+            source: SharedSource::clone(&self.inner.source),
+            table: self.inner.chunks.shared_table(),
+            options: self.inner.options(),
+        }
+    }
+}
+
+/// Decodes a whole stream, so that a table without checksums gets some.
+pub struct Proving {
+    inner: Weak<Inner>,
+    codec: &'static dyn Codec,
+    source: SharedSource,
+    table: Arc<dyn ChunkTable>,
+    options: Options,
+}
+
+/// How that ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Proven {
+    /// Nothing is wrong. From now on what is read is compared.
+    Right,
+    /// So is this, but for a part of it, which nobody gets any more. What was found first.
+    Damaged(Damage),
+    /// Nobody reads it any more.
+    Abandoned,
+}
+
+impl Proving {
+    /// Name of the format.
+    pub fn codec(&self) -> &'static str {
+        self.codec.name()
+    }
+
+    /// What is decoded.
+    pub fn describe(&self) -> String {
+        self.source.describe()
+    }
+
+    /// Decodes the whole. An error means that it could not be read this time; nothing is known then.
+    ///
+    /// The caller holds no lock, as for any read.
+    pub fn run(&self) -> io::Result<Proven> {
+        let source = Watched::new(&self.source);
+        let pass = self.codec.first_pass(Arc::clone(&source) as SharedSource, &self.options)?;
+        let mut whole = Whole { pass, checksums: Vec::new(), at: 0, damage: Vec::new() };
+        match whole.decode(&*self.table, || self.inner.upgrade().is_none_or(|inner| inner.is_closed())) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Proven::Abandoned),
+            Err(error) if is_damage(&error) && !source.has_failed() => whole.damage.push(Damage {
+                decoded: whole.at..self.table.decoded_length(),
+                compressed: whole.pass.compressed_position(),
+                what: error.to_string(),
+            }),
+            Err(error) => return Err(error),
+        }
+        let Some(inner) = self.inner.upgrade() else { return Ok(Proven::Abandoned) };
+        let first = whole.damage.first().cloned();
+        inner.install(whole.checksums, whole.damage);
+        Ok(first.map_or(Proven::Right, Proven::Damaged))
+    }
+}
+
+impl std::fmt::Debug for Proving {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Proving").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+/// A first pass that gathers checksums of the pieces that a table has.
+struct Whole {
+    pass: Box<dyn FirstPass>,
+    checksums: Vec<(u64, Box<[u32]>)>,
+    /// Up to here nothing but `damage` is wrong.
+    at: u64,
+    damage: Vec<Damage>,
+}
+
+impl Whole {
+    /// False if it was abandoned.
+    fn decode(&mut self, table: &dyn ChunkTable, is_abandoned: impl Fn() -> bool) -> io::Result<bool> {
+        let mut piece = vec![0; PIECE];
+        let (mut points, mut shifts) = (Vec::new(), Vec::new());
+        while let Some(chunk) = table.chunk_at(self.at)? {
+            let (start, end) = (chunk.point.decoded, chunk.point.decoded.saturating_add(chunk.length));
+            if start != self.at || end <= start {
+                let what = format!("the index has no seek point at decoded byte {}, where one should be", self.at);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+            let mut checksums = Vec::new();
+            while self.at < end {
+                if is_abandoned() {
+                    return Ok(false);
+                }
+                let piece = &mut piece[..PIECE.min(usize::try_from(end - self.at).unwrap_or(PIECE))];
+                let mut filled = 0;
+                while filled < piece.len() {
+                    match self.pass.read(&mut piece[filled..])? {
+                        0 => {
+                            let at = self.at + filled as u64;
+                            let what = format!("the stream ends at decoded byte {at}, the index says that it goes on");
+                            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+                        }
+                        read => filled += read,
+                    }
+                }
+                checksums.push(checksum(piece, self.at));
+                self.at += filled as u64;
+                self.pass.take_damage(&mut self.damage);
+                self.pass.take_shifts(&mut shifts);
+                self.pass.take_points(&mut points);
+                points.clear();
+                if let Some(&shift) = shifts.first() {
+                    self.at = shift.min(self.at);
+                    let what = "an unknown number of bytes is missing there, and nothing behind is in its place";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+                }
+            }
+            self.checksums.push((start, checksums.into()));
+        }
+        // What comes behind the last byte may be the check of all those before.
+        match self.pass.read(&mut [0]) {
+            Err(error) if !is_damage(&error) => return Err(error),
+            _ => self.pass.take_damage(&mut self.damage),
+        }
+        self.damage.retain(|damage| !damage.decoded.is_empty());
+        Ok(true)
+    }
+}
+
+/// A source of which it is known whether a read has failed: then what a decoder says of its bytes says nothing about them.
+#[derive(Debug)]
+struct Watched {
+    source: Strict,
+    has_failed: AtomicBool,
+}
+
+impl Watched {
+    fn new(source: &SharedSource) -> Arc<Self> {
+        Arc::new(Self { source: Strict::new(SharedSource::clone(source)), has_failed: AtomicBool::new(false) })
+    }
+
+    fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+}
+
+impl Source for Watched {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.source.read_at(buffer, offset).inspect_err(|_| self.has_failed.store(true, Ordering::Relaxed))
+    }
+
+    fn len(&self) -> u64 {
+        self.source.len()
+    }
+
+    fn describe(&self) -> String {
+        self.source.describe()
+    }
+
+    fn depth(&self) -> usize {
+        self.source.depth()
+    }
+}
+
+#[cfg(test)]
+mod tests;

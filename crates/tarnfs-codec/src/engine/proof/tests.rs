@@ -1,0 +1,306 @@
+use std::io::ErrorKind;
+use std::sync::atomic::AtomicUsize;
+use std::thread;
+
+use tarnfs_source::testing::{Fault, FaultySource, When};
+use tarnfs_source::{Budget, Limits, MemorySource};
+
+use super::*;
+use crate::engine::{PieceCache, Table, Workers};
+use crate::testing::{noise, tool};
+use crate::{SeekPoint, by_name};
+
+/// A stream of frames, blocks or members as another program lists them: without checksums.
+struct Foreign {
+    codec: &'static dyn Codec,
+    decoded: Vec<u8>,
+    stream: Vec<u8>,
+    table: Table,
+}
+
+const LENGTH: usize = 1_000_000;
+const PART: usize = 300_000;
+
+impl Foreign {
+    /// Of parts that are compressed one by one.
+    fn of_parts(codec: &str, command: &str) -> Self {
+        let decoded = noise(LENGTH);
+        let (mut stream, mut chunks) = (Vec::new(), Vec::new());
+        for (number, part) in decoded.chunks(PART).enumerate() {
+            let point = SeekPoint {
+                compressed_bit: 8 * stream.len() as u64,
+                decoded: (number * PART) as u64,
+                state: Vec::new(),
+            };
+            chunks.push(Chunk { point, length: part.len() as u64, checksums: Vec::new() });
+            stream.extend(tool(command, part));
+        }
+        Self { codec: by_name(codec).unwrap(), decoded, stream, table: Table { chunks, damage: Vec::new() } }
+    }
+
+    /// Of the blocks of one xz stream.
+    fn of_xz(options: &str) -> Self {
+        let decoded = noise(LENGTH);
+        let stream = tool(&format!("xz -q -c -0 --block-size={PART} {options}"), &decoded);
+        let codec = by_name("xz").unwrap();
+        // Only where blocks begin.
+        let options = Options { seek_point_spacing: u64::MAX, ..Options::default() };
+        let mut table = Table::of(codec, crate::testing::source(&stream), &options).unwrap();
+        table.chunks.iter_mut().for_each(|chunk| {
+            chunk.checksums.clear();
+            chunk.point.state.clear();
+        });
+        assert_eq!(table.chunks.len(), LENGTH.div_ceil(PART));
+        Self { codec, decoded, stream, table }
+    }
+
+    fn of_gzip() -> Self {
+        let decoded = noise(LENGTH);
+        let stream = tool("gzip -c -1", &decoded);
+        let codec = by_name("gzip").unwrap();
+        let options = Options { seek_point_spacing: PART as u64, ..Options::default() };
+        let mut table = Table::of(codec, crate::testing::source(&stream), &options).unwrap();
+        table.chunks.iter_mut().for_each(|chunk| chunk.checksums.clear());
+        assert!(table.chunks.len() > 2);
+        Self { codec, decoded, stream, table }
+    }
+
+    fn all() -> Vec<Self> {
+        vec![
+            Self::of_xz("--check=crc32"),
+            Self::of_xz("--check=crc64"),
+            Self::of_xz("--check=sha256"),
+            Self::of_parts("zstd", "zstd -q -c --check"),
+            Self::of_parts("lz4", "lz4 -q -c"),
+            Self::of_parts("lz4", "lz4 -q -c -BX -BD --no-frame-crc"),
+            Self::of_parts("lzip", "lzip -c"),
+            Self::of_xz("--check=none"),
+        ]
+    }
+
+    fn open_from(&self, source: SharedSource, budget: usize, workers: usize) -> Arc<DecodedSource> {
+        let cache = PieceCache::new(Budget::new(budget));
+        let table = Arc::new(self.table.clone());
+        DecodedSource::new(self.codec, source, table, cache, Workers::new(workers), Limits::default())
+    }
+
+    fn source(&self, change: impl FnOnce(&mut Vec<u8>)) -> SharedSource {
+        let mut stream = self.stream.clone();
+        change(&mut stream);
+        Arc::new(MemorySource::new(stream, "foreign"))
+    }
+
+    fn open(&self, change: impl FnOnce(&mut Vec<u8>)) -> Arc<DecodedSource> {
+        self.open_from(self.source(change), 64 << 20, 0)
+    }
+
+    /// True if these bytes can be read. Wrong ones cannot.
+    #[track_caller]
+    fn reads(&self, source: &DecodedSource, offset: usize, length: usize) -> bool {
+        let mut buffer = vec![0; length];
+        match source.read_exact_at(&mut buffer, offset as u64) {
+            Ok(()) => {
+                let name = self.codec.name();
+                assert!(buffer == self.decoded[offset..offset + length], "{name}: wrong bytes at {offset}");
+                true
+            }
+            Err(error) => {
+                assert!(is_damage(&error), "{error}");
+                false
+            }
+        }
+    }
+}
+
+#[test]
+fn whole_chunks_are_read_and_verified_once() {
+    for foreign in Foreign::all() {
+        for (budget, workers) in [(64 << 20, 0), (64 << 20, 2), (0, 0)] {
+            let source = foreign.open_from(foreign.source(|_| {}), budget, workers);
+            for offset in [PART + 1000, 10, LENGTH - 5, 2 * PART + 200_000, PART - 3] {
+                assert!(foreign.reads(&source, offset, 5), "{}: byte {offset}", foreign.codec.name());
+            }
+            for offset in (0..LENGTH).step_by(50_000) {
+                assert!(foreign.reads(&source, offset, 50_000), "{}: byte {offset}", foreign.codec.name());
+            }
+            if budget > 0 {
+                // With room in the cache nothing is decoded a second time.
+                assert_eq!(source.statistics().decoded_bytes, LENGTH as u64, "{}", foreign.codec.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn no_byte_of_a_chunk_is_read_before_its_check() {
+    for foreign in Foreign::all() {
+        if foreign.codec.name() == "xz" && foreign.stream[7] == 0 {
+            // Nothing in it could tell.
+            continue;
+        }
+        let second = (foreign.table.chunks[1].point.compressed_bit / 8) as usize;
+        let third = (foreign.table.chunks[2].point.compressed_bit / 8) as usize;
+        // In the data, and (but for the alignment of xz) in the check at the end.
+        for at in [second + PART / 2, third - 200, third - 2] {
+            let source = foreign.open(|stream| stream[at] ^= 4);
+            let what = format!("{}: byte {at} of {second}..{third}", foreign.codec.name());
+            for _ in 0..2 {
+                for offset in [PART, PART + 1000, 2 * PART - 10] {
+                    assert!(!foreign.reads(&source, offset, 10), "{what}");
+                }
+                assert!(foreign.reads(&source, 5, PART - 5), "{what}");
+                assert!(foreign.reads(&source, 2 * PART, 2 * PIECE), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_chunk_that_is_not_what_the_table_says_is_an_error() {
+    for mut foreign in Foreign::all() {
+        // One block is not listed: its bytes are taken for part of the one before.
+        let left_out = foreign.table.chunks.remove(1);
+        foreign.table.chunks[0].length += left_out.length;
+        assert!(foreign.reads(&foreign.open(|_| {}), 10, 2 * PART - 10), "{}", foreign.codec.name());
+        // Its bytes are nowhere.
+        foreign.table.chunks[0].length -= left_out.length;
+        let source = foreign.open(|_| {});
+        assert!(!foreign.reads(&source, 10, 10) && !foreign.reads(&source, PART + 10, 10), "{}", foreign.codec.name());
+        assert!(foreign.reads(&source, 2 * PART + 10, 10), "{}", foreign.codec.name());
+        for change in [-1, 1] {
+            let chunk = &mut foreign.table.chunks[2];
+            (chunk.point.decoded, chunk.length) =
+                (chunk.point.decoded.wrapping_add_signed(change), chunk.length.wrapping_add_signed(-change));
+            let chunk = &mut foreign.table.chunks[1];
+            chunk.length = chunk.length.wrapping_add_signed(change);
+            let source = foreign.open(|_| {});
+            assert!(!foreign.reads(&source, 2 * PART + 10, 10), "{}", foreign.codec.name());
+            foreign.table.chunks[1].length = PART as u64;
+            foreign.table.chunks[2].length = (LENGTH - 3 * PART) as u64;
+            foreign.table.chunks[2].point.decoded = 3 * PART as u64;
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_read_now_is_not_damaged_for_ever() {
+    for foreign in Foreign::all() {
+        for fault in [Fault::Error(5), Fault::Nothing, Fault::Half] {
+            for number in 1.. {
+                let source = Arc::new(FaultySource::new(foreign.source(|_| {}), fault, When::At(number)));
+                let opened = foreign.open_from(Arc::clone(&source) as SharedSource, 64 << 20, 0);
+                let mut buffer = [0; 10];
+                let _ = opened.read_exact_at(&mut buffer, PART as u64 + 10);
+                assert!(foreign.reads(&opened, PART + 10, 10), "{}, {fault:?} {number}", foreign.codec.name());
+                if !source.has_struck() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn readers_wait_for_one_who_verifies() {
+    let foreign = Foreign::of_xz("");
+    for budget in [64 << 20, 1000] {
+        let source = foreign.open_from(foreign.source(|_| {}), budget, 1);
+        thread::scope(|scope| {
+            for reader in 0..8 {
+                let (foreign, source) = (&foreign, &source);
+                scope.spawn(move || {
+                    for step in 0..20 {
+                        assert!(foreign.reads(source, (reader * 77_777 + step * 131_071) % (LENGTH - 10), 10));
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// What asks for the whole to be verified, and how often it was asked for.
+fn asked(source: &DecodedSource) -> Arc<AtomicUsize> {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&asked);
+    source.when_unproven(move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+    });
+    asked
+}
+
+#[test]
+fn the_whole_is_verified_where_no_part_can_be() {
+    let foreign = Foreign::of_gzip();
+    let source = foreign.open(|_| {});
+    let times = asked(&source);
+    assert!(foreign.reads(&source, 10, 10));
+    assert_eq!(times.load(Ordering::Relaxed), 1);
+    assert_eq!(source.proving().run().unwrap(), Proven::Right);
+    assert!(!source.is_ready(10, 10), "what nobody had verified is gone");
+    assert!(foreign.reads(&source, 0, LENGTH));
+    assert_eq!(times.load(Ordering::Relaxed), 1, "nothing more is asked for");
+    // What can be verified in parts never asks.
+    let foreign = Foreign::of_xz("");
+    let source = foreign.open(|_| {});
+    let times = asked(&source);
+    assert!(foreign.reads(&source, 0, LENGTH));
+    assert_eq!(times.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn what_the_whole_shows_to_be_wrong_is_an_error_from_then_on() {
+    let foreign = Foreign::of_gzip();
+    let last = foreign.stream.len();
+    // In stored or literal bytes, in the CRC, in the length, and behind a cut.
+    for at in [last / 2, last - 7, last - 2] {
+        let source = foreign.open(|stream| stream[at] ^= 4);
+        let Proven::Damaged(damage) = source.proving().run().unwrap() else { panic!("byte {at} is believed") };
+        assert!(!damage.decoded.is_empty(), "{damage:?}");
+        let mut buffer = [0; 10];
+        let error = source.read_at(&mut buffer, LENGTH as u64 / 2 + 100_000).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+    }
+    let source = foreign.open(|stream| stream.truncate(last / 2));
+    assert!(matches!(source.proving().run().unwrap(), Proven::Damaged(_)));
+    assert!(foreign.reads(&source, 10, 10) && !foreign.reads(&source, LENGTH - 10, 10));
+}
+
+#[test]
+fn a_window_that_lies_is_found_once_the_whole_was_verified() {
+    let mut foreign = Foreign::of_gzip();
+    // The chunk begins where another one does.
+    let other = foreign.table.chunks[2].point.clone();
+    let point = &mut foreign.table.chunks[1].point;
+    (point.compressed_bit, point.state) = (other.compressed_bit, other.state);
+    let at = point.decoded as usize;
+    let source = foreign.open(|_| {});
+    assert_eq!(source.proving().run().unwrap(), Proven::Right);
+    assert!(!foreign.reads(&source, at, 10) && foreign.reads(&source, 0, 10));
+}
+
+#[test]
+fn a_pass_over_the_whole_that_cannot_read_says_nothing_of_it() {
+    let foreign = Foreign::of_gzip();
+    for fault in [Fault::Error(5), Fault::Nothing, Fault::Half] {
+        for number in 1.. {
+            let faulty = Arc::new(FaultySource::new(foreign.source(|_| {}), fault, When::At(number)));
+            let source = foreign.open_from(Arc::clone(&faulty) as SharedSource, 64 << 20, 0);
+            let ended = source.proving().run();
+            if !faulty.has_struck() {
+                break;
+            }
+            assert!(ended.is_err(), "{fault:?} {number}: {ended:?}");
+            assert_eq!(source.proving().run().unwrap(), Proven::Right);
+            assert!(foreign.reads(&source, LENGTH - 10, 10));
+        }
+    }
+}
+
+#[test]
+fn nobody_goes_on_for_a_stream_that_is_closed() {
+    let foreign = Foreign::of_gzip();
+    let source = foreign.open(|_| {});
+    let proving = source.proving();
+    drop(source);
+    assert_eq!(proving.run().unwrap(), Proven::Abandoned);
+}
