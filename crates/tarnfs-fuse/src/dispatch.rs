@@ -475,7 +475,8 @@ impl Filesystem for Dispatcher {
                 return Ok(self.statistics());
             }
             let all = self.asks.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
-            all.into_iter().find(|(key, _)| key == name).map(|(_, value)| value).ok_or(Errno::NODATA)
+            let value = all.into_iter().find(|(key, _)| key == name).map(|(_, value)| value).ok_or(Errno::NODATA)?;
+            Ok(attributes::masked(name, value, self.asks.terms.overrides.umask))
         };
         self.serve(Operation::Xattr, node, reply, value, |reply, value| reply.value(&value, room));
     }
