@@ -327,3 +327,82 @@ fn an_archive_that_changes_under_the_mount_gives_errors_not_wrong_bytes() {
         }
     }
 }
+
+#[test]
+fn a_database_of_another_program_is_left_as_it_is() {
+    let scratch = Scratch::new();
+    let archive = archive(&scratch, 5);
+    // SQLite's header, page size 512, and no word on whose it is: as most programs leave it.
+    let mut database = b"SQLite format 3\0\x02\x00\x01\x01".to_vec();
+    database.resize(1024, 0);
+    let mut of_another = database.clone();
+    of_another[68..72].copy_from_slice(b"GPKG");
+    for (name, bytes) in [("bookmarks.db", database), ("map.gpkg", of_another), ("text", b"text".to_vec())] {
+        let place = scratch.path(name);
+        fs::write(&place, &bytes).unwrap();
+        for command in [&["index"][..], &["index", "--format=ratarmount"], &["index", "-c"], &["ls"]] {
+            let options = ["--index-file", place.to_str().unwrap(), archive.to_str().unwrap()];
+            let ran = run(&scratch, command.iter().chain(&options));
+            assert_eq!(ran.code, 2, "{name} {command:?}: {}", ran.err);
+            assert!(ran.err.contains(place.to_str().unwrap()), "{}", ran.err);
+            assert_eq!(fs::read(&place).unwrap(), bytes, "{name} {command:?}");
+        }
+    }
+}
+
+#[test]
+fn one_file_is_the_index_of_one_archive() {
+    let scratch = Scratch::new();
+    let archive = archive(&scratch, 5);
+    scratch.shell("cp a.tar b.tar");
+    let (other, place) = (scratch.path("b.tar"), scratch.path("x"));
+    let both = [archive.to_str().unwrap(), other.to_str().unwrap()];
+    for command in ["index", "check"] {
+        let ran = run(&scratch, [&[command, "--index-file", place.to_str().unwrap()][..], &both].concat());
+        assert_eq!(ran.code, 2, "{}", ran.err);
+        assert!(ran.err.contains("--index-file") && !place.exists(), "{}", ran.err);
+        run(&scratch, [&[command, "--index-file", ":memory:"][..], &both].concat()).ok();
+        run(&scratch, [command, "--index-file", place.to_str().unwrap(), both[0]]).ok();
+        fs::remove_file(&place).unwrap();
+    }
+}
+
+/// The group of the process is not that of the archive.
+#[test]
+fn an_index_is_not_read_by_who_may_not_read_the_archive() {
+    use std::os::unix::fs::{MetadataExt, chown};
+    if !is_root() {
+        println!("not root: there are no other groups");
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = archive(&scratch, 5);
+    let (group, other) = (54_321, 65_534);
+    for format in ["tarnfs", "ratarmount"] {
+        let format = format!("--format={format}");
+        // Root gives it to the group. Who is not in it cannot, and nobody but the owner gets it.
+        for (user, own_group, expected) in
+            [(0, 0, (group, 0o640)), (other, other, (other, 0o600)), (other, group, (group, 0o640))]
+        {
+            let place = scratch.folder(format!("{format}-{user}-{own_group}"));
+            chown(&place, Some(user), Some(0)).unwrap();
+            chown(&archive, Some(user), Some(group)).unwrap();
+            fs::set_permissions(&archive, fs::Permissions::from_mode(0o640)).unwrap();
+            scratch.shell("chmod 755 .");
+            let index = place.join("index");
+            let program = scratch.path("tarnfs");
+            fs::copy(env!("CARGO_BIN_EXE_tarnfs"), &program).unwrap();
+            let done = std::process::Command::new("setpriv")
+                .args([&format!("--reuid={user}"), &format!("--regid={own_group}"), "--clear-groups"])
+                .args(["sh", "-c", "umask 022; exec \"$@\"", "sh"])
+                .arg(&program)
+                .args(["index", &format, "--index-file"])
+                .args([&index, &archive])
+                .output()
+                .unwrap();
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            let stat = fs::metadata(&index).unwrap();
+            assert_eq!((stat.gid(), stat.mode() & 0o777), expected, "{format} by {user}:{own_group}");
+        }
+    }
+}

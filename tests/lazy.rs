@@ -213,3 +213,25 @@ fn thousands_of_archives_with_few_descriptors() {
     assert_eq!(statistics(&at)["panics"], 0);
     run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
 }
+
+/// A mount in the background leaves the folder in which it was started.
+#[test]
+fn folders_of_indexes_are_those_that_were_there_at_the_start() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir folder many here; seq 1200 | (cd many; xargs touch); tar cf folder/a.tar many");
+    let at = scratch.folder("m");
+    let ran = support::tarnfs(&scratch)
+        .current_dir(scratch.path("here"))
+        .args(["-r", "--lazy", "--index-folders", "indexes"])
+        .args([scratch.path("folder"), at.clone()])
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let names = fs::read_dir(at.join("a.tar/many")).map(Iterator::count);
+    scratch.shell("umount -l m || fusermount3 -uz m");
+    assert_eq!(names.unwrap(), 1200);
+    assert_eq!(fs::read_dir(scratch.path("here/indexes")).unwrap().count(), 1);
+}

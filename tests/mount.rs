@@ -180,6 +180,11 @@ fn extended_attributes_and_access_control_lists_read_back() {
     assert_twins(&mount.at, &twin, Compare::default());
     let acl = scratch.shell(&format!("getfacl -n --omit-header {}", mount.path("b").display()));
     assert!(acl.contains("user:1234:r--") && acl.contains("group:2345:rwx"), "{acl}");
+    // The umask takes from those, too.
+    let masked = Mounted::new(&scratch, scratch.path("a.tar"), &["-o", "umask=027"]);
+    let acl = scratch.shell(&format!("getfacl -n --omit-header {}", masked.path("b").display()));
+    masked.unmount();
+    assert!(acl.contains("user:1234:r--") && acl.contains("group:2345:r-x") && acl.contains("other::---"), "{acl}");
     mount.unmount();
 }
 

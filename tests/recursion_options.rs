@@ -141,13 +141,25 @@ fn stripped_names_that_meet_are_merged() {
     scratch.shell(
         "mkdir one two a; printf 1 > one/first; printf 1 > one/both; printf 2 > two/second; printf 2 > two/both; printf 3 > a/third
          tar -C one -cf a.tar first both; tar -C two -czf a.tar.gz second both; gzip < one/first > plain.txt.gz
-         cp a.tar .tar; tar --format=gnu -cf outer.tar a.tar a.tar.gz a .tar plain.txt.gz",
+         cp a.tar .tar; cp a.tar ..tar; cp a.tar ...tar; cp plain.txt.gz ...gz
+         tar --format=gnu -cf outer.tar a.tar a.tar.gz a .tar ..tar ...tar ...gz plain.txt.gz",
     );
     let archive = scratch.path("outer.tar");
     let seen = tree(&scratch, &archive, &["-r", "-s"]);
-    for path in
-        ["a/", "a/first", "a/second", "a/both", "a/third", "plain.txt/", "plain.txt/plain.txt", ".tar/", ".tar/first"]
-    {
+    for path in [
+        "a/",
+        "a/first",
+        "a/second",
+        "a/both",
+        "a/third",
+        "plain.txt/",
+        "plain.txt/plain.txt",
+        ".tar/",
+        ".tar/first",
+        "..tar/first",
+        "...tar/first",
+        "...gz/...gz",
+    ] {
         assert!(seen.contains(path), "{path} is missing in {seen:?}");
     }
     // As ratarmount has it, the archives themselves stay beside their folders.

@@ -32,8 +32,7 @@ fn assert_as_tar_counts(scratch: &Scratch, folder: &Path, twin: &str) {
     let mut names: Vec<_> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
-    // The fourth is a folder.
-    assert_eq!(names, ["1", "2", "3", "5", "6", "7"]);
+    assert_eq!(names, ["1", "2", "3", "4", "5", "6", "7"]);
     for name in names {
         let twin = scratch.folder(format!("{twin}/{name}"));
         scratch.shell(&format!(
@@ -64,7 +63,7 @@ fn versions_are_what_tar_extracts_by_occurrence() {
             fs::metadata(mounted.path("f")).unwrap().ino(),
             fs::metadata(mounted.path("f.versions/7")).unwrap().ino()
         );
-        for none in ["0", "4", "8", "01", "x", "1/x"] {
+        for none in ["0", "8", "01", "x", "1/x", "4/x"] {
             assert!(!mounted.path("f.versions").join(none).exists(), "{none}");
         }
         // Folders of versions are in no listing, and there are none of what is not there.
@@ -93,8 +92,9 @@ fn commands_without_a_mount_know_versions_as_well() {
     assert_eq!(tarnfs("cat", "/f.versions/2").ok().text(), "second, longer\n");
     assert_eq!(tarnfs("cat", "f.versions/5").ok().text(), "other\n");
     assert_eq!(tarnfs("cat", "f.versions/4").code, 1);
+    assert_eq!(tarnfs("ls", "f.versions/4").ok().text(), "");
     assert_eq!(tarnfs("cat", "f.versions").code, 1);
-    assert_eq!(tarnfs("ls", "f.versions").ok().text(), "1\n2\n3\n5\n6\n7\n");
+    assert_eq!(tarnfs("ls", "f.versions").ok().text(), "1\n2\n3\n4\n5\n6\n7\n");
     assert_eq!(tarnfs("ls", "").ok().text(), "f\nother\n");
     let stat = tarnfs("stat", "f.versions/2").ok().text();
     assert!(stat.contains("Mode: 4711 -rws--x--x") && stat.contains("Size: 15 bytes"), "{stat}");
@@ -119,6 +119,84 @@ fn what_really_has_the_name_shows() {
     assert_eq!(read(".versions"), "v\n");
     assert_eq!(read("f.versions.versions/1"), "real\n");
     assert_eq!(read("g.versions/1.versions/1"), "inside\n");
+    mounted.unmount();
+}
+
+/// > A folder is a version, too, with all that lies below it; one that no entry names counts where something else had its path.
+#[test]
+fn folders_are_versions() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    // As ratarmount's own test archives have it. Of `bar` nothing but what lies in it is named.
+    scratch.shell(
+        "umask 022; export TAR='tar --format=gnu'; cd \"$PWD\"; mkdir -p d/foo/sub; cd d
+         echo one > foo/fighter; echo deep > foo/sub/deep; $TAR -cf ../a.tar foo
+         echo two > foo/fighter; chmod 700 foo; $TAR -rf ../a.tar foo
+         rm -r foo; echo file > foo; $TAR -rf ../a.tar foo
+         echo file > bar; $TAR -rf ../a.tar bar; rm bar; mkdir bar; echo in > bar/in; $TAR -rf ../a.tar bar/in; cp ../a.tar ../c.tar
+         rm -r bar; ln -s foo bar; $TAR -rf ../a.tar bar; gzip -k ../a.tar",
+    );
+    let assert_versions = |archive: &str, options: &[&str]| {
+        let mounted = Mounted::new(&scratch, scratch.path(archive), options);
+        let read =
+            |path: &str| fs::read_to_string(mounted.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let names = |path: &str| {
+            let entries = fs::read_dir(mounted.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(read("foo"), "file\n");
+        assert_eq!(names("foo.versions"), ["1", "2", "3"]);
+        for version in ["1", "2"] {
+            let folder = format!("foo.versions/{version}");
+            assert_eq!(names(&folder), ["fighter", "sub"]);
+            assert_eq!(read(&format!("{folder}/fighter")), "two\n");
+            assert_eq!(read(&format!("{folder}/fighter.versions/1")), "one\n");
+            assert_eq!(read(&format!("{folder}/fighter.versions/2")), "two\n");
+            assert_eq!(read(&format!("{folder}/sub/deep")), "deep\n");
+            assert_eq!(read(&format!("{folder}/sub.versions/1/deep")), "deep\n");
+            let sub = mounted.path(&folder).join("sub");
+            assert_eq!(fs::canonicalize(sub.join("../../..")).unwrap(), fs::canonicalize(&mounted.at).unwrap());
+            // Each is a folder of its own, with its own mode.
+            let mode = fs::metadata(mounted.path(&folder)).unwrap().mode() & 0o777;
+            assert_eq!(mode, if version == "1" { 0o755 } else { 0o700 });
+        }
+        let number = |path: &str| fs::metadata(mounted.path(path)).unwrap().ino();
+        assert_ne!(number("foo.versions/1"), number("foo.versions/2"));
+        assert_ne!(number("foo.versions/1/sub"), number("foo.versions/2/sub"));
+        assert_eq!(number("foo.versions/1/sub/deep"), number("foo.versions/2/sub/deep"));
+        assert_eq!(read("foo.versions/3"), "file\n");
+        assert_eq!(read("bar.versions/1"), "file\n");
+        assert_eq!(read("bar.versions/2/in"), "in\n");
+        mounted
+    };
+    for archive in ["a.tar", "a.tar.gz"] {
+        let mounted = assert_versions(archive, &[]);
+        assert_eq!(fs::read_link(mounted.path("bar")).unwrap(), Path::new("foo"));
+        assert_eq!(fs::read_dir(mounted.path("bar.versions")).unwrap().count(), 3);
+        mounted.unmount();
+    }
+    let mounted = assert_versions("c.tar", &[]);
+    assert_eq!(fs::read_to_string(mounted.path("bar/in")).unwrap(), "in\n");
+    mounted.unmount();
+    // The same from a sidecar of ratarmount's kind, and in one that grew. What few files have is kept where it is asked for.
+    let index = scratch.path("a.index.sqlite");
+    let named = ["--index-file", index.to_str().unwrap()];
+    let archive = scratch.path("a.tar");
+    let make = [&["index", "--format=ratarmount"][..], &named, &[archive.to_str().unwrap()]].concat();
+    run(&scratch, make).ok();
+    assert_versions("a.tar", &[&named[..], &["--no-recreate-index"]].concat()).unmount();
+    let (index, archive) = (scratch.path("grown.tarnfs.sqlite"), scratch.path("c.tar"));
+    let grown = ["index", "--index-file", index.to_str().unwrap(), archive.to_str().unwrap()];
+    run(&scratch, grown).ok();
+    scratch.shell("cd d; echo more > more; tar --format=gnu -rf ../c.tar more foo");
+    run(&scratch, grown).ok();
+    let mounted = Mounted::new(&scratch, &archive, &["--index-file", index.to_str().unwrap(), "--no-recreate-index"]);
+    assert_eq!(fs::read_to_string(mounted.path("foo.versions/2/sub/deep")).unwrap(), "deep\n");
+    assert_eq!(fs::read_dir(mounted.path("foo.versions")).unwrap().count(), 4);
     mounted.unmount();
 }
 

@@ -23,6 +23,30 @@ pub(crate) fn to_kernel(attributes: &Attributes, overrides: Overrides) -> protoc
     }
 }
 
+/// The value of the extended attribute `name`: of an ACL, nobody gets what the umask takes from the mode.
+pub(crate) fn masked(name: &[u8], mut value: Vec<u8>, umask: u32) -> Vec<u8> {
+    /// Bytes of the version before all entries, and of each entry: tag, permissions, who (`linux/posix_acl_xattr.h`).
+    const HEAD: usize = 4;
+    const ENTRY: usize = 8;
+    const OWNER: u16 = 0x01;
+    const OTHERS: u16 = 0x20;
+    if umask == 0 || !matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default") {
+        return value;
+    }
+    for entry in value.get_mut(HEAD..).unwrap_or_default().chunks_exact_mut(ENTRY) {
+        if let [tag, tag_high, permissions, ..] = entry {
+            let shift = match u16::from_le_bytes([*tag, *tag_high]) {
+                OWNER => 6,
+                OTHERS => 0,
+                // Groups, people with a name, and the mask of what they get.
+                _ => 3,
+            };
+            *permissions &= !((umask >> shift & 7) as u8);
+        }
+    }
+    value
+}
+
 /// Attributes of which only number and kind matter: for `.` and `..`, and with number 0 for a name that is not there.
 pub(crate) fn bare_folder(node: u64) -> protocol::Attributes {
     protocol::Attributes { node, mode: kind(Kind::Folder).0 | 0o755, links: 2, ..protocol::Attributes::default() }
@@ -55,6 +79,22 @@ fn time(Time { seconds, nanoseconds }: Time) -> (i64, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_umask_holds_for_everybody_whom_an_acl_names() {
+        let acl = |permissions: [u8; 6]| {
+            let tags = [0x01, 0x02, 0x04, 0x08, 0x10, 0x20];
+            let entries = tags.iter().zip(permissions).flat_map(|(&tag, bits)| [tag, 0, bits, 0, 7, 0, 0, 0]);
+            [2, 0, 0, 0].into_iter().chain(entries).collect::<Vec<u8>>()
+        };
+        for name in [&b"system.posix_acl_access"[..], b"system.posix_acl_default"] {
+            assert_eq!(masked(name, acl([7; 6]), 0o137), acl([6, 4, 4, 4, 4, 0]));
+            assert_eq!(masked(name, acl([7; 6]), 0), acl([7; 6]));
+            // What is no ACL stays as it is.
+            assert_eq!(masked(name, vec![2, 0, 0], 0o777), [2, 0, 0]);
+        }
+        assert_eq!(masked(b"user.x", acl([7; 6]), 0o777), acl([7; 6]));
+    }
 
     #[test]
     fn device_numbers_beyond_8_bits() {

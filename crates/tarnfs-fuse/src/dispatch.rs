@@ -551,7 +551,8 @@ impl Filesystem for Dispatcher {
         let name = name.to_vec();
         let value = move |asks: &Questions| {
             let all = asks.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
-            all.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value).ok_or(Errno::NODATA)
+            let value = all.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value).ok_or(Errno::NODATA)?;
+            Ok(attributes::masked(&name, value, asks.terms.overrides.umask))
         };
         self.ask(Operation::Xattr, node, reply, value, move |_, reply, value| reply.value(&value, room));
     }

@@ -42,7 +42,10 @@ pub fn default_folders() -> Vec<PathBuf> {
 pub fn cache_folder() -> Option<PathBuf> {
     let cache =
         std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute()).or_else(|| {
-            std::env::var_os("HOME").filter(|home| !home.is_empty()).map(|home| PathBuf::from(home).join(".cache"))
+            std::env::var_os("HOME")
+                .map(PathBuf::from)
+                .filter(|home| home.is_absolute())
+                .map(|home| home.join(".cache"))
         });
     cache.map(|folder| folder.join("tarnfs"))
 }

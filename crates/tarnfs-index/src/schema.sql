@@ -29,7 +29,9 @@ CREATE TABLE classes (
     stream INTEGER NOT NULL
 );
 
--- One row for each visible name. Its node is its rowid, from 1 on without gaps: a column for it would cost a byte in each row.
+-- One row for each visible name; and before it, where something else shows in place of a folder with something in it, one of the
+-- same name for that folder. The folder does not show, unless what follows is a hard link that leads nowhere. A row's node is its
+-- rowid, from 1 on without gaps: a column for it would cost a byte in each row.
 -- header: where its first header begins in the innermost stream, in units of header_unit bytes (a key of summary: 512 if all headers lie on
 -- multiples of 512, else 1), -1 for a folder that no entry names; size: in bytes, of a symbolic link that of its target; mtime: seconds since
 -- 1970, or nanoseconds if its class says so. A hard link (type 0 of its class) always has a row in hard_links; header is that of its own, and
@@ -51,8 +53,9 @@ CREATE TABLE folders (
     subfolders INTEGER NOT NULL
 );
 
--- Entries that another one of the same path has replaced, in the order (folder, name, header). Columns as in entries; their nodes are
--- behind the last one of entries, so the tables below serve both.
+-- Entries that another one of the same path has replaced, in the order (folder, name), those of one name as they came. Columns as
+-- in entries; their nodes are behind the last one of entries, so the tables below serve both. header is -1 of a folder that no entry names. Of a folder, what is in it
+-- is that of the row of its path in entries which is a folder.
 CREATE TABLE replaced (
     node INTEGER PRIMARY KEY,
     folder INTEGER NOT NULL,

@@ -12,9 +12,11 @@ use rusqlite::{Connection, PrepFlags};
 use crate::Error;
 use crate::vfs::Opened;
 
-/// The longest string, blob or row that is read from an index, in bytes. The map of a sparse file with as many extents as
-/// [`tarnfs_source::Limits`] allows is the longest there is.
-const LONGEST_VALUE: i32 = 96 << 20;
+/// The longest string or blob that is read from an index, in bytes. What can be longer is read through [`with_longer`].
+const LONGEST_VALUE: i32 = 1 << 20;
+
+/// The longest there is: the map of a sparse file with as many extents as [`tarnfs_source::Limits`] allows.
+const LONGEST_OF_ALL: i32 = 96 << 20;
 
 /// Bytes that SQLite may hold in this process, all connections together: a few of the longest values, and many small caches.
 const MOST_MEMORY: u64 = 512 << 20;
@@ -83,6 +85,14 @@ pub(crate) fn open_untrusted(file: &Opened, cache_kib: u32) -> Result<(Connectio
         .map_err(broken)?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok((connection, patience))
+}
+
+/// Does `work` where values may be as long as the longest that an index has.
+pub(crate) fn with_longer<T>(connection: &Connection, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_OF_ALL).map_err(broken)?;
+    let done = work();
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_VALUE).map_err(broken)?;
+    done
 }
 
 /// A connection for writing a new, empty file that nobody else sees before it is finished: no journal, no syncs.

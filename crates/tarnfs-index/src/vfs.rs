@@ -27,8 +27,10 @@ pub(crate) struct Opened {
     is_writable: bool,
 }
 
-/// Name under which SQLite knows this layer.
+/// Names under which SQLite knows this layer: for files that are read, and for those that are written, where it may make temporary files,
+/// too. They have no name either.
 const NAME: &CStr = c"tarnfs";
+const WRITING: &CStr = c"tarnfs-writing";
 
 struct Known {
     next: u64,
@@ -62,7 +64,8 @@ impl Opened {
             if self.is_writable { OpenFlags::SQLITE_OPEN_READ_WRITE } else { OpenFlags::SQLITE_OPEN_READ_ONLY };
         // Every connection is used by one thread at a time (the pool sees to it), so it needs no mutex of its own.
         let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        Connection::open_with_flags_and_vfs(self.number.to_string(), flags, NAME)
+        let layer = if self.is_writable { WRITING } else { NAME };
+        Connection::open_with_flags_and_vfs(self.number.to_string(), flags, layer)
     }
 }
 
@@ -114,12 +117,12 @@ fn register() -> c_int {
     // SAFETY: null asks for the default one; the answer is null or lives as long as the process.
     let system = unsafe { ffi::sqlite3_vfs_find(ptr::null()).as_ref() };
     let Some(system) = system else { return ffi::SQLITE_ERROR };
-    let layer = Box::new(sqlite3_vfs {
+    let layer = |name: &'static CStr, open| sqlite3_vfs {
         iVersion: 1,
         szOsFile: size_of::<OpenFile>() as c_int,
         mxPathname: 64,
         pNext: ptr::null_mut(),
-        zName: NAME.as_ptr(),
+        zName: name.as_ptr(),
         pAppData: ptr::null_mut(),
         xOpen: Some(open),
         xDelete: Some(delete),
@@ -137,9 +140,34 @@ fn register() -> c_int {
         xSetSystemCall: None,
         xGetSystemCall: None,
         xNextSystemCall: None,
-    });
-    // SAFETY: the structure is complete and is never freed, as SQLite demands of a registered layer.
-    unsafe { ffi::sqlite3_vfs_register(Box::into_raw(layer), 0) }
+    };
+    for layer in [layer(NAME, open), layer(WRITING, open_or_make)] {
+        // SAFETY: the structure is complete and is never freed, as SQLite demands of a registered layer.
+        let registered = unsafe { ffi::sqlite3_vfs_register(Box::into_raw(Box::new(layer)), 0) };
+        if registered != ffi::SQLITE_OK {
+            return registered;
+        }
+    }
+    ffi::SQLITE_OK
+}
+
+/// [`open`], and for what has no name a temporary file without one.
+extern "C" fn open_or_make(
+    layer: *mut sqlite3_vfs,
+    name: *const c_char,
+    file: *mut sqlite3_file,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    if !name.is_null() {
+        return open(layer, name, file, flags, out_flags);
+    }
+    // SAFETY: SQLite passes `szOsFile` bytes; null methods say that there is nothing to close if this fails.
+    unsafe { (*file).pMethods = ptr::null() };
+    let Ok(temporary) = tarnfs_source::temporary_file() else { return ffi::SQLITE_CANTOPEN };
+    // SAFETY: SQLite passes places for the file and for the flags.
+    unsafe { give(Arc::new(Store::File(temporary)), true, file, out_flags) };
+    ffi::SQLITE_OK
 }
 
 extern "C" fn open(
@@ -166,7 +194,17 @@ extern "C" fn open(
     };
     let Some((opened, is_writable)) = found else { return ffi::SQLITE_CANTOPEN };
     let is_writable = is_writable && flags & ffi::SQLITE_OPEN_READWRITE != 0;
-    // SAFETY: SQLite allocated `szOsFile` bytes, suitably aligned, for this; `out_flags` is null or valid.
+    // SAFETY: SQLite passes places for the file and for the flags.
+    unsafe { give(opened, is_writable, file, out_flags) };
+    ffi::SQLITE_OK
+}
+
+/// Hands an open file to SQLite.
+///
+/// # Safety
+/// `file` has room for an [`OpenFile`]; `out_flags` is null or valid.
+unsafe fn give(opened: Arc<Store>, is_writable: bool, file: *mut sqlite3_file, out_flags: *mut c_int) {
+    // SAFETY: SQLite allocated `szOsFile` bytes, suitably aligned, for this; the rest is the condition above.
     unsafe {
         ptr::write(
             file.cast::<OpenFile>(),
@@ -176,7 +214,6 @@ extern "C" fn open(
             *out = if is_writable { ffi::SQLITE_OPEN_READWRITE } else { ffi::SQLITE_OPEN_READONLY };
         }
     }
-    ffi::SQLITE_OK
 }
 
 /// The file behind SQLite's pointer.

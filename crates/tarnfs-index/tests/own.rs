@@ -14,7 +14,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tarnfs_codec::{Chunk, Damage, PIECE, SeekPoint};
 use tarnfs_format::{Device, Entry, Kind, Time};
-use tarnfs_index::{Destination, Error, Index, Node, Shape, Summary, own};
+use tarnfs_index::{Destination, Error, Index, Node, Row, Shape, Summary, own};
 use tarnfs_source::{Extent, Fingerprint};
 
 use common::{build, entry, layered, summary, walk, writer};
@@ -230,9 +230,8 @@ fn clashes_end_as_tar_extracts_them() {
         &[("a", Some(b"1")), ("a", Some(b"2"))],
         &[("a", None), ("a", Some(b"1"))],
         &[("a", Some(b"1")), ("a", None)],
-        &[("a", None), ("a/b", Some(b"1")), ("a", Some(b"2"))],
         &[("a", None), ("a/b", Some(b"1")), ("a", None), ("a/c", Some(b"2"))],
-        &[("a", Some(b"1")), ("a", None), ("a/b", Some(b"2")), ("a", Some(b"3"))],
+        &[("a", Some(b"1")), ("a", None), ("a/b", Some(b"2"))],
         &[("a/b", Some(b"1")), ("a/b", None), ("a/b", Some(b"3"))],
     ];
     for case in cases {
@@ -296,8 +295,8 @@ fn nothing_that_is_replaced_vanishes() {
         let mut found = Vec::new();
         index
             .replaced_of(folder, name, &mut |header, row| {
-                assert_eq!(row.header, Some(header));
-                found.push((row.kind, header >> 20));
+                assert_eq!(row.header, header);
+                found.push((row.kind, header.unwrap() >> 20));
             })
             .unwrap();
         found
@@ -311,6 +310,96 @@ fn nothing_that_is_replaced_vanishes() {
             assert_eq!(replaced_of(folder, name), [], "{folder:?} {name:?}");
         }
     }
+}
+
+#[test]
+fn what_came_last_shows_also_in_place_of_a_folder_with_something_in_it() {
+    let index = build(&[
+        entry(0, Kind::Folder, b"a", b""),
+        entry(1, Kind::File, b"a/in", b""),
+        entry(2, Kind::File, b"a/sub/deep", b""),
+        entry(3, Kind::File, b"a", b""),
+        // A folder that no entry names, then a file, and a folder again.
+        entry(4, Kind::File, b"b/in", b""),
+        entry(5, Kind::Symlink, b"b", b"a"),
+        entry(6, Kind::File, b"b/again", b""),
+        // A link that leads nowhere changes nothing.
+        entry(7, Kind::Folder, b"c", b""),
+        entry(8, Kind::File, b"c/in", b""),
+        entry(9, Kind::HardLink, b"c", b"missing"),
+    ]);
+    assert_eq!(find(&*index, "a").unwrap().kind, Kind::File);
+    assert_eq!((find(&*index, "b").unwrap().header, find(&*index, "b").unwrap().kind), (None, Kind::Folder));
+    assert_eq!(find(&*index, "c").unwrap().header, Some(7 << 20));
+    let shown: Vec<_> = walk(&*index).unwrap().into_keys().collect();
+    assert_eq!(shown, [&b""[..], b"/a", b"/b", b"/b/again", b"/b/in", b"/c", b"/c/in"]);
+    let summary = index.summary();
+    assert_eq!((summary.files, summary.folders), (6, 4), "files a and in a, b and c; the root, b, c and a/sub");
+    let versions = |folder: Node, name: &[u8]| {
+        let mut rows = Vec::new();
+        index
+            .replaced_of(folder, name, &mut |header, row| rows.push((header.map(|at| at >> 20), row.clone())))
+            .unwrap();
+        rows
+    };
+    let of_a = versions(Node::ROOT, b"a");
+    assert_eq!(of_a.iter().map(|(header, row)| (*header, row.kind)).collect::<Vec<_>>(), [(Some(0), Kind::Folder)]);
+    let folder = of_a[0].1.node;
+    assert_eq!(of_a[0].1.links, 3);
+    assert_eq!(index.lookup(folder, b"in").unwrap().unwrap().header, Some(1 << 20));
+    let sub = index.lookup(folder, b"sub").unwrap().unwrap();
+    assert_eq!(index.parent(sub.node).unwrap(), folder);
+    assert_eq!(index.lookup(sub.node, b"deep").unwrap().unwrap().header, Some(2 << 20));
+    let kinds = versions(Node::ROOT, b"b").into_iter().map(|(header, row)| (header, row.kind)).collect::<Vec<_>>();
+    assert_eq!(kinds, [(None, Kind::Folder), (Some(5), Kind::Symlink)]);
+    assert_eq!(versions(Node::ROOT, b"b")[0].1.node, find(&*index, "b").unwrap().node);
+}
+
+/// In a folder of many names, each position in a batch has its turn.
+#[test]
+fn folders_behind_what_shows_are_not_listed() {
+    let mut entries = Vec::new();
+    for number in 0..300_u64 {
+        let path = format!("{number:03}");
+        entries.push(entry(4 * number, Kind::File, format!("{path}/in").as_bytes(), b""));
+        let link = if number % 3 == 0 { Kind::HardLink } else { Kind::File };
+        entries.push(entry(4 * number + 1, link, path.as_bytes(), b"missing"));
+    }
+    let index = build(&entries);
+    for from in [0, 1, 2, 127, 128, 129, 255, 256, 257] {
+        let mut found = Vec::new();
+        index
+            .children(Node::ROOT, from, &mut |next, name, row| {
+                assert!(next > from && index.lookup(Node::ROOT, name).unwrap().as_ref() == Some(row));
+                assert_eq!(row.kind == Kind::Folder, found_number(name) % 3 == 0);
+                found.push(name.to_vec());
+                true
+            })
+            .unwrap();
+        // Each name has two rows. Where the first of them shows, the second one alone has nothing.
+        let first = if from % 2 == 0 || from / 2 % 3 != 0 { from / 2 } else { from / 2 + 1 };
+        assert_eq!(found, (first..300).map(|number| format!("{number:03}").into_bytes()).collect::<Vec<_>>(), "{from}");
+    }
+}
+
+fn found_number(name: &[u8]) -> u64 {
+    std::str::from_utf8(name).unwrap().parse().unwrap()
+}
+
+/// A query with an end at both sides of the table read all of it, until its patience was over.
+#[test]
+fn versions_are_found_among_very_many() {
+    let mut writer = writer(64 << 20);
+    for number in 0..200_000_u64 {
+        writer.add(&entry(number, Kind::File, format!("{:05}", number % 50_000).as_bytes(), b"")).unwrap();
+    }
+    let index = writer.finish(summary(), &Destination::Memory).unwrap();
+    let count = |name: &str| {
+        let mut count = 0;
+        index.replaced_of(Node::ROOT, name.as_bytes(), &mut |_, _| count += 1).unwrap();
+        count
+    };
+    assert_eq!(["00000", "00001", "25000", "49999", "nothere", "!"].map(count), [3, 3, 3, 3, 0, 0]);
 }
 
 #[test]
@@ -347,7 +436,6 @@ fn a_hard_link_is_a_name_of_the_version_before_it() {
 struct Model {
     entries: Vec<Entry>,
     folders: BTreeSet<Vec<u8>>,
-    with_children: BTreeSet<Vec<u8>>,
     /// By entry: what a hard link is a name of, once known.
     resolved: BTreeMap<usize, Option<usize>>,
 }
@@ -358,12 +446,8 @@ fn parent(path: &[u8]) -> Option<Vec<u8>> {
 
 impl Model {
     fn new(entries: &[Entry]) -> Self {
-        let mut this = Self {
-            entries: entries.to_vec(),
-            folders: BTreeSet::from([Vec::new()]),
-            with_children: BTreeSet::from([Vec::new()]),
-            resolved: BTreeMap::new(),
-        };
+        let mut this =
+            Self { entries: entries.to_vec(), folders: BTreeSet::from([Vec::new()]), resolved: BTreeMap::new() };
         for entry in entries {
             let mut path = [b"/", entry.path.as_slice()].concat();
             if entry.kind == Kind::Folder {
@@ -371,7 +455,6 @@ impl Model {
             }
             while let Some(above) = parent(&path) {
                 this.folders.insert(above.clone());
-                this.with_children.insert(above.clone());
                 path = above;
             }
         }
@@ -388,13 +471,39 @@ impl Model {
     }
 
     fn files(&self, path: &[u8]) -> Vec<usize> {
-        self.versions(path).into_iter().filter(|&number| self.entries[number].kind != Kind::Folder).collect()
+        self.versions(path).into_iter().filter(|&number| !self.is_folder(number)).collect()
+    }
+
+    fn is_folder(&self, number: usize) -> bool {
+        self.entries[number].kind == Kind::Folder
+    }
+
+    /// What showed at the path one after the other until entry `end` came: entries, `None` for a folder that none names.
+    fn history(&self, path: &[u8], end: usize) -> Vec<Option<usize>> {
+        let mut history = Vec::new();
+        let below = [path, b"/"].concat();
+        for number in 0..end {
+            let at = &self.entries[number].path;
+            let is_folder = matches!(history.last(), Some(&last) if self.is_folder_entry(last));
+            if at == path {
+                if history.last() == Some(&None) && self.is_folder(number) {
+                    history.pop();
+                }
+                history.push(Some(number));
+            } else if at.starts_with(&below) && !is_folder {
+                history.push(None);
+            }
+        }
+        history
+    }
+
+    fn is_folder_entry(&self, entry: Option<usize>) -> bool {
+        entry.is_none_or(|number| self.is_folder(number))
     }
 
     /// The entry that shows, `None` for a folder that none names.
     fn shown(&self, path: &[u8]) -> Option<usize> {
-        let kept = self.with_children.contains(&[b"/", path].concat());
-        self.versions(path).into_iter().rfind(|&number| !kept || self.entries[number].kind == Kind::Folder)
+        self.history(path, self.entries.len()).last().copied().flatten()
     }
 
     fn resolve(&mut self, link: usize, on_path: &mut BTreeSet<usize>) -> Option<usize> {
@@ -413,7 +522,7 @@ impl Model {
         let found = files.iter().copied().rfind(|&number| number < link);
         let found = found.or_else(|| self.shown(&target).filter(is_file)).or(files.last().copied());
         let own = self.entries[link].path.clone();
-        let before = self.files(&own).into_iter().rfind(|&number| number < link);
+        let before = self.history(&own, link).last().copied().flatten().filter(is_file);
         let end = found.and_then(|next| self.resolve(next, on_path));
         let end = end.or_else(|| before.and_then(|next| self.resolve(next, on_path)));
         on_path.remove(&link);
@@ -429,14 +538,25 @@ impl Model {
         for path in paths {
             let entry = self.shown(path.get(1..).unwrap_or_default());
             match entry.map(|number| self.resolve(number, &mut BTreeSet::new())) {
+                // The folder in whose place the link is.
+                Some(None) if self.folders.contains(&path) => {
+                    let history = self.history(path.get(1..).unwrap_or_default(), self.entries.len());
+                    shown.insert(path, history.into_iter().rfind(|&entry| self.is_folder_entry(entry)).flatten());
+                }
                 Some(None) => {}
                 Some(Some(entry)) => drop(shown.insert(path, Some(entry))),
                 None => drop(shown.insert(path, None)),
             }
         }
         let is_folder = |entry: &Option<usize>| entry.is_none_or(|number| self.entries[number].kind == Kind::Folder);
+        // What lies behind something that is no folder is there, but shows only in versions.
+        let is_reached = |path: &Vec<u8>| {
+            let above = std::iter::successors(parent(path), |path| parent(path));
+            above.into_iter().all(|folder| shown.get(&folder).is_some_and(is_folder))
+        };
         shown
             .iter()
+            .filter(|(path, _)| is_reached(path))
             .map(|(path, entry)| {
                 let links = if is_folder(entry) {
                     let inside = |(other, entry): &(&Vec<u8>, &Option<usize>)| {
@@ -465,6 +585,35 @@ fn some_entries() -> impl Strategy<Value = Vec<Entry>> {
     })
 }
 
+/// By path, what was stored there, hard links left aside: of each entry its number, `None` for a folder that none names.
+fn versions_below(index: &dyn Index, folder: Node, path: &[u8], found: &mut BTreeMap<Vec<u8>, Vec<Option<usize>>>) {
+    let mut names = BTreeSet::new();
+    index.names(folder, &mut |name| names.extend([name.to_vec()])).unwrap();
+    for name in names {
+        let mut rows = Vec::new();
+        index.replaced_of(folder, &name, &mut |header, row| rows.push((header, row.clone()))).unwrap();
+        // A hard link has the header of what it is a name of.
+        rows.retain(|(header, row): &(Option<u64>, Row)| *header == row.header);
+        let mut is_link = false;
+        index.hard_links(&mut |at, link, _, _| is_link |= at == folder && *link == *name).unwrap();
+        if let Some(row) = index.lookup(folder, &name).unwrap().filter(|_| !is_link) {
+            let is_last = |(_, last): &(Option<u64>, Row)| {
+                last.kind == Kind::Folder && (last.node, last.header) == (row.node, row.header)
+            };
+            if !rows.last().is_some_and(is_last) {
+                rows.push((row.header, row));
+            }
+        }
+        let below = if path.is_empty() { name } else { [path, b"/", &name].concat() };
+        let folders: BTreeSet<Node> =
+            rows.iter().filter(|(_, row)| row.kind == Kind::Folder).map(|(_, row)| row.node).collect();
+        for folder in folders {
+            versions_below(index, folder, &below, found);
+        }
+        found.insert(below, rows.iter().map(|(header, _)| header.map(|header| (header >> 20) as usize)).collect());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
     #[test]
@@ -481,26 +630,46 @@ proptest! {
         let summary = index.summary();
         let folders = found.values().filter(|(entry, _)| entry.is_none_or(|n| entries[n].kind == Kind::Folder)).count();
         let files: BTreeSet<_> = found.values().filter_map(|(entry, _)| *entry).filter(|&n| entries[n].kind != Kind::Folder).collect();
-        prop_assert_eq!((summary.folders, summary.files), (folders as u64, files.len() as u64));
+        // What lies in folders behind something else counts, too.
+        let is_shown = |path: &Vec<u8>| found.get(path).is_some_and(|(entry, _)| model.is_folder_entry(*entry));
+        if model.folders.iter().all(is_shown) {
+            prop_assert_eq!((summary.folders, summary.files), (folders as u64, files.len() as u64));
+        } else {
+            prop_assert!(summary.folders >= folders as u64 && summary.files >= files.len() as u64);
+        }
         // Every entry that is no link shows, or is among the replaced.
         let mut all: BTreeSet<usize> = found.values().filter_map(|(entry, _)| *entry).collect();
         let mut by_name: BTreeMap<(Node, Vec<u8>), Vec<_>> = BTreeMap::new();
         index.replaced(&mut |folder, name, row| {
-            all.insert((row.header.unwrap() >> 20) as usize);
-            by_name.entry((folder, name.to_vec())).or_default().push(row.header.unwrap());
+            all.extend(row.header.map(|header| (header >> 20) as usize));
+            by_name.entry((folder, name.to_vec())).or_default().extend(row.header);
         }).unwrap();
         // What is found by name is the same, less hard links, whose headers are their own.
         for ((folder, name), headers) in &by_name {
             let mut found = Vec::new();
             index.replaced_of(*folder, name, &mut |header, row| {
-                if row.header == Some(header) {
-                    found.push(header);
+                if row.header == header {
+                    found.extend(header);
                 }
             }).unwrap();
             prop_assert_eq!(&found, headers);
         }
         let expected: BTreeSet<usize> = (0..entries.len()).filter(|&n| entries[n].kind != Kind::HardLink).collect();
+        // Everything is in versions of what shows, from the root on.
+        let mut below = BTreeMap::new();
+        versions_below(&*index, Node::ROOT, b"", &mut below);
+        all.extend(below.values().flatten().copied().flatten());
         prop_assert_eq!(all, expected);
+        for path in model.folders.iter().chain(&entries.iter().map(|entry| [b"/", entry.path.as_slice()].concat()).collect::<Vec<_>>()) {
+            let Some(path) = path.get(1..) else { continue };
+            let is_known = |entry: &Option<usize>| entry.is_none_or(|number| entries[number].kind != Kind::HardLink);
+            let mut expected: Vec<_> = model.history(path, entries.len()).into_iter().filter(is_known).collect();
+            let mut found = below.get(path).cloned().unwrap_or_default();
+            // Without the link that stood between them, these are one.
+            expected.dedup();
+            found.dedup();
+            prop_assert_eq!(found, expected, "{:?}", path);
+        }
         for path in found.keys().filter(|path| !path.is_empty()) {
             let path = std::str::from_utf8(&path[1..]).unwrap();
             prop_assert!(find(&*index, path).is_some());
@@ -633,6 +802,25 @@ fn times_come_back_to_the_nanosecond() {
         let row = find(&*index, std::str::from_utf8(&entry.path).unwrap()).unwrap();
         assert_eq!((row.mtime, row.atime), (entry.mtime, entry.atime.unwrap_or(entry.mtime)), "{:?}", entry.mtime);
     }
+}
+
+/// What is longer would not be read again.
+#[test]
+fn what_people_read_is_cut() {
+    let mut long = summary();
+    long.label = Some(vec![b'l'; 5000]);
+    // A character of three bytes is not cut in the middle.
+    long.notes = vec![(1, "\u{20ac}".repeat(3000)), (2, "short".to_owned())];
+    long.notes.extend((3..5000).map(|number| (number, "x".repeat(5000))));
+    let index = writer(64 << 20).finish(long, &Destination::Memory).unwrap();
+    let summary = index.summary();
+    assert_eq!(summary.label.as_ref().map(Vec::len), Some(4096));
+    assert_eq!(
+        (summary.notes[0].1.len(), summary.notes[1].1.as_str(), summary.notes[2].1.len()),
+        (4095, "short", 4096)
+    );
+    let bytes: usize = summary.notes.iter().map(|(_, what)| what.len()).sum();
+    assert!((8 << 20) - bytes < 4096 && bytes <= 8 << 20, "{bytes}");
 }
 
 #[test]

@@ -291,6 +291,104 @@ fn rows_that_lie_are_errors() {
     }
 }
 
+/// What is asked of a changed index.
+type Question = fn(&Arc<dyn Index>) -> Result<(), Error>;
+
+#[test]
+fn values_longer_than_any_that_is_written_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    let many = "WITH RECURSIVE n(i) AS (SELECT 1000 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)";
+    let of_xattrs = "(SELECT node FROM xattrs LIMIT 1)";
+    let ask_all: Question = exhaust;
+    let ask_nested: Question = |index| index.nested(1024).map(drop);
+    let ask_names: Question = |index| {
+        let nodes = (1..500).map(Node).filter(|&node| index.count(node).is_ok_and(|count| count > 0));
+        nodes.map(|node| index.names(node, &mut |_| {})).collect()
+    };
+    let ask_named: Question = |index| {
+        let mut nodes = Vec::new();
+        index.replaced(&mut |_, _, row| nodes.push(row.node)).ok();
+        (200..800)
+            .chain(nodes.into_iter().map(|node| node.0))
+            .try_for_each(|node| index.named_row(Node(node)).map(drop))
+    };
+    let cases: &[(&str, Question)] = &[
+        ("UPDATE links SET target = zeroblob(65537)", ask_all),
+        ("UPDATE links SET target = zeroblob(2000000)", ask_all),
+        ("UPDATE xattrs SET value = zeroblob(65537)", ask_all),
+        ("UPDATE xattr_names SET name = zeroblob(65537)", ask_all),
+        (
+            &format!(
+                "INSERT INTO xattrs {many} SELECT {of_xattrs}, i, x'' FROM n LIMIT 16383; \
+                   INSERT INTO xattr_names {many} SELECT i, CAST(i AS BLOB) FROM n"
+            ),
+            ask_all,
+        ),
+        (
+            &format!(
+                "INSERT INTO xattrs {many} SELECT {of_xattrs}, i, zeroblob(65536) FROM n LIMIT 512; \
+                   INSERT INTO xattr_names {many} SELECT i, CAST(i AS BLOB) FROM n"
+            ),
+            ask_all,
+        ),
+        ("UPDATE notes SET what = CAST(zeroblob(2000000) AS TEXT)", ask_all),
+        (&format!("INSERT INTO notes {many} SELECT i, i, CAST(zeroblob(4000) AS TEXT) FROM n LIMIT 2100"), ask_all),
+        ("UPDATE summary SET value = zeroblob(4097) WHERE key = 'label'", ask_all),
+        ("UPDATE layers SET codec = printf('%.*c', 65, 'x') WHERE layer = 0", ask_all),
+        ("INSERT INTO layers VALUES (1024, printf('%.*c', 65, 'x'), 1, 0, 0, 1)", ask_nested),
+        ("DELETE FROM entries WHERE rowid = 40", ask_names),
+        ("UPDATE entries SET name = zeroblob(2000000) WHERE rowid = 40", ask_names),
+        ("UPDATE replaced SET name = CAST(printf('%.*c', 256, 'x') AS BLOB)", ask_named),
+        ("UPDATE replaced SET name = CAST('a/b' AS BLOB)", ask_named),
+        // Names that are there twice, or three times.
+        ("UPDATE entries SET name = (SELECT name FROM entries WHERE rowid = 40) WHERE rowid = 41", ask_all),
+        ("UPDATE entries SET name = (SELECT name FROM entries WHERE rowid = 2) WHERE rowid IN (3, 4)", ask_all),
+    ];
+    for (statement, ask) in cases {
+        write_sample(&path);
+        ask(&own::open(&path, None, false).unwrap())
+            .or_else(|error| if *ask as usize == ask_nested as usize { Ok(()) } else { Err(error) })
+            .unwrap();
+        sqlite(&path, statement);
+        let error = own::open(&path, None, false).and_then(|index| ask(&index)).expect_err(statement);
+        assert!(matches!(error, Error::Broken(_)), "{statement}: {error:?}");
+    }
+    // As long as may be.
+    write_sample(&path);
+    sqlite(
+        &path,
+        &format!(
+            "UPDATE links SET target = zeroblob(65536); UPDATE xattrs SET value = zeroblob(65536); \
+             INSERT INTO xattrs {many} SELECT {of_xattrs}, i, x'' FROM n LIMIT 16382; \
+             INSERT INTO xattr_names {many} SELECT i, CAST(i AS BLOB) FROM n; \
+             UPDATE layers SET codec = printf('%.*c', 64, 'x') WHERE layer = 0"
+        ),
+    );
+    exhaust(&own::open(&path, None, false).unwrap()).unwrap();
+}
+
+#[test]
+fn a_map_of_more_extents_than_are_read_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    for (extents, is_read) in [(4 << 20, true), ((4 << 20) + 1, false)] {
+        write_sample(&path);
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        connection.execute("UPDATE extents SET map = ?1", [[1_u8, 1].repeat(extents)]).unwrap();
+        let sparse = "UPDATE entries SET size = 1 << 30 WHERE rowid IN (SELECT node FROM extents)";
+        connection.execute_batch(sparse).unwrap();
+        let node: i64 = connection.query_row("SELECT min(node) FROM extents", [], |row| row.get(0)).unwrap();
+        drop(connection);
+        let index = own::open(&path, None, false).unwrap();
+        match index.extents(Node(node as u64)) {
+            Ok(read) => assert!(is_read && read.len() == extents),
+            Err(Error::Broken(what)) => assert!(!is_read && what.contains("too many extents"), "{what}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 #[test]
 fn an_index_that_somebody_else_could_have_written_is_not_believed() {
     let folder = tempfile::tempdir().unwrap();
@@ -342,6 +440,15 @@ fn an_index_that_somebody_else_could_have_written_is_not_believed() {
         return;
     }
     let nobody = Some(65_534);
+    // Each may be written by a group, but not by the same one.
+    for (group, believed) in [(65_534, false), (0, true), (1, false)] {
+        fs::set_permissions(&path, Permissions::from_mode(0o664)).unwrap();
+        fs::set_permissions(&archive, Permissions::from_mode(0o664)).unwrap();
+        std::os::unix::fs::chown(&path, Some(0), Some(group)).unwrap();
+        std::os::unix::fs::chown(&archive, Some(0), Some(0)).unwrap();
+        assert_eq!(is_believed(&path), believed, "group {group}");
+    }
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     std::os::unix::fs::chown(&path, nobody, nobody).unwrap();
     assert!(!is_believed(&path));
     std::os::unix::fs::chown(&archive, nobody, nobody).unwrap();

@@ -34,22 +34,27 @@ pub struct Limits {
     pub nested: u64,
 }
 
+impl Limits {
+    /// The defaults.
+    pub const DEFAULT: Self = Self {
+        extended_header: 16 << 20,
+        path: 64 << 10,
+        path_components: 1024,
+        name: 255,
+        owner_name: 255,
+        sparse_extents: 4 << 20,
+        xattr_value: 64 << 10,
+        xattrs: 16_384,
+        decoder_window: 128 << 20,
+        lzma_dictionary: 1536 << 20,
+        resynchronise: u64::MAX,
+        compression_layers: 100,
+        nested: 1 << 17,
+    };
+}
+
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            extended_header: 16 << 20,
-            path: 64 << 10,
-            path_components: 1024,
-            name: 255,
-            owner_name: 255,
-            sparse_extents: 4 << 20,
-            xattr_value: 64 << 10,
-            xattrs: 16_384,
-            decoder_window: 128 << 20,
-            lzma_dictionary: 1536 << 20,
-            resynchronise: u64::MAX,
-            compression_layers: 100,
-            nested: 1 << 17,
-        }
+        Self::DEFAULT
     }
 }

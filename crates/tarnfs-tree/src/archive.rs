@@ -126,21 +126,16 @@ impl Tree for ArchiveTree {
     }
 
     fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
-        let mut replaced: Vec<(u64, Row)> = Vec::new();
-        self.index.replaced_of(folder, name, &mut |header, row| replaced.push((header, row.clone())))?;
-        let mut place = replaced.len();
-        let shown = self.index.lookup(folder, name)?.filter(|row| {
-            // A folder that is not empty stays when a file of its name follows; one that no entry names is no version.
-            let header = row.header.filter(|_| row.kind == Kind::Folder);
-            if let Some(header) = header {
-                place = replaced.partition_point(|(before, _)| *before < header);
-            }
-            row.kind != Kind::Folder || header.is_some()
+        let mut versions: Vec<Row> = Vec::new();
+        self.index.replaced_of(folder, name, &mut |_, row| versions.push(row.clone()))?;
+        let shown = self.index.lookup(folder, name)?.filter(|shown| {
+            // A folder that shows since the link behind it leads nowhere is the last of them already.
+            let is_shown =
+                |last: &Row| last.kind == Kind::Folder && (last.node, last.header) == (shown.node, shown.header);
+            !versions.last().is_some_and(is_shown)
         });
-        if let Some(row) = shown {
-            replaced.insert(place, (0, row));
-        }
-        replaced.iter().map(|(_, row)| self.attributes_of(row)).collect()
+        versions.extend(shown);
+        versions.iter().map(|row| self.attributes_of(row)).collect()
     }
 
     fn open(&self, node: Node) -> Result<SharedSource, Error> {

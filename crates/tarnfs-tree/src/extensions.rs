@@ -105,7 +105,8 @@ impl Extensions {
                 (true, None) => Some(if start == 0 { name.len() } else { start }),
             };
         }
-        stem
+        // A folder of one of these names is another one.
+        stem.map(|length| if matches!(name.get(..length), Some(b"." | b"..")) { name.len() } else { length })
     }
 }
 
@@ -227,6 +228,11 @@ mod tests {
             (default, "a.gz", Some("a")),
             (default, "a.txt", None),
             (default, "tar", None),
+            // What would be left is no name.
+            (default, "..tar", Some("..tar")),
+            (default, "...tar", Some("...tar")),
+            (default, "...tar.gz", Some("...tar.gz")),
+            (default, "....tar", Some("...")),
             (default, ".tar", Some(".tar")),
             (default, "x.aa", Some("x")),
             (default, "x.001", Some("x")),

@@ -14,12 +14,35 @@ use tarnfs_index::{Error, Index, Node, Row, Writer};
 /// [`Error::Stale`] if the index does not know enough of the archive for that.
 pub(crate) fn replay(index: &Arc<dyn Index>, writer: &mut Writer) -> Result<(), Error> {
     let links = Links::of(&**index)?;
+    check_clashes(&**index, &links)?;
     Order::of(&**index, &links)?.tell(writer);
     let shared = links.all().map(|(_, node)| (node, None)).collect();
     let mut replay = Replay { index, writer, links: &links, shared, waiting: Vec::new() };
     replay.folders()?;
     replay.replaced()?;
     replay.links()
+}
+
+/// Where a folder and something else had one path, more than their headers tells in which order they came: a folder may show again only for
+/// what was named in it last.
+fn check_clashes(index: &dyn Index, links: &Links) -> Result<(), Error> {
+    let mut problem = Ok(());
+    let check = |folder: Node, name: &[u8], is_folder: bool| -> Result<(), Error> {
+        match index.lookup(folder, name)? {
+            Some(shown) if (shown.kind == Kind::Folder) == is_folder => Ok(()),
+            _ => Err(Error::Stale("a folder in it has the path of something else".to_owned())),
+        }
+    };
+    index.replaced(&mut |folder, name, row| {
+        // The root has no name, and is never anything else.
+        if problem.is_ok() && !name.is_empty() {
+            problem = check(folder, name, row.kind == Kind::Folder);
+        }
+    })?;
+    for (folder, name, ..) in &links.replaced {
+        problem = problem.and_then(|()| check(*folder, name, false));
+    }
+    problem
 }
 
 /// All hard links. Grows with them, not with the files.

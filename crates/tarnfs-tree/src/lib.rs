@@ -206,7 +206,7 @@ pub trait Tree: Send + Sync {
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error>;
 
     /// Everything that was ever stored under `name` in `folder`, oldest first: what later entries, or sources further to the right, have
-    /// replaced, and what shows, which is the last unless it is a folder. Folders are among them for the sake of the count. Empty if
+    /// replaced, and last what shows. The node of a folder among them has what lies below the folder now; several may have the same. Empty if
     /// there is nothing. Each is given as by a look-up, as far as [`forget`](Self::forget) counts.
     fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
         match self.lookup(folder, name) {

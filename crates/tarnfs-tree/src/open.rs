@@ -351,7 +351,6 @@ impl Opening<'_> {
         let start = Instant::now();
         let names = Names::new(&options.shape, &options.limits)?;
         let source = self.source();
-        let mode = self.facts.owner.mode;
         let pass = FirstPass {
             source: &source,
             name: self.path.file_name().unwrap_or_default().as_bytes(),
@@ -366,9 +365,9 @@ impl Opening<'_> {
             options,
             archive: self.archive(),
         };
-        let (writer, summary) = match self.continued(&pass, mode)? {
+        let (writer, summary) = match self.continued(&pass)? {
             Some(continued) => continued,
-            None => pass.run(self.writer(mode)?)?,
+            None => pass.run(self.writer()?)?,
         };
         options.progress.bytes.store(source.len(), Ordering::Relaxed);
         let (read, entries) = (start.elapsed(), writer.entries());
@@ -404,21 +403,21 @@ impl Opening<'_> {
         Ok((index, index_path))
     }
 
-    /// A writer of an index that those may read who may read the archive, which has these permission bits.
-    fn writer(&self, mode: u32) -> Result<Writer, Problem> {
+    /// A writer of an index that those may read who may read the archive.
+    fn writer(&self) -> Result<Writer, Problem> {
         let options = self.options;
         let writer = Writer::new(WriterOptions {
             limits: options.limits,
             budget: options.cache.budget().clone(),
             cancel: options.cancel.clone(),
         })?;
-        Ok(writer.readable_as(mode))
+        Ok(writer.readable_as(self.facts.owner))
     }
 
     /// Reads only what was appended, where there is a good index of what was there before.
-    fn continued(&self, pass: &FirstPass<'_>, mode: u32) -> Result<Option<(Writer, Summary)>, Problem> {
+    fn continued(&self, pass: &FirstPass<'_>) -> Result<Option<(Writer, Summary)>, Problem> {
         let Some(old) = self.grown_from() else { return Ok(None) };
-        let mut writer = self.writer(mode)?;
+        let mut writer = self.writer()?;
         match replay(&old, &mut writer) {
             Ok(()) => {}
             Err(tarnfs_index::Error::Stale(why)) => {

@@ -252,6 +252,13 @@ impl Tree for UnionTree {
                 Err(error) => return Err(error),
             }
         }
+        // A folder shows with what others further left have in it.
+        if parts.len() > 1
+            && let Some(last) = versions.last_mut().filter(|last| last.kind == Kind::Folder)
+            && let Ok(shown) = self.lookup(folder, name)
+        {
+            self.forget(std::mem::replace(last, shown).node, 1);
+        }
         Ok(versions)
     }
 

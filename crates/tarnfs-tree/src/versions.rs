@@ -1,8 +1,10 @@
-//! Older versions of files, in folders that no listing shows.
+//! Older versions of files and folders, in folders that no listing shows.
 //!
-//! Beside each file there is a folder `<file>.versions`. Files in it are named by numbers: 1 is what was stored first, the last is what shows, as
-//! `tar --occurrence` counts them. Something that really has that name is shown in its place. Folders among the versions have
-//! a number, but are not there: a folder must not be in two places.
+//! Beside each file and folder there is a folder `<name>.versions`. What is in it is named by numbers: 1 is what was stored first, the last is
+//! what shows, as `tar --occurrence` counts them. Something that really has that name is shown in its place.
+//!
+//! A folder among the versions has what lies below its path now, whichever version it is. It has numbers of its own, and so have all folders
+//! in it: no folder may be in two places. These are [`View`]s. Files in it are those of the tree.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,20 +22,29 @@ const SUFFIX: &[u8] = b".versions";
 /// A tree with older versions in it.
 pub struct Versions {
     tree: Arc<dyn Tree>,
-    /// Where the numbers of folders of versions begin: behind those of the tree.
+    /// Where the numbers of views begin: behind those of the tree.
     first: u64,
-    folders: RwLock<Folders>,
+    views: RwLock<Views>,
 }
 
-/// Folders of versions that somebody has looked for, by folder and name of the file.
+/// A folder that is not in the tree.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum View {
+    /// The versions of what has this name in that folder, which may be a view.
+    Versions(Node, Arc<[u8]>),
+    /// The folder in that view which has this name, and the folder of the tree that has what is in it.
+    Folder(Node, Arc<[u8]>, Node),
+}
+
+/// Those that somebody knows.
 #[derive(Debug, Default)]
-struct Folders {
-    files: Vec<File>,
-    numbers: HashMap<File, u32>,
+struct Views {
+    /// With how often each was given out, less how often it was forgotten.
+    all: HashMap<u64, (View, u64)>,
+    numbers: HashMap<View, u64>,
+    /// Numbers are not used again.
+    next: u64,
 }
-
-/// A file: its folder and its name.
-type File = (Node, Arc<[u8]>);
 
 impl fmt::Debug for Versions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,27 +53,87 @@ impl fmt::Debug for Versions {
 }
 
 impl Versions {
-    /// `tree`, with a folder of versions for each file in it.
+    /// `tree`, with a folder of versions for each file and folder in it.
     pub fn new(tree: Arc<dyn Tree>) -> Self {
-        Self { first: tree.node_limit(), tree, folders: RwLock::default() }
+        Self { first: tree.node_limit(), tree, views: RwLock::default() }
     }
 
-    /// The file whose versions are in `node`. `None` for what is in the tree.
-    fn file(&self, node: Node) -> Result<Option<File>, Error> {
+    /// The view that `node` is. `None` for what is in the tree.
+    fn view(&self, node: Node) -> Result<Option<View>, Error> {
         let Some(number) = node.0.checked_sub(self.first) else { return Ok(None) };
-        let folders = self.folders.read().unwrap_or_else(PoisonError::into_inner);
-        let file = usize::try_from(number).ok().and_then(|number| folders.files.get(number));
-        Ok(Some(file.cloned().ok_or(Error::NotFound)?))
+        let views = self.views.read().unwrap_or_else(PoisonError::into_inner);
+        let view = views.all.get(&number).map(|(view, _)| view.clone());
+        view.map(Some).ok_or(Error::NotFound)
     }
 
-    /// The folder of versions of the file `name`.
-    fn folder_of(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
-        let versions = self.tree.versions(folder, name)?;
+    /// The node of `view`, given out once more.
+    fn give(&self, view: View) -> Result<Node, Error> {
+        let mut views = self.views.write().unwrap_or_else(PoisonError::into_inner);
+        let views = &mut *views;
+        let number = match views.numbers.get(&view) {
+            Some(&number) => number,
+            None if views.next < OWN => {
+                views.next += 1;
+                views.numbers.insert(view.clone(), views.next - 1);
+                views.next - 1
+            }
+            None => return Err(io::Error::other("there are no numbers left for folders of versions").into()),
+        };
+        views.all.entry(number).or_insert((view, 0)).1 += 1;
+        Ok(Node(self.first + number))
+    }
+
+    /// Forgets a view so many times; returns it if there is such.
+    fn take_back(&self, node: Node, times: u64) -> Option<View> {
+        let number = node.0.checked_sub(self.first)?;
+        let mut views = self.views.write().unwrap_or_else(PoisonError::into_inner);
+        let (view, held) = views.all.get_mut(&number)?;
+        let view = view.clone();
+        *held = held.saturating_sub(times);
+        if *held == 0 {
+            views.all.remove(&number);
+            views.numbers.remove(&view);
+        }
+        Some(view)
+    }
+
+    /// The folder of the tree that has what is in `folder`, and whether that is a view. `None` for a folder of versions.
+    fn inner(&self, folder: Node) -> Result<Option<(Node, bool)>, Error> {
+        Ok(match self.view(folder)? {
+            None => Some((folder, false)),
+            Some(View::Folder(_, _, inner)) => Some((inner, true)),
+            Some(View::Versions(..)) => None,
+        })
+    }
+
+    /// What the tree has stored under `name` in `folder`, which may be a view.
+    fn stored(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+        match self.inner(folder)? {
+            Some((inner, _)) => self.tree.versions(inner, name),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The folder of versions of `name`.
+    fn versions_of(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
+        let newest = self.newest(folder, name)?;
+        let node = self.give(View::Versions(folder, Arc::from(name)))?;
+        self.describe(node, folder, &newest).inspect_err(|_| drop(self.take_back(node, 1)))
+    }
+
+    fn newest(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
+        let versions = self.stored(folder, name)?;
         self.forget_all(&versions);
-        // Only of what is, or was, something else than a folder.
-        let newest = versions.iter().rev().find(|version| version.kind != Kind::Folder).ok_or(Error::NotFound)?;
-        let node = self.number(folder, name)?;
-        self.describe(node, folder, newest)
+        versions.last().cloned().ok_or(Error::NotFound)
+    }
+
+    /// The version of that number, as the tree has it.
+    fn version(&self, folder: Node, name: &[u8], number: &[u8]) -> Result<Attributes, Error> {
+        let version = number_of(number).and_then(|number| number.checked_sub(1)).ok_or(Error::NotFound)?;
+        let mut versions = self.stored(folder, name)?;
+        let found = (version < versions.len()).then(|| versions.swap_remove(version));
+        self.forget_all(&versions);
+        found.ok_or(Error::NotFound)
     }
 
     /// Forgets what was only looked at.
@@ -72,25 +143,24 @@ impl Versions {
         }
     }
 
-    fn number(&self, folder: Node, name: &[u8]) -> Result<Node, Error> {
-        let key: File = (folder, Arc::from(name));
-        let known = self.folders.read().unwrap_or_else(PoisonError::into_inner).numbers.get(&key).copied();
-        if let Some(number) = known {
-            return Ok(Node(self.first + u64::from(number)));
+    /// What the tree has as `name` of the view `parent`: a folder becomes a view.
+    fn shown(&self, parent: Node, name: &[u8], attributes: Attributes) -> Result<Attributes, Error> {
+        if attributes.kind != Kind::Folder {
+            return Ok(attributes);
         }
-        let mut folders = self.folders.write().unwrap_or_else(PoisonError::into_inner);
-        let next = u32::try_from(folders.files.len());
-        let next = next.map_err(|_| io::Error::other("there are no numbers left for folders of versions"))?;
-        let number = *folders.numbers.entry(key.clone()).or_insert(next);
-        if number == next {
-            folders.files.push(key);
+        let inner = attributes.node;
+        match self.give(View::Folder(parent, Arc::from(name), inner)) {
+            Ok(node) => Ok(Attributes { node, ..attributes }),
+            Err(error) => {
+                self.tree.forget(inner, 1);
+                Err(error)
+            }
         }
-        Ok(Node(self.first + u64::from(number)))
     }
 
     /// A folder of versions: for those who may enter the folder that the file is in, and as old as what is the newest in it.
     fn describe(&self, node: Node, folder: Node, newest: &Attributes) -> Result<Attributes, Error> {
-        let above = self.tree.attributes(folder)?;
+        let above = self.attributes(folder)?;
         Ok(Attributes {
             node,
             kind: Kind::Folder,
@@ -105,6 +175,71 @@ impl Versions {
             ctime: newest.ctime,
         })
     }
+
+    /// Lists a folder of versions.
+    fn list_versions(
+        &self,
+        versions_folder: Node,
+        (folder, name): (Node, &[u8]),
+        from: u64,
+        receive: &mut dyn FnMut(Child<'_>) -> bool,
+    ) -> Result<(), Error> {
+        let versions = self.stored(folder, name)?;
+        let mut goes_on = true;
+        let mut result = Ok(());
+        for (number, attributes) in (1_u64..).zip(versions) {
+            if !goes_on || number <= from {
+                self.tree.forget(attributes.node, 1);
+                continue;
+            }
+            let name = number.to_string();
+            goes_on = match self.shown(versions_folder, name.as_bytes(), attributes) {
+                Ok(attributes) => {
+                    let node = attributes.node;
+                    let is_taken = receive(Child { name: name.as_bytes(), attributes, next: number });
+                    if !is_taken {
+                        self.forget(node, 1);
+                    }
+                    is_taken
+                }
+                Err(error) => {
+                    result = Err(error);
+                    false
+                }
+            };
+        }
+        result
+    }
+
+    /// Lists a view of a folder of the tree.
+    fn list_view(
+        &self,
+        view: Node,
+        inner: Node,
+        from: u64,
+        receive: &mut dyn FnMut(Child<'_>) -> bool,
+    ) -> Result<(), Error> {
+        let mut result = Ok(());
+        self.tree.read_dir(inner, from, &mut |child| {
+            if child.attributes.kind != Kind::Folder {
+                return receive(child);
+            }
+            // What is refused here, the tree takes back itself.
+            let own = self.give(View::Folder(view, Arc::from(child.name), child.attributes.node));
+            let taken = own.map(|node| {
+                let is_taken = receive(Child { attributes: Attributes { node, ..child.attributes }, ..child });
+                if !is_taken {
+                    self.take_back(node, 1);
+                }
+                is_taken
+            });
+            taken.unwrap_or_else(|error| {
+                result = Err(error);
+                false
+            })
+        })?;
+        result
+    }
 }
 
 /// The number that `name` is, written as numbers are: no sign, no zeros in front.
@@ -115,61 +250,74 @@ fn number_of(name: &[u8]) -> Option<usize> {
 
 impl Tree for Versions {
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
-        if let Some((folder, file)) = self.file(folder)? {
-            let version = number_of(name).and_then(|number| number.checked_sub(1)).ok_or(Error::NotFound)?;
-            let mut versions = self.tree.versions(folder, &file)?;
-            let is_shown = versions.get(version).is_some_and(|found| found.kind != Kind::Folder);
-            let found = is_shown.then(|| versions.swap_remove(version));
-            self.forget_all(&versions);
-            return found.ok_or(Error::NotFound);
-        }
-        match (self.tree.lookup(folder, name), name.strip_suffix(SUFFIX)) {
-            (Err(Error::NotFound), Some(file)) if !file.is_empty() => self.folder_of(folder, file),
+        let found = match self.view(folder)? {
+            Some(View::Versions(above, file)) => {
+                let version = self.version(above, &file, name)?;
+                return self.shown(folder, name, version);
+            }
+            Some(View::Folder(_, _, inner)) => {
+                self.tree.lookup(inner, name).and_then(|attributes| self.shown(folder, name, attributes))
+            }
+            None => self.tree.lookup(folder, name),
+        };
+        match (found, name.strip_suffix(SUFFIX)) {
+            (Err(Error::NotFound), Some(file)) if !file.is_empty() => self.versions_of(folder, file),
             (found, _) => found,
         }
     }
 
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
-        let Some((folder, file)) = self.file(folder)? else { return self.tree.read_dir(folder, from, receive) };
-        let versions = self.tree.versions(folder, &file)?;
-        let mut goes_on = true;
-        for (number, attributes) in (1_u64..).zip(versions) {
-            let (name, node) = (number.to_string(), attributes.node);
-            let is_wanted = goes_on && number > from && attributes.kind != Kind::Folder;
-            let is_taken = is_wanted && receive(Child { name: name.as_bytes(), attributes, next: number });
-            if !is_taken {
-                self.tree.forget(node, 1);
-                goes_on &= !is_wanted;
-            }
+        match self.view(folder)? {
+            None => self.tree.read_dir(folder, from, receive),
+            Some(View::Folder(_, _, inner)) => self.list_view(folder, inner, from, receive),
+            Some(View::Versions(above, name)) => self.list_versions(folder, (above, &name), from, receive),
         }
-        Ok(())
     }
 
     fn attributes(&self, node: Node) -> Result<Attributes, Error> {
-        match self.file(node)? {
-            Some((folder, file)) => self.folder_of(folder, &file),
-            None => self.tree.attributes(node),
-        }
+        let attributes = match self.view(node)? {
+            None => return self.tree.attributes(node),
+            Some(View::Versions(folder, name)) => {
+                return self.describe(node, folder, &self.newest(folder, &name)?);
+            }
+            Some(View::Folder(above, name, inner)) => match self.view(above) {
+                Ok(Some(View::Versions(folder, file))) => {
+                    let version = self.version(folder, &file, &name)?;
+                    self.tree.forget(version.node, 1);
+                    version
+                }
+                _ => self.tree.attributes(inner)?,
+            },
+        };
+        Ok(Attributes { node, ..attributes })
     }
 
     fn parent(&self, folder: Node) -> Result<Node, Error> {
-        match self.file(folder)? {
-            Some((folder, _)) => Ok(folder),
+        match self.view(folder)? {
+            Some(View::Versions(above, _) | View::Folder(above, ..)) => Ok(above),
             None => self.tree.parent(folder),
         }
     }
 
     fn read_link(&self, node: Node) -> Result<Vec<u8>, Error> {
-        if self.file(node)?.is_some() { Err(Error::WrongKind) } else { self.tree.read_link(node) }
+        if self.view(node)?.is_some() { Err(Error::WrongKind) } else { self.tree.read_link(node) }
     }
 
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
-        if self.file(node)?.is_some() { Ok(Vec::new()) } else { self.tree.xattrs(node) }
+        match self.inner(node)? {
+            Some((inner, _)) => self.tree.xattrs(inner),
+            None => Ok(Vec::new()),
+        }
     }
 
     fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
-        if self.file(folder)?.is_none() {
-            return self.tree.versions(folder, name);
+        match self.inner(folder)? {
+            Some((_, false)) => return self.tree.versions(folder, name),
+            Some((inner, true)) => {
+                let versions = self.tree.versions(inner, name)?;
+                return versions.into_iter().map(|attributes| self.shown(folder, name, attributes)).collect();
+            }
+            None => {}
         }
         match self.lookup(folder, name) {
             Ok(attributes) => Ok(vec![attributes]),
@@ -183,10 +331,14 @@ impl Tree for Versions {
     }
 
     fn is_ready(&self, node: Node) -> bool {
-        match self.file(node) {
-            Ok(Some((folder, _))) => self.tree.is_ready(folder),
-            Ok(None) => self.tree.is_ready(node),
-            Err(_) => true,
+        let mut at = node;
+        loop {
+            match self.view(at) {
+                Ok(Some(View::Versions(folder, _))) => at = folder,
+                Ok(Some(View::Folder(_, _, inner))) => return self.tree.is_ready(inner),
+                Ok(None) => return self.tree.is_ready(at),
+                Err(_) => return true,
+            }
         }
     }
 
@@ -203,25 +355,27 @@ impl Tree for Versions {
     }
 
     fn forget(&self, node: Node, times: u64) {
-        // Folders of versions keep their numbers.
         if node.0 < self.first {
             self.tree.forget(node, times);
+        } else if let Some(View::Folder(_, _, inner)) = self.take_back(node, times) {
+            self.tree.forget(inner, times);
         }
     }
 
     fn close_folder(&self, folder: Node) {
-        if folder.0 < self.first {
-            self.tree.close_folder(folder);
+        if let Ok(Some((inner, _))) = self.inner(folder) {
+            self.tree.close_folder(inner);
         }
     }
 
     fn open(&self, node: Node) -> Result<SharedSource, Error> {
-        if self.file(node)?.is_some() { Err(Error::IsAFolder) } else { self.tree.open(node) }
+        if self.view(node)?.is_some() { Err(Error::IsAFolder) } else { self.tree.open(node) }
     }
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        match self.file(node)? {
-            Some((folder, _)) => self.tree.owner_names(folder),
+        match self.view(node)? {
+            Some(View::Versions(folder, _)) => self.owner_names(folder),
+            Some(View::Folder(_, _, inner)) => self.tree.owner_names(inner),
             None => self.tree.owner_names(node),
         }
     }

@@ -86,18 +86,32 @@ fn union(folders: &[&Folder]) -> Folder {
     shown
 }
 
-/// The versions of `name` in folders of one path, the rightmost first: oldest first, `None` for a folder.
-fn versions(folders: &[&Folder], name: &[u8]) -> Vec<Option<Vec<u8>>> {
+/// One version: content, or the folders that are one over the other in it, the rightmost first.
+#[derive(Debug, Clone)]
+enum Version {
+    File(Vec<u8>),
+    Folder(Vec<Folder>),
+}
+
+/// The versions of `name` in folders of one path, the rightmost first: oldest first.
+fn versions(folders: &[&Folder], name: &[u8]) -> Vec<Version> {
     let mut all = Vec::new();
     for item in folders.iter().rev().filter_map(|folder| folder.get(name)) {
         match item {
             Item::File { older, content } => {
-                all.extend(older.iter().cloned());
-                all.push(Some(content.clone()));
+                let empty = || Version::Folder(vec![Folder::new()]);
+                all.extend(older.iter().map(|older| older.clone().map_or_else(empty, Version::File)));
+                all.push(Version::File(content.clone()));
             }
-            Item::Link(target) => all.push(Some(target.clone())),
-            Item::Folder(_) => all.push(None),
+            Item::Link(target) => all.push(Version::File(target.clone())),
+            Item::Folder(folder) => all.push(Version::Folder(vec![folder.clone()])),
         }
+    }
+    // What shows is the last one.
+    if let Some(Version::Folder(last)) = all.last_mut() {
+        let items = folders.iter().filter_map(|folder| folder.get(name));
+        let inner = items.map_while(|item| if let Item::Folder(folder) = item { Some(folder.clone()) } else { None });
+        *last = inner.collect();
     }
     all
 }
@@ -369,22 +383,28 @@ fn assert_versions(tree: &dyn Tree, folder: Node, parts: &[&Folder], what: &str)
         let in_folder = [name.as_slice(), b".versions"].concat();
         if shown.contains_key(&in_folder) {
             // What has that name really, shows.
-        } else if expected.iter().all(Option::is_none) {
-            assert!(matches!(tree.lookup(folder, &in_folder), Err(Error::NotFound)), "{what}: {name:?}");
         } else {
             let versions = tree.lookup(folder, &in_folder).unwrap();
             assert_eq!((versions.kind, versions.mode, versions.links), (Kind::Folder, 0o550, 2), "{what}: {name:?}");
             assert_eq!(tree.parent(versions.node).unwrap(), folder);
             assert_eq!(tree.attributes(versions.node).unwrap(), versions);
             let listed = list(tree, versions.node, 0);
-            let numbered = (1..).zip(&expected).filter_map(|(number, bytes)| Some((number, bytes.as_ref()?)));
-            let expected_names: Vec<_> = numbered.clone().map(|(number, _): (u64, _)| number.to_string()).collect();
+            let expected_names: Vec<_> = (1..=expected.len()).map(|number| number.to_string()).collect();
             let names: Vec<_> = listed.iter().map(|(name, ..)| String::from_utf8(name.clone()).unwrap()).collect();
             assert_eq!(names, expected_names, "{what}: {name:?}");
-            for (place, ((name, attributes, next), (_, bytes))) in listed.iter().zip(numbered).enumerate() {
+            for (place, ((name, attributes, next), version)) in listed.iter().zip(&expected).enumerate() {
                 assert_eq!(tree.lookup(versions.node, name).unwrap(), *attributes);
-                assert_eq!(content(tree, attributes), *bytes, "{what}: {name:?}");
+                assert_eq!(tree.attributes(attributes.node).unwrap(), *attributes);
                 assert_eq!(list(tree, versions.node, *next), listed[place + 1..]);
+                match version {
+                    Version::File(bytes) => assert_eq!(content(tree, attributes), *bytes, "{what}: {name:?}"),
+                    Version::Folder(parts) => {
+                        let parts: Vec<&Folder> = parts.iter().collect();
+                        assert_eq!(tree.parent(attributes.node).unwrap(), versions.node, "{what}: {name:?}");
+                        assert_shows(tree, attributes.node, &union(&parts), what);
+                        assert_versions(tree, attributes.node, &parts, what);
+                    }
+                }
             }
             let beyond = (expected.len() + 1).to_string();
             for none in ["0", "01", "+1", "-1", "1 ", "x", "", "18446744073709551616", &beyond] {

@@ -44,6 +44,10 @@ pub(crate) fn each(
     arguments: &Open,
     mut work: impl FnMut(&Path, &Options) -> Result<Code, Failure>,
 ) -> Result<Code, Failure> {
+    if let ([_, _, ..], Some(file)) = (archives, arguments.index_file.as_ref().filter(|file| *file != ":memory:")) {
+        let what = "each archive has an index of its own; name one archive, or use --index-folders";
+        return Err(Failure::new(Code::Usage, format!("--index-file {}: {what}", crate::args::shown(file))));
+    }
     let mut worst = Code::Success;
     for archive in archives {
         let ending = Ending::default();

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use rusqlite::OptionalExtension;
 use tarnfs_codec::{Chunk, ChunkTable, Damage, PIECE, SeekPoint};
 
-use crate::sqlite::broken;
+use crate::sqlite::{broken, with_longer};
 use crate::{Error, FIRST_NESTED, Index as _};
 
 use super::Own;
+use super::session::Session;
 
 /// The chunks of one layer, fetched when asked for.
 #[derive(Debug)]
@@ -41,50 +42,52 @@ impl Chunks {
         if decoded >= self.decoded {
             return Ok(None);
         }
-        self.index.pool.with(|session| {
-            let mut query = session
-                .connection
-                .prepare_cached(
-                    "SELECT decoded, length, compressed_bit, state, checksums FROM chunks \
+        // Checksums of a long chunk, and states of some codecs, are longer than all else.
+        self.index.pool.with(|session| with_longer(&session.connection, || self.read_from(session, decoded)))
+    }
+
+    fn read_from(&self, session: &Session, decoded: u64) -> Result<Option<Chunk>, Error> {
+        let mut query = session
+            .connection
+            .prepare_cached(
+                "SELECT decoded, length, compressed_bit, state, checksums FROM chunks \
                      WHERE layer = ? AND decoded <= ? ORDER BY decoded DESC LIMIT 1",
-                )
-                .map_err(broken)?;
-            let mut rows = query.query([self.layer as i64, decoded as i64]).map_err(broken)?;
-            let wrong = |what: &str| {
-                Error::Broken(format!("the seek point before byte {decoded} of layer {}: {what}", self.layer))
-            };
-            let Some(row) = rows.next().map_err(broken)? else { return Err(wrong("missing")) };
-            let number = |column: usize| -> Result<u64, Error> {
-                u64::try_from(row.get::<_, i64>(column).map_err(broken)?).map_err(|_| wrong("a number is negative"))
-            };
-            let (start, length, compressed_bit, state) = (number(0)?, number(1)?, number(2)?, number(3)?);
-            let end = start.checked_add(length).filter(|&end| end <= self.decoded);
-            if end.is_none_or(|end| decoded >= end) {
-                return Err(wrong("it ends before, or behind the end of the layer"));
-            }
-            if compressed_bit / 8 > self.compressed {
-                return Err(wrong("it lies behind the end of the compressed data"));
-            }
-            let checksums = row.get_ref(4).map_err(broken)?.as_blob().map_err(|_| wrong("no checksums"))?;
-            let (checksums, rest) = checksums.as_chunks::<4>();
-            let pieces = length.div_ceil(PIECE as u64);
-            if !rest.is_empty() || !checksums.is_empty() && checksums.len() as u64 != pieces {
-                return Err(wrong("it has checksums of another length"));
-            }
-            let checksums = checksums.iter().map(|four| u32::from_le_bytes(*four)).collect();
-            let state = match state {
-                0 => Vec::new(),
-                id => session
-                    .connection
-                    .prepare_cached("SELECT bytes FROM states WHERE id = ?")
-                    .map_err(broken)?
-                    .query_row([id as i64], |row| row.get(0))
-                    .optional()
-                    .map_err(broken)?
-                    .ok_or_else(|| wrong("its state is missing"))?,
-            };
-            Ok(Some(Chunk { point: SeekPoint { compressed_bit, decoded: start, state }, length, checksums }))
-        })
+            )
+            .map_err(broken)?;
+        let mut rows = query.query([self.layer as i64, decoded as i64]).map_err(broken)?;
+        let wrong =
+            |what: &str| Error::Broken(format!("the seek point before byte {decoded} of layer {}: {what}", self.layer));
+        let Some(row) = rows.next().map_err(broken)? else { return Err(wrong("missing")) };
+        let number = |column: usize| -> Result<u64, Error> {
+            u64::try_from(row.get::<_, i64>(column).map_err(broken)?).map_err(|_| wrong("a number is negative"))
+        };
+        let (start, length, compressed_bit, state) = (number(0)?, number(1)?, number(2)?, number(3)?);
+        let end = start.checked_add(length).filter(|&end| end <= self.decoded);
+        if end.is_none_or(|end| decoded >= end) {
+            return Err(wrong("it ends before, or behind the end of the layer"));
+        }
+        if compressed_bit / 8 > self.compressed {
+            return Err(wrong("it lies behind the end of the compressed data"));
+        }
+        let checksums = row.get_ref(4).map_err(broken)?.as_blob().map_err(|_| wrong("no checksums"))?;
+        let (checksums, rest) = checksums.as_chunks::<4>();
+        let pieces = length.div_ceil(PIECE as u64);
+        if !rest.is_empty() || !checksums.is_empty() && checksums.len() as u64 != pieces {
+            return Err(wrong("it has checksums of another length"));
+        }
+        let checksums = checksums.iter().map(|four| u32::from_le_bytes(*four)).collect();
+        let state = match state {
+            0 => Vec::new(),
+            id => session
+                .connection
+                .prepare_cached("SELECT bytes FROM states WHERE id = ?")
+                .map_err(broken)?
+                .query_row([id as i64], |row| row.get(0))
+                .optional()
+                .map_err(broken)?
+                .ok_or_else(|| wrong("its state is missing"))?,
+        };
+        Ok(Some(Chunk { point: SeekPoint { compressed_bit, decoded: start, state }, length, checksums }))
     }
 }
 

@@ -13,10 +13,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tarnfs_codec::{ChunkTable, Damage};
-use tarnfs_format::Xattrs;
-use tarnfs_source::{Extent, Fingerprint};
+use tarnfs_format::{Kind, Xattrs};
+use tarnfs_source::{Extent, Fingerprint, Limits};
 
-use crate::sqlite::broken;
+use crate::sqlite::{broken, with_longer};
 use crate::store::Store;
 use crate::vfs::Opened;
 use crate::writer::record::read_number;
@@ -124,7 +124,7 @@ pub(crate) fn open_store(store: Arc<Store>) -> Result<Arc<dyn Index>, Error> {
     let bounds = Bounds { last, stream, unit, has_nested, is_cut: has_damage || !summary.notes.is_empty() };
     let this = Own { pool, summary, bounds, has_damage };
     match this.row(Node::ROOT)? {
-        Some(root) if root.kind == tarnfs_format::Kind::Folder => Ok(Arc::new(this)),
+        Some(root) if root.kind == Kind::Folder => Ok(Arc::new(this)),
         _ => Err(Error::Broken("it has no root".to_owned())),
     }
 }
@@ -142,8 +142,8 @@ struct Own {
 const SCANNED: u64 = 12;
 
 impl Own {
-    /// The row `name` of `folder`.
-    fn find(session: &Session, folder: Folder, name: &[u8]) -> Result<Option<Stored>, Error> {
+    /// The row `name` of `folder`; before it, if there are two, the folder that is behind it.
+    fn find(session: &mut Session, folder: Folder, name: &[u8]) -> Result<(Option<Stored>, Option<Stored>), Error> {
         let (mut low, mut high) = (folder.first, folder.first.saturating_add(folder.count));
         let mut name_at =
             session.connection.prepare_cached("SELECT name FROM entries WHERE rowid = ?").map_err(broken)?;
@@ -153,21 +153,32 @@ impl Own {
             let row = rows.next().map_err(broken)?.ok_or_else(|| lies(middle, "it is missing"))?;
             match name_of(row)?.cmp(name) {
                 Ordering::Less => low = middle.saturating_add(1),
-                Ordering::Equal => (low, high) = (middle, middle.saturating_add(1)),
+                // The other one of two may be on either side.
+                Ordering::Equal => {
+                    (low, high) = (low.max(middle.saturating_sub(1)), high.min(middle.saturating_add(2)));
+                }
                 Ordering::Greater => high = middle,
             }
         }
         drop(name_at);
-        let mut query = session.connection.prepare_cached(RANGE).map_err(broken)?;
-        let mut rows = query.query([low as i64, high as i64]).map_err(broken)?;
-        while let Some(row) = rows.next().map_err(broken)? {
-            match name_of(row)?.cmp(name) {
-                Ordering::Less => low = low.saturating_add(1),
-                Ordering::Equal => return Stored::read(row)?.is_number(low).map(Some),
-                Ordering::Greater => break,
+        let (mut behind, mut found) = (None, None);
+        {
+            let mut query = session.connection.prepare_cached(RANGE).map_err(broken)?;
+            let mut rows = query.query([low as i64, high as i64]).map_err(broken)?;
+            while let Some(row) = rows.next().map_err(broken)? {
+                match name_of(row)?.cmp(name) {
+                    Ordering::Less => {}
+                    Ordering::Equal if behind.is_some() => return Err(lies(low, "its name is there three times")),
+                    Ordering::Equal => behind = found.replace(Stored::read(row)?.is_number(low)?),
+                    Ordering::Greater => break,
+                }
+                low = low.saturating_add(1);
             }
         }
-        Ok(None)
+        if let (Some(behind), Some(found)) = (&behind, &found) {
+            session.check_pair(behind, found)?;
+        }
+        Ok((behind, found))
     }
 
     fn stored(&self, session: &Session, node: Node) -> Result<Stored, Error> {
@@ -194,10 +205,14 @@ impl Index for Own {
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Option<Row>, Error> {
         self.pool.with(|session| {
             let Some(found) = session.folder(folder.0, &self.bounds)? else { return Ok(None) };
-            match Self::find(session, found, name)? {
-                Some(stored) => session.complete(stored, Some(folder.0), &self.bounds),
-                None => Ok(None),
+            let (behind, stored) = Self::find(session, found, name)?;
+            // Where a link leads nowhere, the folder behind it shows.
+            for stored in [stored, behind].into_iter().flatten() {
+                if let Some(row) = session.complete(stored, Some(folder.0), &self.bounds)? {
+                    return Ok(Some(row));
+                }
             }
+            Ok(None)
         })
     }
 
@@ -247,10 +262,10 @@ impl Index for Own {
                 let mut rows = query.query([at as i64, next as i64]).map_err(broken)?;
                 while let Some(row) = rows.next().map_err(broken)? {
                     receive(name_of(row)?);
+                    at = at.saturating_add(1);
                 }
-                Ok(())
+                if at == next { Ok(()) } else { Err(lies(folder.0, "some of its children are missing")) }
             })?;
-            at = next;
         }
         Ok(())
     }
@@ -287,19 +302,29 @@ impl Index for Own {
     }
 
     fn link(&self, node: Node) -> Result<Vec<u8>, Error> {
-        self.blob("SELECT target FROM links WHERE node = ?", node)
+        let target = self.blob("SELECT target FROM links WHERE node = ?", node)?;
+        if target.len() > LIMITS.path { Err(lies(node.0, "its target is too long")) } else { Ok(target) }
     }
 
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
+        let too_large = || lies(node.0, "its extended attributes are too large");
         self.pool.with(|session| {
             let mut query = session
                 .connection
-                .prepare_cached(
-                    "SELECT name, value FROM xattrs JOIN xattr_names USING (id) WHERE node = ? ORDER BY id LIMIT 65536",
-                )
+                .prepare_cached("SELECT name, value FROM xattrs JOIN xattr_names USING (id) WHERE node = ? ORDER BY id")
                 .map_err(broken)?;
-            let rows = query.query_map([node.0 as i64], |row| Ok((row.get(0)?, row.get(1)?))).map_err(broken)?;
-            rows.collect::<Result<_, _>>().map_err(broken)
+            let mut rows = query.query([node.0 as i64]).map_err(broken)?;
+            let (mut found, mut bytes) = (Vec::new(), 0_usize);
+            while let Some(row) = rows.next().map_err(broken)? {
+                let (name, value): (Vec<u8>, Vec<u8>) = (row.get(0).map_err(broken)?, row.get(1).map_err(broken)?);
+                bytes = bytes.saturating_add(name.len()).saturating_add(value.len());
+                let is_one = name.len() <= LONGEST_XATTR_NAME && value.len() <= LIMITS.xattr_value;
+                if !is_one || found.len() >= LIMITS.xattrs || bytes > MOST_XATTR_BYTES {
+                    return Err(too_large());
+                }
+                found.push((name, value));
+            }
+            Ok(found)
         })
     }
 
@@ -309,7 +334,13 @@ impl Index for Own {
         if !row.is_sparse {
             return Err(lies(node.0, "it has no map"));
         }
-        let map = self.blob("SELECT map FROM extents WHERE node = ?", Node(stored.node))?;
+        let map = self.pool.with(|session| {
+            with_longer(&session.connection, || {
+                let mut query =
+                    session.connection.prepare_cached("SELECT map FROM extents WHERE node = ?").map_err(broken)?;
+                query.query_row([stored.node as i64], |row| row.get::<_, Vec<u8>>(0)).map_err(broken)
+            })
+        })?;
         let mut map = map.as_slice();
         let mut extents = Vec::new();
         let (mut end, mut stored_bytes, mut skip) = (0_u64, 0_u64, 0);
@@ -327,6 +358,9 @@ impl Index for Own {
             let Some((offset, next)) = extent.filter(|(_, next)| *next <= row.size) else {
                 return Err(lies(node.0, "its map goes past its end"));
             };
+            if extents.len() >= LIMITS.sparse_extents {
+                return Err(lies(node.0, "its map has too many extents"));
+            }
             end = next;
             stored_bytes = stored_bytes.saturating_add(length);
             extents.push(Extent { offset, length, skip: std::mem::take(&mut skip) });
@@ -390,7 +424,7 @@ impl Index for Own {
         })
     }
 
-    fn replaced_of(&self, folder: Node, name: &[u8], receive: &mut dyn FnMut(u64, &Row)) -> Result<(), Error> {
+    fn replaced_of(&self, folder: Node, name: &[u8], receive: &mut dyn FnMut(Option<u64>, &Row)) -> Result<(), Error> {
         let found = self.pool.with(|session| self.find_replaced(session, folder, name))?;
         for (header, row) in &found {
             receive(*header, row);
@@ -493,7 +527,8 @@ impl Index for Own {
             let at = |column: usize| -> Result<u64, Error> {
                 u64::try_from(row.get::<_, i64>(column).map_err(broken)?).map_err(|_| wrong("a number is negative"))
             };
-            let (codec, decoded_length, start, length) = (row.get(0).map_err(broken)?, at(1)?, at(3)?, at(4)?);
+            let codec = schema::codec_name(row, 0)?;
+            let (decoded_length, start, length) = (at(1)?, at(3)?, at(4)?);
             // Numbers shrink on the way out, so no way through the streams is endless.
             let input =
                 u32::try_from(at(2)?).ok().filter(|&input| input == 0 || (FIRST_NESTED..number).contains(&input));
@@ -546,6 +581,13 @@ impl Replaced {
     }
 }
 
+/// Bounds on what is read of one entry, as on what is written of it.
+const LIMITS: Limits = Limits::DEFAULT;
+/// Of one extended attribute: XATTR_NAME_MAX of Linux, and more than that is never shown.
+const LONGEST_XATTR_NAME: usize = 64 << 10;
+/// Names and values of all extended attributes of one entry. They come from headers that are shorter ([`Limits::extended_header`]).
+const MOST_XATTR_BYTES: usize = 32 << 20;
+
 /// Names that are read at once: longer calls would run into the limit on the time of one.
 const NAMES: u64 = 65_536;
 
@@ -555,15 +597,20 @@ const BATCH: usize = 128;
 impl Own {
     /// The rows of `replaced` of one name, with the bytes at which their headers begin. The table has the folders in the order in which
     /// their children lie, and is numbered in its order: a search.
-    fn find_replaced(&self, session: &mut Session, folder: Node, name: &[u8]) -> Result<Vec<(u64, Row)>, Error> {
+    fn find_replaced(
+        &self,
+        session: &mut Session,
+        folder: Node,
+        name: &[u8],
+    ) -> Result<Vec<(Option<u64>, Row)>, Error> {
         let Some(searched) = session.folder(folder.0, &self.bounds)? else { return Ok(Vec::new()) };
-        let ends = "SELECT ifnull(min(node), 0), ifnull(max(node), -1) FROM replaced";
-        let (mut low, last): (i64, i64) = session
-            .connection
-            .prepare_cached(ends)
-            .and_then(|mut query| query.query_row([], |row| Ok((row.get(0)?, row.get(1)?))))
-            .map_err(broken)?;
-        let end = last.saturating_add(1);
+        // Each by itself: of a query for both, SQLite reads the whole table.
+        let end_of = |sql: &str| -> Result<Option<i64>, Error> {
+            let mut query = session.connection.prepare_cached(sql).map_err(broken)?;
+            query.query_row([], |row| row.get(0)).map_err(broken)
+        };
+        let mut low = end_of("SELECT min(node) FROM replaced")?.unwrap_or(0);
+        let end = end_of("SELECT max(node) FROM replaced")?.unwrap_or(-1).saturating_add(1);
         let mut high = end;
         // The first row that is not before what is searched lies in low..=high.
         while low < high {
@@ -587,12 +634,38 @@ impl Own {
             session.patience.renew();
             low = (row.stored.node as i64).saturating_add(1);
             let header = row.stored.header(&self.bounds);
-            let header = header.ok_or_else(|| lies(row.stored.node, "it has no header"))?;
             if let Some(row) = session.complete(row.stored, None, &self.bounds)? {
                 found.push((header, row));
             }
         }
+        if found.iter().any(|(_, row)| row.kind == Kind::Folder)
+            && let Some((content, own)) = self.content(session, folder, searched, name)?
+        {
+            for (_, row) in found.iter_mut().filter(|(_, row)| row.kind == Kind::Folder) {
+                (row.node, row.links) = (content, own.links());
+            }
+        }
         Ok(found)
+    }
+
+    /// The folder `name` of `folder` that has children, whether it shows or something in front of it.
+    fn content(
+        &self,
+        session: &mut Session,
+        folder: Node,
+        found: Folder,
+        name: &[u8],
+    ) -> Result<Option<(Node, Folder)>, Error> {
+        let (behind, shown) = Self::find(session, found, name)?;
+        for stored in [behind, shown].into_iter().flatten() {
+            if let Some(own) = session.folder(stored.node, &self.bounds)? {
+                if own.parent != folder.0 {
+                    return Err(lies(stored.node, "it is in another folder"));
+                }
+                return Ok(Some((Node(stored.node), own)));
+            }
+        }
+        Ok(None)
     }
 
     /// Reads the next children of `folder` and returns how many rows that were, those that are not shown among them.
@@ -608,30 +681,45 @@ impl Own {
             return Ok(0);
         };
         let first = found.first.saturating_add(from);
-        let end = first.saturating_add(BATCH as u64).min(found.first.saturating_add(found.count));
-        let mut stored = [None; BATCH];
+        let last = found.first.saturating_add(found.count);
+        let end = first.saturating_add(BATCH as u64).min(last);
+        // And the one behind them: a folder may be behind what has its name.
+        let ahead = end.saturating_add(1).min(last);
+        let mut stored = [None; BATCH + 1];
         let mut count = 0_usize;
         {
             let mut query = session.connection.prepare_cached(RANGE).map_err(broken)?;
-            let mut rows = query.query([first as i64, end as i64]).map_err(broken)?;
+            let mut rows = query.query([first as i64, ahead as i64]).map_err(broken)?;
+            let mut start = 0;
             while let Some(row) = rows.next().map_err(broken)? {
                 let name = name_of(row)?;
+                let is_twin = count > 0 && names.get(start..) == Some(name);
+                start = names.len();
                 names.extend_from_slice(name);
                 let place = stored.get_mut(count).ok_or_else(|| lies(folder.0, "it has too many children"))?;
                 let node = first.saturating_add(count as u64);
-                *place = Some((Stored::read(row)?.is_number(node)?, names.len()));
+                *place = Some((Stored::read(row)?.is_number(node)?, names.len(), is_twin));
                 count = count.saturating_add(1);
             }
         }
-        if count as u64 != end.saturating_sub(first) {
+        if count as u64 != ahead.saturating_sub(first) {
             return Err(lies(folder.0, "some of its children are missing"));
         }
+        let count = end.saturating_sub(first);
         let mut kept = 0;
         let mut start = 0;
-        for (number, (stored, name_end)) in stored.into_iter().flatten().enumerate() {
-            let next = from.saturating_add(number as u64).saturating_add(1);
+        for number in 0..count {
+            let at = |number: u64| stored.get(number as usize).copied().flatten();
+            let Some((stored, name_end, _)) = at(number) else { break };
+            let next = from.saturating_add(number).saturating_add(1);
             let name = start..name_end;
             start = name_end;
+            if let Some((twin, _, true)) = at(number.saturating_add(1)) {
+                session.check_pair(&stored, &twin)?;
+                if session.complete(twin, Some(folder.0), &self.bounds)?.is_some() {
+                    continue;
+                }
+            }
             if let Some(row) = session.complete(stored, Some(folder.0), &self.bounds)? {
                 let length = name.len();
                 names.copy_within(name, kept);
@@ -639,7 +727,7 @@ impl Own {
                 batch.push((next, kept, row));
             }
         }
-        Ok(count as u64)
+        Ok(count)
     }
 
     fn damage_of(&self, layer: usize, range: Range<u64>) -> Result<Option<Damage>, Error> {

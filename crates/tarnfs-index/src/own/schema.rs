@@ -16,6 +16,14 @@ pub(crate) const VERSION: u32 = 1;
 
 /// Notes that are read: the writer bounds them as well, and whoever reads a million of them learns no more.
 const MOST_NOTES: i64 = 10_000;
+/// Bytes of one note that are kept: it is a sentence for people. All of them together are not read if they are more.
+const LONGEST_NOTE: usize = 4096;
+const MOST_NOTE_BYTES: usize = 8 << 20;
+/// Bytes that are kept of the name that an archive gives itself.
+const LONGEST_LABEL: usize = 4096;
+/// Bytes of the name of a codec; all that there are have fewer.
+const LONGEST_CODEC_NAME: usize = 64;
+
 /// Layers that are read; more than any [`tarnfs_source::Limits`] allows.
 const MOST_LAYERS: i64 = 1000;
 
@@ -144,7 +152,7 @@ pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u6
         ("has_xattrs", truth(summary.has_xattrs)),
         ("header_unit", number(unit)),
         ("ignore_zeros", truth(summary.shape.ignore_zeros)),
-        ("label", summary.label.clone().map_or(Value::Null, Value::Blob)),
+        ("label", summary.label.as_ref().map_or(Value::Null, |label| Value::Blob(cut(label).to_vec()))),
         ("recursion_depth", recursion_depth),
         ("recursive_extensions", joined(recursion.map_or(&[], |recursion| &recursion.extensions))),
         ("strip_recursive_extension", truth(recursion.is_some_and(|recursion| recursion.strip_extension))),
@@ -159,10 +167,30 @@ pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u6
         insert.execute((number as i64, &layer.codec, layer.decoded_length as i64)).map_err(failed)?;
     }
     let mut insert = prepare(connection, "INSERT INTO notes VALUES (NULL, ?, ?)")?;
+    let mut left = MOST_NOTE_BYTES;
     for (at, what) in summary.notes.iter().take(MOST_NOTES as usize) {
+        let end = (0..=what.len().min(LONGEST_NOTE)).rev().find(|&end| what.is_char_boundary(end));
+        let what = what.get(..end.unwrap_or(0)).unwrap_or_default();
+        match left.checked_sub(what.len()) {
+            Some(rest) => left = rest,
+            None => break,
+        }
         insert.execute((*at as i64, what)).map_err(failed)?;
     }
     Ok(())
+}
+
+fn cut(label: &[u8]) -> &[u8] {
+    label.get(..LONGEST_LABEL).unwrap_or(label)
+}
+
+/// The name of a codec in column `column`.
+pub(super) fn codec_name(row: &rusqlite::Row<'_>, column: usize) -> Result<String, Error> {
+    let name: String = row.get(column).map_err(broken)?;
+    if name.len() > LONGEST_CODEC_NAME {
+        return Err(Error::Broken("the name of a codec is too long".to_owned()));
+    }
+    Ok(name)
 }
 
 pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
@@ -211,7 +239,7 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
     let transform = pair(value("transform")?).ok_or_else(|| wrong("transform"))?;
     let hashes = list(value("hashes")?).ok_or_else(|| wrong("hashes"))?;
     let label = match value("label")? {
-        Value::Blob(label) => Some(label),
+        Value::Blob(label) if label.len() <= LONGEST_LABEL => Some(label),
         Value::Null => None,
         _ => return Err(wrong("label")),
     };
@@ -258,7 +286,7 @@ fn read_layers(connection: &Connection) -> Result<Vec<Layer>, Error> {
         else {
             return Err(Error::Broken("its layers make no sense".to_owned()));
         };
-        layers.push(Layer { codec: row.get(1).map_err(broken)?, decoded_length });
+        layers.push(Layer { codec: codec_name(row, 1)?, decoded_length });
     }
     Ok(layers)
 }
@@ -267,8 +295,11 @@ fn read_notes(connection: &Connection) -> Result<Vec<(u64, String)>, Error> {
     let mut query = connection.prepare("SELECT at, what FROM notes ORDER BY id LIMIT ?").map_err(broken)?;
     let mut rows = query.query([MOST_NOTES]).map_err(broken)?;
     let mut notes = Vec::new();
+    let mut left = MOST_NOTE_BYTES;
     while let Some(row) = rows.next().map_err(broken)? {
-        notes.push((row.get::<_, i64>(0).map_err(broken)? as u64, row.get(1).map_err(broken)?));
+        let what: String = row.get(1).map_err(broken)?;
+        left = left.checked_sub(what.len()).ok_or_else(|| Error::Broken("its notes are too long".to_owned()))?;
+        notes.push((row.get::<_, i64>(0).map_err(broken)? as u64, what));
     }
     Ok(notes)
 }

@@ -134,6 +134,11 @@ pub(super) struct Folder {
 }
 
 impl Folder {
+    /// Names that it has: its own, `.`, and `..` of each folder in it.
+    pub(super) fn links(&self) -> u32 {
+        self.subfolders.saturating_add(2)
+    }
+
     /// From the columns parent, first, count, subfolders of folder `node`.
     pub(super) fn checked(node: u64, row: [i64; 4], bounds: &Bounds) -> Result<Self, Error> {
         let [parent, first, count, subfolders] = row.map(|number| u64::try_from(number).unwrap_or(u64::MAX));
@@ -227,7 +232,11 @@ impl Session {
         let mut query = self.connection.prepare_cached(sql).map_err(broken)?;
         let mut rows = query.query([number]).map_err(broken)?;
         let Some(row) = rows.next().map_err(broken)? else { return Ok(None) };
-        look(row.get_ref(0).map_err(broken)?.as_blob().unwrap_or_default());
+        match row.get_ref(0).map_err(broken)?.as_blob() {
+            // The name of the root.
+            Ok([]) => {}
+            _ => look(name_of(row)?),
+        }
         // Of a broken tree of pages, SQLite may give another row than the one that was asked for.
         Stored::read(row)?.is_number(node).map(Some)
     }
@@ -347,6 +356,15 @@ impl Session {
         Ok(self.class(stored.class)?.kind == Kind::HardLink)
     }
 
+    /// Two rows of one name: a folder, and behind it something else that shows.
+    pub(super) fn check_pair(&mut self, behind: &Stored, shown: &Stored) -> Result<(), Error> {
+        let mut is_folder = |stored: &Stored| Ok::<_, Error>(self.class(stored.class)?.kind == Kind::Folder);
+        if is_folder(behind)? && !is_folder(shown)? {
+            return Ok(());
+        }
+        Err(lies(shown.node, "its name is there twice"))
+    }
+
     /// All that is said of an entry. A hard link becomes what it is a name of; `None` if that is nothing. `folder` is where it was
     /// found, if a folder must be in just that one.
     pub(super) fn complete(
@@ -393,13 +411,12 @@ impl Session {
         let links = match kind {
             Kind::Folder => {
                 let own = self.folder(node, bounds)?;
-                let subfolders = match own {
+                match own {
                     // Each folder is found in one place only, so there are no more ways through the tree than folders.
-                    Some(own) if folder.is_none_or(|folder| folder == own.parent) => own.subfolders,
-                    None if node > bounds.last => 0,
+                    Some(own) if folder.is_none_or(|folder| folder == own.parent) => own.links(),
+                    None if node > bounds.last => 2,
                     _ => return Err(lies(node, "it is in another folder")),
-                };
-                subfolders.saturating_add(2)
+                }
             }
             _ if class.has(more::LINK_COUNT) => {
                 let count = self.number("SELECT count FROM link_counts WHERE node = ?", node)?.unwrap_or(1);

@@ -512,7 +512,7 @@ impl Index for RatarmountIndex {
         })
     }
 
-    fn replaced_of(&self, folder: Node, name: &[u8], receive: &mut dyn FnMut(u64, &Row)) -> Result<(), Error> {
+    fn replaced_of(&self, folder: Node, name: &[u8], receive: &mut dyn FnMut(Option<u64>, &Row)) -> Result<(), Error> {
         let path = self.path(folder)?;
         let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else { return Ok(()) };
         let mut waiting: Option<Stored> = None;
@@ -522,7 +522,7 @@ impl Index for RatarmountIndex {
                 // As in `replaced`.
                 && before.header() != now.offset_header.map(|header| header & !1)
                 && before.has_valid_name(&self.limits)
-                && let Some(header) = before.header()
+                && let header = before.header()
                 && let Some(row) = self.resolve(before)?
             {
                 receive(header, &row);

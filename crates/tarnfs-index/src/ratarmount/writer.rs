@@ -1,6 +1,6 @@
 //! Writes a sidecar in ratarmount's schema 0.7.0.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -16,7 +16,9 @@ use super::header::last_header;
 use super::rows::FOLDER;
 use super::unsigned;
 use crate::sqlite::failed;
-use crate::writer::temporary::{Temporary, readable_as};
+use crate::trust::Owner;
+use crate::vfs::Opened;
+use crate::writer::temporary::Temporary;
 use crate::{Error, Index, Node, Row};
 
 /// Of ratarmount's schema.
@@ -44,9 +46,17 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
         return Err(Error::Unknown(what.to_owned()));
     }
     let stats = archive.metadata()?;
-    let temporary = Temporary::create(destination, readable_as(stats.mode()))?;
-    // SQLite takes an empty file for a new database.
-    let connection = Connection::open(temporary.path()).map_err(failed)?;
+    let owner = Owner { user: stats.uid(), group: stats.gid(), mode: stats.mode() & 0o7777 };
+    let temporary = Temporary::create(destination, Some(&owner))?;
+    fill(index, &source, &stats, &Opened::file(temporary.file()?, true))?;
+    Ok(temporary.rename()?)
+}
+
+/// Writes it into an empty file, which SQLite takes for a new database. By its descriptor: under its name, which others may know in a folder that they
+/// can write, there may be a link to something else by now.
+fn fill(index: &Arc<dyn Index>, source: &FileSource, stats: &std::fs::Metadata, file: &Opened) -> Result<(), Error> {
+    let summary = index.summary();
+    let connection = file.connect().map_err(failed)?;
     connection
         .execute_batch(
             "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE; PRAGMA temp_store = FILE;",
@@ -58,7 +68,7 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
     let mut writing = Writing {
         index,
         connection: &connection,
-        plain: is_plain.then_some(&source),
+        plain: is_plain.then_some(source),
         has_links: false,
         is_incremental: summary.shape.gnu_incremental == Some(true),
     };
@@ -68,13 +78,12 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
     writing.finish_links()?;
     writing.finish_folders()?;
     let is_incremental = writing.is_incremental;
-    compressed::write(index, &source, &connection)?;
-    write_metadata(&connection, index, &stats, is_incremental)?;
+    compressed::write(index, source, &connection)?;
+    write_metadata(&connection, index, stats, is_incremental)?;
     connection
         .execute_batch("COMMIT; DROP TABLE temp.links; DROP TABLE temp.targets; DROP TABLE temp.waiting;")
         .map_err(failed)?;
-    connection.close().map_err(|(_, error)| failed(error))?;
-    Ok(temporary.rename()?)
+    connection.close().map_err(|(_, error)| failed(error))
 }
 
 struct Writing<'a> {
@@ -151,7 +160,12 @@ impl Writing<'_> {
         if let Some(root) = self.index.row(Node::ROOT)?.filter(|root| root.header.is_some()) {
             self.row("", "", &root)?;
         }
-        let mut folders = vec![(Node::ROOT, String::new())];
+        self.below(Node::ROOT, String::new())
+    }
+
+    /// All that is below `folder`, which has that path.
+    fn below(&mut self, folder: Node, path: String) -> Result<(), Error> {
+        let mut folders = vec![(folder, path)];
         while let Some((folder, path)) = folders.pop() {
             let mut from = 0;
             loop {
@@ -288,7 +302,11 @@ impl Writing<'_> {
             }
         }
         let mut last: Option<(Node, String)> = None;
-        for (folder, name, row) in all.iter().filter(|(_, _, row)| headers.get(&row.header) == Some(&1)) {
+        // Folders that do not show, but have something in them, each once.
+        let mut behind: BTreeSet<Node> = BTreeSet::new();
+        // Of folders that no entry names only one is kept: a row without a header is the same row.
+        let is_own = |row: &Row| row.header.is_none() || headers.get(&row.header) == Some(&1);
+        for (folder, name, row) in all.iter().filter(|(_, _, row)| is_own(row)) {
             let path = match last.take() {
                 Some((known, path)) if known == *folder => path,
                 _ => match self.path_of(*folder) {
@@ -301,26 +319,34 @@ impl Writing<'_> {
                     Err(error) => return Err(error),
                 },
             };
-            self.row(&path, &escaped(name), row)?;
+            let shows = self.index.lookup(*folder, name)?.is_some_and(|shown| shown.kind == Kind::Folder);
+            let mut content = None;
+            if row.kind == Kind::Folder && !shows {
+                self.index.replaced_of(*folder, name, &mut |_, row| {
+                    content = Some(row.node).filter(|_| row.kind == Kind::Folder).or(content);
+                })?;
+                content = content.filter(|&content| behind.insert(content));
+            }
+            if row.header.is_some() || content.is_some() {
+                self.row(&path, &escaped(name), row)?;
+            }
+            if let Some(content) = content {
+                self.below(content, format!("{path}/{}", escaped(name)))?;
+            }
             last = Some((*folder, path));
         }
         Ok(())
     }
 
-    /// The path of a folder, found from below: its parent's child with its number.
+    /// The path of a folder, found from below.
     fn path_of(&self, folder: Node) -> Result<String, Error> {
         let mut parts = Vec::new();
         let mut node = folder;
         while node != Node::ROOT {
             let parent = self.index.parent(node)?;
-            let mut found = None;
-            self.index.children(parent, 0, &mut |_, name, row| {
-                if row.node == node {
-                    found = Some(escaped(name));
-                }
-                found.is_none()
-            })?;
-            parts.push(found.ok_or_else(|| Error::Broken(format!("folder {} is not in its parent", node.0)))?);
+            let named = self.index.named_row(node)?;
+            let (_, name) = named.ok_or_else(|| Error::Broken(format!("folder {} is not there", node.0)))?;
+            parts.push(escaped(&name));
             node = parent;
         }
         Ok(parts.iter().rev().fold(String::new(), |path, part| path + "/" + part))
@@ -534,4 +560,54 @@ fn write_metadata(
             .map_err(failed)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use tarnfs_format::Entry;
+    use tarnfs_source::{Budget, Cancel, Fingerprint, Limits};
+
+    use super::*;
+    use crate::{Archive, Destination, Shape, Summary, Writer, WriterOptions};
+
+    #[test]
+    fn what_takes_the_place_of_the_file_while_it_is_written_is_not_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let (archive, victim) = (folder.path().join("a.tar"), folder.path().join("victim"));
+        std::fs::write(&archive, [0; 10_240]).unwrap();
+        std::fs::write(&victim, "precious").unwrap();
+        let options =
+            WriterOptions { limits: Limits::default(), budget: Budget::new(1 << 20), cancel: Cancel::default() };
+        let mut writer = Writer::new(options).unwrap();
+        writer.add(&Entry { path: b"f".to_vec(), ..Entry::default() }).unwrap();
+        let summary = Summary {
+            archive: Archive { length: 10_240, fingerprint: Fingerprint(0), modified: 0 },
+            shape: Shape::default(),
+            layers: Vec::new(),
+            format: "tar".to_owned(),
+            end: 512,
+            grown_from: None,
+            files: 0,
+            folders: 0,
+            bytes: 0,
+            has_xattrs: false,
+            has_acls: false,
+            label: None,
+            notes: Vec::new(),
+        };
+        let index = writer.finish(summary, &Destination::Memory).unwrap();
+        let temporary = Temporary::create(&folder.path().join("a.tar.index.sqlite"), None).unwrap();
+        let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let own = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "tmp")).unwrap();
+        std::fs::remove_file(&own).unwrap();
+        symlink(&victim, &own).unwrap();
+        let source = FileSource::open(&archive).unwrap();
+        let file = Opened::file(temporary.file().unwrap(), true);
+        fill(&index, &source, &archive.metadata().unwrap(), &file).unwrap();
+        assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+        let connection = file.connect().unwrap();
+        assert_eq!(connection.query_row("SELECT name FROM files", [], |row| row.get::<_, String>(0)).unwrap(), "f");
+    }
 }

@@ -1,10 +1,12 @@
 //! What shows under a name when an archive has several entries for it.
 //!
-//! The records of one name come together, in the order of the archive. As `tar -x` leaves it:
-//! - the last entry shows; the earlier ones are kept as *replaced*;
-//! - but a folder with something in it stays a folder: a later file cannot take its place (it counts as replaced), and a folder takes that of
-//!   an earlier file. Of several entries for one folder the last one's attributes show, and it holds what all of them brought;
-//! - an entry "through" something that is no folder (`a/b` where `a` is a symbolic link) makes a folder of it in the tree.
+//! The records of one name come together, in the order of the archive. The last one shows, whatever it is; the earlier ones are kept as
+//! *replaced*:
+//! - of several entries for one folder the last one's attributes show, and it holds what all of them brought;
+//! - an entry "through" something that is no folder (`a/b` where `a` is a symbolic link) makes a folder of it in the tree, which counts as
+//!   one that no entry names, unless an entry names it before anything else takes its place again;
+//! - a folder with something in it that does not show has a row all the same, behind what shows in its place: what is in it is
+//!   found by that row.
 //!
 //! A hard link is a name of the latest entry of its target's path, folders left aside, that stands before the link; only if there is
 //! none, of the last one that follows. A link that leads nowhere leaves in place what its name showed before.
@@ -35,10 +37,12 @@ struct Group {
     name: Vec<u8>,
     /// The folder of this name.
     own: Option<folders::Number>,
-    /// True if only a folder may show.
-    is_kept: bool,
     /// The record that shows unless another one comes; empty if there is none.
     candidate: Vec<u8>,
+    /// True if a folder shows that no entry names, unless something else comes.
+    is_implied: bool,
+    /// The entry of the last folder that was replaced; empty if no entry named it.
+    folder_entry: Vec<u8>,
     /// The latest entry that is no folder, where it has been replaced.
     latest: Option<Target>,
     /// Links that are names of the candidate.
@@ -79,13 +83,21 @@ impl<'w, 'c> Grouping<'w, 'c> {
             self.group.name.extend_from_slice(record.name);
         }
         match record.tag {
-            Tag::Marker => {
-                let number = record.number();
-                self.group.own = Some(number);
-                self.group.is_kept = number == ROOT || self.folders.get(number).has_children;
-            }
+            Tag::Marker => self.marker(record.number())?,
             Tag::Request => self.request(record.number()),
             Tag::Entry => self.entry(record)?,
+        }
+        Ok(())
+    }
+
+    /// From here on there is a folder.
+    fn marker(&mut self, number: folders::Number) -> Result<(), Error> {
+        self.group.own = Some(number);
+        let candidate = &self.group.candidate;
+        let is_folder = !candidate.is_empty() && Record::read(candidate).attributes().is_folder;
+        if !is_folder && !self.group.is_implied {
+            self.replace_candidate()?;
+            self.group.is_implied = true;
         }
         Ok(())
     }
@@ -109,29 +121,49 @@ impl<'w, 'c> Grouping<'w, 'c> {
 
     fn entry(&mut self, record: Record<'_>) -> Result<(), Error> {
         let attributes = record.attributes();
-        if self.group.is_kept && !attributes.is_folder {
+        if self.group.own == Some(ROOT) && !attributes.is_folder {
+            // The root is a folder, whatever the archive says of it.
             let before = self.group.latest;
             self.group.latest = Some(self.replaced(record, attributes)?);
             self.set_fallback(attributes, before);
             return Ok(());
         }
-        if !self.group.candidate.is_empty() {
-            let bytes = std::mem::take(&mut self.group.candidate);
-            let earlier = Record::read(&bytes);
-            let earlier_attributes = earlier.attributes();
-            let target = self.replaced(earlier, earlier_attributes)?;
-            if !earlier_attributes.is_folder {
-                self.group.latest = Some(target);
-            }
-            for link in std::mem::take(&mut self.group.waiting) {
-                self.links.set_target(link, target);
-            }
-            self.group.candidate = bytes;
-            self.group.candidate.clear();
-        }
-        self.set_fallback(attributes, self.group.latest);
+        // The entry of a folder that was only known by what is in it so far.
+        let before = if self.group.is_implied && attributes.is_folder { None } else { self.replace_candidate()? };
+        self.group.is_implied = false;
+        self.set_fallback(attributes, before);
         self.group.candidate.extend_from_slice(record.bytes);
         Ok(())
+    }
+
+    /// What would have shown does not; returns it, unless it is a folder.
+    fn replace_candidate(&mut self) -> Result<Option<Target>, Error> {
+        if std::mem::take(&mut self.group.is_implied) {
+            let node = self.next_replaced;
+            self.next_replaced = node.saturating_add(1);
+            let folder = self.folders.get(self.group.folder).node;
+            self.output.replaced_folder(node, folder, &self.group.name)?;
+            self.group.folder_entry.clear();
+            return Ok(None);
+        }
+        if self.group.candidate.is_empty() {
+            return Ok(None);
+        }
+        let bytes = std::mem::take(&mut self.group.candidate);
+        let earlier = Record::read(&bytes);
+        let attributes = earlier.attributes();
+        let target = self.replaced(earlier, attributes)?;
+        for link in std::mem::take(&mut self.group.waiting) {
+            self.links.set_target(link, target);
+        }
+        if attributes.is_folder {
+            self.group.folder_entry = bytes;
+            return Ok(None);
+        }
+        self.group.latest = Some(target);
+        self.group.candidate = bytes;
+        self.group.candidate.clear();
+        Ok(Some(target))
     }
 
     fn set_fallback(&mut self, attributes: Attributes<'_>, before: Option<Target>) {
@@ -156,24 +188,56 @@ impl<'w, 'c> Grouping<'w, 'c> {
         })
     }
 
-    fn end_group(&mut self) -> Result<(), Error> {
-        let group = &mut self.group;
-        let own = group.own.take();
-        if group.candidate.is_empty() && own.is_none() {
-            // Only links to what is not in the archive.
-            group.early.clear();
-            return Ok(());
-        }
+    /// The next node that shows, in the folder of the group.
+    fn next_node(&mut self) -> u32 {
         let node = self.next;
         self.next = node.saturating_add(1);
-        let record = Record::read(&group.candidate);
-        let attributes = (!group.candidate.is_empty()).then(|| record.attributes());
-        let is_folder = attributes.is_none_or(|attributes| attributes.is_folder);
-        if let Some(parent) = self.folders.get_mut(group.folder).filter(|_| node != 1) {
+        if let Some(parent) = self.folders.get_mut(self.group.folder).filter(|_| node != 1) {
             if parent.count == 0 {
                 parent.first = node;
             }
             parent.count = parent.count.saturating_add(1);
+        }
+        node
+    }
+
+    /// Writes a folder that something else shows in place of.
+    fn folder_behind(&mut self, own: folders::Number) -> Result<(), Error> {
+        let node = self.next_node();
+        if let Some(folder) = self.folders.get_mut(own) {
+            folder.node = node;
+        }
+        if self.group.folder_entry.is_empty() {
+            return self.output.implied_folder(node, &self.group.name);
+        }
+        let record = Record::read(&self.group.folder_entry);
+        self.output.entry(node, &record, record.attributes(), false)
+    }
+
+    fn end_group(&mut self) -> Result<(), Error> {
+        if self.group.candidate.is_empty() && !self.group.is_implied {
+            // Only links to what is not in the archive.
+            self.group.early.clear();
+            return Ok(());
+        }
+        let bytes = std::mem::take(&mut self.group.candidate);
+        let record = Record::read(&bytes);
+        let attributes = (!bytes.is_empty()).then(|| record.attributes());
+        let is_folder = attributes.is_none_or(|attributes| attributes.is_folder);
+        let own = self.group.own.take();
+        if let (Some(own), false) = (own, is_folder) {
+            // Behind a link, since that may lead nowhere.
+            let link = attributes.and_then(|attributes| attributes.hard_link);
+            if link.is_some() || self.folders.get(own).has_children {
+                self.folder_behind(own)?;
+            }
+            if let Some(link) = link {
+                self.links.set_folder(link, own);
+            }
+        }
+        let node = self.next_node();
+        let group = &mut self.group;
+        if let Some(parent) = self.folders.get_mut(group.folder).filter(|_| node != 1) {
             parent.subfolders = parent.subfolders.saturating_add(u32::from(is_folder));
         }
         if let Some(folder) = own.filter(|_| is_folder).and_then(|own| self.folders.get_mut(own)) {
@@ -196,7 +260,8 @@ impl<'w, 'c> Grouping<'w, 'c> {
             }
         }
         group.latest = None;
-        group.is_kept = false;
+        group.is_implied = false;
+        group.folder_entry.clear();
         match attributes {
             None => self.output.implied_folder(node, &group.name)?,
             Some(attributes) => {
@@ -211,6 +276,7 @@ impl<'w, 'c> Grouping<'w, 'c> {
             }
         }
         self.totals.folders = self.totals.folders.saturating_add(u64::from(is_folder));
+        self.group.candidate = bytes;
         self.group.candidate.clear();
         Ok(())
     }

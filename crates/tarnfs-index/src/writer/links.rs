@@ -35,6 +35,8 @@ pub(super) struct Links {
     targets: Vec<u32>,
     /// What a link's name showed before it: what it goes on showing if the link leads nowhere. Sorted by link when resolved.
     fallbacks: Vec<(Number, u32)>,
+    /// Of a link in whose place there was a folder, that folder: it goes on showing if the link leads nowhere.
+    folders: Vec<(Number, u32)>,
 }
 
 fn pack(target: Target) -> u32 {
@@ -58,6 +60,7 @@ impl Links {
         self.nodes.fill(0);
         self.targets.fill(NONE);
         self.fallbacks.clear();
+        self.folders.clear();
     }
 
     pub(super) fn set_node(&mut self, link: Number, node: u32) {
@@ -74,6 +77,16 @@ impl Links {
 
     pub(super) fn set_fallback(&mut self, link: Number, target: Target) {
         self.fallbacks.push((link, pack(target)));
+    }
+
+    pub(super) fn set_folder(&mut self, link: Number, folder: u32) {
+        self.folders.push((link, folder));
+    }
+
+    /// Once resolved: the folders in whose places are links that lead nowhere.
+    pub(super) fn folders_that_show(&self) -> impl Iterator<Item = u32> {
+        let leads_nowhere = |link: Number| self.target(link as usize) & IS_LINK != 0;
+        self.folders.iter().filter(move |(link, _)| leads_nowhere(*link)).map(|(_, folder)| *folder)
     }
 
     /// Follows all chains, each link once. Afterwards [`Links::resolved`] tells.

@@ -4,6 +4,7 @@
 //! order of (folder, name); [`group`] decides what shows under each name, [`links`] what hard links are names of, and [`output`] appends
 //! the rows. Nothing but the table of folders and a few bytes for each hard link grows with the archive.
 
+mod clashes;
 mod classes;
 mod folders;
 mod group;
@@ -30,8 +31,9 @@ use crate::own::{self, schema};
 use crate::sqlite::{failed, open_for_writing, prepare};
 use crate::store::Store;
 use crate::vfs::Opened;
-use crate::{Error, FIRST_NESTED, Index, Nested, Summary};
+use crate::{Error, FIRST_NESTED, Index, Nested, Summary, trust};
 
+use clashes::Clashes;
 use classes::Classes;
 use folders::{Folders, ROOT};
 use group::{Grouping, Totals};
@@ -42,7 +44,7 @@ use origins::Origins;
 use output::Output;
 use record::{Builder, Record, Tag};
 use sort::Sorter;
-use temporary::{Temporary, readable_as};
+use temporary::Temporary;
 
 /// What shapes the writing of an index.
 #[derive(Debug, Clone)]
@@ -70,6 +72,7 @@ pub struct Writer {
     limits: Limits,
     entries: u64,
     folders: Folders,
+    clashes: Clashes,
     links: Links,
     sorter: Sorter,
     builder: Builder,
@@ -87,7 +90,7 @@ pub struct Writer {
     last_folder: (Vec<u8>, folders::Number),
     /// Used again for each entry.
     scratch: Scratch,
-    mode: u32,
+    archive: Option<trust::Owner>,
     cancel: Cancel,
 }
 
@@ -117,6 +120,7 @@ impl Writer {
             limits: options.limits,
             entries: 0,
             folders: Folders::new(&options.budget),
+            clashes: Clashes::default(),
             links: Links::default(),
             sorter: Sorter::new(&options.budget),
             builder: Builder::default(),
@@ -130,7 +134,7 @@ impl Writer {
             is_in_blocks: true,
             last_folder: (Vec::new(), ROOT),
             scratch: Scratch::default(),
-            mode: 0o644,
+            archive: None,
             cancel: options.cancel,
         };
         this.limits.name = this.limits.name.min(usize::from(u8::MAX));
@@ -138,10 +142,10 @@ impl Writer {
         Ok(this)
     }
 
-    /// Lets nobody read the index who may not read the archive: `mode` are the archive's permission bits. Without this everybody may.
+    /// Lets nobody read the index who may not read the archive, whose owner, group and permission bits are `archive`. Without this everybody may.
     #[must_use]
-    pub fn readable_as(mut self, mode: u32) -> Self {
-        self.mode = readable_as(mode);
+    pub fn readable_as(mut self, archive: trust::Owner) -> Self {
+        self.archive = Some(archive);
         self
     }
 
@@ -150,6 +154,7 @@ impl Writer {
     pub fn expect_folder(&mut self, path: &[u8]) {
         let mut folder = ROOT;
         for component in &name::components(path, &self.limits) {
+            self.clashes.add_folder(folder);
             folder = self.folders.child(folder, component);
         }
     }
@@ -175,7 +180,7 @@ impl Writer {
             return self.add_at(self.last_folder.1, last, entry, stream);
         }
         let components = name::components(&entry.path, &self.limits);
-        let (folder, last) = place(&mut self.folders, components.iter());
+        let (folder, last) = place(&mut self.folders, &mut self.clashes, components.iter());
         self.remember_folder(&entry.path, folder, last);
         self.add_at(folder, last, entry, stream)
     }
@@ -211,14 +216,23 @@ impl Writer {
             }
             None => entry,
         };
-        self.make_real(folder)?;
+        self.make_real(folder, entry.header)?;
         let is_root = folder == ROOT && name.is_empty();
         if !is_root && let Some(folder) = self.folders.get_mut(folder) {
             folder.has_children = true;
         }
+        if self.clashes.any() {
+            self.make_real_again(folder, entry.header)?;
+        }
         if entry.kind == Kind::Folder && !is_root {
+            self.clashes.add_folder(folder);
             let own = self.folders.child(folder, name);
-            self.make_real(own)?;
+            self.make_real(own, entry.header)?;
+            self.clashes.give_back(own);
+        } else if self.clashes.may_have_folders(folder)
+            && let Some(own) = self.folders.find(folder, name).filter(|_| !is_root)
+        {
+            self.clashes.take(own);
         }
         let class = self.classes.number(entry, stream)?;
         self.is_in_blocks &= entry.header.is_multiple_of(BLOCK);
@@ -237,8 +251,8 @@ impl Writer {
         Ok(())
     }
 
-    /// There is a folder `number`, and so are those that it is in.
-    fn make_real(&mut self, mut number: folders::Number) -> Result<(), Error> {
+    /// There is a folder `number`, and so are those that it is in: the entry whose header is at byte `rank` says so.
+    fn make_real(&mut self, mut number: folders::Number, rank: u64) -> Result<(), Error> {
         let implied = &mut self.scratch.implied;
         implied.clear();
         while let Some(folder) = self.folders.get_mut(number).filter(|folder| !folder.is_real) {
@@ -251,8 +265,21 @@ impl Writer {
         }
         for &number in implied.iter().rev() {
             let folder = self.folders.get(number);
-            let marker = self.builder.number(folder.parent, self.folders.name(&folder), Tag::Marker, 0, number);
+            let marker = self.builder.number(folder.parent, self.folders.name(&folder), Tag::Marker, rank, number);
             self.sorter.push(marker)?;
+        }
+        Ok(())
+    }
+
+    /// The same where something else had the path of one of them meanwhile.
+    fn make_real_again(&mut self, mut number: folders::Number, rank: u64) -> Result<(), Error> {
+        while number != ROOT {
+            let folder = self.folders.get(number);
+            if self.clashes.give_back(number) {
+                let marker = self.builder.number(folder.parent, self.folders.name(&folder), Tag::Marker, rank, number);
+                self.sorter.push(marker)?;
+            }
+            number = folder.parent;
         }
         Ok(())
     }
@@ -261,7 +288,7 @@ impl Writer {
     fn add_request(&mut self, entry: &Entry) -> Result<links::Number, Error> {
         let link = self.links.next();
         let components = name::components(&entry.link, &self.limits);
-        let (folder, name) = place(&mut self.folders, components.iter());
+        let (folder, name) = place(&mut self.folders, &mut self.clashes, components.iter());
         if !name.is_empty() {
             let request = self.builder.number(folder, name, Tag::Request, entry.header, link);
             self.sorter.push(request)?;
@@ -346,7 +373,7 @@ impl Writer {
     fn write(&mut self, summary: &Summary, destination: &Destination) -> Result<Arc<dyn Index>, Error> {
         match destination {
             Destination::File(path) => {
-                let temporary = Temporary::create(path, self.mode)?;
+                let temporary = Temporary::create(path, self.archive.as_ref())?;
                 self.fill(summary, &Opened::file(temporary.file()?, true))?;
                 let finished = temporary.reopen()?;
                 temporary.rename()?;
@@ -387,8 +414,16 @@ impl Writer {
             }
             grouping.take(record)
         })?;
-        let totals = grouping.finish()?;
+        let mut totals = grouping.finish()?;
         drop(output);
+        self.links.resolve();
+        for folder in self.links.folders_that_show() {
+            totals.folders = totals.folders.saturating_add(1);
+            let parent = self.folders.get(folder).parent;
+            if let Some(parent) = self.folders.get_mut(parent) {
+                parent.subfolders = parent.subfolders.saturating_add(1);
+            }
+        }
         self.write_folders(&connection)?;
         let unresolved = self.write_links(&connection, totals, unit, &mut summary)?;
         self.write_shared(&connection, &xattr_names)?;
@@ -451,7 +486,6 @@ impl Writer {
         unit: u64,
         summary: &mut Summary,
     ) -> Result<Vec<(u64, String)>, Error> {
-        self.links.resolve();
         (summary.files, summary.bytes) = (totals.files, totals.bytes);
         // Those without a node were in an archive that was replaced.
         let mut links: Vec<(u32, u32)> = self.links.resolved().filter(|&(node, _)| node != 0).collect();
@@ -552,11 +586,12 @@ impl Hidden {
 }
 
 /// The folder of a path and its last component, which is empty for the root.
-fn place<'c>(folders: &mut Folders, components: name::Iter<'c>) -> (folders::Number, &'c [u8]) {
+fn place<'c>(folders: &mut Folders, clashes: &mut Clashes, components: name::Iter<'c>) -> (folders::Number, &'c [u8]) {
     let mut folder = ROOT;
     let mut last: &[u8] = b"";
     for component in components {
         if !last.is_empty() {
+            clashes.add_folder(folder);
             folder = folders.child(folder, last);
         }
         last = component;

@@ -134,6 +134,17 @@ impl<'c> Output<'c> {
         self.side(node, attributes)
     }
 
+    /// A folder that no entry names, and that does not show any more.
+    pub(super) fn replaced_folder(&mut self, node: u32, folder: u32, name: &[u8]) -> Result<(), Error> {
+        let statement = &mut self.replaced;
+        bind_common(statement, 4, Bound { class: IMPLIED_CLASS, size: 0, mtime: Time::default() })?;
+        bind(statement, 1, node)?;
+        bind(statement, 2, folder)?;
+        bind(statement, 3, name)?;
+        bind(statement, 5, -1)?;
+        run(statement)
+    }
+
     fn side(&mut self, node: u32, attributes: Attributes<'_>) -> Result<(), Error> {
         let side = attributes.side();
         let has = |bit: u8| attributes.more & bit != 0;

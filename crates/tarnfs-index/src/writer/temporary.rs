@@ -6,16 +6,19 @@
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
 use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, flock, fstat, open, statat, unlink};
+use rustix::fs::{
+    AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, fchmod, fchown, flock, fstat, open, statat, unlink,
+};
 use rustix::process::geteuid;
 
 use crate::location::SUFFIX;
 use crate::own::schema::APPLICATION;
+use crate::trust::Owner;
 
 /// A file under a temporary name; removed when dropped, unless it was renamed.
 #[derive(Debug)]
@@ -27,9 +30,42 @@ pub(crate) struct Temporary {
     is_renamed: bool,
 }
 
-/// Permission bits of an index that nobody may read who may not read the archive, which has the bits `archive`.
-pub(crate) fn readable_as(archive: u32) -> u32 {
-    0o600 | archive & 0o044
+/// Permission bits of an index that nobody may read who may not read the archive. `has_group`: its group is the archive's.
+fn readable_as(archive: &Owner, has_group: bool) -> u32 {
+    let (group, others) = (archive.mode & 0o040, archive.mode & 0o004);
+    match has_group {
+        true => 0o600 | group | others,
+        // Whoever is in the archive's group is one of the others here; and if those may read, so may any group.
+        false if group != 0 && others != 0 => 0o644,
+        false => 0o600,
+    }
+}
+
+/// What new files of this process do not get. Nobody but the owner gets anything where it is not known.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    umask.and_then(|umask| u32::from_str_radix(umask.trim(), 8).ok()).unwrap_or(0o077)
+}
+
+/// Gives an empty file, which only its owner can have opened yet, to those who may read the archive.
+fn share(file: &File, archive: Option<&Owner>) -> io::Result<()> {
+    let mode = match archive {
+        None => 0o644,
+        Some(archive) => {
+            let has_group =
+                fstat(file)?.st_gid == archive.group || fchown(file, None, Some(Gid::from_raw(archive.group))).is_ok();
+            readable_as(archive, has_group)
+        }
+    };
+    let mode = mode & !umask();
+    // A file system that knows no permissions keeps what it has.
+    if mode != 0o600
+        && let Err(error) = fchmod(file, Mode::from_raw_mode(mode))
+    {
+        log::debug!("an index cannot be given to others than its owner: {error}");
+    }
+    Ok(())
 }
 
 const TEMPORARY_SUFFIX: &[u8] = b".tmp";
@@ -37,10 +73,11 @@ const TEMPORARY_SUFFIX: &[u8] = b".tmp";
 const DIGITS: usize = 16;
 
 impl Temporary {
-    /// A new file that will be `destination`, with these permission bits (and the umask). Makes its folder if there is none.
+    /// A new file that will be `destination`, for those who may read `archive`, as far as the umask lets them; without it for everybody. Makes its
+    /// folder if there is none.
     ///
     /// `AlreadyExists` if what is there now is no index.
-    pub(crate) fn create(destination: &Path, mode: u32) -> io::Result<Self> {
+    pub(crate) fn create(destination: &Path, archive: Option<&Owner>) -> io::Result<Self> {
         check_replaceable(destination)?;
         let folder = folder_of(destination);
         if !folder.exists() {
@@ -53,7 +90,7 @@ impl Temporary {
             let random = RandomState::new().hash_one(std::process::id());
             let path = folder.join(temporary_name(destination, random)?);
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            match open(&path, flags, Mode::from_raw_mode(mode)) {
+            match open(&path, flags, Mode::RUSR | Mode::WUSR) {
                 Ok(file) => {
                     let file = File::from(file);
                     // Where there are no locks, nobody takes it for left over, either.
@@ -61,6 +98,7 @@ impl Temporary {
                     let this = Self { file, path, destination: destination.to_path_buf(), is_renamed: false };
                     // Between creating and locking it, somebody else may have taken it for left over: then it is gone, or about to be.
                     if locked != Err(rustix::io::Errno::WOULDBLOCK) && fstat(&this.file)?.st_nlink == 1 {
+                        share(&this.file, archive)?;
                         return Ok(this);
                     }
                 }
@@ -74,11 +112,6 @@ impl Temporary {
         }
         let error = last.unwrap_or(rustix::io::Errno::EXIST);
         Err(io::Error::new(io::Error::from(error).kind(), format!("a new file in {}: {error}", folder.display())))
-    }
-
-    /// Its name until it gets its own.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The file for writing.
@@ -147,13 +180,21 @@ fn check_replaceable(destination: &Path) -> io::Result<()> {
     ))
 }
 
-/// True for an index of this program, and for a database that does not say whose it is, as those of ratarmount.
+/// True for an index of this program, and for a sidecar of ratarmount, which does not say whose it is: a database with its tables.
 fn is_database(file: &File) -> bool {
-    let mut head = [0; 72];
-    let application = |head: &[u8; 72]| head.last_chunk().map_or(0, |four| u32::from_be_bytes(*four));
-    file.read_exact_at(&mut head, 0).is_ok()
-        && head.starts_with(b"SQLite format 3\0")
-        && [0, APPLICATION].contains(&application(&head))
+    /// The definitions of all tables of a sidecar are at its start.
+    const START: u64 = 64 << 10;
+    let mut start = Vec::new();
+    let read = file.take(START).read_to_end(&mut start);
+    let application = start.get(68..).and_then(|rest| rest.first_chunk()).map(|four| u32::from_be_bytes(*four));
+    let has = |text: &[u8]| start.windows(text.len()).any(|part| part == text);
+    read.is_ok()
+        && start.starts_with(b"SQLite format 3\0")
+        && match application {
+            Some(APPLICATION) => true,
+            Some(0) => has(b"offsetheader") && has(b"files") && has(b"metadata"),
+            _ => false,
+        }
 }
 
 fn folder_of(destination: &Path) -> &Path {
@@ -203,7 +244,42 @@ fn remove_left_overs(destination: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
+
+    #[test]
+    fn nobody_gets_more_than_of_the_archive() {
+        for (archive, of_same_group, of_another) in [
+            (0o644, 0o644, 0o644),
+            (0o640, 0o640, 0o600),
+            (0o600, 0o600, 0o600),
+            (0o604, 0o604, 0o600),
+            (0o777, 0o644, 0o644),
+            (0o4750, 0o640, 0o600),
+            (0o000, 0o600, 0o600),
+        ] {
+            let owner = Owner { user: 0, group: 0, mode: archive };
+            let modes = (readable_as(&owner, true), readable_as(&owner, false));
+            assert_eq!(modes, (of_same_group, of_another), "{archive:o}");
+        }
+    }
+
+    #[test]
+    fn a_new_file_has_the_group_of_the_archive_or_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("x");
+        let made = |archive: Option<&Owner>| {
+            let stat = Temporary::create(&place, archive).unwrap().file.metadata().unwrap();
+            (stat.gid(), stat.mode() & 0o777)
+        };
+        let own = made(None).0;
+        assert_eq!(made(None).1, 0o644 & !umask());
+        assert_eq!(made(Some(&Owner { user: 0, group: own, mode: 0o640 })), (own, 0o640 & !umask()));
+        let (group, mode) = made(Some(&Owner { user: 0, group: 54_321, mode: 0o640 }));
+        let expected = if geteuid().is_root() { (54_321, 0o640 & !umask()) } else { (own, 0o600) };
+        assert_eq!((group, mode), expected);
+    }
 
     #[test]
     fn only_what_is_an_index_is_replaced() {
@@ -214,9 +290,14 @@ mod tests {
             check_replaceable(&path).map_err(|error| error.kind())
         };
         let database = |application: u32| [b"SQLite format 3\0", &[0; 52][..], &application.to_be_bytes()].concat();
+        let sidecar =
+            |application| [&database(application)[..], b"CREATE TABLE files (offsetheader) ... metadata"].concat();
         assert_eq!(place("empty", b""), Ok(()));
         assert_eq!(place("ours", &database(APPLICATION)), Ok(()));
-        assert_eq!(place("of ratarmount", &database(0)), Ok(()));
+        assert_eq!(place("of ratarmount", &sidecar(0)), Ok(()));
+        assert_eq!(place("of whoever", &database(0)), Err(io::ErrorKind::AlreadyExists));
+        assert_eq!(place("of another", &sidecar(7)), Err(io::ErrorKind::AlreadyExists));
+        assert_eq!(place("cut", b"SQLite format 3\0"), Err(io::ErrorKind::AlreadyExists));
         assert_eq!(place("broken.tarnfs.sqlite", b"anything"), Ok(()));
         assert_eq!(place("of another program", &database(7)), Err(io::ErrorKind::AlreadyExists));
         assert_eq!(place("a.tar", &[7; 10_240]), Err(io::ErrorKind::AlreadyExists));

@@ -337,15 +337,17 @@ pub(crate) fn single_file(archive: &std::path::Path, file: &FileFacts) -> Entry 
     }
 }
 
-/// The name of what a compressed file holds: `x.tar` for `x.tgz`, `x` for `x.gz`; `None` if no codec knows its suffix.
+/// The name of what a compressed file holds: `x.tar` for `x.tgz`, `x` for `x.gz`; `None` if no codec knows its suffix, or nothing is left that can be
+/// a name.
 pub fn without_suffix(name: &[u8]) -> Option<Vec<u8>> {
     let lower = name.to_ascii_lowercase();
     let suffixes = tarnfs_codec::CODECS.iter().flat_map(|codec| codec.suffixes());
     let (suffix, instead) = suffixes
         .filter(|(suffix, _)| lower.len() > suffix.len() && lower.ends_with(suffix.as_bytes()))
         .max_by_key(|(suffix, _)| suffix.len())?;
-    let stem = &name[..name.len() - suffix.len()];
-    Some([stem, instead.as_bytes()].concat())
+    let stem = [&name[..name.len() - suffix.len()], instead.as_bytes()].concat();
+    // No file has one of these names.
+    (!matches!(stem.as_slice(), b"." | b"..")).then_some(stem)
 }
 
 #[cfg(test)]

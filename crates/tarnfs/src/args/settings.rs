@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -87,11 +87,14 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
         }
         (Some(file), _) => {
             may_be_replaced(Path::new(file)).map_err(usage)?;
-            Place::File(PathBuf::from(file))
+            Place::File(from_here(PathBuf::from(file)).map_err(|error| usage(format!("--index-file: {error}")))?)
         }
-        (None, Some(folders)) => Place::Folders(
-            location::parse_folders(folders).map_err(|error| usage(format!("--index-folders: {error}")))?,
-        ),
+        (None, Some(folders)) => {
+            let folders =
+                location::parse_folders(folders).map_err(|error| usage(format!("--index-folders: {error}")))?;
+            let folders: io::Result<Vec<_>> = folders.into_iter().map(from_here).collect();
+            Place::Folders(folders.map_err(|error| usage(format!("--index-folders: {error}")))?)
+        }
         (None, None) => Place::Folders(location::default_folders()),
     };
     let is_utf8 = ["utf-8", "utf8", ""].iter().any(|name| open.encoding.eq_ignore_ascii_case(name));
@@ -169,6 +172,11 @@ fn dictionaries(files: &[PathBuf]) -> Result<Dictionaries, String> {
         dictionaries.add(bytes).map_err(refused)?;
     }
     Ok(dictionaries)
+}
+
+/// The path from the root: a mount in the background leaves the folder in which it was started, and may open archives later. An empty one stays so.
+fn from_here(path: PathBuf) -> io::Result<PathBuf> {
+    if path.as_os_str().is_empty() { Ok(path) } else { std::path::absolute(path) }
 }
 
 /// A file that `--index-file` names is written over if it is an index (of tarnfs, or a sidecar of ratarmount) or empty; whatever

@@ -199,7 +199,7 @@ fn named_after(archive: &Path) -> Result<PathBuf, Failure> {
     let name = name.as_bytes();
     let inner = without_suffix(name).unwrap_or_else(|| name.to_vec());
     let stem = match inner.strip_suffix(b".tar") {
-        Some(stem) if !stem.is_empty() => stem.to_vec(),
+        Some(stem) if !matches!(stem, b"" | b"." | b"..") => stem.to_vec(),
         _ if inner == name => [name, b".mounted"].concat(),
         _ => inner,
     };
@@ -405,6 +405,11 @@ mod tests {
             ("data", "data.mounted"),
             (".tar", ".tar.mounted"),
             (".gz", ".gz.mounted"),
+            ("..gz", "..gz.mounted"),
+            ("...gz", "...gz.mounted"),
+            ("...tar", "...tar.mounted"),
+            ("...tar.gz", "...tar"),
+            ("..tgz", "..tar"),
         ] {
             assert_eq!(named_after(Path::new(archive)).unwrap(), Path::new(mountpoint), "{archive}");
         }
