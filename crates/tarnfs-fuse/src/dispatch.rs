@@ -345,10 +345,8 @@ impl Filesystem for Dispatcher {
         } else {
             // What it has of a file it gives up when the file has changed.
             kernel.take(capability::AUTO_INVAL_DATA);
-            if let Some(backings) = kernel.take_passthrough() {
-                if let Some(handles) = Arc::get_mut(&mut self.asks.handles) {
-                    handles.pass_through(backings);
-                }
+            if let (Some(backings), Some(handles)) = (kernel.take_passthrough(), Arc::get_mut(&mut self.asks.handles)) {
+                handles.pass_through(backings);
             }
         }
         if self.totals.has_acls && self.default_permissions {

@@ -4,11 +4,11 @@
 //! `tar --occurrence` counts them. Something that really has that name is shown in its place. Folders among the versions have
 //! a number, but are not there: a folder must not be in two places.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rustix::io::Errno;
 use tarnfs_source::SharedSource;
 
 use crate::spaces::OWN;
@@ -16,6 +16,9 @@ use crate::{Attributes, Child, Error, Kind, Node, Totals, Tree, Work, Xattrs};
 
 /// What the folder of versions has behind the file's name.
 const SUFFIX: &[u8] = b".versions";
+
+/// Folders of versions that have numbers at a time. The kernel looks again for one that has lost its own.
+const MOST: usize = 1 << 16;
 
 /// A tree with older versions in it.
 pub struct Versions {
@@ -28,8 +31,35 @@ pub struct Versions {
 /// Folders of versions that somebody has looked for, by folder and name of the file.
 #[derive(Debug, Default)]
 struct Folders {
-    files: Vec<File>,
+    files: HashMap<u32, File>,
     numbers: HashMap<File, u32>,
+    /// The numbers, oldest first.
+    order: VecDeque<u32>,
+    next: u32,
+}
+
+impl Folders {
+    /// A number for the folder of versions of `file`.
+    fn add(&mut self, file: File, most: usize) -> u32 {
+        if let Some(number) = self.numbers.get(&file) {
+            return *number;
+        }
+        if self.order.len() >= most
+            && let Some(oldest) = self.order.pop_front()
+            && let Some(file) = self.files.remove(&oldest)
+        {
+            self.numbers.remove(&file);
+        }
+        while self.files.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        self.files.insert(number, file.clone());
+        self.numbers.insert(file, number);
+        self.order.push_back(number);
+        number
+    }
 }
 
 /// A file: its folder and its name.
@@ -51,8 +81,9 @@ impl Versions {
     fn file(&self, node: Node) -> Result<Option<File>, Error> {
         let Some(number) = node.0.checked_sub(self.first) else { return Ok(None) };
         let folders = self.folders.read().unwrap_or_else(PoisonError::into_inner);
-        let file = usize::try_from(number).ok().and_then(|number| folders.files.get(number));
-        Ok(Some(file.cloned().ok_or(Error::NotFound)?))
+        let file = u32::try_from(number).ok().and_then(|number| folders.files.get(&number));
+        // It has lost its number: whoever asks looks for it again.
+        Ok(Some(file.cloned().ok_or(Errno::STALE)?))
     }
 
     /// The folder of versions of the file `name`.
@@ -61,7 +92,7 @@ impl Versions {
         self.forget_all(&versions);
         // Only of what is, or was, something else than a folder.
         let newest = versions.iter().rev().find(|version| version.kind != Kind::Folder).ok_or(Error::NotFound)?;
-        let node = self.number(folder, name)?;
+        let node = self.number(folder, name);
         self.describe(node, folder, newest)
     }
 
@@ -72,20 +103,14 @@ impl Versions {
         }
     }
 
-    fn number(&self, folder: Node, name: &[u8]) -> Result<Node, Error> {
+    fn number(&self, folder: Node, name: &[u8]) -> Node {
         let key: File = (folder, Arc::from(name));
         let known = self.folders.read().unwrap_or_else(PoisonError::into_inner).numbers.get(&key).copied();
         if let Some(number) = known {
-            return Ok(Node(self.first + u64::from(number)));
+            return Node(self.first + u64::from(number));
         }
-        let mut folders = self.folders.write().unwrap_or_else(PoisonError::into_inner);
-        let next = u32::try_from(folders.files.len());
-        let next = next.map_err(|_| io::Error::other("there are no numbers left for folders of versions"))?;
-        let number = *folders.numbers.entry(key.clone()).or_insert(next);
-        if number == next {
-            folders.files.push(key);
-        }
-        Ok(Node(self.first + u64::from(number)))
+        let number = self.folders.write().unwrap_or_else(PoisonError::into_inner).add(key, MOST);
+        Node(self.first + u64::from(number))
     }
 
     /// A folder of versions: for those who may enter the folder that the file is in, and as old as what is the newest in it.
@@ -232,5 +257,25 @@ impl Tree for Versions {
 
     fn work(&self) -> Work {
         self.tree.work()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_versions_have_a_bounded_table() {
+        let file = |number: u64| -> File { (Node::ROOT, Arc::from(number.to_string().as_bytes())) };
+        let mut folders = Folders { next: u32::MAX - 5, ..Folders::default() };
+        let mut last = None;
+        for number in 0..100 {
+            let given = folders.add(file(number), 10);
+            assert_eq!(folders.add(file(number), 10), given, "the same as long as it has one");
+            assert_ne!(last.replace(given), Some(given));
+            assert!(folders.files.len() <= 10 && folders.numbers.len() == folders.files.len());
+            assert_eq!(folders.files.get(&given), Some(&file(number)));
+        }
+        assert!(!folders.numbers.contains_key(&file(89)) && folders.numbers.contains_key(&file(90)));
     }
 }
