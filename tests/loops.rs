@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use support::{Scratch, behind, can_mount, is_mounted, run, wait_until};
 
 /// What each arrangement may take, a busy machine included: a mount that asks itself takes for ever, or until the deadline of 60 seconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(50);
 
 /// Runs a shell script that may not take longer than [`PATIENCE`].
 #[track_caller]
 fn in_time(scratch: &Scratch, script: &str) -> String {
     let start = Instant::now();
-    let child = behind(scratch, &["timeout", "-s", "KILL", "10", "bash", "-c", script])
+    let child = behind(scratch, &["timeout", "-s", "KILL", "50", "bash", "-c", script])
         .current_dir(scratch.path(""))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
