@@ -113,6 +113,43 @@ fn a_union_shows_what_overlayfs_shows() {
     }
 }
 
+/// > Whiteouts and opaque folders of overlayfs hide what is further left.
+#[test]
+fn whiteouts_and_opaque_folders_hide_what_is_further_left() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p 0/d/e 0/opaque/sub 0/back 1/d 1/back 2/d/e 2/opaque 2/back; touch 0/d/a 0/d/b 0/d/e/f 0/gone 0/keep 0/opaque/x 0/opaque/sub/y 0/back/old
+         touch 1/d/c 1/back/middle 2/opaque/new 2/back/new 2/keep 2/d/e/g
+         mknod 1/gone c 0 0; mknod 2/d/a c 0 0; mknod 2/nothing c 0 0; mknod 1/d/e c 0 0; mknod 2/null c 1 3
+         setfattr -n trusted.overlay.opaque -v y 2/opaque; setfattr -n trusted.overlay.opaque -v y 1/back
+         for layer in 0 1 2; do tar --format=posix --xattrs --xattrs-include='*' -cf $layer.tar -C $layer .; done",
+    );
+    let names = |at: &Path| -> Vec<String> {
+        let paths = support::survey(at, Compare::default()).into_keys();
+        paths.map(|path| path.to_str().unwrap().to_owned()).collect()
+    };
+    let expected =
+        ["back", "back/middle", "back/new", "d", "d/b", "d/c", "d/e", "d/e/g", "keep", "null", "opaque", "opaque/new"];
+    for sources in [["0", "1", "2"], ["0.tar", "1.tar", "2.tar"], ["0.tar", "1", "2.tar"], ["0", "1.tar", "2"]] {
+        let mounted = mount(&scratch, &sources.map(|name| scratch.path(name)), &[]);
+        // Single names first.
+        for path in expected {
+            assert!(mounted.path(path).symlink_metadata().is_ok(), "{sources:?}: {path}");
+        }
+        for path in ["gone", "d/a", "d/e/f", "opaque/x", "opaque/sub", "back/old", "nothing"] {
+            assert!(mounted.path(path).symlink_metadata().is_err(), "{sources:?}: {path}");
+        }
+        assert_eq!(names(&mounted.at), expected, "{sources:?}");
+        mounted.unmount();
+    }
+    if let Some(overlay) = Overlay::mount(&scratch, &["0", "1", "2"].map(|name| scratch.path(name))) {
+        assert_eq!(names(&overlay.0), expected, "as overlayfs");
+    }
+}
+
 /// > A folder can be a source beside archives, also the one that is mounted over; what changes in it shows up.
 #[test]
 fn a_folder_under_a_union_shows_what_is_in_it_now() {

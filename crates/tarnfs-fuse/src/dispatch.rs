@@ -214,13 +214,6 @@ impl Questions {
         errno(error)
     }
 
-    /// What the tree has given out did not get to the kernel, which will therefore not forget it.
-    fn forget(&self, nodes: impl IntoIterator<Item = Node>) {
-        if self.counts {
-            nodes.into_iter().for_each(|node| self.tree.forget(node, 1));
-        }
-    }
-
     fn seek(&self, node: u64, handle: u64, offset: u64, whence: u32) -> Answer<u64> {
         let source = self.source(node, handle)?;
         match whence {
@@ -256,11 +249,16 @@ impl Questions {
 
 /// Nodes that a tree has given out for an answer. Unless the kernel takes it, nobody knows them: they are forgotten.
 struct Given {
-    asks: Questions,
+    /// `None` where nobody counts.
+    tree: Option<Arc<dyn Tree>>,
     nodes: Vec<Node>,
 }
 
 impl Given {
+    fn new(asks: &Questions, nodes: Vec<Node>) -> Self {
+        Self { tree: asks.counts.then(|| Arc::clone(&asks.tree)), nodes }
+    }
+
     fn taken(mut self) {
         self.nodes.clear();
     }
@@ -268,7 +266,9 @@ impl Given {
 
 impl Drop for Given {
     fn drop(&mut self) {
-        self.asks.forget(self.nodes.drain(..));
+        if let Some(tree) = &self.tree {
+            self.nodes.drain(..).for_each(|node| tree.forget(node, 1));
+        }
     }
 }
 
@@ -345,10 +345,8 @@ impl Filesystem for Dispatcher {
         } else {
             // What it has of a file it gives up when the file has changed.
             kernel.take(capability::AUTO_INVAL_DATA);
-            if let Some(backings) = kernel.take_passthrough() {
-                if let Some(handles) = Arc::get_mut(&mut self.asks.handles) {
-                    handles.pass_through(backings);
-                }
+            if let (Some(backings), Some(handles)) = (kernel.take_passthrough(), Arc::get_mut(&mut self.asks.handles)) {
+                handles.pass_through(backings);
             }
         }
         if self.totals.has_acls && self.default_permissions {
@@ -363,7 +361,7 @@ impl Filesystem for Dispatcher {
             let found = asks.child(Node(folder), &name)?;
             // Where nobody takes the answer, it is dropped with what it holds.
             let node = Some(Node(found.1.node)).filter(|node| node.0 != 0 && !matches!(&*name, b"." | b".."));
-            Ok((found, Given { asks: asks.clone(), nodes: node.into_iter().collect() }))
+            Ok((found, Given::new(asks, node.into_iter().collect())))
         };
         self.ask(Operation::Lookup, asked, reply, child, |_, reply, ((keep, child), given): (Found, Given)| {
             if reply.entry(keep, &child) {
@@ -461,7 +459,7 @@ impl Filesystem for Dispatcher {
             if !ticket.is_wanted() {
                 return;
             }
-            let mut given = Given { asks: asks.clone(), nodes: Vec::new() };
+            let mut given = Given::new(asks, Vec::new());
             let filled = attempt(&asks.deadlines, Operation::ReadDir, folder, || {
                 listing::fill(&*asks.tree, Node(folder), offset, asks.terms, &ticket, &mut given.nodes)
                     .map_err(|error| errno(&error))

@@ -4,16 +4,18 @@
 //! What is written to `command` becomes lines, and each line goes to whoever runs them ([`ControlTree::new`]); nothing is run here, on the thread
 //! that writes. What they say is in `output`. The folder is in no listing, and only its owner can enter it.
 //!
-//! Trees that are added get ranges of node numbers behind all others. Their numbers are not used again: the kernel may still know them.
+//! Trees that are added get ranges of node numbers behind all others. Where there are no more, the range of one that was taken out is used again, if the
+//! kernel has forgotten all of it.
 
 mod output;
 mod writers;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use tarnfs_source::{MemorySource, SharedSource, Source as _};
 
@@ -88,11 +90,18 @@ pub struct ControlTree {
     begun: Time,
 }
 
+/// How long a range of numbers is not used again: a file of it may have been read a moment ago, or a request be stuck.
+const REST: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 120 });
+
 /// Trees that were added, in the order of their ranges. Those that were taken out keep theirs.
 #[derive(Clone)]
 struct Added {
     spaces: Spaces,
     places: Vec<Option<Place>>,
+    /// Of each range, how often its nodes were given out and not forgotten.
+    held: Vec<Arc<AtomicU64>>,
+    /// When each was taken out last.
+    gone: Vec<Option<Instant>>,
     /// Which stand in a folder: most have none, and every look-up asks.
     by_folder: HashMap<Node, Vec<usize>>,
 }
@@ -126,6 +135,44 @@ impl Added {
         Ok(&place.tree)
     }
 
+    /// Says that a node of this tree, with these attributes there, is given to somebody.
+    fn give(&self, number: usize, attributes: &Attributes) -> Result<Attributes, Error> {
+        let outer = self.spaces.attributes(number, attributes)?;
+        if let Some(held) = self.held.get(number) {
+            held.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(outer)
+    }
+
+    /// Somebody forgets nodes of this tree.
+    fn forget(&self, number: usize, times: u64) {
+        if let Some(held) = self.held.get(number) {
+            let less = |held: u64| Some(held.saturating_sub(times));
+            let _ = held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+    }
+
+    /// A range for one more tree: a new one, or one that nobody knows any more.
+    fn range(&mut self, tree: &dyn Tree) -> Result<usize, Error> {
+        let error = match self.spaces.add(tree) {
+            Ok(()) if self.places.len() as u64 + 2 < ADDED => {
+                self.places.push(None);
+                self.held.push(Arc::default());
+                self.gone.push(None);
+                return Ok(self.places.len() - 1);
+            }
+            Ok(()) => std::io::Error::other("there were too many mounts in this one").into(),
+            Err(error) => error,
+        };
+        let is_free = |&number: &usize| {
+            self.gone[number].is_some_and(|since| since.elapsed() >= REST)
+                && self.held[number].load(Ordering::Relaxed) == 0
+                && self.spaces.width(number) >= tree.node_limit()
+        };
+        let oldest = (0..self.places.len()).filter(is_free).min_by_key(|&number| self.gone[number]);
+        oldest.ok_or(error)
+    }
+
     /// What stands in `folder`: numbers and names.
     fn inside(&self, folder: Node) -> impl Iterator<Item = (usize, &Place)> {
         let numbers = self.by_folder.get(&folder).into_iter().flatten();
@@ -133,7 +180,7 @@ impl Added {
     }
 
     fn root(&self, number: usize) -> Result<Attributes, Error> {
-        self.spaces.attributes(number, &self.tree(number)?.attributes(Node::ROOT)?)
+        self.give(number, &self.tree(number)?.attributes(Node::ROOT)?)
     }
 }
 
@@ -149,6 +196,8 @@ impl ControlTree {
             added: RwLock::new(Arc::new(Added {
                 spaces: Spaces::new(own, &[])?,
                 places: Vec::new(),
+                held: Vec::new(),
+                gone: Vec::new(),
                 by_folder: HashMap::new(),
             })),
             output: Arc::default(),
@@ -204,12 +253,10 @@ impl ControlTree {
         if next.inside(folder).any(|(_, place)| place.name == name) {
             return Err(Refusal::Exists);
         }
-        if next.places.len() as u64 + 1 >= ADDED {
-            return Err(Error::Io(std::io::Error::other("there were too many mounts in this one")).into());
-        }
-        next.spaces.add(&*tree)?;
-        next.by_folder.entry(folder).or_default().push(next.places.len());
-        next.places.push(Some(Place { folder, name: name.to_vec(), tree }));
+        let number = next.range(&*tree)?;
+        next.gone[number] = None;
+        next.by_folder.entry(folder).or_default().push(number);
+        next.places[number] = Some(Place { folder, name: name.to_vec(), tree });
         *added = Arc::new(next);
         Ok(())
     }
@@ -228,6 +275,7 @@ impl ControlTree {
         }
         let mut next = Added::clone(&added);
         next.places[number] = None;
+        next.gone[number] = Some(Instant::now());
         if let Some(numbers) = next.by_folder.get_mut(&found.node) {
             numbers.retain(|&other| other != number);
             if numbers.is_empty() {
@@ -372,9 +420,7 @@ impl Tree for ControlTree {
                 file.map(|(_, number)| self.own(number)).ok_or(Error::NotFound)
             }
             Whose::Own(_) => Err(Error::NotAFolder),
-            Whose::Added(added, number, inner) => {
-                added.spaces.attributes(number, &added.tree(number)?.lookup(inner, name)?)
-            }
+            Whose::Added(added, number, inner) => added.give(number, &added.tree(number)?.lookup(inner, name)?),
         }
     }
 
@@ -386,6 +432,7 @@ impl Tree for ControlTree {
                 && let Ok(attributes) = all.root(number)
                 && !receive(Child { name: &place.name, attributes, next: number as u64 + 1 })
             {
+                all.forget(number, 1);
                 return Ok(());
             }
         }
@@ -418,9 +465,14 @@ impl Tree for ControlTree {
                         tree.forget(child.attributes.node, 1);
                         return true;
                     }
-                    match added.spaces.attributes(number, &child.attributes) {
+                    match added.give(number, &child.attributes) {
                         Ok(attributes) => {
-                            receive(Child { attributes, next: child.next.saturating_add(ADDED), ..child })
+                            let next = child.next.saturating_add(ADDED);
+                            let is_taken = receive(Child { attributes, next, ..child });
+                            if !is_taken {
+                                added.forget(number, 1);
+                            }
+                            is_taken
                         }
                         Err(error) => {
                             failure = Some(error);
@@ -472,7 +524,7 @@ impl Tree for ControlTree {
             Whose::Own(_) => Ok(self.lookup(folder, name).into_iter().collect()),
             Whose::Added(added, number, inner) => {
                 let versions = added.tree(number)?.versions(inner, name)?;
-                versions.into_iter().map(|attributes| added.spaces.attributes(number, &attributes)).collect()
+                versions.iter().map(|attributes| added.give(number, attributes)).collect()
             }
         }
     }
@@ -506,15 +558,19 @@ impl Tree for ControlTree {
     }
 
     fn forget(&self, node: Node, times: u64) {
-        // What is gone has forgotten everything.
-        let _ = self.ask(
-            node,
-            |_| Ok(()),
-            |tree, inner| {
-                tree.forget(inner, times);
-                Ok(())
-            },
-        );
+        match self.whose(node) {
+            Ok(Whose::Tree) => self.tree.forget(node, times),
+            Ok(Whose::Added(added, number, inner)) => {
+                // What is gone has forgotten everything. The root is there without having been looked up.
+                if let Ok(tree) = added.tree(number)
+                    && inner != Node::ROOT
+                {
+                    tree.forget(inner, times);
+                }
+                added.forget(number, times);
+            }
+            Ok(Whose::Own(_)) | Err(_) => {}
+        }
     }
 
     fn close_folder(&self, folder: Node) {

@@ -208,7 +208,7 @@ impl LazyTree {
                 Found::Free => return Err(rustix::io::Errno::STALE.into()),
             };
             missing.push(at);
-            match self.place(file.file) {
+            match self.place(file.node) {
                 Where::Base(_) => break None,
                 Where::Archive(next, _) if missing.len() <= DEEPEST as usize => at = next,
                 Where::Archive(..) => return Err(Error::TooManyLinks),
@@ -266,7 +266,7 @@ impl LazyTree {
     fn opened(&self, file: &File, outer: Option<&(Arc<dyn Tree>, usize)>) -> Result<(Arc<dyn Tree>, usize), Error> {
         use std::os::unix::ffi::OsStrExt as _;
         let shown = tarnfs_format::name::escape(&file.name);
-        let (tree, inner) = match (self.place(file.file), outer) {
+        let (tree, inner) = match (self.place(file.node), outer) {
             (Where::Base(node), _) => (self.base.tree(), node),
             (Where::Archive(_, node), Some((tree, _))) => (&**tree, node),
             (Where::Archive(..), None) => return Err(Error::NotFound),
@@ -283,7 +283,7 @@ impl LazyTree {
             (_, Some((_, calls))) if *calls >= MOST_CALLS => (self.read_into_memory(&*source)?, 0),
             (_, outer) => (source, outer.map_or(0, |(_, calls)| *calls)),
         };
-        let path = self.path_of(file.file);
+        let path = self.path_of(file.node);
         let place = if path.is_some() { self.how.options.place.clone() } else { Place::Memory };
         let path = path.unwrap_or_else(|| PathBuf::from(std::ffi::OsStr::from_bytes(&file.name)));
         let recursion = self.how.options.shape.recursion.clone().filter(|_| !self.how.all);
@@ -376,14 +376,14 @@ impl LazyTree {
         let (file, version) = (attributes.node, Version::of(attributes));
         let known = self.with(|archives, released| {
             let known = archives.known(file, version)?;
-            if let Some(number) = known {
+            if let (_, Some(number)) = known {
                 archives.hold(number);
                 archives.let_go(file, released);
             }
             Some(known)
         });
-        if let Some(known) = known {
-            return Ok(known);
+        if let Some((_, archive)) = known {
+            return Ok(archive);
         }
         let mut head = vec![0; HEAD.min(usize::try_from(attributes.size).unwrap_or(HEAD))];
         let read = self.with_room(|| Ok(self.open(file)?.read_at(&mut head, 0)?));
@@ -398,7 +398,7 @@ impl LazyTree {
                 archives.no_archive(file, version, released);
                 return None;
             }
-            archives.met(File { file, folder, version, name: name.to_vec(), depth }, released)
+            archives.met(File { node: file, folder, version, name: name.to_vec(), depth }, released)
         }))
     }
 
@@ -538,7 +538,7 @@ impl Tree for LazyTree {
             }
             let mut children = children.into_iter();
             while let Some((name, attributes, next)) = children.next() {
-                let shown = self.shown(folder, &name, attributes).and_then(|attributes| {
+                let shown = self.shown(folder, &name, attributes).map(|attributes| {
                     let name = self.shown_name(folder, &name, &attributes);
                     from = next;
                     let node = attributes.node;
@@ -546,7 +546,7 @@ impl Tree for LazyTree {
                     if !is_taken {
                         self.forget(node, 1);
                     }
-                    Ok(is_taken)
+                    is_taken
                 });
                 if !matches!(shown, Ok(true)) {
                     // Those behind it were not given to anybody either.
@@ -564,7 +564,7 @@ impl Tree for LazyTree {
 
     fn attributes(&self, node: Node) -> Result<Attributes, Error> {
         if let Where::Archive(number, Node::ROOT) = self.place(node) {
-            let file = self.archives().file(number).map(|archive| archive.file).ok_or_else(stale)?;
+            let file = self.archives().file(number).map(|archive| archive.node).ok_or_else(stale)?;
             return Ok(self.as_folder(number, &self.attributes(file)?));
         }
         self.within(node, |tree, inner, outer| {
@@ -586,7 +586,7 @@ impl Tree for LazyTree {
 
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
         if let Where::Archive(number, Node::ROOT) = self.place(node) {
-            let file = self.archives().file(number).map(|archive| archive.file).ok_or_else(stale)?;
+            let file = self.archives().file(number).map(|archive| archive.node).ok_or_else(stale)?;
             return self.xattrs(file);
         }
         self.within(node, |tree, inner, _| tree.xattrs(inner))

@@ -35,6 +35,11 @@ impl Spaces {
         Ok(())
     }
 
+    /// How many numbers tree `tree` has.
+    pub(crate) fn width(&self, tree: usize) -> u64 {
+        self.starts[tree + 1] - self.starts[tree]
+    }
+
     /// Where all numbers end.
     pub(crate) fn end(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)

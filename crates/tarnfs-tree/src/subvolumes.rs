@@ -180,14 +180,12 @@ impl Tree for Subvolumes {
     }
 
     fn is_ready(&self, node: Node) -> bool {
-        match self.spaces.inner(node) {
-            Some((tree, inner)) => self.trees[tree].is_ready(inner),
-            // What is not ready is shown as it was last, unless it was never seen.
-            None => {
-                let last = self.last();
-                self.trees.iter().zip(&*last).all(|(tree, last)| last.is_some() || tree.is_ready(Node::ROOT))
-            }
+        if let Some((tree, inner)) = self.spaces.inner(node) {
+            return self.trees[tree].is_ready(inner);
         }
+        // What is not ready is shown as it was last, unless it was never seen.
+        let last = self.last();
+        self.trees.iter().zip(&*last).all(|(tree, last)| last.is_some() || tree.is_ready(Node::ROOT))
     }
 
     fn lane(&self, node: Node) -> u64 {

@@ -19,6 +19,7 @@ pub(crate) struct Toy {
     /// What was given out and not forgotten.
     held: Mutex<HashMap<Node, i64>>,
     pub(crate) is_ready: AtomicBool,
+    node_limit: u64,
 }
 
 #[derive(Clone)]
@@ -34,7 +35,13 @@ pub(crate) struct File {
 
 impl Toy {
     pub(crate) fn new(files: Vec<File>, open: Open) -> Self {
-        Self { files: Mutex::new(files), open, held: Mutex::default(), is_ready: AtomicBool::new(true) }
+        Self {
+            files: Mutex::new(files),
+            open,
+            held: Mutex::default(),
+            is_ready: AtomicBool::new(true),
+            node_limit: 1 << 32,
+        }
     }
 
     /// Empty files, one behind each of these positions.
@@ -60,6 +67,10 @@ impl Toy {
         };
         let files = (1..).zip(&names).map(file).collect();
         Self::new(files, Box::new(move |name| Ok(Arc::new(MemorySource::new(contents[name].clone(), "toy")))))
+    }
+
+    pub(crate) fn of_numbers(self, node_limit: u64) -> Self {
+        Self { node_limit, ..self }
     }
 
     /// Changes what is there.
@@ -154,7 +165,7 @@ impl Tree for Toy {
     }
 
     fn node_limit(&self) -> u64 {
-        1 << 32
+        self.node_limit
     }
 
     fn is_ready(&self, _: Node) -> bool {

@@ -136,3 +136,38 @@ fn trees_are_added_and_taken_out() {
     tree.write(1, b"x\ny\n");
     assert_eq!(tree.output.len() as usize, 2 * "tarnfs: too many commands wait already: one was not run\n".len());
 }
+
+/// Trees as wide as those of lazily opened archives: there is room for some thousands.
+#[test]
+fn numbers_of_what_was_taken_out_are_used_again_when_nobody_knows_them() {
+    let wide = || -> Arc<dyn Tree> { Arc::new(Toy::with_positions([1, 2]).of_numbers(1 << 60)) };
+    let (lines, _run) = sync_channel(1);
+    let tree = ControlTree::new(wide(), lines).unwrap();
+    tree.add(b"stays", wide()).unwrap();
+    // Somebody holds a file of one that is gone.
+    tree.add(b"held", wide()).unwrap();
+    let root = tree.lookup(Node::ROOT, b"held").unwrap().node;
+    let held = tree.lookup(root, b"2").unwrap().node;
+    tree.forget(root, 1);
+    tree.remove(b"held").unwrap();
+    let stays = tree.lookup(Node::ROOT, b"stays").unwrap().node;
+    for round in 0..50 {
+        tree.add(b"sub", wide()).unwrap();
+        let sub = tree.lookup(Node::ROOT, b"sub").unwrap().node;
+        assert!(sub != stays && sub != root, "{round}");
+        assert_eq!(names(&tree, sub), ["1", "2"]);
+        // What was listed is forgotten, too.
+        for name in [b"1", b"2"] {
+            let found = tree.lookup(sub, name).unwrap().node;
+            tree.forget(found, 1);
+        }
+        tree.forget(sub, 1);
+        tree.remove(b"sub").unwrap();
+        assert!(tree.attributes(held).is_err() && tree.attributes(stays).is_ok());
+    }
+    // All are taken, and none is free.
+    let added = (0..10).take_while(|number| tree.add(format!("all{number}").as_bytes(), wide()).is_ok()).count();
+    assert!((1..=7).contains(&added), "{added}");
+    tree.forget(held, 1);
+    tree.add(b"now there is room", wide()).unwrap();
+}

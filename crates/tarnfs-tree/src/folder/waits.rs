@@ -195,6 +195,8 @@ fn unescaped(path: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
 
     #[test]
@@ -225,7 +227,6 @@ mod tests {
     fn a_folder_of_this_machine_need_not_be_waited_for() {
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let open = File::open(folder.path()).unwrap();
-        use std::os::fd::AsFd as _;
         let waits = Waits::of(open.as_fd());
         assert!(!waits.always && !waits.any());
     }

@@ -84,7 +84,7 @@ impl Version {
 #[derive(Debug, Clone)]
 pub(super) struct File {
     /// The file, in numbers of the whole tree, and the folder that it is in. It is held.
-    pub(super) file: Node,
+    pub(super) node: Node,
     pub(super) folder: Node,
     pub(super) version: Version,
     pub(super) name: Vec<u8>,
@@ -93,7 +93,7 @@ pub(super) struct File {
 }
 
 /// What a file was found to be: an archive of that number, or none.
-type Known = (Version, Option<u32>);
+pub(super) type Known = (Version, Option<u32>);
 
 struct Archive {
     file: File,
@@ -177,9 +177,9 @@ impl Archives {
     }
 
     /// What is known of `file`, if it still is as it was then.
-    pub(super) fn known(&mut self, file: Node, version: Version) -> Option<Option<u32>> {
+    pub(super) fn known(&mut self, file: Node, version: Version) -> Option<Known> {
         let of = self.ranges.archive(file);
-        self.files(of)?.get(&file).filter(|(known, _)| *known == version).map(|(_, archive)| *archive)
+        self.files(of)?.get(&file).filter(|(known, _)| *known == version).copied()
     }
 
     /// Remembers what a file was found to be. An archive that it was before is old from now on.
@@ -214,8 +214,8 @@ impl Archives {
 
     /// `file` is an archive: its number, which is held once. The file's own hold is given over. `None` if there are too many.
     pub(super) fn met(&mut self, file: File, released: &mut Released) -> Option<u32> {
-        let (node, version) = (file.file, file.version);
-        if let Some(Some(number)) = self.known(node, version) {
+        let (node, version) = (file.node, file.version);
+        if let Some((_, Some(number))) = self.known(node, version) {
             // Somebody else was quicker.
             self.hold(number);
             self.let_go(node, released);
@@ -259,7 +259,7 @@ impl Archives {
             if archive.held > 0 || is_kept {
                 return;
             }
-            let (file, is_old) = (archive.file.file, archive.is_old);
+            let (file, is_old) = (archive.file.node, archive.is_old);
             let files = std::mem::take(&mut archive.files);
             self.remembered = self.remembered.saturating_sub(files.len());
             if let Some(archive) = self.all.get_mut(number as usize)
@@ -337,7 +337,7 @@ impl Archives {
     pub(super) fn failed(&mut self, number: u32, released: &mut Released) {
         let Some(archive) = self.get(number) else { return };
         archive.state = State::Failed;
-        let (file, version, is_old) = (archive.file.file, archive.file.version, archive.is_old);
+        let (file, version, is_old) = (archive.file.node, archive.file.version, archive.is_old);
         if !is_old {
             self.no_archive(file, version, released);
         }

@@ -197,34 +197,34 @@ fn want_of_descriptors_is_not_remembered() {
     assert_eq!(read(&tree, file.node), b"content");
 }
 
+/// Counts who reads it.
+#[derive(Debug)]
+struct Counted(MemorySource, Arc<(AtomicUsize, AtomicUsize)>);
+
+impl Source for Counted {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let now = self.1.0.fetch_add(1, Ordering::SeqCst) + 1;
+        self.1.1.fetch_max(now, Ordering::SeqCst);
+        std::thread::yield_now();
+        let read = self.0.read_at(buffer, offset);
+        self.1.0.fetch_sub(1, Ordering::SeqCst);
+        read
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn describe(&self) -> String {
+        "counted".to_owned()
+    }
+}
+
 /// However many look into archives at once, few are opened at a time, and each once.
 #[test]
 fn few_archives_are_opened_at_a_time() {
     let opened: Arc<Mutex<HashMap<Vec<u8>, usize>>> = Arc::default();
     let at_once = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
-
-    /// Counts who reads it.
-    #[derive(Debug)]
-    struct Counted(MemorySource, Arc<(AtomicUsize, AtomicUsize)>);
-
-    impl Source for Counted {
-        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-            let now = self.1.0.fetch_add(1, Ordering::SeqCst) + 1;
-            self.1.1.fetch_max(now, Ordering::SeqCst);
-            std::thread::yield_now();
-            let read = self.0.read_at(buffer, offset);
-            self.1.0.fetch_sub(1, Ordering::SeqCst);
-            read
-        }
-
-        fn len(&self) -> u64 {
-            self.0.len()
-        }
-
-        fn describe(&self) -> String {
-            "counted".to_owned()
-        }
-    }
 
     let bytes = tar("file", b"content");
     let file = |number: u64| crate::toy::File {

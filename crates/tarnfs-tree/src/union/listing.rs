@@ -29,9 +29,12 @@ const FRESH: Duration = Duration::from_secs(1);
 /// And how many times as long as it took to make, so that slow folders are not scanned over and over by one listing.
 const FRESH_TIMES: u32 = 10;
 
-/// While one snapshot grows beyond this, the others do with so much: many large ones at a time would be more than memory is meant for. Nobody waits
-/// for another: that one may itself wait for a server.
+/// While one snapshot of what may change grows beyond this, the others do with so much, and those of what cannot change wait a while: many large ones at
+/// a time would be more than memory is meant for. Nobody waits long for another, which may itself wait for a server.
 const MANY: usize = 4 << 20;
+
+/// How long who gathers what cannot change waits for another to be done.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Bits of a position that are the one in a source, where a folder is listed source after source.
 const IN_SOURCE: u32 = 48;
@@ -291,6 +294,18 @@ impl<'u> Alone<'u> {
     fn new(large: &'u AtomicBool) -> Option<Self> {
         (!large.swap(true, Ordering::Acquire)).then_some(Self(large))
     }
+
+    /// The same, but after a while of waiting: whoever has it may himself wait for a disk, or a server.
+    fn wait(large: &'u AtomicBool) -> Option<Self> {
+        let begin = Instant::now();
+        loop {
+            let alone = Self::new(large);
+            if alone.is_some() || begin.elapsed() >= PATIENCE {
+                return alone;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 impl Drop for Alone<'_> {
@@ -308,6 +323,7 @@ struct Gathered<'u> {
     /// What it became when there was too much of it.
     filter: Option<Filter>,
     alone: Option<Alone<'u>>,
+    has_waited: bool,
     /// Of what changes, the positions that are wanted.
     from: u64,
     until: Option<u64>,
@@ -316,7 +332,7 @@ struct Gathered<'u> {
 impl<'u> Gathered<'u> {
     fn new(listings: &'u Listings, from: u64) -> Self {
         let (names, entries, filter, alone) = (Vec::new(), Vec::new(), None, None);
-        Self { listings, names, entries, filter, alone, from, until: None }
+        Self { listings, names, entries, filter, alone, has_waited: false, from, until: None }
     }
 
     fn bytes(&self) -> usize {
@@ -333,10 +349,14 @@ impl<'u> Gathered<'u> {
             return;
         }
         let most = self.listings.memory.snapshot;
-        if self.alone.is_none() && self.bytes() > MANY.min(most) {
-            self.alone = Alone::new(&self.listings.large);
+        if self.alone.is_none() && !self.has_waited && self.bytes() > MANY.min(most) {
+            let large = &self.listings.large;
+            self.has_waited = self.listings.is_immutable;
+            self.alone = if self.has_waited { Alone::wait(large) } else { Alone::new(large) };
         }
-        if self.bytes() > if self.alone.is_some() { most } else { MANY.min(most) } {
+        // What cannot change becomes a filter by its size alone, as positions in a snapshot and in the sources are not the same.
+        let is_free = self.alone.is_some() || self.listings.is_immutable;
+        if self.bytes() > if is_free { most } else { MANY.min(most) } {
             if self.listings.is_immutable {
                 let mut filter = Filter::new(self.listings.memory.filter);
                 for (_, entry) in &self.entries {
