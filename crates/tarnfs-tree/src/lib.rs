@@ -17,7 +17,6 @@ mod grow;
 pub mod hashes;
 mod lazy;
 pub mod open;
-mod passwords;
 pub mod path;
 mod problem;
 mod recheck;
