@@ -45,9 +45,10 @@ pub(crate) fn each(
     mut work: impl FnMut(&Path, &Options) -> Result<Code, Failure>,
 ) -> Result<Code, Failure> {
     let mut worst = Code::Success;
+    // One for all: it stays until the program ends, with a thread and descriptors of its own.
+    let ending = Ending::default();
+    ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     for archive in archives {
-        let ending = Ending::default();
-        ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
         match work(archive, &options(arguments, &ending.cancel())?) {
             Ok(Code::Success) => {}
             Ok(code) => worst = code,
