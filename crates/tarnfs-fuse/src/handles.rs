@@ -100,6 +100,12 @@ impl Handles {
         lock(&self.state).handles.get(&handle)?.source.clone()
     }
 
+    /// How many are open.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.state).handles.len()
+    }
+
     pub(crate) fn close(&self, handle: u64) {
         let mut state = lock(&self.state);
         // Closed outside the lock.
