@@ -14,7 +14,7 @@ demo: build
 # All tests. What they need beyond Rust and a C compiler is installed by the script.
 test:
 	./tests/prepare.sh
-	TARNFS_PEERS="$${TARNFS_PEERS:-$(CURDIR)/target/peers}" $(CARGO) test --workspace
+	TARNFS_PEERS="$${TARNFS_PEERS:-$(CURDIR)/target/peers}" $(CARGO) test --workspace --no-fail-fast
 
 lint:
 	$(CARGO) fmt --all --check
