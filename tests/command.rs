@@ -386,32 +386,44 @@ fn an_index_for_ratarmount_comes_alone() {
     assert!(!scratch.path("cache").exists());
 }
 
+/// What nothing uses yet is refused.
 #[test]
-fn passwords_come_from_files_and_from_the_terminal_and_are_never_shown() {
+fn passwords_are_refused_wherever_they_stand() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; tar -C tree -cf a.tar .; echo word > words");
+    let (archive, at) = (scratch.path("a.tar"), scratch.path("at"));
+    let (archive, at) = (archive.to_str().unwrap(), at.to_str().unwrap());
+    let words = scratch.path("words");
+    for option in [["--password", "hidden"], ["--password-file", words.to_str().unwrap()], ["--password-file", "-"]] {
+        for before in [&[][..], &["mount"], &["ls"], &["cat"], &["stat"], &["check"], &["index"]] {
+            let paths: &[&str] = match before {
+                [] | ["mount"] => &[archive, at],
+                ["stat"] => &[archive, "file"],
+                _ => &[archive],
+            };
+            for arguments in [[before, &option, paths].concat(), [before, paths, &option].concat()] {
+                let ran = run(&scratch, &arguments);
+                assert_eq!(ran.code, 2, "{arguments:?}: {}", ran.err);
+                assert!(ran.err.contains(option[0]) && ran.err.contains("encrypted"), "{arguments:?}: {}", ran.err);
+                assert!(!ran.err.contains("hidden") && ran.out.is_empty(), "{arguments:?}: {}", ran.err);
+            }
+        }
+    }
+    assert!(!run(&scratch, ["--help"]).ok().text().contains("password"));
+    assert_eq!(scratch.shell("ls"), "a.tar\ntree\nwords\n");
+}
+
+/// Each archive is closed before the next is opened, with all that belongs to it.
+#[test]
+fn many_archives_take_no_more_descriptors_than_one() {
     let scratch = Scratch::new();
     scratch.shell(
-        "mkdir tree; tar -C tree -cf a.tar .; printf 'one\\n\\ntwo\\r\\n' > secret; head -c 1100000 /dev/zero > large",
+        "mkdir tree; echo hello > tree/file; tar -C tree -czf 1.tgz .; for i in $(seq 2 150); do ln 1.tgz $i.tgz; done",
     );
-    let list = |file: &str| {
-        let (archive, file) = (scratch.path("a.tar"), scratch.path(file));
-        run(
-            &scratch,
-            ["ls".as_ref(), archive.as_os_str(), "-d3".as_ref(), "--password-file".as_ref(), file.as_os_str()],
-        )
-    };
-    let ran = list("secret").ok();
-    assert!(!ran.err.contains("two"), "{}", ran.err);
-    for file in ["large", "missing"] {
-        let ran = list(file);
-        assert!(ran.code == 2 && ran.err.contains(file), "{}", ran.err);
+    for command in ["check", "index"] {
+        let script = format!("ulimit -n 64; exec {} {command} *.tgz", env!("CARGO_BIN_EXE_tarnfs"));
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &script]).current_dir(scratch.path("")).env("XDG_CACHE_HOME", scratch.path("cache"));
+        support::Ran::from(bash.stdin(Stdio::null()).output().unwrap()).ok();
     }
-    if !support::have("script") {
-        return;
-    }
-    // On a terminal of its own: what is typed does not come back.
-    let binary = env!("CARGO_BIN_EXE_tarnfs");
-    let shown = scratch.shell(&format!(
-        "(sleep 1; echo hidden-word) | script -qec '{binary} ls a.tar --password-file -' /dev/null; echo done"
-    ));
-    assert!(shown.contains("Password: ") && !shown.contains("hidden-word"), "{shown}");
 }

@@ -139,6 +139,15 @@ fn changes(scratch: &Scratch, tree: &Path) {
     }
     std::thread::sleep(A_WHILE);
     assert_eq!(read("moved/inner/file").unwrap(), "round 19");
+    // In place, of the same length, read where the kernel has read before, through what was open before.
+    let held = File::open(mount.path("moved/inner/file")).unwrap();
+    let mut bytes = [0; 8];
+    held.read_exact_at(&mut bytes, 0).unwrap();
+    File::options().write(true).open(tree.join("moved/inner/file")).unwrap().write_all(b"ROUND 20").unwrap();
+    std::thread::sleep(A_WHILE);
+    held.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"ROUND 20");
+    drop(held);
     assert_twins(&mount.at, tree, Compare::default());
     mount.unmount();
 }

@@ -339,6 +339,41 @@ fn without_a_mount_point_one_is_made_and_removed_again() {
     assert!(folder.exists());
 }
 
+/// > A mount point that nobody has named is an empty folder of whoever mounts, or of root; no link leads elsewhere.
+#[test]
+fn a_mount_point_that_nobody_named_is_no_link_and_nobody_elses() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree other theirs full; echo hello > tree/file; echo x > full/x; chown 65534 theirs
+         for name in link nowhere file theirs full empty; do tar -C tree -czf $name.tar.gz .; done
+         ln -s other link; ln -s missing nowhere; echo x > file; mkdir empty",
+    );
+    let before = scratch.shell("find . -printf '%p %y %m %U\\n' | sort");
+    for (name, says) in [
+        ("link", "symbolic link"),
+        ("nowhere", "symbolic link"),
+        ("file", "not a folder"),
+        ("theirs", "another user (number 65534)"),
+        ("full", "not empty"),
+    ] {
+        let ran = run(&scratch, [scratch.path(format!("{name}.tar.gz"))]);
+        assert!(ran.code == 6 && ran.err.contains(says), "{name}: {}", ran.err);
+        assert!(!support::is_mounted(&scratch.path(name)) && !support::is_mounted(&scratch.path("other")), "{name}");
+    }
+    assert_eq!(scratch.shell("find . -printf '%p %y %m %U\\n' | sort"), before, "nothing was read or made");
+    // One that is fit, and a link that somebody has named.
+    for (archive, named, at) in [("empty", None, "empty"), ("link", Some("link"), "other")] {
+        let archive = scratch.path(format!("{archive}.tar.gz"));
+        run(&scratch, std::iter::once(archive).chain(named.map(|named| scratch.path(named)))).ok();
+        assert_eq!(fs::read(scratch.path(at).join("file")).unwrap(), b"hello\n");
+        run(&scratch, ["-u".as_ref(), scratch.path(at).as_os_str()]).ok();
+        assert!(!support::is_mounted(&scratch.path(at)));
+    }
+}
+
 #[test]
 fn a_line_in_fstab_works() {
     if !can_mount() {

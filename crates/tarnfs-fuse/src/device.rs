@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
@@ -36,13 +36,28 @@ pub(crate) struct Connection {
     pub(crate) can_open_device: bool,
 }
 
-/// Mounts on `mount_point`.
-pub(crate) fn connect(mount_point: &Path, options: &Parsed) -> Result<Connection, Error> {
+/// Mounts on `mount_point`, or on `folder` where that is open.
+pub(crate) fn connect(
+    mount_point: &Path,
+    folder: Option<BorrowedFd<'_>>,
+    options: &Parsed,
+) -> Result<Connection, Error> {
     if let Some(number) = open_device(mount_point) {
         let device = take_device(number).map_err(|error| Error::io(format!("use {}", mount_point.display()), error))?;
         return Ok(Connection { device, mount_point: None, can_open_device: false });
     }
-    let mount_point = check_mount_point(mount_point)?;
+    // What the descriptor leads to stays the same, whatever becomes of the path. (The helper is given the path: it looks with the rights of who calls it.)
+    let (mount_point, target) = match folder.map(|folder| format!("/proc/self/fd/{}", folder.as_raw_fd())) {
+        None => {
+            let absolute = check_mount_point(mount_point)?;
+            (absolute.clone(), absolute)
+        }
+        Some(link) => {
+            let absolute = std::fs::read_link(&link)
+                .map_err(|error| Error::io(format!("use {} as mount point", mount_point.display()), error))?;
+            (absolute, PathBuf::from(link))
+        }
+    };
     let device = match OpenOptions::new().read(true).write(true).open(DEVICE) {
         Ok(device) => Some(device),
         Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -54,7 +69,7 @@ pub(crate) fn connect(mount_point: &Path, options: &Parsed) -> Result<Connection
     };
     let can_open_device = device.is_some();
     if let Some(device) = device
-        && mount_directly(&device, &mount_point, options)?
+        && mount_directly(&device, &target, options)?
     {
         return Ok(Connection { device: device.into(), mount_point: Some(mount_point), can_open_device });
     }

@@ -616,3 +616,32 @@ impl Filesystem for Dispatcher {
         self.workers.is_busy()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MountOptions;
+    use std::fs::File;
+    use tarnfs_tree::FolderTree;
+
+    #[test]
+    fn a_file_that_nobody_has_opened_after_all_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "content").unwrap();
+        let tree: Arc<dyn Tree> = Arc::new(FolderTree::open(folder.path()).unwrap());
+        let node = tree.lookup(Node::ROOT, b"file").unwrap().node.0;
+        let (forever, options) = (Duration::from_secs(100_000), Parsed::new(&MountOptions::default()).unwrap());
+        let dispatcher = Dispatcher::new(tree, &options, Workers::new(forever), Deadlines::new(forever));
+        let open = |device: File| {
+            let how = How { to_write: false, user: 0 };
+            dispatcher.open(node, how, ReplyOpen::to(&Arc::new(device)));
+            dispatcher.handles.count()
+        };
+        // Opened to read, it takes no answer, as the kernel does where whoever opened the file is gone: nobody will release it.
+        assert_eq!(open(File::open("/dev/null").unwrap()), 0);
+        assert_eq!(open(File::options().write(true).open("/dev/null").unwrap()), 1);
+        dispatcher.handles.close(1);
+        dispatcher.handles.close(2);
+        assert_eq!(dispatcher.handles.count(), 0);
+    }
+}

@@ -114,6 +114,12 @@ impl Handles {
         lock(&self.state).handles.get(&handle)?.source.clone()
     }
 
+    /// How many are open.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.state).handles.len()
+    }
+
     /// What was open under `handle`, which is closed when it is dropped.
     pub(crate) fn close(&self, handle: u64) -> Option<Closed> {
         let mut state = lock(&self.state);

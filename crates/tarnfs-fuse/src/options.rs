@@ -1,3 +1,4 @@
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub struct MountOptions {
     ///
     /// [`STATISTICS_ATTRIBUTE`]: crate::STATISTICS_ATTRIBUTE
     pub statistics: bool,
+    /// The folder to mount on, where it was opened before: whatever its path leads to by now.
+    pub folder: Option<Arc<OwnedFd>>,
     /// Who takes the mount away where this process will not be allowed to any more.
     pub unmounter: Option<Arc<dyn Unmounter>>,
 }
@@ -40,6 +43,7 @@ impl Default for MountOptions {
             threads: cores.clamp(2, 4),
             deadline: Duration::from_secs(60),
             statistics: false,
+            folder: None,
             unmounter: None,
         }
     }

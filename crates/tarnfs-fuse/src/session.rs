@@ -1,6 +1,7 @@
 //! A mount from its beginning to its end.
 
 use std::fs::File;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -82,7 +83,7 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
         parsed.let_writes_in();
     }
     guard::install();
-    let connection = device::connect(mountpoint, &parsed)?;
+    let connection = device::connect(mountpoint, options.folder.as_ref().map(|folder| folder.as_fd()), &parsed)?;
     let deadlines = Deadlines::new(options.deadline);
     let workers = Workers::new(options.deadline);
     let dispatcher = Dispatcher::new(Arc::clone(&tree), &parsed, workers.clone(), Arc::clone(&deadlines));

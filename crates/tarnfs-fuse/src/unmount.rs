@@ -79,8 +79,19 @@ pub trait Unmounter: Send + Sync + std::fmt::Debug {
 /// Takes away, also under those who use it, what is mounted on `mount_point`, if it is the file system `device` ("major:minor"). No error if it is
 /// not.
 pub fn unmount_device(mount_point: &Path, device: &str) -> Result<(), Error> {
+    if is_mounted_on(mount_point, device)? { take_away(mount_point, true) } else { Ok(()) }
+}
+
+/// True if the file system `device` ("major:minor") is one of ours and is what is mounted on `mount_point`.
+pub fn is_mounted_on(mount_point: &Path, device: &str) -> Result<bool, Error> {
+    let found = mountinfo::find(mount_point)?;
+    Ok(found.is_some_and(|entry| entry.device == device && entry.kind == MOUNT_TYPE))
+}
+
+/// Takes away what is mounted on `mount_point`, if it is one of ours and its program has died. No error if it is not.
+pub fn unmount_dead(mount_point: &Path) -> Result<(), Error> {
     match mountinfo::find(mount_point)? {
-        Some(entry) if entry.device == device && entry.kind == MOUNT_TYPE => take_away(mount_point, true),
+        Some(entry) if entry.kind == MOUNT_TYPE && is_dead(mount_point) => take_away(mount_point, true),
         _ => Ok(()),
     }
 }
@@ -88,8 +99,10 @@ pub fn unmount_device(mount_point: &Path, device: &str) -> Result<(), Error> {
 /// Ends the connection of the file system `device` ("major:minor"): who waits for an answer gets an error. Only where the kernel's control
 /// files are mounted.
 pub fn abort(device: &str) -> io::Result<()> {
-    let minor = device.split_once(':').map_or(device, |(_, minor)| minor);
-    std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1")
+    // A number, and nothing else that leads from one file to another.
+    let number = device.split_once(':').and_then(|(_, minor)| minor.parse::<u32>().ok());
+    let number = number.ok_or(io::ErrorKind::InvalidInput)?;
+    std::fs::write(format!("/sys/fs/fuse/connections/{number}/abort"), "1")
 }
 
 fn is_dead(path: &Path) -> bool {

@@ -251,10 +251,12 @@ fn holes_are_found() {
     assert_eq!(seek(data((1 << 20) + 100)), Err(Errno::NXIO));
     assert_eq!(seek(hole((1 << 20) + 5)), Ok((1 << 20) + 100));
     assert_eq!(seek(data(1 << 21)), Err(Errno::NXIO));
+    assert_eq!(seek(hole(1 << 21)), Err(Errno::NXIO), "nothing lies at the end, not even a hole");
     assert_eq!(seek(hole((1 << 21) + 1)), Err(Errno::NXIO));
     let dense = File::open(mounted.path("dense")).unwrap();
     assert_eq!(rustix::fs::seek(&dense, hole(10)), Ok(1000));
     assert_eq!(rustix::fs::seek(&dense, data(10)), Ok(10));
+    assert_eq!(rustix::fs::seek(&dense, hole(1000)), Err(Errno::NXIO));
     let mut content = vec![0; 1 << 21];
     content[8192..12288].copy_from_slice(&pattern(4196)[..4096]);
     content[1 << 20..][..100].copy_from_slice(&pattern(4196)[4096..]);

@@ -18,7 +18,6 @@ pub mod hashes;
 mod lanes;
 mod lazy;
 pub mod open;
-mod passwords;
 pub mod path;
 mod problem;
 mod recheck;

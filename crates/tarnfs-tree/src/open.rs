@@ -22,7 +22,6 @@ use crate::grow::replay;
 use crate::recheck::Recheck;
 use crate::streams::{Means, Streams, deep_layers};
 
-pub use crate::passwords::Passwords;
 pub use crate::problem::Problem;
 
 /// When an index is made anew.
@@ -71,8 +70,6 @@ pub struct Options {
     pub threads: usize,
     /// Codecs, by name, for which it is another number.
     pub threads_of: Vec<(String, usize)>,
-    /// What may open what is encrypted, in the order in which they are tried.
-    pub passwords: Passwords,
     /// Bounds on what the archive may say.
     pub limits: Limits,
     /// What frames of zstd may need beside the archive.
@@ -112,7 +109,6 @@ impl Default for Options {
             seek_point_spacing: 4 << 20,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             threads_of: Vec::new(),
-            passwords: Passwords::default(),
             limits: Limits::default(),
             dictionaries: Dictionaries::default(),
             cache: PieceCache::new(Budget::for_this_machine()),

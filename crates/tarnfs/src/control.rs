@@ -169,9 +169,6 @@ impl Runner {
         for source in sources {
             self.is_outside(source)?;
         }
-        if mount.open.password_file.as_deref() == Some(Path::new("-")) {
-            return Err("--password-file -: there is nobody to ask".to_owned());
-        }
         if mount.no_mount || mount.control_interface || !mount.fuse.is_empty() {
             let what = "--no-mount, --control-interface and options of the kernel (-o) are for a mount of its own, not for a part of one";
             return Err(what.to_owned());
@@ -183,7 +180,7 @@ impl Runner {
         // One memory for all that is decoded here, and one end.
         let mut options = inside::options(&mount.open, &self.options.cancel).map_err(failed)?;
         options.cache = self.options.cache.clone();
-        let request = Request { sources: sources.to_vec(), mountpoint: self.real.clone() };
+        let request = Request { sources: sources.to_vec(), mountpoint: self.real.clone(), made_up: false };
         let (tree, _, _, _) = open_all(&request, mount, &options).map_err(failed)?;
         self.tree.add(&place, tree).map_err(refused)?;
         Ok(Done::Here)

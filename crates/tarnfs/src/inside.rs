@@ -49,9 +49,10 @@ pub(crate) fn each(
         return Err(Failure::new(Code::Usage, format!("--index-file {}: {what}", crate::args::shown(file))));
     }
     let mut worst = Code::Success;
+    // One for all: it stays until the program ends, with a thread and descriptors of its own.
+    let ending = Ending::default();
+    ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     for archive in archives {
-        let ending = Ending::default();
-        ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
         match work(archive, &options(arguments, &ending.cancel())?) {
             Ok(Code::Success) => {}
             Ok(code) => worst = code,

@@ -7,6 +7,7 @@ mod daemon;
 mod exit;
 mod inside;
 mod logging;
+mod mountpoint;
 mod progress;
 mod run;
 mod sandbox;

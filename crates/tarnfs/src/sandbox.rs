@@ -7,13 +7,14 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::path::Path;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
 
 /// The newest version of Landlock whose rights are known here; older kernels get those that they have.
 const NEWEST: ABI = ABI::V6;
@@ -33,14 +34,11 @@ fn restrict(folders: &[impl AsFd]) -> Result<RulesetStatus, landlock::RulesetErr
         .handle_access(AccessNet::from_all(NEWEST))?
         .scope(Scope::from_all(NEWEST))?
         .create()?;
-    // Each thread that answers the kernel opens its own queue.
-    let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     // The backtrace of a panic has names of functions in it. The program not by its own path, which may lead into the mount that nobody serves yet.
     let own = ["/proc/self/exe", "/proc/self/maps"];
-    let readable = own.iter().map(|path| (Path::new(path), AccessFs::ReadFile.into()));
-    for (path, access) in std::iter::once((Path::new("/dev/fuse"), device)).chain(readable) {
+    for path in own {
         if let Ok(path) = PathFd::new(path) {
-            rules = rules.add_rule(PathBeneath::new(path, access))?;
+            rules = rules.add_rule(PathBeneath::new(path, AccessFs::ReadFile))?;
         }
     }
     // Extended attributes are asked for by name below a descriptor, which opens nothing. A file that the kernel reads itself it opens with our rights,
@@ -58,18 +56,68 @@ pub(crate) fn give_up_calls(has_folders: bool) {
     if CALLS.is_empty() {
         return log::debug!("no sandbox for system calls on this processor");
     }
-    match filter(if has_folders { CALLS_FOR_FOLDERS } else { &[] }) {
+    let given_up = filters(has_folders, std::process::id())
+        .and_then(|filters| filters.iter().try_for_each(|filter| seccompiler::apply_filter_all_threads(filter)));
+    match given_up {
         Ok(()) => log::debug!("sandbox for system calls: on"),
         Err(error) => log::debug!("no sandbox for system calls: {error}"),
     }
 }
 
-fn filter(further: &[i64]) -> Result<(), seccompiler::Error> {
-    let rules: BTreeMap<i64, Vec<_>> = CALLS.iter().chain(further).map(|&call| (call, Vec::new())).collect();
-    let refuse = SeccompAction::Errno(libc::EPERM as u32);
-    let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, std::env::consts::ARCH.try_into()?)?;
-    let program: BpfProgram = filter.try_into()?;
-    seccompiler::apply_filter_all_threads(&program)
+/// What is to be applied, one after the other, for the process of this number.
+fn filters(has_folders: bool, process: u32) -> Result<[BpfProgram; 2], seccompiler::Error> {
+    let mut rules: BTreeMap<i64, Vec<_>> = CALLS.iter().map(|&call| (call, Vec::new())).collect();
+    rules.extend(restricted(process)?);
+    if has_folders {
+        rules.extend(CALLS_FOR_FOLDERS.iter().map(|&call| (call, Vec::new())));
+        rules.insert(libc::SYS_ioctl, backing_files()?);
+    }
+    let errno = |number: i32| SeccompAction::Errno(number as u32);
+    let architecture = std::env::consts::ARCH.try_into()?;
+    let calls = SeccompFilter::new(rules, errno(libc::EPERM), SeccompAction::Allow, architecture)?;
+    // Of its arguments a filter sees only where they are. Who is told that there is no such call makes the older one, of which it sees all.
+    let newer = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    let newer = SeccompFilter::new(newer, SeccompAction::Allow, errno(libc::ENOSYS), architecture)?;
+    Ok([newer.try_into()?, calls.try_into()?])
+}
+
+/// An argument, the bits of it that count, and what they must be.
+fn only(argument: u8, bits: u64, value: u64) -> Result<SeccompCondition, seccompiler::BackendError> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(bits), value)
+}
+
+/// Of an argument that the kernel takes for an `int`, which is half of it.
+const INT: u64 = u32::MAX as u64;
+
+/// Calls that serving a mount needs with some arguments, and that could do harm with others.
+fn restricted(process: u32) -> Result<Vec<(i64, Vec<SeccompRule>)>, seccompiler::Error> {
+    // To read, what is there: neither made nor emptied nor written to, where there is no Landlock to see to it.
+    let writes = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | (libc::O_TMPFILE & !libc::O_DIRECTORY);
+    // A thread of this process: neither a process, nor a namespace, in which it would be root.
+    let namespaces = libc::CLONE_NEWCGROUP
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWNET
+        | libc::CLONE_NEWNS
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWUSER
+        | libc::CLONE_NEWUTS;
+    let int = |flags: i32| u64::from(flags as u32);
+    let thread = int(libc::CLONE_THREAD);
+    let rules = [
+        (libc::SYS_openat, vec![only(2, int(writes), 0)?]),
+        (libc::SYS_clone, vec![only(0, int(namespaces) | thread, thread)?]),
+        // No signals for others.
+        (libc::SYS_tgkill, vec![only(0, INT, process.into())?]),
+        // To ask for a limit of its own, not to set one.
+        (libc::SYS_prlimit64, vec![only(0, INT, 0)?, only(2, u64::MAX, 0)?]),
+    ];
+    rules.into_iter().map(|(call, conditions)| Ok((call, vec![SeccompRule::new(conditions)?]))).collect()
+}
+
+/// The requests that hand an open file to the kernel and take it back. All others, such as typing into a terminal (`TIOCSTI`), are refused.
+fn backing_files() -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    let requests = tarnfs_fuse::REQUESTS_FOR_BACKING_FILES;
+    requests.into_iter().map(|request| Ok(SeccompRule::new(vec![only(1, INT, request.into())?])?)).collect()
 }
 
 /// What a process does that reads open files, answers the kernel, starts and ends threads, takes memory, waits for signals, and writes a log.
@@ -98,11 +146,9 @@ const CALLS: &[i64] = &[
     libc::SYS_fdatasync,
     libc::SYS_dup,
     libc::SYS_close,
-    libc::SYS_ioctl,
     libc::SYS_splice,
     libc::SYS_memfd_create,
     // Names, as far as Landlock lets them be opened.
-    libc::SYS_openat,
     libc::SYS_newfstatat,
     libc::SYS_readlinkat,
     libc::SYS_getcwd,
@@ -115,7 +161,6 @@ const CALLS: &[i64] = &[
     libc::SYS_mprotect,
     libc::SYS_madvise,
     // Threads.
-    libc::SYS_clone,
     libc::SYS_clone3,
     libc::SYS_set_robust_list,
     libc::SYS_rseq,
@@ -125,7 +170,6 @@ const CALLS: &[i64] = &[
     libc::SYS_gettid,
     libc::SYS_getpid,
     libc::SYS_prctl,
-    libc::SYS_prlimit64,
     libc::SYS_membarrier,
     libc::SYS_exit,
     libc::SYS_exit_group,
@@ -135,7 +179,6 @@ const CALLS: &[i64] = &[
     libc::SYS_rt_sigpending,
     libc::SYS_rt_sigreturn,
     libc::SYS_sigaltstack,
-    libc::SYS_tgkill,
     libc::SYS_restart_syscall,
     libc::SYS_ppoll,
     libc::SYS_pselect6,
@@ -163,9 +206,104 @@ const CALLS: &[i64] = &[
     libc::SYS_readlink,
 ];
 
-/// What looking at a folder takes besides.
+/// What looking at a folder takes besides. `openat2` could make files, as its flags lie where no filter sees them: that is left to Landlock.
 const CALLS_FOR_FOLDERS: &[i64] = &[libc::SYS_openat2, libc::SYS_getdents64, libc::SYS_lgetxattr, libc::SYS_llistxattr];
 
 /// Elsewhere the calls have other names, and nobody has tried.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 const CALLS: &[i64] = &[];
+
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+#[allow(unsafe_code, reason = "system calls as somebody would make them who has taken the process over")]
+mod tests {
+    use super::*;
+    use std::ffi::{CString, c_long};
+    use std::os::unix::ffi::OsStrExt;
+
+    /// Error numbers of calls, 0 where they did what they should.
+    type Said = [c_long; CASES];
+
+    const CASES: usize = 17;
+
+    fn errno(result: c_long) -> c_long {
+        if result < 0 { std::io::Error::last_os_error().raw_os_error().unwrap_or(-1).into() } else { 0 }
+    }
+
+    /// Makes the calls, and says what the kernel did. On descriptor -1 what passes the filter is EBADF.
+    fn make_calls(folder: &CString, new: &CString) -> Said {
+        let own = tarnfs_fuse::REQUESTS_FOR_BACKING_FILES.map(c_long::from);
+        let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: all pointers are to what lives longer than the calls; what they make is closed with the process, which ends here.
+        unsafe {
+            let this = c_long::from(libc::getpid());
+            let thread = libc::syscall(libc::SYS_gettid);
+            let ioctl = |request: c_long| errno(libc::syscall(libc::SYS_ioctl, -1, request, 0));
+            let tgkill = |process: c_long, thread: c_long| errno(libc::syscall(libc::SYS_tgkill, process, thread, 0));
+            let open = |path: &CString, flags: libc::c_int| {
+                errno(libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600))
+            };
+            let clone = |flags: libc::c_int| errno(libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0));
+            let none = std::ptr::null::<libc::rlimit64>();
+            let parent = c_long::from(libc::getppid());
+            [
+                ioctl(libc::TIOCSTI as c_long),
+                ioctl(own[0]),
+                ioctl(own[1]),
+                ioctl(libc::TIOCSTI as c_long | 1 << 40),
+                tgkill(this, thread),
+                tgkill(parent, parent),
+                errno(libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, none, &raw mut limit)),
+                errno(libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, &raw const limit, none)),
+                errno(libc::syscall(libc::SYS_prlimit64, parent, libc::RLIMIT_NOFILE, none, &raw mut limit)),
+                open(folder, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC),
+                open(new, libc::O_RDONLY | libc::O_CREAT),
+                open(new, libc::O_WRONLY),
+                open(folder, libc::O_TMPFILE | libc::O_RDWR),
+                errno(libc::syscall(libc::SYS_clone3, 0, 0)),
+                // What is no thread, and what neither is nor can be one: the kernel would say EINVAL.
+                clone(libc::CLONE_NEWUSER),
+                clone(libc::CLONE_THREAD | libc::CLONE_NEWUSER),
+                clone(libc::CLONE_THREAD),
+            ]
+        }
+    }
+
+    #[test]
+    fn calls_that_are_left_do_only_what_is_needed() {
+        let (refused, bad, invalid) = (libc::EPERM.into(), libc::EBADF.into(), libc::EINVAL.into());
+        let no_call = libc::ENOSYS.into();
+        let folder = tempfile::tempdir().unwrap();
+        let path = CString::new(folder.path().as_os_str().as_bytes()).unwrap();
+        let new = CString::new(folder.path().join("new").as_os_str().as_bytes()).unwrap();
+        for (has_folders, own) in [(true, bad), (false, refused)] {
+            let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+            // SAFETY: the child makes system calls and ends; it allocates as the C library lets it after a fork.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let done = filters(has_folders, std::process::id()).and_then(|filters| {
+                    filters.iter().try_for_each(|filter| seccompiler::apply_filter_all_threads(filter))
+                });
+                let said = make_calls(&path, &new);
+                let mut bytes = said.map(c_long::to_ne_bytes).concat();
+                bytes.push(u8::from(done.is_ok()));
+                let sent = std::io::Write::write_all(&mut &theirs, &bytes);
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(i32::from(sent.is_err())) };
+            }
+            drop(theirs);
+            let mut bytes = Vec::new();
+            std::io::Read::read_to_end(&mut ours, &mut bytes).unwrap();
+            let mut status = 0;
+            // SAFETY: `status` outlives the call; the child is ours.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(bytes.pop(), Some(1), "the filters are not taken: {status}");
+            let said: Vec<_> = bytes.chunks(8).map(|bytes| c_long::from_ne_bytes(bytes.try_into().unwrap())).collect();
+            let expected: Said = [
+                refused, own, own, refused, 0, refused, 0, refused, refused, 0, refused, refused, refused, no_call,
+                refused, refused, invalid,
+            ];
+            assert_eq!(said, expected, "folders: {has_folders}");
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+    }
+}

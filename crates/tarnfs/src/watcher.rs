@@ -31,6 +31,8 @@ const LONGEST: usize = 64 << 10;
 enum Order {
     /// This folder was made, and is to be removed at the end.
     Made = b'f',
+    /// Something is about to be mounted there: whoever is killed in between leaves a mount without a program.
+    Mounting = b'p',
     /// What is mounted there from now on: device and path, a zero between them.
     Mounted = b'm',
     /// Take the mount away.
@@ -72,6 +74,11 @@ impl Watcher {
     /// This folder was made, and is to be removed at the end.
     pub(crate) fn made(&self, folder: &Path) -> io::Result<()> {
         self.order(Order::Made, folder.as_os_str().as_bytes())
+    }
+
+    /// Something is about to be mounted on `mount_point`, a path without symbolic links.
+    pub(crate) fn mounting(&self, mount_point: &Path) -> io::Result<()> {
+        self.order(Order::Mounting, mount_point.as_os_str().as_bytes())
     }
 
     /// The mount is gone: removes the folder that was made.
@@ -127,11 +134,15 @@ fn detach(socket: &UnixStream, null: &File) -> io::Result<UnixStream> {
     }
 }
 
-/// What the daemon has said so far.
+/// What the daemon has said so far. It says each thing once, while it trusts itself: what comes later may be said by an archive that has taken it
+/// over, and counts for nothing but its own mount.
 #[derive(Debug, Default)]
 struct Known {
     made: Option<PathBuf>,
+    mounting: Option<PathBuf>,
     mounted: Option<(PathBuf, String)>,
+    /// Those that have been said.
+    said: Vec<u8>,
 }
 
 /// Follows orders until the daemon is gone.
@@ -150,13 +161,22 @@ fn watch(mut socket: UnixStream) -> io::Result<()> {
     }
     // Nobody is left who could be told that it failed.
     let unmounted = known.unmount();
+    let dead = known.mounting.take().map_or(Ok(()), |path| tarnfs_fuse::unmount_dead(&path).map_err(io::Error::other));
     let removed = known.remove();
-    unmounted.and(removed)
+    unmounted.and(dead).and(removed)
 }
 
 impl Known {
     fn follow(&mut self, order: u8, what: &[u8]) -> io::Result<()> {
+        let once = [Order::Made, Order::Mounting, Order::Mounted].map(|order| order as u8);
+        if once.contains(&order) {
+            if self.said.contains(&order) {
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, "this was said before"));
+            }
+            self.said.push(order);
+        }
         match order {
+            order if order == Order::Mounting as u8 => self.mounting = Some(PathBuf::from(OsStr::from_bytes(what))),
             order if order == Order::Made as u8 => self.made = Some(PathBuf::from(OsStr::from_bytes(what))),
             order if order == Order::Mounted as u8 => {
                 let mut parts = what.splitn(2, |&byte| byte == 0);
@@ -164,7 +184,13 @@ impl Known {
                 let (Some(device), Some(path)) = (device, parts.next()) else {
                     return Err(io::ErrorKind::InvalidInput.into());
                 };
-                self.mounted = Some((PathBuf::from(OsStr::from_bytes(path)), device.to_owned()));
+                let path = PathBuf::from(OsStr::from_bytes(path));
+                // Seen, not believed.
+                if !tarnfs_fuse::is_mounted_on(&path, device).map_err(io::Error::other)? {
+                    return Err(io::Error::new(io::ErrorKind::NotFound, "it is not mounted there"));
+                }
+                self.mounted = Some((path, device.to_owned()));
+                self.mounting = None;
             }
             order if order == Order::Unmount as u8 => return self.unmount(),
             order if order == Order::Abort as u8 => {
@@ -174,6 +200,7 @@ impl Known {
             }
             order if order == Order::Gone as u8 => {
                 self.mounted = None;
+                self.mounting = None;
                 return self.remove();
             }
             _ => return Err(io::ErrorKind::InvalidInput.into()),
@@ -234,13 +261,68 @@ mod tests {
         let watching = std::thread::spawn(|| watch(theirs));
         let watcher = Watcher(Arc::new(Mutex::new(ours)));
         watcher.made(&made).unwrap();
-        assert!(watcher.order(Order::Mounted, b"no device").is_err());
+        assert!(watcher.made(&other).is_err(), "once");
+        watcher.mounting(&other).unwrap();
         // Nothing is mounted at this path, so there is nothing to take away.
-        tarnfs_fuse::Unmounter::mounted(&watcher, &other, "0:1").unwrap();
+        assert!(tarnfs_fuse::Unmounter::mounted(&watcher, &other, "0:1").is_err());
         tarnfs_fuse::Unmounter::unmount(&watcher).unwrap();
+        tarnfs_fuse::Unmounter::abort(&watcher).unwrap();
         assert!(made.exists());
         drop(watcher);
         watching.join().unwrap().unwrap();
         assert!(!made.exists() && other.exists());
+    }
+
+    #[test]
+    fn it_aborts_the_mount_that_it_sees_and_no_other() {
+        let connections = Path::new("/sys/fs/fuse/connections");
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() || !connections.exists() {
+            println!("left out: needs root, /dev/fuse and {}", connections.display());
+            return;
+        }
+        let (folder, at) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let tree = std::sync::Arc::new(tarnfs_tree::FolderTree::open(folder.path()).unwrap());
+        let mount = tarnfs_fuse::mount(tree, at.path(), &tarnfs_fuse::MountOptions::default()).unwrap();
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let line = table.lines().find(|line| line.split(' ').nth(4) == at.path().to_str()).unwrap();
+        let device = line.split(' ').nth(2).unwrap().to_owned();
+        let minor = device.split_once(':').unwrap().1;
+        for planted in [format!("0:../connections/{minor}"), format!("0:./{minor}"), format!("0:{minor}/"), "0:".into()]
+        {
+            let mut known = Known::default();
+            assert!(
+                known
+                    .follow(Order::Mounted as u8, &[planted.as_bytes(), at.path().as_os_str().as_bytes()].join(&0))
+                    .is_err()
+            );
+            assert!(known.mounted.is_none() && tarnfs_fuse::abort(&planted).is_err());
+        }
+        let mut known = Known::default();
+        known.follow(Order::Mounted as u8, &[device.as_bytes(), at.path().as_os_str().as_bytes()].join(&0)).unwrap();
+        assert!(at.path().join("none").symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound));
+        // The kernel's control files are seen by this thread alone, and go away with it.
+        let aborted = std::thread::spawn(move || {
+            // SAFETY: what this thread no longer shares with the others are mounts and the working folder.
+            if unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.is_err() {
+                return false;
+            }
+            let flags = rustix::mount::MountPropagationFlags::REC | rustix::mount::MountPropagationFlags::PRIVATE;
+            rustix::mount::mount_change("/", flags).unwrap();
+            let none = None::<&std::ffi::CStr>;
+            let shown = rustix::mount::mount("none", connections, "fusectl", rustix::mount::MountFlags::empty(), none);
+            // They may be there already.
+            let is_there = shown.is_ok() || connections.read_dir().is_ok_and(|mut names| names.next().is_some());
+            if is_there {
+                known.follow(Order::Abort as u8, b"").unwrap();
+            }
+            is_there
+        });
+        if aborted.join().unwrap() {
+            let error = at.path().join("other").symlink_metadata().unwrap_err().raw_os_error();
+            assert!(matches!(error, Some(libc::ENOTCONN | libc::ECONNABORTED)), "{error:?}");
+        } else {
+            println!("left out: the kernel's control files cannot be mounted");
+        }
+        drop(mount);
     }
 }

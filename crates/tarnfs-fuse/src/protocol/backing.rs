@@ -81,7 +81,7 @@ unsafe impl Ioctl for Open {
     const IS_MUTATING: bool = false;
 
     fn opcode(&self) -> Opcode {
-        opcode::write::<Map>(229, 1)
+        OPEN
     }
 
     fn as_ptr(&mut self) -> *mut c_void {
@@ -93,5 +93,11 @@ unsafe impl Ioctl for Open {
     }
 }
 
+/// `FUSE_DEV_IOC_BACKING_OPEN`.
+const OPEN: Opcode = opcode::write::<Map>(229, 1);
+
 /// `FUSE_DEV_IOC_BACKING_CLOSE`: `_IOW(229, 2, uint32_t)`.
 const CLOSE: Opcode = opcode::write::<u32>(229, 2);
+
+/// The only requests with `ioctl` that a process makes of the device while it serves a mount: for one that gives up all others.
+pub const REQUESTS_FOR_BACKING_FILES: [u32; 2] = [OPEN, CLOSE];

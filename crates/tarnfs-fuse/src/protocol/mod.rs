@@ -14,6 +14,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 pub(crate) use abi::{capability, open};
+pub use backing::REQUESTS_FOR_BACKING_FILES;
 pub(crate) use backing::{Backing, Backings};
 pub(crate) use reply::{
     Attributes, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs,

@@ -170,6 +170,14 @@ impl ReplyOpen {
     }
 }
 
+#[cfg(test)]
+impl ReplyOpen {
+    /// An answer to nobody: what it is written to is `device`.
+    pub(crate) fn to(device: &Arc<File>) -> Self {
+        Self(Reply::new(device, 7))
+    }
+}
+
 impl ReplyXattr {
     /// A value for a caller with `room` bytes; with none it asks for the length.
     pub(crate) fn value(self, value: &[u8], room: u32) {

@@ -185,15 +185,6 @@ pub(crate) struct Open {
     #[arg(long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Reading tar")]
     pub(crate) transform: Option<Vec<String>>,
 
-    /// A password for what is encrypted; several may be given and are tried in turn. Everybody on this machine can read it while
-    /// tarnfs runs: --password-file keeps it secret
-    #[arg(long, value_name = "PASSWORD", help_heading = "Passwords")]
-    pub(crate) password: Vec<OsString>,
-
-    /// Passwords in a file, one in each line; `-` asks for one on the terminal, or reads them from standard input
-    #[arg(long, value_name = "FILE", help_heading = "Passwords")]
-    pub(crate) password_file: Option<PathBuf>,
-
     /// What is logged: 0 errors, 1 warnings, 2 what is done, 3 everything
     #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3), help_heading = "Messages")]
     pub(crate) debug: u8,

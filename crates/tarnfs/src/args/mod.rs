@@ -2,7 +2,6 @@
 
 mod definitions;
 mod later;
-mod passwords;
 mod settings;
 mod size;
 

@@ -122,7 +122,6 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
         minimum_file_count: open.index_minimum_file_count,
         dictionaries: dictionaries(&open.zstd_dictionary).map_err(usage)?,
         seek_point_spacing: (spacing * f64::from(1 << 20)) as u64,
-        passwords: super::passwords::passwords(&open.password, open.password_file.as_deref())?,
         threads,
         threads_of,
         cache: PieceCache::new(budget),

@@ -15,6 +15,7 @@ use crate::args::{Mount, composition, mount_options, shown};
 use crate::control::{self, Control};
 use crate::daemon::{self, Ready, Role};
 use crate::exit::{Code, Failure};
+use crate::mountpoint::{self, Mountpoint, resolved};
 use crate::signals::{self, Ending};
 use crate::watcher::Watcher;
 use crate::{inside, sandbox};
@@ -45,16 +46,20 @@ pub(crate) struct Request {
     /// Archives and folders, from left to right.
     pub(crate) sources: Vec<PathBuf>,
     pub(crate) mountpoint: PathBuf,
+    /// Nobody has named the mount point: it is called after the archive.
+    pub(crate) made_up: bool,
 }
 
 impl Request {
     /// The last path is the mount point if it is a folder or does not exist. `may_be_empty`: it may be the only one, and what is to be seen there
     /// comes later.
     fn from(paths: &[PathBuf], may_be_empty: bool) -> Result<Self, Failure> {
-        let (sources, mountpoint) = match paths {
+        let (sources, mountpoint, made_up) = match paths {
             [] => return Err(Failure::new(Code::Usage, "which archive? See tarnfs --help".to_owned())),
-            [sources @ .., last] if (may_be_empty || !sources.is_empty()) && !last.is_file() => (sources, last.clone()),
-            [first, ..] => (paths, named_after(first)?),
+            [sources @ .., last] if (may_be_empty || !sources.is_empty()) && !last.is_file() => {
+                (sources, last.clone(), false)
+            }
+            [first, ..] => (paths, named_after(first)?, true),
         };
         let mut sources = sources.to_vec();
         // One over itself is itself.
@@ -62,7 +67,7 @@ impl Request {
             (Ok(left), Ok(right)) => left == right,
             _ => left == right,
         });
-        Ok(Self { sources, mountpoint })
+        Ok(Self { sources, mountpoint, made_up })
     }
 
     /// The same from the root on: relative names mean something else once the daemon has left this folder.
@@ -72,7 +77,7 @@ impl Request {
         };
         let sources =
             self.sources.into_iter().map(|source| absolute(source, Code::CannotOpen)).collect::<Result<_, _>>()?;
-        Ok(Self { sources, mountpoint: absolute(self.mountpoint, Code::CannotMount)? })
+        Ok(Self { sources, mountpoint: absolute(self.mountpoint, Code::CannotMount)?, made_up: self.made_up })
     }
 
     /// What is mounted, for messages and for the table of mounts.
@@ -158,12 +163,6 @@ fn lazy(base: Base, how: Lazily, source: &Path) -> Result<Arc<dyn Tree>, Failure
     }
 }
 
-/// `path` without symbolic links; its last component need not exist.
-fn resolved(path: &Path) -> PathBuf {
-    let parent = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
-    path.canonicalize().ok().or_else(parent).unwrap_or_else(|| path.to_owned())
-}
-
 /// Archives that may be open at a time, each with its index.
 fn most_open() -> usize {
     /// What all else takes, and what one archive does.
@@ -223,15 +222,6 @@ fn watcher() -> Option<Watcher> {
     Watcher::start().inspect_err(|error| log::debug!("no process to watch this one: {error}")).ok()
 }
 
-/// Makes the mount point where it does not exist, and removes it again when dropped.
-#[derive(Debug)]
-struct Mountpoint<'a> {
-    path: &'a Path,
-    made: bool,
-    ending: &'a Ending,
-    watcher: Option<&'a Watcher>,
-}
-
 /// Takes the mount away through the watcher, and gives up rights as soon as there is nothing left that needs them.
 #[derive(Debug)]
 struct Helper {
@@ -263,66 +253,6 @@ impl Unmounter for Helper {
     }
 }
 
-/// What would keep `path` from being a mount point, asked before the archive is read: that may take long.
-fn check_mountpoint(path: &Path) -> Result<(), Failure> {
-    let failed = |what: String| {
-        let path = shown(path.as_os_str());
-        Err(Failure::new(
-            Code::CannotMount,
-            format!("the mount point {path} {what}: tarnfs ARCHIVE MOUNTPOINT names another"),
-        ))
-    };
-    match path.metadata() {
-        Ok(metadata) if !metadata.is_dir() && !tarnfs_fuse::is_mounted_device(path) => {
-            failed("is not a folder".to_owned())
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let parent = path.parent().unwrap_or(path);
-            match rustix::fs::access(parent, rustix::fs::Access::WRITE_OK) {
-                Err(error) => failed(format!("cannot be made: {}", io::Error::from(error))),
-                Ok(()) => Ok(()),
-            }
-        }
-        // Anything else is found out, and said better, when it is mounted on.
-        _ => Ok(()),
-    }
-}
-
-impl<'a> Mountpoint<'a> {
-    fn new(path: &'a Path, ending: &'a Ending, watcher: Option<&'a Watcher>) -> Result<Self, Failure> {
-        let made = match std::fs::create_dir(path) {
-            Ok(()) => true,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
-            Err(error) => {
-                return Err(Failure::new(
-                    Code::CannotMount,
-                    format!("the mount point {} cannot be made: {error}", shown(path.as_os_str())),
-                ));
-            }
-        };
-        ending.made_folder(made.then(|| path.to_owned()));
-        if let Some(Err(error)) = watcher.filter(|_| made).map(|watcher| watcher.made(path)) {
-            log::debug!("{}: only this process removes it: {error}", path.display());
-        }
-        Ok(Self { path, made, ending, watcher })
-    }
-}
-
-impl Drop for Mountpoint<'_> {
-    fn drop(&mut self) {
-        // Told also where there is nothing to remove: it must not unmount what others may mount here from now on.
-        let gone = self.watcher.map(Watcher::gone);
-        if self.made {
-            // A watcher that has died leaves it to this process.
-            let removed = if let Some(Ok(())) = gone { Ok(()) } else { std::fs::remove_dir(self.path) };
-            if let Err(error) = removed {
-                log::warn!("the folder {} stays: {error}", self.path.display());
-            }
-            self.ending.made_folder(None);
-        }
-    }
-}
-
 fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<Code, Failure> {
     // Forked before there are threads. What is mounted already is unmounted by those who have mounted it.
     let watcher = if tarnfs_fuse::is_mounted_device(&request.mountpoint) { None } else { watcher() };
@@ -349,7 +279,7 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
         |error: tarnfs_fuse::Error| Failure::new(Code::CannotMount, format!("{name} cannot be mounted: {error}"));
     mount_options.check().map_err(cannot)?;
     raise_descriptors();
-    check_mountpoint(mountpoint)?;
+    mountpoint::check(mountpoint, request.made_up)?;
     let (tree, folders, is_lazy, code) = open_all(request, arguments, &options)?;
     let has_folders = !folders.is_empty();
     if let Some(helper) = &helper {
@@ -357,7 +287,8 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     }
     // Whoever opens archives and writes their indexes needs what would be given up.
     let sandbox = sandbox && !is_lazy;
-    let made = Mountpoint::new(mountpoint, &ending, watcher.as_ref())?;
+    let (made, folder) = Mountpoint::new(mountpoint, request.made_up, &ending, watcher.as_ref())?;
+    mount_options.folder = folder.map(Arc::new);
     let start = Instant::now();
     let (tree, control) = if arguments.control_interface {
         let (tree, control) = control::around(tree).map_err(|error| Failure::new(Code::Failure, error.to_string()))?;
@@ -366,6 +297,8 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
         (tree, None)
     };
     let mount = tarnfs_fuse::mount(tree, mountpoint, &mount_options).map_err(cannot)?;
+    // Open, it would keep what it lies on from being unmounted.
+    mount_options.folder = None;
     log::debug!("{}: mounted in {:.3} s", shown(mountpoint.as_os_str()), start.elapsed().as_secs_f64());
     ending.mounted(mount.stopper());
     if options.cancel.is_cancelled() {

@@ -1,0 +1,167 @@
+//! The folder to mount on: made where it does not exist, and removed again at the end.
+//!
+//! One that a person has named may be whatever they like, a symbolic link among others. One that is named after the archive nobody has
+//! looked at: in the folder of somebody else, it could be a link of theirs that leads anywhere. Such a one must be a folder, empty, and belong to
+//! whoever runs this or to root; it is opened once, and what was looked at is what is mounted on.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
+use rustix::io::Errno;
+
+use crate::args::shown;
+use crate::exit::{Code, Failure};
+use crate::signals::Ending;
+use crate::watcher::Watcher;
+
+/// Makes the mount point where it does not exist, and removes it again when dropped.
+#[derive(Debug)]
+pub(crate) struct Mountpoint<'a> {
+    path: &'a Path,
+    made: bool,
+    ending: &'a Ending,
+    watcher: Option<&'a Watcher>,
+}
+
+fn failed(path: &Path, what: &str) -> Failure {
+    let path = shown(path.as_os_str());
+    Failure::new(Code::CannotMount, format!("the mount point {path} {what}: tarnfs ARCHIVE MOUNTPOINT names another"))
+}
+
+/// What would keep `path` from being a mount point, asked before the archive is read: that may take long. `made_up`: nobody has named it.
+pub(crate) fn check(path: &Path, made_up: bool) -> Result<(), Failure> {
+    let metadata = if made_up { path.symlink_metadata() } else { path.metadata() };
+    match metadata {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let parent = path.parent().unwrap_or(path);
+            rustix::fs::access(parent, rustix::fs::Access::WRITE_OK)
+                .map_err(|error| failed(path, &format!("cannot be made: {}", io::Error::from(error))))
+        }
+        Ok(_) if made_up => open(path).map(drop),
+        Ok(metadata) if !metadata.is_dir() && !tarnfs_fuse::is_mounted_device(path) => {
+            Err(failed(path, "is not a folder"))
+        }
+        // Anything else is found out, and said better, when it is mounted on.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Opens a folder that nobody has named, if it can be nothing but a mount point.
+fn open(path: &Path) -> Result<OwnedFd, Failure> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = openat(CWD, path, flags, Mode::empty()).map_err(|error| match error {
+        Errno::LOOP | Errno::NOTDIR if path.is_symlink() => failed(path, "is a symbolic link, which is not followed"),
+        Errno::NOTDIR => failed(path, "is not a folder"),
+        error => failed(path, &format!("cannot be opened: {}", io::Error::from(error))),
+    })?;
+    let cannot = |error: io::Error| failed(path, &format!("cannot be looked at: {error}"));
+    let folder = File::from(folder);
+    let owner = folder.metadata().map_err(cannot)?.uid();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(failed(path, &format!("belongs to another user (number {owner})")));
+    }
+    for entry in Dir::read_from(&folder).map_err(|error| cannot(error.into()))? {
+        let entry = entry.map_err(|error| cannot(error.into()))?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            return Err(failed(path, "is there and is not empty"));
+        }
+    }
+    Ok(folder.into())
+}
+
+/// `path` without symbolic links; its last component need not exist.
+pub(crate) fn resolved(path: &Path) -> PathBuf {
+    let parent = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(parent).unwrap_or_else(|| path.to_owned())
+}
+
+impl<'a> Mountpoint<'a> {
+    /// The folder is open where it is the one to mount on whatever its path leads to by then.
+    pub(crate) fn new(
+        path: &'a Path,
+        made_up: bool,
+        ending: &'a Ending,
+        watcher: Option<&'a Watcher>,
+    ) -> Result<(Self, Option<OwnedFd>), Failure> {
+        let made = match std::fs::create_dir(path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) => {
+                return Err(Failure::new(
+                    Code::CannotMount,
+                    format!("the mount point {} cannot be made: {error}", shown(path.as_os_str())),
+                ));
+            }
+        };
+        ending.made_folder(made.then(|| path.to_owned()));
+        if let Some(Err(error)) = watcher.filter(|_| made).map(|watcher| watcher.made(path)) {
+            log::debug!("{}: only this process removes it: {error}", path.display());
+        }
+        let mountpoint = Self { path, made, ending, watcher };
+        let folder = if made_up { Some(open(path)?) } else { None };
+        if let Some(Err(error)) = watcher.map(|watcher| watcher.mounting(&resolved(path))) {
+            log::debug!("{}: nobody sees to it before it is mounted: {error}", path.display());
+        }
+        Ok((mountpoint, folder))
+    }
+}
+
+impl Drop for Mountpoint<'_> {
+    fn drop(&mut self) {
+        // Told also where there is nothing to remove: it must not unmount what others may mount here from now on.
+        let gone = self.watcher.map(Watcher::gone);
+        if self.made {
+            // A watcher that has died leaves it to this process.
+            let removed = if let Some(Ok(())) = gone { Ok(()) } else { std::fs::remove_dir(self.path) };
+            if let Err(error) = removed {
+                log::warn!("the folder {} stays: {error}", self.path.display());
+            }
+            self.ending.made_folder(None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_nobody_has_named_is_an_empty_folder_of_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("at");
+        let says = |what: &str| {
+            let message = check(&at, true).unwrap_err().message;
+            assert!(message.contains(what), "{message}");
+            assert_eq!(open(&at).unwrap_err().message, message);
+        };
+        check(&at, true).unwrap();
+        std::fs::create_dir(&at).unwrap();
+        check(&at, true).unwrap();
+        std::fs::write(at.join("file"), "").unwrap();
+        says("not empty");
+        check(&at, false).unwrap();
+        let empty = folder.path().join("empty");
+        std::fs::rename(&at, folder.path().join("full")).unwrap();
+        std::fs::create_dir(&empty).unwrap();
+        symlink(&empty, &at).unwrap();
+        says("symbolic link");
+        check(&at, false).unwrap();
+        std::fs::remove_file(&at).unwrap();
+        symlink(folder.path().join("nowhere"), &at).unwrap();
+        says("symbolic link");
+        std::fs::remove_file(&at).unwrap();
+        std::fs::write(&at, "").unwrap();
+        says("not a folder");
+        if rustix::process::geteuid().is_root() {
+            std::fs::remove_file(&at).unwrap();
+            std::fs::create_dir(&at).unwrap();
+            std::os::unix::fs::chown(&at, Some(65534), None).unwrap();
+            says("another user (number 65534)");
+        }
+    }
+}
