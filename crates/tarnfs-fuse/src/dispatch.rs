@@ -635,13 +635,13 @@ mod tests {
         let open = |device: File| {
             let how = How { to_write: false, user: 0 };
             dispatcher.open(node, how, ReplyOpen::to(&Arc::new(device)));
-            dispatcher.handles.count()
+            dispatcher.asks.handles.count()
         };
         // Opened to read, it takes no answer, as the kernel does where whoever opened the file is gone: nobody will release it.
         assert_eq!(open(File::open("/dev/null").unwrap()), 0);
         assert_eq!(open(File::options().write(true).open("/dev/null").unwrap()), 1);
-        dispatcher.handles.close(1);
-        dispatcher.handles.close(2);
-        assert_eq!(dispatcher.handles.count(), 0);
+        dispatcher.asks.handles.close(1);
+        dispatcher.asks.handles.close(2);
+        assert_eq!(dispatcher.asks.handles.count(), 0);
     }
 }

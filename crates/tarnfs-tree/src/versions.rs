@@ -97,6 +97,19 @@ impl Versions {
         Some(view)
     }
 
+    /// The node of the tree that has to be asked about `node`. `None` for a view that nobody knows.
+    fn of_tree(&self, node: Node) -> Option<Node> {
+        let mut at = node;
+        loop {
+            match self.view(at) {
+                Ok(Some(View::Versions(folder, _))) => at = folder,
+                Ok(Some(View::Folder(_, _, inner))) => return Some(inner),
+                Ok(None) => return Some(at),
+                Err(_) => return None,
+            }
+        }
+    }
+
     /// The folder of the tree that has what is in `folder`, and whether that is a view. `None` for a folder of versions.
     fn inner(&self, folder: Node) -> Result<Option<(Node, bool)>, Error> {
         Ok(match self.view(folder)? {
@@ -331,23 +344,11 @@ impl Tree for Versions {
     }
 
     fn is_ready(&self, node: Node) -> bool {
-        let mut at = node;
-        loop {
-            match self.view(at) {
-                Ok(Some(View::Versions(folder, _))) => at = folder,
-                Ok(Some(View::Folder(_, _, inner))) => return self.tree.is_ready(inner),
-                Ok(None) => return self.tree.is_ready(at),
-                Err(_) => return true,
-            }
-        }
+        self.of_tree(node).is_none_or(|node| self.tree.is_ready(node))
     }
 
     fn lane(&self, node: Node) -> u64 {
-        match self.file(node) {
-            Ok(Some((folder, _))) => self.tree.lane(folder),
-            Ok(None) => self.tree.lane(node),
-            Err(_) => 0,
-        }
+        self.of_tree(node).map_or(0, |node| self.tree.lane(node))
     }
 
     fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
