@@ -136,3 +136,46 @@ fn hard_links_and_older_versions_survive_the_way_through_its_schema() {
         assert_eq!(fs::read(mount.path("b")).unwrap(), b"one\n");
     }
 }
+
+/// "What the format itself can check is checked before a byte is handed out": its tables have no checksums.
+#[test]
+fn an_archive_that_changed_under_a_sidecar_gives_no_wrong_byte() {
+    use std::os::unix::fs::FileExt;
+    if !can_mount() {
+        return;
+    }
+    for (suffix, program, tool) in [
+        (".xz", "xz", "xz -0 --block-size=1MiB"),
+        (".zst", "zstd", "split -b 1M --filter='zstd -q -c' -"),
+        (".bz2", "bzip2", "bzip2 -1"),
+    ] {
+        let scratch = Scratch::new();
+        if !have(program) {
+            continue;
+        }
+        scratch.shell("mkdir tree; head -c 6000000 /dev/urandom > tree/noise");
+        let archive = archive(&scratch, suffix, tool);
+        run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+        let file = fs::File::options().read(true).write(true).open(&archive).unwrap();
+        let time = file.metadata().unwrap().modified().unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 3_000_077).unwrap();
+        file.write_all_at(&[byte[0] ^ 0x5a], 3_000_077).unwrap();
+        file.set_modified(time).unwrap();
+        drop(file);
+        let right = fs::read(scratch.path("tree/noise")).unwrap();
+        let mounted = Mounted::new(&scratch, &archive, &["--no-recreate-index"]);
+        let noise = fs::File::open(mounted.at.join("noise")).unwrap();
+        let mut failed = 0;
+        for (number, expected) in right.chunks(64 << 10).enumerate() {
+            let mut buffer = vec![0; expected.len()];
+            match noise.read_exact_at(&mut buffer, (number as u64) << 16) {
+                Ok(()) => assert!(buffer == expected, "{tool}: wrong bytes in piece {number}"),
+                Err(_) => failed += 1,
+            }
+        }
+        assert!((1..80).contains(&failed), "{tool}: {failed} pieces of {} failed", right.len() >> 16);
+        drop(noise);
+        mounted.unmount();
+    }
+}

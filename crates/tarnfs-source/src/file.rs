@@ -208,6 +208,67 @@ mod tests {
         assert_eq!(source.read_at(&mut buffer, 0).unwrap_err().kind(), io::ErrorKind::StaleNetworkFileHandle);
     }
 
+    /// Writes other bytes of the same length over the file, and gives it the time back that it had.
+    fn overwrite(path: &Path) {
+        let before = FileIdentity::of(&File::open(path).unwrap()).unwrap();
+        let times = std::fs::metadata(path).unwrap().modified().unwrap();
+        let writer = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        // The clock of a file system goes in steps: again, until it says that the inode has changed.
+        loop {
+            writer.write_all_at(&vec![8; before.length as usize], 0).unwrap();
+            writer.set_modified(times).unwrap();
+            let now = FileIdentity::of(&writer).unwrap();
+            assert_eq!((now.length, now.modified), (before.length, before.modified));
+            if now.changed != before.changed {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_overwritten_and_got_its_time_back_is_stale() {
+        for watched in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("a");
+            std::fs::write(&path, vec![7; 50_000]).unwrap();
+            let source = FileSource::open(&path).unwrap();
+            if watched {
+                source.watch(Fingerprint::of(&source).unwrap());
+            }
+            let mut buffer = [0; 10];
+            assert_eq!(source.read_at(&mut buffer, 100).unwrap(), 10);
+            overwrite(&path);
+            for _ in 0..2 {
+                let error = source.read_at(&mut buffer, 100).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::StaleNetworkFileHandle, "watched: {watched}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_cut_is_an_error_and_no_short_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, vec![7; 50_000]).unwrap();
+        let mut buffer = [0; 10];
+        let source = FileSource::open(&path).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(20_000).unwrap();
+        for offset in [10, 19_995, 20_000, 49_990] {
+            let error = source.read_at(&mut buffer, offset).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::StaleNetworkFileHandle, "{offset}");
+        }
+        // Where the file does not look changed, as between the read and the look at it.
+        let source = FileSource { length: 50_000, ..FileSource::open(&path).unwrap() };
+        assert_eq!(source.read_at(&mut buffer, 10).unwrap(), 10);
+        for offset in [19_995, 20_000, 49_990] {
+            assert_eq!(
+                source.read_at(&mut buffer, offset).unwrap_err().kind(),
+                io::ErrorKind::UnexpectedEof,
+                "{offset}"
+            );
+        }
+    }
+
     #[test]
     fn what_is_not_in_the_page_cache_is_not_ready() {
         let folder = tempfile::tempdir().unwrap();

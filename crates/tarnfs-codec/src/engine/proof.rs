@@ -436,6 +436,10 @@ impl Whole {
             }
             self.checksums.push((start, checksums.into()));
         }
+        if self.at != table.decoded_length() {
+            let what = format!("the index has no seek point at decoded byte {}, where one should be", self.at);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
         // What comes behind the last byte may be the check of all those before.
         match self.pass.read(&mut [0]) {
             Err(error) if !is_damage(&error) => return Err(error),

@@ -357,6 +357,26 @@ fn a_wrong_checksum_is_damage_of_its_member() {
 }
 
 /// Small streams of each format with several members, blocks and kinds of blocks.
+#[test]
+fn a_member_behind_a_wrong_checksum_and_garbage_is_found() {
+    let (before, behind) = (text(50_000), text(70_001));
+    let (mut first, second) = (gzip(&before), gzip(&behind));
+    let garbage = [0x55; 3000];
+    let whole = first_pass(&Gzip, &memory(&[&first[..], &garbage, &second].concat()), 20_000, 4096);
+    assert!(whole.decoded == before, "behind a member that is whole it is trailing garbage");
+    let end = first.len();
+    first[end - 6] ^= 0x40;
+    let pass = first_pass(&Gzip, &memory(&[&first[..], &garbage, &second].concat()), 20_000, 4096);
+    assert!(pass.error.is_none() && pass.decoded.ends_with(&behind), "{:?}", pass.error);
+    let start = (pass.decoded.len() - behind.len()) as u64;
+    assert!(start > 50_000, "what is missing leaves a gap");
+    for offset in [0, 25_000, 49_999, start - 1] {
+        assert!(pass.damage.iter().any(|damage| damage.decoded.contains(&offset)), "{offset}: {:?}", pass.damage);
+    }
+    assert!(pass.damage.iter().all(|damage| damage.decoded.end <= start), "{:?}", pass.damage);
+    assert!(pass.points.iter().any(|point| point.decoded == start));
+}
+
 fn small_streams() -> Vec<(&'static dyn Codec, Vec<u8>, Vec<u8>)> {
     let parts = [text(900), random_bytes(60, 2), vec![b'x'; 500]];
     let whole = parts.concat();

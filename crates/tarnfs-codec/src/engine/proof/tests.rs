@@ -266,6 +266,16 @@ fn what_the_whole_shows_to_be_wrong_is_an_error_from_then_on() {
 }
 
 #[test]
+fn behind_a_gap_in_the_table_nothing_is_believed() {
+    let mut foreign = Foreign::of_gzip();
+    let left_out = foreign.table.chunks.remove(1).point.decoded;
+    let source = foreign.open(|_| {});
+    let Proven::Damaged(damage) = source.proving().run().unwrap() else { panic!("a gap is believed") };
+    assert_eq!(damage.decoded, left_out..LENGTH as u64);
+    assert!(foreign.reads(&source, 0, left_out as usize) && !foreign.reads(&source, LENGTH - 10, 10));
+}
+
+#[test]
 fn a_window_that_lies_is_found_once_the_whole_was_verified() {
     let mut foreign = Foreign::of_gzip();
     // The chunk begins where another one does.

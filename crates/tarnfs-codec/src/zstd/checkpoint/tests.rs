@@ -152,6 +152,71 @@ fn try_state(stream: &[u8], point: &SeekPoint, state: Vec<u8>) -> io::Result<usi
 }
 
 #[test]
+fn a_window_that_is_not_as_long_as_it_says_is_refused() {
+    let pack = |runs: &[u32], bytes: usize, count: u64| {
+        let runs = runs.iter().flat_map(|run| run.to_le_bytes()).collect();
+        let kept: Vec<u8> = [count.to_le_bytes().to_vec(), runs, vec![7; bytes]].concat();
+        let mut packed = vec![0; zstd_safe::compress_bound(kept.len())];
+        let length = zstd_safe::compress(&mut packed[..], &kept, 1).unwrap();
+        packed.truncate(length);
+        packed
+    };
+    let unpacks = |packed: &[u8]| {
+        let mut history = [0; 100];
+        unpack(packed, &mut history).map(|()| history)
+    };
+    assert_eq!(unpacks(&pack(&[0, 100], 100, 2)), Ok([7; 100]));
+    assert_eq!(unpacks(&pack(&[60, 30, 10], 30, 3)).map(|history| history[60..90] == [7; 30]), Ok(true));
+    for (runs, bytes, count) in [
+        (&[0, 100][..], 99, 2),
+        (&[0, 100], 101, 2),
+        (&[0, 99], 99, 2),
+        (&[0, 101], 101, 2),
+        (&[100], 1, 1),
+        (&[50], 0, 1),
+        (&[0, 100], 100, 1 << 62),
+        (&[0, 100], 100, 40),
+        (&[], 0, 0),
+    ] {
+        assert!(unpacks(&pack(runs, bytes, count)).is_err(), "{runs:?}, {bytes} bytes, {count} runs");
+    }
+    // The frame around it says another length than it has: one byte behind the magic and the descriptor.
+    let packed = pack(&[0, 100], 100, 2);
+    assert_eq!(usize::from(packed[5]), 8 + 8 + 100);
+    for change in [-1, 1, 100] {
+        let mut lying = packed.clone();
+        lying[5] = lying[5].wrapping_add_signed(change);
+        assert!(unpacks(&lying).is_err(), "{change}");
+    }
+    assert!(unpacks(&packed[..packed.len() - 1]).is_err() && unpacks(&[]).is_err());
+}
+
+#[test]
+fn a_state_behind_the_end_of_its_frame_is_refused() {
+    let data = sample(600_000, 5);
+    let stream = tool("zstd -q -c -1 --stream-size=600000", &data);
+    let points = all_points(&stream, &data);
+    let point = points.iter().find(|point| !point.state.is_empty()).unwrap();
+    // Version, flags, then 8 bytes each: the frame, the window, the content, what of it lies before.
+    assert_ne!(point.state[1] & CONTENT_IS_KNOWN, 0);
+    let before = u64::from_le_bytes(*point.state[26..].first_chunk().unwrap());
+    for (content, is_right) in
+        [(600_000, true), (before, false), (before - 1, false), (599_999, false), (600_001, false)]
+    {
+        let mut state = point.state.clone();
+        state[18..26].copy_from_slice(&u64::to_le_bytes(content));
+        let point = SeekPoint { state, ..point.clone() };
+        let resumed = resume(&Zstd, &stream, &point, 10_000);
+        // A content that is wrong is a gap or an error, but nothing in silence.
+        let is_same = resumed.as_ref().is_ok_and(|bytes| bytes[..] == data[point.decoded as usize..]);
+        assert_eq!(is_same, is_right, "{content} bytes, {before} before");
+        if content < before {
+            assert!(resumed.unwrap_err().to_string().contains("behind the end of its frame"));
+        }
+    }
+}
+
+#[test]
 fn states_that_lie_are_refused_or_harmless() {
     let data = sample(20_000, 5);
     let stream = tool("zstd -q -c -5 --zstd=wlog=12", &data);
