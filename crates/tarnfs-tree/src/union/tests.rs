@@ -42,6 +42,15 @@ fn large_folders_that_change_are_listed_part_by_part() {
         assert_eq!((found.len(), all.len()), (5000, 5000), "{at_once}");
     }
     assert_eq!((left.held(), right.held()), (0, 0));
+    // Who takes all of it at once gets all of it.
+    let mut count = 0;
+    tree.read_dir(Node::ROOT, 0, &mut |child| {
+        tree.forget(child.attributes.node, 1);
+        count += 1;
+        true
+    })
+    .unwrap();
+    assert_eq!(count, 5000);
     // Also where somebody else gathers a large one at this moment, for whom nobody waits.
     tree.listings.begin_large();
     assert_eq!(list(&tree, usize::MAX).len(), 5000);
