@@ -54,8 +54,8 @@ CREATE TABLE folders (
 );
 
 -- Entries that another one of the same path has replaced, in the order (folder, name), those of one name as they came. Columns as
--- in entries; their nodes are behind the last one of entries, so the tables below serve both. header is -1 of a folder that no entry names. Of a folder, what is in it
--- is that of the row of its path in entries which is a folder.
+-- in entries; their nodes are behind the last one of entries, so the tables below serve both. header is -1 of a folder that no entry
+-- names. Of a folder, what is in it is in the row of its path in entries that is a folder.
 CREATE TABLE replaced (
     node INTEGER PRIMARY KEY,
     folder INTEGER NOT NULL,
