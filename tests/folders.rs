@@ -443,11 +443,13 @@ impl Drop for Stopped {
     }
 }
 
-/// Programs that wait for an answer that does not come, until this is dropped.
-struct Waiting(Vec<std::process::Child>);
+/// Programs that wait for an answer of a stopped process, until this is dropped.
+struct Waiting(Vec<std::process::Child>, rustix::process::Pid);
 
 impl Drop for Waiting {
     fn drop(&mut self) {
+        // Who waits for an answer in the kernel may not be killed before it comes.
+        let _ = rustix::process::kill_process(self.1, Signal::CONT);
         for child in &mut self.0 {
             let _ = child.kill();
             let _ = child.wait();
@@ -483,7 +485,7 @@ fn what_gets_no_answer_does_not_hold_up_what_stands_beside_it() {
                 .spawn()
                 .unwrap()
         };
-        let waiting = Waiting((2..=80).map(cat).collect());
+        let waiting = Waiting((2..=80).map(cat).collect(), rustix::process::Pid::from_child(&dead.0));
         wait_until("they wait", || statistics(&mounted.at)["in_flight"].as_u64().unwrap() >= 40);
         // In a process of its own: if it waits, too, it has to be killed.
         let reads = format!(
