@@ -33,6 +33,8 @@ mod zstd;
 
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 
 /// The examples of the README are compiled and run.
 #[cfg(doctest)]
