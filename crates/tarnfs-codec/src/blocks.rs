@@ -170,9 +170,9 @@ impl<F: Blocks> BlockDecoder<F> {
             self.block.resize(self.block.len().max(length), 0);
             self.block[..length].fill(FILLER);
         }
-        pass.findings.damage.push(Damage { decoded: start..end, compressed: at, what: what.to_owned() });
+        pass.findings.report(Damage { decoded: start..end, compressed: at, what: what.to_owned() });
         if !is_exact {
-            pass.findings.shifts.push(end);
+            pass.findings.shift(end);
         }
         Ok(())
     }
@@ -182,7 +182,7 @@ impl<F: Blocks> BlockDecoder<F> {
         let (compressed, rest) = (self.input.position(), self.input.remaining());
         if let Some(pass) = self.pass.as_mut().filter(|_| rest > 0) {
             let what = format!("{rest} bytes behind the end are of another format and are ignored");
-            pass.findings.damage.push(Damage { decoded: self.decoded..self.decoded, compressed, what });
+            pass.findings.report(Damage { decoded: self.decoded..self.decoded, compressed, what });
         }
     }
 }

@@ -8,7 +8,7 @@ mod tests;
 use std::io;
 
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, SliceWrapper, StandardAlloc};
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::{Cancel, Limits, SharedSource};
 
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
@@ -36,11 +36,11 @@ impl Codec for Brotli {
     }
 
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        Ok(Box::new(StreamDecoder::new(source, options.limits, true)))
+        Ok(Box::new(StreamDecoder::new(source, options.limits, Some(options))))
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        let decoder = StreamDecoder::new(source, *limits, false);
+        let decoder = StreamDecoder::new(source, *limits, None);
         if *point != SeekPoint::default() {
             return Err(decoder.invalid("a seek point of brotli that is not its start"));
         }
@@ -63,6 +63,7 @@ type State = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 struct StreamDecoder {
     input: Input,
     limits: Limits,
+    cancel: Cancel,
     /// `None` before the window's size is known to be allowed.
     state: Option<Box<State>>,
     ended: bool,
@@ -72,9 +73,19 @@ struct StreamDecoder {
 }
 
 impl StreamDecoder {
-    fn new(source: SharedSource, limits: Limits, is_first_pass: bool) -> Self {
-        let findings = is_first_pass.then(|| Findings { points: vec![SeekPoint::default()], ..Findings::default() });
-        Self { input: Input::new(source, 0), limits, state: None, ended: false, failure: None, decoded: 0, findings }
+    /// With the options of a first pass.
+    fn new(source: SharedSource, limits: Limits, first_pass: Option<&Options>) -> Self {
+        let findings = first_pass.map(|_| Findings { points: vec![SeekPoint::default()], ..Findings::default() });
+        Self {
+            input: Input::new(source, 0),
+            limits,
+            cancel: first_pass.map(|options| options.cancel.clone()).unwrap_or_default(),
+            state: None,
+            ended: false,
+            failure: None,
+            decoded: 0,
+            findings,
+        }
     }
 
     fn invalid(&self, what: &str) -> io::Error {
@@ -107,13 +118,15 @@ impl StreamDecoder {
         let (compressed, rest, decoded) = (self.input.position(), self.input.remaining(), self.decoded as u64);
         if let Some(findings) = self.findings.as_mut().filter(|_| rest > 0) {
             let what = format!("{rest} bytes behind the end of the brotli stream belong to nothing and are ignored");
-            findings.damage.push(Damage { decoded: decoded..decoded, compressed, what });
+            findings.report(Damage { decoded: decoded..decoded, compressed, what });
         }
     }
 }
 
 impl Stepwise for StreamDecoder {
     fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // There may be any number of blocks that hold nothing.
+        self.cancel.check()?;
         let mut state = match self.state.take() {
             Some(state) => state,
             None => self.start()?,

@@ -17,6 +17,7 @@ mod brotli;
 mod bzip2;
 mod compress;
 mod crew;
+mod findings;
 mod gzip;
 mod input;
 mod lrzip;
@@ -32,6 +33,8 @@ mod zstd;
 
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 
 /// The examples of the README are compiled and run.
 #[cfg(doctest)]
@@ -44,6 +47,7 @@ use std::ops::Range;
 
 use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource};
 
+pub use findings::Findings;
 pub use scratch::Scratch;
 pub use zstd::Dictionaries;
 
@@ -138,18 +142,6 @@ pub trait Decoder: Send {
 
     /// Bytes of memory that this decoder holds (window, tables, input buffer).
     fn memory(&self) -> usize;
-}
-
-/// What a first pass finds beside the bytes.
-#[derive(Debug, Default)]
-pub struct Findings {
-    /// In ascending order; the first one has `decoded == 0`. A point may only be here once the bytes before it have been returned by `read`.
-    pub points: Vec<SeekPoint>,
-    /// Damage that did not end the stream.
-    pub damage: Vec<Damage>,
-    /// The offsets of decoded bytes before which an unknown number of bytes is missing, or too many came, in ascending order: whatever begins
-    /// before such a byte and goes on behind it is out of step there.
-    pub shifts: Vec<u64>,
 }
 
 /// The first decoding of a stream, which finds its seek points. Formats' own checksums are verified in it.

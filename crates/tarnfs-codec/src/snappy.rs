@@ -119,12 +119,14 @@ impl Blocks for Chunks {
         };
         let is_right = |length| !verify || !is_checked || stated == crc32c::masked(&block[..length]).to_le_bytes();
         let part = match length {
-            Some(0) => Part::Other,
+            Some(0) if is_right(0) => Part::Other,
             Some(length) if is_right(length) => Part::Block { length, fault: None },
             Some(length) => {
-                // It has as many bytes as it says at its start.
+                // A packed one has as many bytes as it says at its start. One that is stored may be a packed one whose
+                // kind is damaged, but not if it is as long as it may be.
+                let is_exact = is_packed || length == LARGEST_CHUNK || length == 0;
                 let what = "the CRC-32C of a chunk does not match its data";
-                Part::Block { length, fault: Some(Fault { what, is_decoded: true, is_exact: true }) }
+                Part::Block { length, fault: Some(Fault { what, is_decoded: true, is_exact }) }
             }
             None => {
                 // What it says at its start may be what is damaged; all but the last are as long as they may be.

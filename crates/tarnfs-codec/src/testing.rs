@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use tarnfs_source::{Limits, MemorySource, SharedSource};
+use tarnfs_source::{Limits, MemorySource, SharedSource, Source};
 
 use crate::{Codec, Damage, Decoder, FirstPass, Options, PIECE, SeekPoint};
 
@@ -15,6 +15,7 @@ pub(crate) struct Pass {
     pub(crate) data: Vec<u8>,
     pub(crate) points: Vec<SeekPoint>,
     pub(crate) damage: Vec<Damage>,
+    pub(crate) shifts: Vec<u64>,
     pub(crate) error: Option<io::Error>,
 }
 
@@ -40,6 +41,7 @@ pub(crate) fn decode_with(codec: &dyn Codec, bytes: &[u8], step: usize, options:
     let parallel = decode_on(codec, bytes, step, &Options { threads: 3, ..options.clone() });
     assert!(parallel.data == pass.data && parallel.points == pass.points);
     assert_eq!(parallel.damage, pass.damage);
+    assert_eq!(parallel.shifts, pass.shifts);
     let text = |pass: &Pass| pass.error.as_ref().map(|error| (error.kind(), error.to_string()));
     assert_eq!(text(&parallel), text(&pass));
     pass
@@ -47,7 +49,7 @@ pub(crate) fn decode_with(codec: &dyn Codec, bytes: &[u8], step: usize, options:
 
 fn decode_on(codec: &dyn Codec, bytes: &[u8], step: usize, options: &Options) -> Pass {
     let mut decoder = codec.first_pass(source(bytes), options).unwrap();
-    let mut pass = Pass { data: Vec::new(), points: Vec::new(), damage: Vec::new(), error: None };
+    let mut pass = Pass { data: Vec::new(), points: Vec::new(), damage: Vec::new(), shifts: Vec::new(), error: None };
     let mut buffer = vec![0xAA; step];
     loop {
         let before = pass.data.len() as u64;
@@ -68,6 +70,7 @@ fn decode_on(codec: &dyn Codec, bytes: &[u8], step: usize, options: &Options) ->
     assert_eq!(decoder.read(&mut buffer).unwrap(), 0, "nothing comes after the end");
     decoder.take_points(&mut pass.points);
     decoder.take_damage(&mut pass.damage);
+    decoder.take_shifts(&mut pass.shifts);
     assert_eq!(pass.points[0].decoded, 0);
     // A gap has a point of its own.
     let is_far = |two: &[SeekPoint]| two[0].decoded + PIECE as u64 <= two[1].decoded;
@@ -102,19 +105,32 @@ impl Pass {
     }
 
     /// No byte differs from `original` without being reported. Where the length of what is damaged is itself damaged, bytes behind
-    /// it may have moved.
+    /// it may have moved, which is reported as well.
     #[track_caller]
     pub(crate) fn assert_honest(&self, original: &[u8], what: &str) {
+        self.assert_honest_with(original, what, &self.shifts);
+    }
+
+    /// The same, where bytes behind any damage may have moved.
+    #[track_caller]
+    pub(crate) fn assert_honest_but_for_shifts(&self, original: &[u8], what: &str) {
+        self.assert_honest_with(original, what, &[0]);
+    }
+
+    #[track_caller]
+    fn assert_honest_with(&self, original: &[u8], what: &str, shifts: &[u64]) {
         let moved = original.len().wrapping_sub(self.data.len());
         for (at, byte) in self.data.iter().enumerate() {
             let behind_damage =
                 self.damage.iter().any(|damage| !damage.decoded.is_empty() && damage.decoded.end <= at as u64);
+            let may_have_moved = behind_damage && shifts.iter().any(|&shift| shift <= at as u64);
             let right =
-                original.get(at) == Some(byte) || behind_damage && original.get(at.wrapping_add(moved)) == Some(byte);
+                original.get(at) == Some(byte) || may_have_moved && original.get(at.wrapping_add(moved)) == Some(byte);
             assert!(
                 right || self.is_damaged(at as u64),
-                "{what}: byte {at} is wrong, {:?} {:?}",
+                "{what}: byte {at} is wrong, {:?} {:?} {:?}",
                 self.damage,
+                self.shifts,
                 self.error
             );
         }
@@ -320,5 +336,43 @@ pub(crate) fn length_in_little_memory(pass: &mut dyn FirstPass, most: usize) -> 
             read => length += read,
         }
         assert!(pass.memory() < most);
+    }
+}
+
+/// Cannot be read from byte `.1` on, as a damaged stream inside another one.
+#[derive(Debug)]
+pub(crate) struct Broken(pub(crate) SharedSource, pub(crate) u64);
+
+impl Source for Broken {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if offset.saturating_add(buffer.len() as u64) > self.1 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a test: it is damaged there"));
+        }
+        self.0.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+}
+
+/// Bytes that come before the error of a stream that is damaged.
+pub(crate) fn length_before_damage(pass: &mut dyn FirstPass) -> usize {
+    let (mut buffer, mut length) = (vec![0; PIECE], 0);
+    loop {
+        match pass.read(&mut buffer) {
+            Ok(read) => {
+                assert!(read > 0, "ends");
+                length += read;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+                return length;
+            }
+        }
     }
 }

@@ -100,7 +100,8 @@ impl Ahead {
         }
         self.crew.drop_before(bit);
         for _ in self.crew.len()..self.threads * FOUND_PER_THREAD {
-            let Some(next) = self.finder.next(&self.cancel)? else { break };
+            // An error in what the walk has not reached is none yet.
+            let Ok(Some(next)) = self.finder.next(&self.cancel) else { break };
             self.found = next + 1;
             self.crew.add(next, self.spare.pop().unwrap_or_default());
         }

@@ -173,7 +173,7 @@ impl BlockDecoder {
         let mut finder = Finder::new(SharedSource::clone(&self.source), from);
         let Some(next) = finder.next(&survey.cancel)? else { return Err(error) };
         self.reread = again;
-        survey.findings.damage.push(Damage {
+        survey.findings.report(Damage {
             decoded: self.decoded..self.decoded.saturating_add(GAP as u64),
             compressed: at / 8,
             what: error.to_string(),
@@ -183,7 +183,7 @@ impl BlockDecoder {
             decoded: self.decoded,
             state: vec![STATE_VERSION, self.level],
         });
-        survey.findings.shifts.push(self.decoded.saturating_add(GAP as u64));
+        survey.findings.shift(self.decoded.saturating_add(GAP as u64));
         // The next block may be one of another stream.
         self.level = TOP_LEVEL;
         self.reader.go_to(next);
@@ -210,13 +210,13 @@ impl BlockDecoder {
                     state: vec![STATE_VERSION, self.level],
                 });
                 if !matches {
-                    survey.findings.damage.push(Damage {
+                    survey.findings.report(Damage {
                         decoded: self.decoded..self.decoded.saturating_add(checked.length),
                         compressed: at / 8,
                         what: what.to_owned(),
                     });
                     // How many bytes a block should have is written nowhere.
-                    survey.findings.shifts.push(self.decoded.saturating_add(checked.length));
+                    survey.findings.shift(self.decoded.saturating_add(checked.length));
                 }
             }
         }
@@ -246,7 +246,7 @@ impl BlockDecoder {
             // The CRC of a stream is that of its blocks' CRCs, which have all been compared: it can only say that a
             // block is missing or out of place. No byte that is there is wrong for that.
             if std::mem::take(&mut survey.stream) != stated {
-                survey.findings.damage.push(Damage {
+                survey.findings.report(Damage {
                     decoded: self.decoded..self.decoded,
                     compressed: self.reader.position() / 8,
                     what: "the CRC-32 at the end of this bzip2 stream does not match its blocks: one may be missing"
@@ -275,7 +275,7 @@ impl BlockDecoder {
         let Some(survey) = &mut self.first_pass else { return Ok(Expected::Nothing) };
         let at = self.reader.position() / 8;
         if let Some(garbage) = self.reader.find_nonzero(&survey.cancel)? {
-            survey.findings.damage.push(Damage {
+            survey.findings.report(Damage {
                 decoded: self.decoded..self.decoded,
                 compressed: garbage,
                 what: format!("behind the end of the bzip2 stream, from byte {at} on, there is something else"),

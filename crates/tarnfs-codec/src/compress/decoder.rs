@@ -234,7 +234,7 @@ impl CodeDecoder {
                 break;
             }
             if dictionary.bit == from {
-                pass.findings.damage.push(damage);
+                pass.findings.report(damage);
                 return Err(self.invalid(broken / 8, what));
             }
         }
@@ -245,8 +245,8 @@ impl CodeDecoder {
         self.filled = GAP;
         self.decoded = self.decoded.saturating_add(GAP as u64);
         damage.decoded.end = self.decoded;
-        pass.findings.damage.push(damage);
-        pass.findings.shifts.push(self.decoded);
+        pass.findings.report(damage);
+        pass.findings.shift(self.decoded);
         (pass.filled_since, pass.is_behind_gap) = (self.decoded, true);
         self.stage = Stage::Codes;
         Ok(())

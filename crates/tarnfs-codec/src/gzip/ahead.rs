@@ -264,19 +264,24 @@ impl Work {
     fn members_from(&mut self, first: Segment) -> Vec<Segment> {
         /// CRC-32 and length (RFC 1952 §2.3.1).
         const TRAILER: u64 = 8;
-        let mut decoded = first.bytes().len();
+        /// One that holds nothing still takes its place.
+        const LEAST: usize = 1 << 10;
+        let mut taken = first.bytes().len();
         let mut segments = vec![first];
         while let Some(last) = segments.last()
             && self.has_members
             && last.is_final
             && last.end < self.until
-            && decoded < self.most
+            && taken < self.most
             && !self.shared.enough.is_cancelled()
             && let Ok(Some(start)) = self.data_of_member(last.end / 8 + TRAILER)
-            && let Ok(Some(next)) = self.decode(start, History::None)
+            && let Ok(Some(mut next)) = self.decode(start, History::None)
         {
-            // One that holds nothing still takes its place.
-            decoded += next.bytes().len().max(1 << 10);
+            // There may be very many, so each takes no more memory than it needs, and that of the work is used again.
+            if let Some(outputs) = next.shrink() {
+                self.outputs = outputs;
+            }
+            taken += next.weight().max(LEAST);
             segments.push(next);
         }
         segments
@@ -296,6 +301,52 @@ mod tests {
         let bounds = Bounds { until: u64::MAX, most: usize::MAX, enough: &never, abandon: &never };
         // A header without a name has ten bytes.
         Segment::decode(source, 80, History::None, &bounds, Default::default()).unwrap().unwrap()
+    }
+
+    /// What a job of `most` bytes makes of this member, again and again.
+    fn members(member: &[u8], count: usize, most: usize) -> Vec<Segment> {
+        let bytes = member.repeat(count);
+        let source: SharedSource = Arc::new(MemorySource::new(&bytes[..], "test"));
+        let first = whole(&source);
+        let mut work = Work {
+            source,
+            limits: Limits::default(),
+            has_members: true,
+            until: u64::MAX,
+            most,
+            outputs: Default::default(),
+            shared: Arc::default(),
+        };
+        work.members_from(first)
+    }
+
+    #[test]
+    fn a_job_of_many_small_members_takes_little_memory() {
+        const MOST: usize = 1 << 20;
+        let memory = |segments: &[Segment]| segments[1..].iter().map(Segment::memory).sum::<usize>();
+        let empty = filter("gzip", &["-nc"], b"").unwrap();
+        let segments = members(&empty, 5000, MOST);
+        assert!(segments.len() >= 1000 && segments.iter().all(|segment| segment.bytes().is_empty()));
+        assert!(memory(&segments) <= MOST, "{}", memory(&segments));
+        // As in bgzf: all of them, in about as much memory as they have bytes.
+        let data = text(60_000);
+        let segments = members(&filter("gzip", &["-nc"], &data).unwrap(), 15, MOST);
+        assert!(segments.len() == 15 && segments.iter().all(|segment| segment.bytes() == data));
+        assert!(memory(&segments) <= MOST, "{}", memory(&segments));
+        // Each byte in a block of its own: 18 bits, of which the last begins the final one.
+        let mut bits = Vec::new();
+        for number in 0..1000 {
+            // Its head, with the lowest bit first; then the codes of "A" and of the end.
+            bits.extend([number == 999, true, false, false, true, true, true, false, false, false, true]);
+            bits.extend([false; 7]);
+        }
+        let byte = |bits: &[bool]| bits.iter().rev().fold(0_u8, |byte, &bit| byte << 1 | u8::from(bit));
+        let tail = [&crc32fast::hash(&[b'A'; 1000]).to_le_bytes()[..], &1000_u32.to_le_bytes()].concat();
+        let member = [&empty[..10], &bits.chunks(8).map(byte).collect::<Vec<_>>(), &tail].concat();
+        let segments = members(&member, 1000, MOST);
+        assert!((20..200).contains(&segments.len()), "{}", segments.len());
+        assert!(segments.iter().all(|segment| segment.bytes() == [b'A'; 1000]));
+        assert!(memory(&segments) <= 2 * MOST, "{}", memory(&segments));
     }
 
     #[test]

@@ -448,7 +448,7 @@ impl DeflateDecoder {
         self.decoded = start;
         if let Some(survey) = &mut self.survey {
             survey.mark(SeekPoint { compressed_bit: next * 8, decoded: start, state: Vec::new() });
-            survey.findings.shifts.push(start + left);
+            survey.findings.shift(start + left);
         }
         self.place = Place::Gap { left, next };
     }
@@ -504,7 +504,7 @@ impl DeflateDecoder {
             Some(last) if last.decoded.end == start && last.decoded.is_empty() == (start == self.decoded) => {
                 last.decoded.end = self.decoded;
             }
-            _ => survey.findings.damage.push(Damage {
+            _ => survey.findings.report(Damage {
                 decoded: start..self.decoded,
                 compressed: self.input.position(),
                 what: what.to_owned(),

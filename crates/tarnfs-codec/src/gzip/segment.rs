@@ -194,6 +194,22 @@ impl Segment {
         self.outputs
     }
 
+    /// Where it is short: keeps no more memory than its bytes take, and returns what it was decoded in.
+    pub(super) fn shrink(&mut self) -> Option<[Output; 2]> {
+        let is_short = self.outputs[0].length < STRIDE && self.outputs[1].length == 0;
+        is_short.then(|| {
+            self.boundaries.shrink_to_fit();
+            let bytes = self.bytes().to_vec();
+            let length = bytes.len();
+            std::mem::replace(&mut self.outputs, [Output { bytes, length }, Output::default()])
+        })
+    }
+
+    /// How much it counts where many are kept: its bytes and boundaries.
+    pub(super) fn weight(&self) -> usize {
+        self.bytes().len() + self.boundaries.capacity() * size_of::<(usize, u64)>()
+    }
+
     /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
         self.outputs.iter().map(|output| output.bytes.capacity()).sum::<usize>()

@@ -244,6 +244,11 @@ impl ChunkDecoder {
             if has_crc && !is_right {
                 let what = "the CRC-32 of this chunk does not match its data".to_owned();
                 pass.suspects.push(Damage { decoded: chunk.start..self.decoded, compressed: chunk.at, what });
+                // Told at once, whatever the digest will say at the end: whoever reads on settles now what goes on
+                // behind the chunk.
+                if chunk.header.length != Some(self.decoded - chunk.start) {
+                    pass.findings.shift(self.decoded);
+                }
             }
         }
         let end = chunk.control.end().max(chunk.literals.end());
@@ -289,7 +294,7 @@ impl ChunkDecoder {
         self.state = State::Ended;
         let (decoded, rest) = (self.decoded, self.input.remaining());
         let Some(pass) = &mut self.pass else { return Ok(()) };
-        let mut report = |decoded, what: String| pass.findings.damage.push(Damage { decoded, compressed: at, what });
+        let mut report = |decoded, what: String| pass.findings.report(Damage { decoded, compressed: at, what });
         if header.length > 0 && header.length != decoded {
             let length = header.length;
             report(decoded..decoded, format!("the header says that there are {length} bytes, and there are {decoded}"));
@@ -311,7 +316,7 @@ impl ChunkDecoder {
                 } else {
                     (0..decoded, "the MD5 of this file does not match its data")
                 };
-                pass.findings.damage.push(Damage { decoded: range, compressed: at, what: what.to_owned() });
+                pass.findings.report(Damage { decoded: range, compressed: at, what: what.to_owned() });
             }
             _ => {}
         }
@@ -338,7 +343,7 @@ impl ChunkDecoder {
         let end = next.map_or(self.decoded, |(_, length)| chunk.start + length);
         if end > chunk.start {
             let decoded = chunk.start..end;
-            pass.findings.damage.push(Damage { decoded, compressed: at, what: error.to_string() });
+            pass.findings.report(Damage { decoded, compressed: at, what: error.to_string() });
         }
         let Some((behind, _)) = next else { return Err(error) };
         pass.has_gap = true;

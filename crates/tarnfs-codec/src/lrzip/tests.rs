@@ -400,6 +400,39 @@ fn the_digest_decides_where_checksums_differ() {
 }
 
 #[test]
+fn behind_a_chunk_of_another_length_all_may_be_out_of_step() {
+    let data = noise(20_000);
+    let list = [Do::Literals(&data), Do::Match(20_000, 19_999)];
+    for minor in [4, 5, 6] {
+        let width = if minor == 4 { 8 } else { 4 };
+        let writer = Writer { minor, width, block: 1 << 16 };
+        let (packed, decoded) = writer.file(true, &[&list, &list]);
+        assert_eq!(decode(&Lrzip, &packed).shifts, []);
+        // The length of the match of the first chunk.
+        let lengths = if minor == 4 { 8 } else { 2 };
+        let control = [&[0][..], &20_000_u64.to_le_bytes()[..lengths], &[1]].concat();
+        let at = packed.windows(control.len()).position(|bytes| bytes == control).unwrap() + control.len();
+        let mut wrong = packed.clone();
+        assert_eq!(wrong[at..at + 2], 19_999_u16.to_le_bytes());
+        wrong[at] -= 1;
+        let pass = decode(&Lrzip, &wrong);
+        assert_eq!(pass.data.len(), decoded.len() - 1, "{:?}", pass.error);
+        // Older versions look for another chunk where bytes are missing.
+        assert_eq!(pass.error.is_none(), minor == 6);
+        assert_eq!(pass.shifts, [39_998], "0.{minor}");
+        pass.assert_honest(&decoded, "a shorter match");
+        // Bytes that are wrong, but as many.
+        let mut wrong = packed.clone();
+        let literal = wrong.windows(100).position(|bytes| bytes == &data[..100]).unwrap();
+        wrong[literal] ^= 1;
+        let pass = decode(&Lrzip, &wrong);
+        assert_eq!(pass.damage[0].decoded, 0..39_999);
+        // Older versions do not say how long a chunk is.
+        assert_eq!(pass.shifts, if minor == 6 { vec![] } else { vec![39_999] }, "0.{minor}");
+    }
+}
+
+#[test]
 fn what_is_not_supported_is_named() {
     let data: Vec<u8> = (0..4000).flat_map(|number| format!("{number}\n").into_bytes()).collect();
     let mut newer = lrzip("", &data);

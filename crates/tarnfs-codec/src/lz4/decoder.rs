@@ -1,6 +1,6 @@
 use std::io;
 
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::{Cancel, Limits, SharedSource};
 use xxhash_rust::xxh32::{Xxh32, xxh32};
 
 use super::frame::{Descriptor, LEGACY_BLOCK, LONGEST_HEADER, Start};
@@ -36,6 +36,7 @@ pub(super) struct FrameDecoder {
 /// What only a first pass gathers.
 struct Pass {
     spacing: u64,
+    cancel: Cancel,
     last_point: Option<u64>,
     findings: Findings,
 }
@@ -88,7 +89,7 @@ impl Frame {
 impl FrameDecoder {
     pub(super) fn first_pass(source: SharedSource, options: &Options) -> Self {
         let spacing = options.seek_point_spacing;
-        let pass = Pass { spacing, last_point: None, findings: Findings::default() };
+        let pass = Pass { spacing, cancel: options.cancel.clone(), last_point: None, findings: Findings::default() };
         Self::new(source, 0, options.limits, Some(pass))
     }
 
@@ -161,6 +162,10 @@ impl FrameDecoder {
     fn advance(&mut self) -> io::Result<()> {
         while self.served == self.filled {
             (self.served, self.filled) = (0, 0);
+            // There may be any number of frames that hold nothing.
+            if let Some(pass) = &self.pass {
+                pass.cancel.check()?;
+            }
             match std::mem::replace(&mut self.stage, Stage::Ended) {
                 Stage::Ended => return Ok(()),
                 Stage::Between { first } => self.stage = self.start_frame(first)?,
@@ -363,9 +368,9 @@ impl FrameDecoder {
     /// Reports damage from the decoded byte `from` up to the last one decoded; `exact` if there were as many bytes as there should be.
     fn report(&mut self, from: u64, compressed: u64, exact: bool, what: String) {
         if let Some(pass) = &mut self.pass {
-            pass.findings.damage.push(Damage { decoded: from..self.decoded, compressed, what });
+            pass.findings.report(Damage { decoded: from..self.decoded, compressed, what });
             if !exact {
-                pass.findings.shifts.push(self.decoded);
+                pass.findings.shift(self.decoded);
             }
         }
     }

@@ -217,7 +217,7 @@ impl<C: Container> Ahead<C> {
             self.waiting = None;
             (self.in_work, self.stuck, self.next) = (0, false, position);
         }
-        self.start_jobs()?;
+        self.start_jobs();
         let Some(job) = self.jobs.pop_front() else {
             self.left_to_walk = position.saturating_add(1);
             return Ok(None);
@@ -229,17 +229,17 @@ impl<C: Container> Ahead<C> {
             Some(members) => self.ready = members,
             None => self.left_to_walk = job.to,
         }
-        self.start_jobs()?;
+        self.start_jobs();
         Ok(self.ready.pop_front())
     }
 
-    fn start_jobs(&mut self) -> io::Result<()> {
+    fn start_jobs(&mut self) {
         while self.jobs.len() < FOUND_PER_THREAD * self.threads {
             let found = match self.waiting.take() {
                 Some(found) => found,
-                None => self.find()?,
+                None => self.find(),
             };
-            let (Some(first), Some(last)) = (found.members.first(), found.members.last()) else { return Ok(()) };
+            let (Some(first), Some(last)) = (found.members.first(), found.members.last()) else { return };
             let (from, to, bytes) = (first.start, last.end, found.bytes);
             // The walk itself can do the next one: with nothing beside it, it is of use to hand out its bytes while it is decoded, and of large
             // ones the one behind it is to be in work then.
@@ -248,7 +248,7 @@ impl<C: Container> Ahead<C> {
             let worth = bytes <= MOST_IN_WORK && !is_alone && !(is_next && bytes > MOST_IN_WORK / 2);
             if worth && self.in_work + bytes > MOST_IN_WORK {
                 self.waiting = Some(found);
-                return Ok(());
+                return;
             }
             if worth {
                 self.crew.add(from, found.members);
@@ -257,14 +257,14 @@ impl<C: Container> Ahead<C> {
             self.jobs.push_back(Job { from, to, bytes });
             self.in_work += bytes;
         }
-        Ok(())
     }
 
     /// Gathers members until they are worth a thread; none where the walk has to look.
-    fn find(&mut self) -> io::Result<Found> {
+    fn find(&mut self) -> Found {
         let (mut found, mut decoded) = (Found { members: Vec::new(), bytes: 0 }, 0_u64);
         while decoded < WORTH && found.members.len() < MOST_TOGETHER && !self.stuck {
-            let Some((member, dictionary)) = self.finder.member(self.next, &self.cancel)? else {
+            // An error in what the walk has not reached is none yet.
+            let Ok(Some((member, dictionary))) = self.finder.member(self.next, &self.cancel) else {
                 self.stuck = true;
                 break;
             };
@@ -275,7 +275,7 @@ impl<C: Container> Ahead<C> {
             self.next = member.end;
             found.members.push(member);
         }
-        Ok(found)
+        found
     }
 
     /// Bytes of memory that the members in work and those that are ready may take.

@@ -315,9 +315,13 @@ impl<C: Container> MemberDecoder<C> {
             let member = position + trailer.len() as u64 - self.member_compressed;
             C::check(trailer, crc.finalize(), self.decoded - self.member_decoded, member)
         });
+        let stated = C::sizes(trailer).map(|(decoded, _)| decoded);
         self.input.consume(self.trailer);
         if let Err(what) = checked {
             self.report(position, what);
+            if self.first_pass && stated != Some(self.decoded - self.member_decoded) {
+                self.findings.shift(self.decoded);
+            }
         }
         self.state = State::Between;
         Ok(())
@@ -353,7 +357,7 @@ impl<C: Container> MemberDecoder<C> {
         debug!("{}: at byte {compressed}: {what}", C::NAME);
         if self.first_pass {
             let decoded = self.member_decoded..self.decoded;
-            self.findings.damage.push(Damage { decoded, compressed, what: what.to_owned() });
+            self.findings.report(Damage { decoded, compressed, what: what.to_owned() });
         }
     }
 

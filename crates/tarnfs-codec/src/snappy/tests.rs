@@ -43,6 +43,21 @@ fn pack(data: &[u8], length: usize) -> Vec<u8> {
 }
 
 #[test]
+fn a_chunk_that_holds_nothing_has_a_checksum_too() {
+    let sum = masked(b"").to_le_bytes();
+    let empty = [&sum[..], &snap::raw::Encoder::new().compress_vec(b"").unwrap()].concat();
+    for empty in [chunk(0x00, &empty), chunk(0x01, &sum)] {
+        let mut packed = [&IDENTIFIER, &empty[..], &pack(&noise(1000), 1000)[IDENTIFIER.len()..]].concat();
+        assert!(decode(&Snappy, &packed).whole() == noise(1000));
+        packed[IDENTIFIER.len() + HEAD] ^= 1;
+        let pass = decode(&Snappy, &packed);
+        assert!(pass.error.is_none() && pass.data == noise(1000));
+        assert_eq!(pass.damage.len(), 1);
+        assert_eq!(pass.damage[0].decoded, 0..0);
+    }
+}
+
+#[test]
 fn reads_what_python_writes() {
     for data in [&b""[..], b"a", &vec![7; 65_536], &vec![0; 300_000], &noise(150_000), &sample(400_000, 2)] {
         let Some(packed) = python(data) else { return };

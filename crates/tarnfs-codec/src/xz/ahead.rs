@@ -40,8 +40,6 @@ pub(super) struct DecodedBlock {
 pub(super) struct Ahead {
     source: SharedSource,
     options: Options,
-    /// Asks the threads to end when nobody wants their blocks any more.
-    abandon: Cancel,
     jobs: VecDeque<Job>,
     in_work: u64,
     /// The block behind those in work; `None` while its place is not known.
@@ -58,6 +56,8 @@ struct Job {
     bytes: u64,
     /// None for a block that is left to the walk.
     thread: Option<JoinHandle<Option<DecodedBlock>>>,
+    /// Asks the thread to end when nobody wants its block any more.
+    abandon: Cancel,
 }
 
 impl Ahead {
@@ -67,7 +67,6 @@ impl Ahead {
             search: Search::new(source.clone()),
             source,
             options: options.clone(),
-            abandon: Cancel::default(),
             jobs: VecDeque::new(),
             in_work: 0,
             next: None,
@@ -80,25 +79,25 @@ impl Ahead {
     pub(super) fn take(&mut self, position: u64, check: CheckId) -> io::Result<Option<DecodedBlock>> {
         if self.jobs.front().is_none_or(|job| job.start != position) {
             // The walk went another way, or begins.
-            self.jobs.clear();
-            self.in_work = 0;
+            self.abandon_jobs();
             self.next = Some(position);
             self.records = None;
         }
-        self.start_jobs(check)?;
+        self.start_jobs(check);
         let Some(job) = self.jobs.pop_front() else { return Ok(None) };
         // A panic in there loses nothing: the walk decodes the block again.
         let block = job.thread.and_then(|thread| thread.join().ok()).flatten();
         self.in_work -= job.bytes;
         self.options.cancel.check()?;
-        self.start_jobs(check)?;
+        self.start_jobs(check);
         Ok(block)
     }
 
-    fn start_jobs(&mut self, check: CheckId) -> io::Result<()> {
+    fn start_jobs(&mut self, check: CheckId) {
         while self.jobs.len() < self.options.threads {
-            let Some(start) = self.next else { return Ok(()) };
-            let sizes = self.sizes_of(start, check)?;
+            let Some(start) = self.next else { return };
+            // An error in what the walk has not reached is none yet.
+            let sizes = self.sizes_of(start, check).ok().flatten();
             let place = sizes.and_then(|(record, dictionary)| {
                 let length = padded(record.unpadded)?;
                 let end = start.checked_add(length).filter(|&end| end <= self.source.len())?;
@@ -107,24 +106,24 @@ impl Ahead {
             });
             let Some((record, end, bytes)) = place else {
                 self.next = None;
-                return Ok(());
+                return;
             };
             // With nothing beside it, it is of use to hand out its bytes while it is decoded.
-            let is_alone = self.jobs.is_empty() && self.is_index_at(end)?;
+            let is_alone = self.jobs.is_empty() && self.is_index_at(end).unwrap_or(false);
             let worth = record.uncompressed >= LEAST && bytes <= MOST_IN_WORK && !is_alone;
             if worth && self.in_work + bytes > MOST_IN_WORK {
-                return Ok(());
+                return;
             }
-            let job = if worth { self.spawn(start, end, record, check) } else { None };
-            let bytes = if job.is_some() { bytes } else { 0 };
-            self.jobs.push_back(Job { start, bytes, thread: job });
+            let abandon = Cancel::default();
+            let thread = if worth { self.spawn(start..end, record, check, &abandon) } else { None };
+            let bytes = if thread.is_some() { bytes } else { 0 };
+            self.jobs.push_back(Job { start, bytes, thread, abandon });
             self.in_work += bytes;
             self.next = Some(end);
             if let Some(records) = self.records.take() {
-                self.records = records.next()?;
+                self.records = records.next().ok().flatten();
             }
         }
-        Ok(())
     }
 
     /// The index of a stream begins with a zero byte, which no block does (xz file format, 4).
@@ -141,14 +140,14 @@ impl Ahead {
 
     fn spawn(
         &mut self,
-        start: u64,
-        end: u64,
+        place: Range<u64>,
         record: Record,
         check: CheckId,
+        abandon: &Cancel,
     ) -> Option<JoinHandle<Option<DecodedBlock>>> {
         let memory = std::mem::take(&mut self.spare);
-        let (source, options, abandon) = (self.source.clone(), self.options.clone(), self.abandon.clone());
-        let work = move || decode(source, start..end, record, check, &options, &abandon, memory);
+        let (source, options, abandon) = (self.source.clone(), self.options.clone(), abandon.clone());
+        let work = move || decode(source, place, record, check, &options, &abandon, memory);
         // Where no thread is to be had, the walk does it.
         Builder::new().name("xz block".into()).spawn(work).ok()
     }
@@ -173,6 +172,18 @@ impl Ahead {
         Ok(record.map(|record| (record, dictionary_of(&header, record.uncompressed))))
     }
 
+    /// Ends all jobs. Waits until they have ended: a file of which each block sends the walk another way could leave any
+    /// number of them behind, each with its memory.
+    fn abandon_jobs(&mut self) {
+        for job in &self.jobs {
+            job.abandon.cancel();
+        }
+        for thread in self.jobs.drain(..).filter_map(|job| job.thread) {
+            let _ = thread.join();
+        }
+        self.in_work = 0;
+    }
+
     /// Bytes of memory that the blocks in work may take.
     pub(super) fn memory(&self) -> usize {
         usize::try_from(self.in_work).unwrap_or(usize::MAX)
@@ -181,7 +192,7 @@ impl Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        self.abandon.cancel();
+        self.abandon_jobs();
     }
 }
 
@@ -235,6 +246,8 @@ fn decode(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::testing;
 
@@ -256,6 +269,30 @@ mod tests {
         let mut ahead = Ahead::new(testing::source(&file), &options).unwrap();
         let found = starts.iter().map(|&start| ahead.take(start as u64, CheckId::CRC64).unwrap().is_some());
         assert_eq!(found.collect::<Vec<_>>(), [true, true, false, true, true]);
+    }
+
+    #[test]
+    fn a_walk_that_goes_another_way_leaves_no_thread_behind() {
+        const BLOCK: usize = 10_000_000;
+        let file = testing::tool("xz -q -c -0 --block-size=10000000", &vec![0; 6 * BLOCK]);
+        let options = Options { threads: 3, ..Options::default() };
+        let ahead = || {
+            let source = testing::source(&file);
+            (Ahead::new(SharedSource::clone(&source), &options).unwrap(), source)
+        };
+        let (mut first, source) = ahead();
+        let second_block = first.take(12, CheckId::CRC64).unwrap().unwrap().end;
+        assert_eq!(first.jobs.len(), 3);
+        let third_block = first.take(second_block, CheckId::CRC64).unwrap().unwrap().end;
+        // What is read by nobody: padding of the file's own, where no block begins.
+        assert!(first.take(third_block + 4, CheckId::CRC64).unwrap().is_none());
+        assert_eq!((first.jobs.len(), first.memory()), (0, 0));
+        // Each thread holds the source.
+        let (mut other, source_of_other) = ahead();
+        assert!(other.take(third_block + 4, CheckId::CRC64).unwrap().is_none());
+        assert_eq!(Arc::strong_count(&source), Arc::strong_count(&source_of_other));
+        drop(first);
+        assert_eq!(Arc::strong_count(&source), 1);
     }
 
     #[test]

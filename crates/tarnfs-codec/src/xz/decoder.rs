@@ -394,10 +394,10 @@ impl XzDecoder {
         self.input.consume(length);
         if let Some(what) = flaw {
             self.report(position, self.decoded, what);
-            let in_index = self.search.record_of(self.block_compressed, &self.cancel)?;
+            let in_index = self.record_in_index()?;
             let stated = header.uncompressed.or(in_index.map(|record| record.uncompressed));
             if self.first_pass && stated != Some(record.uncompressed) {
-                self.findings.shifts.push(self.decoded);
+                self.findings.shift(self.decoded);
             }
         }
         self.count(record);
@@ -455,7 +455,7 @@ impl XzDecoder {
     /// The source ends where more of a block should be. If it ends with an index that knows the block, then it is not
     /// cut: damage has led us astray.
     fn leave_cut_block(&mut self, place: &str) -> io::Result<()> {
-        let found = self.search.record_of(self.block_compressed, &self.cancel)?;
+        let found = self.record_in_index()?;
         match found {
             Some(_) => self.leave_damaged_block("a block leads past the end of the file"),
             None => Err(cut(self.block_compressed, place)),
@@ -489,7 +489,7 @@ impl XzDecoder {
         for place in [Sizes::Header, Sizes::Index, Sizes::Chunks] {
             let record = match place {
                 Sizes::Header => self.size_in_header(),
-                Sizes::Index => self.search.record_of(self.block_compressed, &self.cancel)?,
+                Sizes::Index => self.record_in_index()?,
                 Sizes::Chunks => self.size_in_chunks()?,
             };
             let Some(record) = record else { continue };
@@ -505,9 +505,10 @@ impl XzDecoder {
             let left = record.uncompressed.saturating_sub(delivered);
             let end = self.decoded.saturating_add(left);
             self.report(position, end, what.to_owned());
-            // The headers of chunks may be damaged themselves.
-            if self.first_pass && matches!(place, Sizes::Chunks) {
-                self.findings.shifts.push(end);
+            // The headers of chunks may be damaged themselves; and of more bytes than there should be, nothing is known of
+            // those behind.
+            if self.first_pass && (matches!(place, Sizes::Chunks) || delivered > record.uncompressed) {
+                self.findings.shift(end);
             }
             self.count(record);
             self.block = None;
@@ -516,6 +517,13 @@ impl XzDecoder {
             return Ok(true);
         }
         Ok(false)
+    }
+
+    /// What the index says of the block. Where it cannot be read, that is for the walk to meet.
+    fn record_in_index(&mut self) -> io::Result<Option<Record>> {
+        let found = self.search.record_of(self.block_compressed, &self.cancel);
+        self.cancel.check()?;
+        Ok(found.ok().flatten())
     }
 
     fn size_in_header(&self) -> Option<Record> {
@@ -580,7 +588,7 @@ impl XzDecoder {
             return;
         }
         let decoded = self.block_decoded..end;
-        self.findings.damage.push(Damage { decoded, compressed, what });
+        self.findings.report(Damage { decoded, compressed, what });
     }
 
     /// Counts `written` bytes, and makes the block that they belong to a seek point if the last one is far enough away.

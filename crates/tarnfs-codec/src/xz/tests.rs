@@ -1,4 +1,5 @@
 use std::io::ErrorKind;
+use std::ops::Range;
 
 use proptest::prelude::*;
 use tarnfs_source::Limits;
@@ -6,7 +7,7 @@ use tarnfs_source::Limits;
 use super::Xz;
 use crate::testing::{
     Pass, assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps,
-    resume, sample, source, tool, tool_status,
+    noise, resume, sample, source, tool, tool_status,
 };
 use crate::{Codec, PIECE, SeekPoint};
 
@@ -188,6 +189,26 @@ fn damage_stays_in_its_block() {
         assert_eq!(pass.data.len(), data.len());
         pass.assert_honest(&data, "no index");
     }
+}
+
+/// Only the index says how long a block is, and it decodes to more before anything is wrong.
+#[test]
+fn behind_a_block_of_too_many_bytes_all_may_be_out_of_step() {
+    let part = [noise(3000), vec![b'A'; 62_536]].concat();
+    let data = part.repeat(8);
+    let mut stream = xz("-T1 --block-size=64KiB", &data);
+    let bounds = block_bounds(&stream);
+    let start = bounds[1];
+    let header = (usize::from(stream[start]) + 1) * 4;
+    // The upper bits of the length of the first LZMA2 chunk.
+    assert_eq!(stream[start + header], 0xE0);
+    stream[start + header] |= 1;
+    let pass = decode(&Xz, &stream);
+    assert!(pass.error.is_none() && pass.damage.len() == 1, "{:?} {:?}", pass.error, pass.damage);
+    let Range { start, end } = pass.damage[0].decoded.clone();
+    assert!(start == 65_536 && end > 2 * 65_536, "{start}..{end}");
+    assert_eq!(pass.shifts, [end]);
+    pass.assert_honest(&data, "a longer chunk");
 }
 
 #[test]

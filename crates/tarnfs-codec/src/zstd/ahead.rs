@@ -244,7 +244,7 @@ impl Ahead {
             self.stuck = false;
             self.bytes = Bytes { next: position, ..Bytes::default() };
         }
-        self.start_jobs()?;
+        self.start_jobs();
         let Some(job) = self.jobs.pop_front() else {
             // Up to and over what we cannot decode; or each of the skippable frames before it would send us there again.
             self.left_to_walk = self.stuck_at.saturating_add(1);
@@ -260,7 +260,7 @@ impl Ahead {
             }
             None => self.left_to_walk = job.to,
         }
-        self.start_jobs()?;
+        self.start_jobs();
         Ok(self.ready.pop_front())
     }
 
@@ -278,29 +278,45 @@ impl Ahead {
         }
     }
 
-    fn start_jobs(&mut self) -> io::Result<()> {
+    fn start_jobs(&mut self) {
         while self.jobs.len() < FOUND_PER_THREAD * self.threads && !self.stuck && self.in_work < MOST_IN_WORK {
             let from = self.bytes.position();
-            let found = self.find()?;
-            let Some(to) = found.frames.last().map(|frame| frame.end) else { return Ok(()) };
+            let found = self.find();
+            let Some(to) = found.frames.last().map(|frame| frame.end) else { return };
             let bytes = found.compressed.len() + found.most;
             self.crew.add(from, found);
             self.jobs.push_back(Job { from, to, bytes });
             self.in_work += bytes;
         }
-        Ok(())
     }
 
-    /// Gathers frames until they are worth a thread. Stops at what the walk must see.
-    fn find(&mut self) -> io::Result<Found> {
+    /// Gathers frames until they are worth a thread; none where the walk has to look.
+    fn find(&mut self) -> Found {
         let mut found = Found::default();
+        // An error in what the walk has not reached is none yet.
+        let gathered = self.gather_frames(&mut found);
+        // Where there is nothing but skippable frames, the walk is to pass them all, or we should read them again for
+        // each of them.
+        if gathered.is_err() || found.frames.is_empty() && !self.stuck {
+            self.stuck = true;
+            self.stuck_at = self.bytes.position();
+        }
+        if !found.frames.is_empty() {
+            found.compressed = self.bytes.split(self.spare[0].pop().unwrap_or_default());
+            found.output = self.spare[1].pop().unwrap_or_default();
+        }
+        found
+    }
+
+    /// Adds frames. Stops at what the walk must see.
+    fn gather_frames(&mut self, found: &mut Found) -> io::Result<()> {
         let mut from = self.bytes.position();
         while found.most < WORTH && self.bytes.passed < LARGEST_FRAME && found.frames.len() < MOST_TOGETHER {
             self.cancel.check()?;
             let start = self.bytes.position();
             match Start::parse(self.bytes.fill(LONGEST_HEADER, &self.source)?) {
                 Start::Skippable(length) if self.bytes.skip(length, &self.source) => {}
-                Start::Frame(header) if self.gather(&header, from, start, &mut found)? => from = self.bytes.position(),
+                Start::Frame(header) if self.gather(&header, from, start, found)? => from = self.bytes.position(),
                 _ => {
                     self.stuck = true;
                     self.stuck_at = start;
@@ -308,11 +324,7 @@ impl Ahead {
                 }
             }
         }
-        if !found.frames.is_empty() {
-            found.compressed = self.bytes.split(self.spare[0].pop().unwrap_or_default());
-            found.output = self.spare[1].pop().unwrap_or_default();
-        }
-        Ok(found)
+        Ok(())
     }
 
     /// Adds the frame at the position; false if it cannot be decoded as a whole.
@@ -366,12 +378,16 @@ impl Ahead {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tarnfs_source::Source;
+
     use super::*;
     use crate::testing;
 
     /// As the walk does, but not before all is done that could be.
     fn take(ahead: &mut Ahead, position: u64) -> Option<DecodedFrame> {
-        ahead.start_jobs().unwrap();
+        ahead.start_jobs();
         ahead.crew.settle();
         ahead.take(position).unwrap()
     }
@@ -407,6 +423,43 @@ mod tests {
             let found = starts.map(|start| take(&mut ahead, start as u64).is_some());
             assert_eq!(found, left, "{part} bytes, {says}");
         }
+    }
+
+    /// Counts the bytes that are read.
+    #[derive(Debug)]
+    struct Counted(SharedSource, AtomicU64);
+
+    impl Source for Counted {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            let read = self.0.read_at(buffer, offset)?;
+            self.1.fetch_add(read as u64, Ordering::Relaxed);
+            Ok(read)
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+    }
+
+    #[test]
+    fn frames_to_skip_are_read_once_and_not_for_each_of_them() {
+        const SKIPPABLE: &[u8] = b"\x50\x2a\x4d\x18\0\0\0\0";
+        let stream = SKIPPABLE.repeat(LARGEST_FRAME / SKIPPABLE.len() + 100_000);
+        let source = Arc::new(Counted(testing::source(&stream), AtomicU64::new(0)));
+        let options = Options { threads: 3, ..Options::default() };
+        let mut ahead = Ahead::new(source.clone(), &options).unwrap();
+        for number in 0..20 {
+            assert!(ahead.take(number * SKIPPABLE.len() as u64).unwrap().is_none());
+        }
+        let read = source.1.load(Ordering::Relaxed);
+        assert!(read <= stream.len() as u64, "{read} of {} bytes", stream.len());
+        // Behind what it has seen it looks again.
+        assert!(ahead.take(LARGEST_FRAME as u64 + SKIPPABLE.len() as u64).unwrap().is_none());
+        assert_eq!(ahead.stuck_at, stream.len() as u64);
     }
 
     #[test]

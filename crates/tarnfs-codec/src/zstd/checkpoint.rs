@@ -151,17 +151,17 @@ fn used(blocks: &Blocks, place: &Place, length: usize, source: &SharedSource, ca
     let mut used = Used { bits: vec![0; length.div_ceil(64)], length };
     let mut input = Input::new(SharedSource::clone(source), place.block);
     let mut ahead = Ahead { tables: blocks.tables.clone(), sequences: Vec::new(), repeats: *blocks.repeats(), at: 0 };
-    // Whatever is wrong there ends decoding, too.
     while ahead.at < blocks.window.reach() {
         cancel.check()?;
-        let Some(header) = input.fill(BLOCK_HEADER)?.first_chunk() else { break };
-        let Ok(block) = BlockHeader::parse(*header, place.header) else { break };
-        let end = BLOCK_HEADER + block.length;
-        let Some(content) = input.fill(end)?.get(BLOCK_HEADER..end) else { break };
-        if ahead.block(block.kind, content, &mut used).is_err() || block.last {
-            break;
+        match ahead.step(&mut input, place.header, &mut used) {
+            Ok(true) => {}
+            Ok(false) => break,
+            // What is behind is not known, so it may refer to anything.
+            Err(_) => {
+                used.mark(length, length);
+                break;
+            }
         }
-        input.consume(end);
     }
     Ok(used.bits)
 }
@@ -176,6 +176,17 @@ struct Ahead {
 }
 
 impl Ahead {
+    /// Follows the next block; false where none follows. Whatever is wrong there ends decoding, too.
+    fn step(&mut self, input: &mut Input, header: &FrameHeader, used: &mut Used) -> io::Result<bool> {
+        let Some(bytes) = input.fill(BLOCK_HEADER)?.first_chunk() else { return Ok(false) };
+        let Ok(block) = BlockHeader::parse(*bytes, header) else { return Ok(false) };
+        let end = BLOCK_HEADER + block.length;
+        let Some(content) = input.fill(end)?.get(BLOCK_HEADER..end) else { return Ok(false) };
+        let goes_on = self.block(block.kind, content, used).is_ok() && !block.last;
+        input.consume(end);
+        Ok(goes_on)
+    }
+
     fn block(&mut self, kind: BlockKind, content: &[u8], used: &mut Used) -> Result<(), Invalid> {
         match kind {
             BlockKind::Raw => self.at += content.len(),

@@ -276,7 +276,13 @@ impl FrameDecoder {
         let delivered = self.decoded - self.frame.decoded + decoded.len() as u64;
         let content = self.frame.header.content.unwrap_or(delivered);
         if delivered > content || last && delivered < content {
-            return self.leave_damaged_frame("the content is not as long as the header says");
+            self.leave_damaged_frame("the content is not as long as the header says")?;
+            // Nothing says which of the two is right.
+            if self.survey.is_some() {
+                let left = if let State::Gap { left } = self.state { left } else { 0 };
+                self.findings.shift(self.decoded.saturating_add(left));
+            }
+            return Ok(());
         }
         if let Some(hash) = &mut self.frame.hash {
             hash.update(decoded);
@@ -391,7 +397,7 @@ impl FrameDecoder {
             let what = format!("the XXH64 of the zstd frame at byte {} does not match its data", self.frame.compressed);
             self.report(position, self.decoded, what);
             if self.survey.is_some() && self.frame.header.content != Some(self.decoded - self.frame.decoded) {
-                self.findings.shifts.push(self.decoded);
+                self.findings.shift(self.decoded);
             }
         }
         Ok(())
@@ -472,7 +478,7 @@ impl FrameDecoder {
             return;
         }
         let decoded = self.frame.decoded..end;
-        self.findings.damage.push(Damage { decoded, compressed, what });
+        self.findings.report(Damage { decoded, compressed, what });
     }
 
     /// Counts `written` bytes, and makes the frame that they belong to a seek point if the last one is far enough away.

@@ -1,10 +1,11 @@
 use std::io;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use tarnfs_source::Limits;
 
 use super::*;
-use crate::testing::{decode, resume, sample, source, tool};
+use crate::testing::{Broken, decode, length_before_damage, resume, sample, source, tool};
 use crate::zstd::Zstd;
 use crate::zstd::decoder::FrameDecoder;
 use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
@@ -25,6 +26,16 @@ fn all_points(stream: &[u8], data: &[u8]) -> Vec<SeekPoint> {
     pass.take_damage(&mut damage);
     assert!(decoded == data && damage.is_empty());
     points
+}
+
+#[test]
+fn what_points_look_at_further_on_ends_no_pass_before_it_is_there() {
+    let stream = tool("zstd -q -c -3", &sample(2_000_000, 33));
+    let broken = || Arc::new(Broken(source(&stream), stream.len() as u64 / 4 * 3));
+    let options = Options::default();
+    let without = length_before_damage(&mut FrameDecoder::first_pass(broken(), &options));
+    let with = length_before_damage(&mut FrameDecoder::first_pass_with_all_points(broken(), &options));
+    assert_eq!(with, without);
 }
 
 fn from_point(stream: &[u8], point: &SeekPoint, skip: usize, length: usize) -> Vec<u8> {

@@ -1,0 +1,62 @@
+//! What holds for several codecs.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use tarnfs_source::Cancel;
+
+use crate::testing::{Broken, decode, length_before_damage, noise, sample, source, tool};
+use crate::{Options, by_name};
+
+#[test]
+fn what_cannot_be_read_further_on_ends_no_pass_before_it_is_there() {
+    let data = sample(8 << 20, 40);
+    let mut early = Vec::new();
+    let parts = |command: &str| data.chunks(1 << 20).flat_map(|part| tool(command, part)).collect::<Vec<_>>();
+    for (codec, stream) in [
+        ("bzip2", tool("bzip2 -c", &data)),
+        ("gzip", tool("gzip -nc", &data)),
+        ("lzip", parts("lzip -qc0")),
+        ("xz", tool("xz -qc0 -T1 --block-size=1048576", &data)),
+        ("xz", tool("xz -qc0 -T2 --block-size=1048576", &data)),
+        ("zstd", parts("zstd -qc")),
+    ] {
+        for threads in [1, 3] {
+            let options = Options { threads, seek_point_spacing: 256 << 10, ..Options::default() };
+            let source = Broken(source(&stream), stream.len() as u64 / 4 * 3);
+            let mut pass = by_name(codec).unwrap().first_pass(Arc::new(source), &options).unwrap();
+            let length = length_before_damage(&mut *pass);
+            if length < data.len() / 2 {
+                early.push(format!("{codec}, {threads} threads: {length} of {} bytes", data.len()));
+            }
+        }
+    }
+    assert!(early.is_empty(), "{early:#?}");
+}
+
+#[test]
+fn whoever_asks_a_pass_to_end_need_not_wait_for_a_byte() {
+    let data = noise(1000);
+    for codec in ["brotli", "bzip2", "gzip", "lz4", "lzip", "lzop", "xz", "zstd"] {
+        let stream = tool(&format!("{codec} -c"), &data);
+        let codec = by_name(codec).unwrap();
+        assert!(decode(codec, &stream).whole() == data);
+        let cancel = Cancel::default();
+        cancel.cancel();
+        let mut pass = codec.first_pass(source(&stream), &Options { cancel, ..Options::default() }).unwrap();
+        assert_eq!(pass.read(&mut [0; 10]).unwrap_err().kind(), ErrorKind::Interrupted, "{}", codec.name());
+    }
+}
+
+#[test]
+fn behind_an_lzip_member_of_another_length_all_may_be_out_of_step() {
+    let data = sample(5000, 41);
+    let members = [tool("lzip -qc", &data), tool("lzip -qc", &data)];
+    let lzip = by_name("lzip").unwrap();
+    for (from_end, shifts) in [(20, vec![]), (16, vec![5000]), (8, vec![])] {
+        let mut stream = members.concat();
+        stream[members[0].len() - from_end] ^= 1;
+        let pass = decode(lzip, &stream);
+        assert_eq!((pass.damage.len(), pass.shifts), (1, shifts), "{from_end} bytes from the end");
+    }
+}
