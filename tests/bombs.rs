@@ -251,6 +251,43 @@ E",
     }
 }
 
+/// Few entries, and 15 MiB of extended attributes in each of them: an index of 450 MB for an archive of less than one.
+/// > An index takes little memory, also one that is kept nowhere.
+#[test]
+fn large_attributes_are_not_kept_in_memory() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let idle = idle(&scratch);
+    scratch.shell(
+        r"python3 - <<'E'
+import gzip, tarfile
+def header(name, kind, size):
+    info = tarfile.TarInfo(name); info.type = kind; info.size = size
+    return info.tobuf(tarfile.GNU_FORMAT)
+pack = lambda data: gzip.compress(data, 6, mtime=0)
+records = b''.join((b'65000 SCHILY.xattr.user.%03d=' % number).ljust(64999, b'v') + b'\n' for number in range(240))
+body = pack(records + bytes(-len(records) % 512))
+with open('xattrs.tar.gz', 'wb') as file:
+    for number in range(30):
+        file.write(pack(header('pax', b'x', len(records))) + body + pack(header('f%d' % number, b'0', 0)))
+    file.write(pack(bytes(1024)))
+E",
+    );
+    let archive = scratch.path("xattrs.tar.gz");
+    for place in ["--index-file=:memory:", "--index-folders="] {
+        let options = ["--cache-memory=64M", place];
+        let mount = Foreground::new(&scratch, &archive, &options).unwrap_or_else(|refused| panic!("{refused:?}"));
+        let memory = mount.peak().saturating_sub(idle);
+        println!("{place}: {memory} bytes over idle");
+        assert_eq!(fs::read_dir(&mount.at).unwrap().count(), 30);
+        mount.unmount();
+        assert!(memory < MOST_FOR_A_BOMB, "{place}: {memory} bytes over a mount of a small archive");
+    }
+    assert!(scratch.path("xattrs.tar.gz.tarnfs.sqlite").exists(), "few entries, and not a small index");
+}
+
 /// > Archives in an archive that wait to be read take little memory, however long their paths are.
 #[test]
 fn long_paths_of_archives_that_wait_are_bounded() {

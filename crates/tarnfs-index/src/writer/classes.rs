@@ -49,6 +49,11 @@ impl Classes {
         Self { values: Interner::new(), uses: Vec::new(), places: Vec::new(), shared: Vec::new(), key: Vec::new() }
     }
 
+    /// Bytes of all classes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.values.bytes()
+    }
+
     /// The number of the entry's class; its content lies in `stream`.
     pub(super) fn number(&mut self, entry: &Entry, stream: u32) -> Result<u32, Error> {
         let key = &mut self.key;

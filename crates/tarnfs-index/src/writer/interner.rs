@@ -100,6 +100,11 @@ impl Interner {
         Ok(())
     }
 
+    /// Bytes of all values.
+    pub(super) fn bytes(&self) -> u64 {
+        self.values.len()
+    }
+
     /// How many values there are, also the last one's number.
     pub(super) fn count(&self) -> u32 {
         self.count

@@ -64,6 +64,11 @@ impl Layers {
         self.nested_count
     }
 
+    /// Bytes of all chunks and nested streams.
+    pub(super) fn bytes(&self) -> u64 {
+        self.chunks.len().saturating_add(self.nested.len())
+    }
+
     pub(super) fn add_nested(&mut self, nested: &Nested) -> Result<u32, Error> {
         if self.nested_count >= MOST_NESTED {
             return Err(io::Error::other("an index of more than 16 million nested streams cannot be made").into());

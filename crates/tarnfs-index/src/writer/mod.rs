@@ -62,7 +62,7 @@ pub struct WriterOptions {
 pub enum Destination {
     /// A file, whose folder is made if need be. There is never a half index of that name.
     File(PathBuf),
-    /// Memory: no disk is needed.
+    /// No name. It is in memory, or in a temporary file if it is too large for that and there is a disk; none is needed.
     Memory,
 }
 
@@ -91,6 +91,8 @@ pub struct Writer {
     /// Used again for each entry.
     scratch: Scratch,
     archive: Option<trust::Owner>,
+    /// Bytes of an index that [`Destination::Memory`] has in memory.
+    most_in_memory: u64,
     cancel: Cancel,
 }
 
@@ -105,6 +107,9 @@ const MOST_RECORDS: u64 = (1 << 30) - 16;
 
 /// Hard links without a target that are named one by one in the summary's notes.
 const MOST_NAMED: usize = 100;
+
+/// The part of the budget that one index in memory may have: it is one over this.
+const IN_MEMORY: usize = 4;
 
 /// Bytes that headers of a tar archive lie on multiples of.
 const BLOCK: u64 = 512;
@@ -122,7 +127,7 @@ impl Writer {
             folders: Folders::new(&options.budget),
             clashes: Clashes::default(),
             links: Links::default(),
-            sorter: Sorter::new(&options.budget),
+            sorter: Sorter::new(&options.budget, options.cancel.clone()),
             builder: Builder::default(),
             classes: Classes::new(),
             xattr_names: Interner::new(),
@@ -135,6 +140,7 @@ impl Writer {
             last_folder: (Vec::new(), ROOT),
             scratch: Scratch::default(),
             archive: None,
+            most_in_memory: (options.budget.limit() / IN_MEMORY) as u64,
             cancel: options.cancel,
         };
         this.limits.name = this.limits.name.min(usize::from(u8::MAX));
@@ -245,7 +251,7 @@ impl Writer {
         if stream == 0 && matches!(entry.kind, Kind::File) {
             self.reach = self.reach.max(entry.body.offset.saturating_add(entry.body.stored));
         }
-        let record = self.builder.entry(folder, name, entry, class, link, &self.scratch.xattrs);
+        let record = self.builder.entry(folder, name, entry, class, link, &self.scratch.xattrs)?;
         self.sorter.push(record)?;
         self.entries = self.entries.saturating_add(1);
         Ok(())
@@ -342,6 +348,12 @@ impl Writer {
         self.entries
     }
 
+    /// Bytes of what was taken: about as many as the index will have.
+    pub fn bytes(&self) -> u64 {
+        let parts = [self.builder.large.len(), self.classes.bytes(), self.xattr_names.bytes(), self.layers.bytes()];
+        parts.into_iter().fold(self.sorter.bytes(), u64::saturating_add)
+    }
+
     /// Writes the index and opens it. Of `summary`, `files`, `folders`, `bytes` and `has_*` are filled in here, and
     /// hard links without a target are added to `notes`.
     pub fn finish(self, summary: Summary, destination: &Destination) -> Result<Arc<dyn Index>, Error> {
@@ -380,11 +392,26 @@ impl Writer {
                 own::open_file(finished)
             }
             Destination::Memory => {
-                let store = Arc::new(Store::in_memory());
-                self.fill(summary, &Opened::new(Arc::clone(&store), true))?;
-                own::open_store(store)
+                if self.bytes() > self.most_in_memory {
+                    let written = tarnfs_source::temporary_file()
+                        .map_err(Error::Io)
+                        .and_then(|file| self.write_without_name(summary, Store::File(file)));
+                    match written {
+                        Err(error) if !self.cancel.is_cancelled() => {
+                            log::debug!("the index goes to memory, not to a temporary file: {error}");
+                        }
+                        done => return done,
+                    }
+                }
+                self.write_without_name(summary, Store::in_memory())
             }
         }
+    }
+
+    fn write_without_name(&mut self, summary: &Summary, store: Store) -> Result<Arc<dyn Index>, Error> {
+        let store = Arc::new(store);
+        self.fill(summary, &Opened::new(Arc::clone(&store), true))?;
+        own::open_store(store)
     }
 
     /// Writes everything into an empty file.
@@ -400,7 +427,7 @@ impl Writer {
         let records = u32::try_from(self.sorter.records()).map_err(io::Error::other)?;
         let xattr_names = self.places_of_xattr_names();
         let hidden = self.hidden()?;
-        let mut output = Output::new(&connection, &mut self.classes, &xattr_names, unit)?;
+        let mut output = Output::new(&connection, &mut self.classes, &xattr_names, &self.builder.large, unit)?;
         let mut grouping = Grouping::new(&mut self.folders, &mut self.links, &mut output, records);
         let cancel = &self.cancel;
         let mut taken = 0_u32;

@@ -8,6 +8,7 @@ use crate::sqlite::{failed, prepare};
 
 use super::classes::{Classes, IMPLIED_CLASS};
 use super::record::{Attributes, Record, in_nanoseconds, more, separate_nanoseconds};
+use super::spool::Spool;
 
 /// The tables that are filled while the sorted records go by.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(super) struct Output<'c> {
     classes: &'c mut Classes,
     /// Of each name of an attribute, by the number that records have: the number that it gets.
     xattr_names: &'c [u32],
+    /// What is too large for records.
+    large: &'c Spool,
     /// Bytes that the column `header` counts in.
     unit: u64,
     /// What the entries' statement is bound to: most columns are the same from row to row.
@@ -54,6 +57,7 @@ impl<'c> Output<'c> {
         connection: &'c Connection,
         classes: &'c mut Classes,
         xattr_names: &'c [u32],
+        large: &'c Spool,
         unit: u64,
     ) -> Result<Self, Error> {
         let insert = |sql| prepare(connection, sql);
@@ -67,6 +71,7 @@ impl<'c> Output<'c> {
             xattrs: insert("INSERT OR REPLACE INTO xattrs VALUES (?, ?, ?)")?,
             classes,
             xattr_names,
+            large,
             unit,
             bound: None,
         })
@@ -146,7 +151,8 @@ impl<'c> Output<'c> {
     }
 
     fn side(&mut self, node: u32, attributes: Attributes<'_>) -> Result<(), Error> {
-        let side = attributes.side();
+        let mut large = Vec::new();
+        let side = attributes.side(self.large, &mut large)?;
         let has = |bit: u8| attributes.more & bit != 0;
         if has(more::LINK) {
             self.links.execute((node, side.link)).map_err(failed)?;

@@ -1,9 +1,14 @@
 //! Entries in the compact form in which they wait to be sorted.
 //!
 //! A record is one run of bytes: its length, its place in the tree (what it is sorted by), its name, and what the index says of it.
-//! No record points anywhere else, so records can be copied, spilled and merged as they are.
+//! No record points at another one, so records can be copied, spilled and merged as they are. What is large in one lies beside them
+//! ([`Builder::large`]), so that a merge has none of it in memory.
+
+use std::io;
 
 use tarnfs_format::{Device, Entry, Kind, Time};
+
+use super::spool::Spool;
 
 /// What a record stands for. The order counts: of records at one place and of one rank, markers come first, then requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,9 +105,12 @@ pub(super) struct Attributes<'a> {
     pub(super) is_folder: bool,
     /// Number of the hard link, if it is one.
     pub(super) hard_link: Option<u32>,
+    is_apart: bool,
     rest: &'a [u8],
 }
 
+/// In place of what goes into the side tables stands where it begins in [`Builder::large`], and how many bytes it is.
+const IS_APART: u8 = 32;
 const IS_FOLDER: u8 = 64;
 const IS_HARD_LINK: u8 = 128;
 
@@ -145,7 +153,8 @@ impl<'a> Record<'a> {
             class,
             size,
             mtime,
-            more: flags & !(IS_FOLDER | IS_HARD_LINK),
+            more: flags & !(IS_APART | IS_FOLDER | IS_HARD_LINK),
+            is_apart: flags & IS_APART != 0,
             is_folder: flags & IS_FOLDER != 0,
             hard_link,
             rest,
@@ -171,9 +180,15 @@ impl<'a> Attributes<'a> {
         if self.more & more::LINK == 0 { self.size } else { 0 }
     }
 
-    /// What goes into the side tables, as `more` says.
-    pub(super) fn side(&self) -> Side<'a> {
+    /// What goes into the side tables, as `more` says. `large` is where it lies if it is large; `bytes` gets it then.
+    pub(super) fn side(&self, large: &Spool, bytes: &'a mut Vec<u8>) -> io::Result<Side<'a>> {
         let mut rest = self.rest;
+        if self.is_apart {
+            let at = read_number(&mut rest);
+            bytes.resize(read_number(&mut rest) as usize, 0);
+            large.read_exact_at(bytes, at)?;
+            rest = bytes;
+        }
         let mut side = Side::default();
         if self.more & more::LINK != 0 {
             side.link = read_bytes(&mut rest);
@@ -194,16 +209,30 @@ impl<'a> Attributes<'a> {
                 side.xattrs.push((read_number(&mut rest) as u32, read_bytes(&mut rest)));
             }
         }
-        side
+        Ok(side)
     }
 }
 
 /// Makes records, one at a time, in a buffer that it uses again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Builder {
     bytes: Vec<u8>,
     /// Where what comes is found.
     pub(super) origin: u32,
+    /// What goes into the side tables, of entries that have more of it than [`MOST_INSIDE`].
+    pub(super) large: Spool,
+}
+
+/// Bytes for the side tables that stay in a record. Nearly all have less: it is enough for the longest target of a symbolic link on Linux,
+/// and for what is usual of extended attributes.
+const MOST_INSIDE: usize = 4096;
+/// Bytes of what is large that stay in memory.
+const LARGE_ROOM: usize = 1 << 20;
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), origin: 0, large: Spool::in_memory(LARGE_ROOM) }
+    }
 }
 
 impl Builder {
@@ -244,7 +273,7 @@ impl Builder {
         class: u32,
         hard_link: Option<u32>,
         xattrs: &[u32],
-    ) -> &[u8] {
+    ) -> io::Result<&[u8]> {
         self.begin(folder, name, Tag::Entry, entry.header);
         let bytes = &mut self.bytes;
         let mut flags = bits_of(entry) & !(more::NANOSECONDS | more::INHERITS);
@@ -260,6 +289,7 @@ impl Builder {
             _ => None,
         };
         let extents = entry.body.extents.as_ref().filter(|_| entry.kind == Kind::File);
+        let flags_at = bytes.len();
         bytes.push(flags);
         write_number(bytes, u64::from(class));
         let size = match entry.kind {
@@ -272,6 +302,7 @@ impl Builder {
         if let Some(number) = hard_link {
             write_number(bytes, u64::from(number));
         }
+        let side_at = bytes.len();
         if is_symlink {
             write_bytes(bytes, &entry.link);
         }
@@ -305,7 +336,18 @@ impl Builder {
             write_number(bytes, u64::from(*number));
             write_bytes(bytes, value);
         }
-        self.end()
+        if let Some(side) = bytes.get(side_at..).filter(|side| side.len() > MOST_INSIDE) {
+            let (at, length) = (self.large.len(), side.len());
+            self.large.write(side)?;
+            bytes.truncate(side_at);
+            bytes.shrink_to(MOST_INSIDE);
+            if let Some(flags) = bytes.get_mut(flags_at) {
+                *flags |= IS_APART;
+            }
+            write_number(bytes, at);
+            write_number(bytes, length as u64);
+        }
+        Ok(self.end())
     }
 }
 

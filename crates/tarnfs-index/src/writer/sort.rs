@@ -1,27 +1,44 @@
 //! Sorting any number of records in bounded memory.
 //!
 //! Records are gathered in one block of memory. When it is full they are sorted and go, as a run, to a temporary file
-//! without a name; at the end the runs are merged. Folders have small numbers, so records are first counted out by folder, and
+//! without a name, one run behind the other; at the end the runs are merged. A file that is full of runs becomes one long run in a file for
+//! such: whatever is sorted, there are a few files and not many runs in each. Folders have small numbers, so records are first counted out by folder, and
 //! only those of one folder are compared with one another; an archive that is in order already costs one look at each.
 
 use std::cmp::Ordering;
 use std::io;
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use tarnfs_source::{Budget, Grant};
+use tarnfs_source::{Budget, Cancel, Grant};
 
 use super::record::Record;
-use super::spool::{Reader, Spool};
+use super::spool::{BUFFER, Reader, Spool};
 
 /// Gathers records and hands them out in the order of (folder, name, rank, tag); equal ones as they came.
 #[derive(Debug)]
 pub(super) struct Sorter {
     block: Vec<u8>,
-    runs: Vec<Spool>,
+    /// The runs that were merged most often, which hold the oldest records, come last.
+    levels: Vec<Level>,
     records: u64,
+    /// Bytes of all records.
+    bytes: u64,
     room: usize,
+    cancel: Cancel,
     _grant: Option<Grant>,
 }
+
+/// Sorted runs in one temporary file.
+#[derive(Debug)]
+struct Level {
+    spool: Spool,
+    /// Where in it each lies.
+    runs: Vec<Range<u64>>,
+}
+
+/// Runs of one level. Each has a buffer while they are merged.
+const MOST_RUNS: usize = 32;
 
 /// What is asked for at most, and what is used even where nothing is granted: less would be slower, not smaller.
 const MOST: usize = 96 << 20;
@@ -34,18 +51,24 @@ const BATCH: usize = 128 << 10;
 const WAITING: usize = 4;
 
 impl Sorter {
-    pub(super) fn new(budget: &Budget) -> Self {
+    /// Whatever takes long ends soon after `cancel` was asked for.
+    pub(super) fn new(budget: &Budget, cancel: Cancel) -> Self {
         let grant = std::iter::successors(Some(MOST), |bytes| Some(bytes / 2))
             .take_while(|&bytes| bytes >= LEAST)
             .find_map(|bytes| budget.take(bytes));
         let bytes = grant.as_ref().map_or(LEAST, Grant::bytes);
         let room = bytes.saturating_sub(bytes / SORTING);
-        Self { block: Vec::new(), runs: Vec::new(), records: 0, room, _grant: grant }
+        Self { block: Vec::new(), levels: Vec::new(), records: 0, bytes: 0, room, cancel, _grant: grant }
     }
 
     /// How many records were pushed.
     pub(super) fn records(&self) -> u64 {
         self.records
+    }
+
+    /// How many bytes these are.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(super) fn push(&mut self, record: &[u8]) -> io::Result<()> {
@@ -58,17 +81,44 @@ impl Sorter {
         }
         self.block.extend_from_slice(record);
         self.records = self.records.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(record.len() as u64);
         Ok(())
     }
 
     fn spill(&mut self) -> io::Result<()> {
-        let mut run = Spool::on_disk();
-        for &start in &order(&self.block) {
-            run.write(record_at(&self.block, start).bytes)?;
+        self.make_room(0)?;
+        let block = &self.block;
+        if let Some(level) = self.levels.first_mut() {
+            level.add(|spool| order(block).iter().try_for_each(|&start| spool.write(record_at(block, start).bytes)))?;
         }
-        run.flush()?;
-        self.runs.push(run);
         self.block.clear();
+        Ok(())
+    }
+
+    /// Sees to it that the level `number` takes one more run. There are never many levels: each holds [`MOST_RUNS`] times what the one before
+    /// it holds.
+    fn make_room(&mut self, number: usize) -> io::Result<()> {
+        match self.levels.get(number) {
+            None => self.levels.push(Level::new()),
+            Some(level) if level.runs.len() < MOST_RUNS => {}
+            Some(_) => {
+                let next = number.saturating_add(1);
+                self.make_room(next)?;
+                if let Some([full, next]) = self.levels.get_mut(number..=next) {
+                    let full = std::mem::replace(full, Level::new());
+                    let (cancel, mut taken) = (&self.cancel, 0_u32);
+                    next.add(|spool| {
+                        merge(full.heads().collect(), |record| {
+                            taken = taken.wrapping_add(1);
+                            if taken.is_multiple_of(1024) {
+                                cancel.check()?;
+                            }
+                            spool.write(record)
+                        })
+                    })?;
+                }
+            }
+        }
         Ok(())
     }
 
@@ -106,18 +156,34 @@ impl Sorter {
 
     fn feed(&self, batches: &mut Batches) -> Result<(), Stopped> {
         let order = order(&self.block);
-        if self.runs.is_empty() {
+        if self.levels.is_empty() {
             for &start in &order {
                 batches.add(record_at(&self.block, start).bytes)?;
             }
             return Ok(());
         }
-        let mut heads = Vec::new();
-        for run in &self.runs {
-            heads.push(Head::File { reader: run.reader(), current: Vec::new() });
-        }
+        let mut heads: Vec<_> = self.levels.iter().rev().flat_map(Level::heads).collect();
         heads.push(Head::Block { block: &self.block, order: order.iter(), current: &[] });
-        merge(heads, batches)
+        merge(heads, |record| batches.add(record))
+    }
+}
+
+impl Level {
+    fn new() -> Self {
+        Self { spool: Spool::in_memory(BUFFER), runs: Vec::new() }
+    }
+
+    /// What `write` writes is one more run.
+    fn add(&mut self, write: impl FnOnce(&mut Spool) -> io::Result<()>) -> io::Result<()> {
+        let start = self.spool.len();
+        write(&mut self.spool)?;
+        self.runs.push(start..self.spool.len());
+        Ok(())
+    }
+
+    fn heads(&self) -> impl Iterator<Item = Head<'_>> {
+        let reader = |run: &Range<u64>| self.spool.reader_of(run.clone());
+        self.runs.iter().map(move |run| Head::File { reader: reader(run), current: Vec::new() })
     }
 }
 
@@ -268,7 +334,10 @@ impl Head<'_> {
 }
 
 /// Merges runs; of equal records those of the earlier run come first.
-fn merge(mut heads: Vec<Head<'_>>, batches: &mut Batches) -> Result<(), Stopped> {
+fn merge<E: From<io::Error>>(
+    mut heads: Vec<Head<'_>>,
+    mut receive: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
     let mut heap = Vec::new();
     for (number, head) in heads.iter_mut().enumerate() {
         if head.advance()? {
@@ -280,7 +349,7 @@ fn merge(mut heads: Vec<Head<'_>>, batches: &mut Batches) -> Result<(), Stopped>
     }
     while let Some(&first) = heap.first() {
         let Some(head) = heads.get_mut(first) else { break };
-        batches.add(head.current().bytes)?;
+        receive(head.current().bytes)?;
         if !head.advance()? {
             heap.swap_remove(0);
         }
@@ -307,5 +376,43 @@ fn sift_down(heap: &mut [usize], mut top: usize, heads: &[Head<'_>]) {
         }
         heap.swap(top, least);
         top = least;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails")]
+mod tests {
+    use super::super::record::{Builder, Tag};
+    use super::*;
+
+    /// Of equal records those that came first come first, however often some of them were merged.
+    #[test]
+    fn any_number_of_runs_is_merged_in_a_few_files() {
+        let mut sorter = Sorter::new(&Budget::new(0), Cancel::default());
+        sorter.room = 64;
+        let (mut builder, mut expected) = (Builder::default(), Vec::new());
+        let count = 20_000_u32;
+        for number in 0..count {
+            let folder = number.wrapping_mul(2_654_435_761) >> 27;
+            let name = [b"a", b"b", b"c"][number as usize % 3];
+            sorter.push(builder.number(folder, name, Tag::Marker, 0, number)).unwrap();
+            expected.push((folder, name.to_vec(), number));
+        }
+        let runs: Vec<usize> = sorter.levels.iter().map(|level| level.runs.len()).collect();
+        assert!(runs.len() == 3 && runs.iter().all(|&runs| runs > 0 && runs <= MOST_RUNS), "{runs:?}");
+        expected.sort();
+        for _ in 0..2 {
+            let mut told = Vec::new();
+            sorter
+                .sorted::<io::Error>(|record| {
+                    told.push((record.folder, record.name.to_vec(), record.number()));
+                    Ok(())
+                })
+                .unwrap();
+            assert!(told == expected);
+        }
+        sorter.cancel.cancel();
+        let stopped = (0..count).find_map(|number| sorter.push(builder.number(0, b"a", Tag::Marker, 0, number)).err());
+        assert_eq!(stopped.map(|error| error.kind()), Some(io::ErrorKind::Interrupted));
     }
 }

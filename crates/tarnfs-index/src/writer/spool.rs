@@ -2,69 +2,107 @@
 //! one, or it is full, they stay in memory: an index in memory must be possible without any disk.
 
 use std::io;
+use std::ops::Range;
 
 use crate::store::Store;
 
-/// Appended to, then read from its start any number of times.
+/// Appended to, then read any number of times.
 #[derive(Debug)]
 pub(super) struct Spool {
-    /// What is not in the file yet.
+    /// What is in no store yet.
     buffer: Vec<u8>,
-    file: Option<Store>,
-    /// Bytes in the file.
-    written: u64,
-    /// Bytes that are kept in memory before they go to the file.
+    /// Where the rest is, each with the byte that it begins with: a file, and in memory what that did not take.
+    stores: Vec<(u64, Store)>,
+    /// Bytes in the stores.
+    stored: u64,
+    /// Bytes that are kept in the buffer before they go to the file.
     room: usize,
 }
 
 /// Bytes that go to the file at once.
-const BUFFER: usize = 256 << 10;
+pub(super) const BUFFER: usize = 256 << 10;
+/// Bytes that a reader reads at once: merging has many of them.
+const STEP: u64 = 64 << 10;
 
 impl Spool {
     /// Keeps up to `room` bytes in memory.
     pub(super) fn in_memory(room: usize) -> Self {
-        Self { buffer: Vec::new(), file: None, written: 0, room }
+        Self { buffer: Vec::new(), stores: Vec::new(), stored: 0, room }
     }
 
-    /// Goes to disk at once.
-    pub(super) fn on_disk() -> Self {
-        Self { buffer: Vec::with_capacity(BUFFER), file: Some(temporary()), written: 0, room: BUFFER }
+    /// Bytes written so far.
+    pub(super) fn len(&self) -> u64 {
+        self.stored.saturating_add(self.buffer.len() as u64)
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.buffer.len().saturating_add(bytes.len()) > self.room {
-            self.flush()?;
+            let waiting = std::mem::take(&mut self.buffer);
+            self.store(&waiting)?;
+            self.buffer = waiting;
+            self.buffer.clear();
+            self.buffer.shrink_to(BUFFER);
+            self.room = self.room.min(BUFFER);
+            if bytes.len() >= self.room {
+                return self.store(bytes);
+            }
         }
         self.buffer.extend_from_slice(bytes);
         Ok(())
     }
 
-    /// Writes what is in memory to the file.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() {
+    /// Writes `bytes` behind what is stored.
+    fn store(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
             return Ok(());
         }
-        let file = match &mut self.file {
-            Some(file) => file,
-            none => none.insert(temporary()),
-        };
-        if let Err(error) = file.write_all_at(&self.buffer, self.written) {
-            log::debug!("a temporary file could not be written: {error}; it goes on in memory");
-            let moved = Store::in_memory();
-            copy(file, &moved, self.written)?;
-            moved.write_all_at(&self.buffer, self.written)?;
-            *file = moved;
+        if self.stores.is_empty() {
+            self.stores.push((0, temporary()));
         }
-        self.written = self.written.saturating_add(self.buffer.len() as u64);
-        self.buffer.clear();
-        self.buffer.shrink_to(BUFFER);
-        self.room = self.room.min(BUFFER);
+        if let Some((start, store)) = self.stores.last() {
+            match (store.write_all_at(bytes, self.stored.saturating_sub(*start)), store) {
+                (Err(error), Store::File(_)) => {
+                    log::debug!("a temporary file could not be written: {error}; it goes on in memory");
+                    let memory = Store::in_memory();
+                    memory.write_all_at(bytes, 0)?;
+                    self.stores.push((self.stored, memory));
+                }
+                (written, _) => written?,
+            }
+        }
+        self.stored = self.stored.saturating_add(bytes.len() as u64);
         Ok(())
+    }
+
+    /// Reads `to.len()` bytes from byte `at` on.
+    pub(super) fn read_exact_at(&self, mut to: &mut [u8], mut at: u64) -> io::Result<()> {
+        for (number, (start, store)) in self.stores.iter().enumerate() {
+            let next = self.stores.get(number.saturating_add(1));
+            let end = next.map_or(self.stored, |(start, _)| *start);
+            let part = end.saturating_sub(at).min(to.len() as u64) as usize;
+            let Some(part) = to.split_off_mut(..part).filter(|part| !part.is_empty()) else { continue };
+            store.read_exact_at(part, at.saturating_sub(*start))?;
+            at = at.saturating_add(part.len() as u64);
+        }
+        let from = at.saturating_sub(self.stored) as usize;
+        match self.buffer.get(from..from.saturating_add(to.len())) {
+            _ if to.is_empty() => Ok(()),
+            Some(part) => {
+                to.copy_from_slice(part);
+                Ok(())
+            }
+            None => Err(changed()),
+        }
     }
 
     /// Reads from the start.
     pub(super) fn reader(&self) -> Reader<'_> {
-        Reader { spool: self, at: 0, buffer: Vec::new(), from: 0 }
+        self.reader_of(0..self.len())
+    }
+
+    /// Reads the records that lie in `range`.
+    pub(super) fn reader_of(&self, range: Range<u64>) -> Reader<'_> {
+        Reader { spool: self, rest: range, buffer: Vec::new(), from: 0 }
     }
 }
 
@@ -72,15 +110,19 @@ impl Spool {
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     spool: &'a Spool,
-    /// Byte of the file at which the next read from it begins.
-    at: u64,
-    /// Bytes of the file, and where in them the next record begins.
+    /// What has not been read yet.
+    rest: Range<u64>,
+    /// Bytes that were read, and where in them the next record begins.
     buffer: Vec<u8>,
     from: usize,
 }
 
 /// The first bytes of a record: its length in bytes, these included.
 const LENGTH: usize = 4;
+
+fn changed() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a temporary file of an index being written has changed")
+}
 
 impl Reader<'_> {
     /// Puts the next record into `current`; false at the end.
@@ -92,10 +134,7 @@ impl Reader<'_> {
         let length = current.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize;
         match length.checked_sub(LENGTH) {
             Some(rest) if self.copy(rest, current)? => Ok(true),
-            _ => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "a temporary file of an index being written has changed",
-            )),
+            _ => Err(changed()),
         }
     }
 
@@ -115,21 +154,14 @@ impl Reader<'_> {
 
     /// Bytes that can be had without more reading; none at the end.
     fn ready(&mut self) -> io::Result<&[u8]> {
-        if self.from >= self.buffer.len() && self.at < self.spool.written {
-            let length = self.spool.written.saturating_sub(self.at).min(BUFFER as u64) as usize;
+        if self.from >= self.buffer.len() {
+            let length = self.rest.end.saturating_sub(self.rest.start).min(STEP) as usize;
             self.buffer.resize(length, 0);
             self.from = 0;
-            if let Some(file) = &self.spool.file {
-                file.read_exact_at(&mut self.buffer, self.at)?;
-            }
-            self.at = self.at.saturating_add(length as u64);
+            self.spool.read_exact_at(&mut self.buffer, self.rest.start)?;
+            self.rest.start = self.rest.start.saturating_add(length as u64);
         }
-        if self.from < self.buffer.len() {
-            return Ok(self.buffer.get(self.from..).unwrap_or_default());
-        }
-        // Behind the file comes what is still in memory.
-        let past = self.from.saturating_sub(self.buffer.len());
-        Ok(self.spool.buffer.get(past..).unwrap_or_default())
+        Ok(self.buffer.get(self.from..).unwrap_or_default())
     }
 }
 
@@ -142,19 +174,6 @@ fn temporary() -> Store {
     tarnfs_source::temporary_file().map_or_else(kept, Store::File)
 }
 
-/// Copies the first `length` bytes.
-fn copy(from: &Store, to: &Store, length: u64) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER];
-    let mut at = 0;
-    while at < length {
-        let part = buffer.get_mut(..length.saturating_sub(at).min(BUFFER as u64) as usize).unwrap_or_default();
-        from.read_exact_at(part, at)?;
-        to.write_all_at(part, at)?;
-        at = at.saturating_add(part.len() as u64);
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails")]
 mod tests {
@@ -162,14 +181,14 @@ mod tests {
 
     #[test]
     fn a_file_that_takes_no_more_goes_on_in_memory() {
-        let mut spool = Spool::on_disk();
+        let mut spool = Spool::in_memory(BUFFER);
         let record = |number: u32| [&104_u32.to_le_bytes()[..], &[number as u8; 100]].concat();
         for number in 0..6000 {
             if number == 4000 {
                 // From here on nothing can be written to it.
-                let Some(Store::File(whole)) = spool.file.take() else { panic!("it is on a disk") };
+                let Some((0, Store::File(whole))) = spool.stores.pop() else { panic!("it is on a disk") };
                 let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&whole));
-                spool.file = Some(Store::File(std::fs::File::open(path).unwrap()));
+                spool.stores.push((0, Store::File(std::fs::File::open(path).unwrap())));
             }
             spool.write(&record(number)).unwrap();
         }
@@ -179,5 +198,35 @@ mod tests {
             assert!(reader.record(&mut current).unwrap() && current == record(number), "{number}");
         }
         assert!(!reader.record(&mut current).unwrap());
+        // What the file took stays there.
+        let [(0, Store::File(_)), (start, Store::Memory(_))] = spool.stores.as_slice() else {
+            panic!("{:?}", spool.stores)
+        };
+        assert!(*start > 0 && *start <= 4000 * 104, "{start}");
+        let mut across = vec![0; 208];
+        for at in [0, start - 104, start - 50, spool.stored - 104, spool.len() - 208] {
+            spool.read_exact_at(&mut across, at / 104 * 104).unwrap();
+            let number = (at / 104) as u32;
+            assert!(across == [record(number), record(number + 1)].concat(), "{number}");
+        }
+        spool.read_exact_at(&mut across, spool.len() - 207).unwrap_err();
+    }
+
+    /// Large pieces are not copied into the buffer, and come back between the small ones.
+    #[test]
+    fn pieces_of_all_sizes_come_back() {
+        let mut spool = Spool::in_memory(1000);
+        let piece = |number: usize| vec![number as u8; [1, 999, 1000, 1001, BUFFER, BUFFER * 2 + 1, 7][number % 7]];
+        let mut all = Vec::new();
+        for number in 0..30 {
+            spool.write(&piece(number)).unwrap();
+            all.extend(piece(number));
+        }
+        assert_eq!((spool.len(), spool.buffer.capacity() <= BUFFER), (all.len() as u64, true));
+        for (at, length) in [(0, all.len()), (500, 1), (999, 3000), (all.len() - 1, 1), (all.len(), 0)] {
+            let mut read = vec![0; length];
+            spool.read_exact_at(&mut read, at as u64).unwrap();
+            assert!(read == all[at..at + length], "{at}");
+        }
     }
 }

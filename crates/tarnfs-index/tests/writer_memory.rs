@@ -1,0 +1,128 @@
+//! However large an index is, and whatever its entries hold, making it takes little memory and few descriptors.
+
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test that overflows or finds an error fails"
+)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use common::{entry, summary, writer};
+use tarnfs_format::{Entry, Kind};
+use tarnfs_index::{Destination, Index, Node, Row, Writer};
+use tarnfs_source::Extent;
+
+const CHILD: &str = "TARNFS_TEST_WRITER";
+
+/// Runs the test `child_process` as `what`, with 32 descriptors: its peak of memory in bytes.
+fn peak_of(what: &str) -> u64 {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 32 && exec \"$0\" --exact child_process --nocapture"])
+        .arg(std::env::current_exe().unwrap())
+        .env(CHILD, format!("{what} {}", folder.path().join("index").display()))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let peak = said.lines().find_map(|line| line.split_once("peak ")?.1.parse().ok());
+    peak.unwrap_or_else(|| panic!("{what}: {said}{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Not a test of its own: what the others measure.
+#[test]
+#[allow(clippy::print_stdout, reason = "the parent reads it")]
+fn child_process() {
+    let Some(what) = std::env::var(CHILD).ok() else { return };
+    let (what, path) = what.split_once(' ').unwrap();
+    let destination = Destination::File(Path::new(path).to_path_buf());
+    match what {
+        "runs" => many_runs(&destination),
+        "large" => large_entries(&destination),
+        "large-in-memory" => large_entries(&Destination::Memory),
+        _ => panic!("{what}"),
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    println!("\npeak {}", line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10);
+}
+
+fn find(index: &dyn Index, name: &str) -> Row {
+    index.lookup(Node::ROOT, name.as_bytes()).unwrap().unwrap()
+}
+
+/// Entries that are sorted in a hundred parts.
+fn many_runs(destination: &Destination) {
+    let mut writer = writer(0);
+    let name = |number: u64| format!("{:0>250}", number * 7919 % 1_000_003);
+    for number in 0..250_000 {
+        writer.add(&entry(number, Kind::File, name(number).as_bytes(), b"")).unwrap();
+    }
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().count();
+    assert!(descriptors < 12, "{descriptors} descriptors");
+    let index = writer.finish(summary(), destination).unwrap();
+    assert_eq!(index.summary().files, 250_000);
+    for number in [0, 1, 100_000, 249_999] {
+        assert_eq!(find(&*index, &name(number)).header, Some(number << 20));
+    }
+}
+
+/// As much as one header of a tar archive may hold, nearly.
+const LARGE: usize = 8 << 20;
+const COUNT: u64 = 32;
+
+fn large(number: u64) -> Entry {
+    // The path comes again: the first ones are replaced.
+    let mut large = entry(number, Kind::File, format!("f{}", number % (COUNT - 2)).as_bytes(), b"");
+    let value = |at: usize| vec![(number as usize + at) as u8; 64 << 10];
+    large.xattrs = (0..LARGE >> 16).map(|at| (format!("user.{at:03}").into_bytes(), value(at))).collect();
+    large
+}
+
+fn large_entries(destination: &Destination) {
+    let mut writer: Writer = writer(0);
+    for number in 0..COUNT {
+        writer.add(&large(number)).unwrap();
+    }
+    let mut sparse = entry(COUNT, Kind::File, b"sparse", b"");
+    let extents: Vec<_> = (0..100_000).map(|at| Extent { offset: at * 1000, length: 10, skip: at % 3 }).collect();
+    sparse.body.size = 1 << 30;
+    sparse.body.extents = Some(extents.clone());
+    sparse.xattrs = vec![(b"user.a".to_vec(), b"1".to_vec())];
+    writer.add(&sparse).unwrap();
+    writer.add(&entry(COUNT + 1, Kind::Symlink, b"link", &[b'x'; 10_000])).unwrap();
+    assert!(writer.bytes() > COUNT * LARGE as u64);
+    let index: Arc<dyn Index> = writer.finish(summary(), destination).unwrap();
+    for number in [2, 20, COUNT - 1] {
+        let row = find(&*index, &format!("f{}", number % (COUNT - 2)));
+        assert!(index.xattrs(row.node).unwrap() == large(number).xattrs, "{number}");
+    }
+    let (sparse, link) = (find(&*index, "sparse"), find(&*index, "link"));
+    assert!(index.extents(sparse.node).unwrap() == extents);
+    assert_eq!(index.xattrs(sparse.node).unwrap(), [(b"user.a".to_vec(), b"1".to_vec())]);
+    assert_eq!(index.link(link.node).unwrap(), [b'x'; 10_000]);
+}
+
+#[test]
+fn many_runs_take_little_memory_and_few_descriptors() {
+    let peak = peak_of("runs");
+    assert!(peak < 56 << 20, "{peak} bytes");
+}
+
+#[test]
+fn large_entries_are_merged_in_little_memory() {
+    let peak = peak_of("large");
+    assert!(peak < 128 << 20, "{peak} bytes");
+}
+
+/// Where there is a disk, nobody has such an index in memory.
+#[test]
+fn a_large_index_without_a_name_is_not_in_memory() {
+    let peak = peak_of("large-in-memory");
+    assert!(peak < 128 << 20, "{peak} bytes");
+}
