@@ -295,3 +295,28 @@ fn what_its_owner_made_is_believed() {
     std::os::unix::fs::chown(scratch.path("shared/a.tar"), nobody, nobody).unwrap();
     assert_eq!(listed(&scratch, &["--no-recreate-index"]).status.code(), Some(0));
 }
+
+/// Streams in streams without an end: none is followed further than a first pass would go.
+#[test]
+fn streams_that_lie_in_very_many_others_are_not_followed() {
+    let scratch = Scratch::new();
+    scratch.shell("echo content | gzip > file.gz; tar -cf a.tar file.gz");
+    let archive = scratch.path("a.tar");
+    let index = format!("--index-file={}", scratch.path("index").display());
+    let cat = || run(&scratch, ["cat", "-r", archive.to_str().unwrap(), &index, "file.gz/file"]);
+    assert_eq!(cat().ok().text(), "content\n");
+    scratch.shell(
+        "python3 - <<'E'
+import sqlite3
+index = sqlite3.connect('index')
+codec, length = index.execute('SELECT codec, decoded_length FROM layers WHERE layer = 1024').fetchone()
+for layer in range(1025, 200000):
+    index.execute('INSERT INTO layers VALUES (?, ?, ?, ?, 0, ?)', (layer, codec, length, layer - 1, length))
+index.execute('UPDATE classes SET stream = ? WHERE stream = 1024', (199999,))
+index.commit()
+E",
+    );
+    let ran = cat();
+    assert!(ran.code != 0 && ran.out.is_empty(), "{}", ran.text());
+    assert!(ran.err.contains("more than 100 layers of compression"), "{}", ran.err);
+}

@@ -85,6 +85,95 @@ fn a_changed_header_is_noticed_when_its_file_is_opened() {
     }
 }
 
+/// Also when the archive has grown meanwhile, and what the older index says of the rest is kept.
+#[test]
+fn a_changed_header_is_noticed_when_something_was_appended() {
+    let scratch = Scratch::new();
+    let (path, places) = archive(&scratch, "--format=gnu");
+    let whole = fs::read(&path).unwrap();
+    let header = |place: usize| &whole[places[place].0 as usize..places[place].1 as usize];
+    // Two files change places.
+    edit(&path, places[4].0, header(5));
+    edit(&path, places[5].0, header(4));
+    scratch.shell("echo late > late; tar -rf a.tar late");
+    let ran = run(&scratch, ["cat", "-d", "2", path.to_str().unwrap(), "tree/file5"]);
+    assert!(ran.err.contains("grew: reading"), "{}", ran.err);
+    assert!(ran.code != 0 && ran.out.is_empty() && ran.err.contains("has changed"), "{} {}", ran.code, ran.err);
+    let cat = |name: &str| run(&scratch, ["cat", path.to_str().unwrap(), name]);
+    assert_eq!(cat("late").ok().text(), "late\n");
+    cat("tree/file7").ok();
+    assert!(cat("tree/file6").err.contains("has changed"));
+}
+
+/// What lies behind the last header of an incremental dump was not appended to it.
+#[test]
+fn a_dump_that_ends_in_a_folder_may_be_touched_and_appended_to() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir d; echo 1 > d/f; tar -g state -cf full.tar d; tar -g state -cf a.tar d
+         touch late",
+    );
+    let path = scratch.path("a.tar");
+    let index = format!("--index-file={}", scratch.path("index").display());
+    let shown = ls(&path, &scratch, &[&index]).ok().out;
+    scratch.shell("touch -d '2001-01-01' a.tar");
+    let touched = ls(&path, &scratch, &[&index, "-d", "2"]).ok();
+    assert!(touched.out == shown && !touched.err.contains("grew"), "{}", touched.err);
+    scratch.shell("tar -rf a.tar late");
+    let grown = ls(&path, &scratch, &[&index, "-d", "2"]).ok();
+    assert!(grown.text().contains("late") && grown.err.contains("grew: reading"), "{}", grown.err);
+}
+
+/// Where nothing can be read on behind the old end, the archive is read anew, and shows what it shows then.
+#[test]
+fn what_cannot_be_read_on_is_read_from_its_start() {
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar --format=ustar -cf a.tar one; cp a.tar whole.tar");
+    let path = scratch.path("a.tar");
+    let index = format!("--index-file={}", scratch.path("index").display());
+    for (what, behind) in [
+        ("nothing but noise", "head -c 20480 /dev/zero | tr '\\0' x"),
+        ("noise and a header", "head -c 1024 /dev/zero | tr '\\0' x; cat whole.tar"),
+    ] {
+        scratch.shell("cp whole.tar a.tar; rm -f index");
+        ls(&path, &scratch, &[&index]).ok();
+        scratch.shell(&format!("truncate -s 1024 a.tar; ({behind}) >> a.tar; touch -d '2001-01-01' a.tar"));
+        let grown = ls(&path, &scratch, &[&index, "-d", "2"]);
+        assert!(grown.err.contains("is read from its start"), "{what}: {}", grown.err);
+        let fresh = ls(&path, &scratch, &["--index-file=:memory:"]);
+        assert_eq!(grown.code, fresh.code, "{what}: {}", grown.err);
+        assert!(grown.out == fresh.out && fresh.text().contains("one"), "{what}: {}", grown.text());
+    }
+}
+
+/// Permission bits that an ACL gives depend on whom the machine knows, and a daemon that has given up opening files cannot ask.
+#[test]
+fn an_acl_does_not_look_like_a_change() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 - <<'E'
+import tarfile
+with tarfile.open('a.tar', 'w', format=tarfile.PAX_FORMAT) as tar:
+    for name, acl in ('of-an-acl', 'user::rw-,group::r--,other::r--,user:nobody-of-that-name:rwx'), ('other', None):
+        member = tarfile.TarInfo(name); member.mode = 0o644
+        if acl: member.pax_headers = {'SCHILY.acl.access': acl}
+        tar.addfile(member)
+E",
+    );
+    let path = scratch.path("a.tar");
+    let index = format!("--index-file={}", scratch.path("index").display());
+    ls(&path, &scratch, &[&index]).ok();
+    // As on a machine that knows that name.
+    let connection = rusqlite::Connection::open(scratch.path("index")).unwrap();
+    let changed = connection.execute("UPDATE classes SET mode = ? WHERE mode = ?", (0o674, 0o644)).unwrap();
+    assert!(changed > 0);
+    drop(connection);
+    let cat = |name: &str| run(&scratch, ["cat", path.to_str().unwrap(), &index, "--no-recreate-index", name]);
+    cat("of-an-acl").ok();
+    let other = cat("other");
+    assert!(other.code != 0 && other.err.contains("has changed"), "{}", other.err);
+}
+
 #[test]
 fn through_a_mount_a_changed_header_is_a_stale_file() {
     if !can_mount() {
@@ -293,6 +382,20 @@ fn a_link_to_a_link_whose_target_was_replaced_is_found_out_again() {
         "archive += member('p', b'first') + member('l1', link='p') + member('p', b'second') + member('l2', link='p')
 archive += member('l1', b'third') + member('l3', link='l2') + member('p', b'last')",
     );
+}
+
+/// A link whose target is not there yet shows what its path showed before: until the target is appended.
+#[test]
+fn a_link_whose_target_is_appended_leads_there() {
+    for members in [
+        "archive += member('d', b'old') + member('d', link='late')",
+        "archive += member('a', b'old') + member('d', link='a') + member('d', link='late')",
+        "archive += member('d', b'old') + member('d', link='late') + member('d', b'last')",
+        "archive += member('d', b'old') + member('d', link='late') + member('e', link='d')",
+        "archive += member('d', b'old') + member('d', link='d')",
+    ] {
+        assert_fresh_when_appended(members);
+    }
 }
 
 /// A header that holds for all entries behind it holds for those that are appended, wherever it stands.

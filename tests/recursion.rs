@@ -461,6 +461,28 @@ fn the_newest_archive_of_a_path_is_the_one_that_is_shown() {
     }
 }
 
+/// > Of several entries at one path the last one counts: in the order of the archive, also where some lie in a compressed file in it.
+#[test]
+fn what_comes_later_in_the_archive_is_newer_whatever_it_lies_in() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p old/a new/a; echo old > old/a/f; echo new > new/a/f; head -c 2000000 /dev/zero > pad
+         tar -C new/a -czf a.tgz f; tar -cf after.tar pad; tar -C old -rf after.tar a/f; tar -rf after.tar a.tgz
+         tar -cf b.tar pad; tar -C old/a -rf b.tar f; gzip < b.tar > a.tgz
+         tar -cf before.tar a.tgz; tar -C new -rf before.tar a/f
+         for name in after before; do gzip < $name.tar > b.tgz; tar -cf twice-$name.tar b.tgz; done",
+    );
+    for (archive, path) in
+        [("after.tar", "a/f"), ("before.tar", "a/f"), ("twice-after.tar", "b/a/f"), ("twice-before.tar", "b/a/f")]
+    {
+        for threads in ["-P1", "-P4"] {
+            let archive = scratch.path(archive);
+            let shown = run(&scratch, ["cat", "-r", "-s", threads, archive.to_str().unwrap(), path]).ok();
+            assert_eq!(shown.text(), "new\n", "{} {threads}", archive.display());
+        }
+    }
+}
+
 /// > An archive that is appended to a mounted tree of archives is found, and nothing that was there is lost.
 #[test]
 fn what_is_appended_is_looked_into() {

@@ -587,6 +587,52 @@ fn a_hard_link_with_a_pax_size_has_content() {
     }
 }
 
+/// But where the next header lies at once, nothing is passed over that could not be content.
+#[test]
+fn a_hard_link_with_a_pax_size_may_have_no_content() {
+    for (size, in_header) in
+        [(2, 0), (2, 2), (512, 0), (700, 700), (3000, 0), (5120, 0), (1 << 20, 1 << 20), (20 << 30, 0)]
+    {
+        let mut link = Block::new("link", b'1');
+        link.ustar().put(157, b"first").size(if in_header > 1 << 30 { 0 } else { in_header });
+        for next in [file("next", b"content"), file("next", b""), file("next", &[b'x'; 5000])] {
+            let archive = [
+                file("first", b"1"),
+                pax(b'x', &[("size", format!("{size}").as_bytes())]),
+                link.done(),
+                next,
+                file("after", b"2"),
+                END.to_vec(),
+            ];
+            let told = read_whole(&archive.concat());
+            assert_eq!(told.paths(), ["first", "link", "next", "after"], "{size}");
+            assert_eq!(told.entry("link").body.size, 0);
+        }
+    }
+}
+
+/// What lies behind the header of a folder takes room, and is not shown.
+#[test]
+fn the_content_of_a_folder_counts_as_stored() {
+    let mut dump = Block::new("folder/", b'D');
+    dump.gnu().size(600);
+    let mut old = Block::new("old/", b'0');
+    old.size(3);
+    let archive = [
+        dump.done(),
+        common::padded(&[b'Y'; 600]),
+        old.done(),
+        common::padded(b"old"),
+        file("after", b"2"),
+        END.to_vec(),
+    ];
+    let told = read_whole(&archive.concat());
+    assert_eq!(told.paths(), ["folder/", "old/", "after"]);
+    let bodies = ["folder/", "old/"].map(|path| (told.entry(path).body.offset, told.entry(path).body.stored));
+    assert_eq!(bodies, [(512, 600), (2048, 3)]);
+    assert!(told.entries[..2].iter().all(|entry| entry.kind == Kind::Folder && entry.body.size == 0));
+}
+
 /// Bytes of which something is missing: headers may begin at any byte.
 struct Shifted(tarnfs_format::SourceStream);
 

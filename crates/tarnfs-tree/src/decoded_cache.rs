@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{FlockOperation, flock, statvfs};
+use rustix::fs::{FlockOperation, flock, fstat, statvfs};
 use tarnfs_codec::engine::{DecodedFile, Shelf};
 use tarnfs_index::{Archive, trust};
 
@@ -66,9 +66,11 @@ impl DecodedCache {
         })
     }
 
-    /// Removes files until the rest has at most `bytes`, and what killed processes have left.
-    fn shrink_to(&self, bytes: u64) -> io::Result<()> {
+    /// Removes files until the rest, without the part `own`, has at most `bytes`, and what killed processes have left. False (and no whole
+    /// file is removed) if what others are writing has more.
+    fn shrink_to(&self, bytes: u64, own: Option<&Path>) -> io::Result<bool> {
         let mut files = Vec::new();
+        let mut of_parts = 0_u64;
         for entry in self.folder.read_dir()? {
             let entry = entry?;
             let (path, name) = (entry.path(), entry.file_name());
@@ -79,13 +81,18 @@ impl DecodedCache {
                 continue;
             }
             if has_suffix(PART) {
-                remove_if_left_over(&path);
+                if own != Some(&*path) && !is_removed_as_left_over(&path) {
+                    of_parts = of_parts.saturating_add(metadata.len());
+                }
             } else if has_suffix(SUFFIX) {
                 files.push((metadata.modified()?, metadata.len(), path));
             }
         }
+        if of_parts > bytes {
+            return Ok(false);
+        }
         files.sort();
-        let mut sum = files.iter().fold(0_u64, |sum, (_, length, _)| sum.saturating_add(*length));
+        let mut sum = files.iter().fold(of_parts, |sum, (_, length, _)| sum.saturating_add(*length));
         for (_, length, path) in files {
             if sum <= bytes {
                 break;
@@ -98,19 +105,35 @@ impl DecodedCache {
             }
             sum = sum.saturating_sub(length);
         }
-        Ok(())
+        Ok(true)
     }
 }
 
 /// Whoever writes one holds a lock on it.
-fn remove_if_left_over(path: &Path) {
+fn is_removed_as_left_over(path: &Path) -> bool {
     let removed = OpenOptions::new().read(true).open(path).and_then(|file| {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         std::fs::remove_file(path)
     });
-    if let Err(error) = removed {
-        log::debug!("{}: {error}", path.display());
+    match removed {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        Err(error) => {
+            log::debug!("{}: {error}", path.display());
+            false
+        }
     }
+}
+
+/// Locks a part that was just made; false if somebody took it for left over before it was locked: then it is gone, or about to be.
+fn is_ours(file: &File) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+        // Where there are no locks, nobody takes it for left over, either.
+        Err(error) => log::debug!("a lock on a file of decoded pieces: {error}"),
+    }
+    Ok(fstat(file)?.st_nlink == 1)
 }
 
 /// A file that gets its name when it is whole; removed when dropped before.
@@ -128,15 +151,16 @@ impl Shelf for Part {
         let folder = &self.cache.folder;
         // As the XDG base directory specification asks for folders of its kind.
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let random = RandomState::new().hash_one(std::process::id());
-        let path = folder.join(format!("{random:016x}{PART}"));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        self.path = Some(path);
-        // Where there are no locks, nobody takes it for left over, either.
-        if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            log::debug!("a lock on {}: {error}", folder.display());
+        for _ in 0..16 {
+            let random = RandomState::new().hash_one(std::process::id());
+            let path = folder.join(format!("{random:016x}{PART}"));
+            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+            if is_ours(&file)? {
+                self.path = Some(path);
+                return Ok(file);
+            }
         }
-        Ok(file)
+        Err(io::Error::other(format!("{}: each new file there is removed by somebody else", folder.display())))
     }
 
     fn has_room(&mut self, length: u64) -> bool {
@@ -150,8 +174,9 @@ impl Shelf for Part {
         if length > limit {
             return false;
         }
-        match self.cache.shrink_to(limit - wanted) {
-            Ok(()) => self.granted = wanted,
+        match self.cache.shrink_to(limit - wanted, self.path.as_deref()) {
+            Ok(true) => self.granted = wanted,
+            Ok(false) => log::info!("{}: others write as much as there may be", self.cache.folder.display()),
             Err(error) => log::info!("{}: cannot make room: {error}", self.cache.folder.display()),
         }
         length <= self.granted
@@ -239,5 +264,60 @@ mod tests {
         assert!(!left.contains(&"0123.part".to_owned()));
         drop(living);
         assert_eq!(names(&cache).len(), 2);
+    }
+
+    /// Between making a part and locking it, another process may take it for left over.
+    #[test]
+    fn a_part_that_was_taken_for_left_over_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0123.part");
+        let file = File::create(&path).unwrap();
+        let other = File::open(&path).unwrap();
+        flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(!is_ours(&file).unwrap(), "locked by the one who removes it");
+        drop(other);
+        assert!(is_ours(&file).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        assert!(!is_ours(&file).unwrap(), "without a name");
+    }
+
+    #[test]
+    fn whoever_makes_room_takes_no_part_that_is_being_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = DecodedCache::new(folder.path().to_path_buf(), Some(1000));
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let _ = cache.shrink_to(1000, None);
+                }
+            });
+            for number in 0..1000 {
+                let mut shelf = cache.shelf(&archive(number), "toy");
+                let finished = shelf.file().and_then(|_| shelf.finished());
+                if finished.is_err() {
+                    done.store(true, std::sync::atomic::Ordering::Relaxed);
+                }
+                finished.unwrap();
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+
+    /// What others are writing counts, and nothing that is whole makes room in vain.
+    #[test]
+    fn parts_of_others_take_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = DecodedCache::new(folder.path().to_path_buf(), Some(1000));
+        assert!(put(&cache, 1, 200));
+        let mut living = cache.shelf(&archive(2), "toy");
+        let mut file = living.file().unwrap();
+        assert!(living.has_room(600));
+        file.write_all(&[0; 600]).unwrap();
+        assert!(!put(&cache, 3, 500));
+        assert_eq!(names(&cache).len(), 2);
+        assert!(put(&cache, 3, 300), "the one that is whole makes room");
+        assert!(!cache.path(&archive(1), "toy").exists());
+        living.finished().unwrap();
     }
 }

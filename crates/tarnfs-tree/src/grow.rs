@@ -70,7 +70,40 @@ impl Links {
         }
         let this = Self { shown, replaced };
         this.check(index)?;
+        this.check_fallbacks(index)?;
         Ok(this)
+    }
+
+    /// A link whose target is not there shows what its path showed before. Its target may come with what was appended, and is not known any
+    /// more. (Nor is a link to its own path told from that.)
+    fn check_fallbacks(&self, index: &dyn Index) -> Result<(), Error> {
+        // Of each path that has a link, its entries: header, node (of a link the one that it shares), whether it is a link.
+        let mut paths: HashMap<(Node, Vec<u8>), Vec<(u64, Node, bool)>> = HashMap::new();
+        for ((folder, name), (header, node)) in &self.shown {
+            paths.entry((*folder, name.clone())).or_default().push((*header, *node, true));
+        }
+        for (folder, name, header, node) in &self.replaced {
+            paths.entry((*folder, name.clone())).or_default().push((*header, *node, true));
+        }
+        if paths.is_empty() {
+            return Ok(());
+        }
+        index.replaced(&mut |folder, name, row| {
+            if row.kind != Kind::Folder
+                && let Some(entries) = paths.get_mut(&(folder, name.to_vec()))
+            {
+                entries.push((row.header.unwrap_or_default(), row.node, false));
+            }
+        })?;
+        for entries in paths.values_mut() {
+            entries.sort_unstable();
+            let falls_back =
+                |pair: &[(u64, Node, bool)]| matches!(pair, [before, link] if link.2 && link.1 == before.1);
+            if entries.windows(2).any(falls_back) {
+                return Err(Error::Stale("a hard link in it shows what its path showed before".to_owned()));
+            }
+        }
+        Ok(())
     }
 
     /// A link to a path means what the path showed before the link. The index knows what that was, not by which path: that must be that of
@@ -333,6 +366,7 @@ impl Replay<'_> {
             ctime: Some(row.ctime),
             header: row.header.unwrap_or_default(),
             inherits: row.inherits,
+            has_acl_text: false,
             body: Body { offset: row.body, stored, size: if row.kind == Kind::File { row.size } else { 0 }, extents },
             link: if row.kind == Kind::Symlink { self.index.link(row.node)? } else { Vec::new() },
             xattrs: if row.has_xattrs { self.index.xattrs(row.node)? } else { Vec::new() },

@@ -195,6 +195,17 @@ fn fingerprint(source: &dyn Source) -> Result<Fingerprint, Problem> {
     Fingerprint::of(source).map_err(|error| Problem::Read { offset: 0, error })
 }
 
+/// Where what an index says of the archive's headers comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// All were read just now.
+    Read,
+    /// Those of what was appended were; the rest comes from an older index.
+    Continued,
+    /// From an older index.
+    Found,
+}
+
 struct Opening<'a> {
     path: &'a Path,
     source: SharedSource,
@@ -208,15 +219,15 @@ impl Opening<'_> {
         let mut reason = "there is none".to_owned();
         if self.options.recreate != Recreate::Always {
             match self.existing() {
-                Ok((index, index_path)) => return self.finish(index, Some(index_path), false),
+                Ok((index, index_path)) => return self.finish(index, Some(index_path), Origin::Found),
                 Err(why) => reason = why,
             }
         }
         if self.options.recreate == Recreate::Never {
             return Err(Problem::NoIndex(reason));
         }
-        let (index, index_path) = self.build()?;
-        self.finish(index, index_path, true)
+        let (index, index_path, origin) = self.build()?;
+        self.finish(index, index_path, origin)
     }
 
     fn source(&self) -> SharedSource {
@@ -345,7 +356,7 @@ impl Opening<'_> {
         }
     }
 
-    fn build(&self) -> Result<(Arc<dyn Index>, Option<PathBuf>), Problem> {
+    fn build(&self) -> Result<(Arc<dyn Index>, Option<PathBuf>, Origin), Problem> {
         let options = self.options;
         let start = Instant::now();
         let names = Names::new(&options.shape, &options.limits)?;
@@ -364,9 +375,9 @@ impl Opening<'_> {
             options,
             archive: self.archive(),
         };
-        let (writer, summary) = match self.continued(&pass)? {
-            Some(continued) => continued,
-            None => pass.run(self.writer()?)?,
+        let (origin, (writer, summary)) = match self.continued(&pass)? {
+            Some(continued) => (Origin::Continued, continued),
+            None => (Origin::Read, pass.run(self.writer()?)?),
         };
         options.progress.bytes.store(source.len(), Ordering::Relaxed);
         let (read, entries) = (start.elapsed(), writer.entries());
@@ -399,7 +410,7 @@ impl Opening<'_> {
             index_path.as_deref().unwrap_or(Path::new("memory")).display(),
             start.elapsed().saturating_sub(read).as_secs_f64()
         );
-        Ok((index, index_path))
+        Ok((index, index_path, origin))
     }
 
     /// A writer of an index that those may read who may read the archive.
@@ -433,8 +444,16 @@ impl Opening<'_> {
             }
             Err(error) => return Err(error.into()),
         }
-        log::info!("{} grew: reading from byte {}", self.path.display(), old.summary().end);
-        pass.grow(old.summary(), writer).map(Some)
+        let end = old.summary().end;
+        log::info!("{} grew: reading from byte {end}", self.path.display());
+        match pass.grow(old.summary(), writer) {
+            // The old index says wrongly where the last entry ends, or this is no longer what it described.
+            Ok((_, summary)) if summary.notes.iter().any(|(at, _)| *at == end) => {}
+            Err(Problem::NotAnArchive) => {}
+            grown => return grown.map(Some),
+        }
+        log::info!("{}: no header at byte {end}; the archive is read from its start", self.path.display());
+        Ok(None)
     }
 
     /// What a folder that no entry names looks like: it belongs to the archive's owner and is as old as the archive.
@@ -443,14 +462,19 @@ impl Opening<'_> {
         Implied { uid: user, gid: group, mtime: self.facts.mtime() }
     }
 
-    /// Headers are read again if the archive was not read just now. Decoded bytes have checksums instead.
-    fn recheck(&self, summary: &Summary, is_new: bool) -> Option<Recheck> {
-        let is_plain = !is_new && summary.layers.is_empty();
+    /// Headers are read again if not all of them were read just now. Decoded bytes have checksums instead.
+    fn recheck(&self, summary: &Summary, origin: Origin) -> Option<Recheck> {
+        let is_plain = origin != Origin::Read && summary.layers.is_empty();
         is_plain.then(|| Recheck::new(summary, &self.options.limits)).flatten()
     }
 
     /// Puts the codec's source between the file and the tree.
-    fn finish(&self, index: Arc<dyn Index>, index_path: Option<PathBuf>, is_new: bool) -> Result<OpenArchive, Problem> {
+    fn finish(
+        &self,
+        index: Arc<dyn Index>,
+        index_path: Option<PathBuf>,
+        origin: Origin,
+    ) -> Result<OpenArchive, Problem> {
         let options = self.options;
         let mut stream = self.source();
         let cache = &options.cache;
@@ -484,9 +508,9 @@ impl Opening<'_> {
         }
         let stream = deep.unwrap_or(stream);
         let streams = Streams::new(Arc::clone(&index), SharedSource::clone(&stream), layers, means);
-        let recheck = self.recheck(index.summary(), is_new);
+        let recheck = self.recheck(index.summary(), origin);
         let tree = ArchiveTree::new(Arc::clone(&index), streams, self.implied(), recheck);
         let tree = Arc::new(tree);
-        Ok(OpenArchive { tree, index, index_path, is_new, stream })
+        Ok(OpenArchive { tree, index, index_path, is_new: origin != Origin::Found, stream })
     }
 }

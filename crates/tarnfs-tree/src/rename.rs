@@ -139,17 +139,30 @@ fn parts(replacement: &str) -> Result<Vec<Part>, String> {
                 let named = rest.strip_prefix('<').and_then(|rest| rest.split_once('>'));
                 let (name, after) = named.ok_or("behind \\g comes the name of a group, as \\g<name>")?;
                 rest = after;
-                Some(name.parse().map_or_else(|_| Part::Named(name.to_owned()), Part::Group))
-            }
-            '0' => {
-                text.push('\0');
-                None
+                // Digits only: `parse` takes a sign as well.
+                let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+                let number = name.parse().ok().filter(|_| is_number);
+                if number.is_none() && !is_identifier(name) {
+                    return Err(format!("{name:?} is not the name of a group"));
+                }
+                Some(number.map_or_else(|| Part::Named(name.to_owned()), Part::Group))
             }
             digit if digit.is_ascii_digit() => {
-                let two = rest.chars().next().filter(char::is_ascii_digit);
-                let number: String = [Some(digit), two].into_iter().flatten().collect();
-                rest = &rest[two.map_or(0, char::len_utf8)..];
-                number.parse().ok().map(Part::Group)
+                let digits = &after[..after.bytes().take(3).take_while(u8::is_ascii_digit).count()];
+                let octal = after.bytes().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
+                // As in Python: behind a 0 up to two more octal digits are a character, and so are three of them.
+                let is_character = digit == '0' || octal == 3;
+                let length = if is_character { octal } else { digits.len().min(2) };
+                rest = &after[length..];
+                if is_character {
+                    let number = u32::from_str_radix(&after[..length], 8).unwrap_or(u32::MAX);
+                    let byte =
+                        u8::try_from(number).map_err(|_| format!("\\{} is more than \\377", &after[..length]))?;
+                    text.push(char::from(byte));
+                    None
+                } else {
+                    after[..length].parse().ok().map(Part::Group)
+                }
             }
             '\\' => {
                 text.push('\\');
@@ -182,6 +195,12 @@ fn parts(replacement: &str) -> Result<Vec<Part>, String> {
     text.push_str(rest);
     parts.extend((!text.is_empty()).then_some(Part::Text(text)));
     Ok(parts)
+}
+
+/// As a group may be named.
+fn is_identifier(name: &str) -> bool {
+    let is_start = |letter: char| letter == '_' || letter.is_alphabetic();
+    name.starts_with(is_start) && name.chars().all(|letter| is_start(letter) || letter.is_alphanumeric())
 }
 
 fn to_text(path: &[u8]) -> Cow<'_, str> {
@@ -245,6 +264,10 @@ mod tests {
             ("(a*?)", r"<\1>", "baac", "<>b<><a><><a><>c<>"),
             (r"\b|b", "_", "ab b", "_a__ ___"),
             ("(?i)B*", "-", "abB", "-a--"),
+            ("(a)", r"\012", "ab", "\nb"),
+            ("(a)", r"\08\07x\0", "ab", "\08\x07x\0b"),
+            ("(a)", r"\1011\177\377", "ab", "A1\x7f\u{ff}b"),
+            ("(a)", r"\1é\g<01>", "ab", "aéab"),
             ("(?x) b * # some", "-", "abb", "-a--"),
             // The matches behind the first ones are found by fewer steps.
             ("(?=(.))", r"\1", "abcdefghijklmnopqrstuvwxyz", "aabbccddeeffgghhiijjkkllmmnnooppqqrrssttuuvvwwxxyyzz"),
@@ -265,7 +288,9 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_refused_and_what_does_not_end_stays() {
         for (expression, replacement) in
-            [("(", ""), ("a", r"\1"), ("a", r"\g<x>"), ("a", "\\"), ("a", r"\g"), ("a", r"\q")]
+            [("(", ""), ("a", r"\1"), ("a", r"\g<x>"), ("a", "\\"), ("a", r"\g"), ("a", r"\q")].into_iter().chain(
+                [r"\400", r"\118", r"\19", r"\g<+1>", r"\g< 1>", r"\g<1_0>", r"\g<>", r"\g<²>"].map(|end| ("(a)", end)),
+            )
         {
             assert!(Rename::new(expression, replacement).is_err(), "{expression} {replacement}");
         }

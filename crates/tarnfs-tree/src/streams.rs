@@ -3,13 +3,14 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tarnfs_codec::Dictionaries;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Statistics, Workers};
 use tarnfs_index::{Index, Nested};
 use tarnfs_source::{Limits, MemorySource, SharedSource, Slice, Source};
 
+use crate::build::most_layers;
 use crate::{Error, Work, unproven};
 
 /// Nested streams that are open at a time.
@@ -83,26 +84,24 @@ impl Streams {
         if number == 0 {
             return Ok(SharedSource::clone(&self.innermost));
         }
-        // From the one that is wanted outwards, up to one that is open.
-        let mut open = self.nested.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut missing = Vec::new();
-        let mut at = number;
-        let (mut source, mut depth) = loop {
-            if at == 0 {
-                break (SharedSource::clone(&self.innermost), 0);
-            }
-            if let Some((decoded, depth)) = open.found(at) {
-                break (decoded as SharedSource, depth);
-            }
-            let nested = self.index.nested(at)?;
-            let input = nested.input;
-            missing.push((at, nested));
-            at = input;
-        };
-        if depth + missing.len() > MOST_CALLS {
+        if let Some((decoded, _)) = self.open().found(number) {
+            return Ok(decoded);
+        }
+        // Not while `nested` is held: this reads the index.
+        let chain = self.chain(number)?;
+        if chain.len() > MOST_CALLS {
             // Rare, and slow to reach: nothing of it is kept open.
-            drop(open);
-            return self.deep(number);
+            return self.deep(chain);
+        }
+        let mut open = self.open();
+        let mut missing = Vec::new();
+        let (mut source, mut depth) = (SharedSource::clone(&self.innermost), 0);
+        for (number, nested) in chain {
+            if let Some((decoded, at)) = open.found(number) {
+                (source, depth) = (decoded, at);
+                break;
+            }
+            missing.push((number, nested));
         }
         for (number, nested) in missing.into_iter().rev() {
             let decoded = self.step(number, &nested)?.decode(source, &self.means);
@@ -113,30 +112,44 @@ impl Streams {
         Ok(source)
     }
 
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.nested.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The stream of that number and those that it lies in, from it outwards. An index may say that these are millions; no first pass makes
+    /// one of more than are allowed.
+    fn chain(&self, number: u32) -> Result<Vec<(u32, Nested)>, Error> {
+        let most = most_layers(&self.index.summary().shape, &self.means.limits) as usize;
+        let mut chain = Vec::new();
+        let mut at = number;
+        while at != 0 {
+            if chain.len() >= most {
+                let what = format!("stream {number} lies in more than {most} layers of compression");
+                return Err(tarnfs_index::Error::Broken(what).into());
+            }
+            let nested = self.index.nested(at)?;
+            let input = nested.input;
+            chain.push((at, nested));
+            at = input;
+        }
+        Ok(chain)
+    }
+
     fn step(&self, number: u32, nested: &Nested) -> Result<Step, Error> {
         Ok(Step::new(&self.index, number as usize, &nested.codec, Some((nested.start, nested.length)))?)
     }
 
-    /// A stream that lies in very many others.
-    fn deep(&self, number: u32) -> Result<SharedSource, Error> {
-        let mut steps = Vec::new();
-        let mut length = None;
-        let mut at = number;
-        while at != 0 {
-            let nested = self.index.nested(at)?;
-            length.get_or_insert(nested.decoded_length);
-            steps.push(self.step(at, &nested)?);
-            at = nested.input;
-        }
-        let length = length.unwrap_or(0);
-        steps.reverse();
+    /// A stream that lies in very many others: these, and itself first.
+    fn deep(&self, chain: Vec<(u32, Nested)>) -> Result<SharedSource, Error> {
+        let length = chain.first().map_or(0, |(_, nested)| nested.decoded_length);
+        let steps = chain.iter().rev().map(|(number, nested)| self.step(*number, nested)).collect::<Result<_, _>>()?;
         let input = SharedSource::clone(&self.innermost);
         Ok(Arc::new(Deep { input, steps, means: self.means.clone(), length, opened: Mutex::new(None) }))
     }
 
     pub(crate) fn work(&self) -> Work {
         let cache = &self.means.cache;
-        let open = self.nested.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = self.open();
         if self.layers.is_empty() && open.clock == 0 {
             return Work::default();
         }

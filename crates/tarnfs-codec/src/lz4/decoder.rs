@@ -115,7 +115,8 @@ impl FrameDecoder {
     pub(super) fn verified(source: &SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Self> {
         let mut decoder = Self::resume(source, point, options.limits)?;
         let (spacing, last_point) = (options.seek_point_spacing, Some(point.decoded));
-        decoder.pass = Some(Pass { spacing, last_point, findings: Findings::default() });
+        let cancel = options.cancel.clone();
+        decoder.pass = Some(Pass { spacing, cancel, last_point, findings: Findings::default() });
         Ok(decoder)
     }
 

@@ -32,7 +32,17 @@ impl Names {
 
     fn find(&self, kind: Tag, name: &[u8]) -> Option<u32> {
         let (cell, file) = if kind == Tag::User { (&self.users, "/etc/passwd") } else { (&self.groups, "/etc/group") };
-        cell.get_or_init(|| parse(&std::fs::read(file).unwrap_or_default())).get(name).copied()
+        let read = || {
+            let lines = std::fs::read(file).unwrap_or_else(|error| {
+                if error.kind() == std::io::ErrorKind::PermissionDenied {
+                    // A process that has given up opening files cannot say whom this machine knows.
+                    self.stranger.get_or_init(|| ());
+                }
+                Vec::new()
+            });
+            parse(&lines)
+        };
+        cell.get_or_init(read).get(name).copied()
     }
 }
 

@@ -105,6 +105,7 @@ pub(super) fn entry(
         // Only folders have a default, and links have none at all.
         let applies = if is_default { kind == Kind::Folder } else { kind != Kind::Symlink };
         let Some(text) = text.filter(|_| applies) else { continue };
+        entry.has_acl_text |= !is_default;
         match acl::binary(&text, is_default, names) {
             Ok(Some(acl)) => {
                 // GNU tar may have stored it a second time as it was; what names people is better elsewhere.

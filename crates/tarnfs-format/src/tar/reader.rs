@@ -273,10 +273,10 @@ impl<'run> Reader<'run> {
         let plain = Body { offset, stored: size, size, extents: None };
         let (body, length) = match content {
             Content::None => (Body { offset, ..Body::default() }, 0),
-            Content::Skipped => (Body { offset, ..Body::default() }, size),
+            Content::Skipped => (Body { offset, stored: size, ..Body::default() }, size),
             Content::Plain => (plain, size),
             Content::Link => {
-                let length = if pax_size.is_some() { size } else { self.link_content(size)? };
+                let length = self.link_content(size, pax_size.is_some())?;
                 (Body { offset, stored: length, size: length, extents: None }, length)
             }
             Content::RecordMap => (Body { size: pax_real_size.unwrap_or(size), extents: map, ..plain }, size),
@@ -407,14 +407,33 @@ impl<'run> Reader<'run> {
         Ok(true)
     }
 
-    /// Bytes of content behind the header of a hard link that has a size but no pax record saying so. Old tars wrote the
-    /// size of the file there but nothing behind it, others wrote the file: the block behind it tells.
-    fn link_content(&mut self, size: u64) -> Result<u64, Error> {
+    /// Bytes of content behind the header of a hard link that has a size. Old tars wrote the size of the file there but nothing behind it,
+    /// others wrote the file: the block behind it tells. A size that a pax record tells nearly always has content, also one that begins as
+    /// a header: then the header behind it tells.
+    fn link_content(&mut self, size: u64, is_of_pax: bool) -> Result<u64, Error> {
         if size == 0 {
             return Ok(0);
         }
-        let next = self.next_block()?.map(|block| check(&block));
-        Ok(if next == Some(Check::Other) { size } else { 0 })
+        let has_content = match self.next_block()?.map(|block| check(&block)) {
+            Some(Check::Other) => true,
+            Some(Check::Header) => is_of_pax && self.is_content(size)?,
+            // Nothing that would be lost.
+            None | Some(Check::Zero) => is_of_pax,
+        };
+        Ok(if has_content { size } else { 0 })
+    }
+
+    /// Whether the `size` bytes here, which begin as a header, may be an archive that is the content of a file: whole blocks, more than one, and
+    /// no content behind them.
+    fn is_content(&mut self, size: u64) -> Result<bool, Error> {
+        let offset = self.stream.position();
+        let is_archive = size > BLOCK as u64 && size.is_multiple_of(BLOCK as u64);
+        let Some(length) = usize::try_from(size).ok().filter(|&length| is_archive && length <= STEP) else {
+            return Ok(false);
+        };
+        let bytes = self.stream.peek(length.saturating_add(BLOCK)).map_err(|error| Error::Read { offset, error })?;
+        let Some(behind) = bytes.get(length..) else { return Ok(false) };
+        Ok(behind.first_chunk().is_none_or(|block| check(block) != Check::Other))
     }
 
     /// The map of an old GNU or star sparse file, in its header and the blocks behind it, and the length of the file.

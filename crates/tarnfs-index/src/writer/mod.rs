@@ -80,6 +80,10 @@ pub struct Writer {
     xattr_names: Interner,
     layers: Layers,
     origins: Origins,
+    /// Of each nested stream the one that it lies in, and where it begins there.
+    starts: Vec<(u32, u64)>,
+    /// The stream that the builder's entries lie in.
+    stream: u32,
     has_xattrs: bool,
     has_acls: bool,
     /// Byte at which the content that goes furthest ends.
@@ -111,6 +115,9 @@ const MOST_NAMED: usize = 100;
 /// The part of the budget that one index in memory may have: it is one over this.
 const IN_MEMORY: usize = 4;
 
+/// Streams around an entry by which it finds its place among others of its name; as many as an archive has by default.
+const MOST_AROUND: usize = 100;
+
 /// Bytes that headers of a tar archive lie on multiples of.
 const BLOCK: u64 = 512;
 
@@ -133,6 +140,8 @@ impl Writer {
             xattr_names: Interner::new(),
             layers: Layers::default(),
             origins: Origins::default(),
+            starts: Vec::new(),
+            stream: 0,
             has_xattrs: false,
             has_acls: false,
             reach: 0,
@@ -182,6 +191,7 @@ impl Writer {
             );
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, what).into());
         }
+        self.lie_in(stream);
         if let Some(last) = self.place_beside_last(&entry.path) {
             return self.add_at(self.last_folder.1, last, entry, stream);
         }
@@ -189,6 +199,37 @@ impl Writer {
         let (folder, last) = place(&mut self.folders, &mut self.clashes, components.iter());
         self.remember_folder(&entry.path, folder, last);
         self.add_at(folder, last, entry, stream)
+    }
+
+    /// The nested stream that comes next begins at byte `start` of `input`. Its entries come before all is known of it.
+    pub fn begin_nested(&mut self, input: u32, start: u64) {
+        let place = self.layers.nested() as usize;
+        self.starts.resize(place, (0, 0));
+        self.starts.push((input, start));
+        if self.stream == self.next_nested() {
+            self.stream = 0;
+            self.builder.around.clear();
+        }
+    }
+
+    /// What is added from here on lies in `stream`.
+    fn lie_in(&mut self, stream: u32) {
+        if stream == self.stream {
+            return;
+        }
+        let mut starts = Vec::new();
+        let mut at = stream;
+        while let Some(&(input, start)) = at.checked_sub(FIRST_NESTED).and_then(|place| self.starts.get(place as usize))
+        {
+            starts.push(start);
+            // Numbers shrink on the way out.
+            at = input.min(at.saturating_sub(1));
+        }
+        self.builder.around.clear();
+        for start in starts.into_iter().rev().take(MOST_AROUND) {
+            record::write_number(&mut self.builder.around, start);
+        }
+        self.stream = stream;
     }
 
     /// The name of an entry whose path has the same folder as the one before, as nearly all have.

@@ -6,6 +6,8 @@
 
 use std::io;
 
+use std::cmp::Ordering;
+
 use tarnfs_format::{Device, Entry, Kind, Time};
 
 use super::spool::Spool;
@@ -75,6 +77,9 @@ pub(super) fn bits_of(entry: &Entry) -> u8 {
 /// Bit of the tag's byte: the number of an origin follows the rank.
 const HAS_ORIGIN: u8 = 128;
 
+/// Bit of the tag's byte: then, where the streams begin that the entry lies in.
+const HAS_AROUND: u8 = 64;
+
 /// Bytes before the name: length of the whole (4), folder (4), length of the name (1), tag (1).
 const HEAD: usize = 10;
 
@@ -87,8 +92,10 @@ pub(super) struct Record<'a> {
     pub(super) folder: u32,
     pub(super) tag: Tag,
     pub(super) name: &'a [u8],
-    /// What records of one name are ordered by: where the entry begins.
+    /// Where the entry begins in its own stream.
     pub(super) rank: u64,
+    /// Of an entry in a nested stream: where that stream and those around it begin, each in the one around it, the outermost first.
+    around: &'a [u8],
     /// The archive in the archive that it was found in ([`super::origins`]).
     pub(super) origin: u32,
     /// What follows.
@@ -124,7 +131,8 @@ impl<'a> Record<'a> {
         let name_end = HEAD.saturating_add(usize::from(whole.get(8).copied().unwrap_or_default()));
         let tag = whole.get(9).copied().unwrap_or_default();
         let has_origin = tag & HAS_ORIGIN != 0;
-        let tag = match tag & !HAS_ORIGIN {
+        let has_around = tag & HAS_AROUND != 0;
+        let tag = match tag & !(HAS_ORIGIN | HAS_AROUND) {
             0 => Tag::Marker,
             1 => Tag::Request,
             _ => Tag::Entry,
@@ -132,8 +140,25 @@ impl<'a> Record<'a> {
         let mut rest = whole.get(name_end..).unwrap_or_default();
         let rank = read_number(&mut rest);
         let origin = if has_origin { read_number(&mut rest) as u32 } else { 0 };
+        let around = if has_around { read_bytes(&mut rest) } else { &[] };
         let name = whole.get(HEAD..name_end).unwrap_or_default();
-        Self { bytes: whole, folder: number(4), tag, name, rank, origin, rest }
+        Self { bytes: whole, folder: number(4), tag, name, rank, around, origin, rest }
+    }
+
+    /// Which of two records of one name comes first: the one that the archive has first, also if one lies in a file that is compressed.
+    pub(super) fn compare(&self, other: &Record<'_>) -> Ordering {
+        let places = if self.around.is_empty() && other.around.is_empty() {
+            self.rank.cmp(&other.rank)
+        } else {
+            self.places().cmp(other.places())
+        };
+        places.then(self.tag.cmp(&other.tag))
+    }
+
+    /// Where it begins: in the archive's own stream what it lies in, in that one the next, at last itself.
+    fn places(&self) -> impl Iterator<Item = u64> {
+        let mut around = self.around;
+        std::iter::from_fn(move || (!around.is_empty()).then(|| read_number(&mut around))).chain([self.rank])
     }
 
     /// Number of the folder that a marker stands for, or of the hard link that a request comes from.
@@ -221,6 +246,8 @@ pub(super) struct Builder {
     pub(super) origin: u32,
     /// What goes into the side tables, of entries that have more of it than [`MOST_INSIDE`].
     pub(super) large: Spool,
+    /// Where the streams begin that what comes lies in, as numbers.
+    pub(super) around: Vec<u8>,
 }
 
 /// Bytes for the side tables that stay in a record. Nearly all have less: it is enough for the longest target of a symbolic link on Linux,
@@ -231,7 +258,7 @@ const LARGE_ROOM: usize = 1 << 20;
 
 impl Default for Builder {
     fn default() -> Self {
-        Self { bytes: Vec::new(), origin: 0, large: Spool::in_memory(LARGE_ROOM) }
+        Self { bytes: Vec::new(), origin: 0, around: Vec::new(), large: Spool::in_memory(LARGE_ROOM) }
     }
 }
 
@@ -241,11 +268,17 @@ impl Builder {
         self.bytes.extend_from_slice(&[0; 4]);
         self.bytes.extend_from_slice(&folder.to_le_bytes());
         self.bytes.push(name.len() as u8);
-        self.bytes.push(tag as u8 | if self.origin == 0 { 0 } else { HAS_ORIGIN });
+        // A marker comes first in any case.
+        let around = if tag == Tag::Marker { &[][..] } else { &self.around };
+        let has_around = if around.is_empty() { 0 } else { HAS_AROUND };
+        self.bytes.push(tag as u8 | has_around | if self.origin == 0 { 0 } else { HAS_ORIGIN });
         self.bytes.extend_from_slice(name);
         write_number(&mut self.bytes, rank);
         if self.origin != 0 {
             write_number(&mut self.bytes, u64::from(self.origin));
+        }
+        if has_around != 0 {
+            write_bytes(&mut self.bytes, around);
         }
     }
 

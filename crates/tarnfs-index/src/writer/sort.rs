@@ -15,7 +15,7 @@ use tarnfs_source::{Budget, Cancel, Grant};
 use super::record::Record;
 use super::spool::{BUFFER, Reader, Spool};
 
-/// Gathers records and hands them out in the order of (folder, name, rank, tag); equal ones as they came.
+/// Gathers records and hands them out in the order of (folder, name, place in the archive, tag); equal ones as they came.
 #[derive(Debug)]
 pub(super) struct Sorter {
     block: Vec<u8>,
@@ -301,7 +301,7 @@ fn prefix(name: &[u8]) -> u64 {
 }
 
 fn compare_in_folder(left: &Record<'_>, right: &Record<'_>) -> Ordering {
-    left.name.cmp(right.name).then_with(|| (left.rank, left.tag).cmp(&(right.rank, right.tag)))
+    left.name.cmp(right.name).then_with(|| left.compare(right))
 }
 
 /// The next record of one run.

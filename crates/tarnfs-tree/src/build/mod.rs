@@ -29,7 +29,7 @@ use crate::problem::Problem;
 use bodies::Bodies;
 use decoding::DecodingStream;
 use hashing::rest_of;
-pub(crate) use names::{Names, converted};
+pub(crate) use names::{Names, converted, most_layers};
 use nested::{Candidate, Expansion, is_certain};
 use receiver::{Direct, Receiver};
 pub(crate) use walk::content_of;

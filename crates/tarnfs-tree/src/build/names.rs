@@ -33,6 +33,12 @@ pub(super) struct Rules {
     transform: Option<Rename>,
 }
 
+/// Layers of compression inside each other at most, in an archive that is read so.
+pub(crate) fn most_layers(shape: &Shape, limits: &Limits) -> u32 {
+    let depth = shape.recursion.as_ref().and_then(|recursion| recursion.depth);
+    depth.unwrap_or(0).max(u32::try_from(limits.compression_layers).unwrap_or(u32::MAX))
+}
+
 impl Names {
     /// [`Problem::Option`] if an option makes no sense.
     pub(crate) fn new(shape: &Shape, limits: &Limits) -> Result<Self, Problem> {
@@ -54,10 +60,9 @@ impl Names {
             Some(recursion) => {
                 let extensions = Extensions::new(&recursion.extensions)
                     .map_err(|error| Problem::Option(format!("--recursive-extensions: {error}")))?;
-                let most_layers = u32::try_from(limits.compression_layers).unwrap_or(u32::MAX);
                 Some(Rules {
                     depth: recursion.depth.unwrap_or(u32::MAX),
-                    layers: recursion.depth.unwrap_or(0).max(most_layers),
+                    layers: most_layers(shape, limits),
                     extensions,
                     strip_extension: recursion.strip_extension,
                     transform: rename("transform-recursive-mount-point", &recursion.transform)?,

@@ -300,6 +300,7 @@ impl Receiver for Direct {
         self.stream.set(candidate.input);
         if candidate.codec.is_some() {
             let number = writer.next_nested();
+            writer.begin_nested(candidate.input, candidate.start);
             self.stream.set(number);
             self.layer.set(number);
         }

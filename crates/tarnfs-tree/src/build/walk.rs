@@ -387,6 +387,10 @@ fn cut(body: &mut Body, end: u64) {
         return;
     }
     body.stored = there;
+    if body.size == 0 {
+        // What lies behind the header of a folder is not read.
+        return;
+    }
     let (mut from, mut is_cut) = (0_u64, false);
     let mut extents = Vec::new();
     for mut extent in body.extents.take().unwrap_or_else(|| vec![Extent { offset: 0, length: body.size, skip: 0 }]) {
