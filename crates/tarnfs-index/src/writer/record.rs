@@ -223,8 +223,8 @@ pub(super) struct Builder {
     pub(super) large: Spool,
 }
 
-/// Bytes for the side tables that stay in a record. Nearly all have less: it is enough for the longest target of a
-/// symbolic link on Linux, and for what is usual of extended attributes.
+/// Bytes for the side tables that stay in a record. Nearly all have less: it is about as much as the longest target of a
+/// symbolic link on Linux, and more than what is usual of extended attributes.
 const MOST_INSIDE: usize = 4096;
 /// Bytes of what is large that stay in memory.
 const LARGE_ROOM: usize = 1 << 20;
