@@ -62,7 +62,8 @@ pub struct Options {
     pub trust_index: bool,
     /// A new index is kept in its place; else it is made in memory. One that is there is used in any case.
     pub write_index: bool,
-    /// Archives with fewer entries get no index on disk if reading them again is cheap ([`CHEAP_TO_READ`]) and the index is small.
+    /// Archives with fewer entries get no index on disk if reading them again is cheap ([`CHEAP_TO_READ`]) and the
+    /// index is small.
     pub minimum_file_count: u64,
     /// Decoded bytes between two seek points, where the codec is free to choose.
     pub seek_point_spacing: u64,
@@ -96,7 +97,7 @@ pub trait Sink: std::fmt::Debug + Send + Sync {
 /// An archive of fewer bytes is read again at each mount within a moment, if it has few entries.
 pub const CHEAP_TO_READ: u64 = 16 << 20;
 
-/// A larger index goes to a disk, however few entries it has: extended attributes, maps of sparse files and seek points may be large.
+/// A larger index goes to a disk, however few entries it has: attributes, sparse maps and seek points may be large.
 const SMALL_INDEX: u64 = 16 << 20;
 
 impl Default for Options {

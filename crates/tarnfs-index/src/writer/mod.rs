@@ -62,7 +62,7 @@ pub struct WriterOptions {
 pub enum Destination {
     /// A file, whose folder is made if need be. There is never a half index of that name.
     File(PathBuf),
-    /// No name. It is in memory, or in a temporary file if it is too large for that and there is a disk; none is needed.
+    /// No name: it is in memory, or in a temporary file if it is too large for that. No disk is needed.
     Memory,
 }
 

@@ -1,8 +1,8 @@
 //! Entries in the compact form in which they wait to be sorted.
 //!
 //! A record is one run of bytes: its length, its place in the tree (what it is sorted by), its name, and what the index says of it.
-//! No record points at another one, so records can be copied, spilled and merged as they are. What is large in one lies beside them
-//! ([`Builder::large`]), so that a merge has none of it in memory.
+//! No record points at another one, so records can be copied, spilled and merged as they are. What is large in one
+//! lies beside them ([`Builder::large`]), so that a merge has none of it in memory.
 
 use std::io;
 
@@ -250,8 +250,8 @@ pub(super) struct Builder {
     pub(super) around: Vec<u8>,
 }
 
-/// Bytes for the side tables that stay in a record. Nearly all have less: it is enough for the longest target of a symbolic link on Linux,
-/// and for what is usual of extended attributes.
+/// Bytes for the side tables that stay in a record. Nearly all have less: it is about as much as the longest target of a
+/// symbolic link on Linux, and more than what is usual of extended attributes.
 const MOST_INSIDE: usize = 4096;
 /// Bytes of what is large that stay in memory.
 const LARGE_ROOM: usize = 1 << 20;

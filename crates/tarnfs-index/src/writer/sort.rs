@@ -1,9 +1,11 @@
 //! Sorting any number of records in bounded memory.
 //!
 //! Records are gathered in one block of memory. When it is full they are sorted and go, as a run, to a temporary file
-//! without a name, one run behind the other; at the end the runs are merged. A file that is full of runs becomes one long run in a file for
-//! such: whatever is sorted, there are a few files and not many runs in each. Folders have small numbers, so records are first counted out by folder, and
-//! only those of one folder are compared with one another; an archive that is in order already costs one look at each.
+//! without a name, one run behind the other; at the end the runs are merged. A file that is full of runs becomes one
+//! long run in a file for such: whatever is sorted, there are a few files and not many runs in each.
+//!
+//! Folders have small numbers, so records are first counted out by folder, and only those of one folder are compared
+//! with one another; an archive that is in order already costs one look at each.
 
 use std::cmp::Ordering;
 use std::io;
@@ -95,8 +97,8 @@ impl Sorter {
         Ok(())
     }
 
-    /// Sees to it that the level `number` takes one more run. There are never many levels: each holds [`MOST_RUNS`] times what the one before
-    /// it holds.
+    /// Sees to it that the level `number` takes one more run. There are never many levels: each holds [`MOST_RUNS`]
+    /// times what the one before it holds.
     fn make_room(&mut self, number: usize) -> io::Result<()> {
         match self.levels.get(number) {
             None => self.levels.push(Level::new()),
