@@ -77,8 +77,10 @@ impl Links {
     /// A link whose target is not there shows what its path showed before. Its target may come with what was appended, and is not known any
     /// more. (Nor is a link to its own path told from that.)
     fn check_fallbacks(&self, index: &dyn Index) -> Result<(), Error> {
-        // Of each path that has a link, its entries: header, node (of a link the one that it shares), whether it is a link.
-        let mut paths: HashMap<(Node, Vec<u8>), Vec<(u64, Node, bool)>> = HashMap::new();
+        /// Header, node (of a link the one that it shares), whether it is a link.
+        type Seen = (u64, Node, bool);
+        // Of each path that has a link, its entries.
+        let mut paths: HashMap<(Node, Vec<u8>), Vec<Seen>> = HashMap::new();
         for ((folder, name), (header, node)) in &self.shown {
             paths.entry((*folder, name.clone())).or_default().push((*header, *node, true));
         }
@@ -97,8 +99,7 @@ impl Links {
         })?;
         for entries in paths.values_mut() {
             entries.sort_unstable();
-            let falls_back =
-                |pair: &[(u64, Node, bool)]| matches!(pair, [before, link] if link.2 && link.1 == before.1);
+            let falls_back = |pair: &[Seen]| matches!(pair, [before, link] if link.2 && link.1 == before.1);
             if entries.windows(2).any(falls_back) {
                 return Err(Error::Stale("a hard link in it shows what its path showed before".to_owned()));
             }

@@ -207,6 +207,9 @@ enum Origin {
     Found,
 }
 
+/// An index that was made, and its file if it has one.
+type Built = (Arc<dyn Index>, Option<PathBuf>, Origin);
+
 struct Opening<'a> {
     path: &'a Path,
     source: SharedSource,
@@ -357,7 +360,7 @@ impl Opening<'_> {
         }
     }
 
-    fn build(&self) -> Result<(Arc<dyn Index>, Option<PathBuf>, Origin), Problem> {
+    fn build(&self) -> Result<Built, Problem> {
         let options = self.options;
         let start = Instant::now();
         let names = Names::new(&options.shape, &options.limits)?;

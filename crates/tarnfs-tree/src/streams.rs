@@ -91,7 +91,7 @@ impl Streams {
         let chain = self.chain(number)?;
         if chain.len() > MOST_CALLS {
             // Rare, and slow to reach: nothing of it is kept open.
-            return self.deep(chain);
+            return self.deep(&chain);
         }
         let mut open = self.open();
         let mut missing = Vec::new();
@@ -140,7 +140,7 @@ impl Streams {
     }
 
     /// A stream that lies in very many others: these, and itself first.
-    fn deep(&self, chain: Vec<(u32, Nested)>) -> Result<SharedSource, Error> {
+    fn deep(&self, chain: &[(u32, Nested)]) -> Result<SharedSource, Error> {
         let length = chain.first().map_or(0, |(_, nested)| nested.decoded_length);
         let steps = chain.iter().rev().map(|(number, nested)| self.step(*number, nested)).collect::<Result<_, _>>()?;
         let input = SharedSource::clone(&self.innermost);
