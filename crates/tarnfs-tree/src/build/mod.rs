@@ -207,6 +207,10 @@ impl FirstPass<'_> {
             .of_archive(&self.options.progress.bytes, self.options.sink.as_ref());
         stream.tell().map_err(|error| failed(0, error))?;
         let head = stream.peek(HEAD).map(<[u8]>::to_vec).map_err(|error| failed(0, error))?;
+        let is_unsupported = |ended: &mut (u64, io::Error)| ended.1.kind() == io::ErrorKind::Unsupported;
+        if let Some((at, error)) = stream.ended_by.take_if(|ended| head.is_empty() && is_unsupported(ended)) {
+            return Err(failed(at, error));
+        }
         let mut summary = self.summary("file");
         // Zeros are a file of zeros, unless the name says that they are an archive without members.
         let is_a_file = head.iter().all(|&byte| byte == 0) && !self.is_named_tar();
