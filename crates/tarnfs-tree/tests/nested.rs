@@ -440,3 +440,32 @@ fn xz_check(flags: [u8; 2]) -> u32 {
         (0..8).fold(sum ^ u32::from(byte), |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0xEDB8_8320 } else { sum >> 1 })
     })
 }
+
+/// Paths that are the same place are, however they are spelt: what comes last counts.
+#[test]
+fn an_archive_is_replaced_by_whatever_comes_to_its_place() {
+    let archive = |name: &str| tar_of(&vec![(name.to_owned(), Item::File { end: "", bytes: b"content".to_vec() })]);
+    let (old, new) = (archive("old"), archive("new"));
+    let folder = tempfile::tempdir().unwrap();
+    for spelling in ["a.tar", "./a.tar", "x/../a.tar", "../a.tar", "x/./../y/../a.tar"] {
+        for how in [Plain, Gzip] {
+            for threads in [1, 4] {
+                let options = recursive(&folder.path().join("index"), threads, Recreate::Always);
+                let with = |content: &[u8]| {
+                    let (first, second) = (how.pack(&old), how.pack(content));
+                    let tar = [member("a.tar", b'0', &first), member(spelling, b'0', &second), vec![0; 1024]];
+                    let opened = open(memory("archive", &tar.concat()), &options).unwrap();
+                    survey(&*opened.tree, &mut |path, error| panic!("{}: {error}", String::from_utf8_lossy(path)))
+                };
+                let paths = |found: &BTreeMap<Vec<u8>, common::Found>| {
+                    found.keys().map(|path| String::from_utf8_lossy(path).into_owned()).collect::<Vec<_>>()
+                };
+                assert_eq!(paths(&with(&new)), ["/a.tar", "/a.tar/new"], "{spelling}, {how:?}");
+            }
+        }
+        let options = recursive(&folder.path().join("index"), 1, Recreate::Always);
+        let tar = [member("a.tar", b'0', &old), member(spelling, b'0', b"plain"), vec![0; 1024]].concat();
+        let opened = open(memory("archive", &tar), &options).unwrap();
+        assert_eq!(pieces(&*opened.tree, "a.tar", b"plain"), (1, 0), "{spelling}");
+    }
+}

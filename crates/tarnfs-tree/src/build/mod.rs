@@ -99,7 +99,7 @@ impl FirstPass<'_> {
         read: impl FnOnce(&Direct, &Expansion<'_>) -> Result<Summary, Problem>,
     ) -> Result<(Writer, Summary), Problem> {
         let most = self.options.limits.nested.saturating_add(self.source.len() / 16);
-        let (direct, bodies) = (Direct::new(writer, most), Bodies::new(self.source.len()));
+        let (direct, bodies) = (Direct::new(writer, self.options.limits, most), Bodies::new(self.source.len()));
         let expansion = Expansion::new(self.names, self.options, self.format, &bodies, self.source.len());
         let mut summary = read(&direct, &expansion)?;
         expansion.run(&direct)?;
