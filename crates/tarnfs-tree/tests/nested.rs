@@ -14,7 +14,7 @@ use tarnfs_index::{Recursion, Shape};
 use tarnfs_tree::open::{Options, Place, Recreate};
 use tarnfs_tree::{Node, Tree};
 
-use common::{memory, open, options, survey};
+use common::{content, memory, open, options, survey};
 
 #[derive(Debug, Clone, Copy)]
 enum Compression {
@@ -467,5 +467,46 @@ fn an_archive_is_replaced_by_whatever_comes_to_its_place() {
         let tar = [member("a.tar", b'0', &old), member(spelling, b'0', b"plain"), vec![0; 1024]].concat();
         let opened = open(memory("archive", &tar), &options).unwrap();
         assert_eq!(pieces(&*opened.tree, "a.tar", b"plain"), (1, 0), "{spelling}");
+    }
+}
+
+/// A hash says what a file holds that can be read.
+#[test]
+fn bytes_that_fail_their_check_have_no_hashes() {
+    let tar = [member("a", b'0', &b"a".repeat(30_000)), member("b", b'0', b"b"), vec![0; 1024]].concat();
+    let around =
+        |name: &str, inner: &[u8]| [member(name, b'0', inner), member("c", b'0', b"c"), vec![0; 1024]].concat();
+    let (whole, mut broken) = (Gzip.pack(&tar), Gzip.pack(&tar));
+    let check = broken.len() - 8;
+    broken[check] ^= 1;
+    let (single, mut broken_single) = (Gzip.pack(b"single"), Gzip.pack(b"single"));
+    let check = broken_single.len() - 8;
+    broken_single[check] ^= 1;
+    // What is read, and which of the files have hashes.
+    let cases = [
+        (whole.clone(), vec!["a", "b"], vec![]),
+        (broken.clone(), vec![], vec!["a", "b"]),
+        (around("x.tar.gz", &whole), vec!["x.tar.gz/a", "x.tar.gz/b", "c"], vec![]),
+        (around("x.tar.gz", &broken), vec!["c"], vec!["x.tar.gz/a", "x.tar.gz/b"]),
+        (Gzip.pack(&around("x.tar.gz", &broken)), vec!["c"], vec!["x.tar.gz/a", "x.tar.gz/b"]),
+        (single, vec!["archive"], vec![]),
+        (broken_single.clone(), vec![], vec!["archive"]),
+        (around("x.gz", &broken_single), vec!["c"], vec!["x.gz/x"]),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (number, (archive, with, without)) in cases.iter().enumerate() {
+        for recreate in [Recreate::Always, Recreate::Never] {
+            let mut options = recursive(&folder.path().join(number.to_string()), 2, recreate);
+            options.shape.hashes = vec!["md5".to_owned()];
+            let opened = open(memory("archive", archive), &options).unwrap();
+            let find = |folder, name: &str| opened.tree.lookup(folder, name.as_bytes()).unwrap().node;
+            for (path, is_kept) in with.iter().map(|path| (path, true)).chain(without.iter().map(|path| (path, false)))
+            {
+                let node = path.split('/').fold(Node::ROOT, find);
+                let hashes = opened.tree.xattrs(node).unwrap();
+                assert_eq!(hashes.iter().any(|(name, _)| name == b"user.hash.md5"), is_kept, "{number}: {path}");
+                assert_eq!(content(&*opened.tree, node).is_ok(), is_kept, "{number}: {path}");
+            }
+        }
     }
 }
