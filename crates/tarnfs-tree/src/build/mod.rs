@@ -26,7 +26,7 @@ use tarnfs_source::{Fingerprint, SharedSource, Slice};
 use crate::open::{DecodedCache, FileFacts, Options, Recreate};
 use crate::problem::Problem;
 
-use bodies::Bodies;
+use bodies::{Bodies, is_no_room};
 use decoding::DecodingStream;
 use hashing::rest_of;
 pub(crate) use names::{Names, converted};
@@ -42,7 +42,7 @@ const NO_ROOM: &str = "there is no room to keep it while it is read";
 fn no_room_is_none<T>(taken: io::Result<T>) -> io::Result<Option<T>> {
     match taken {
         Ok(taken) => Ok(Some(taken)),
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(None),
+        Err(error) if is_no_room(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -10,7 +10,7 @@ use tarnfs_format::{Body, Entry, Event, Format, Kind, Stream, stream::Part};
 use tarnfs_source::{Extent, SharedSource, Slice};
 
 use super::HEAD;
-use super::bodies::Bodies;
+use super::bodies::{Bodies, is_no_room};
 use super::decoding::Shifts;
 use super::hashing::{self, Hashing};
 use super::names::{Names, last_component};
@@ -364,7 +364,7 @@ impl Walk<'_> {
             }
             None => match self.bodies.take(&mut part, body.size, &shown(entry).to_string()) {
                 Ok(bytes) => bytes,
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                Err(error) if is_no_room(&error) => {
                     let why = format!("it stays a file: there is no room to keep it while it is read ({error})");
                     return self.note(entry, &why).map(|()| None);
                 }
