@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use tarnfs_index::{Index, Row};
-use tarnfs_source::{SharedSource, Slice, Stencil};
+use tarnfs_source::{Extent, SharedSource, Slice, Stencil};
 
+use crate::hashes;
 use crate::lanes::new_lane;
 use crate::recheck::Recheck;
 use crate::streams::Streams;
@@ -42,6 +43,16 @@ impl ArchiveTree {
 
     fn folder(&self, node: Node) -> Result<(), Error> {
         if self.row(node)?.kind == Kind::Folder { Ok(()) } else { Err(Error::NotAFolder) }
+    }
+
+    /// True if not all of the file's bytes are served. Damage may be found behind them, when they have been hashed already.
+    fn is_damaged(&self, row: &Row) -> Result<bool, Error> {
+        let mut stored = row.size;
+        if row.is_sparse {
+            let of_each = |extent: &Extent| extent.skip.saturating_add(extent.length);
+            stored = self.index.extents(row.node)?.iter().map(of_each).fold(0, u64::saturating_add);
+        }
+        self.streams.is_damaged(row.stream, row.body..row.body.saturating_add(stored))
     }
 
     fn attributes_of(&self, row: &Row) -> Result<Attributes, Error> {
@@ -122,7 +133,16 @@ impl Tree for ArchiveTree {
     }
 
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
-        if self.row(node)?.has_xattrs { Ok(self.index.xattrs(node)?) } else { Ok(Vec::new()) }
+        let row = self.row(node)?;
+        if !row.has_xattrs {
+            return Ok(Vec::new());
+        }
+        let mut xattrs = self.index.xattrs(node)?;
+        let is_hash = |(name, _): &(Vec<u8>, Vec<u8>)| name.starts_with(hashes::PREFIX.as_bytes());
+        if row.kind == Kind::File && xattrs.iter().any(is_hash) && self.is_damaged(&row)? {
+            xattrs.retain(|xattr| !is_hash(xattr));
+        }
+        Ok(xattrs)
     }
 
     fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {

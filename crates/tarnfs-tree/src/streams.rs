@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use tarnfs_codec::Dictionaries;
@@ -133,6 +134,23 @@ impl Streams {
             at = input;
         }
         Ok(chain)
+    }
+
+    /// True if damage was found in these bytes of that stream, or in what they are decoded from. In very many layers they count
+    /// as damaged.
+    pub(crate) fn is_damaged(&self, mut number: u32, mut range: Range<u64>) -> Result<bool, Error> {
+        for _ in 0..MOST_CALLS {
+            if number == 0 {
+                return Ok(self.index.damage_in(range)?.is_some());
+            }
+            let nested = self.index.nested(number)?;
+            let decoded = Arc::clone(&self.index).chunks(number as usize)?;
+            if decoded.damage_in(range)?.is_some() {
+                return Ok(true);
+            }
+            (number, range) = (nested.input, nested.start..nested.start.saturating_add(nested.length));
+        }
+        Ok(true)
     }
 
     fn step(&self, number: u32, nested: &Nested) -> Result<Step, Error> {

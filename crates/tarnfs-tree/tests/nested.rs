@@ -12,8 +12,9 @@ use std::path::Path;
 use proptest::prelude::*;
 use tarnfs_index::{Recursion, Shape};
 use tarnfs_tree::open::{Options, Place, Recreate};
+use tarnfs_tree::{Node, Tree};
 
-use common::{memory, open, options, survey};
+use common::{content, memory, open, options, survey};
 
 #[derive(Debug, Clone, Copy)]
 enum Compression {
@@ -319,4 +320,193 @@ fn archives_that_multiply_stop() {
         indexes.push(fs::read(path).unwrap());
     }
     assert!(indexes[0] == indexes[1], "4 threads make another index than 1");
+}
+
+/// Pieces of the content that are right, and those that cannot be read; wrong ones are none.
+fn pieces(tree: &dyn Tree, path: &str, content: &[u8]) -> (usize, usize) {
+    let find = |folder, name: &str| tree.lookup(folder, name.as_bytes()).unwrap().node;
+    let source = tree.open(path.split('/').fold(Node::ROOT, find)).unwrap();
+    assert_eq!(source.len(), content.len() as u64, "{path}");
+    let (mut right, mut refused) = (0, 0);
+    for (number, piece) in content.chunks(4096).enumerate() {
+        let mut read = vec![0; piece.len()];
+        match source.read_exact_at(&mut read, number as u64 * 4096) {
+            Ok(()) => {
+                assert!(read == piece, "{path}: piece {number} is wrong");
+                right += 1;
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    (right, refused)
+}
+
+/// A block of bzip2 that is gone leaves less than it held. An archive whose members were read is not known behind it; members further on are.
+#[test]
+fn archives_shifted_by_damage_give_no_wrong_bytes() {
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut noise = |length: usize| -> Vec<u8> {
+        let next = |_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        };
+        (0..length).map(next).collect()
+    };
+    let files: Items =
+        (0..21).map(|number| (format!("{number}"), Item::File { end: "", bytes: noise(60_000) })).collect();
+    let inner = tar_of(&files);
+    let middle = vec![
+        ("inner".to_owned(), Item::Archive { how: Plain, items: files.clone() }),
+        ("late".to_owned(), Item::File { end: "", bytes: noise(100_000) }),
+    ];
+    let middle_tar = tar_of(&middle);
+    let outer = vec![
+        ("middle".to_owned(), Item::Archive { how: Plain, items: middle }),
+        // The bytes that are missing are taken from here.
+        ("next".to_owned(), Item::File { end: "", bytes: noise(200_000) }),
+        ("past".to_owned(), Item::File { end: "", bytes: b"fine".to_vec() }),
+    ];
+    let mut archive = Bzip2.pack(&tar_of(&outer));
+    let half = archive.len() / 2;
+    archive[half..half + 60].fill(0);
+    let folder = tempfile::tempdir().unwrap();
+    for threads in [1, 4] {
+        let path = folder.path().join(threads.to_string());
+        for recreate in [Recreate::Always, Recreate::Never] {
+            let mut options = recursive(&path, threads, recreate);
+            options.shape.recursion.as_mut().unwrap().strip_extension = true;
+            let opened = open(memory("archive", &archive), &options).unwrap();
+            let tree = &*opened.tree;
+            assert_eq!(pieces(tree, "past", b"fine"), (1, 0));
+            for (path, content) in [("middle.tar", &middle_tar), ("middle/inner.tar", &inner)] {
+                let (right, refused) = pieces(tree, path, content);
+                assert!(right > 50 && refused > 50, "{path}: {right} right, {refused} refused");
+            }
+            let found = survey(tree, &mut |_, _| ());
+            let right = named(&files).into_iter().filter(|(name, item)| {
+                let found = found.get(format!("/middle/inner/{name}").as_bytes()).and_then(|(_, found)| found.as_ref());
+                matches!(item, Item::File { bytes, .. } if found.is_some_and(|found| found == bytes))
+            });
+            // On both sides of the block.
+            let right: Vec<_> = right.map(|(name, _)| name).collect();
+            assert!(right.iter().any(|name| name == "0") && right.iter().any(|name| name == "9"), "{right:?}");
+        }
+    }
+}
+
+/// A stream that cannot be decoded to its end holds what can be decoded of it, in an archive and by itself.
+#[test]
+fn what_lies_behind_decoded_bytes_and_is_not_supported_ends_its_stream() {
+    let good = b"good bytes ".repeat(1000);
+    // https://github.com/facebook/zstd/blob/dev/doc/zstd_compression_format.md: a frame that names dictionary 0x1234 and holds nothing.
+    let of_dictionary = [0x28, 0xb5, 0x2f, 0xfd, 0x22, 0x34, 0x12, 0x00, 0x01, 0x00, 0x00];
+    let zstd = [&Zstd.pack(&good)[..], &of_dictionary].concat();
+    // https://tukaani.org/xz/xz-file-format.txt: flags of a stream that are reserved, with their right checksum.
+    let flags = [0x00, 0x2f];
+    let check = xz_check(flags);
+    let xz = [&Xz.pack(&good)[..], b"\xfd7zXZ\0", &flags, &check.to_le_bytes()].concat();
+    let tar = [member("a.zst", b'0', &zstd), member("b.xz", b'0', &xz), member("c", b'0', b"last"), vec![0; 1024]];
+    let folder = tempfile::tempdir().unwrap();
+    for archive in [tar.concat(), Gzip.pack(&tar.concat())] {
+        for threads in [1, 4] {
+            let options = recursive(&folder.path().join("index"), threads, Recreate::Always);
+            let opened = open(memory("archive", &archive), &options).unwrap();
+            for (path, content) in [("a.zst/a", &good[..]), ("b.xz/b", &good), ("c", b"last")] {
+                assert_eq!(pieces(&*opened.tree, path, content).1, 0, "{path}");
+            }
+            let notes = &opened.index.summary().notes;
+            for name in ["a.zst: ", "b.xz: "] {
+                assert_eq!(notes.iter().filter(|(_, note)| note.starts_with(name)).count(), 1, "{notes:?}");
+            }
+        }
+    }
+    for bytes in [&zstd, &xz] {
+        let opened = open(memory("archive", bytes), &options()).unwrap();
+        assert_eq!(pieces(&*opened.tree, "archive", &good).1, 0);
+        assert_eq!(opened.index.summary().notes.len(), 1, "{:?}", opened.index.summary().notes);
+    }
+    // With nothing before it, it is an error, in an archive a file.
+    assert!(open(memory("archive", &of_dictionary), &options()).is_err());
+    let tar = [member("a.zst", b'0', &of_dictionary), vec![0; 1024]].concat();
+    let opened = open(memory("archive", &tar), &recursive(&folder.path().join("index"), 1, Recreate::Always)).unwrap();
+    assert_eq!(pieces(&*opened.tree, "a.zst", &of_dictionary), (1, 0));
+}
+
+/// CRC-32 as xz has it.
+fn xz_check(flags: [u8; 2]) -> u32 {
+    !flags.iter().fold(u32::MAX, |sum, &byte| {
+        (0..8).fold(sum ^ u32::from(byte), |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0xEDB8_8320 } else { sum >> 1 })
+    })
+}
+
+/// Paths that are the same place are, however they are spelt: what comes last counts.
+#[test]
+fn an_archive_is_replaced_by_whatever_comes_to_its_place() {
+    let archive = |name: &str| tar_of(&vec![(name.to_owned(), Item::File { end: "", bytes: b"content".to_vec() })]);
+    let (old, new) = (archive("old"), archive("new"));
+    let folder = tempfile::tempdir().unwrap();
+    for spelling in ["a.tar", "./a.tar", "x/../a.tar", "../a.tar", "x/./../y/../a.tar"] {
+        for how in [Plain, Gzip] {
+            for threads in [1, 4] {
+                let options = recursive(&folder.path().join("index"), threads, Recreate::Always);
+                let with = |content: &[u8]| {
+                    let (first, second) = (how.pack(&old), how.pack(content));
+                    let tar = [member("a.tar", b'0', &first), member(spelling, b'0', &second), vec![0; 1024]];
+                    let opened = open(memory("archive", &tar.concat()), &options).unwrap();
+                    survey(&*opened.tree, &mut |path, error| panic!("{}: {error}", String::from_utf8_lossy(path)))
+                };
+                let paths = |found: &BTreeMap<Vec<u8>, common::Found>| {
+                    found.keys().map(|path| String::from_utf8_lossy(path).into_owned()).collect::<Vec<_>>()
+                };
+                assert_eq!(paths(&with(&new)), ["/a.tar", "/a.tar/new"], "{spelling}, {how:?}");
+            }
+        }
+        let options = recursive(&folder.path().join("index"), 1, Recreate::Always);
+        let tar = [member("a.tar", b'0', &old), member(spelling, b'0', b"plain"), vec![0; 1024]].concat();
+        let opened = open(memory("archive", &tar), &options).unwrap();
+        assert_eq!(pieces(&*opened.tree, "a.tar", b"plain"), (1, 0), "{spelling}");
+    }
+}
+
+/// A hash says what a file holds that can be read.
+#[test]
+fn bytes_that_fail_their_check_have_no_hashes() {
+    let tar = [member("a", b'0', &b"a".repeat(30_000)), member("b", b'0', b"b"), vec![0; 1024]].concat();
+    let around =
+        |name: &str, inner: &[u8]| [member(name, b'0', inner), member("c", b'0', b"c"), vec![0; 1024]].concat();
+    let (whole, mut broken) = (Gzip.pack(&tar), Gzip.pack(&tar));
+    let check = broken.len() - 8;
+    broken[check] ^= 1;
+    let (single, mut broken_single) = (Gzip.pack(b"single"), Gzip.pack(b"single"));
+    let check = broken_single.len() - 8;
+    broken_single[check] ^= 1;
+    // What is read, and which of the files have hashes.
+    let cases = [
+        (whole.clone(), vec!["a", "b"], vec![]),
+        (broken.clone(), vec![], vec!["a", "b"]),
+        (around("x.tar.gz", &whole), vec!["x.tar.gz/a", "x.tar.gz/b", "c"], vec![]),
+        (around("x.tar.gz", &broken), vec!["c"], vec!["x.tar.gz/a", "x.tar.gz/b"]),
+        (Gzip.pack(&around("x.tar.gz", &broken)), vec!["c"], vec!["x.tar.gz/a", "x.tar.gz/b"]),
+        (single, vec!["archive"], vec![]),
+        (broken_single.clone(), vec![], vec!["archive"]),
+        (around("x.gz", &broken_single), vec!["c"], vec!["x.gz/x"]),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (number, (archive, with, without)) in cases.iter().enumerate() {
+        for recreate in [Recreate::Always, Recreate::Never] {
+            let mut options = recursive(&folder.path().join(number.to_string()), 2, recreate);
+            options.shape.hashes = vec!["md5".to_owned()];
+            let opened = open(memory("archive", archive), &options).unwrap();
+            let find = |folder, name: &str| opened.tree.lookup(folder, name.as_bytes()).unwrap().node;
+            for (path, is_kept) in with.iter().map(|path| (path, true)).chain(without.iter().map(|path| (path, false)))
+            {
+                let node = path.split('/').fold(Node::ROOT, find);
+                let hashes = opened.tree.xattrs(node).unwrap();
+                assert_eq!(hashes.iter().any(|(name, _)| name == b"user.hash.md5"), is_kept, "{number}: {path}");
+                assert_eq!(content(&*opened.tree, node).is_ok(), is_kept, "{number}: {path}");
+            }
+        }
+    }
 }

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::FallocateFlags;
 use tarnfs_format::Stream;
 use tarnfs_source::{SharedSource, Source, temporary_file};
 
@@ -51,15 +52,33 @@ impl Bodies {
         claimed.map(drop).map_err(|_| io::Error::new(io::ErrorKind::StorageFull, what))
     }
 
-    /// Takes the next bytes of `stream` up to `length`, or to its end if that comes before, and what they are called. `StorageFull` if there is no
-    /// room for them; the stream then stands somewhere among them.
+    /// Takes the next bytes of `stream` up to `length`, or to its end if that comes before, and what they are called. An error for which
+    /// [`is_no_room`] is true if there is no room for them; the stream then stands somewhere among them.
     pub(super) fn take(&self, stream: &mut dyn Stream, length: u64, name: &str) -> io::Result<SharedSource> {
+        let mut claimed = 0;
+        let taken = self.take_counted(stream, length, name, &mut claimed);
+        if taken.is_err() {
+            // A body that is too long leaves room for those that are shorter.
+            self.room.fetch_add(claimed, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Adds to `claimed` what room it takes, and what of it is free again after an error stays there.
+    fn take_counted(
+        &self,
+        stream: &mut dyn Stream,
+        length: u64,
+        name: &str,
+        claimed: &mut u64,
+    ) -> io::Result<SharedSource> {
         let room = MOST_TOGETHER.saturating_sub(self.in_memory.load(Ordering::Relaxed)) as u64;
         let mut bytes = Vec::new();
         let mut left = length;
         while left > 0 && (bytes.len() as u64) < room.min(MOST_OF_ONE) {
             let step = read(stream, left, &mut bytes)?;
             self.claim(step)?;
+            *claimed += step;
             if step == 0 {
                 left = 0;
             }
@@ -71,6 +90,26 @@ impl Bodies {
             return Ok(Arc::new(InMemory { bytes, counter: Arc::clone(&self.in_memory), name }));
         }
         let mut body = OnDisk { file: self.file()?, pieces: Vec::new(), length: 0, name };
+        match self.write(&mut body, bytes, left, stream, claimed) {
+            Ok(()) => Ok(Arc::new(body)),
+            Err(error) => {
+                if body.free().is_err() {
+                    *claimed = 0;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes `bytes` and the next bytes of `stream`, up to `left`, to where `body` is kept.
+    fn write(
+        &self,
+        body: &mut OnDisk,
+        mut bytes: Vec<u8>,
+        mut left: u64,
+        stream: &mut dyn Stream,
+        claimed: &mut u64,
+    ) -> io::Result<()> {
         // Where the next byte goes, and how many bytes have their place there.
         let (mut at, mut reserved) = (0, 0);
         loop {
@@ -85,9 +124,11 @@ impl Bodies {
                     at = start;
                 }
                 let (part, behind) = rest.split_at(rest.len().min(usize::try_from(reserved).unwrap_or(usize::MAX)));
-                body.file.write_all_at(part, at)?;
                 let written = part.len() as u64;
-                (at, reserved, body.length) = (at + written, reserved - written, body.length + written);
+                // Also if not all of it can be written.
+                body.length += written;
+                body.file.write_all_at(part, at)?;
+                (at, reserved) = (at + written, reserved - written);
                 rest = behind;
             }
             bytes.clear();
@@ -96,11 +137,12 @@ impl Bodies {
                 break;
             }
             self.claim(step)?;
+            *claimed += step;
             left -= step;
         }
         // What was not needed is for the next one, if nobody has come in between.
         let _ = self.end.compare_exchange(at + reserved, at, Ordering::Relaxed, Ordering::Relaxed);
-        Ok(Arc::new(body))
+        Ok(())
     }
 
     fn file(&self) -> io::Result<Arc<File>> {
@@ -110,6 +152,11 @@ impl Bodies {
             None => Arc::clone(file.insert(Arc::new(temporary_file()?))),
         })
     }
+}
+
+/// True if bytes could not be kept because there is no room for them.
+pub(super) fn is_no_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
 }
 
 /// Moves up to a step of the next `left` bytes of `stream` behind `bytes` and returns how many; 0 at its end.
@@ -157,6 +204,18 @@ struct OnDisk {
     pieces: Vec<(u64, u64)>,
     length: u64,
     name: String,
+}
+
+impl OnDisk {
+    /// Gives the disk back what it takes there.
+    fn free(&self) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        for (number, &(start, place)) in self.pieces.iter().enumerate() {
+            let end = self.pieces.get(number + 1).map_or(self.length, |&(start, _)| start);
+            rustix::fs::fallocate(&self.file, flags, place, end - start)?;
+        }
+        Ok(())
+    }
 }
 
 impl Source for OnDisk {
@@ -211,6 +270,28 @@ mod tests {
             assert_eq!(back, bytes[at..at + back.len()]);
         }
         assert_eq!(bodies.in_memory.load(Ordering::Relaxed), 0);
+    }
+
+    /// One that is too long stays a file, and those behind it are kept.
+    #[test]
+    fn a_body_that_does_not_fit_leaves_its_room() {
+        use std::os::unix::fs::MetadataExt;
+        let bodies = Bodies { room: AtomicU64::new(6 << 20), ..Bodies::new(0) };
+        let mut kept = Vec::new();
+        for first in 0..2 {
+            for _ in 0..3 {
+                let error = bodies.take(&mut numbers(4 << 20, 0), u64::MAX, "long").unwrap_err();
+                assert!(is_no_room(&error), "{error}");
+            }
+            kept.push(bodies.take(&mut numbers(700_000, first), u64::MAX, "short").unwrap());
+        }
+        assert_eq!(bodies.room.load(Ordering::Relaxed), (6 << 20) - 2 * 4 * 700_000);
+        // What was written of the long ones is gone from the disk.
+        let on_disk = bodies.file().unwrap().metadata().unwrap().blocks() * 512;
+        assert!(on_disk < 7 << 20, "{on_disk} bytes on disk");
+        for (first, body) in kept.iter().enumerate() {
+            check(body, 700_000, first as u32);
+        }
     }
 
     /// Bytes that come only when another body has been taken.

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,42 +11,74 @@ use tarnfs_codec::engine::Indexing;
 use tarnfs_format::{Entry, Stream, stream::MOST_PEEKED};
 use tarnfs_source::Cancel;
 
+use super::nested::is_damage;
 use super::receiver::{MOST_NOTES, Receiver};
 use crate::open::Sink;
 
 /// Places in a decoded stream before which an unknown number of bytes is missing. Nobody knows what of a file lies behind one.
 #[derive(Debug, Default)]
 pub(super) struct Shifts {
-    /// Since the last entry that was settled, ascending.
+    /// Behind the last entry that was settled, ascending.
     at: Vec<u64>,
-    /// There were more than are kept.
-    many: bool,
+    /// More than are kept lie in this part of the stream.
+    lost: Range<u64>,
     /// There ever was one.
     any: bool,
+    /// The archives in the stream whose members are being settled, each in the one before it.
+    around: Vec<Around>,
+}
+
+/// An archive whose members are settled before itself.
+#[derive(Debug)]
+struct Around {
+    header: u64,
+    /// The first place behind its header that its members have passed.
+    first: Option<u64>,
 }
 
 impl Shifts {
     fn add(&mut self, found: &mut Vec<u64>) {
         self.any |= !found.is_empty();
         self.at.append(found);
-        self.many |= self.at.len() > MOST_NOTES;
-        self.at.truncate(MOST_NOTES);
+        if let Some([first, .., last] | [first @ last]) = self.at.get(MOST_NOTES..) {
+            let start = if self.lost.is_empty() { *first } else { self.lost.start };
+            self.lost = start..last.saturating_add(1);
+            self.at.truncate(MOST_NOTES);
+        }
+    }
+
+    /// What is settled from here on, up to [`Shifts::leave`], lies in the archive whose header is there.
+    pub(super) fn enter(&mut self, header: u64) {
+        self.around.push(Around { header, first: None });
+    }
+
+    /// The first such place behind the header of the archive that was entered last which its members have passed.
+    pub(super) fn leave(&mut self) -> Option<u64> {
+        self.around.pop().and_then(|around| around.first)
     }
 
     /// Makes damage of what of `entry` lies behind such a place. Entries come in the order of the stream, each when it has been passed.
     pub(super) fn settle(&mut self, entry: &Entry, receiver: &dyn Receiver) -> Result<(), tarnfs_index::Error> {
-        if self.at.is_empty() {
+        if self.at.is_empty() && self.lost.is_empty() {
             return Ok(());
         }
         let end = entry.body.offset.saturating_add(entry.body.stored);
         let shift = self.at.iter().copied().find(|&at| at > entry.header && at < end);
-        let from = if self.many { Some(entry.body.offset) } else { shift.map(|at| at.max(entry.body.offset)) };
+        let is_unknown = entry.header.saturating_add(1) < self.lost.end && end > self.lost.start;
+        let from = if is_unknown { Some(entry.body.offset) } else { shift.map(|at| at.max(entry.body.offset)) };
         if let Some(from) = from.filter(|&from| from < end) {
             let what = "something is missing before it in its file".to_owned();
             receiver.damage(tarnfs_codec::Damage { decoded: from..end, compressed: 0, what })?;
         }
+        for around in &mut self.around {
+            let passed = self.at.iter().copied().find(|&at| at > around.header && at <= end);
+            let unknown = is_unknown.then_some(entry.header);
+            around.first = [around.first, passed, unknown].into_iter().flatten().min();
+        }
         self.at.retain(|&at| at > end);
-        self.many &= !self.at.is_empty();
+        if self.lost.end <= end {
+            self.lost = 0..0;
+        }
         Ok(())
     }
 }
@@ -135,7 +168,8 @@ impl<'a> DecodingStream<'a> {
         match result {
             Ok(0) => self.at_end = true,
             Ok(_) => {}
-            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
+            // What cannot be decoded here may stand behind what can: a frame of a dictionary that is not there.
+            Err(error) if is_damage(&error) => {
                 self.at_end = true;
                 self.ended_by = Some((self.indexing.decoded_position(), error));
             }
@@ -212,5 +246,107 @@ impl Stream for DecodingStream<'_> {
 
     fn may_have_shifted(&self) -> bool {
         self.shifts.borrow().any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use tarnfs_codec::Damage;
+    use tarnfs_format::Body;
+    use tarnfs_index::Error;
+
+    use super::super::nested::Candidate;
+
+    /// Keeps damage.
+    #[derive(Default)]
+    struct Kept(Cell<Vec<Range<u64>>>);
+
+    impl Receiver for Kept {
+        fn damage(&self, damage: Damage) -> Result<(), Error> {
+            let mut all = self.0.take();
+            all.push(damage.decoded);
+            self.0.set(all);
+            Ok(())
+        }
+        fn entry(&self, _: &Entry) -> Result<(), Error> {
+            unreachable!()
+        }
+        fn ahead(&self, _: &[u8]) -> Result<(), Error> {
+            unreachable!()
+        }
+        fn confirm(&self, _: &Entry) -> Result<(), Error> {
+            unreachable!()
+        }
+        fn take_back(&self, _: &Entry) -> Result<(), Error> {
+            unreachable!()
+        }
+        fn chunk(&self, _: Chunk) -> Result<(), Error> {
+            unreachable!()
+        }
+        fn note(&self, _: u64, _: String) -> Result<(), Error> {
+            unreachable!()
+        }
+        fn open(&self, _: &[u8]) -> Result<(), Error> {
+            unreachable!()
+        }
+        fn close(&self) -> Result<(), Error> {
+            unreachable!()
+        }
+        fn candidate(&self, _: Candidate) -> Result<(), Error> {
+            unreachable!()
+        }
+        fn begin(&self) -> Result<(), Error> {
+            unreachable!()
+        }
+        fn end(&self, _: u64) -> Result<(), Error> {
+            unreachable!()
+        }
+    }
+
+    /// From where to where damage goes that an entry with its header at `header` and a body of so many bytes gets.
+    fn settled(shifts: &mut Shifts, header: u64, stored: u64) -> Vec<(u64, u64)> {
+        let kept = Kept::default();
+        let body = Body { offset: header + 512, stored, size: stored, extents: None };
+        shifts.settle(&Entry { header, body, ..Entry::default() }, &kept).unwrap();
+        kept.0.into_inner().iter().map(|range| (range.start, range.end)).collect()
+    }
+
+    #[test]
+    fn an_archive_knows_of_the_places_that_its_members_have_passed() {
+        let mut shifts = Shifts::default();
+        shifts.add(&mut vec![100, 3000, 3100, 7000, 9000]);
+        shifts.enter(512);
+        assert_eq!(settled(&mut shifts, 1024, 512), []);
+        shifts.enter(2048);
+        assert_eq!(settled(&mut shifts, 2560, 512), [(3072, 3584)]);
+        assert_eq!(shifts.leave(), Some(3000));
+        // Of the archive in the archive: what its members have not passed.
+        assert_eq!(settled(&mut shifts, 2048, 5000), [(7000, 7560)]);
+        assert_eq!(shifts.leave(), Some(3000));
+        assert_eq!(settled(&mut shifts, 512, 7900), []);
+        // Of one whose members have passed none.
+        shifts.enter(8192);
+        assert_eq!(settled(&mut shifts, 8300, 10), []);
+        assert_eq!((shifts.leave(), settled(&mut shifts, 8192, 4096)), (None, vec![(9000, 12_800)]));
+    }
+
+    /// Of what lies where there are more of them than are kept, nothing is served.
+    #[test]
+    fn places_that_are_not_kept_count() {
+        let mut shifts = Shifts::default();
+        let most = MOST_NOTES as u64;
+        shifts.add(&mut (1..=2 * most).map(|number| number * 2048).collect());
+        shifts.enter(0);
+        assert_eq!(settled(&mut shifts, 512, 512), []);
+        assert_eq!(settled(&mut shifts, most * 2048 + 512, 1024), []);
+        let in_gap = (most + 1) * 2048 - 512;
+        assert_eq!(settled(&mut shifts, in_gap, 1024), [(in_gap + 512, in_gap + 1536)]);
+        assert_eq!(settled(&mut shifts, in_gap + 8192, 1024), [(in_gap + 8704, in_gap + 9728)]);
+        assert_eq!(shifts.leave(), Some(2048));
+        // Behind all of them.
+        assert_eq!(settled(&mut shifts, 2 * most * 2048, 1024), []);
+        assert_eq!(settled(&mut shifts, 2 * most * 2048 + 2048, 1024), []);
     }
 }

@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn entries_that_wait_are_few_if_they_are_large() {
         let options = WriterOptions { limits: Limits::default(), budget: Budget::new(0), cancel: Cancel::default() };
-        let direct = Direct::new(Writer::new(options).unwrap(), 0);
+        let direct = Direct::new(Writer::new(options).unwrap(), Limits::default(), 0);
         let (hashes, holes, cancel) = (Hashes::new(&["md5".to_owned()]), Holes::new(0), Cancel::default());
         let hashing = Hashing::new(&hashes, &direct, 2, &holes, &cancel);
         let entry = Entry { xattrs: vec![(b"user.a".to_vec(), vec![0; 3 << 20])], ..Entry::default() };

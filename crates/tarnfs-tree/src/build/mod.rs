@@ -26,7 +26,7 @@ use tarnfs_source::{Fingerprint, SharedSource, Slice};
 use crate::open::{DecodedCache, FileFacts, Options, Recreate};
 use crate::problem::Problem;
 
-use bodies::Bodies;
+use bodies::{Bodies, is_no_room};
 use decoding::DecodingStream;
 use hashing::rest_of;
 pub(crate) use names::{Names, converted, most_layers};
@@ -42,7 +42,7 @@ const NO_ROOM: &str = "there is no room to keep it while it is read";
 fn no_room_is_none<T>(taken: io::Result<T>) -> io::Result<Option<T>> {
     match taken {
         Ok(taken) => Ok(Some(taken)),
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(None),
+        Err(error) if is_no_room(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -99,7 +99,7 @@ impl FirstPass<'_> {
         read: impl FnOnce(&Direct, &Expansion<'_>) -> Result<Summary, Problem>,
     ) -> Result<(Writer, Summary), Problem> {
         let most = self.options.limits.nested.saturating_add(self.source.len() / 16);
-        let (direct, bodies) = (Direct::new(writer, most), Bodies::new(self.source.len()));
+        let (direct, bodies) = (Direct::new(writer, self.options.limits, most), Bodies::new(self.source.len()));
         let expansion = Expansion::new(self.names, self.options, self.format, &bodies, self.source.len());
         let mut summary = read(&direct, &expansion)?;
         expansion.run(&direct)?;
@@ -207,6 +207,10 @@ impl FirstPass<'_> {
             .of_archive(&self.options.progress.bytes, self.options.sink.as_ref());
         stream.tell().map_err(|error| failed(0, error))?;
         let head = stream.peek(HEAD).map(<[u8]>::to_vec).map_err(|error| failed(0, error))?;
+        let is_unsupported = |ended: &mut (u64, io::Error)| ended.1.kind() == io::ErrorKind::Unsupported;
+        if let Some((at, error)) = stream.ended_by.take_if(|ended| head.is_empty() && is_unsupported(ended)) {
+            return Err(failed(at, error));
+        }
         let mut summary = self.summary("file");
         // Zeros are a file of zeros, unless the name says that they are an archive without members.
         let is_a_file = head.iter().all(|&byte| byte == 0) && !self.is_named_tar();

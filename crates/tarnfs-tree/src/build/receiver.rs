@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use tarnfs_codec::{Chunk, Damage};
 use tarnfs_format::{Entry, Kind, name};
 use tarnfs_index::{Error, Nested, Writer};
+use tarnfs_source::Limits;
 
 use super::line::Place;
 use super::nested::Candidate;
@@ -77,13 +78,14 @@ pub(super) struct Direct {
     /// By the hash of its path, the archive in the archive that shows there. A later entry of that path takes its place.
     shown: RefCell<HashMap<u64, u32>>,
     hasher: RandomState,
+    limits: Limits,
     /// Candidates that may still come.
     left: Cell<u64>,
 }
 
 impl Direct {
     /// Takes up to `most` candidates.
-    pub(super) fn new(writer: Writer, most: u64) -> Self {
+    pub(super) fn new(writer: Writer, limits: Limits, most: u64) -> Self {
         Self {
             writer: RefCell::new(writer),
             layer: Cell::new(0),
@@ -98,6 +100,7 @@ impl Direct {
             within: RefCell::default(),
             shown: RefCell::default(),
             hasher: RandomState::new(),
+            limits,
             left: Cell::new(most),
         }
     }
@@ -127,9 +130,9 @@ impl Direct {
     }
 
     fn hash(&self, path: &[u8]) -> u64 {
-        let is_name = |component: &&[u8]| !matches!(*component, b"" | b".");
         let mut hasher = self.hasher.build_hasher();
-        for component in path.split(|&byte| byte == b'/').filter(is_name) {
+        // As the writer takes it apart.
+        for component in &name::components(path, &self.limits) {
             component.hash(&mut hasher);
         }
         hasher.finish()
@@ -460,11 +463,11 @@ impl Receiver for Batches<'_> {
 mod tests {
     use super::*;
     use tarnfs_index::WriterOptions;
-    use tarnfs_source::{Budget, Cancel, Limits};
+    use tarnfs_source::{Budget, Cancel};
 
     fn direct() -> Direct {
         let options = WriterOptions { limits: Limits::default(), budget: Budget::new(0), cancel: Cancel::default() };
-        Direct::new(Writer::new(options).unwrap(), 10)
+        Direct::new(Writer::new(options).unwrap(), Limits::default(), 10)
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Reading the members of one archive, and those of archives that lie in it as they are. What is compressed in it waits (`nested.rs`).
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -9,7 +10,7 @@ use tarnfs_format::{Body, Entry, Event, Format, Kind, Stream, stream::Part};
 use tarnfs_source::{Extent, SharedSource, Slice};
 
 use super::HEAD;
-use super::bodies::Bodies;
+use super::bodies::{Bodies, is_no_room};
 use super::decoding::Shifts;
 use super::hashing::{self, Hashing};
 use super::names::{Names, last_component};
@@ -96,8 +97,8 @@ struct Ahead {
 }
 
 enum Read {
-    /// What it holds was told.
-    Expanded,
+    /// What it holds was told. Of it, something is missing before that byte.
+    Expanded(Option<u64>),
     Hashed(hashing::Content),
 }
 
@@ -162,8 +163,8 @@ impl Walk<'_> {
                     if let Some(content) = self.content(&entry, stream, place)? {
                         self.flush()?;
                         self.receiver.ahead(&entry.path).map_err(io::Error::other)?;
-                        self.expand(content, &entry, stream, place, members, calls)?;
-                        ahead = Some(Ahead { entry, read: Read::Expanded });
+                        let shift = self.expand(content, &entry, stream, place, members, calls)?;
+                        ahead = Some(Ahead { entry, read: Read::Expanded(shift) });
                     } else if let Some(hashing) = &self.hashing {
                         let content = hashing.read(&entry, stream, self.bytes)?;
                         ahead = Some(Ahead { entry, read: Read::Hashed(content) });
@@ -242,10 +243,17 @@ impl Walk<'_> {
                 hashing.push(entry.clone(), content)
             }
             (None, _) => self.receiver.entry(entry).map_err(io::Error::other),
+            // How much of it is known shows when its members have been passed.
+            (Some(content), _) if self.bytes.is_none() => {
+                self.flush()?;
+                self.receiver.ahead(&entry.path).map_err(io::Error::other)?;
+                let shift = self.expand(content, entry, stream, place, members, calls)?;
+                self.receiver.confirm(&before(shift, entry)).map_err(io::Error::other)
+            }
             (Some(content), _) => {
                 self.flush()?;
                 self.receiver.entry(entry).map_err(io::Error::other)?;
-                self.expand(content, entry, stream, place, members, calls)
+                self.expand(content, entry, stream, place, members, calls).map(drop)
             }
         }
     }
@@ -258,8 +266,8 @@ impl Walk<'_> {
                 let content = if is_all { content } else { hashing::Content::Hashed(Vec::new()) };
                 return hashing.push(entry.clone(), content);
             }
-            (Read::Expanded, _) if is_all => self.receiver.confirm(entry),
-            (Read::Expanded, _) => self.receiver.take_back(entry),
+            (Read::Expanded(shift), _) if is_all => self.receiver.confirm(&before(shift, entry)),
+            (Read::Expanded(shift), _) => self.receiver.take_back(&before(shift, entry)),
             (Read::Hashed(_), None) => self.receiver.entry(entry),
         }
         .map_err(io::Error::other)
@@ -301,7 +309,8 @@ impl Walk<'_> {
         self.receiver.note(entry.header, what).map_err(io::Error::other)
     }
 
-    /// Reads the archive that the content of `entry` is, or leaves it for later.
+    /// Reads the archive that the content of `entry` is, or leaves it for later. If it was read, and its members have passed a place before which
+    /// something is missing, returns that place.
     fn expand(
         &self,
         content: Content,
@@ -310,7 +319,7 @@ impl Walk<'_> {
         place: &Place,
         members: &RefCell<Members>,
         calls: u32,
-    ) -> io::Result<()> {
+    ) -> io::Result<Option<u64>> {
         let body = &entry.body;
         let end = body.offset.saturating_add(body.size);
         let mut part = Part::new(stream, end);
@@ -334,14 +343,20 @@ impl Walk<'_> {
             if !path.is_empty() {
                 self.receiver.entry(&folder_for(entry, &path)).map_err(io::Error::other)?;
             }
-            return match self.members_at(format, &mut part, &inner, members, calls + 1) {
-                Ok(()) => self.receiver.close().map_err(io::Error::other),
-                Err(tarnfs_format::Error::Read { error, .. } | tarnfs_format::Error::Receiver(error)) => Err(error),
+            self.shifts.borrow_mut().enter(entry.header);
+            let read = self.members_at(format, &mut part, &inner, members, calls + 1);
+            let shift = self.shifts.borrow_mut().leave();
+            match read {
+                Ok(()) => self.receiver.close().map_err(io::Error::other)?,
+                Err(tarnfs_format::Error::Read { error, .. } | tarnfs_format::Error::Receiver(error)) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     self.receiver.close().map_err(io::Error::other)?;
-                    self.receiver.note(body.offset, format!("{}: {error}", shown(entry))).map_err(io::Error::other)
+                    self.receiver.note(body.offset, format!("{}: {error}", shown(entry))).map_err(io::Error::other)?;
                 }
-            };
+            }
+            return Ok(shift);
         }
         let bytes: SharedSource = match self.bytes {
             Some((bytes, base)) => {
@@ -349,9 +364,9 @@ impl Walk<'_> {
             }
             None => match self.bodies.take(&mut part, body.size, &shown(entry).to_string()) {
                 Ok(bytes) => bytes,
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                Err(error) if is_no_room(&error) => {
                     let why = format!("it stays a file: there is no room to keep it while it is read ({error})");
-                    return self.note(entry, &why);
+                    return self.note(entry, &why).map(|()| None);
                 }
                 Err(error) => return Err(error),
             },
@@ -369,8 +384,18 @@ impl Walk<'_> {
             instead: None,
             place: inner,
         };
-        self.receiver.candidate(candidate).map_err(io::Error::other)
+        self.receiver.candidate(candidate).map_err(io::Error::other).map(|()| None)
     }
+}
+
+/// What is known of an entry of which something is missing before the byte `shift` of the stream. Damage cannot say so: what archives hold that lie
+/// behind it is read as well, from headers of its own, and is right.
+fn before(shift: Option<u64>, entry: &Entry) -> Cow<'_, Entry> {
+    let Some(shift) = shift else { return Cow::Borrowed(entry) };
+    let mut entry = entry.clone();
+    let start = entry.body.offset;
+    cut(&mut entry.body, shift.max(start));
+    Cow::Owned(entry)
 }
 
 /// As much of the entry's path as a message needs.
