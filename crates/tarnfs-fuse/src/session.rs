@@ -89,7 +89,7 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     let dispatcher = Dispatcher::new(Arc::clone(&tree), &parsed, workers.clone(), Arc::clone(&deadlines));
     let undo = |error| {
         if let Some(path) = &connection.mount_point {
-            let _ = unmount::take_away(path, true);
+            unmount::undo(path);
         }
         Error::io(format!("begin serving {}", mountpoint.display()), error)
     };
@@ -249,13 +249,11 @@ impl Shared {
                 Err(error) => log::debug!("{}: {error}", mount_point.display()),
             }
         }
-        match mountinfo::find(mount_point) {
-            Ok(None) => return Ok(()),
-            Ok(Some(entry)) if self.device.as_ref().is_some_and(|device| *device != entry.device) => return Ok(()),
-            // A table that cannot be read says nothing against it.
-            Ok(Some(_)) | Err(_) => {}
+        match &self.device {
+            Some(device) => unmount::unmount_device(device),
+            // The table of mounts could not be read, so this can only be tried.
+            None => unmount::unmount(mount_point),
         }
-        unmount::take_away(mount_point, true)
     }
 
     /// Ends the connection under those who still use it: they get an error. Only where the kernel's control files are mounted;
