@@ -105,3 +105,27 @@ fn a_part_is_written() {
         assert_eq!(refused.code, 2, "{range}: {refused:?}");
     }
 }
+
+/// Nobody sees what would be said of the others.
+#[test]
+fn it_ends_where_nobody_takes_what_it_says() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; seq 1 1000 > tree/numbers; tar -C tree -czf a.gz .; echo no archive > none");
+    let (read, write) = std::io::pipe().unwrap();
+    drop(read);
+    let output = support::tarnfs(&scratch)
+        .args([Path::new("check"), &scratch.path("a.gz"), &scratch.path("none")])
+        .stdout(write)
+        .output()
+        .unwrap();
+    let ran = Ran::from(output);
+    // The second would be told on standard error.
+    assert_eq!((ran.code, ran.err.as_str()), (1, ""));
+    let full = support::tarnfs(&scratch)
+        .args([Path::new("check"), &scratch.path("a.gz"), &scratch.path("none")])
+        .stdout(fs::File::options().write(true).open("/dev/full").unwrap())
+        .output()
+        .unwrap();
+    let ran = Ran::from(full);
+    assert!(ran.code == 1 && ran.err.lines().count() == 1 && ran.err.contains("standard output"), "{ran:?}");
+}

@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use support::{Mounted, Scratch, can_mount, make_tree, run, tarnfs};
+use support::{Mounted, Ran, Scratch, can_mount, make_tree, run, tarnfs};
 
 /// > Exit codes tell what went wrong.
 #[test]
@@ -53,6 +53,25 @@ fn exit_codes_tell_what_went_wrong() {
     assert_eq!(code(&["ls", "--no-recreate-index", "--index-folders", "nowhere", "good.tar"]).0, 7);
     assert_eq!(code(&["--help"]).0, 0);
     assert_eq!(code(&["--version"]).0, 0);
+}
+
+#[test]
+fn options_before_a_command_are_told() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; tar -C tree -cf a.tar .");
+    let says = |words: &[&str]| {
+        let ran = Ran::from(tarnfs(&scratch).args(words).current_dir(scratch.path("")).output().unwrap());
+        (ran.code, ran.err)
+    };
+    for name in ["check", "ls", "index"] {
+        let (code, message) = says(&["-d", "2", name, "a.tar"]);
+        assert!(code == 2 && message.contains("options go behind"), "{code}: {message}");
+    }
+    assert!(!scratch.path("a").exists());
+    // A file of that name is an archive as any other.
+    scratch.shell("cp a.tar check");
+    let (code, message) = says(&["-d", "2", "--no-mount", "check"]);
+    assert_eq!(code, 0, "{message}");
 }
 
 /// > An option that is not there yet is refused by name.

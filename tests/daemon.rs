@@ -315,3 +315,26 @@ fn another_user_is_told_whose_mount_it_is() {
     assert_eq!(fs::read(mount.path("file")).unwrap(), b"hello\n");
     mount.unmount();
 }
+
+/// A lock of whoever starts the mount is not held by it.
+#[test]
+fn the_daemon_keeps_nothing_open_that_it_was_started_with() {
+    if !can_mount() || !have("flock") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree at; echo hello > tree/file; tar -C tree -cf a.tar .");
+    let program = env!("CARGO_BIN_EXE_tarnfs");
+    let at = scratch.path("at");
+    // An archive that is open comes in that way, too.
+    for archive in ["a.tar", "/dev/fd/8"] {
+        let ran = scratch.shell(&format!(
+            "export XDG_CACHE_HOME=$PWD/cache
+             (exec 9>lock 8<a.tar; flock 9; {program} {archive} at)
+             content=$(cat at/file || true); held=no; flock -n lock true || held=yes
+             {program} -u at || umount -l at; echo $content $held"
+        ));
+        assert_eq!(ran, "hello no\n", "{archive}");
+        wait_until("it is unmounted", || !is_mounted(&at));
+    }
+}

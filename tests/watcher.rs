@@ -201,3 +201,40 @@ fn the_daemon_has_given_up_what_it_does_not_need() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(!is_mounted(&at) && !made.exists());
 }
+
+/// A folder above the mount point may get another name, and its old name may lead elsewhere.
+#[test]
+fn a_mount_whose_path_has_changed_is_taken_away_where_it_is() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = archive(&scratch);
+    for (round, ends) in [Signal::TERM, Signal::KILL].into_iter().enumerate() {
+        for is_made in [true, false] {
+            let name = format!("{round}-{is_made}");
+            let (parent, moved, other) = (
+                scratch.folder(format!("parent-{name}")),
+                scratch.path(format!("moved-{name}")),
+                scratch.folder(format!("other-{name}")),
+            );
+            let at = if is_made { parent.join("at") } else { scratch.folder(parent.join("at")) };
+            fs::create_dir(other.join("at")).unwrap();
+            let mut child = foreground(&scratch, &archive, &at);
+            let its_watcher = watcher(&child);
+            fs::rename(&parent, &moved).unwrap();
+            std::os::unix::fs::symlink(&other, &parent).unwrap();
+            signal(&child, ends);
+            child.wait().unwrap();
+            wait_until("its watcher has done what it does", || has_ended(its_watcher));
+            let there = moved.join("at");
+            let is_left = is_mounted(&there);
+            if is_left {
+                scratch.shell(&format!("umount -l {}", there.display()));
+            }
+            assert!(!is_left, "{name}: a mount is left");
+            assert_eq!(there.exists(), !is_made, "{name}: the folder that was made");
+            assert!(other.join("at").exists(), "{name}: a folder of others is gone");
+        }
+    }
+}

@@ -20,6 +20,10 @@ use crate::statistics::{Counters, Operation, Statistics};
 /// The longest that the watchdog sleeps: an error comes at most this much after the deadline.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
 
+/// How long a request that has got a signal goes on, but for reads. The kernel does not say which signal it was: most
+/// of them end nobody, and programs do not expect that `stat(2)` or `readdir(3)` fail because of a timer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// A reply that can be an error: all of them.
 pub(crate) trait Refuse: Send + 'static {
     fn refuse(self, errno: Errno);
@@ -52,6 +56,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub(crate) struct Deadlines {
     limit: Duration,
+    /// See [`PATIENCE`].
+    patience: Duration,
     requests: Mutex<Requests>,
     next: AtomicU64,
     ended: Mutex<bool>,
@@ -74,6 +80,10 @@ trait Overdue: Send + Sync + std::fmt::Debug {
     fn since(&self) -> Instant;
     /// The kernel's number for the request, until it is answered.
     fn unique(&self) -> Option<u64>;
+    /// Whoever waits has got a signal. True if they are not to wait any longer.
+    fn signalled(&self) -> bool;
+    /// When that was, if it was.
+    fn signalled_at(&self) -> Option<Instant>;
     /// Answers that whoever waits has got a signal, if there is no answer yet.
     fn interrupt(&self);
     /// Node, and the bytes of it that are read.
@@ -88,6 +98,8 @@ struct Waiting<R> {
     /// Of a read; empty for all else.
     bytes: Range<u64>,
     since: Instant,
+    /// When whoever waits got a signal.
+    signalled: Mutex<Option<Instant>>,
     reply: Mutex<Option<R>>,
 }
 
@@ -104,6 +116,15 @@ impl<R: Refuse> Overdue for Waiting<R> {
 
     fn unique(&self) -> Option<u64> {
         lock(&self.reply).as_ref().map(Refuse::unique)
+    }
+
+    fn signalled(&self) -> bool {
+        lock(&self.signalled).get_or_insert_with(Instant::now);
+        self.operation == Operation::Read
+    }
+
+    fn signalled_at(&self) -> Option<Instant> {
+        *lock(&self.signalled)
     }
 
     fn interrupt(&self) {
@@ -170,8 +191,13 @@ impl<R: Refuse> Drop for Ticket<R> {
 
 impl Deadlines {
     pub(crate) fn new(limit: Duration) -> Arc<Self> {
+        Self::with(limit, PATIENCE)
+    }
+
+    fn with(limit: Duration, patience: Duration) -> Arc<Self> {
         Arc::new(Self {
             limit,
+            patience,
             requests: Mutex::default(),
             next: AtomicU64::new(0),
             ended: Mutex::default(),
@@ -183,7 +209,7 @@ impl Deadlines {
 
     /// Counts a request and sets its deadline.
     pub(crate) fn begin<R: Refuse>(self: &Arc<Self>, operation: Operation, node: u64, reply: R) -> Ticket<R> {
-        self.enter(Waiting { operation, node, bytes: 0..0, since: Instant::now(), reply: Mutex::new(Some(reply)) })
+        self.enter(operation, node, 0..0, reply)
     }
 
     /// As [`Deadlines::begin`] for a read of `bytes`. `None`, and an error to the kernel, while somebody still works on a read of some of
@@ -198,27 +224,44 @@ impl Deadlines {
             reply.refuse(Errno::IO);
             return None;
         }
-        let reply = Mutex::new(Some(reply));
-        Some(self.enter(Waiting { operation: Operation::Read, node, bytes, since: Instant::now(), reply }))
+        Some(self.enter(Operation::Read, node, bytes, reply))
     }
 
-    fn enter<R: Refuse>(self: &Arc<Self>, waiting: Waiting<R>) -> Ticket<R> {
-        self.counters.count(waiting.operation);
-        let waiting = Arc::new(waiting);
+    fn enter<R: Refuse>(self: &Arc<Self>, operation: Operation, node: u64, bytes: Range<u64>, reply: R) -> Ticket<R> {
+        self.counters.count(operation);
+        let (since, signalled, reply) = (Instant::now(), Mutex::default(), Mutex::new(Some(reply)));
+        let waiting = Arc::new(Waiting { operation, node, bytes, since, signalled, reply });
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.requests).waiting.insert(number, Arc::clone(&waiting) as Arc<dyn Overdue>);
         Ticket { waiting, number, deadlines: Arc::clone(self) }
     }
 
-    /// Lets whoever waits for the answer to a request go, because it has got a signal. False if there is no such request.
+    /// Lets whoever waits for the answer to a request go, because it has got a signal: who reads at once, others after
+    /// a while. False if there is no such request.
     pub(crate) fn interrupt(&self, unique: u64) -> bool {
         let found =
             lock(&self.requests).waiting.values().find(|request| request.unique() == Some(unique)).map(Arc::clone);
         let Some(request) = found else { return false };
-        // Before the answer: who has it may look at the numbers.
-        self.counters.interrupted.add(1);
-        request.interrupt();
+        if request.signalled() {
+            self.let_go(&*request);
+        }
         true
+    }
+
+    fn let_go(&self, request: &dyn Overdue) {
+        // Before the answer: who has it may look at the numbers.
+        if request.unique().is_some() {
+            self.counters.interrupted.add(1);
+            request.interrupt();
+        }
+    }
+
+    /// Lets those go who got a signal some time ago and wait still.
+    fn let_signalled_go(&self) {
+        let patient =
+            |request: &&Arc<dyn Overdue>| request.signalled_at().is_some_and(|at| at.elapsed() >= self.patience);
+        let due: Vec<_> = lock(&self.requests).waiting.values().filter(patient).map(Arc::clone).collect();
+        due.iter().for_each(|request| self.let_go(&**request));
     }
 
     /// Counts and logs a panic.
@@ -243,7 +286,8 @@ impl Deadlines {
         self.counters.snapshot(in_flight, oldest, work)
     }
 
-    /// The watchdog: gives up what is overdue, and tells `after` that it did, until [`Deadlines::finish`].
+    /// The watchdog: gives up what is overdue, and calls `after` while anybody is at work on such a thing, until
+    /// [`Deadlines::finish`].
     pub(crate) fn watch(&self, after: impl Fn()) {
         let nap = LONGEST_NAP.min(self.limit / 4).max(Duration::from_millis(5));
         loop {
@@ -254,6 +298,7 @@ impl Deadlines {
                 return;
             }
             drop(ended);
+            self.let_signalled_go();
             if self.give_up_overdue() {
                 after();
             }
@@ -266,6 +311,7 @@ impl Deadlines {
         self.end.notify_all();
     }
 
+    /// True while somebody works on what is overdue, also where it has its answer: threads may have to be replaced.
     fn give_up_overdue(&self) -> bool {
         let now = Instant::now();
         let age = |request: &Arc<dyn Overdue>| now.saturating_duration_since(request.since());
@@ -276,6 +322,7 @@ impl Deadlines {
             .take_while(|(_, request)| age(request) >= self.limit)
             .map(|(&number, request)| (number, Arc::clone(request)))
             .collect();
+        let is_stuck = !overdue.is_empty();
         let mut given_up = 0;
         for (number, request) in overdue {
             // Noted before the kernel gets its error, upon which it asks again.
@@ -289,7 +336,7 @@ impl Deadlines {
             given_up += u64::from(request.give_up(age(&request)));
         }
         self.counters.deadlines_missed.add(given_up);
-        given_up > 0
+        is_stuck
     }
 }
 
@@ -339,6 +386,26 @@ mod tests {
         assert!(!ticket.is_wanted() && !deadlines.interrupt(9));
     }
 
+    /// A timer that ticks is no reason for `stat(2)` to fail.
+    #[test]
+    fn what_is_no_read_goes_on_for_a_while_after_a_signal() {
+        for (patience, is_let_go) in [(Duration::from_secs(3600), false), (Duration::ZERO, true)] {
+            let deadlines = Deadlines::with(Duration::from_secs(3600), patience);
+            let (sender, receiver) = channel();
+            let ticket = deadlines.begin(Operation::Lookup, 7, sender);
+            deadlines.let_signalled_go();
+            assert!(deadlines.interrupt(9) && ticket.is_wanted());
+            assert_eq!(deadlines.statistics(Work::default()).interrupted, 0);
+            deadlines.let_signalled_go();
+            deadlines.let_signalled_go();
+            assert_eq!(ticket.is_wanted(), !is_let_go);
+            ticket.answer(|reply| reply.send(0).unwrap());
+            let expected = if is_let_go { Errno::INTR.raw_os_error() } else { 0 };
+            assert_eq!(receiver.iter().collect::<Vec<_>>(), [expected]);
+            assert_eq!(deadlines.statistics(Work::default()).interrupted, u64::from(is_let_go));
+        }
+    }
+
     #[test]
     fn bytes_that_somebody_is_stuck_on_are_not_waited_for_again() {
         let deadlines = Deadlines::new(Duration::ZERO);
@@ -347,7 +414,7 @@ mod tests {
             (deadlines.begin_read(node, bytes, sender), receiver)
         };
         let (stuck, receiver) = read(7, 4096..8192);
-        assert!(deadlines.give_up_overdue() && !deadlines.give_up_overdue());
+        assert!(deadlines.give_up_overdue() && deadlines.give_up_overdue());
         assert_eq!(receiver.recv(), Ok(Errno::IO.raw_os_error()));
         for (node, bytes, is_same) in
             [(7, 8000..9000, true), (7, 0..5000, true), (7, 8192..9000, false), (8, 0..9000, false)]
@@ -358,6 +425,7 @@ mod tests {
             assert_eq!(receiver.recv(), Ok(Errno::IO.raw_os_error()));
         }
         drop(stuck);
+        assert!(!deadlines.give_up_overdue(), "nobody is at work");
         assert!(read(7, 4096..8192).0.is_some());
         assert_eq!(lock(&deadlines.requests).stuck, []);
         assert_eq!(deadlines.statistics(Work::default()).of(Operation::Read), 6);

@@ -151,7 +151,12 @@ impl Dispatcher {
     fn later(&self, node: u64, work: impl FnOnce(&Questions) + Send + 'static) {
         let asks = self.asks.clone();
         self.deadlines.counters.handed_on.add(1);
-        self.workers.submit(asks.tree.lane(Node(node)), node, move || work(&asks));
+        self.workers.submit(asks.tree.lane(Node(node)), node, move || {
+            // Of what lies around the question, such as the way to the answer.
+            if let Err(told) = guard::catch(|| work(&asks)) {
+                asks.deadlines.panicked(Operation::Other, node, &told);
+            }
+        });
     }
 
     /// True if a question about `node` is answered at once.
@@ -610,6 +615,10 @@ impl Filesystem for Dispatcher {
 
     fn interrupt(&self, unique: u64) -> bool {
         self.deadlines.interrupt(unique)
+    }
+
+    fn panicked(&self, told: &str) {
+        self.deadlines.panicked(Operation::Other, 0, told);
     }
 
     fn is_busy(&self) -> bool {

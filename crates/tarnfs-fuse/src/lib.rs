@@ -9,7 +9,7 @@
 //! What must hold, and where it is done:
 //! - a thread that answers the kernel never decodes: reads that would wait go to `workers`;
 //! - every request has a deadline, at which the kernel gets an error whatever became of the work: `deadline`;
-//! - a program that gets a signal while it waits gets its answer at once: `deadline`;
+//! - a program that gets a signal while it reads gets its answer at once, else after some seconds: `deadline`;
 //! - a panic becomes EIO, a count and a backtrace in the log: `guard`;
 //! - a mount can always be taken away, also one whose program has died: `unmount`.
 //!

@@ -14,6 +14,8 @@ const TABLE: &str = "/proc/self/mountinfo";
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountEntry {
+    /// The kernel's number for the mount, which is its own while it lasts.
+    pub(crate) id: u64,
     /// "major:minor" of the file system, which also names its connection and its read-ahead.
     pub(crate) device: String,
     pub(crate) mount_point: PathBuf,
@@ -40,22 +42,41 @@ pub(crate) fn of_connection(device: &impl AsRawFd) -> Option<(u32, u32)> {
     Some((number >> 20, number & 0xf_ffff))
 }
 
+/// The number of the mount that `path`, a descriptor that only names a place, leads to. The file system is not asked.
+pub(crate) fn id_of(path: &impl AsRawFd) -> Option<u64> {
+    let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", path.as_raw_fd())).ok()?;
+    told.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
+}
+
+fn read() -> Result<Vec<u8>, Error> {
+    fs::read(TABLE).map_err(|error| Error::io(format!("read {TABLE}"), error))
+}
+
 /// The mount that is on top at `mount_point`, an absolute path without symbolic links.
 pub(crate) fn find(mount_point: &Path) -> Result<Option<MountEntry>, Error> {
-    let table = fs::read(TABLE).map_err(|error| Error::io(format!("read {TABLE}"), error))?;
+    let table = read()?;
     Ok(table.rsplit(|&byte| byte == b'\n').filter_map(parse).find(|entry| entry.mount_point == mount_point))
+}
+
+/// The mounts of the file system `device` ("major:minor") of this `kind`, wherever they are by now; the last one first.
+pub(crate) fn of_device(device: &str, kind: &str) -> Result<Vec<MountEntry>, Error> {
+    let entries = read()?;
+    let entries = entries.rsplit(|&byte| byte == b'\n').filter_map(parse);
+    Ok(entries.filter(|entry| entry.device == device && entry.kind == kind).collect())
 }
 
 /// "36 35 98:0 /root /mount/point options ... - type source super-options"
 fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&byte| byte == b' ');
-    let device = fields.nth(2)?;
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = fields.nth(1)?;
     let mount_point = fields.nth(1)?;
     let mut fields = fields.skip_while(|&field| field != b"-");
     let kind = fields.nth(1)?;
     let options = fields.nth(1).and_then(|options| std::str::from_utf8(options).ok()).unwrap_or_default();
     let user = options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
     Some(MountEntry {
+        id,
         device: String::from_utf8_lossy(device).into_owned(),
         mount_point: PathBuf::from(OsString::from_vec(unescape(mount_point))),
         kind: String::from_utf8_lossy(kind).into_owned(),
@@ -89,7 +110,7 @@ mod tests {
         let line =
             br"36 35 0:45 / /mnt/a\040b\134c rw,noatime shared:1 master:2 - fuse.tarnfs /x\040y.tar ro,user_id=17,group_id=0";
         let entry = parse(line).unwrap();
-        assert_eq!(entry.device, "0:45");
+        assert_eq!((entry.id, entry.device.as_str()), (36, "0:45"));
         assert_eq!(entry.mount_point, Path::new(r"/mnt/a b\c"));
         assert_eq!((entry.kind.as_str(), entry.user), ("fuse.tarnfs", Some(17)));
         assert_eq!(parse(b""), None);

@@ -196,10 +196,14 @@ impl Parsed {
         self.flags -= MountFlags::RDONLY;
     }
 
-    /// The kernel's names of the flags, for fusermount3.
+    /// The names of the flags, for fusermount3: it knows neither `relatime`, which holds anyway, nor `nodiratime`,
+    /// without which all is read the same.
     pub(crate) fn flag_names(&self) -> Vec<&'static str> {
         let mut names = vec![if self.flags.contains(MountFlags::RDONLY) { "ro" } else { "rw" }, "nosuid", "nodev"];
-        names.extend(FLAGS.iter().filter(|(_, flag)| self.flags.contains(*flag)).map(|(name, _)| *name));
+        let is_known = |name: &&str| !matches!(*name, "relatime" | "nodiratime");
+        names.extend(
+            FLAGS.iter().filter(|(_, flag)| self.flags.contains(*flag)).map(|(name, _)| *name).filter(is_known),
+        );
         names
     }
 
@@ -234,9 +238,13 @@ mod tests {
         assert_eq!(parsed.flags, ALWAYS | MountFlags::NOEXEC);
         assert_eq!(parsed.fuse_data(), "default_permissions,allow_other,max_read=65536");
         assert_eq!(parsed.flag_names(), ["ro", "nosuid", "nodev", "noexec"]);
+        let parsed = parse(&["relatime,nodiratime,noexec"]).unwrap();
+        assert_eq!(parsed.flags, ALWAYS | MountFlags::NOEXEC | MountFlags::RELATIME | MountFlags::NODIRATIME);
+        assert_eq!(parsed.flag_names(), ["ro", "nosuid", "nodev", "noexec"], "the helper does not know the others");
         let mut writable = parsed.clone();
         writable.let_writes_in();
         assert_eq!(writable.flag_names(), ["rw", "nosuid", "nodev", "noexec"]);
+        let parsed = parse(&["uid=7,umask=022"]).unwrap();
         assert_eq!(parsed.overrides, Overrides { uid: Some(7), gid: None, umask: 0o22 });
         assert_eq!(parse(&["fsname=other"]).unwrap().source, "other");
         let parsed = parse(&[r"noexec,fsname=a\,b\\c,,umask=077"]).unwrap();

@@ -1,6 +1,7 @@
 //! A mount from its beginning to its end.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -13,7 +14,7 @@ use crate::deadline::{Deadlines, lock};
 use crate::dispatch::Dispatcher;
 use crate::mountinfo::MountEntry;
 use crate::options::Parsed;
-use crate::protocol::Session;
+use crate::protocol::{self, Session};
 use crate::workers::Workers;
 use crate::{Error, MountOptions, Statistics, Unmounter, device, guard, mountinfo, unmount};
 
@@ -23,7 +24,7 @@ const GRACE: Duration = Duration::from_secs(4);
 /// How long [`Mount::wait`] lasts at most after a stop.
 const LONGEST_STOP: Duration = Duration::from_secs(5);
 
-/// Stack of the threads that only wait.
+/// Stack of a thread that only waits.
 const SMALL_STACK: usize = 128 << 10;
 
 /// A mounted tree. Dropped, it is unmounted.
@@ -89,7 +90,7 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     let dispatcher = Dispatcher::new(Arc::clone(&tree), &parsed, workers.clone(), Arc::clone(&deadlines));
     let undo = |error| {
         if let Some(path) = &connection.mount_point {
-            let _ = unmount::take_away(path, true);
+            unmount::undo(path);
         }
         Error::io(format!("begin serving {}", mountpoint.display()), error)
     };
@@ -120,14 +121,14 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
         state: Mutex::default(),
         changed: Condvar::new(),
     });
-    let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
-        thread::Builder::new().name(name.to_owned()).stack_size(SMALL_STACK).spawn(work).map_err(undo)
+    let start = |name: &str, stack: usize, work: Box<dyn FnOnce() + Send>| {
+        thread::Builder::new().name(name.to_owned()).stack_size(stack).spawn(work).map_err(undo)
     };
     let replace = workers.clone();
-    let watchdog = start("tarnfs-watchdog", Box::new(move || deadlines.watch(|| replace.replace_stuck())))?;
+    let watchdog =
+        start("tarnfs-watchdog", SMALL_STACK, Box::new(move || deadlines.watch(|| replace.replace_stuck())))?;
     let of_session = Arc::clone(&shared);
-    let session =
-        start("tarnfs-session", Box::new(move || of_session.end(session.run().map_err(|error| error.to_string()))))?;
+    let session = start("tarnfs-session", protocol::STACK, Box::new(move || of_session.serve(|| session.run())))?;
     Ok(Mount { tree, shared, session: Some(session), watchdog: Some(watchdog), workers, _served: served })
 }
 
@@ -162,7 +163,7 @@ impl Mount {
             }
             return result.map_err(|error| {
                 let _ = self.shared.detach();
-                Error::io(format!("serve {}", self.shared.shown()), std::io::Error::other(error))
+                Error::io(format!("serve {}", self.shared.shown()), io::Error::other(error))
             });
         }
         Ok(())
@@ -201,6 +202,12 @@ impl Shared {
     /// How the mount is called in messages.
     fn shown(&self) -> std::path::Display<'_> {
         self.mount_point.as_deref().unwrap_or(Path::new("the mount")).display()
+    }
+
+    /// Runs the session to its end, however it ends: else [`Mount::wait`] would wait for ever.
+    fn serve(&self, session: impl FnOnce() -> io::Result<()>) {
+        let ended = guard::catch(session);
+        self.end(ended.and_then(|ended| ended.map_err(|error| error.to_string())));
     }
 
     /// Called by the session when it is over.
@@ -249,13 +256,11 @@ impl Shared {
                 Err(error) => log::debug!("{}: {error}", mount_point.display()),
             }
         }
-        match mountinfo::find(mount_point) {
-            Ok(None) => return Ok(()),
-            Ok(Some(entry)) if self.device.as_ref().is_some_and(|device| *device != entry.device) => return Ok(()),
-            // A table that cannot be read says nothing against it.
-            Ok(Some(_)) | Err(_) => {}
+        match &self.device {
+            Some(device) => unmount::unmount_device(device),
+            // The table of mounts could not be read, so this can only be tried.
+            None => unmount::unmount(mount_point),
         }
-        unmount::take_away(mount_point, true)
     }
 
     /// Ends the connection under those who still use it: they get an error. Only where the kernel's control files are mounted;
@@ -267,5 +272,29 @@ impl Shared {
             (None, Some(device)) => unmount::abort(device),
             (None, None) => Ok(()),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_panics_has_ended() {
+        guard::install();
+        let shared = Shared {
+            mount_point: None,
+            device: None,
+            unmounter: None,
+            deadlines: Deadlines::new(Duration::from_secs(3600)),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        thread::scope(|scope| {
+            // Caught by the thread that waits for it, where nothing else catches it.
+            let served = scope.spawn(|| shared.serve(|| panic!("as tested")));
+            served.join().unwrap();
+        });
+        assert!(shared.wait().unwrap().unwrap_err().contains("as tested"));
     }
 }

@@ -112,6 +112,7 @@ impl Statistics {
             "requests": requests.collect::<Map<String, Value>>(),
             "handed_on": self.handed_on,
             "bytes_read": self.bytes_read,
+            "interrupted": self.interrupted,
             "panics": self.panics,
             "deadlines_missed": self.deadlines_missed,
             "in_flight": self.in_flight,
@@ -190,5 +191,8 @@ mod tests {
             assert_eq!(statistics.of(operation), number as u64 + 1);
         }
         assert_eq!(statistics.total(), 66);
+        counters.interrupted.add(3);
+        let json = counters.snapshot(0, None, Work::default()).to_json();
+        assert!(json.contains(r#""interrupted":3"#), "{json}");
     }
 }

@@ -1,13 +1,16 @@
 //! Taking mounts away.
 
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::getuid;
 
 use crate::device::MOUNT_TYPE;
+use crate::mountinfo::MountEntry;
 use crate::{Error, fusermount, mountinfo};
 
 /// Unmounts the tree at `mount_point`, also one whose program has died.
@@ -76,10 +79,26 @@ pub trait Unmounter: Send + Sync + std::fmt::Debug {
     fn abort(&self) -> io::Result<()>;
 }
 
-/// Takes away, also under those who use it, what is mounted on `mount_point`, if it is the file system `device` ("major:minor"). No error if it is
-/// not.
-pub fn unmount_device(mount_point: &Path, device: &str) -> Result<(), Error> {
-    if is_mounted_on(mount_point, device)? { take_away(mount_point, true) } else { Ok(()) }
+/// Takes the file system `device` ("major:minor") away wherever it is mounted by now, also under those who use it, if
+/// it is one of ours: a folder above it may have got another name. No error if it is mounted nowhere.
+pub fn unmount_device(device: &str) -> Result<(), Error> {
+    /// A folder may get another name while this looks.
+    const ROUNDS: usize = 4;
+    let mut failed = Ok(());
+    for _ in 0..ROUNDS {
+        let entries = mountinfo::of_device(device, MOUNT_TYPE)?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        failed = Ok(());
+        for entry in &entries {
+            failed = failed.and(take_away_entry(entry));
+        }
+        if failed.is_ok() {
+            return Ok(());
+        }
+    }
+    failed
 }
 
 /// True if the file system `device` ("major:minor") is one of ours and is what is mounted on `mount_point`.
@@ -91,8 +110,39 @@ pub fn is_mounted_on(mount_point: &Path, device: &str) -> Result<bool, Error> {
 /// Takes away what is mounted on `mount_point`, if it is one of ours and its program has died. No error if it is not.
 pub fn unmount_dead(mount_point: &Path) -> Result<(), Error> {
     match mountinfo::find(mount_point)? {
-        Some(entry) if entry.kind == MOUNT_TYPE && is_dead(mount_point) => take_away(mount_point, true),
+        Some(entry) if entry.kind == MOUNT_TYPE && is_dead(mount_point) => take_away_entry(&entry),
         _ => Ok(()),
+    }
+}
+
+/// Takes away what has just been mounted on `mount_point`, after something else has failed.
+pub(crate) fn undo(mount_point: &Path) {
+    if let Ok(Some(entry)) = mountinfo::find(mount_point)
+        && entry.kind == MOUNT_TYPE
+    {
+        // What failed is told.
+        let _ = take_away_entry(&entry);
+    }
+}
+
+/// Unmounts lazily this mount and no other: by the time that it is used, a path may lead elsewhere.
+fn take_away_entry(entry: &MountEntry) -> Result<(), Error> {
+    let path = &entry.mount_point;
+    let failed = |error: Errno| Error::io(format!("unmount {}", path.display()), io::Error::from(error));
+    // It asks nothing of the mount, whose program may have died.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let place = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
+    if mountinfo::id_of(&place) != Some(entry.id) {
+        let reason = "is covered by another mount: unmount that first, and then this one (tarnfs unmount)";
+        return Err(Error::mount_point(path, reason));
+    }
+    match rustix::mount::unmount(format!("/proc/self/fd/{}", place.as_raw_fd()), UnmountFlags::DETACH) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => {
+            drop(place);
+            fusermount::unmount(path, true)
+        }
+        Err(error) => Err(failed(error)),
     }
 }
 
@@ -111,7 +161,7 @@ fn is_dead(path: &Path) -> bool {
 }
 
 /// Unmounts `path`, by ourselves where we may; `lazily` also what is in use.
-pub(crate) fn take_away(path: &Path, lazily: bool) -> Result<(), Error> {
+fn take_away(path: &Path, lazily: bool) -> Result<(), Error> {
     let flags = UnmountFlags::NOFOLLOW | if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(path, flags) {
         Ok(()) => Ok(()),

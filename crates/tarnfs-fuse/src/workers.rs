@@ -12,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::buffers;
 use crate::deadline::lock;
+use crate::{buffers, guard};
 
 /// Threads that work for one lane. The kernel keeps at most a few dozen reads waiting at once.
 const MOST_PER_LANE: usize = 16;
@@ -174,7 +174,7 @@ impl Workers {
         }
     }
 
-    /// Has `work`, which is about `node` and waits with what is in its lane, done by some thread. It must not panic.
+    /// Has `work`, which is about `node` and waits with what is in its lane, done by some thread.
     pub(crate) fn submit(&self, lane: u64, node: u64, work: impl FnOnce() + Send + 'static) {
         let mut state = lock(&self.pool.state);
         if state.closed {
@@ -240,7 +240,10 @@ impl Pool {
             if let Some((number, job)) = state.take(self.deadline) {
                 drop(state);
                 self.busy.fetch_add(1, Ordering::Relaxed);
-                (job.work)();
+                // The thread stays, and is counted as what it is.
+                if let Err(told) = guard::catch(job.work) {
+                    log::error!("work on node {}: {told}", job.node);
+                }
                 self.busy.fetch_sub(1, Ordering::Relaxed);
                 state = lock(&self.state);
                 state.running.remove(&number);
@@ -339,6 +342,23 @@ mod tests {
         workers.replace_stuck();
         finished.recv().unwrap();
         drop(release);
+        workers.finish();
+    }
+
+    #[test]
+    fn a_job_that_panics_costs_no_thread() {
+        guard::install();
+        let workers = Workers::new(Duration::from_secs(3600));
+        for number in 0..2 * MOST_OF_ALL as u64 {
+            workers.submit(number, number, || panic!("as tested"));
+        }
+        let (done, finished) = channel();
+        workers.submit(0, 1, move || done.send(()).unwrap());
+        finished.recv().unwrap();
+        while !lock(&workers.pool.state).running.is_empty() {
+            thread::yield_now();
+        }
+        assert!(!workers.is_busy());
         workers.finish();
     }
 

@@ -330,3 +330,36 @@ fn a_panic_at_any_request_costs_that_request() {
     });
     mounted.panics = last as u64;
 }
+
+/// > A fault of tarnfs itself while it answers a request costs that request.
+#[test]
+fn a_panic_beside_the_answer_costs_that_request_too() {
+    if !can_mount() {
+        return;
+    }
+    for threads in [1, 4] {
+        let tree = MemoryTree::default();
+        let ready_panics = Arc::clone(&tree.ready_panics);
+        let mut mounted = Mounted::with(tree, &MountOptions { threads, ..MountOptions::default() });
+        let look =
+            |name: String| fs::metadata(mounted.path(name)).unwrap_err().raw_os_error().map(Errno::from_raw_os_error);
+        for round in 0..8 {
+            ready_panics.store(true, Ordering::SeqCst);
+            assert_eq!(look(format!("costs {round}")), Some(Errno::IO));
+            assert_eq!(look(format!("none {round}")), Some(Errno::NOENT));
+        }
+        // Counted behind the answer, by a thread that others go on beside.
+        wait_until("all are counted", || mounted.statistics().panics == 8);
+        mounted.panics = 8;
+    }
+}
+
+#[test]
+fn threads_that_answer_have_the_stack_that_answers_take() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::with(MemoryTree::default(), &MountOptions { threads: 1, ..MountOptions::default() });
+    // Without the stack, this process ends.
+    assert_eq!(fs::metadata(mounted.path("deep")).unwrap_err().kind(), io::ErrorKind::NotFound);
+}

@@ -7,7 +7,8 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
@@ -47,6 +48,7 @@ pub(crate) fn fork() -> Result<Role, Failure> {
             // a parent that had ended before this call.
             let death = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
             death.map_err(|error| failed("asking to be ended with the parent", error.into()))?;
+            close_inherited(&[from_arguments(), vec![to_parent.as_raw_fd()]].concat());
             let null = File::options().read(true).write(true).open("/dev/null");
             Ok(Role::Child(Ready { parent: File::from(to_parent), null }))
         }
@@ -66,6 +68,39 @@ pub(crate) fn fork() -> Result<Role, Failure> {
                 Err(_) => Ok(Role::Parent(ended(child))),
             }
         }
+    }
+}
+
+/// Descriptors that the command line names: `/dev/fd/N` and what else leads to them.
+fn from_arguments() -> Vec<RawFd> {
+    let words = std::env::args_os().collect::<Vec<_>>();
+    words.iter().flat_map(|word| named_descriptors(word.as_bytes())).collect()
+}
+
+fn named_descriptors(word: &[u8]) -> Vec<RawFd> {
+    let word = String::from_utf8_lossy(word);
+    let behind = word.split("/fd/").skip(1);
+    behind
+        .filter_map(|rest| {
+            rest[..rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len())].parse().ok()
+        })
+        .collect()
+}
+
+/// Closes what whoever started this program had open, but for standard input, output and error, and what is `kept`: a
+/// lock that hangs on a descriptor would last as long as the mount.
+fn close_inherited(kept: &[RawFd]) {
+    let mut kept: Vec<_> = kept.iter().copied().filter(|&number| number > 2).collect();
+    kept.sort_unstable();
+    let mut from: libc::c_uint = 3;
+    for end in kept.into_iter().map(|number| number as libc::c_uint).chain([libc::c_uint::MAX]) {
+        if from < end {
+            let last = if end == libc::c_uint::MAX { end } else { end - 1 };
+            // SAFETY: this process has just been forked, with one thread, and has opened nothing itself but what is
+            // kept. A kernel without this call leaves them open.
+            unsafe { libc::syscall(libc::SYS_close_range, from, last, 0) };
+        }
+        from = end.saturating_add(1);
     }
 }
 
@@ -103,4 +138,23 @@ pub(crate) fn stdio_to(null: &File) -> io::Result<()> {
     rustix::stdio::dup2_stdout(null.as_fd())?;
     rustix::stdio::dup2_stderr(null.as_fd())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_found_in_words() {
+        for (word, numbers) in [
+            ("/dev/fd/7", &[7][..]),
+            ("--index-file=/proc/self/fd/12", &[12]),
+            ("/proc/1/fd/3/x:/dev/fd/4", &[3, 4]),
+            ("/fd/", &[]),
+            ("a/fd/x", &[]),
+            ("7", &[]),
+        ] {
+            assert_eq!(named_descriptors(word.as_bytes()), numbers, "{word}");
+        }
+    }
 }

@@ -69,11 +69,13 @@ impl From<Code> for ExitCode {
 pub(crate) struct Failure {
     pub(crate) code: Code,
     pub(crate) message: String,
+    /// Standard output takes no more: whatever else there is to do, nobody will see it.
+    pub(crate) is_of_output: bool,
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), is_of_output: false }
     }
 }
 

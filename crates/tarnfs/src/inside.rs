@@ -56,7 +56,7 @@ pub(crate) fn each(
         match work(archive, &options(arguments, &ending.cancel())?) {
             Ok(Code::Success) => {}
             Ok(code) => worst = code,
-            Err(failure) if failure.code == Code::Interrupted => return Err(failure),
+            Err(failure) if failure.code == Code::Interrupted || failure.is_of_output => return Err(failure),
             // The others may be better.
             Err(failure) => {
                 worst = failure.code;

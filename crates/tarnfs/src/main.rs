@@ -7,6 +7,7 @@ mod daemon;
 mod exit;
 mod inside;
 mod logging;
+mod made;
 mod mountpoint;
 mod progress;
 mod run;

@@ -9,12 +9,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use crate::args::shown;
 use crate::exit::{Code, Failure};
+use crate::made::Made;
 use crate::signals::Ending;
 use crate::watcher::Watcher;
 
@@ -22,7 +24,7 @@ use crate::watcher::Watcher;
 #[derive(Debug)]
 pub(crate) struct Mountpoint<'a> {
     path: &'a Path,
-    made: bool,
+    made: Option<Arc<Made>>,
     ending: &'a Ending,
     watcher: Option<&'a Watcher>,
 }
@@ -87,9 +89,9 @@ impl<'a> Mountpoint<'a> {
         ending: &'a Ending,
         watcher: Option<&'a Watcher>,
     ) -> Result<(Self, Option<OwnedFd>), Failure> {
-        let made = match std::fs::create_dir(path) {
-            Ok(()) => true,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+        let made = match Made::new(path) {
+            Ok(made) => Some(Arc::new(made)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) => {
                 return Err(Failure::new(
                     Code::CannotMount,
@@ -97,8 +99,10 @@ impl<'a> Mountpoint<'a> {
                 ));
             }
         };
-        ending.made_folder(made.then(|| path.to_owned()));
-        if let Some(Err(error)) = watcher.filter(|_| made).map(|watcher| watcher.made(path)) {
+        ending.made_folder(made.clone());
+        if let Some((watcher, made)) = watcher.zip(made.as_ref())
+            && let Err(error) = watcher.made(path, made)
+        {
             log::debug!("{}: only this process removes it: {error}", path.display());
         }
         let mountpoint = Self { path, made, ending, watcher };
@@ -114,9 +118,9 @@ impl Drop for Mountpoint<'_> {
     fn drop(&mut self) {
         // Told also where there is nothing to remove: it must not unmount what others may mount here from now on.
         let gone = self.watcher.map(Watcher::gone);
-        if self.made {
+        if let Some(made) = &self.made {
             // A watcher that has died leaves it to this process.
-            let removed = if let Some(Ok(())) = gone { Ok(()) } else { std::fs::remove_dir(self.path) };
+            let removed = if let Some(Ok(())) = gone { Ok(()) } else { made.remove() };
             if let Err(error) = removed {
                 log::warn!("the folder {} stays: {error}", self.path.display());
             }

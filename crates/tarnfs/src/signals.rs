@@ -5,7 +5,6 @@
 #![allow(unsafe_code, reason = "masks and dispositions of signals, which no safe crate here offers")]
 
 use std::mem::MaybeUninit;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use tarnfs_fuse::{Stopper, Unmounter};
 use tarnfs_source::Cancel;
 
 use crate::exit::Code;
+use crate::made::Made;
 use crate::watcher::Watcher;
 
 /// Work that is asked to end and does not is ended after this time.
@@ -77,7 +77,7 @@ struct State {
     cancel: Cancel,
     mounted: Option<Stopper>,
     /// The mount point, if this process made it.
-    made_folder: Option<PathBuf>,
+    made_folder: Option<Arc<Made>>,
     asked: bool,
 }
 
@@ -101,7 +101,7 @@ impl Ending {
     }
 
     /// A folder to be removed when the process ends, or `None` once it is gone.
-    pub(crate) fn made_folder(&self, folder: Option<PathBuf>) {
+    pub(crate) fn made_folder(&self, folder: Option<Arc<Made>>) {
         self.state().made_folder = folder;
     }
 
@@ -176,7 +176,7 @@ fn end_now(state: &State) -> ! {
         let _ = watcher.gone();
     } else if let Some(folder) = &state.made_folder {
         // If it cannot be removed, there is nothing else to try.
-        let _ = std::fs::remove_dir(folder);
+        let _ = folder.remove();
     }
     std::process::exit(Code::Interrupted as i32)
 }

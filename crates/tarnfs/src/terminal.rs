@@ -93,7 +93,7 @@ pub(crate) fn output_failure(error: &io::Error) -> Failure {
     } else {
         format!("cannot write to standard output: {error}")
     };
-    Failure::new(Code::Failure, message)
+    Failure { is_of_output: true, ..Failure::new(Code::Failure, message) }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::daemon::stdio_to;
+use crate::made::Made;
 
 /// How long an answer may take: unmounting waits for nobody, but a helper has to be started where we are not root.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -29,7 +30,7 @@ const LONGEST: usize = 64 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Order {
-    /// This folder was made, and is to be removed at the end.
+    /// This folder was made, and is to be removed at the end: its numbers and path, a zero between them.
     Made = b'f',
     /// Something is about to be mounted there: whoever is killed in between leaves a mount without a program.
     Mounting = b'p',
@@ -71,9 +72,9 @@ impl Watcher {
         }
     }
 
-    /// This folder was made, and is to be removed at the end.
-    pub(crate) fn made(&self, folder: &Path) -> io::Result<()> {
-        self.order(Order::Made, folder.as_os_str().as_bytes())
+    /// The folder at `path` was made, and is to be removed at the end.
+    pub(crate) fn made(&self, path: &Path, made: &Made) -> io::Result<()> {
+        self.order(Order::Made, &[made.identity()?.as_bytes(), path.as_os_str().as_bytes()].join(&0))
     }
 
     /// Something is about to be mounted on `mount_point`, a path without symbolic links.
@@ -138,9 +139,10 @@ fn detach(socket: &UnixStream, null: &File) -> io::Result<UnixStream> {
 /// over, and counts for nothing but its own mount.
 #[derive(Debug, Default)]
 struct Known {
-    made: Option<PathBuf>,
+    made: Option<Made>,
     mounting: Option<PathBuf>,
-    mounted: Option<(PathBuf, String)>,
+    /// The device.
+    mounted: Option<String>,
     /// Those that have been said.
     said: Vec<u8>,
 }
@@ -177,24 +179,22 @@ impl Known {
         }
         match order {
             order if order == Order::Mounting as u8 => self.mounting = Some(PathBuf::from(OsStr::from_bytes(what))),
-            order if order == Order::Made as u8 => self.made = Some(PathBuf::from(OsStr::from_bytes(what))),
+            order if order == Order::Made as u8 => {
+                let (identity, path) = number_and_path(what)?;
+                self.made = Some(Made::find(&path, identity)?);
+            }
             order if order == Order::Mounted as u8 => {
-                let mut parts = what.splitn(2, |&byte| byte == 0);
-                let device = parts.next().and_then(|device| std::str::from_utf8(device).ok());
-                let (Some(device), Some(path)) = (device, parts.next()) else {
-                    return Err(io::ErrorKind::InvalidInput.into());
-                };
-                let path = PathBuf::from(OsStr::from_bytes(path));
+                let (device, path) = number_and_path(what)?;
                 // Seen, not believed.
                 if !tarnfs_fuse::is_mounted_on(&path, device).map_err(io::Error::other)? {
                     return Err(io::Error::new(io::ErrorKind::NotFound, "it is not mounted there"));
                 }
-                self.mounted = Some((path, device.to_owned()));
+                self.mounted = Some(device.to_owned());
                 self.mounting = None;
             }
             order if order == Order::Unmount as u8 => return self.unmount(),
             order if order == Order::Abort as u8 => {
-                if let Some((_, device)) = &self.mounted {
+                if let Some(device) = &self.mounted {
                     tarnfs_fuse::abort(device)?;
                 }
             }
@@ -210,17 +210,25 @@ impl Known {
 
     fn unmount(&self) -> io::Result<()> {
         match &self.mounted {
-            Some((path, device)) => tarnfs_fuse::unmount_device(path, device).map_err(io::Error::other),
+            Some(device) => tarnfs_fuse::unmount_device(device).map_err(io::Error::other),
             None => Ok(()),
         }
     }
 
     fn remove(&mut self) -> io::Result<()> {
-        match self.made.take().map(std::fs::remove_dir) {
+        match self.made.take().map(|made| made.remove()) {
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
     }
+}
+
+/// A number, a zero byte, and a path.
+fn number_and_path(what: &[u8]) -> io::Result<(&str, PathBuf)> {
+    let mut parts = what.splitn(2, |&byte| byte == 0);
+    let number = parts.next().and_then(|number| std::str::from_utf8(number).ok());
+    let (Some(number), Some(path)) = (number, parts.next()) else { return Err(io::ErrorKind::InvalidInput.into()) };
+    Ok((number, PathBuf::from(OsStr::from_bytes(path))))
 }
 
 /// A message: what it is, its length, its text.
@@ -255,13 +263,13 @@ mod tests {
     fn it_removes_what_was_made_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let (made, other) = (folder.path().join("made\nhere"), folder.path().join("other"));
-        std::fs::create_dir(&made).unwrap();
+        let was_made = Made::new(&made).unwrap();
         std::fs::create_dir(&other).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         let watching = std::thread::spawn(|| watch(theirs));
         let watcher = Watcher(Arc::new(Mutex::new(ours)));
-        watcher.made(&made).unwrap();
-        assert!(watcher.made(&other).is_err(), "once");
+        watcher.made(&made, &was_made).unwrap();
+        assert!(watcher.made(&made, &was_made).is_err(), "once");
         watcher.mounting(&other).unwrap();
         // Nothing is mounted at this path, so there is nothing to take away.
         assert!(tarnfs_fuse::Unmounter::mounted(&watcher, &other, "0:1").is_err());

@@ -20,7 +20,7 @@ pub(crate) use reply::{
     Attributes, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs,
     ReplyWrite, ReplyXattr, Totals,
 };
-pub(crate) use session::Session;
+pub(crate) use session::{STACK, Session};
 
 /// What the kernel offers when the mount begins.
 #[derive(Debug)]
@@ -91,6 +91,8 @@ pub(crate) trait Filesystem: Send + Sync + 'static {
     fn other(&self, reply: Reply);
     /// Whoever waits for the answer to the request of this number has got a signal. False if it is not being worked on.
     fn interrupt(&self, unique: u64) -> bool;
+    /// Answering a request has panicked; `told` says where.
+    fn panicked(&self, told: &str);
     /// True while requests wait for something else than these threads: then the processors are needed there.
     fn is_busy(&self) -> bool;
 }

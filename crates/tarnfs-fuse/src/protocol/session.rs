@@ -19,6 +19,7 @@ use super::reply::{
 use super::spin::Spin;
 use super::turns::{Lead, Turn, Turns};
 use super::{Filesystem, How, Kernel};
+use crate::guard;
 
 /// Room for a request. The largest that comes to a read-only mount sets an extended attribute of 64 KiB; the kernel wants a
 /// page of room for data, too.
@@ -31,7 +32,7 @@ const MOST_PAGES: u16 = 256;
 const MOST_AHEAD: u16 = 64;
 
 /// Of each thread: requests that need no waiting are answered on it.
-const STACK: usize = 1 << 20;
+pub(crate) const STACK: usize = 1 << 20;
 
 /// A connection that the kernel has accepted.
 pub(crate) struct Session<F> {
@@ -162,7 +163,17 @@ impl<F: Filesystem> Session<F> {
         receive(device, buffer)
     }
 
+    /// Answers a request. A panic costs that request and not this thread: without it, nobody might answer any more.
     fn dispatch(&self, device: &Arc<File>, request: &[u8]) {
+        let Err(told) = guard::catch(|| self.answer(device, request)) else { return };
+        self.filesystem.panicked(&told);
+        // One that has its answer already the kernel does not find. (0 would be a message of ours.)
+        if let Some(Request { unique: unique @ 1.., .. }) = parse(request) {
+            Reply::new(device, unique).error(Errno::IO);
+        }
+    }
+
+    fn answer(&self, device: &Arc<File>, request: &[u8]) {
         let Some(Request { opcode, unique, node, user, mut body }) = parse(request) else {
             log::error!("the kernel sent a request of {} bytes, too few", request.len());
             return;

@@ -16,7 +16,7 @@ use std::fmt::Debug;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,8 @@ pub(crate) struct Item {
     pub(crate) source: Option<SharedSource>,
 }
 
-/// A tree in memory. A lookup of the name `panic` panics, as does listing a folder of that name.
+/// A tree in memory. A lookup of the name `panic` panics, as does listing a folder of that name; one of a name that
+/// begins with `deep` takes half a MiB of stack.
 pub(crate) struct MemoryTree {
     pub(crate) items: Vec<Item>,
     pub(crate) totals: Totals,
@@ -43,12 +44,28 @@ pub(crate) struct MemoryTree {
     pub(crate) until_panic: Arc<AtomicI64>,
     /// Lookups of the name `meet` wait here for each other.
     pub(crate) meeting: Option<Arc<Barrier>>,
+    /// The next question whether there is anything to wait for panics.
+    pub(crate) ready_panics: Arc<AtomicBool>,
+}
+
+/// Takes so many pages of stack, and more.
+fn go_deep(pages: usize) -> u8 {
+    let mut page = std::hint::black_box([0_u8; 4096]);
+    page[pages] = 1;
+    let below = if pages == 0 { 0 } else { go_deep(pages - 1) };
+    std::hint::black_box(&page)[pages].wrapping_add(below)
 }
 
 impl Default for MemoryTree {
     fn default() -> Self {
         let totals = Totals { nodes: 1, is_immutable: true, ..Totals::default() };
-        let mut tree = Self { items: Vec::new(), totals, until_panic: Arc::default(), meeting: None };
+        let mut tree = Self {
+            items: Vec::new(),
+            totals,
+            until_panic: Arc::default(),
+            meeting: None,
+            ready_panics: Arc::default(),
+        };
         // Number 0 is not used.
         tree.items.push(item(Kind::File, Node(0)));
         tree.items.push(item(Kind::Folder, Node::ROOT));
@@ -134,6 +151,9 @@ impl Tree for MemoryTree {
         if let Some(meeting) = self.meeting.as_ref().filter(|_| name.starts_with(b"meet")) {
             meeting.wait();
         }
+        if name.starts_with(b"deep") {
+            assert_eq!(go_deep(128), 129);
+        }
         let folder = self.get(folder)?;
         let place = folder.by_name.get(name).ok_or(Error::NotFound)?;
         self.attributes(folder.children[*place].1)
@@ -173,6 +193,11 @@ impl Tree for MemoryTree {
 
     fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         Ok((Vec::new(), Vec::new()))
+    }
+
+    fn is_ready(&self, _: Node) -> bool {
+        assert!(!self.ready_panics.swap(false, Ordering::SeqCst), "as tested");
+        true
     }
 
     fn node_limit(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! Sizes in bytes, as people write them.
 
+use std::num::IntErrorKind;
 use std::ops::Range;
 
 /// `text` in bytes: a number, with a unit behind it or none. `K`, `KiB`, `M`, `MiB`, ... are powers of 1024; `kB`, `MB`, ... of 1000.
@@ -9,18 +10,24 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let number: f64 = number.parse().map_err(|_| problem())?;
     let unit = unit.trim().to_ascii_uppercase();
     let factor = match unit.strip_suffix("IB").or_else(|| unit.strip_suffix('B')).unwrap_or(&unit) {
-        "" => 1.0,
+        "" => 1,
         prefix => {
             let power = UNITS.iter().position(|unit| prefix.strip_prefix(*unit) == Some("")).ok_or_else(problem)?;
-            let base: f64 = if unit.len() == 2 && unit.ends_with('B') { 1000.0 } else { 1024.0 };
-            base.powi(power as i32 + 1)
+            let base: u64 = if unit.len() == 2 && unit.ends_with('B') { 1000 } else { 1024 };
+            base.pow(power as u32 + 1)
         }
     };
-    // Saturates.
-    Ok((number * factor) as u64)
+    // A whole number is exact, however large; one that is too large is the largest there is.
+    if number.contains('.') {
+        return number.parse::<f64>().map(|number| (number * factor as f64) as u64).map_err(|_| problem());
+    }
+    match number.parse::<u64>() {
+        Ok(number) => Ok(number.saturating_mul(factor)),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(u64::MAX),
+        Err(_) => Err(problem()),
+    }
 }
 
 /// `OFFSET:LENGTH`, `OFFSET:` or `OFFSET`, both as sizes.
@@ -47,6 +54,9 @@ mod tests {
             ("2gb", 2_000_000_000),
             ("1TB", 1_000_000_000_000),
             ("99999999999P", u64::MAX),
+            ("9007199254740993", (1 << 53) + 1),
+            ("18446744073709551615", u64::MAX),
+            ("99999999999999999999", u64::MAX),
         ];
         for (text, bytes) in sizes {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");

@@ -22,6 +22,7 @@ use crate::{inside, sandbox};
 
 /// Mounts archives and folders. Returns in the parent when the mount is ready, in the daemon when it is over.
 pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
+    no_command(&arguments.paths)?;
     let request = Request::from(&arguments.paths, arguments.control_interface)?;
     if arguments.no_mount {
         let ending = Ending::default();
@@ -38,6 +39,16 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
         Role::Parent(code) => Ok(code),
         Role::Child(ready) => serve(&request, arguments, Some(ready)),
     }
+}
+
+/// Fails if the first path is the name of a command: behind an option it is not taken for one.
+fn no_command(paths: &[PathBuf]) -> Result<(), Failure> {
+    let Some(name) = paths.first().and_then(|path| path.to_str()) else { return Ok(()) };
+    if crate::args::command().find_subcommand(name).is_none() || Path::new(name).symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let what = "is a command, and options go behind it";
+    Err(Failure::new(Code::Usage, format!("{name} {what}: tarnfs {name} ...; a file of that name is ./{name}")))
 }
 
 /// What is to be mounted where.
