@@ -371,7 +371,7 @@ fn folders_behind_what_shows_are_not_listed() {
         index
             .children(Node::ROOT, from, &mut |next, name, row| {
                 assert!(next > from && index.lookup(Node::ROOT, name).unwrap().as_ref() == Some(row));
-                assert_eq!(row.kind == Kind::Folder, found_number(name) % 3 == 0);
+                assert_eq!(row.kind == Kind::Folder, found_number(name).is_multiple_of(3));
                 found.push(name.to_vec());
                 true
             })
