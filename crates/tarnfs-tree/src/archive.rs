@@ -45,7 +45,8 @@ impl ArchiveTree {
         if self.row(node)?.kind == Kind::Folder { Ok(()) } else { Err(Error::NotAFolder) }
     }
 
-    /// True if not all of the file's bytes are served. Damage may be found behind them, when they have been hashed already.
+    /// True if not all of the file's bytes are served. Damage may be found behind them, when they have been
+    /// hashed already.
     fn is_damaged(&self, row: &Row) -> Result<bool, Error> {
         let mut stored = row.size;
         if row.is_sparse {

@@ -136,8 +136,8 @@ impl Streams {
         Ok(chain)
     }
 
-    /// True if damage was found in these bytes of that stream, or in what they are decoded from. In very many layers they count
-    /// as damaged.
+    /// True if damage was found in these bytes of that stream, or in what they are decoded from. In very many layers
+    /// they count as damaged.
     pub(crate) fn is_damaged(&self, mut number: u32, mut range: Range<u64>) -> Result<bool, Error> {
         for _ in 0..MOST_CALLS {
             if number == 0 {

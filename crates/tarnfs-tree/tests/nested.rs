@@ -341,7 +341,8 @@ fn pieces(tree: &dyn Tree, path: &str, content: &[u8]) -> (usize, usize) {
     (right, refused)
 }
 
-/// A block of bzip2 that is gone leaves less than it held. An archive whose members were read is not known behind it; members further on are.
+/// A block of bzip2 that is gone leaves less than it held. Behind it, the file of an archive is not known; its
+/// members further on are.
 #[test]
 fn archives_shifted_by_damage_give_no_wrong_bytes() {
     let mut state = 88_172_645_463_325_252_u64;
@@ -400,7 +401,8 @@ fn archives_shifted_by_damage_give_no_wrong_bytes() {
 #[test]
 fn what_lies_behind_decoded_bytes_and_is_not_supported_ends_its_stream() {
     let good = b"good bytes ".repeat(1000);
-    // https://github.com/facebook/zstd/blob/dev/doc/zstd_compression_format.md: a frame that names dictionary 0x1234 and holds nothing.
+    // https://github.com/facebook/zstd/blob/dev/doc/zstd_compression_format.md: a frame that names dictionary 0x1234
+    // and holds nothing.
     let of_dictionary = [0x28, 0xb5, 0x2f, 0xfd, 0x22, 0x34, 0x12, 0x00, 0x01, 0x00, 0x00];
     let zstd = [&Zstd.pack(&good)[..], &of_dictionary].concat();
     // https://tukaani.org/xz/xz-file-format.txt: flags of a stream that are reserved, with their right checksum.

@@ -52,8 +52,9 @@ impl Bodies {
         claimed.map(drop).map_err(|_| io::Error::new(io::ErrorKind::StorageFull, what))
     }
 
-    /// Takes the next bytes of `stream` up to `length`, or to its end if that comes before, and what they are called. An error for which
-    /// [`is_no_room`] is true if there is no room for them; the stream then stands somewhere among them.
+    /// Takes the next bytes of `stream` up to `length`, or to its end if that comes before, and what they are called.
+    /// An error for which [`is_no_room`] is true if there is no room for them; the stream then stands somewhere
+    /// among them.
     pub(super) fn take(&self, stream: &mut dyn Stream, length: u64, name: &str) -> io::Result<SharedSource> {
         let mut claimed = 0;
         let taken = self.take_counted(stream, length, name, &mut claimed);

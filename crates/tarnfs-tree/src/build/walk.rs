@@ -309,8 +309,8 @@ impl Walk<'_> {
         self.receiver.note(entry.header, what).map_err(io::Error::other)
     }
 
-    /// Reads the archive that the content of `entry` is, or leaves it for later. If it was read, and its members have passed a place before which
-    /// something is missing, returns that place.
+    /// Reads the archive that the content of `entry` is, or leaves it for later. If it was read, and its members have
+    /// passed a place before which something is missing, returns that place.
     fn expand(
         &self,
         content: Content,
@@ -388,8 +388,8 @@ impl Walk<'_> {
     }
 }
 
-/// What is known of an entry of which something is missing before the byte `shift` of the stream. Damage cannot say so: what archives hold that lie
-/// behind it is read as well, from headers of its own, and is right.
+/// What is known of an entry of which something is missing before the byte `shift` of the stream. Damage cannot say
+/// so: the members of the archive that lie behind it have headers of their own, and are right.
 fn before(shift: Option<u64>, entry: &Entry) -> Cow<'_, Entry> {
     let Some(shift) = shift else { return Cow::Borrowed(entry) };
     let mut entry = entry.clone();
