@@ -261,7 +261,9 @@ impl Deadlines {
         let patient =
             |request: &&Arc<dyn Overdue>| request.signalled_at().is_some_and(|at| at.elapsed() >= self.patience);
         let due: Vec<_> = lock(&self.requests).waiting.values().filter(patient).map(Arc::clone).collect();
-        due.iter().for_each(|request| self.let_go(&**request));
+        for request in due {
+            self.let_go(&*request);
+        }
     }
 
     /// Counts and logs a panic.
