@@ -238,3 +238,25 @@ fn a_mount_whose_path_has_changed_is_taken_away_where_it_is() {
         }
     }
 }
+
+#[test]
+fn that_a_mount_is_covered_is_told_in_its_log() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = archive(&scratch);
+    let (at, log) = (scratch.folder("mnt"), scratch.path("log"));
+    let mut command = behind(&scratch, DEFAULT_SIGNALS);
+    command.arg("-f").arg("--log-file").args([&log, &archive, &at]);
+    let mut below = support::daemon(command, &at);
+    wait_until("it is served", || at.join("file").exists());
+    run(&scratch, [archive.as_os_str(), at.as_os_str()]).ok();
+    signal(&below, Signal::TERM);
+    assert_eq!(below.wait().unwrap().code(), Some(0));
+    let told = fs::read_to_string(&log).unwrap();
+    while is_mounted(&at) {
+        run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
+    }
+    assert!(told.contains("is covered by another mount"), "{told}");
+}

@@ -67,6 +67,8 @@ struct State {
     stopped: Option<Instant>,
     /// How often it was asked to stop.
     stops: u32,
+    /// It has been taken away, by whomever: another one may have its place and its number.
+    is_gone: bool,
     /// How the session ended, once it has.
     ended: Option<Result<(), String>>,
 }
@@ -128,7 +130,11 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     let watchdog =
         start("tarnfs-watchdog", SMALL_STACK, Box::new(move || deadlines.watch(|| replace.replace_stuck())))?;
     let of_session = Arc::clone(&shared);
-    let session = start("tarnfs-session", protocol::STACK, Box::new(move || of_session.serve(|| session.run())))?;
+    let session = start(
+        "tarnfs-session",
+        protocol::STACK,
+        Box::new(move || of_session.serve(|| session.run(&|| of_session.gone()))),
+    )?;
     Ok(Mount { tree, shared, session: Some(session), watchdog: Some(watchdog), workers, _served: served })
 }
 
@@ -210,6 +216,14 @@ impl Shared {
         self.end(ended.and_then(|ended| ended.map_err(|error| error.to_string())));
     }
 
+    /// Called by the session when the mount is gone, before it waits for its threads.
+    fn gone(&self) {
+        lock(&self.state).is_gone = true;
+        if let Some(Err(error)) = self.unmounter.as_ref().map(|unmounter| unmounter.gone()) {
+            log::debug!("{}: {error}", self.shown());
+        }
+    }
+
     /// Called by the session when it is over.
     fn end(&self, result: Result<(), String>) {
         lock(&self.state).ended = Some(result);
@@ -249,18 +263,25 @@ impl Shared {
             self.changed.notify_all();
             return Ok(());
         };
+        if lock(&self.state).is_gone {
+            return Ok(());
+        }
+        let mut told = None;
         if let Some(unmounter) = &self.unmounter {
             match unmounter.unmount() {
                 Ok(()) => return Ok(()),
                 // It may have been killed, and we may still be allowed to.
-                Err(error) => log::debug!("{}: {error}", mount_point.display()),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => log::debug!("{}: {error}", self.shown()),
+                Err(error) => told = Some(error),
             }
         }
-        match &self.device {
+        let done = match &self.device {
             Some(device) => unmount::unmount_device(device),
             // The table of mounts could not be read, so this can only be tried.
             None => unmount::unmount(mount_point),
-        }
+        };
+        // What the other process says is why; this one may not even look.
+        done.map_err(|error| told.map_or(error, |told| Error::io(format!("unmount {}", mount_point.display()), told)))
     }
 
     /// Ends the connection under those who still use it: they get an error. Only where the kernel's control files are mounted;
@@ -279,17 +300,59 @@ impl Shared {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_session_that_panics_has_ended() {
-        guard::install();
-        let shared = Shared {
-            mount_point: None,
+    fn shared(mount_point: Option<PathBuf>, unmounter: Option<Arc<dyn Unmounter>>) -> Arc<Shared> {
+        Arc::new(Shared {
+            mount_point,
             device: None,
-            unmounter: None,
+            unmounter,
             deadlines: Deadlines::new(Duration::from_secs(3600)),
             state: Mutex::default(),
             changed: Condvar::new(),
-        };
+        })
+    }
+
+    /// Writes down what it is told.
+    #[derive(Debug, Default)]
+    struct Told(Mutex<Vec<&'static str>>);
+
+    impl Unmounter for Told {
+        fn mounted(&self, _: &Path, _: &str) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn unmount(&self) -> io::Result<()> {
+            lock(&self.0).push("unmount");
+            Ok(())
+        }
+
+        fn gone(&self) -> io::Result<()> {
+            lock(&self.0).push("gone");
+            Ok(())
+        }
+
+        fn abort(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Another one may have its number.
+    #[test]
+    fn a_mount_that_is_gone_is_not_unmounted() {
+        for (is_gone, expected) in [(false, &["unmount"]), (true, &["gone"])] {
+            let told = Arc::new(Told::default());
+            let shared = shared(Some("/nowhere".into()), Some(Arc::clone(&told) as Arc<dyn Unmounter>));
+            if is_gone {
+                shared.gone();
+            }
+            Stopper { shared }.stop();
+            assert_eq!(*lock(&told.0), expected);
+        }
+    }
+
+    #[test]
+    fn a_session_that_panics_has_ended() {
+        guard::install();
+        let shared = shared(None, None);
         thread::scope(|scope| {
             // Caught by the thread that waits for it, where nothing else catches it.
             let served = scope.spawn(|| shared.serve(|| panic!("as tested")));

@@ -75,6 +75,11 @@ pub trait Unmounter: Send + Sync + std::fmt::Debug {
     /// Takes it away, also under those who use it. No error if it is gone.
     fn unmount(&self) -> io::Result<()>;
 
+    /// The mount is gone, whoever took it away: from now on another file system may have its number.
+    fn gone(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Ends the connection under those who still use it ([`abort`]).
     fn abort(&self) -> io::Result<()>;
 }

@@ -46,7 +46,15 @@ enum Order {
 
 /// The daemon's end.
 #[derive(Debug, Clone)]
-pub(crate) struct Watcher(Arc<Mutex<UnixStream>>);
+pub(crate) struct Watcher(Arc<Mutex<Line>>);
+
+/// What orders go over.
+#[derive(Debug)]
+struct Line {
+    socket: UnixStream,
+    /// An answer did not come in time: one that comes later would be taken for that to another order.
+    is_broken: bool,
+}
 
 impl Watcher {
     /// Starts it. Must be called while the process has a single thread, and signals are held.
@@ -67,9 +75,13 @@ impl Watcher {
             }
             _ => {
                 ours.set_read_timeout(Some(PATIENCE))?;
-                Ok(Self(Arc::new(Mutex::new(ours))))
+                Ok(Self::over(ours))
             }
         }
+    }
+
+    fn over(socket: UnixStream) -> Self {
+        Self(Arc::new(Mutex::new(Line { socket, is_broken: false })))
     }
 
     /// The folder at `path` was made, and is to be removed at the end.
@@ -88,9 +100,13 @@ impl Watcher {
     }
 
     fn order(&self, order: Order, what: &[u8]) -> io::Result<()> {
-        let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        send(&mut socket, order as u8, what)?;
-        match receive(&mut socket)? {
+        let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if line.is_broken {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let answer = send(&mut line.socket, order as u8, what).and_then(|()| receive(&mut line.socket));
+        line.is_broken = !matches!(answer, Ok(Some(_)));
+        match answer? {
             Some((_, problem)) if problem.is_empty() => Ok(()),
             Some((_, problem)) => Err(io::Error::other(String::from_utf8_lossy(&problem).into_owned())),
             None => Err(io::ErrorKind::BrokenPipe.into()),
@@ -216,10 +232,13 @@ impl Known {
     }
 
     fn remove(&mut self) -> io::Result<()> {
-        match self.made.take().map(|made| made.remove()) {
-            Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        if let Some(Err(error)) = self.made.as_ref().map(Made::remove)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error);
         }
+        self.made = None;
+        Ok(())
     }
 }
 
@@ -267,7 +286,7 @@ mod tests {
         std::fs::create_dir(&other).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         let watching = std::thread::spawn(|| watch(theirs));
-        let watcher = Watcher(Arc::new(Mutex::new(ours)));
+        let watcher = Watcher::over(ours);
         watcher.made(&made, &was_made).unwrap();
         assert!(watcher.made(&made, &was_made).is_err(), "once");
         watcher.mounting(&other).unwrap();
@@ -279,6 +298,16 @@ mod tests {
         drop(watcher);
         watching.join().unwrap().unwrap();
         assert!(!made.exists() && other.exists());
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_is_not_that_to_the_next_order() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let watcher = Watcher::over(ours);
+        assert!(watcher.gone().is_err());
+        send(&mut theirs, 0, b"").unwrap();
+        assert_eq!(tarnfs_fuse::Unmounter::unmount(&watcher).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[test]

@@ -19,14 +19,27 @@ use super::reply::{
 use super::spin::Spin;
 use super::turns::{Lead, Turn, Turns};
 use super::{Filesystem, How, Kernel};
+use crate::buffers::MOST_BYTES;
 use crate::guard;
 
 /// Room for a request. The largest that comes to a read-only mount sets an extended attribute of 64 KiB; the kernel wants a
 /// page of room for data, too.
 const REQUEST: usize = 128 << 10;
 
-/// The largest read: 256 pages, the most that the kernel allows unless told otherwise.
-const MOST_PAGES: u16 = 256;
+/// The largest read in pages of so many bytes: 1 MiB, and not more than 256 pages, the most that the kernel allows
+/// unless told otherwise. What is longer than [`MOST_BYTES`] is not answered whole.
+fn most_pages(page: usize) -> u16 {
+    /// See above.
+    const MOST: usize = 256;
+    (MOST_BYTES / page.max(1)).clamp(1, MOST) as u16
+}
+
+#[expect(unsafe_code, reason = "a question to the system")]
+fn page_size() -> usize {
+    // SAFETY: asks for a number, and changes nothing.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(4096)
+}
 
 /// Reads ahead that the kernel may have waiting. Its default of 12 is too few to keep all cores decoding.
 const MOST_AHEAD: u16 = 64;
@@ -69,20 +82,20 @@ impl<F: Filesystem> Session<F> {
         Ok(Self { filesystem, devices, spin, turns: Turns::default() })
     }
 
-    /// Answers requests until the file system is unmounted.
-    pub(crate) fn run(&self) -> io::Result<()> {
+    /// Answers requests until the file system is unmounted; tells `gone` as soon as it is.
+    pub(crate) fn run(&self, gone: &(dyn Fn() + Sync)) -> io::Result<()> {
         thread::scope(|scope| {
             let mut others = Vec::new();
             for (number, device) in self.devices.iter().enumerate().skip(1) {
                 let name = format!("tarnfs-kernel-{number}");
-                let work = || self.serve(device, self.turns.stand_by());
+                let work = || self.serve(device, self.turns.stand_by(), gone);
                 match thread::Builder::new().name(name).stack_size(STACK).spawn_scoped(scope, work) {
                     Ok(thread) => others.push(thread),
                     // One less to help.
                     Err(error) => log::error!("cannot start a thread: {error}"),
                 }
             }
-            let mut result = self.serve(&self.devices[0], Turn::Lead(self.turns.first()));
+            let mut result = self.serve(&self.devices[0], Turn::Lead(self.turns.first()), gone);
             for other in others {
                 let ended = other.join();
                 result = result
@@ -93,7 +106,7 @@ impl<F: Filesystem> Session<F> {
     }
 
     /// What one thread does, turn after turn.
-    fn serve(&self, device: &Arc<File>, mut turn: Turn) -> io::Result<()> {
+    fn serve(&self, device: &Arc<File>, mut turn: Turn, gone: &(dyn Fn() + Sync)) -> io::Result<()> {
         let mut buffer = vec![0; REQUEST];
         // Whatever ends this thread ends the others, too: without a leader nobody would answer.
         let _finish = Finish(&self.turns);
@@ -101,6 +114,7 @@ impl<F: Filesystem> Session<F> {
             match turn {
                 Turn::Lead(lead) => {
                     if !self.lead(device, &mut buffer, lead)? {
+                        gone();
                         return Ok(());
                     }
                 }
@@ -349,7 +363,7 @@ fn greet(device: &Arc<File>, buffer: &mut [u8], filesystem: &mut impl Filesystem
         out.u32(MAJOR).u32(MINOR).u32(most_ahead).u32(kernel.taken as u32);
         out.u16(MOST_AHEAD).u16(MOST_AHEAD / 4 * 3);
         // A write of a page is what the kernel insists on; of the times it is told that they are exact.
-        out.u32(4096).u32(1).u16(MOST_PAGES).u16(0).u32((kernel.taken >> 32) as u32);
+        out.u32(4096).u32(1).u16(most_pages(page_size())).u16(0).u32((kernel.taken >> 32) as u32);
         // On what files that the kernel reads itself may stand: a disk. Of two file systems on top of each other, which is the most that the kernel
         // takes, that leaves one to whoever mounts an overlay on ours.
         out.u32(u32::from(kernel.taken & capability::PASSTHROUGH != 0)).zeros(24);
@@ -371,3 +385,16 @@ fn clone_device(device: &File) -> io::Result<File> {
 
 /// `FUSE_DEV_IOC_CLONE`: `_IOR(229, 0, uint32_t)`.
 const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_read_fits_in_an_answer_whatever_a_page_is() {
+        for (page, most) in [(4 << 10, 256), (16 << 10, 64), (64 << 10, 16), (2 << 20, 1), (1, 256), (0, 256)] {
+            assert_eq!(most_pages(page), most, "{page}");
+        }
+        assert!(page_size().is_power_of_two());
+    }
+}

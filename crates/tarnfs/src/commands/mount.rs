@@ -259,6 +259,10 @@ impl Unmounter for Helper {
         self.watcher.unmount()
     }
 
+    fn gone(&self) -> io::Result<()> {
+        self.watcher.gone()
+    }
+
     fn abort(&self) -> io::Result<()> {
         self.watcher.abort()
     }
