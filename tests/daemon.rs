@@ -328,13 +328,18 @@ fn the_daemon_keeps_nothing_open_that_it_was_started_with() {
     let at = scratch.path("at");
     // An archive that is open comes in that way, too.
     for archive in ["a.tar", "/dev/fd/8"] {
+        fs::remove_file(scratch.path("log")).ok();
         let ran = scratch.shell(&format!(
             "export XDG_CACHE_HOME=$PWD/cache
-             (exec 9>lock 8<a.tar; flock 9; {program} {archive} at)
+             (exec 9>lock 8<a.tar; flock 9; {program} -d 2 --log-file log {archive} at)
              content=$(cat at/file || true); held=no; flock -n lock true || held=yes
              {program} -u at || umount -l at; echo $content $held"
         ));
         assert_eq!(ran, "hello no\n", "{archive}");
         wait_until("it is unmounted", || !is_mounted(&at));
+        // What it has opened itself stays open.
+        wait_until("the log is written", || {
+            fs::read_to_string(scratch.path("log")).is_ok_and(|log| log.contains(archive))
+        });
     }
 }

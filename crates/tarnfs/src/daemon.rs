@@ -5,10 +5,12 @@
 
 #![allow(unsafe_code)]
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
@@ -48,7 +50,7 @@ pub(crate) fn fork() -> Result<Role, Failure> {
             // a parent that had ended before this call.
             let death = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
             death.map_err(|error| failed("asking to be ended with the parent", error.into()))?;
-            close_inherited(&[from_arguments(), vec![to_parent.as_raw_fd()]].concat());
+            close_inherited();
             let null = File::options().read(true).write(true).open("/dev/null");
             Ok(Role::Child(Ready { parent: File::from(to_parent), null }))
         }
@@ -87,20 +89,27 @@ fn named_descriptors(word: &[u8]) -> Vec<RawFd> {
         .collect()
 }
 
-/// Closes what whoever started this program had open, but for standard input, output and error, and what is `kept`: a
-/// lock that hangs on a descriptor would last as long as the mount.
-fn close_inherited(kept: &[RawFd]) {
-    let mut kept: Vec<_> = kept.iter().copied().filter(|&number| number > 2).collect();
-    kept.sort_unstable();
-    let mut from: libc::c_uint = 3;
-    for end in kept.into_iter().map(|number| number as libc::c_uint).chain([libc::c_uint::MAX]) {
-        if from < end {
-            let last = if end == libc::c_uint::MAX { end } else { end - 1 };
-            // SAFETY: this process has just been forked, with one thread, and has opened nothing itself but what is
-            // kept. A kernel without this call leaves them open.
-            unsafe { libc::syscall(libc::SYS_close_range, from, last, 0) };
-        }
-        from = end.saturating_add(1);
+/// Descriptors above 2 that whoever started this program had open.
+static INHERITED: OnceLock<Vec<RawFd>> = OnceLock::new();
+
+/// Notes which descriptors are open: to be called before this program opens one of its own.
+pub(crate) fn note_inherited() {
+    let Ok(folder) = std::fs::read_dir("/proc/self/fd") else { return };
+    let number = |name: OsString| name.to_str()?.parse::<RawFd>().ok();
+    let open: Vec<_> = folder.flatten().filter_map(|entry| number(entry.file_name())).filter(|&fd| fd > 2).collect();
+    // The folder that was read is among them, and closed by now.
+    // SAFETY: asks whether a descriptor is open, which changes nothing.
+    let open = open.into_iter().filter(|&fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0).collect();
+    let _ = INHERITED.set(open);
+}
+
+/// Closes what whoever started this program had open, but for standard input, output and error, and what the command
+/// line names: a lock that hangs on a descriptor would last as long as the mount.
+fn close_inherited() {
+    let named = from_arguments();
+    for &descriptor in INHERITED.get().into_iter().flatten().filter(|descriptor| !named.contains(descriptor)) {
+        // SAFETY: it was open before this program opened anything, so nothing here owns it.
+        unsafe { libc::close(descriptor) };
     }
 }
 

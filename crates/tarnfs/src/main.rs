@@ -19,6 +19,7 @@ mod watcher;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    daemon::note_inherited();
     share_free_memory();
     let (result, colour) = run::run(std::env::args_os().collect());
     match result {
