@@ -365,13 +365,18 @@ impl Proving {
         match whole.decode(&*self.table, || self.inner.upgrade().is_none_or(|inner| inner.is_closed())) {
             Ok(true) => {}
             Ok(false) => return Ok(Proven::Abandoned),
-            Err(error) if is_damage(&error) && !source.has_failed() => whole.damage.push(Damage {
-                decoded: whole.at..self.table.decoded_length(),
-                compressed: whole.pass.compressed_position(),
-                what: error.to_string(),
-            }),
+            Err(error) if is_damage(&error) && !source.has_failed() => {
+                // What the pass found before it failed: that more is wrong than what could not be decoded.
+                whole.pass.take_damage(&mut whole.damage);
+                whole.damage.push(Damage {
+                    decoded: whole.at..self.table.decoded_length(),
+                    compressed: whole.pass.compressed_position(),
+                    what: error.to_string(),
+                });
+            }
             Err(error) => return Err(error),
         }
+        whole.damage.retain(|damage| !damage.decoded.is_empty());
         let Some(inner) = self.inner.upgrade() else { return Ok(Proven::Abandoned) };
         let first = whole.damage.first().cloned();
         inner.install(whole.checksums, whole.damage);
@@ -445,7 +450,6 @@ impl Whole {
             Err(error) if !is_damage(&error) => return Err(error),
             _ => self.pass.take_damage(&mut self.damage),
         }
-        self.damage.retain(|damage| !damage.decoded.is_empty());
         Ok(true)
     }
 }
