@@ -355,3 +355,34 @@ fn what_was_decoded_before_an_invalid_block_is_not_believed() {
     }
     assert!(garbage > 0, "garbage came before the invalid block");
 }
+
+#[test]
+fn what_was_decoded_of_the_chunk_in_which_the_stream_is_cut_has_checksums() {
+    let mut foreign = Foreign::of_gzip();
+    // The chunk leads to the start of the stream.
+    let point = &mut foreign.table.chunks[1].point;
+    (point.compressed_bit, point.state) = (0, Vec::new());
+    let at = point.decoded as usize;
+    // Noise is about as long when compressed: the cut is behind the first piece of the chunk.
+    let source = foreign.open(|stream| stream.truncate(at + PIECE * 3 / 2));
+    let Proven::Damaged(damage) = source.proving().run().unwrap() else { panic!("a cut is believed") };
+    assert_eq!(damage.decoded, (at + PIECE) as u64..LENGTH as u64);
+    // In this order: a decoder that comes from the chunk before would go on there.
+    assert!(!foreign.reads(&source, at, 10) && foreign.reads(&source, 0, at));
+}
+
+#[test]
+fn what_has_no_checksum_once_the_whole_was_verified_is_an_error() {
+    for foreign in [Foreign::of_gzip(), Foreign::of_xz("")] {
+        let source = foreign.open(|_| {});
+        let first = foreign.table.chunks[0].clone();
+        let chunk = Arc::new(foreign.table.chunks[1].clone());
+        source.inner.install(Vec::new(), Vec::new());
+        assert!(!foreign.reads(&source, 10, 10) && !foreign.reads(&source, PART + PIECE, 10));
+        // One of its pieces has one.
+        let bytes = &foreign.decoded[..PIECE];
+        source.inner.install(vec![(first.point.decoded, [checksum(bytes, 0)].into())], Vec::new());
+        assert!(foreign.reads(&source, 10, 10) && !foreign.reads(&source, PIECE + 10, 10));
+        assert!(source.inner.proven(chunk, PART as u64 + 10).is_err());
+    }
+}
