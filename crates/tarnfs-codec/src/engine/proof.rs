@@ -29,6 +29,9 @@ const MOST_DAMAGED: usize = 1024;
 /// Bytes of a chunk's entry beside its checksums.
 const OVERHEAD: usize = 128;
 
+/// Said of bytes that have no checksum although the whole was decoded for that.
+pub(super) const NOT_VERIFIED: &str = "nothing was verified there when the whole was decoded: build the index again";
+
 /// What has been verified of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Proofs {
@@ -139,6 +142,12 @@ impl Inner {
         chunk.checksums.is_empty() && self.codec.checks(&chunk.point) != Checks::Itself
     }
 
+    /// False for what nobody has verified although the whole stream was decoded for that: it stays so. `was_whole` is [`Proofs::is_whole`] from
+    /// before it was asked for a checksum.
+    pub(super) fn may_be_served(&self, chunk: &Chunk, was_whole: bool) -> bool {
+        !was_whole || self.codec.checks(&chunk.point) == Checks::Itself
+    }
+
     /// True if the chunk can be verified for itself, in a time that a reader can wait.
     fn is_provable(&self, chunk: &Chunk) -> bool {
         self.codec.checks(&chunk.point) == Checks::Chunk && chunk.length <= LONGEST_CHUNK
@@ -152,13 +161,15 @@ impl Inner {
         }
         let start = chunk.point.decoded;
         loop {
+            // Asked before: then what was found in the whole is seen by what follows.
+            let is_whole = self.proofs.is_whole();
             match self.proofs.wait(start) {
                 Some(Ok(checksums)) => return Ok(self.with(&chunk, checksums)),
                 Some(Err(what)) => return Err(io::Error::new(io::ErrorKind::InvalidData, what)),
                 None => {}
             }
-            if self.proofs.is_whole() {
-                return Ok(chunk);
+            if is_whole {
+                return Err(self.invalid(start, NOT_VERIFIED));
             }
             if !self.is_provable(&chunk) {
                 if let Some(begin) = self.unproven.get() {
@@ -365,13 +376,18 @@ impl Proving {
         match whole.decode(&*self.table, || self.inner.upgrade().is_none_or(|inner| inner.is_closed())) {
             Ok(true) => {}
             Ok(false) => return Ok(Proven::Abandoned),
-            Err(error) if is_damage(&error) && !source.has_failed() => whole.damage.push(Damage {
-                decoded: whole.at..self.table.decoded_length(),
-                compressed: whole.pass.compressed_position(),
-                what: error.to_string(),
-            }),
+            Err(error) if is_damage(&error) && !source.has_failed() => {
+                // What the pass found before it failed: that more is wrong than what could not be decoded.
+                whole.pass.take_damage(&mut whole.damage);
+                whole.damage.push(Damage {
+                    decoded: whole.at..self.table.decoded_length(),
+                    compressed: whole.pass.compressed_position(),
+                    what: error.to_string(),
+                });
+            }
             Err(error) => return Err(error),
         }
+        whole.damage.retain(|damage| !damage.decoded.is_empty());
         let Some(inner) = self.inner.upgrade() else { return Ok(Proven::Abandoned) };
         let first = whole.damage.first().cloned();
         inner.install(whole.checksums, whole.damage);
@@ -397,8 +413,6 @@ struct Whole {
 impl Whole {
     /// False if it was abandoned.
     fn decode(&mut self, table: &dyn ChunkTable, is_abandoned: impl Fn() -> bool) -> io::Result<bool> {
-        let mut piece = vec![0; PIECE];
-        let (mut points, mut shifts) = (Vec::new(), Vec::new());
         while let Some(chunk) = table.chunk_at(self.at)? {
             let (start, end) = (chunk.point.decoded, chunk.point.decoded.saturating_add(chunk.length));
             if start != self.at || end <= start {
@@ -406,35 +420,12 @@ impl Whole {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));
             }
             let mut checksums = Vec::new();
-            while self.at < end {
-                if is_abandoned() {
-                    return Ok(false);
-                }
-                let piece = &mut piece[..PIECE.min(usize::try_from(end - self.at).unwrap_or(PIECE))];
-                let mut filled = 0;
-                while filled < piece.len() {
-                    match self.pass.read(&mut piece[filled..])? {
-                        0 => {
-                            let at = self.at + filled as u64;
-                            let what = format!("the stream ends at decoded byte {at}, the index says that it goes on");
-                            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-                        }
-                        read => filled += read,
-                    }
-                }
-                checksums.push(checksum(piece, self.at));
-                self.at += filled as u64;
-                self.pass.take_damage(&mut self.damage);
-                self.pass.take_shifts(&mut shifts);
-                self.pass.take_points(&mut points);
-                points.clear();
-                if let Some(&shift) = shifts.first() {
-                    self.at = shift.min(self.at);
-                    let what = "an unknown number of bytes is missing there, and nothing behind is in its place";
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-                }
-            }
+            let ended = self.decode_to(end, &mut checksums, &is_abandoned);
+            // Also of a chunk in which the pass failed: what comes before that is served.
             self.checksums.push((start, checksums.into()));
+            if !ended? {
+                return Ok(false);
+            }
         }
         if self.at != table.decoded_length() {
             let what = format!("the index has no seek point at decoded byte {}, where one should be", self.at);
@@ -445,7 +436,41 @@ impl Whole {
             Err(error) if !is_damage(&error) => return Err(error),
             _ => self.pass.take_damage(&mut self.damage),
         }
-        self.damage.retain(|damage| !damage.decoded.is_empty());
+        Ok(true)
+    }
+
+    /// Decodes to the `end` of a chunk. False if it was abandoned.
+    fn decode_to(&mut self, end: u64, checksums: &mut Vec<u32>, is_abandoned: &impl Fn() -> bool) -> io::Result<bool> {
+        let mut piece = vec![0; PIECE];
+        let (mut points, mut shifts) = (Vec::new(), Vec::new());
+        while self.at < end {
+            if is_abandoned() {
+                return Ok(false);
+            }
+            let piece = &mut piece[..PIECE.min(usize::try_from(end - self.at).unwrap_or(PIECE))];
+            let mut filled = 0;
+            while filled < piece.len() {
+                match self.pass.read(&mut piece[filled..])? {
+                    0 => {
+                        let at = self.at + filled as u64;
+                        let what = format!("the stream ends at decoded byte {at}, the index says that it goes on");
+                        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+                    }
+                    read => filled += read,
+                }
+            }
+            checksums.push(checksum(piece, self.at));
+            self.at += filled as u64;
+            self.pass.take_damage(&mut self.damage);
+            self.pass.take_shifts(&mut shifts);
+            self.pass.take_points(&mut points);
+            points.clear();
+            if let Some(&shift) = shifts.first() {
+                self.at = shift.min(self.at);
+                let what = "an unknown number of bytes is missing there, and nothing behind is in its place";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+        }
         Ok(true)
     }
 }

@@ -55,7 +55,10 @@ impl Foreign {
     }
 
     fn of_gzip() -> Self {
-        let decoded = noise(LENGTH);
+        Self::of_gzip_with(noise(LENGTH))
+    }
+
+    fn of_gzip_with(decoded: Vec<u8>) -> Self {
         let stream = tool("gzip -c -1", &decoded);
         let codec = by_name("gzip").unwrap();
         let options = Options { seek_point_spacing: PART as u64, ..Options::default() };
@@ -313,4 +316,73 @@ fn nobody_goes_on_for_a_stream_that_is_closed() {
     let proving = source.proving();
     drop(source);
     assert_eq!(proving.run().unwrap(), Proven::Abandoned);
+}
+
+#[test]
+fn what_was_decoded_before_an_invalid_block_is_not_believed() {
+    // Blocks with Huffman codes, not stored ones: what is damaged decodes to something else.
+    let decoded = (0_u32..).flat_map(|number| format!("{}\n", number.wrapping_mul(2_654_435_761)).into_bytes());
+    let foreign = Foreign::of_gzip_with(decoded.take(LENGTH).collect());
+    let length = foreign.stream.len();
+    let invalid = foreign.table.chunks[2].point.compressed_bit as usize;
+    let mut garbage = 0;
+    for at in (length / 20..length / 4).step_by(length / 50) {
+        let damage = |stream: &mut Vec<u8>| {
+            stream[at] ^= 4;
+            // There is no block of type 3.
+            for bit in [invalid + 1, invalid + 2] {
+                stream[bit / 8] |= 1 << (bit % 8);
+            }
+        };
+        let mut pass = foreign.codec.first_pass(foreign.source(damage), &Options::default()).unwrap();
+        let (mut piece, mut before) = (vec![0; 1000], Vec::<u8>::new());
+        let error = loop {
+            match pass.read(&mut piece) {
+                Ok(0) => panic!("byte {at}: the stream goes on to its end"),
+                Ok(read) => before.extend(&piece[..read]),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+        let wrong = before.iter().zip(&foreign.decoded).position(|(one, other)| one != other).unwrap();
+        garbage += usize::from(before.len() - wrong > 2 * PIECE);
+        let source = foreign.open(damage);
+        let Proven::Damaged(damage) = source.proving().run().unwrap() else { panic!("byte {at} is believed") };
+        for offset in (0..LENGTH).step_by(50_000) {
+            assert!(!foreign.reads(&source, offset, 50_000), "byte {at}: {offset}");
+        }
+        assert_eq!(damage.decoded.start, 0, "the member from its start: {damage:?}");
+    }
+    assert!(garbage > 0, "garbage came before the invalid block");
+}
+
+#[test]
+fn what_was_decoded_of_the_chunk_in_which_the_stream_is_cut_has_checksums() {
+    let mut foreign = Foreign::of_gzip();
+    // The chunk leads to the start of the stream.
+    let point = &mut foreign.table.chunks[1].point;
+    (point.compressed_bit, point.state) = (0, Vec::new());
+    let at = point.decoded as usize;
+    // Noise is about as long when compressed: the cut is behind the first piece of the chunk.
+    let source = foreign.open(|stream| stream.truncate(at + PIECE * 3 / 2));
+    let Proven::Damaged(damage) = source.proving().run().unwrap() else { panic!("a cut is believed") };
+    assert_eq!(damage.decoded, (at + PIECE) as u64..LENGTH as u64);
+    // In this order: a decoder that comes from the chunk before would go on there.
+    assert!(!foreign.reads(&source, at, 10) && foreign.reads(&source, 0, at));
+}
+
+#[test]
+fn what_has_no_checksum_once_the_whole_was_verified_is_an_error() {
+    for foreign in [Foreign::of_gzip(), Foreign::of_xz("")] {
+        let source = foreign.open(|_| {});
+        let first = foreign.table.chunks[0].clone();
+        let chunk = Arc::new(foreign.table.chunks[1].clone());
+        source.inner.install(Vec::new(), Vec::new());
+        assert!(!foreign.reads(&source, 10, 10) && !foreign.reads(&source, PART + PIECE, 10));
+        // One of its pieces has one.
+        let bytes = &foreign.decoded[..PIECE];
+        source.inner.install(vec![(first.point.decoded, [checksum(bytes, 0)].into())], Vec::new());
+        assert!(foreign.reads(&source, 10, 10) && !foreign.reads(&source, PIECE + 10, 10));
+        assert!(source.inner.proven(chunk, PART as u64 + 10).is_err());
+    }
 }
