@@ -23,6 +23,8 @@ smoke:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@! grep -rnE --include='*.rs' '^.{121,}$$' crates tests fuzz | grep -E ':[0-9]+: *//' || \
+		{ echo 'comment lines end at 120 columns'; false; }
 
 # All programs on the same files; bench/README.md says how long it takes and where the results go.
 bench: build

@@ -188,7 +188,8 @@ E",
     }
 }
 
-/// Runs the program with so many MiB of address space, which is far more than it takes. What has not ended after five minutes never would.
+/// Runs the program with so many MiB of address space, which is far more than it takes. What has not ended after five
+/// minutes never would.
 #[track_caller]
 fn in_little_memory(scratch: &Scratch, mib: u64, words: &[&str]) -> support::Ran {
     let output = Command::new("bash")

@@ -1,4 +1,5 @@
-//! An archive is cut, written over, replaced or deleted under its mount: what is read is right or an error, and nothing hangs or dies.
+//! An archive is cut, written over, replaced or deleted under its mount: what is read is right or an error, and nothing
+//! hangs or dies.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it has done")]

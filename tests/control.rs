@@ -77,7 +77,8 @@ fn sources(scratch: &Scratch) {
     );
 }
 
-/// > With `--control-interface` there is a folder `.ratarmount-control` that no listing shows, for the mount's owner alone.
+/// > With `--control-interface` there is a folder `.ratarmount-control` that no listing shows, for the mount's owner
+/// > alone.
 #[test]
 fn the_files_are_there_and_hidden() {
     if !can_mount() {
@@ -196,7 +197,8 @@ fn everything_else_is_read_only() {
     }
 }
 
-/// > A command with a mount point inside of the mount adds to the mount, and one with `--unmount` takes that away again.
+/// > A command with a mount point inside of the mount adds to the mount, and one with `--unmount` takes that away
+/// > again.
 #[test]
 fn sub_mounts_come_and_go() {
     if !can_mount() {

@@ -1,5 +1,5 @@
-//! Every archive of other projects' tests, good, odd and hostile, through the kernel: mounted, listed, read. No signal, no panic, no hang,
-//! a documented exit code, bounded memory.
+//! Every archive of other projects' tests, good, odd and hostile, through the kernel: mounted, listed, read. No signal,
+//! no panic, no hang, a documented exit code, bounded memory.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it has done")]

@@ -108,7 +108,8 @@ fn volumes_one_behind_the_other_are_joined() {
     }
 }
 
-/// > Bytes whose checksum does not match are never served; reading that range is an error, and the rest of the file is read.
+/// > Bytes whose checksum does not match are never served; reading that range is an error, and the rest of the file is
+/// > read.
 #[test]
 fn a_wrong_checksum_is_an_error_for_its_range_only() {
     if !can_mount() {
@@ -116,7 +117,8 @@ fn a_wrong_checksum_is_an_error_for_its_range_only() {
     }
     let scratch = Scratch::new();
     scratch.shell("mkdir tree; for i in 1 2 3 4 5 6; do head -c 300000 /dev/urandom > tree/f$i; done; tar -C tree -cf a.tar f1 f2 f3 f4 f5 f6");
-    // Each of these has a checksum for less than the whole stream. Stored blocks: a flipped byte is seen by nothing else.
+    // Each of these has a checksum for less than the whole stream. Stored blocks: a flipped byte is seen by nothing
+    // else.
     for (suffix, tool) in [
         (
             ".gz",
@@ -160,7 +162,8 @@ fn a_wrong_checksum_is_an_error_for_its_range_only() {
     }
 }
 
-/// Every archive of other projects' tests: listed and read through the command. No signal, no panic, no hang, a documented exit code.
+/// Every archive of other projects' tests: listed and read through the command. No signal, no panic, no hang, a
+/// documented exit code.
 #[test]
 fn the_corpus_is_clean() {
     let Some(corpus) = corpus() else { return };
@@ -223,7 +226,8 @@ E",
     }
 }
 
-/// What the corpus says of itself: each `good-*.xz` decodes to what the tool gives, each `bad-*.xz` is not taken for good.
+/// What the corpus says of itself: each `good-*.xz` decodes to what the tool gives, each `bad-*.xz` is not taken for
+/// good.
 #[test]
 fn the_xz_corpus_is_judged_as_the_tool_judges_it() {
     let Some(corpus) = corpus() else { return };

@@ -25,7 +25,8 @@ fn kept(scratch: &Scratch) -> Vec<PathBuf> {
     paths
 }
 
-/// Reads everywhere in the file, backwards; returns how many pieces came out of the cache and how often decoding was begun.
+/// Reads everywhere in the file, backwards; returns how many pieces came out of the cache and how often decoding was
+/// begun.
 fn read(scratch: &Scratch, options: &[&str]) -> (u64, u64) {
     const LENGTH: usize = 10_000;
     let right = fs::read(scratch.path("tree/text")).unwrap();

@@ -53,7 +53,8 @@ const ARCHIVES: &[(&str, &str, &[&str])] = &[
     ("patch.tar.zst", "zstd -q -c --patch-from=raw a.tar", &["raw"]),
 ];
 
-/// > Frames of zstd are read with the dictionary that they were made with; where it is not given, the error says which it is.
+/// > Frames of zstd are read with the dictionary that they were made with; where it is not given, the error says which
+/// > it is.
 #[test]
 fn what_needs_dictionaries_is_read_with_them_by_every_command() {
     let scratch = scratch();

@@ -21,7 +21,8 @@ use tarnfs_source::Budget;
 use tarnfs_tree::open::{OpenArchive, Options, Place, Recreate, open};
 use tarnfs_tree::{Node, Tree};
 
-/// Each makes many chunks of a tar of 6 MB, and says how many of its 40 files one flipped bit may cost once it was indexed.
+/// Each makes many chunks of a tar of 6 MB, and says how many of its 40 files one flipped bit may cost once it was
+/// indexed.
 const TOOLS: [(&str, &str, usize); 10] = [
     ("gz", "gzip -n", 8),
     ("members.gz", MEMBERS, 8),
@@ -68,7 +69,8 @@ fn make(scratch: &Scratch) -> Files {
     files
 }
 
-/// Reads every file of `expected`, and of one that gives an error every part; how many gave an error. A wrong byte fails the test.
+/// Reads every file of `expected`, and of one that gives an error every part; how many gave an error. A wrong byte
+/// fails the test.
 fn check(opened: &OpenArchive, expected: &Files, case: &str) -> usize {
     const PART: usize = 5000;
     let tree: &dyn Tree = &*opened.tree;
@@ -108,7 +110,8 @@ fn before_it_was_indexed() {
     flip(|_, _| options(Place::Memory, Recreate::Always));
 }
 
-/// Flips bits one at a time, all over each archive. `prepare` is called once for each archive, and says how to open the flipped one.
+/// Flips bits one at a time, all over each archive. `prepare` is called once for each archive, and says how to open the
+/// flipped one.
 fn flip(prepare: impl Fn(&Path, &Path) -> Options) {
     let scratch = Scratch::new();
     let files = make(&scratch);

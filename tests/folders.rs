@@ -236,7 +236,8 @@ fn nothing_outside_the_folder_is_reached() {
     mount.unmount();
 }
 
-/// Listings go on where they were, also in folders that are larger than one answer, listed by several at once and changed meanwhile.
+/// Listings go on where they were, also in folders that are larger than one answer, listed by several at once and
+/// changed meanwhile.
 #[test]
 fn large_folders_are_listed_once_by_each() {
     if !can_mount() {

@@ -42,7 +42,8 @@ fn write(scratch: &Scratch, script: &str) {
 /// What is in the folder, and what names that lead out of the mount would make around it.
 const OUTSIDE: &str = "ls -A; ls -d ../up ../folder-up ../b /up /tmp/up /absolute 2> /dev/null || true";
 
-/// > A name is the bytes that the archive has, except that no name leads out of the mount and none is longer than the kernel can say.
+/// > A name is the bytes that the archive has, except that no name leads out of the mount and none is longer than the
+/// > kernel can say.
 #[test]
 fn names_stay_in_the_mount_and_can_be_listed() {
     if !can_mount() {
@@ -140,8 +141,9 @@ const CLASH: [(&str, Kind, &str); 6] = [
     ("y", Kind::HardLink, "x"),
 ];
 
-/// The rule, as a person would say it: the last entry that says what `x` is shows, and to name something in it says that it is a folder.
-/// `y` is a name of the last file or link called `x` that stands before it; only if there is none, of the last one behind it.
+/// The rule, as a person would say it: the last entry that says what `x` is shows, and to name something in it says
+/// that it is a folder. `y` is a name of the last file or link called `x` that stands before it; only if there is none,
+/// of the last one behind it.
 fn by_rule(order: &[usize]) -> BTreeMap<String, String> {
     let mut expected = BTreeMap::new();
     let shown = |index: usize| match CLASH[index] {
@@ -277,7 +279,8 @@ fn walk(tree: &dyn Tree) -> BTreeMap<String, String> {
     found
 }
 
-/// > Symbolic links are served as they are, and the commands that work without a mount follow them only inside the archive.
+/// > Symbolic links are served as they are, and the commands that work without a mount follow them only inside the
+/// > archive.
 #[test]
 fn links_lead_nowhere_outside_the_tree() {
     if !can_mount() {
@@ -415,7 +418,8 @@ add(b'plain', content=b'plain')
     mount.unmount();
 }
 
-/// One layer of compression is undone, as `gzip -d` would; an archive in an archive is a file. So nothing unfolds without end.
+/// One layer of compression is undone, as `gzip -d` would; an archive in an archive is a file. So nothing unfolds
+/// without end.
 #[test]
 fn nesting_is_followed_one_layer_deep() {
     let scratch = Scratch::new();

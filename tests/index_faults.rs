@@ -1,5 +1,5 @@
-//! Whatever happens while an index is written – the process is killed, the power fails, the disk is full or broken – there is a
-//! whole index under its name or none, and the tree is right.
+//! Whatever happens while an index is written: the process is killed, the power fails, the disk is full or broken
+//! there is a whole index under its name or none, and the tree is right.
 //!
 //! With `TARNFS_FULL=1` every system call is taken instead of a part of them.
 
@@ -232,8 +232,9 @@ fn steps(scratch: &Scratch) -> Vec<Step> {
     steps
 }
 
-/// What may be on the disk after a power cut behind the first `done` steps: of what was not synced, some sectors have got there and others have
-/// not, in any order, and a rename may have come before all of it. `None` if there is no index.
+/// What may be on the disk after a power cut behind the first `done` steps: of what was not synced, some sectors have
+/// got there and others have not, in any order, and a rename may have come before all of it. `None` if there is no
+/// index.
 fn after_a_power_cut(steps: &[Step], done: usize, random: &mut Random) -> Option<Vec<u8>> {
     const SECTOR: usize = 512;
     let steps = &steps[..done];

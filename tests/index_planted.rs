@@ -1,5 +1,5 @@
-//! An index that somebody else could have put there, or that is no index: none is believed, none makes the program wait or write
-//! somewhere else, and the tree is that of the archive.
+//! An index that somebody else could have put there, or that is no index: none is believed, none makes the program wait
+//! or write somewhere else, and the tree is that of the archive.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
@@ -26,9 +26,9 @@ enum Then {
 }
 use Then::{Ignored, Refused, Unharmed};
 
-/// Shell scripts that plant something, run by root in a folder with: `shared/a.tar` (the archive, in a folder like /tmp), `good` and `evil` (an
-/// index of it, and one that shows other names and modes), `foreign` and `foreign-evil` (the same as sidecars of ratarmount). `$I` and `$R` are where
-/// they are looked for. All belong to root.
+/// Shell scripts that plant something, run by root in a folder with: `shared/a.tar` (the archive, in a folder like
+/// /tmp), `good` and `evil` (an index of it, and one that shows other names and modes), `foreign` and `foreign-evil`
+/// (the same as sidecars of ratarmount). `$I` and `$R` are where they are looked for. All belong to root.
 const CASES: &[(&str, Then, &str)] = &[
     // Who could have written it.
     ("of another user", Refused, "cp evil $I; chown nobody $I"),

@@ -110,7 +110,8 @@ fn readers_go_on_while_the_index_is_replaced() {
     println!("{} reads while it was replaced {} times", reads.into_inner(), replaced);
 }
 
-/// A folder that cannot be written, with an archive and its index in it, is used as it is; nothing is made there or in the home folder.
+/// A folder that cannot be written, with an archive and its index in it, is used as it is; nothing is made there or in
+/// the home folder.
 #[test]
 fn an_index_on_read_only_media_is_used_as_it_is() {
     if !is_root() {

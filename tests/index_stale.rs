@@ -46,7 +46,8 @@ fn archive(scratch: &Scratch, tar_options: &str) -> (PathBuf, Vec<(u64, u64)>) {
     (path, places)
 }
 
-/// The samples of an archive's bytes do not see a change of one block. Whoever opens the file behind a changed header learns of it.
+/// The samples of an archive's bytes do not see a change of one block. Whoever opens the file behind a changed header
+/// learns of it.
 #[test]
 fn a_changed_header_is_noticed_when_its_file_is_opened() {
     for options in ["--format=ustar", "--format=gnu", "--format=posix"] {
@@ -146,7 +147,8 @@ fn what_cannot_be_read_on_is_read_from_its_start() {
     }
 }
 
-/// Permission bits that an ACL gives depend on whom the machine knows, and a daemon that has given up opening files cannot ask.
+/// Permission bits that an ACL gives depend on whom the machine knows, and a daemon that has given up opening files
+/// cannot ask.
 #[test]
 fn an_acl_does_not_look_like_a_change() {
     let scratch = Scratch::new();
@@ -338,7 +340,8 @@ E"
     assert!(grown >= 8, "{grown}");
 }
 
-/// Makes `a.tar` by the Python lines in `members`, appends a file, and compares the index that comes of it with one that is made anew.
+/// Makes `a.tar` by the Python lines in `members`, appends a file, and compares the index that comes of it with one
+/// that is made anew.
 #[track_caller]
 fn assert_fresh_when_appended(members: &str) -> serde_json::Value {
     let scratch = Scratch::new();

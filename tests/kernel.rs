@@ -1,4 +1,5 @@
-//! The kernel's side under load and in odd surroundings: dying daemons, signals, mounts inside mounts, other users, few descriptors.
+//! The kernel's side under load and in odd surroundings: dying daemons, signals, mounts inside mounts, other users, few
+//! descriptors.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "figures, for those who run the long form")]
@@ -67,8 +68,8 @@ fn a_running_mount_tells_what_it_has_done() {
     mount.unmount();
 }
 
-/// Reads `numbers` again and again on some threads, each time through the kernel's cache of it being dropped, while `meanwhile` runs.
-/// Returns how long the slowest reader took to end after `meanwhile` had.
+/// Reads `numbers` again and again on some threads, each time through the kernel's cache of it being dropped, while
+/// `meanwhile` runs. Returns how long the slowest reader took to end after `meanwhile` had.
 fn under_load(mount: &Path, readers: usize, meanwhile: impl FnOnce()) -> Duration {
     let over = AtomicBool::new(false);
     let served = AtomicU64::new(0);

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use support::{Scratch, behind, can_mount, is_mounted, run, wait_until};
 
-/// Runs a shell script that must not hang. A mount that asks itself does for ever, or until the deadline of 60 seconds makes an error of the
-/// question, which is seen in what the script says.
+/// Runs a shell script that must not hang. A mount that asks itself does for ever, or until the deadline of 60 seconds
+/// makes an error of the question, which is seen in what the script says.
 #[track_caller]
 fn in_time(scratch: &Scratch, script: &str) -> String {
     let child = behind(scratch, &["timeout", "-s", "KILL", "600", "bash", "-c", script])
@@ -53,7 +53,8 @@ struct Arrangement<'a> {
 
 const FOLDER: &str = "mkdir -p f/sub/deep; echo text > f/sub/file; ln -s . f/self; ln -s ../f f/back; ln -s sub f/near";
 
-/// > A folder can be mounted over itself or a part of it, and an archive over the folder that it lies in: nothing waits for itself.
+/// > A folder can be mounted over itself or a part of it, and an archive over the folder that it lies in: nothing waits
+/// > for itself.
 #[test]
 fn no_arrangement_hangs() {
     if !can_mount() {

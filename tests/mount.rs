@@ -34,7 +34,8 @@ fn extract(scratch: &Scratch, archive: &str) -> std::path::PathBuf {
 }
 
 /// > A file read through the mount has the bytes that `tar -x` would have written.
-/// > Owners, modes, times to the nanosecond, extended attributes and access control lists are those that `tar --xattrs --acls -x` would have set.
+/// > Owners, modes, times to the nanosecond, extended attributes and access control lists are those that `tar --xattrs
+/// > --acls -x` would have set.
 #[test]
 fn every_dialect_reads_back_as_tar_extracts_it() {
     if !can_mount() {

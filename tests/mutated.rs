@@ -1,8 +1,8 @@
-//! Archives that are cut and changed at random, thousands of them, opened and read in this process: no panic, no hang, and what is read
-//! of a cut archive is what was in the whole one.
+//! Archives that are cut and changed at random, thousands of them, opened and read in this process: no panic, no hang,
+//! and what is read of a cut archive is what was in the whole one.
 //!
-//! A part of the samples is run each time. `TARNFS_FULL=1 cargo test --release --test mutated -- --nocapture` runs all: 200 samples with
-//! 1000 mutations each, and every prefix of the small ones.
+//! A part of the samples is run each time. `TARNFS_FULL=1 cargo test --release --test mutated -- --nocapture` runs all:
+//! 200 samples with 1000 mutations each, and every prefix of the small ones.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it has done")]
@@ -145,7 +145,8 @@ fn cut_at_every_byte() {
     println!("{} prefixes of {} samples", opened.into_inner(), samples.len());
 }
 
-/// What could be read whole is what it was. A compressed file that is no archive is cut with its file, and is no file of that name.
+/// What could be read whole is what it was. A compressed file that is no archive is cut with its file, and is no file
+/// of that name.
 fn check_cut(expected: &Contents, found: &Contents, case: &str) {
     for (path, bytes) in found {
         if let (Some(bytes), Some(Some(expected))) = (bytes, expected.get(path)) {

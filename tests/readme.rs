@@ -1,4 +1,5 @@
-//! The examples in README.md and doc/guide.md, run as they stand there: each command must end well, and print what stands below it.
+//! The examples in README.md and doc/guide.md, run as they stand there: each command must end well, and print what
+//! stands below it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

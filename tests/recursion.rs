@@ -461,7 +461,8 @@ fn the_newest_archive_of_a_path_is_the_one_that_is_shown() {
     }
 }
 
-/// > Of several entries at one path the last one counts: in the order of the archive, also where some lie in a compressed file in it.
+/// > Of several entries at one path the last one counts: in the order of the archive, also where some lie in a
+/// > compressed file in it.
 #[test]
 fn what_comes_later_in_the_archive_is_newer_whatever_it_lies_in() {
     let scratch = Scratch::new();

@@ -1,4 +1,5 @@
-//! Archives in archives that are very deep, very many, or without an end: on a small stack, with few open files, in little memory.
+//! Archives in archives that are very deep, very many, or without an end: on a small stack, with few open files, in
+//! little memory.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
@@ -238,7 +239,8 @@ open('deep.tar', 'wb').write(tar)\"",
 #[test]
 fn bodies_that_are_kept_beside_each_other_do_not_wait_for_one_another() {
     let scratch = Scratch::new();
-    // What is inside of the first one is kept while the second one, whose decoder tells of a frame for each 128 KiB, keeps its own.
+    // What is inside of the first one is kept while the second one, whose decoder tells of a frame for each 128 KiB,
+    // keeps its own.
     scratch.shell(
         "python3 -c \"
 import bz2, gzip, os, subprocess

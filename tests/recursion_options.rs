@@ -1,4 +1,5 @@
-//! What the options of recursion make of archives in archives, and that no index is believed that was made with other ones.
+//! What the options of recursion make of archives in archives, and that no index is believed that was made with other
+//! ones.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
@@ -387,7 +388,8 @@ fn ignore_zeros_and_recursive_go_together_in_a_compressed_archive() {
 #[test]
 fn what_goes_on_in_another_volume_is_not_looked_into() {
     let scratch = Scratch::new();
-    // The first part of `moved.tar` and of `moved.tgz` is in the first volume, `whole.tar` and `whole.tgz` are in the second one.
+    // The first part of `moved.tar` and of `moved.tgz` is in the first volume, `whole.tar` and `whole.tgz` are in the
+    // second one.
     scratch.shell(
         "head -c 70000 /dev/urandom > noise; head -c 90000 /dev/urandom > other; echo small > small
          tar -cf moved.tar small noise other; tar -czf moved.tgz other noise; tar -cf whole.tar small; tar -czf whole.tgz small

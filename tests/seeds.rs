@@ -1,5 +1,5 @@
-//! The fuzz targets' entry points on stable Rust: over what fuzzing has found, over the archives of the corpus and what is near them, and
-//! over indexes that were changed.
+//! The fuzz targets' entry points on stable Rust: over what fuzzing has found, over the archives of the corpus and what
+//! is near them, and over indexes that were changed.
 
 mod support;
 
@@ -74,8 +74,8 @@ impl Random {
     }
 }
 
-/// Archives in every dialect, changed: each member that Python lists is told with the same name, size and place. The list of differences on
-/// purpose is in `fuzz/src/differential.rs`.
+/// Archives in every dialect, changed: each member that Python lists is told with the same name, size and place. The
+/// list of differences on purpose is in `fuzz/src/differential.rs`.
 #[test]
 fn python_reads_the_same_members() {
     if !support::have("python3") {

@@ -31,7 +31,17 @@ fn each_promise_stands_above_a_test() {
         .flat_map(|test| {
             let lines: Vec<_> = test.lines().map(str::trim).collect();
             (0..lines.len())
-                .filter_map(|at| Some((lines[at].strip_prefix("/// > ")?, &lines[at + 1..])))
+                .filter_map(|at| {
+                    // One that is long goes on in the next line; it ends with a full stop.
+                    let begins = at == 0 || !lines[at - 1].starts_with("/// > ") || lines[at - 1].ends_with('.');
+                    let mut promise = lines[at].strip_prefix("/// > ").filter(|_| begins)?.to_owned();
+                    let mut next = at + 1;
+                    while !promise.ends_with('.') {
+                        promise = promise + " " + lines.get(next)?.strip_prefix("/// > ")?;
+                        next += 1;
+                    }
+                    Some((promise, &lines[next..]))
+                })
                 // Between the promise and the test there are only further ones, and attributes.
                 .filter(|(_, after)| {
                     let test = after.iter().position(|line| *line == "#[test]");
@@ -39,7 +49,7 @@ fn each_promise_stands_above_a_test() {
                         after[..test].iter().all(|line| line.starts_with("//") || line.starts_with("#["))
                     })
                 })
-                .map(|(promise, _)| promise.to_owned())
+                .map(|(promise, _)| promise)
                 .collect::<Vec<_>>()
         })
         .collect();

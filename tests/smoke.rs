@@ -1,5 +1,5 @@
-//! A short run of each fuzz target on stable Rust: seeds that are the same everywhere, changed by numbers that are the same in each run.
-//! `TARNFS_SMOKE_RUNS` says how many inputs each target gets; `make smoke` asks for thousands.
+//! A short run of each fuzz target on stable Rust: seeds that are the same everywhere, changed by numbers that are the
+//! same in each run. `TARNFS_SMOKE_RUNS` says how many inputs each target gets; `make smoke` asks for thousands.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
@@ -32,8 +32,8 @@ impl Random {
         self.below(256) as u8
     }
 
-    /// `seed` after one to four changes as libFuzzer makes them: bits flipped, bytes replaced, parts removed, doubled or taken
-    /// from `other`, numbers at their bounds, the end cut off.
+    /// `seed` after one to four changes as libFuzzer makes them: bits flipped, bytes replaced, parts removed, doubled
+    /// or taken from `other`, numbers at their bounds, the end cut off.
     fn change(&mut self, seed: &[u8], other: &[u8]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..=self.below(4) {
@@ -64,8 +64,8 @@ impl Random {
     }
 }
 
-/// Files of each format. Their content is that of a small tar in the repository; tools compress it from standard input, so no time and no
-/// name is in them.
+/// Files of each format. Their content is that of a small tar in the repository; tools compress it from standard input,
+/// so no time and no name is in them.
 fn seeds(suffix: &str) -> Vec<Vec<u8>> {
     static MADE: OnceLock<(support::Scratch, std::path::PathBuf)> = OnceLock::new();
     let (_, folder) = MADE.get_or_init(|| {

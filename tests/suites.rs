@@ -1,4 +1,5 @@
-//! What general suites find: `fio`'s verification through every compression, and the twin comparison over archives of others.
+//! What general suites find: `fio`'s verification through every compression, and the twin comparison over archives of
+//! others.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,5 @@
-//! Several archives in one mount: one over the other as overlayfs has it, or side by side; and a folder of them as the root.
+//! Several archives in one mount: one over the other as overlayfs has it, or side by side; and a folder of them as the
+//! root.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
@@ -71,7 +72,8 @@ impl Drop for Overlay {
     }
 }
 
-/// > Several archives in one mount show what overlayfs shows of them as layers: the one furthest to the right wins, and folders are merged.
+/// > Several archives in one mount show what overlayfs shows of them as layers: the one furthest to the right wins, and
+/// > folders are merged.
 #[test]
 fn a_union_shows_what_overlayfs_shows() {
     if !can_mount() {
@@ -355,7 +357,8 @@ fn without_a_mount_point_it_is_named_after_the_first() {
     support::wait_until("it is gone", || !is_mounted(&scratch.path("a")));
 }
 
-/// > With `--disable-union-mount` each archive is in a folder that has its file's name, with a number behind it where there are several of one name.
+/// > With `--disable-union-mount` each archive is in a folder that has its file's name, with a number behind it where
+/// > there are several of one name.
 #[test]
 fn each_source_can_have_a_folder() {
     if !can_mount() {

@@ -10,7 +10,8 @@ use std::path::Path;
 
 use support::{Compare, Mounted, Scratch, can_mount, run, survey};
 
-/// An archive in which `f` is a file, then an executable, a link, a folder, a name of another file, a file with a hole and a short file.
+/// An archive in which `f` is a file, then an executable, a link, a folder, a name of another file, a file with a hole
+/// and a short file.
 fn seven_times_f(scratch: &Scratch) {
     scratch.shell(
         "umask 022; export TAR='tar --format=posix'
@@ -48,7 +49,8 @@ fn assert_as_tar_counts(scratch: &Scratch, folder: &Path, twin: &str) {
     }
 }
 
-/// > Older versions of a file are files in `<file>.versions`, numbered as `tar --occurrence` counts them; the last is the one that shows.
+/// > Older versions of a file are files in `<file>.versions`, numbered as `tar --occurrence` counts them; the last is
+/// > the one that shows.
 #[test]
 fn versions_are_what_tar_extracts_by_occurrence() {
     if !can_mount() {
@@ -122,7 +124,8 @@ fn what_really_has_the_name_shows() {
     mounted.unmount();
 }
 
-/// > A folder is a version, too, with all that lies below it; one that no entry names counts where something else had its path.
+/// > A folder is a version, too, with all that lies below it; one that no entry names counts where something else had
+/// > its path.
 #[test]
 fn folders_are_versions() {
     if !can_mount() {
@@ -182,7 +185,8 @@ fn folders_are_versions() {
     let mounted = assert_versions("c.tar", &[]);
     assert_eq!(fs::read_to_string(mounted.path("bar/in")).unwrap(), "in\n");
     mounted.unmount();
-    // The same from a sidecar of ratarmount's kind, and in one that grew. What few files have is kept where it is asked for.
+    // The same from a sidecar of ratarmount's kind, and in one that grew. What few files have is kept where it is asked
+    // for.
     let index = scratch.path("a.index.sqlite");
     let named = ["--index-file", index.to_str().unwrap()];
     let archive = scratch.path("a.tar");

@@ -1,4 +1,5 @@
-//! The two processes of a mount: what the one that serves has given up, and what becomes of the mount when either of them dies.
+//! The two processes of a mount: what the one that serves has given up, and what becomes of the mount when either of
+//! them dies.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -42,7 +43,8 @@ fn a_killed_daemon_leaves_neither_mount_nor_folder() {
         drop(open);
     }
     assert!(there.exists());
-    // One that is killed while it reads the archive for the first time has made no folder yet, and one that has leaves none.
+    // One that is killed while it reads the archive for the first time has made no folder yet, and one that has leaves
+    // none.
     scratch.shell("head -c 300M /dev/zero | gzip -1 > large.gz");
     for milliseconds in [1, 20, 60, 100] {
         let mut command = behind(&scratch, DEFAULT_SIGNALS);
@@ -146,7 +148,8 @@ const CALLS: [(&str, &str); 3] = [
     ("to make a socket", "41, 2, 1, 0"),
 ];
 
-/// What the system answers to the process when it makes these calls, of which one makes the file `made`: less than 0 if one is refused.
+/// What the system answers to the process when it makes these calls, of which one makes the file `made`: less than 0 if
+/// one is refused.
 fn ask(process: u32, made: &Path) -> Vec<i64> {
     let mut command = Command::new("gdb");
     command.args(["-nx", "-batch", "-p", &process.to_string(), "-ex", "set language c"]);

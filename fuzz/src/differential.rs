@@ -1,17 +1,20 @@
-//! The same bytes as Python's tarfile reads them: every member that it lists is told, with the same kind, the same size, and its content at
-//! the same place.
+//! The same bytes as Python's tarfile reads them: every member that it lists is told, with the same kind, the same
+//! size, and its content at the same place.
 //!
 //! Intended differences, each passed over below where it shows:
 //!
-//! - Behind damage Python ends; tarnfs searches for the next header. Only what lies before the first damage is compared.
+//! - Behind damage Python ends; tarnfs searches for the next header. Only what lies before the first damage is
+//!   compared.
 //! - Python believes sizes that do not fit into the archive, and what a damaged pax record says in part.
-//! - Python lists headers of types that it does not know as files under their letter, such as labels (`V`), continuations (`M`) and
-//!   Solaris' access lists (`A`); in tarnfs they are no members.
+//! - Python lists headers of types that it does not know as files under their letter, such as labels (`V`),
+//!   continuations (`M`) and Solaris' access lists (`A`); in tarnfs they are no members.
 //! - Global headers add up in Python; each replaces the one before it in GNU tar and here.
 //! - A hard link with a size has content in tarnfs if no header follows it; in Python it never has.
-//! - Of several extended headers before one entry, Python takes what each of them says; GNU tar and tarnfs the last one of a kind.
+//! - Of several extended headers before one entry, Python takes what each of them says; GNU tar and tarnfs the last one
+//!   of a kind.
 //! - Python believes the real size of a sparse file without its map; here it has the size that is stored.
-//! - The contents of a sparse file begin behind its map here; Python counts the map in one dialect. Sparse files are compared by name.
+//! - The contents of a sparse file begin behind its map here; Python counts the map in one dialect. Sparse files are
+//!   compared by name.
 //! - Python takes the times in GNU's headers, which stand where ustar has its prefix, for a part of the path.
 //! - Python takes a prefix of the path also from headers without the magic of ustar.
 //! - A folder of which the header says a size has content for Python only in an incremental dump.
@@ -86,7 +89,8 @@ impl Drop for Python {
     }
 }
 
-/// One member as both can tell it: where its header, its content and its length are, its type, whether it has a map, its path.
+/// One member as both can tell it: where its header, its content and its length are, its type, whether it has a map,
+/// its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Member {
     data: u64,
@@ -95,8 +99,8 @@ struct Member {
     path: Vec<u8>,
 }
 
-/// Compares what tarnfs and Python tell of `data`, whose checksums are put right first so that changed headers are read, too. True if
-/// something was there to compare.
+/// Compares what tarnfs and Python tell of `data`, whose checksums are put right first so that changed headers are
+/// read, too. True if something was there to compare.
 pub fn differential(data: &[u8]) -> bool {
     let archive = with_checksums(data);
     let Some(listed) = PYTHON.with_borrow_mut(|python| {
@@ -207,7 +211,8 @@ fn stated(block: &[u8]) -> u64 {
     u64::from_str_radix(std::str::from_utf8(&digits).unwrap_or_default(), 8).unwrap_or(u64::MAX)
 }
 
-/// `data` with the checksum of each block put right that has the magic of ustar or GNU: else every change would only break a header.
+/// `data` with the checksum of each block put right that has the magic of ustar or GNU: else every change would only
+/// break a header.
 fn with_checksums(data: &[u8]) -> Vec<u8> {
     let mut archive = data.to_vec();
     for block in archive.chunks_exact_mut(512) {

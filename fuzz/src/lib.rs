@@ -1,5 +1,6 @@
-//! What is fuzzed: one function for each parser and codec. Each takes any bytes and must return: no panic, no endless loop, no
-//! memory beyond the limits. `fuzz_targets/` hands them to libFuzzer; `tests/seeds.rs` runs them over the corpus on stable Rust.
+//! What is fuzzed: one function for each parser and codec. Each takes any bytes and must return: no panic, no endless
+//! loop, no memory beyond the limits. `fuzz_targets/` hands them to libFuzzer; `tests/seeds.rs` runs them over the
+//! corpus on stable Rust.
 
 #![allow(clippy::missing_panics_doc, clippy::expect_used, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
@@ -97,8 +98,8 @@ fn check_name(name: &[u8], limits: &Limits) {
     assert!(!name.contains(&b'/') && !name.contains(&0) && name != b"." && name != b"..");
 }
 
-/// Decodes a stream from its start, then again from its seek points: what was decoded without damage must be served, and be the same
-/// bytes.
+/// Decodes a stream from its start, then again from its seek points: what was decoded without damage must be served,
+/// and be the same bytes.
 fn codec(name: &str, data: &[u8]) {
     let codec = tarnfs_codec::by_name(name).expect("it is in the table");
     codec.bid(&data[..data.len().min(4096)]);

@@ -4,11 +4,12 @@
 //!
 //! - Zeros behind the last frame are padding here, and an error there; an empty stream is the other way around.
 //! - libzstd lets matches begin before the window, as long as the bytes happen to be in its buffer.
-//! - A stream of literals must end with its last bit (RFC 8878 §4.2.2). Where libzstd decodes two at a time or
-//!   four side by side, it passes over what is left or missing behind the last one, and over a missing end mark.
-//! - The table for the weights of a Huffman code has no symbols that no weight is. libzstd minds only where one is used.
-//! - Where it streams, libzstd passes over a compressed block without a byte, and over the content's length in a header if the last
-//!   block is empty. `ZSTD_decompress` does not, and has the last word.
+//! - A stream of literals must end with its last bit (RFC 8878 §4.2.2). Where libzstd decodes two at a time or four
+//!   side by side, it passes over what is left or missing behind the last one, and over a missing end mark.
+//! - The table for the weights of a Huffman code has no symbols that no weight is. libzstd minds only where one is
+//!   used.
+//! - Where it streams, libzstd passes over a compressed block without a byte, and over the content's length in a header
+//!   if the last block is empty. `ZSTD_decompress` does not, and has the last word.
 //! - An empty dictionary is none there, and refused here.
 
 use tarnfs_codec::Dictionaries;
@@ -17,7 +18,8 @@ use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use super::{LARGEST_WINDOW_LOG, MOST_DECODED, limits, source};
 
-/// What `data` decodes to with this dictionary (empty for none), and where in it libzstd stopped, if it did so before the end.
+/// What `data` decodes to with this dictionary (empty for none), and where in it libzstd stopped, if it did so before
+/// the end.
 fn with_libzstd(data: &[u8], dictionary: &[u8]) -> (Vec<u8>, Option<usize>) {
     let mut context = DCtx::create();
     context.load_dictionary(dictionary).unwrap();

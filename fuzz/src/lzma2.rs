@@ -1,4 +1,5 @@
-//! LZMA2 data as liblzma decodes them: where it comes to an end, the same bytes; where it finds an error, ours are the same as far as both go.
+//! LZMA2 data as liblzma decodes them: where it comes to an end, the same bytes; where it finds an error, ours are the
+//! same as far as both go.
 
 use liblzma::stream::{Action, Filters, Status, Stream};
 use tarnfs_codec::{Damage, Options, by_name};
@@ -46,7 +47,8 @@ fn by_liblzma(bits: u8, chunks: &[u8]) -> (Vec<u8>, Option<usize>) {
     }
 }
 
-/// A stream without checks, and a block of LZMA2 alone; with its end (xz file format, 2.1.2 and 4) if it is known how many bytes are in it.
+/// A stream without checks, and a block of LZMA2 alone; with its end (xz file format, 2.1.2 and 4) if it is known how
+/// many bytes are in it.
 fn file(bits: u8, chunks: &[u8], decoded: Option<usize>) -> Vec<u8> {
     let with_crc = |bytes: &[u8]| [bytes, &crc32fast::hash(bytes).to_le_bytes()].concat();
     let padded = |mut bytes: Vec<u8>| {

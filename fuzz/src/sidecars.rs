@@ -1,4 +1,5 @@
-//! Indexes that lie: of a small archive in several compressions, with any bytes in their place or with rows that were changed.
+//! Indexes that lie: of a small archive in several compressions, with any bytes in their place or with rows that were
+//! changed.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::{self, File};

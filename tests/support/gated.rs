@@ -1,4 +1,5 @@
-//! A file whose bytes come when a test lets them: what waits for them waits for as long as the test wants, however fast the machine is.
+//! A file whose bytes come when a test lets them: what waits for them waits for as long as the test wants, however fast
+//! the machine is.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -57,7 +58,8 @@ pub(crate) struct Gated {
 }
 
 impl Gated {
-    /// Shows the file `name` of the scratch folder in its folder `at`. What of it lies behind a half is behind the gate, which is open at first.
+    /// Shows the file `name` of the scratch folder in its folder `at`. What of it lies behind a half is behind the
+    /// gate, which is open at first.
     pub(crate) fn new(scratch: &Scratch, name: &str, at: &str) -> Self {
         scratch.shell(&format!("tar -cf gated.tar {name}; mkdir {at}"));
         let bytes = fs::read(scratch.path("gated.tar")).unwrap();

@@ -292,7 +292,8 @@ pub(crate) fn unique() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Waits for something that must come true. The limit only ends what hangs: it is far above what a machine with other work needs.
+/// Waits for something that must come true. The limit only ends what hangs: it is far above what a machine with other
+/// work needs.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();

@@ -27,7 +27,8 @@ impl OwnDevice {
     fn make() -> Result<Self, String> {
         let failed = |what: &'static str| move |error: rustix::io::Errno| format!("{what}: {error}");
         #[expect(unsafe_code, reason = "no other way leads to a mount namespace")]
-        // SAFETY: what this thread no longer shares with the others are mounts and the working folder; no file is closed by it.
+        // SAFETY: what this thread no longer shares with the others are mounts and the working folder; no file is
+        // closed by it.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.map_err(failed("a mount namespace"))?;
         let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
         mount_change("/", private).map_err(failed("mounts of its own"))?;
@@ -48,8 +49,8 @@ impl OwnDevice {
     }
 }
 
-/// Does `work` in a mount namespace of its own, which the processes that it starts share; what is mounted there goes away with it. Where
-/// that is not allowed, a line says so.
+/// Does `work` in a mount namespace of its own, which the processes that it starts share; what is mounted there goes
+/// away with it. Where that is not allowed, a line says so.
 pub(crate) fn in_own_namespace(work: impl FnOnce(&OwnDevice) + Send) {
     let run = || OwnDevice::make().map(|device| work(&device));
     // A thread that ends with it: the test's own may be that of other tests, too.

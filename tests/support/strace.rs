@@ -1,4 +1,5 @@
-//! The program under strace: what it asks of the kernel, and what becomes of it when the kernel refuses or it is killed there.
+//! The program under strace: what it asks of the kernel, and what becomes of it when the kernel refuses or it is killed
+//! there.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

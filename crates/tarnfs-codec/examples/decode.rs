@@ -1,5 +1,5 @@
-//! Measures a codec: `decode FILE [SPACING_MIB [THREADS [READS]]]` decodes a file once, as a first pass does, and then resumes at
-//! random points.
+//! Measures a codec: `decode FILE [SPACING_MIB [THREADS [READS]]]` decodes a file once, as a first pass does, and then
+//! resumes at random points.
 #![allow(clippy::print_stdout, reason = "its output is what it is for")]
 
 use std::error::Error;

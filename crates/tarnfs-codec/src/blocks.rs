@@ -1,5 +1,5 @@
-//! Decodes formats whose blocks need nothing of each other, each of which says how long it is. A format of such [`Blocks`] reads one part after
-//! the other; seek points, damage and handing out are the same for all.
+//! Decodes formats whose blocks need nothing of each other, each of which says how long it is. A format of such
+//! [`Blocks`] reads one part after the other; seek points, damage and handing out are the same for all.
 
 use std::io;
 
@@ -13,8 +13,8 @@ pub(crate) trait Blocks: Send + Sized {
     /// At the start of a file.
     fn new(limits: Limits) -> Self;
 
-    /// Reads what comes next: its position is at the part's end then. What it decodes goes to the start of `block`, which it makes long enough.
-    /// Where nothing is wanted to be verified, checksums need not be compared.
+    /// Reads what comes next: its position is at the part's end then. What it decodes goes to the start of `block`,
+    /// which it makes long enough. Where nothing is wanted to be verified, checksums need not be compared.
     fn next(&mut self, input: &mut Input, block: &mut Vec<u8>, verify: bool) -> Result<Part, Stop>;
 
     /// The state of a seek point at the next block: all that is needed beside its place; not empty.

@@ -1,8 +1,9 @@
 //! `.Z`, as `compress` writes it: LZW with codes of 9 to 16 bits.
 //!
-//! A code stands for a string of bytes, and each but the first makes one more of them: the string before it and the first byte of its own.
-//! Once all codes are in use the dictionary stays as it is, until a code (in block mode) empties it. So a seek point needs no dictionary in
-//! its state, only where that began: reading the codes from there, 128 KiB of them at most, makes it again.
+//! A code stands for a string of bytes, and each but the first makes one more of them: the string before it and the
+//! first byte of its own. Once all codes are in use the dictionary stays as it is, until a code (in block mode) empties
+//! it. So a seek point needs no dictionary in its state, only where that began: reading the codes from there, 128 KiB
+//! of them at most, makes it again.
 //!
 //! The format has no checksum and no length. Damage is only noticed where a code is none yet.
 

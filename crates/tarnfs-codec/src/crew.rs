@@ -1,8 +1,8 @@
 //! Threads that work ahead of one who walks a stream in order.
 //!
-//! The walk tells them what may come, each with its place in the stream, and takes what was made when it arrives at that place. Places
-//! where it never arrives cost only time: what was made there is dropped. While another thread is at what the walk needs, the walk's
-//! thread does not wait: it works at the next thing that nobody is at.
+//! The walk tells them what may come, each with its place in the stream, and takes what was made when it arrives at
+//! that place. Places where it never arrives cost only time: what was made there is dropped. While another thread is at
+//! what the walk needs, the walk's thread does not wait: it works at the next thing that nobody is at.
 
 use std::collections::VecDeque;
 use std::io;
@@ -66,7 +66,8 @@ enum State<T: Trade> {
 }
 
 impl<T: Trade> Crew<T> {
-    /// At most `most` threads beside that of the walk. They start with what there is to do, and end when this is dropped.
+    /// At most `most` threads beside that of the walk. They start with what there is to do, and end when this is
+    /// dropped.
     pub(crate) fn new(trade: T, name: &'static str, most: usize) -> Self {
         let queue = Mutex::new(Queue { places: VecDeque::new(), ended: false });
         let shared = Arc::new(Shared { trade, queue, work: Condvar::new(), done: Condvar::new() });
@@ -103,7 +104,8 @@ impl<T: Trade> Crew<T> {
         drop(dropped);
     }
 
-    /// What was made at `place`, if that is the first one and somebody was at it. The walk uses its `tools` where there is time for another.
+    /// What was made at `place`, if that is the first one and somebody was at it. The walk uses its `tools` where there
+    /// is time for another.
     pub(crate) fn take(&mut self, place: u64, tools: &mut T::Tools, cancel: &Cancel) -> io::Result<Option<T::Product>> {
         let mut queue = self.shared.lock();
         loop {

@@ -10,12 +10,13 @@ const MOST_AT_ONE_PLACE: usize = 8;
 /// What a first pass finds beside the bytes.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// In ascending order; the first one has `decoded == 0`. A point may only be here once the bytes before it have been returned by `read`.
+    /// In ascending order; the first one has `decoded == 0`. A point may only be here once the bytes before it have
+    /// been returned by `read`.
     pub points: Vec<SeekPoint>,
     /// Damage that did not end the stream.
     pub damage: Vec<Damage>,
-    /// The offsets of decoded bytes before which an unknown number of bytes is missing, or too many came, in ascending order: whatever begins
-    /// before such a byte and goes on behind it is out of step there.
+    /// The offsets of decoded bytes before which an unknown number of bytes is missing, or too many came, in ascending
+    /// order: whatever begins before such a byte and goes on behind it is out of step there.
     pub shifts: Vec<u64>,
 }
 

@@ -4,7 +4,8 @@ use tarnfs_source::{SharedSource, Source};
 
 /// A source read in order through a buffer.
 ///
-/// The first reads are small, because somebody who wants one small file needs little; they double while reading goes on.
+/// The first reads are small, because somebody who wants one small file needs little; they double while reading goes
+/// on.
 #[derive(Debug)]
 pub(crate) struct Input {
     source: SharedSource,

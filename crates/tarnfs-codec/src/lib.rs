@@ -55,8 +55,8 @@ pub use zstd::Dictionaries;
 /// behind the file's end; a checksum per piece costs 4 bytes in 128 KiB.
 pub const PIECE: usize = 128 << 10;
 
-/// What a first pass hands out for bytes that are lost in a damaged part of known length. They are damage and served to nobody, but
-/// whoever reads the archive's structure on the way sees them: zeros would end a tar.
+/// What a first pass hands out for bytes that are lost in a damaged part of known length. They are damage and served to
+/// nobody, but whoever reads the archive's structure on the way sees them: zeros would end a tar.
 const FILLER: u8 = 0xff;
 
 /// A place in a compressed stream at which a decoder can start.
@@ -66,8 +66,8 @@ pub struct SeekPoint {
     pub compressed_bit: u64,
     /// Offset of the first byte that is decoded from here, in bytes of the decoded stream.
     pub decoded: u64,
-    /// What the codec needs beside the offset (a window, a history), in the codec's own form, kept compressed. Empty where
-    /// nothing is needed. Comes from an index, so it may be anything: a codec checks it.
+    /// What the codec needs beside the offset (a window, a history), in the codec's own form, kept compressed. Empty
+    /// where nothing is needed. Comes from an index, so it may be anything: a codec checks it.
     pub state: Vec<u8>,
 }
 
@@ -78,11 +78,13 @@ pub struct Chunk {
     pub point: SeekPoint,
     /// Length in decoded bytes.
     pub length: u64,
-    /// Of each piece, in order, the lower half of XXH3-64 of its bytes, exclusive or that of its start (8 bytes, little-endian); empty if unknown (a table imported from another program).
+    /// Of each piece, in order, the lower half of XXH3-64 of its bytes, exclusive or that of its start (8 bytes,
+    /// little-endian); empty if unknown (a table imported from another program).
     pub checksums: Vec<u32>,
 }
 
-/// Decoded bytes that must not be served, because a checksum of the format did not match or the stream could not be decoded.
+/// Decoded bytes that must not be served, because a checksum of the format did not match or the stream could not be
+/// decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// The bytes of the decoded stream that it concerns.
@@ -198,11 +200,12 @@ pub trait Codec: Send + Sync {
     /// Suffixes of file names, with what replaces them: `(".tgz", ".tar")`, `(".gz", "")`.
     fn suffixes(&self) -> &'static [(&'static str, &'static str)];
 
-    /// How sure it is that a stream which begins with `head` (at least 1 KiB, unless the stream is shorter) is in this format: the
-    /// number of bits that had to match. 0 if it is not.
+    /// How sure it is that a stream which begins with `head` (at least 1 KiB, unless the stream is shorter) is in this
+    /// format: the number of bits that had to match. 0 if it is not.
     fn bid(&self, head: &[u8]) -> u32;
 
-    /// True for a format whose streams begin with nothing that tells them: it never bids, and only a file's name says that it is in it.
+    /// True for a format whose streams begin with nothing that tells them: it never bids, and only a file's name says
+    /// that it is in it.
     fn is_known_by_name_only(&self) -> bool {
         false
     }
@@ -231,8 +234,9 @@ pub trait Codec: Send + Sync {
         Checks::Whole
     }
 
-    /// Where [`Codec::checks`] says that a chunk can be verified: decodes from `point` on, up to byte `end` of `source`, at which another chunk or
-    /// the end is. What is wrong is an error, or in the findings once 0 was returned.
+    /// Where [`Codec::checks`] says that a chunk can be verified: decodes from `point` on, up to byte `end` of
+    /// `source`, at which another chunk or the end is. What is wrong is an error, or in the findings once 0 was
+    /// returned.
     fn verified(
         &self,
         source: SharedSource,
@@ -249,15 +253,16 @@ pub trait Codec: Send + Sync {
         false
     }
 
-    /// The [`SeekPoint::state`] for a point inside compressed data before which these bytes were decoded (at most the format's
-    /// window; none if nothing behind it refers to them): for seek points that another program has found. `Unsupported` where a state is more
-    /// than a window.
+    /// The [`SeekPoint::state`] for a point inside compressed data before which these bytes were decoded (at most the
+    /// format's window; none if nothing behind it refers to them): for seek points that another program has found.
+    /// `Unsupported` where a state is more than a window.
     fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {
         let _ = window;
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// The window in a [`SeekPoint::state`], for the seek points of another program. Bytes never referred to may be zero.
+    /// The window in a [`SeekPoint::state`], for the seek points of another program. Bytes never referred to may be
+    /// zero.
     fn window_from_state(&self, state: &[u8]) -> io::Result<Vec<u8>> {
         let _ = state;
         Err(io::ErrorKind::Unsupported.into())
@@ -287,8 +292,8 @@ pub fn by_name(name: &str) -> Option<&'static dyn Codec> {
     CODECS.iter().copied().find(|codec| codec.name() == name)
 }
 
-/// The codec without a bid that the name of a file tells, if its stream, which begins with `head` (at least 1 KiB, unless it is shorter), can be
-/// decoded as far as that goes. To be asked where nothing bids.
+/// The codec without a bid that the name of a file tells, if its stream, which begins with `head` (at least 1 KiB,
+/// unless it is shorter), can be decoded as far as that goes. To be asked where nothing bids.
 pub fn by_file_name(name: &[u8], head: &[u8]) -> Option<&'static dyn Codec> {
     let lower = name.to_ascii_lowercase();
     let is_named = |codec: &&dyn Codec| {

@@ -1,12 +1,13 @@
 //! `.lrz`, as `lrzip` writes it (versions 0.4 to 0.6 of its format).
 //!
-//! What is far apart and alike was found first: a chunk is a list of what to do ("copy so many bytes that follow", "copy so many from so far
-//! back") and the bytes that follow, two streams whose blocks are packed with LZMA, gzip, bzip2, LZO or not at all. Blocks of ZPAQ and
-//! encrypted files are refused. A match reaches back to the start of its chunk at most, which may be gigabytes: [`history`] says where they are
-//! kept. So a seek point is at a chunk, and needs no state.
+//! What is far apart and alike was found first: a chunk is a list of what to do ("copy so many bytes that follow",
+//! "copy so many from so far back") and the bytes that follow, two streams whose blocks are packed with LZMA, gzip,
+//! bzip2, LZO or not at all. Blocks of ZPAQ and encrypted files are refused. A match reaches back to the start of its
+//! chunk at most, which may be gigabytes: [`history`] says where they are kept. So a seek point is at a chunk, and
+//! needs no state.
 //!
-//! Sub-modules: [`header`] (what stands before files, chunks and blocks), [`stream`] (the blocks of a stream), [`lzo`] (LZO in parts),
-//! [`history`] (the decoded bytes of a chunk), [`decoder`] (chunk after chunk).
+//! Sub-modules: [`header`] (what stands before files, chunks and blocks), [`stream`] (the blocks of a stream), [`lzo`]
+//! (LZO in parts), [`history`] (the decoded bytes of a chunk), [`decoder`] (chunk after chunk).
 
 mod decoder;
 mod header;

@@ -1,6 +1,8 @@
-//! `.lzo`, as `lzop` writes it: a header, and blocks of LZO1X that need nothing of each other. Files may follow one another.
+//! `.lzo`, as `lzop` writes it: a header, and blocks of LZO1X that need nothing of each other. Files may follow one
+//! another.
 //!
-//! A seek point is at a block; its state has the flags of the file that the block is in, which say what checksums it has.
+//! A seek point is at a block; its state has the flags of the file that the block is in, which say what checksums it
+//! has.
 
 mod header;
 pub(crate) mod lzo1x;

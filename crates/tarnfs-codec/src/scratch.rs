@@ -7,12 +7,13 @@ use tarnfs_source::temporary_file;
 
 /// Empty files without a name, on a disk, that decoders borrow whose state outgrows the memory they may take.
 ///
-/// Files can only be made while the process may still do so, and a mount gives that up: what may be needed then is made before. Clones share them.
+/// Files can only be made while the process may still do so, and a mount gives that up: what may be needed then is made
+/// before. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Scratch(Arc<Mutex<Vec<Arc<File>>>>);
 
-/// As many decoders as there can be at once that hold the memory which comes before a file, where memory is limited to what is usual. Others
-/// have to do with memory alone.
+/// As many decoders as there can be at once that hold the memory which comes before a file, where memory is limited to
+/// what is usual. Others have to do with memory alone.
 const FILES: usize = 4;
 
 impl Scratch {

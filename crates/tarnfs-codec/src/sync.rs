@@ -1,5 +1,5 @@
-//! Where threads meet: at what the standard library has, or with `--cfg shuttle` at what Shuttle has in its place, which tries one
-//! schedule after the other (`engine/schedules.rs`).
+//! Where threads meet: at what the standard library has, or with `--cfg shuttle` at what Shuttle has in its place,
+//! which tries one schedule after the other (`engine/schedules.rs`).
 
 #[cfg(not(shuttle))]
 pub(crate) use std::{

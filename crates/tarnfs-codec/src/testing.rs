@@ -104,8 +104,8 @@ impl Pass {
         self.damage.iter().any(|damage| damage.decoded.contains(&at))
     }
 
-    /// No byte differs from `original` without being reported. Where the length of what is damaged is itself damaged, bytes behind
-    /// it may have moved, which is reported as well.
+    /// No byte differs from `original` without being reported. Where the length of what is damaged is itself damaged,
+    /// bytes behind it may have moved, which is reported as well.
     #[track_caller]
     pub(crate) fn assert_honest(&self, original: &[u8], what: &str) {
         self.assert_honest_with(original, what, &self.shifts);
@@ -239,7 +239,8 @@ fn numbers(seed: u64) -> impl FnMut(Range<usize>) -> usize {
 }
 
 /// Decodes, and resumes in, many variants of `stream`: bytes changed, runs overwritten, and (after which nothing but
-/// survival can be asked for) parts cut out, moved and repeated. `original` is what it decodes to, all of it under checksums.
+/// survival can be asked for) parts cut out, moved and repeated. `original` is what it decodes to, all of it under
+/// checksums.
 pub(crate) fn assert_survives_mutations(codec: &dyn Codec, stream: &[u8], original: &[u8]) {
     for_each_mutation(stream, |bytes, in_place, what| {
         let pass = decode(codec, bytes);
@@ -250,8 +251,8 @@ pub(crate) fn assert_survives_mutations(codec: &dyn Codec, stream: &[u8], origin
     });
 }
 
-/// The same for a format without checksums, which cannot be honest: it comes to an end, and so does what begins at its seek points,
-/// `spacing` apart, with the same bytes.
+/// The same for a format without checksums, which cannot be honest: it comes to an end, and so does what begins at its
+/// seek points, `spacing` apart, with the same bytes.
 pub(crate) fn assert_outlives_mutations(codec: &dyn Codec, stream: &[u8], spacing: u64) {
     for_each_mutation(stream, |bytes, _, what| {
         decode_spaced(codec, bytes, spacing).assert_resumes_alike(codec, bytes, what);

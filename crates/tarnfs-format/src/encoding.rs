@@ -22,9 +22,9 @@ enum Decoder {
 }
 
 impl Encoding {
-    /// The encoding that people call `name`: "koi8-r", "shift_jis", "latin1", "cp437", "windows-1252", ... in any case, with
-    /// the labels of the WHATWG Encoding Standard and those of Python. `None` if there is none, or if it is one in which a
-    /// slash is not the byte `/` (UTF-16, ISO-2022-JP).
+    /// The encoding that people call `name`: "koi8-r", "shift_jis", "latin1", "cp437", "windows-1252", ... in any case,
+    /// with the labels of the WHATWG Encoding Standard and those of Python. `None` if there is none, or if it is
+    /// one in which a slash is not the byte `/` (UTF-16, ISO-2022-JP).
     pub fn for_name(name: &str) -> Option<Self> {
         let name = name.trim().to_ascii_lowercase().replace('_', "-");
         let page = ["cp", "ibm", "dos-"].iter().find_map(|start| name.strip_prefix(start)?.parse::<u16>().ok());

@@ -25,9 +25,11 @@ pub struct Entry {
     pub ctime: Option<Time>,
     /// Byte of the stream at which its first header begins (of the extended headers before it, if it has some).
     pub header: u64,
-    /// True if a header that holds for all entries behind it says something of this one: its own headers do not tell all.
+    /// True if a header that holds for all entries behind it says something of this one: its own headers do not tell
+    /// all.
     pub inherits: bool,
-    /// True if there is an ACL that its permission bits may come from. Whether they do depends on whom this machine knows.
+    /// True if there is an ACL that its permission bits may come from. Whether they do depends on whom this machine
+    /// knows.
     pub has_acl_text: bool,
     /// Where its content is.
     pub body: Body,
@@ -89,12 +91,13 @@ pub struct Device {
 pub struct Body {
     /// Byte of the stream at which it begins.
     pub offset: u64,
-    /// Bytes that it takes in the stream, also those of a folder that has something behind its header, which is not shown.
+    /// Bytes that it takes in the stream, also those of a folder that has something behind its header, which is not
+    /// shown.
     pub stored: u64,
     /// Length of the file in bytes: `stored`, unless the file is sparse; 0 of what is no file.
     pub size: u64,
-    /// The extents of a sparse file, whose data lie one behind the other from `offset`, or of one that lies in parts on several volumes;
-    /// `None` for a file without a map. An empty map is a file that is one hole.
+    /// The extents of a sparse file, whose data lie one behind the other from `offset`, or of one that lies in parts
+    /// on several volumes; `None` for a file without a map. An empty map is a file that is one hole.
     pub extents: Option<Vec<Extent>>,
 }
 

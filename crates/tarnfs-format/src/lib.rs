@@ -49,9 +49,9 @@ impl Default for Options {
 pub enum Event {
     /// A file, folder, link, ...
     Entry(Box<Entry>),
-    /// A file whose content comes now, in a stream that cannot go back, and which may go on in another volume: whoever wants to read the
-    /// content reads it now. The next event is the [`Event::Entry`] of the same header. If that has the same body, it was all; else only its
-    /// first part was.
+    /// A file whose content comes now, in a stream that cannot go back, and which may go on in another volume: whoever
+    /// wants to read the content reads it now. The next event is the [`Event::Entry`] of the same header. If that
+    /// has the same body, it was all; else only its first part was.
     Ahead(Box<Entry>),
     /// Whether a header that holds for all entries behind it says something of them from here on. `false` at the start.
     ForAll(bool),
@@ -107,11 +107,12 @@ pub trait Format: Send + Sync {
     /// format: the number of bits that had to match. 0 if it does not.
     fn bid(&self, head: &[u8]) -> u32;
 
-    /// Reads `stream` to its end and hands each event to `receive`, in the order of the stream, and with it the stream itself. With an
-    /// entry that has content the stream stands where that begins; `receive` may read it and move on up to its end.
+    /// Reads `stream` to its end and hands each event to `receive`, in the order of the stream, and with it the stream
+    /// itself. With an entry that has content the stream stands where that begins; `receive` may read it and move
+    /// on up to its end.
     ///
-    /// Damage is an event, not an error, as long as anything behind it can be read. The format stops at the archive's end;
-    /// what the stream holds behind it is the caller's.
+    /// Damage is an event, not an error, as long as anything behind it can be read. The format stops at the archive's
+    /// end; what the stream holds behind it is the caller's.
     fn read(&self, stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error>;
 }
 

@@ -162,13 +162,15 @@ pub fn escape(bytes: &[u8]) -> Escaped<'_> {
     Escaped(bytes)
 }
 
-/// As much of `bytes` as a message needs, in the same way: what an archive says may have megabytes, and each byte may become four.
+/// As much of `bytes` as a message needs, in the same way: what an archive says may have megabytes, and each byte may
+/// become four.
 pub fn excerpt(bytes: &[u8]) -> Escaped<'_> {
     const MOST: usize = 200;
     escape(bytes.get(..MOST).unwrap_or(bytes))
 }
 
-/// True of characters that change what a terminal shows of others: control characters, and those that turn the direction of writing.
+/// True of characters that change what a terminal shows of others: control characters, and those that turn the
+/// direction of writing.
 pub fn steers_a_terminal(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

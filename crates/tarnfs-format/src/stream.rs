@@ -21,7 +21,8 @@ pub trait Stream {
         false
     }
 
-    /// True if something of unknown length may be missing before where it stands: a part of a compressed stream that was lost.
+    /// True if something of unknown length may be missing before where it stands: a part of a compressed stream that
+    /// was lost.
     fn may_have_shifted(&self) -> bool {
         false
     }
@@ -138,7 +139,8 @@ impl Stream for SourceStream {
     }
 }
 
-/// A stream up to a byte at which it ends for whoever walks this: the content of one file in an archive. Positions are those of the stream.
+/// A stream up to a byte at which it ends for whoever walks this: the content of one file in an archive. Positions are
+/// those of the stream.
 pub struct Part<'s> {
     stream: &'s mut dyn Stream,
     start: u64,

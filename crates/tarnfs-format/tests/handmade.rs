@@ -564,7 +564,8 @@ fn a_malformed_global_size_costs_no_entry() {
     }
 }
 
-/// A hard link whose size a pax record tells has that much content, whatever its header says and whatever the content looks like.
+/// A hard link whose size a pax record tells has that much content, whatever its header says and whatever the content
+/// looks like.
 #[test]
 fn a_hard_link_with_a_pax_size_has_content() {
     // A header in the content: the block behind the link looks as if nothing was stored.

@@ -173,7 +173,8 @@ fn archives_of_star_and_of_solaris() {
     ] {
         let path = archives.join(format!("libarchive__{name}"));
         let read = if path.extension().is_some_and(|suffix| suffix == "Z") { "gzip -dc" } else { "cat" };
-        // GNU tar makes files of Solaris' access lists, which the files of the same names behind them replace; it says so.
+        // GNU tar makes files of Solaris' access lists, which the files of the same names behind them replace; it says
+        // so.
         let make = format!("{read} '{}' > a.tar", path.display());
         let twin = Twin::new(&[], &make);
         twin.compare();

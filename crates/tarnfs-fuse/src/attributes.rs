@@ -66,7 +66,8 @@ fn kind(kind: Kind) -> (u32, u32) {
     }
 }
 
-/// As `new_encode_dev` of the kernel's `kdev_t.h`: 12 bits of major number around 20 bits of minor number. Larger numbers cannot be said.
+/// As `new_encode_dev` of the kernel's `kdev_t.h`: 12 bits of major number around 20 bits of minor number. Larger
+/// numbers cannot be said.
 fn device(Device { major, minor }: Device) -> u32 {
     (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & 0xf_ff00) << 12)
 }

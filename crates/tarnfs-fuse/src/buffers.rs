@@ -1,7 +1,7 @@
 //! Buffers for the bytes of replies: of all mounts of this process together, as few as work at once.
 //!
-//! A reader that waits for its turn at the decoders holds its buffer, and each mount can have many such readers: without a
-//! common bound, some dozens of mounts would hold more for replies than all caches may have.
+//! A reader that waits for its turn at the decoders holds its buffer, and each mount can have many such readers:
+//! without a common bound, some dozens of mounts would hold more for replies than all caches may have.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};

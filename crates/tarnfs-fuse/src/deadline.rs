@@ -1,8 +1,8 @@
 //! Every request gets its answer in time, if need be an error.
 //!
-//! A program that waits for a FUSE request cannot be killed while the request is with us, so a request without an answer is
-//! a process that nobody gets rid of. The reply to each request therefore lies in a [`Ticket`] which the watchdog
-//! can take away from whoever works on it.
+//! A program that waits for a FUSE request cannot be killed while the request is with us, so a request without an
+//! answer is a process that nobody gets rid of. The reply to each request therefore lies in a [`Ticket`] which the
+//! watchdog can take away from whoever works on it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -212,9 +212,9 @@ impl Deadlines {
         self.enter(operation, node, 0..0, reply)
     }
 
-    /// As [`Deadlines::begin`] for a read of `bytes`. `None`, and an error to the kernel, while somebody still works on a read of some of
-    /// them that was given up: after a failed read ahead the kernel asks again for single pages, and each of them would
-    /// wait for a deadline of its own.
+    /// As [`Deadlines::begin`] for a read of `bytes`. `None`, and an error to the kernel, while somebody still works on
+    /// a read of some of them that was given up: after a failed read ahead the kernel asks again for single pages,
+    /// and each of them would wait for a deadline of its own.
     pub(crate) fn begin_read<R: Refuse>(self: &Arc<Self>, node: u64, bytes: Range<u64>, reply: R) -> Option<Ticket<R>> {
         let is_same = |(_, other, stuck): &(u64, u64, Range<u64>)| {
             *other == node && stuck.start < bytes.end && bytes.start < stuck.end

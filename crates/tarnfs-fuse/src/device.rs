@@ -23,7 +23,8 @@ pub(crate) const MOUNT_TYPE: &str = "fuse.tarnfs";
 /// does; more than 1 MiB do not fit in a request.
 const READ_AHEAD_KIB: &str = "1024";
 
-/// Where a program that mounts before it starts us has the device open, as libfuse's mount.fuse3 does with `drop_privileges`.
+/// Where a program that mounts before it starts us has the device open, as libfuse's mount.fuse3 does with
+/// `drop_privileges`.
 const OPEN_DEVICES: &str = "/dev/fd";
 
 /// A mount that waits for its first answer.
@@ -46,7 +47,8 @@ pub(crate) fn connect(
         let device = take_device(number).map_err(|error| Error::io(format!("use {}", mount_point.display()), error))?;
         return Ok(Connection { device, mount_point: None, can_open_device: false });
     }
-    // What the descriptor leads to stays the same, whatever becomes of the path. (The helper is given the path: it looks with the rights of who calls it.)
+    // What the descriptor leads to stays the same, whatever becomes of the path. (The helper is given the path: it
+    // looks with the rights of who calls it.)
     let (mount_point, target) = match folder.map(|folder| format!("/proc/self/fd/{}", folder.as_raw_fd())) {
         None => {
             let absolute = check_mount_point(mount_point)?;

@@ -122,7 +122,8 @@ impl Dispatcher {
         }
     }
 
-    /// As [`Dispatcher::serve`], by a thread that may wait if the tree has to decode for `asked`, to open an archive, or to wait for a server.
+    /// As [`Dispatcher::serve`], by a thread that may wait if the tree has to decode for `asked`, to open an archive,
+    /// or to wait for a server.
     fn ask<R: Refuse + Send + 'static, T>(
         &self,
         operation: Operation,
@@ -183,7 +184,8 @@ impl Dispatcher {
         self.asks.tree.control().is_some_and(|control| control.takes_writes(Node(node)))
     }
 
-    /// Whoever serves a mount is controlled by that user and by root alone, also where the kernel does not look at modes.
+    /// Whoever serves a mount is controlled by that user and by root alone, also where the kernel does not look at
+    /// modes.
     fn may_open(&self, node: u64, how: How) -> Answer<()> {
         if how.to_write && !self.takes_writes(node) {
             return Err(Errno::ROFS);
@@ -194,7 +196,8 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// What the kernel gets for [`ATTRIBUTE`]: filled up with spaces, as it may grow between the question for its length and the one for it.
+    /// What the kernel gets for [`ATTRIBUTE`]: filled up with spaces, as it may grow between the question for its
+    /// length and the one for it.
     fn statistics(&self) -> Vec<u8> {
         const GRAIN: usize = 512;
         let mut json = self.deadlines.statistics(self.asks.tree.work()).to_json().into_bytes();
@@ -238,7 +241,8 @@ impl Questions {
         Ok(self.found(&self.tree.attributes(node).map_err(|error| errno(&error))?))
     }
 
-    /// The child `name`; node number 0, which the kernel keeps too, if there is none. `.` and `..` come from file handles of an NFS server.
+    /// The child `name`; node number 0, which the kernel keeps too, if there is none. `.` and `..` come from file
+    /// handles of an NFS server.
     fn child(&self, folder: Node, name: &[u8]) -> Answer<Found> {
         match name {
             b"." => self.attributes(folder),
@@ -312,8 +316,8 @@ fn answer_read(
     }
 }
 
-/// Fills `buffer`, or what of it lies before the end of `source`. The kernel takes fewer bytes for the end of the file, so what was read
-/// before an error must not be handed on.
+/// Fills `buffer`, or what of it lies before the end of `source`. The kernel takes fewer bytes for the end of the file,
+/// so what was read before an error must not be handed on.
 fn read_fully(source: &dyn Source, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let wanted = source.len().saturating_sub(offset).min(buffer.len() as u64) as usize;
     let mut done = 0;
@@ -646,7 +650,8 @@ mod tests {
             dispatcher.open(node, how, ReplyOpen::to(&Arc::new(device)));
             dispatcher.asks.handles.count()
         };
-        // Opened to read, it takes no answer, as the kernel does where whoever opened the file is gone: nobody will release it.
+        // Opened to read, it takes no answer, as the kernel does where whoever opened the file is gone: nobody will
+        // release it.
         assert_eq!(open(File::open("/dev/null").unwrap()), 0);
         assert_eq!(open(File::options().write(true).open("/dev/null").unwrap()), 1);
         dispatcher.asks.handles.close(1);

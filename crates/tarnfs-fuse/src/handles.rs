@@ -1,4 +1,5 @@
-//! Files that somebody has open, where a tree can change: what was opened is read to the end, whatever becomes of its name.
+//! Files that somebody has open, where a tree can change: what was opened is read to the end, whatever becomes of its
+//! name.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -13,7 +14,8 @@ use crate::protocol::{Backing, Backings, open};
 /// Handles that are open.
 #[derive(Debug)]
 pub(crate) struct Handles {
-    /// Files that are kept open under their handle. Of more, the name leads to them each time: that is not the same only for those that are removed meanwhile.
+    /// Files that are kept open under their handle. Of more, the name leads to them each time: that is not the same
+    /// only for those that are removed meanwhile.
     most: usize,
     /// Where the kernel can read files itself.
     backings: Option<Backings>,
@@ -49,7 +51,8 @@ impl Closed {
     }
 }
 
-/// What all who have a file open share: the kernel wants a file to be read by itself for all of them, through the same backing, or for none.
+/// What all who have a file open share: the kernel wants a file to be read by itself for all of them, through the same
+/// backing, or for none.
 #[derive(Debug)]
 struct Shared {
     handles: u64,

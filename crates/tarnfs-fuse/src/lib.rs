@@ -1,10 +1,11 @@
 //! The kernel's side: mounts a [`Tree`](tarnfs_tree::Tree) through FUSE.
 //!
-//! The low-level protocol (`protocol`), in which a file is its node number: the kernel asks for a node, a method of the tree is
-//! called, its answer goes back (`dispatch`). Of a tree that cannot change nothing is kept per file: node numbers come from the tree and are
-//! valid for ever, so "forget" means nothing, and files and folders need not be opened. What cannot change is
-//! given to the kernel for ever; a second listing or a second read of the same bytes never gets here. Where a tree can change the kernel
-//! keeps what it is told for a second, and files are opened (`handles`).
+//! The low-level protocol (`protocol`), in which a file is its node number: the kernel asks for a node, a method of the
+//! tree is called, its answer goes back (`dispatch`). Of a tree that cannot change nothing is kept per file: node
+//! numbers come from the tree and are valid for ever, so "forget" means nothing, and files and folders need not be
+//! opened. What cannot change is given to the kernel for ever; a second listing or a second read of the same bytes
+//! never gets here. Where a tree can change the kernel keeps what it is told for a second, and files are opened
+//! (`handles`).
 //!
 //! What must hold, and where it is done:
 //! - a thread that answers the kernel never decodes: reads that would wait go to `workers`;

@@ -36,7 +36,8 @@ impl Terms {
     }
 }
 
-/// Fills the reply behind `ticket` with the children of `folder` from position `offset`. Nodes of which the kernel then knows are put into `given`.
+/// Fills the reply behind `ticket` with the children of `folder` from position `offset`. Nodes of which the kernel then
+/// knows are put into `given`.
 pub(crate) fn fill(
     tree: &dyn Tree,
     folder: Node,

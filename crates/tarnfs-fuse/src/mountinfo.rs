@@ -33,7 +33,8 @@ impl MountEntry {
     }
 }
 
-/// The `st_dev` of what is mounted over a connection to the kernel, where it tells (newer kernels): for a mount that somebody else has made, and knows where.
+/// The `st_dev` of what is mounted over a connection to the kernel, where it tells (newer kernels): for a mount that
+/// somebody else has made, and knows where.
 pub(crate) fn of_connection(device: &impl AsRawFd) -> Option<(u32, u32)> {
     let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", device.as_raw_fd())).ok()?;
     let number = told.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;

@@ -9,7 +9,8 @@ use tarnfs_tree::{Error, Node, Tree};
 use crate::deadline::lock;
 use crate::handles::share_of_descriptors;
 
-/// How many are kept. Found by looking at each, so not more than a few dozen; a `make -j` or a data loader has fewer at once.
+/// How many are kept. Found by looking at each, so not more than a few dozen; a `make -j` or a data loader has fewer at
+/// once.
 const MOST: usize = 64;
 
 /// The files read last.

@@ -13,16 +13,18 @@ pub struct MountOptions {
     pub source: String,
     /// Let other users in too; the kernel then checks owner and mode of each file (`default_permissions`).
     pub allow_other: bool,
-    /// What came after `-o`, separate or joined by commas ([`split_options`]). Known: `allow_other`, `default_permissions`, `noexec`, `exec`, `noatime`,
-    /// `atime`, `nodiratime`, `relatime`, `sync`, `async`, `dirsync`, `ro`, `nosuid`, `nodev`, `max_read=`, `uid=`, `gid=`, `umask=`, `fsname=`,
-    /// and what fstab and libfuse's other users write and what holds anyway (`defaults`, `noauto`, `nonempty`, `kernel_cache`, ...).
+    /// What came after `-o`, separate or joined by commas ([`split_options`]). Known: `allow_other`,
+    /// `default_permissions`, `noexec`, `exec`, `noatime`, `atime`, `nodiratime`, `relatime`, `sync`, `async`,
+    /// `dirsync`, `ro`, `nosuid`, `nodev`, `max_read=`, `uid=`, `gid=`, `umask=`, `fsname=`, and what fstab and
+    /// libfuse's other users write and what holds anyway (`defaults`, `noauto`, `nonempty`, `kernel_cache`, ...).
     pub options: Vec<String>,
     /// Threads that answer the kernel; at least 1. Work that has to wait has others.
     pub threads: usize,
     /// When a request that has no answer yet is answered with an error.
     pub deadline: Duration,
-    /// Answer questions for extended attributes also where the tree has none, so that the root's [`STATISTICS_ATTRIBUTE`] can be
-    /// read. Without it the kernel is told at its first question not to ask again, which makes `ls -l` faster.
+    /// Answer questions for extended attributes also where the tree has none, so that the root's
+    /// [`STATISTICS_ATTRIBUTE`] can be read. Without it the kernel is told at its first question not to ask again,
+    /// which makes `ls -l` faster.
     ///
     /// [`STATISTICS_ATTRIBUTE`]: crate::STATISTICS_ATTRIBUTE
     pub statistics: bool,
@@ -56,7 +58,8 @@ impl MountOptions {
     }
 }
 
-/// The options in a value of `-o`: at each comma, but not at one behind a backslash, which belongs to a value. Still with their backslashes.
+/// The options in a value of `-o`: at each comma, but not at one behind a backslash, which belongs to a value. Still
+/// with their backslashes.
 pub fn split_options(joined: &str) -> Vec<&str> {
     let mut is_escaped = false;
     let mut options: Vec<&str> = joined
@@ -114,7 +117,8 @@ const FLAGS: &[(&str, MountFlags)] = &[
     ("sync", MountFlags::SYNCHRONOUS),
 ];
 
-/// The opposites of [`FLAGS`], and what holds without being said: written by people, fstab and scripts made for other mounters.
+/// The opposites of [`FLAGS`], and what holds without being said: written by people, fstab and scripts made for other
+/// mounters.
 const HOLDS_ANYWAY: &[&str] = &[
     "async",
     "async_read",

@@ -75,11 +75,12 @@ struct State {
 
 /// Mounts `tree` on the folder `mountpoint`; returns when the kernel can use it.
 ///
-/// A `mountpoint` of the form `/dev/fd/N` is a connection that whoever started this program has opened and mounted: it is served, and
-/// they unmount it.
+/// A `mountpoint` of the form `/dev/fd/N` is a connection that whoever started this program has opened and mounted: it
+/// is served, and they unmount it.
 ///
-/// As root, or with the right to mount in a user namespace, it needs nothing; as another user it needs fusermount3. Always
-/// read-only (but for what the tree has to control it, [`Tree::control`]), without set-user-id and without devices.
+/// As root, or with the right to mount in a user namespace, it needs nothing; as another user it needs fusermount3.
+/// Always read-only (but for what the tree has to control it, [`Tree::control`]), without set-user-id and without
+/// devices.
 pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> Result<Mount, Error> {
     let mut parsed = Parsed::new(options)?;
     if tree.control().is_some() {
@@ -188,8 +189,9 @@ impl Drop for Mount {
 }
 
 impl Stopper {
-    /// Takes the mount away, at once for everybody who comes. [`Mount::wait`] returns when those who use it are done, after 5 seconds at the
-    /// latest, and at once when this is called a second time: a program that then exits leaves nothing behind.
+    /// Takes the mount away, at once for everybody who comes. [`Mount::wait`] returns when those who use it are done,
+    /// after 5 seconds at the latest, and at once when this is called a second time: a program that then exits
+    /// leaves nothing behind.
     pub fn stop(&self) {
         let first = {
             let mut state = lock(&self.shared.state);
@@ -284,8 +286,8 @@ impl Shared {
         done.map_err(|error| told.map_or(error, |told| Error::io(format!("unmount {}", mount_point.display()), told)))
     }
 
-    /// Ends the connection under those who still use it: they get an error. Only where the kernel's control files are mounted;
-    /// else it ends with the process.
+    /// Ends the connection under those who still use it: they get an error. Only where the kernel's control files are
+    /// mounted; else it ends with the process.
     fn abort(&self) {
         // Where it is not possible, it ends with this process.
         let _ = match (&self.unmounter, &self.device) {

@@ -4,7 +4,8 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tarnfs_tree::Work;
 
-/// Extended attribute of the root that holds the statistics of a running mount. It is in no list of attributes, so nobody copies it.
+/// Extended attribute of the root that holds the statistics of a running mount. It is in no list of attributes, so
+/// nobody copies it.
 pub const ATTRIBUTE: &str = "user.tarnfs.statistics";
 
 /// What the kernel asks for.

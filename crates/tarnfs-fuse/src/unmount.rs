@@ -15,8 +15,8 @@ use crate::{Error, fusermount, mountinfo};
 
 /// Unmounts the tree at `mount_point`, also one whose program has died.
 ///
-/// One that is in use is detached, with a warning in the log: it goes away for everybody who comes, and ends when the last who
-/// uses it is done. Other file systems are left alone, unless they are FUSE mounts whose program has died.
+/// One that is in use is detached, with a warning in the log: it goes away for everybody who comes, and ends when the
+/// last who uses it is done. Other file systems are left alone, unless they are FUSE mounts whose program has died.
 pub fn unmount(mount_point: &Path) -> Result<(), Error> {
     let (path, user) = find(mount_point)?;
     let done = take_away(&path, false);
@@ -67,9 +67,11 @@ fn candidates(mount_point: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// Takes a mount away in the place of the process that serves it.
 pub trait Unmounter: Send + Sync + std::fmt::Debug {
-    /// The mount is there; nobody has been answered yet, and no thread been started that will. `device` is its "major:minor".
+    /// The mount is there; nobody has been answered yet, and no thread been started that will. `device` is its
+    /// "major:minor".
     ///
-    /// What this thread gives up here, none of those threads has got. Upon an error the mount does without this unmounter.
+    /// What this thread gives up here, none of those threads has got. Upon an error the mount does without this
+    /// unmounter.
     fn mounted(&self, mount_point: &Path, device: &str) -> io::Result<()>;
 
     /// Takes it away, also under those who use it. No error if it is gone.
@@ -151,8 +153,8 @@ fn take_away_entry(entry: &MountEntry) -> Result<(), Error> {
     }
 }
 
-/// Ends the connection of the file system `device` ("major:minor"): who waits for an answer gets an error. Only where the kernel's control
-/// files are mounted.
+/// Ends the connection of the file system `device` ("major:minor"): who waits for an answer gets an error. Only where
+/// the kernel's control files are mounted.
 pub fn abort(device: &str) -> io::Result<()> {
     // A number, and nothing else that leads from one file to another.
     let number = device.split_once(':').and_then(|(_, minor)| minor.parse::<u32>().ok());

@@ -1,10 +1,11 @@
 //! Threads for what has to wait.
 //!
-//! They are started when there is work and nobody idle, and end after a while without. Each job has a lane ([`tarnfs_tree::Tree::lane`]): what is in
-//! one lane may all have to wait for the same, a server that is gone for instance. A lane has so many threads that one archive can be read as quickly as
-//! it goes, and there are more of them than one lane can have, so that the others are served. One file can have half of a lane's, so
-//! that a file whose bytes never come does not keep the others from being read. A thread that has been stuck beyond
-//! the deadline no longer counts, up to a limit of such threads.
+//! They are started when there is work and nobody idle, and end after a while without. Each job has a lane
+//! ([`tarnfs_tree::Tree::lane`]): what is in one lane may all have to wait for the same, a server that is gone for
+//! instance. A lane has so many threads that one archive can be read as quickly as it goes, and there are more of them
+//! than one lane can have, so that the others are served. One file can have half of a lane's, so that a file whose
+//! bytes never come does not keep the others from being read. A thread that has been stuck beyond the deadline no
+//! longer counts, up to a limit of such threads.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +34,8 @@ const MOST_STUCK: usize = 64;
 /// How long an idle thread stays.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Decoders keep their tables on the heap; what is left is a few frames for each stream in a stream. Only what is used of it takes memory.
+/// Decoders keep their tables on the heap; what is left is a few frames for each stream in a stream. Only what is used
+/// of it takes memory.
 const STACK: usize = 2 << 20;
 
 /// A pool of threads.

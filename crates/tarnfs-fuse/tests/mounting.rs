@@ -178,8 +178,8 @@ fn readers_in_flight_do_not_keep_a_stop_from_ending() {
     let _ = reader.join().unwrap();
 }
 
-// What another process does, as another user, in another namespace, or until it is killed: this program once more, with the folder
-// to mount on in its environment.
+// What another process does, as another user, in another namespace, or until it is killed: this program once more, with
+// the folder to mount on in its environment.
 
 const CHILD_FOLDER: &str = "TARNFS_TEST_CHILD_FOLDER";
 const CHILD_OPTIONS: &str = "TARNFS_TEST_CHILD_OPTIONS";

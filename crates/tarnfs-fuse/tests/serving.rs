@@ -183,13 +183,14 @@ fn what_was_seen_once_is_not_asked_again() {
         }
         mounted.statistics()
     };
-    // What a kernel has no memory for it drops at any time, and asks again. So this is tried until it had: what is asked each time without need
-    // is seen all the same.
+    // What a kernel has no memory for it drops at any time, and asks again. So this is tried until it had: what is
+    // asked each time without need is seen all the same.
     wait_until("each thing is asked once", || {
         let mounted = Mounted::new(tree());
         let first = walk(&mounted);
         let again = walk(&mounted);
-        // Of attributes only the root's, of names only those that are missing; once that files and folders can be opened.
+        // Of attributes only the root's, of names only those that are missing; once that files and folders can be
+        // opened.
         let asked = [Operation::Attributes, Operation::Lookup, Operation::Open].map(|operation| first.of(operation));
         asked == [1, FOLDERS, 2] && again.total() == first.total()
     });
@@ -264,8 +265,8 @@ fn holes_are_found() {
     assert_eq!(fs::metadata(mounted.path("sparse")).unwrap().blocks(), 9);
 }
 
-/// An access control list as the kernel stores it: version 2, then tag, rights and id of each entry. The owner may do all, user `reader` may read,
-/// others nothing.
+/// An access control list as the kernel stores it: version 2, then tag, rights and id of each entry. The owner may do
+/// all, user `reader` may read, others nothing.
 fn acl(reader: u32) -> Vec<u8> {
     let mut acl = vec![2, 0, 0, 0];
     for (tag, rights, id) in

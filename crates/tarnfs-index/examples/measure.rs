@@ -15,7 +15,8 @@ fn resident_kib() -> u64 {
     line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// Wall clock, and the processor time of all threads (in steps of 10 ms): the honest one where others use the machine as well.
+/// Wall clock, and the processor time of all threads (in steps of 10 ms): the honest one where others use the machine
+/// as well.
 struct Watch(Instant, f64);
 
 impl Watch {

@@ -155,13 +155,15 @@ pub struct Summary {
     pub archive: Archive,
     /// What shaped the index.
     pub shape: Shape,
-    /// Layers of compression, outermost first. Streams are numbered likewise: stream 0 is the file, stream n what layer n gives.
+    /// Layers of compression, outermost first. Streams are numbered likewise: stream 0 is the file, stream n what
+    /// layer n gives.
     pub layers: Vec<Layer>,
     /// [`tarnfs_format::Format::name`], or "file" for a compressed single file.
     pub format: String,
     /// Byte of the innermost stream at which the last entry ends (where an append would begin).
     pub end: u64,
-    /// Fingerprint of the innermost stream's bytes before `end`, if it is the file itself; what tells that an archive only grew.
+    /// Fingerprint of the innermost stream's bytes before `end`, if it is the file itself; what tells that an archive
+    /// only grew.
     pub grown_from: Option<Fingerprint>,
     /// Nodes that are not folders.
     pub files: u64,
@@ -175,7 +177,8 @@ pub struct Summary {
     pub has_acls: bool,
     /// The name that the archive gives itself.
     pub label: Option<Vec<u8>>,
-    /// What was found broken while indexing, for people: byte of the innermost stream, and a clause. (What must not be served says [`Index::damage_in`].)
+    /// What was found broken while indexing, for people: byte of the innermost stream, and a clause. (What must not be
+    /// served says [`Index::damage_in`].)
     pub notes: Vec<(u64, String)>,
 }
 
@@ -192,8 +195,9 @@ pub trait Index: Send + Sync + Debug {
     /// The child `name` of `folder`.
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Option<Row>, Error>;
 
-    /// Hands the children of `folder` to `receive` in a fixed order, beginning with number `from` (0 is the first), until it
-    /// returns false. `receive` gets the number of the following child (what to give as `from` to go on behind this one), the name and the row.
+    /// Hands the children of `folder` to `receive` in a fixed order, beginning with number `from` (0 is the first),
+    /// until it returns false. `receive` gets the number of the following child (what to give as `from` to go on
+    /// behind this one), the name and the row.
     fn children(&self, folder: Node, from: u64, receive: &mut dyn FnMut(u64, &[u8], &Row) -> bool)
     -> Result<(), Error>;
 
@@ -236,20 +240,22 @@ pub trait Index: Send + Sync + Debug {
     /// Names of owner and group, as stored; empty if none.
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error>;
 
-    /// Hands every entry that a later one of the same path has replaced to `receive`: the folder, the name, the row. Hard
-    /// links are not among them.
+    /// Hands every entry that a later one of the same path has replaced to `receive`: the folder, the name, the row.
+    /// Hard links are not among them.
     fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error>;
 
-    /// Those of [`Index::replaced`] that had this `name` in `folder`, hard links among them, in the order of the archive: the byte of the
-    /// stream at which the entry's own header begins, and what it is. What a hard link is that led nowhere, nobody knows: it is left out.
-    /// The node of a folder is one whose children are what lies at this path, if anything does; a folder without a header was
-    /// named by what lies in it alone.
+    /// Those of [`Index::replaced`] that had this `name` in `folder`, hard links among them, in the order of the
+    /// archive: the byte of the stream at which the entry's own header begins, and what it is. What a hard link is
+    /// that led nowhere, nobody knows: it is left out. The node of a folder is one whose children are what lies at
+    /// this path, if anything does; a folder without a header was named by what lies in it alone.
     fn replaced_of(&self, folder: Node, name: &[u8], receive: &mut dyn FnMut(Option<u64>, &Row)) -> Result<(), Error>;
 
-    /// Every hard link: the folder it is in, its name, the byte of the stream at which its own header begins, the node that it shares.
+    /// Every hard link: the folder it is in, its name, the byte of the stream at which its own header begins, the node
+    /// that it shares.
     fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error>;
 
-    /// The same of hard links that were replaced; the last number is `None` if it led nowhere. An index that does not keep them has none.
+    /// The same of hard links that were replaced; the last number is `None` if it led nowhere. An index that does not
+    /// keep them has none.
     fn replaced_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Option<Node>)) -> Result<(), Error> {
         let _ = receive;
         Ok(())

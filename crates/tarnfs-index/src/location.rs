@@ -50,8 +50,8 @@ pub fn cache_folder() -> Option<PathBuf> {
     cache.map(|folder| folder.join("tarnfs"))
 }
 
-/// The value of `--index-folders`: paths with commas between them, or a JSON list of paths where one has a comma in it. An empty
-/// path means beside the archive; `~` at the start is the home folder.
+/// The value of `--index-folders`: paths with commas between them, or a JSON list of paths where one has a comma in it.
+/// An empty path means beside the archive; `~` at the start is the home folder.
 pub fn parse_folders(value: &str) -> Result<Vec<PathBuf>, String> {
     let paths: Vec<String> = if value.trim_start().starts_with('[') {
         serde_json::from_str(value).map_err(|error| format!("not a JSON list of folders: {error}"))?
@@ -81,8 +81,8 @@ fn suffixed(name: &[u8]) -> OsString {
     OsString::from_vec(name)
 }
 
-/// `/data/my_file.tar` becomes `data_my%5Ffile.tar`: `_` for `/`, and what could be mistaken for it escaped, so no two paths share a name. What
-/// is too long for one name keeps its end, behind a hash of the whole.
+/// `/data/my_file.tar` becomes `data_my%5Ffile.tar`: `_` for `/`, and what could be mistaken for it escaped, so no two
+/// paths share a name. What is too long for one name keeps its end, behind a hash of the whole.
 fn flat_name(absolute: &Path) -> OsString {
     let path = absolute.as_os_str().as_bytes();
     let mut name = Vec::with_capacity(path.len());

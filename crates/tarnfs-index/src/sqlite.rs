@@ -18,12 +18,14 @@ const LONGEST_VALUE: i32 = 1 << 20;
 /// The longest there is: the map of a sparse file with as many extents as [`tarnfs_source::Limits`] allows.
 const LONGEST_OF_ALL: i32 = 96 << 20;
 
-/// Bytes that SQLite may hold in this process, all connections together: a few of the longest values, and many small caches.
+/// Bytes that SQLite may hold in this process, all connections together: a few of the longest values, and many small
+/// caches.
 const MOST_MEMORY: u64 = 512 << 20;
 
 /// Instructions of SQLite's machine between two looks at the [`Patience`].
 const TICK: i32 = 10_000;
-/// Looks until a query is ended. Each of ours takes a few hundred instructions to its next row; this many take a tenth of a second.
+/// Looks until a query is ended. Each of ours takes a few hundred instructions to its next row; this many take a tenth
+/// of a second.
 const MOST_TICKS: u32 = 100;
 
 /// What a query may be at most: ours are short, and an index has none of its own.
@@ -57,7 +59,8 @@ impl Patience {
     }
 }
 
-/// A connection to a file that may hold anything: nothing in it is run, nothing beside it is read, and no query goes on for ever.
+/// A connection to a file that may hold anything: nothing in it is run, nothing beside it is read, and no query goes on
+/// for ever.
 pub(crate) fn open_untrusted(file: &Opened, cache_kib: u32) -> Result<(Connection, Patience), Error> {
     let mut connection = file.connect().map_err(broken)?;
     for (setting, value) in [

@@ -1,6 +1,7 @@
 //! Bytes that are written at any offset and read again: of a file, or in memory.
 //!
-//! In memory they are not a file without a name (memfd), because a limit on the size of files (`ulimit -f`) holds for those as well.
+//! In memory they are not a file without a name (memfd), because a limit on the size of files (`ulimit -f`) holds for
+//! those as well.
 
 use std::fs::File;
 use std::io;
@@ -31,7 +32,8 @@ fn place(at: u64) -> (usize, usize) {
 }
 
 impl Memory {
-    /// Hands the parts of pieces that lie in `length` bytes from `offset` to `receive`: what is before each part, and the part.
+    /// Hands the parts of pieces that lie in `length` bytes from `offset` to `receive`: what is before each part, and
+    /// the part.
     fn parts(&mut self, offset: u64, length: usize, receive: &mut dyn FnMut(usize, &mut [u8])) {
         let mut done = 0;
         while done < length {

@@ -41,8 +41,8 @@ impl Owner {
 /// Opens the index at `path` for reading, if it may be believed.
 ///
 /// `archive` is who may write the archive that it stands for; `None` where the archive is no local file. With
-/// `trust_any` (`--trust-index`) only what cannot be an index at all is refused. [`Error::Missing`] if there is no file.
-/// Never waits: a fifo of that name is refused.
+/// `trust_any` (`--trust-index`) only what cannot be an index at all is refused. [`Error::Missing`] if there is no
+/// file. Never waits: a fifo of that name is refused.
 pub fn open(path: &Path, archive: Option<&Owner>, trust_any: bool) -> Result<File, Error> {
     let links = if trust_any { OFlags::empty() } else { OFlags::NOFOLLOW };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | links;

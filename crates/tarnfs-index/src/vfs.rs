@@ -3,8 +3,8 @@
 //! SQLite opens by name, follows symbolic links on the way, and looks for journals beside what it opened. An index is
 //! opened once, without following anything, and checked as an open file ([`crate::trust`]); what SQLite then reads must
 //! be that very file and no other. So it gets a file layer of its own that knows [`Opened`] files by number: there is
-//! nothing else that it could open, create, delete or find. The same layer writes indexes, so that one that is built in memory
-//! and one under a temporary name are the same to the rest.
+//! nothing else that it could open, create, delete or find. The same layer writes indexes, so that one that is built in
+//! memory and one under a temporary name are the same to the rest.
 
 #![allow(unsafe_code, reason = "SQLite calls its file layer through C function pointers")]
 
@@ -27,8 +27,8 @@ pub(crate) struct Opened {
     is_writable: bool,
 }
 
-/// Names under which SQLite knows this layer: for files that are read, and for those that are written, where it may make temporary files,
-/// too. They have no name either.
+/// Names under which SQLite knows this layer: for files that are read, and for those that are written, where it may
+/// make temporary files, too. They have no name either.
 const NAME: &CStr = c"tarnfs";
 const WRITING: &CStr = c"tarnfs-writing";
 
@@ -299,7 +299,8 @@ extern "C" fn file_size(file: *mut sqlite3_file, length: *mut i64) -> c_int {
     }
 }
 
-/// For locks and syncs: a finished index never changes, an unfinished one is ours alone, and the writer syncs it itself.
+/// For locks and syncs: a finished index never changes, an unfinished one is ours alone, and the writer syncs it
+/// itself.
 extern "C" fn nothing_to_do(_: *mut sqlite3_file, _: c_int) -> c_int {
     ffi::SQLITE_OK
 }

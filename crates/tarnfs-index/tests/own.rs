@@ -478,7 +478,8 @@ impl Model {
         self.entries[number].kind == Kind::Folder
     }
 
-    /// What showed at the path one after the other until entry `end` came: entries, `None` for a folder that none names.
+    /// What showed at the path one after the other until entry `end` came: entries, `None` for a folder that none
+    /// names.
     fn history(&self, path: &[u8], end: usize) -> Vec<Option<usize>> {
         let mut history = Vec::new();
         let below = [path, b"/"].concat();
@@ -585,7 +586,8 @@ fn some_entries() -> impl Strategy<Value = Vec<Entry>> {
     })
 }
 
-/// By path, what was stored there, hard links left aside: of each entry its number, `None` for a folder that none names.
+/// By path, what was stored there, hard links left aside: of each entry its number, `None` for a folder that none
+/// names.
 fn versions_below(index: &dyn Index, folder: Node, path: &[u8], found: &mut BTreeMap<Vec<u8>, Vec<Option<usize>>>) {
     let mut names = BTreeSet::new();
     index.names(folder, &mut |name| names.extend([name.to_vec()])).unwrap();

@@ -118,7 +118,8 @@ pub(crate) fn read_fully(file: &File, buffer: &mut [u8], offset: u64) -> io::Res
     Ok(done)
 }
 
-/// Whether both ends of `offset..end` are in the page cache: what is not may take long, on a disk that sleeps or a server that does not answer.
+/// Whether both ends of `offset..end` are in the page cache: what is not may take long, on a disk that sleeps or a
+/// server that does not answer.
 pub(crate) fn is_cached(file: &File, offset: u64, end: u64) -> bool {
     /// Read from the disk as one piece, so one page stands for it.
     const SHORT: u64 = 64 << 10;

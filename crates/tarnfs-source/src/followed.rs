@@ -8,8 +8,9 @@ use rustix::fs::{FileType, SeekFrom, fstat, seek};
 use crate::Source;
 use crate::file::{is_cached, read_fully};
 
-/// A regular file that is shown as it is now: its length is the one that it has when somebody asks, and a change is no error. For files that stand for
-/// themselves; what is decoded or has an index is read through a [`FileSource`](crate::FileSource).
+/// A regular file that is shown as it is now: its length is the one that it has when somebody asks, and a change is no
+/// error. For files that stand for themselves; what is decoded or has an index is read through a
+/// [`FileSource`](crate::FileSource).
 #[derive(Debug)]
 pub struct FollowedFile {
     file: File,

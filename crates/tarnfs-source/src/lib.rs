@@ -38,8 +38,8 @@ pub use stencil::{Extent, Stencil};
 pub use strict::Strict;
 pub use temporary::temporary_file;
 
-/// Bytes that any number of threads may read at any offset. They, and their number, stay the same, but for those of a file that is shown as
-/// it is now ([`FollowedFile`]).
+/// Bytes that any number of threads may read at any offset. They, and their number, stay the same, but for those of a
+/// file that is shown as it is now ([`FollowedFile`]).
 ///
 /// An implementor provides `read_at`, `len` and `describe`.
 ///
@@ -59,8 +59,9 @@ pub trait Source: Send + Sync + Debug {
     /// What a person would call this source, for messages: the path of a file, "x.gz, decoded".
     fn describe(&self) -> String;
 
-    /// How many decoders a read goes through, one inside the other: 0 for what is read as it is. What stands on another source says as much
-    /// as that one. Decoders wait only for those of a lesser depth, so a source that says too little may wait for itself.
+    /// How many decoders a read goes through, one inside the other: 0 for what is read as it is. What stands on another
+    /// source says as much as that one. Decoders wait only for those of a lesser depth, so a source that says too
+    /// little may wait for itself.
     fn depth(&self) -> usize {
         0
     }
@@ -82,7 +83,8 @@ pub trait Source: Send + Sync + Debug {
         ))
     }
 
-    /// As [`read_at`](Self::read_at), for a reader that will hardly go on behind byte `end`: nothing there needs to be read ahead.
+    /// As [`read_at`](Self::read_at), for a reader that will hardly go on behind byte `end`: nothing there needs to be
+    /// read ahead.
     fn read_before(&self, buffer: &mut [u8], offset: u64, end: u64) -> io::Result<usize> {
         let _ = end;
         self.read_at(buffer, offset)
@@ -110,8 +112,8 @@ pub trait Source: Send + Sync + Debug {
         true
     }
 
-    /// The open file that has these very bytes at these very offsets and may change under whoever reads: the kernel can then be told to read
-    /// there itself. `None` for all else.
+    /// The open file that has these very bytes at these very offsets and may change under whoever reads: the kernel can
+    /// then be told to read there itself. `None` for all else.
     fn backing_file(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -12,8 +12,8 @@ pub struct Limits {
     pub path_components: usize,
     /// Bytes of one name: what Linux allows in one directory entry (NAME_MAX).
     pub name: usize,
-    /// Bytes of the name of an owner or a group, and of the name of an archive: far more than any system has. An archive of 11 MB, whose
-    /// 300 entries each have an owner of 8 MiB, took 5 GB.
+    /// Bytes of the name of an owner or a group, and of the name of an archive: far more than any system has. An
+    /// archive of 11 MB, whose 300 entries each have an owner of 8 MiB, took 5 GB.
     pub owner_name: usize,
     /// Extents in the map of one sparse file; more is an attack on memory, at 24 bytes each.
     pub sparse_extents: usize,
@@ -29,8 +29,8 @@ pub struct Limits {
     pub resynchronise: u64,
     /// Layers of compression around one file: a gzip quine has no end of them.
     pub compression_layers: usize,
-    /// Archives in an archive, beside one for each 16 bytes of it. One of 50 KB whose archives hold 16 others each, seven levels deep, has
-    /// 286 million of them.
+    /// Archives in an archive, beside one for each 16 bytes of it. One of 50 KB whose archives hold 16 others each,
+    /// seven levels deep, has 286 million of them.
     pub nested: u64,
 }
 

@@ -9,7 +9,8 @@ pub struct Extent {
     pub offset: u64,
     /// Length in bytes.
     pub length: u64,
-    /// Bytes between where its data are stored and those of the extent before it: 0, but for a file whose parts lie on several volumes.
+    /// Bytes between where its data are stored and those of the extent before it: 0, but for a file whose parts lie on
+    /// several volumes.
     pub skip: u64,
 }
 

@@ -4,8 +4,8 @@ use crate::{SharedSource, Source};
 
 /// Another source, kept to its word: a read that returns fewer bytes than there should be is an error.
 ///
-/// Who reads a source takes a short answer for its end. From one that is not our own (a connection, somebody else's code) that would be an
-/// archive that looks cut, or empty.
+/// Who reads a source takes a short answer for its end. From one that is not our own (a connection, somebody else's
+/// code) that would be an archive that looks cut, or empty.
 #[derive(Debug)]
 pub struct Strict(SharedSource);
 

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags, open};
 
-/// A file without a name, for this process only: in `$TMPDIR`, else in `/var/tmp`, which lies on a disk, else in `/tmp`.
+/// A file without a name, for this process only: in `$TMPDIR`, else in `/var/tmp`, which lies on a disk, else in
+/// `/tmp`.
 ///
 /// The error is that of the last folder tried.
 pub fn temporary_file() -> io::Result<File> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::{Error, Subdirectory, Subvolumes, Tree, UnionTree, Versions};
 
-/// How trees are put together. In this order: sources, union or subvolumes, prefix, versions; around all of them, in a mount,
-/// what can be added to it while it runs ([`crate::ControlTree`]).
+/// How trees are put together. In this order: sources, union or subvolumes, prefix, versions; around all of them, in a
+/// mount, what can be added to it while it runs ([`crate::ControlTree`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Composition {
     /// Several sources are one over the other; else each is in a folder of its own.

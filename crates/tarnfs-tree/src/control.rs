@@ -1,11 +1,12 @@
-//! A tree that can be told what to do while it is mounted: a folder with two files, `command` and `output`, and further trees that are
-//! put into it.
+//! A tree that can be told what to do while it is mounted: a folder with two files, `command` and `output`, and further
+//! trees that are put into it.
 //!
-//! What is written to `command` becomes lines, and each line goes to whoever runs them ([`ControlTree::new`]); nothing is run here, on the thread
-//! that writes. What they say is in `output`. The folder is in no listing, and only its owner can enter it.
+//! What is written to `command` becomes lines, and each line goes to whoever runs them ([`ControlTree::new`]); nothing
+//! is run here, on the thread that writes. What they say is in `output`. The folder is in no listing, and only its
+//! owner can enter it.
 //!
-//! Trees that are added get ranges of node numbers behind all others. Where there are no more, the range of one that was taken out is used again, if the
-//! kernel has forgotten all of it.
+//! Trees that are added get ranges of node numbers behind all others. Where there are no more, the range of one that
+//! was taken out is used again, if the kernel has forgotten all of it.
 
 mod output;
 mod writers;
@@ -34,8 +35,9 @@ const COMMAND: u64 = 1;
 const OUTPUT: u64 = 2;
 const FILES: [(&[u8], u64); 2] = [(b"command", COMMAND), (b"output", OUTPUT)];
 
-/// Positions in a listing before this are those of added trees, which come first; behind it are those of the tree that the folder is in,
-/// moved by as much. They cannot be told apart by their size: ext4 has hashes of 63 bits for positions.
+/// Positions in a listing before this are those of added trees, which come first; behind it are those of the tree that
+/// the folder is in, moved by as much. They cannot be told apart by their size: ext4 has hashes of 63 bits for
+/// positions.
 const ADDED: u64 = 1 << 20;
 
 /// What of a tree takes writes, and what the kernel is told of it.
@@ -43,7 +45,8 @@ pub trait Control: Send + Sync {
     /// True for what can be written to.
     fn takes_writes(&self, node: Node) -> bool;
 
-    /// True for nodes that belong to the control of the mount: their owner and mode are who may control it, whatever else the mount shows of others.
+    /// True for nodes that belong to the control of the mount: their owner and mode are who may control it, whatever
+    /// else the mount shows of others.
     fn is_own(&self, node: Node) -> bool;
 
     /// True for what may be something else in a moment: nothing of it, and not its name, is to be kept.

@@ -66,8 +66,8 @@ impl DecodedCache {
         })
     }
 
-    /// Removes files until the rest, without the part `own`, has at most `bytes`, and what killed processes have left. False (and no whole
-    /// file is removed) if what others are writing has more.
+    /// Removes files until the rest, without the part `own`, has at most `bytes`, and what killed processes have left.
+    /// False (and no whole file is removed) if what others are writing has more.
     fn shrink_to(&self, bytes: u64, own: Option<&Path>) -> io::Result<bool> {
         let mut files = Vec::new();
         let mut of_parts = 0_u64;
@@ -125,7 +125,8 @@ fn is_removed_as_left_over(path: &Path) -> bool {
     }
 }
 
-/// Locks a part that was just made; false if somebody took it for left over before it was locked: then it is gone, or about to be.
+/// Locks a part that was just made; false if somebody took it for left over before it was locked: then it is gone, or
+/// about to be.
 fn is_ours(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}

@@ -1,5 +1,5 @@
-//! Which files are taken for archives (`--recursive-extensions`): by the ends of their names, as globs and as sets of them. What a file holds
-//! is only looked at if its name says that it may be one.
+//! Which files are taken for archives (`--recursive-extensions`): by the ends of their names, as globs and as sets of
+//! them. What a file holds is only looked at if its name says that it may be one.
 
 /// One rule: later ones override earlier ones.
 #[derive(Debug)]
@@ -46,7 +46,8 @@ const SETS: &[(&str, &str)] = &[
 const SPLIT: &str = "split";
 
 impl Extensions {
-    /// From values of the option; a comma stands between the items of one, two for one that is meant. The error names what is unknown.
+    /// From values of the option; a comma stands between the items of one, two for one that is meant. The error names
+    /// what is unknown.
     pub(crate) fn new(values: &[String]) -> Result<Self, String> {
         let mut rules = Vec::new();
         for item in values.iter().flat_map(|value| items(value)) {
@@ -87,8 +88,8 @@ impl Extensions {
         })
     }
 
-    /// Length of `name` without what makes it a candidate: the longest end that a rule names, as long as something stays. `None` if it is
-    /// none.
+    /// Length of `name` without what makes it a candidate: the longest end that a rule names, as long as something
+    /// stays. `None` if it is none.
     pub(crate) fn stem(&self, name: &[u8]) -> Option<usize> {
         let lower = name.to_ascii_lowercase();
         let mut stem: Option<usize> = None;

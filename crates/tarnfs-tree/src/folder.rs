@@ -1,11 +1,13 @@
 //! A folder as a tree, as it is at each moment.
 //!
-//! The folder is opened once. All else is found from there, one name after the other, by the kernel's own rules for staying below
-//! (`openat2(2)`): symbolic links are shown and never followed, and nobody who moves things about meanwhile can make us look at something else.
-//! Mounts below are shown, but not those of this process ([`Served`]): whoever answers must not ask itself.
+//! The folder is opened once. All else is found from there, one name after the other, by the kernel's own rules for
+//! staying below (`openat2(2)`): symbolic links are shown and never followed, and nobody who moves things about
+//! meanwhile can make us look at something else. Mounts below are shown, but not those of this process ([`Served`]):
+//! whoever answers must not ask itself.
 //!
-//! A node is a file or folder of the file system below, found again by the name under which it was seen last. If something else is there now, the
-//! kernel is told (ESTALE) and looks again. Nothing stays open of what is not being read or listed.
+//! A node is a file or folder of the file system below, found again by the name under which it was seen last. If
+//! something else is there now, the kernel is told (ESTALE) and looks again. Nothing stays open of what is not being
+//! read or listed.
 
 mod listing;
 mod numbers;
@@ -82,8 +84,8 @@ struct Found<'a> {
 }
 
 impl FolderTree {
-    /// The tree below the folder at `path`; symbolic links are followed here, and only here. If it is to be seen through a mount on top of it, this must
-    /// be called before that is mounted.
+    /// The tree below the folder at `path`; symbolic links are followed here, and only here. If it is to be seen
+    /// through a mount on top of it, this must be called before that is mounted.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let root = openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self {
@@ -263,7 +265,8 @@ fn enter(folder: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, 
     Ok(openat(folder, name, flags | OFlags::CLOEXEC, Mode::empty()).map_err(moved)?)
 }
 
-/// What the system says of `name` in `folder`, or of `folder` itself if there is no name. A mount of ours is [`Error::TooManyLinks`].
+/// What the system says of `name` in `folder`, or of `folder` itself if there is no name. A mount of ours is
+/// [`Error::TooManyLinks`].
 fn ask(folder: BorrowedFd<'_>, name: &[u8], how: AtFlags) -> Result<Statx, Error> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH | how;
     let stat = statx(folder, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID)?;
@@ -311,7 +314,8 @@ fn kind(found: FileType, device: Device) -> Kind {
     }
 }
 
-/// What is shown of a name about which nothing can be learned: a mount of ours, or anything in a folder in which this user may not look.
+/// What is shown of a name about which nothing can be learned: a mount of ours, or anything in a folder in which this
+/// user may not look.
 fn hidden(node: Node, found: FileType) -> Attributes {
     let kind = kind(found, Device { major: 0, minor: 0 });
     let never = Time { seconds: 0, nanoseconds: 0 };
@@ -408,8 +412,8 @@ impl Tree for FolderTree {
 
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
         let found = self.find(node)?;
-        // By name from the open folder: the calls that take a descriptor need one that is open for reading, which a device must not be. Without
-        // a name, the dot is the folder.
+        // By name from the open folder: the calls that take a descriptor need one that is open for reading, which a
+        // device must not be. Without a name, the dot is the folder.
         let mut path = format!("/proc/self/fd/{}/", found.folder.as_fd().as_raw_fd()).into_bytes();
         path.extend_from_slice(if found.name.is_empty() { b"." } else { &found.name });
         let names = match filled(|buffer| llistxattr(&*path, buffer)) {

@@ -1,7 +1,7 @@
 //! An archive that only grew: what its index says of the old part is kept, and reading begins where it ended.
 //!
-//! What comes out is the index that reading it all anew would make. So the old entries must come as they would then: folders lie in
-//! an index in the order in which the archive first names them, which [`Order`] finds out first.
+//! What comes out is the index that reading it all anew would make. So the old entries must come as they would then:
+//! folders lie in an index in the order in which the archive first names them, which [`Order`] finds out first.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub(crate) fn replay(index: &Arc<dyn Index>, writer: &mut Writer) -> Result<(), 
     replay.links()
 }
 
-/// Where a folder and something else had one path, more than their headers tells in which order they came: a folder may show again only for
-/// what was named in it last.
+/// Where a folder and something else had one path, more than their headers tells in which order they came: a folder may
+/// show again only for what was named in it last.
 fn check_clashes(index: &dyn Index, links: &Links) -> Result<(), Error> {
     let mut problem = Ok(());
     let check = |folder: Node, name: &[u8], is_folder: bool| -> Result<(), Error> {
@@ -74,8 +74,8 @@ impl Links {
         Ok(this)
     }
 
-    /// A link whose target is not there shows what its path showed before. Its target may come with what was appended, and is not known any
-    /// more. (Nor is a link to its own path told from that.)
+    /// A link whose target is not there shows what its path showed before. Its target may come with what was appended,
+    /// and is not known any more. (Nor is a link to its own path told from that.)
     fn check_fallbacks(&self, index: &dyn Index) -> Result<(), Error> {
         /// Header, node (of a link the one that it shares), whether it is a link.
         type Seen = (u64, Node, bool);
@@ -107,8 +107,9 @@ impl Links {
         Ok(())
     }
 
-    /// A link to a path means what the path showed before the link. The index knows what that was, not by which path: that must be that of
-    /// the entry itself. It is not for a link to a link whose target was replaced in between, and for one that comes before its target.
+    /// A link to a path means what the path showed before the link. The index knows what that was, not by which path:
+    /// that must be that of the entry itself. It is not for a link to a link whose target was replaced in between,
+    /// and for one that comes before its target.
     fn check(&self, index: &dyn Index) -> Result<(), Error> {
         let shared: HashSet<Node> = self.all().map(|(_, node)| node).collect();
         // Of those that were replaced: their path, and the headers of all entries of that path.

@@ -1,5 +1,5 @@
-//! Hashes of files (`--hashes`): computed while an archive is indexed, kept as extended attributes `user.hash.<name>` in hexadecimal, as
-//! ratarmount has them.
+//! Hashes of files (`--hashes`): computed while an archive is indexed, kept as extended attributes `user.hash.<name>`
+//! in hexadecimal, as ratarmount has them.
 
 use std::fmt::Write as _;
 
@@ -77,8 +77,8 @@ impl Hasher for blake3::Hasher {
     }
 }
 
-/// What players of films know files by: the length, and the sum of the first and the last 64 KiB as little-endian numbers of 64 bits. The last
-/// ones do not begin before the first ones end.
+/// What players of films know files by: the length, and the sum of the first and the last 64 KiB as little-endian
+/// numbers of 64 bits. The last ones do not begin before the first ones end.
 #[derive(Default)]
 struct Smplayer {
     length: u64,
@@ -120,7 +120,8 @@ pub(crate) struct Hashes(Vec<usize>);
 /// Hashes of one file while it goes by.
 pub(crate) struct Running(Vec<(&'static str, Box<dyn Hasher>)>);
 
-/// Brings names as people write them (`SHA3_256,md5`) into those of the attributes, sorted, each once. The error names one that is unknown.
+/// Brings names as people write them (`SHA3_256,md5`) into those of the attributes, sorted, each once. The error names
+/// one that is unknown.
 pub fn normalise(values: &[String]) -> Result<Vec<String>, String> {
     let mut names: Vec<String> = Vec::new();
     for name in values.iter().flat_map(|value| value.split(',')).map(str::trim).filter(|name| !name.is_empty()) {

@@ -1,5 +1,5 @@
-//! Who must not wait for whom: what a tree may have to wait for is done by threads that are counted by lanes, so that one that gets no
-//! answer, from a server that is gone for instance, leaves threads to the others.
+//! Who must not wait for whom: what a tree may have to wait for is done by threads that are counted by lanes, so that
+//! one that gets no answer, from a server that is gone for instance, leaves threads to the others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,8 +1,9 @@
-//! Archives in a tree, shown as folders and opened when somebody looks inside: a folder full of archives, or (`--lazy`) an archive of
-//! archives.
+//! Archives in a tree, shown as folders and opened when somebody looks inside: a folder full of archives, or (`--lazy`)
+//! an archive of archives.
 //!
-//! Which files are archives is told by their names and first bytes. Each that was met has a number, and from it a range of node numbers, for good; open at
-//! a time are a few, those that were used last. One that cannot be opened is a file from then on.
+//! Which files are archives is told by their names and first bytes. Each that was met has a number, and from it a range
+//! of node numbers, for good; open at a time are a few, those that were used last. One that cannot be opened is a file
+//! from then on.
 
 mod archives;
 #[cfg(test)]
@@ -28,7 +29,8 @@ use unchanged::Unchanged;
 /// Children that are looked at together.
 const BATCH: usize = 128;
 
-/// Archives in each other that are opened, whatever `--recursion-depth` says: as many as layers of compression ([`tarnfs_source::Limits`]).
+/// Archives in each other that are opened, whatever `--recursion-depth` says: as many as layers of compression
+/// ([`tarnfs_source::Limits`]).
 const DEEPEST: u32 = 100;
 
 /// Archives that are opened at a time. A first pass takes several threads, and memory.
@@ -173,7 +175,8 @@ impl LazyTree {
         self.ranges.outer(archive, inner)
     }
 
-    /// Calls `work` with the tree that `node` is in, its number there, and what makes a number of ours of one of that tree's.
+    /// Calls `work` with the tree that `node` is in, its number there, and what makes a number of ours of one of that
+    /// tree's.
     fn within<T>(
         &self,
         node: Node,
@@ -195,7 +198,8 @@ impl LazyTree {
         }
     }
 
-    /// The archive of that number, opened if need be, as are those that it lies in: from the outermost inwards, in a loop, as there may be many.
+    /// The archive of that number, opened if need be, as are those that it lies in: from the outermost inwards, in a
+    /// loop, as there may be many.
     fn open_archive(&self, number: u32) -> Result<Arc<dyn Tree>, Error> {
         let mut missing = Vec::new();
         let mut at = number;
@@ -262,7 +266,8 @@ impl LazyTree {
         }
     }
 
-    /// Opens `file`, which lies in `outer`, or in the base. With the tree comes how many decoders call each other when it is read.
+    /// Opens `file`, which lies in `outer`, or in the base. With the tree comes how many decoders call each other when
+    /// it is read.
     fn opened(&self, file: &File, outer: Option<&(Arc<dyn Tree>, usize)>) -> Result<(Arc<dyn Tree>, usize), Error> {
         use std::os::unix::ffi::OsStrExt as _;
         let shown = tarnfs_format::name::escape(&file.name);
@@ -342,7 +347,8 @@ impl LazyTree {
         Ok(Arc::new(memory))
     }
 
-    /// Where the file lies, for its index; `None` if it lies in no folder, or the way to it leads through our own mount.
+    /// Where the file lies, for its index; `None` if it lies in no folder, or the way to it leads through our own
+    /// mount.
     fn path_of(&self, file: Node) -> Option<PathBuf> {
         let (Base::Folder(folder), Where::Base(node)) = (&self.base, self.place(file)) else { return None };
         let path = self.root.as_ref()?.join(folder.path_below(node)?);
@@ -350,8 +356,8 @@ impl LazyTree {
         (!is_below).then_some(path)
     }
 
-    /// The number of the archive that the file `attributes` (in our numbers) is; `None` if it is none. The file was held once; if there is a number,
-    /// the archive is in its place.
+    /// The number of the archive that the file `attributes` (in our numbers) is; `None` if it is none. The file was
+    /// held once; if there is a number, the archive is in its place.
     fn archive_at(&self, folder: Node, name: &[u8], attributes: &Attributes) -> Result<Option<u32>, Error> {
         if attributes.kind != Kind::File || attributes.size == 0 || self.names.stem(name).is_none() {
             return Ok(None);
@@ -457,8 +463,8 @@ impl LazyTree {
         self.how.options.shape.recursion.as_ref().is_some_and(|recursion| recursion.strip_extension)
     }
 
-    /// The name under which a child shows, which is its own unless it is an archive whose extension is to be stripped, and nothing else has
-    /// that name.
+    /// The name under which a child shows, which is its own unless it is an archive whose extension is to be stripped,
+    /// and nothing else has that name.
     fn shown_name(&self, folder: Node, name: &[u8], attributes: &Attributes) -> Vec<u8> {
         let is_archive = attributes.kind == Kind::Folder && self.strips();
         let Some(stem) = self.names.stem(name).filter(|stem| is_archive && *stem != name) else {
@@ -608,7 +614,8 @@ impl Tree for LazyTree {
         self.ranges.limit.saturating_add(MOST as u64 * WIDTH)
     }
 
-    /// In a folder, archives are told by a few bytes of files; all else has to decode. An archive that is open now may be closed a moment later.
+    /// In a folder, archives are told by a few bytes of files; all else has to decode. An archive that is open now may
+    /// be closed a moment later.
     fn is_ready(&self, node: Node) -> bool {
         match (self.place(node), &self.base) {
             (Where::Base(inner), Base::Folder(folder)) => folder.is_ready(inner),

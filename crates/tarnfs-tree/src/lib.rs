@@ -130,7 +130,8 @@ pub struct Work {
 }
 
 impl Work {
-    /// Of several trees together. They share the memory of what is decoded ([`open::Options::cache`]), so each of them reports all of it.
+    /// Of several trees together. They share the memory of what is decoded ([`open::Options::cache`]), so each of them
+    /// reports all of it.
     fn of_all(trees: &[Arc<dyn Tree>]) -> Self {
         let mut all = Self::default();
         for tree in trees {
@@ -166,14 +167,14 @@ pub struct Child<'a> {
 
 /// Files and folders under one root, [`Node::ROOT`].
 ///
-/// An implementor provides all that has no body here; `xattrs` may be empty and `link` may refuse what is no symbolic link. Safe to
-/// share between threads. A method may wait for the disk; only reads of what `open` returns may decode.
+/// An implementor provides all that has no body here; `xattrs` may be empty and `link` may refuse what is no symbolic
+/// link. Safe to share between threads. A method may wait for the disk; only reads of what `open` returns may decode.
 pub trait Tree: Send + Sync {
     /// The child `name` of `folder`, or [`Error::NotFound`].
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error>;
 
-    /// Hands the children of `folder` to `receive`, in an order that does not change, from position `from` (0: the first) until it
-    /// returns false; the child that it refused so counts as not given.
+    /// Hands the children of `folder` to `receive`, in an order that does not change, from position `from` (0: the
+    /// first) until it returns false; the child that it refused so counts as not given.
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error>;
 
     /// How many children `folder` has at most, if that is known without listing it.
@@ -204,9 +205,10 @@ pub trait Tree: Send + Sync {
     /// Extended attributes by name.
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error>;
 
-    /// Everything that was ever stored under `name` in `folder`, oldest first: what later entries, or sources further to the right, have
-    /// replaced, and last what shows. The node of a folder among them has what lies below the folder now; several may have the same. Empty if
-    /// there is nothing. Each is given as by a look-up, as far as [`forget`](Self::forget) counts.
+    /// Everything that was ever stored under `name` in `folder`, oldest first: what later entries, or sources further
+    /// to the right, have replaced, and last what shows. The node of a folder among them has what lies below the
+    /// folder now; several may have the same. Empty if there is nothing. Each is given as by a look-up, as far as
+    /// [`forget`](Self::forget) counts.
     fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
         match self.lookup(folder, name) {
             Ok(attributes) => Ok(vec![attributes]),
@@ -215,32 +217,35 @@ pub trait Tree: Send + Sync {
         }
     }
 
-    /// Numbers of nodes are less than this, also of those that are found later: who puts trees together gives each a range of numbers.
+    /// Numbers of nodes are less than this, also of those that are found later: who puts trees together gives each a
+    /// range of numbers.
     fn node_limit(&self) -> u64;
 
-    /// False if a question about `node` (what it is, what is in it) may have to decode or to open an archive first: it is then asked
-    /// by a thread that may wait. Reads of files tell that themselves ([`tarnfs_source::Source::is_ready`]).
+    /// False if a question about `node` (what it is, what is in it) may have to decode or to open an archive first: it
+    /// is then asked by a thread that may wait. Reads of files tell that themselves
+    /// ([`tarnfs_source::Source::is_ready`]).
     fn is_ready(&self, node: Node) -> bool {
         let _ = node;
         true
     }
 
-    /// Questions about nodes of one lane may all have to wait for the same: an archive that is being indexed, a server that does not answer. Who
-    /// has threads that wait leaves some of them to other lanes.
+    /// Questions about nodes of one lane may all have to wait for the same: an archive that is being indexed, a server
+    /// that does not answer. Who has threads that wait leaves some of them to other lanes.
     fn lane(&self, node: Node) -> u64 {
         let _ = node;
         0
     }
 
-    /// The node whose [`is_ready`](Self::is_ready) and [`lane`](Self::lane) hold for looking up `name` in `folder`: where trees stand beside each
-    /// other, the one that has to be asked is known by the name.
+    /// The node whose [`is_ready`](Self::is_ready) and [`lane`](Self::lane) hold for looking up `name` in `folder`:
+    /// where trees stand beside each other, the one that has to be asked is known by the name.
     fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
         let _ = name;
         folder
     }
 
-    /// Whoever was given `node` by [`lookup`](Self::lookup) and [`read_dir`](Self::read_dir), so many `times` in all, forgets it so many times: where
-    /// numbers are given out as files are met, its number can be free again. Need not be called.
+    /// Whoever was given `node` by [`lookup`](Self::lookup) and [`read_dir`](Self::read_dir), so many `times` in all,
+    /// forgets it so many times: where numbers are given out as files are met, its number can be free again. Need
+    /// not be called.
     fn forget(&self, node: Node, times: u64) {
         let _ = (node, times);
     }

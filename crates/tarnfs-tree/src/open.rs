@@ -75,7 +75,8 @@ pub struct Options {
     pub limits: Limits,
     /// What frames of zstd may need beside the archive.
     pub dictionaries: Dictionaries,
-    /// What has been decoded, and the budget of all memory that grows with what is read. Archives that one process has open share it.
+    /// What has been decoded, and the budget of all memory that grows with what is read. Archives that one process has
+    /// open share it.
     pub cache: Arc<PieceCache>,
     /// Where decoded pieces are kept on disk, of archives in which random reads are dear; nowhere if `None`.
     pub decoded_cache: Option<DecodedCache>,
@@ -87,8 +88,8 @@ pub struct Options {
     pub sink: Option<Arc<dyn Sink>>,
 }
 
-/// Gets the decoded bytes of a compressed archive while a first pass makes them: in order, from the first one on, up to where damage is
-/// found.
+/// Gets the decoded bytes of a compressed archive while a first pass makes them: in order, from the first one on, up to
+/// where damage is found.
 pub trait Sink: std::fmt::Debug + Send + Sync {
     /// Takes the bytes that come next. An error ends the pass.
     fn write(&self, decoded: &[u8]) -> io::Result<()>;
@@ -320,7 +321,8 @@ impl Opening<'_> {
         Ok(index)
     }
 
-    /// What is appended may fit into the zeros behind the old end: then the length is the same, and where it lies no sample may be taken.
+    /// What is appended may fit into the zeros behind the old end: then the length is the same, and where it lies no
+    /// sample may be taken.
     fn was_appended_to(&self, old: &Summary) -> io::Result<bool> {
         if !old.layers.is_empty() || old.archive.modified == self.archive().modified {
             return Ok(false);

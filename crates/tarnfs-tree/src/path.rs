@@ -5,8 +5,8 @@ use crate::{Attributes, Error, Kind, Node, Tree};
 /// Symbolic links followed on the way of one path, as the kernel's own limit (ELOOP).
 const MOST_LINKS: usize = 40;
 
-/// Finds what `path` names, from the root. Symbolic links are followed inside the tree only: an absolute one starts at the
-/// tree's root, and `..` stops there. The last component is only followed if `follow` says so.
+/// Finds what `path` names, from the root. Symbolic links are followed inside the tree only: an absolute one starts at
+/// the tree's root, and `..` stops there. The last component is only followed if `follow` says so.
 ///
 /// What was met on the way is forgotten again ([`Tree::forget`]); what is found counts as looked up once.
 pub fn find(tree: &dyn Tree, path: &[u8], follow: bool) -> Result<Attributes, Error> {

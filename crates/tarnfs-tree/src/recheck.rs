@@ -1,5 +1,5 @@
-//! Is the header of an entry still where an older index says? Samples of an archive's bytes cannot show every change of it, so the headers of
-//! an entry are read again when it is opened, and compared with what the index says.
+//! Is the header of an entry still where an older index says? Samples of an archive's bytes cannot show every change of
+//! it, so the headers of an entry are read again when it is opened, and compared with what the index says.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ pub(crate) struct Recheck {
     encoding: Option<Encoding>,
     options: Options,
     is_transformed: bool,
-    /// One bit for each of the first nodes: whether its headers were found to be right. What changes from then on the source notices.
+    /// One bit for each of the first nodes: whether its headers were found to be right. What changes from then on the
+    /// source notices.
     right: Box<[AtomicU64]>,
 }
 
@@ -62,7 +63,8 @@ impl Recheck {
         })
     }
 
-    /// `StaleNetworkFileHandle` (ESTALE) if the headers before the content of the file `row`, whose entry has the name `name`, are not those that were indexed.
+    /// `StaleNetworkFileHandle` (ESTALE) if the headers before the content of the file `row`, whose entry has the name
+    /// `name`, are not those that were indexed.
     pub(crate) fn check(&self, stream: &SharedSource, row: &Row, name: &[u8]) -> io::Result<()> {
         // Decoded bytes have checksums.
         let Some(header) = row.header.filter(|_| row.stream == 0) else { return Ok(()) };
@@ -125,7 +127,8 @@ impl Recheck {
             return true;
         }
         let owner = |number: u64| u32::try_from(number).unwrap_or(tarnfs_index::OVERFLOWN_OWNER);
-        // Permission bits that may come from an ACL depend on whom this machine knows, and whether this process may ask for that.
+        // Permission bits that may come from an ACL depend on whom this machine knows, and whether this process may ask
+        // for that.
         let bits = if entry.has_acl_text { 0o7000 } else { 0o7777 };
         let same_attributes = entry.body.size == row.size
             && entry.mode & bits == row.mode & bits

@@ -1,12 +1,13 @@
-//! Paths changed by a regular expression (`--transform`, `--transform-recursive-mount-point`): expression and replacement as Python's
-//! `re.sub` takes them, since that is what ratarmount's users have written.
+//! Paths changed by a regular expression (`--transform`, `--transform-recursive-mount-point`): expression and
+//! replacement as Python's `re.sub` takes them, since that is what ratarmount's users have written.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use fancy_regex::{Captures, Regex, RegexBuilder};
 
-/// Steps that finding one match may take, and matches that may be long in coming: an expression that goes back again and again would not end.
+/// Steps that finding one match may take, and matches that may be long in coming: an expression that goes back again
+/// and again would not end.
 const MOST_STEPS: usize = 1_000_000;
 const MOST_SLOW: usize = 16;
 
@@ -90,8 +91,9 @@ impl Rename {
         }
     }
 
-    /// As `re.sub` does it: an empty match counts also where the match before it ended, and behind it comes the first one that does not end at
-    /// the same place. `None` without a match. The steps of all matches together are bounded.
+    /// As `re.sub` does it: an empty match counts also where the match before it ended, and behind it comes the first
+    /// one that does not end at the same place. `None` without a match. The steps of all matches together are
+    /// bounded.
     fn replaced(&self, text: &str) -> Result<Option<String>, Box<fancy_regex::Error>> {
         let mut changed = String::new();
         // Where the last match ended, and whether it was empty.
@@ -125,7 +127,8 @@ impl Rename {
     }
 }
 
-/// The parts of a replacement: `\1`, `\g<1>`, `\g<name>` stand for groups, `\\` for a backslash, `\n` and the like for what they are in C.
+/// The parts of a replacement: `\1`, `\g<1>`, `\g<name>` stand for groups, `\\` for a backslash, `\n` and the like for
+/// what they are in C.
 fn parts(replacement: &str) -> Result<Vec<Part>, String> {
     let mut parts = Vec::new();
     let mut text = String::new();

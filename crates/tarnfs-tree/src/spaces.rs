@@ -60,7 +60,8 @@ impl Spaces {
         Ok(Attributes { node: self.outer(tree, attributes.node)?, ..attributes.clone() })
     }
 
-    /// The tree, and the node in it, that has the number `outer`; `None` for the tree's own and for numbers that nobody has.
+    /// The tree, and the node in it, that has the number `outer`; `None` for the tree's own and for numbers that nobody
+    /// has.
     pub(crate) fn inner(&self, outer: Node) -> Option<(usize, Node)> {
         let tree = self.starts.partition_point(|&start| start <= outer.0).checked_sub(1)?;
         (tree + 1 < self.starts.len()).then(|| (tree, Node(outer.0 - self.starts[tree])))

@@ -1,5 +1,6 @@
-//! The streams of one archive: its innermost one, and those of compressed files in it. They are opened when somebody reads what lies in
-//! them, and the ones that nobody has read from for longest are closed again: an archive may hold a hundred thousand.
+//! The streams of one archive: its innermost one, and those of compressed files in it. They are opened when somebody
+//! reads what lies in them, and the ones that nobody has read from for longest are closed again: an archive may hold a
+//! hundred thousand.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,8 +18,8 @@ use crate::{Error, Work, unproven};
 /// Nested streams that are open at a time.
 const MOST_OPEN: usize = 256;
 
-/// Streams inside each other that are read by calls inside each other. Of more, every so many the whole is decoded into memory, so that no
-/// archive fills the stack.
+/// Streams inside each other that are read by calls inside each other. Of more, every so many the whole is decoded into
+/// memory, so that no archive fills the stack.
 pub(crate) const MOST_CALLS: usize = 12;
 
 /// The most that is decoded into memory so, in bytes.
@@ -117,8 +118,8 @@ impl Streams {
         self.nested.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The stream of that number and those that it lies in, from it outwards. An index may say that these are millions; no first pass makes
-    /// one of more than are allowed.
+    /// The stream of that number and those that it lies in, from it outwards. An index may say that these are millions;
+    /// no first pass makes one of more than are allowed.
     fn chain(&self, number: u32) -> Result<Vec<(u32, Nested)>, Error> {
         let most = most_layers(&self.index.summary().shape, &self.means.limits) as usize;
         let mut chain = Vec::new();
@@ -268,7 +269,8 @@ impl std::fmt::Debug for Step {
     }
 }
 
-/// What comes out of very many layers of compression around an archive: `None` where there are so few that they can be read by calls inside each other.
+/// What comes out of very many layers of compression around an archive: `None` where there are so few that they can be
+/// read by calls inside each other.
 pub(crate) fn deep_layers(
     index: &Arc<dyn Index>,
     input: &SharedSource,

@@ -15,7 +15,8 @@ pub struct Subdirectory {
     tree: Arc<dyn Tree>,
     path: Vec<u8>,
     is_immutable: bool,
-    /// The folder: where it can become another one, the one that it was last. It is held, as numbers of what is in it refer to it.
+    /// The folder: where it can become another one, the one that it was last. It is held, as numbers of what is in it
+    /// refer to it.
     root: AtomicU64,
     /// Whether all that was asked on the way there is ready: who must not wait must not look for it otherwise.
     way_is_ready: AtomicBool,
@@ -39,7 +40,8 @@ impl Subdirectory {
         Ok(Self { tree, path: path.to_vec(), is_immutable, root, way_is_ready })
     }
 
-    /// The folder. In a tree that changes it is looked for each time, as if its path stood before each one that is asked for.
+    /// The folder. In a tree that changes it is looked for each time, as if its path stood before each one that is
+    /// asked for.
     fn root(&self) -> Result<Node, Error> {
         if self.is_immutable {
             return Ok(self.last_root());

@@ -13,8 +13,8 @@ pub struct Subvolumes {
     names: Vec<Vec<u8>>,
     trees: Vec<Arc<dyn Tree>>,
     spaces: Spaces,
-    /// What each tree's root was when somebody asked last. Where asking may have to wait for a server, this is what the folder that holds them
-    /// all shows: who looks for another of them must not wait, too.
+    /// What each tree's root was when somebody asked last. Where asking may have to wait for a server, this is what
+    /// the folder that holds them all shows: who looks for another of them must not wait, too.
     last: Mutex<Vec<Option<Attributes>>>,
 }
 

@@ -1,13 +1,14 @@
 //! Several trees, one over the other: of what has the same path, that of the tree furthest to the right shows.
 //!
-//! The rules are those of overlayfs: folders of one path are merged, from the right to the left, until there is something that is no
-//! folder: that hides all further left, and is hidden itself by folders further right. A merged folder has the attributes of its
-//! rightmost part. Whiteouts (character devices of number 0:0) and opaque folders (`trusted.overlay.opaque`, `user.overlay.opaque`) hide what
-//! is further left; a whiteout in a folder of several sources does not show.
+//! The rules are those of overlayfs: folders of one path are merged, from the right to the left, until there is
+//! something that is no folder: that hides all further left, and is hidden itself by folders further right. A merged
+//! folder has the attributes of its rightmost part. Whiteouts (character devices of number 0:0) and opaque folders
+//! (`trusted.overlay.opaque`, `user.overlay.opaque`) hide what is further left; a whiteout in a folder of several
+//! sources does not show.
 //!
-//! Nothing is walked when a union is made. Files, and folders that only one source has, are passed through: their numbers are a source's, moved to
-//! its range ([`crate::spaces`]). Only folders with several parts get numbers of their own, when they are met. What is listed of one is in
-//! [`listing`].
+//! Nothing is walked when a union is made. Files, and folders that only one source has, are passed through: their
+//! numbers are a source's, moved to its range ([`crate::spaces`]). Only folders with several parts get numbers of their
+//! own, when they are met. What is listed of one is in [`listing`].
 
 mod listing;
 mod merged;
@@ -155,7 +156,8 @@ impl UnionTree {
         }
     }
 
-    /// True if a source answers so where it has nothing. A folder that may change may also be gone, or something else by now.
+    /// True if a source answers so where it has nothing. A folder that may change may also be gone, or something else
+    /// by now.
     fn is_absence(&self, source: usize, error: &Error) -> bool {
         match error {
             Error::NotFound => true,
@@ -166,7 +168,8 @@ impl UnionTree {
     }
 }
 
-/// A merged folder's number of links is 1, as overlayfs has it: nobody has counted the folders in it, and programs know that 1 means that.
+/// A merged folder's number of links is 1, as overlayfs has it: nobody has counted the folders in it, and programs know
+/// that 1 means that.
 fn as_merged(node: Node, top: &Attributes) -> Attributes {
     Attributes { node, links: 1, ..top.clone() }
 }

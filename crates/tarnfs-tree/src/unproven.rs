@@ -1,5 +1,5 @@
-//! Streams whose table another program has made, and of which the format can check nothing before the end: each is decoded once, on a thread
-//! beside the readers, as soon as somebody reads of it. Then all that is read is compared.
+//! Streams whose table another program has made, and of which the format can check nothing before the end: each is
+//! decoded once, on a thread beside the readers, as soon as somebody reads of it. Then all that is read is compared.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,8 +32,8 @@ enum State {
     Failed(Instant),
 }
 
-/// Those that wait for their turn, for all archives of this process: one at a time, so that readers of a hundred archives do not start a hundred
-/// threads.
+/// Those that wait for their turn, for all archives of this process: one at a time, so that readers of a hundred
+/// archives do not start a hundred threads.
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), is_working: false });
 
 struct Queue {

@@ -1,10 +1,12 @@
 //! Older versions of files and folders, in folders that no listing shows.
 //!
-//! Beside each file and folder there is a folder `<name>.versions`. What is in it is named by numbers: 1 is what was stored first, the last is
-//! what shows, as `tar --occurrence` counts them. Something that really has that name is shown in its place.
+//! Beside each file and folder there is a folder `<name>.versions`. What is in it is named by numbers: 1 is what was
+//! stored first, the last is what shows, as `tar --occurrence` counts them. Something that really has that name is
+//! shown in its place.
 //!
-//! A folder among the versions has what lies below its path now, whichever version it is. It has numbers of its own, and so have all folders
-//! in it: no folder may be in two places. These are [`View`]s. Files in it are those of the tree.
+//! A folder among the versions has what lies below its path now, whichever version it is. It has numbers of its own,
+//! and so have all folders in it: no folder may be in two places. These are [`View`]s. Files in it are those of the
+//! tree.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -110,7 +112,8 @@ impl Versions {
         }
     }
 
-    /// The folder of the tree that has what is in `folder`, and whether that is a view. `None` for a folder of versions.
+    /// The folder of the tree that has what is in `folder`, and whether that is a view. `None` for a folder of
+    /// versions.
     fn inner(&self, folder: Node) -> Result<Option<(Node, bool)>, Error> {
         Ok(match self.view(folder)? {
             None => Some((folder, false)),
@@ -171,7 +174,8 @@ impl Versions {
         }
     }
 
-    /// A folder of versions: for those who may enter the folder that the file is in, and as old as what is the newest in it.
+    /// A folder of versions: for those who may enter the folder that the file is in, and as old as what is the newest
+    /// in it.
     fn describe(&self, node: Node, folder: Node, newest: &Attributes) -> Result<Attributes, Error> {
         let above = self.attributes(folder)?;
         Ok(Attributes {

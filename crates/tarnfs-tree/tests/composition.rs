@@ -303,7 +303,8 @@ fn list(tree: &dyn Tree, folder: Node, from: u64) -> Vec<(Vec<u8>, Attributes, u
     listed
 }
 
-/// That `tree` shows below `folder` what the model has, whichever way it is asked. Of the model, links and files have no versions.
+/// That `tree` shows below `folder` what the model has, whichever way it is asked. Of the model, links and files have
+/// no versions.
 #[track_caller]
 fn assert_shows(tree: &dyn Tree, folder: Node, model: &Folder, what: &str) {
     let listed = list(tree, folder, 0);
@@ -336,7 +337,8 @@ fn assert_shows(tree: &dyn Tree, folder: Node, model: &Folder, what: &str) {
     }
 }
 
-/// Snapshots for all; none at all and a filter in which names collide; none at all and one in which they do not; nothing kept.
+/// Snapshots for all; none at all and a filter in which names collide; none at all and one in which they do not;
+/// nothing kept.
 const MEMORIES: [Memory; 4] = [
     Memory { kept: 1 << 20, snapshot: 1 << 20, filter: 8 },
     Memory { kept: 1 << 20, snapshot: 0, filter: 8 },
@@ -537,7 +539,8 @@ fn a_prefix_that_is_not_there_is_an_error_that_says_so() {
     assert_eq!(error.to_string(), "the prefix not/there: no such file or folder");
 }
 
-/// What comes and goes under a union shows at once where somebody begins to list, and moves nothing under those who go on.
+/// What comes and goes under a union shows at once where somebody begins to list, and moves nothing under those who go
+/// on.
 #[test]
 fn a_union_of_what_changes_shows_what_is_there() {
     let file = |name: &str| (name.as_bytes().to_vec(), Item::File { older: Vec::new(), content: name.into() });
@@ -558,7 +561,8 @@ fn a_union_of_what_changes_shows_what_is_there() {
     for (name, _) in &removed {
         assert!(matches!(tree.lookup(Node::ROOT, name), Err(Error::NotFound)));
     }
-    // Positions mean the same as before: behind each that was there then is what is there now, less nothing that stayed.
+    // Positions mean the same as before: behind each that was there then is what is there now, less nothing that
+    // stayed.
     let stayed = |(name, ..): &&(Vec<u8>, Attributes, u64)| before.iter().any(|(other, ..)| other == name);
     for (place, (name, _, next)) in before.iter().enumerate() {
         let rest: Vec<_> =

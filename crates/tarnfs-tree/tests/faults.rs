@@ -1,5 +1,5 @@
-//! Each read of an archive goes wrong once, in each way: while it is indexed, opened with an index, listed and read. What is shown is right,
-//! or an error; what is wrong once is right the next time.
+//! Each read of an archive goes wrong once, in each way: while it is indexed, opened with an index, listed and read.
+//! What is shown is right, or an error; what is wrong once is right the next time.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
@@ -20,8 +20,8 @@ type Tree = BTreeMap<Vec<u8>, Found>;
 
 const EIO: i32 = 5;
 
-/// Ends the process if a test takes longer than anything that has an end, also on a machine with other work: what hangs cannot be ended from
-/// inside. Dropped, it lets the process be.
+/// Ends the process if a test takes longer than anything that has an end, also on a machine with other work: what hangs
+/// cannot be ended from inside. Dropped, it lets the process be.
 fn watchdog() -> Sender<()> {
     let (over, is_over) = channel();
     std::thread::spawn(move || {

@@ -53,7 +53,8 @@ fn every_released_schema_is_opened() {
             }
             let (found, found_content) = found.get(path).unwrap_or_else(|| panic!("{name}: {shown} is missing"));
             assert!(found_content == content, "{name}: {shown} has another content");
-            // Sidecars of ratarmount do not have the numbers of devices; they come from headers that would have to be decoded.
+            // Sidecars of ratarmount do not have the numbers of devices; they come from headers that would have to be
+            // decoded.
             assert!(found == what || !is_own && what.contains("Device"), "{name}: {shown} is {found}, not {what}");
         }
         assert_eq!(found.len(), expected.len(), "{name}");

@@ -1,5 +1,5 @@
-//! Seek points that lie: of an index of ours, every piece is compared with its checksum, so what is read is right or an error. What is read
-//! ends, and takes no more memory than it may.
+//! Seek points that lie: of an index of ours, every piece is compared with its checksum, so what is read is right or an
+//! error. What is read ends, and takes no more memory than it may.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]

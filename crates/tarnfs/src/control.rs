@@ -1,8 +1,9 @@
 //! `--control-interface`: what is written to `command` is read as a command line, and done.
 //!
-//! One thread takes the lines, one after the other. What is about this mount it does itself: trees are added and taken out. All else is a process of
-//! its own, started from the root folder, with its two outputs in `output`; it is no matter of ours how long it runs, but when the mount ends it is
-//! asked to end as well. No shell is involved: [`words`] splits a line, and expands nothing.
+//! One thread takes the lines, one after the other. What is about this mount it does itself: trees are added and taken
+//! out. All else is a process of its own, started from the root folder, with its two outputs in `output`; it is no
+//! matter of ours how long it runs, but when the mount ends it is asked to end as well. No shell is involved: [`words`]
+//! splits a line, and expands nothing.
 
 mod children;
 pub(crate) mod words;
@@ -52,7 +53,8 @@ impl Drop for Running {
 }
 
 impl Control {
-    /// Does what is written, from now on. What `options` have in common for all archives is shared with those that are added.
+    /// Does what is written, from now on. What `options` have in common for all archives is shared with those that are
+    /// added.
     pub(crate) fn start(self, mountpoint: &Path, options: &Options) -> io::Result<Running> {
         let said = Arc::clone(&self.tree);
         logging::tell(move |line| said.say(line.as_bytes()));

@@ -1,7 +1,8 @@
 //! Going to the background: the command returns when the mount is ready, and a daemon stays.
 //!
-//! The process forks before it starts a thread. The child does all the work, in the foreground's process group, so that Ctrl-C and messages
-//! reach it; when the mount is ready it leaves the terminal and tells the parent how the parent is to exit.
+//! The process forks before it starts a thread. The child does all the work, in the foreground's process group, so that
+//! Ctrl-C and messages reach it; when the mount is ready it leaves the terminal and tells the parent how the parent is
+//! to exit.
 
 #![allow(unsafe_code)]
 
@@ -56,7 +57,8 @@ pub(crate) fn fork() -> Result<Role, Failure> {
         }
         child => {
             drop(to_parent);
-            // Ctrl-C is for the child, which cleans up; this process waits for it. One from before the fork the child has not got.
+            // Ctrl-C is for the child, which cleans up; this process waits for it. One from before the fork the child
+            // has not got.
             if signals::interrupt_waits() {
                 // SAFETY: sends a signal to a process that is ours and has not been waited for.
                 unsafe { libc::kill(child, libc::SIGINT) };

@@ -38,7 +38,8 @@ pub(crate) fn options(arguments: &Open, cancel: &Cancel) -> Result<Options, Fail
     open_options(arguments, cancel)
 }
 
-/// Does `work` with each archive, also where it fails with others before; the last code that is not [`Code::Success`] is the result.
+/// Does `work` with each archive, also where it fails with others before; the last code that is not [`Code::Success`]
+/// is the result.
 pub(crate) fn each(
     archives: &[PathBuf],
     arguments: &Open,

@@ -50,7 +50,8 @@ fn open(path: &Path) -> io::Result<File> {
     if !file.metadata()?.is_file() {
         return Ok(file);
     }
-    // By its name, as one who may append need not be allowed to read; of what cannot be read nobody can say that it is no log.
+    // By its name, as one who may append need not be allowed to read; of what cannot be read nobody can say that it is
+    // no log.
     let mut start = vec![0; START];
     let Ok(length) = File::open(path).and_then(|file| file.read_at(&mut start, 0)) else { return Ok(file) };
     let start = &start[..length];

@@ -31,8 +31,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Keeps malloc from giving each thread an arena of its own, up to eight for each core: what one thread has freed, no other would use,
-/// and many readers at once took twice the memory of their budget. Our threads allocate seldom enough to share.
+/// Keeps malloc from giving each thread an arena of its own, up to eight for each core: what one thread has freed, no
+/// other would use, and many readers at once took twice the memory of their budget. Our threads allocate seldom enough
+/// to share.
 #[cfg(target_env = "gnu")]
 fn share_free_memory() {
     const ARENAS: i32 = 2;

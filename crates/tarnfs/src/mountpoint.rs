@@ -1,8 +1,9 @@
 //! The folder to mount on: made where it does not exist, and removed again at the end.
 //!
-//! One that a person has named may be whatever they like, a symbolic link among others. One that is named after the archive nobody has
-//! looked at: in the folder of somebody else, it could be a link of theirs that leads anywhere. Such a one must be a folder, empty, and belong to
-//! whoever runs this or to root; it is opened once, and what was looked at is what is mounted on.
+//! One that a person has named may be whatever they like, a symbolic link among others. One that is named after the
+//! archive nobody has looked at: in the folder of somebody else, it could be a link of theirs that leads anywhere. Such
+//! a one must be a folder, empty, and belong to whoever runs this or to root; it is opened once, and what was looked at
+//! is what is mounted on.
 
 use std::fs::File;
 use std::io;
@@ -34,7 +35,8 @@ fn failed(path: &Path, what: &str) -> Failure {
     Failure::new(Code::CannotMount, format!("the mount point {path} {what}: tarnfs ARCHIVE MOUNTPOINT names another"))
 }
 
-/// What would keep `path` from being a mount point, asked before the archive is read: that may take long. `made_up`: nobody has named it.
+/// What would keep `path` from being a mount point, asked before the archive is read: that may take long. `made_up`:
+/// nobody has named it.
 pub(crate) fn check(path: &Path, made_up: bool) -> Result<(), Failure> {
     let metadata = if made_up { path.symlink_metadata() } else { path.metadata() };
     match metadata {

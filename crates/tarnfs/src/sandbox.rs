@@ -1,9 +1,9 @@
-//! What the daemon gives up once the mount is there. It reads archives that may have been made by anybody; whoever finds a hole in a decoder
-//! gets a process that can answer the kernel, read what was open already, and nothing else.
+//! What the daemon gives up once the mount is there. It reads archives that may have been made by anybody; whoever
+//! finds a hole in a decoder gets a process that can answer the kernel, read what was open already, and nothing else.
 //!
-//! Two layers. [`Files::give_up`] (Landlock): no path can be opened, made, renamed or removed but the few that are named here; only for
-//! threads that are started later. [`give_up_calls`] (seccomp): system calls that serving a mount does not need fail, for all threads.
-//! Where the kernel lacks one of them, the other has to do.
+//! Two layers. [`Files::give_up`] (Landlock): no path can be opened, made, renamed or removed but the few that are
+//! named here; only for threads that are started later. [`give_up_calls`] (seccomp): system calls that serving a mount
+//! does not need fail, for all threads. Where the kernel lacks one of them, the other has to do.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -19,7 +19,8 @@ use seccompiler::{
 /// The newest version of Landlock whose rights are known here; older kernels get those that they have.
 const NEWEST: ABI = ABI::V6;
 
-/// Restricts which files this thread, and those that it starts, can open; those below `folders` can still be read. Says in the log what came of it.
+/// Restricts which files this thread, and those that it starts, can open; those below `folders` can still be read. Says
+/// in the log what came of it.
 pub(crate) fn give_up_files(folders: &[impl AsFd]) {
     match restrict(folders) {
         Ok(status) => log::debug!("sandbox for files: {status:?}"),
@@ -34,15 +35,17 @@ fn restrict(folders: &[impl AsFd]) -> Result<RulesetStatus, landlock::RulesetErr
         .handle_access(AccessNet::from_all(NEWEST))?
         .scope(Scope::from_all(NEWEST))?
         .create()?;
-    // The backtrace of a panic has names of functions in it. The program not by its own path, which may lead into the mount that nobody serves yet.
+    // The backtrace of a panic has names of functions in it. The program not by its own path, which may lead into the
+    // mount that nobody serves yet.
     let own = ["/proc/self/exe", "/proc/self/maps"];
     for path in own {
         if let Ok(path) = PathFd::new(path) {
             rules = rules.add_rule(PathBeneath::new(path, AccessFs::ReadFile))?;
         }
     }
-    // Extended attributes are asked for by name below a descriptor, which opens nothing. A file that the kernel reads itself it opens with our rights,
-    // also for whoever executes it; that we cannot execute anything is left to the system calls.
+    // Extended attributes are asked for by name below a descriptor, which opens nothing. A file that the kernel reads
+    // itself it opens with our rights, also for whoever executes it; that we cannot execute anything is left to the
+    // system calls.
     let below = AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute;
     for folder in folders {
         rules = rules.add_rule(PathBeneath::new(folder, below))?;
@@ -50,8 +53,9 @@ fn restrict(folders: &[impl AsFd]) -> Result<RulesetStatus, landlock::RulesetErr
     Ok(rules.restrict_self()?.ruleset)
 }
 
-/// Restricts which system calls all threads of this process can make. Those that are left out fail with EPERM, as nothing here ends because
-/// a call failed. `has_folders`: what is below folders is still to be looked at. Says in the log what came of it.
+/// Restricts which system calls all threads of this process can make. Those that are left out fail with EPERM, as
+/// nothing here ends because a call failed. `has_folders`: what is below folders is still to be looked at. Says in the
+/// log what came of it.
 pub(crate) fn give_up_calls(has_folders: bool) {
     if CALLS.is_empty() {
         return log::debug!("no sandbox for system calls on this processor");
@@ -75,7 +79,8 @@ fn filters(has_folders: bool, process: u32) -> Result<[BpfProgram; 2], seccompil
     let errno = |number: i32| SeccompAction::Errno(number as u32);
     let architecture = std::env::consts::ARCH.try_into()?;
     let calls = SeccompFilter::new(rules, errno(libc::EPERM), SeccompAction::Allow, architecture)?;
-    // Of its arguments a filter sees only where they are. Who is told that there is no such call makes the older one, of which it sees all.
+    // Of its arguments a filter sees only where they are. Who is told that there is no such call makes the older one,
+    // of which it sees all.
     let newer = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
     let newer = SeccompFilter::new(newer, SeccompAction::Allow, errno(libc::ENOSYS), architecture)?;
     Ok([newer.try_into()?, calls.try_into()?])
@@ -114,14 +119,15 @@ fn restricted(process: u32) -> Result<Vec<(i64, Vec<SeccompRule>)>, seccompiler:
     rules.into_iter().map(|(call, conditions)| Ok((call, vec![SeccompRule::new(conditions)?]))).collect()
 }
 
-/// The requests that hand an open file to the kernel and take it back. All others, such as typing into a terminal (`TIOCSTI`), are refused.
+/// The requests that hand an open file to the kernel and take it back. All others, such as typing into a terminal
+/// (`TIOCSTI`), are refused.
 fn backing_files() -> Result<Vec<SeccompRule>, seccompiler::Error> {
     let requests = tarnfs_fuse::REQUESTS_FOR_BACKING_FILES;
     requests.into_iter().map(|request| Ok(SeccompRule::new(vec![only(1, INT, request.into())?])?)).collect()
 }
 
-/// What a process does that reads open files, answers the kernel, starts and ends threads, takes memory, waits for signals, and writes a log.
-/// No program, no socket to anybody, no mount, no change to a file by its name.
+/// What a process does that reads open files, answers the kernel, starts and ends threads, takes memory, waits for
+/// signals, and writes a log. No program, no socket to anybody, no mount, no change to a file by its name.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
 const CALLS: &[i64] = &[
     // Open files.
@@ -206,7 +212,8 @@ const CALLS: &[i64] = &[
     libc::SYS_readlink,
 ];
 
-/// What looking at a folder takes besides. `openat2` could make files, as its flags lie where no filter sees them: that is left to Landlock.
+/// What looking at a folder takes besides. `openat2` could make files, as its flags lie where no filter sees them: that
+/// is left to Landlock.
 const CALLS_FOR_FOLDERS: &[i64] = &[libc::SYS_openat2, libc::SYS_getdents64, libc::SYS_lgetxattr, libc::SYS_llistxattr];
 
 /// Elsewhere the calls have other names, and nobody has tried.
@@ -233,7 +240,8 @@ mod tests {
     fn make_calls(folder: &CString, new: &CString) -> Said {
         let own = tarnfs_fuse::REQUESTS_FOR_BACKING_FILES.map(c_long::from);
         let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: all pointers are to what lives longer than the calls; what they make is closed with the process, which ends here.
+        // SAFETY: all pointers are to what lives longer than the calls; what they make is closed with the process,
+        // which ends here.
         unsafe {
             let this = c_long::from(libc::getpid());
             let thread = libc::syscall(libc::SYS_gettid);

@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_millis(900);
 /// What a person or the system ends a program with.
 const OURS: [c_int; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// Keeps signals waiting until [`Ending::listen`], in this thread and in a process that it forks. Without it one that comes before would end the
-/// process in the middle of whatever it does.
+/// Keeps signals waiting until [`Ending::listen`], in this thread and in a process that it forks. Without it one that
+/// comes before would end the process in the middle of whatever it does.
 pub(crate) fn hold() {
     set_mask(libc::SIG_BLOCK);
 }
@@ -110,7 +110,8 @@ impl Ending {
         self.state().watcher = Some(watcher);
     }
 
-    /// Does `work` while no thread waits for signals, so that the thread that goes on waiting is as restricted as this one is then.
+    /// Does `work` while no thread waits for signals, so that the thread that goes on waiting is as restricted as this
+    /// one is then.
     pub(crate) fn without_listener(&self, work: impl FnOnce()) -> std::io::Result<()> {
         hold();
         let listener = self.state().listener.take();
@@ -125,7 +126,8 @@ impl Ending {
 
     /// Starts the thread that waits for signals.
     pub(crate) fn listen(&self) -> std::io::Result<()> {
-        // An index that may not grow any more (`ulimit -f`) is an error to whoever writes it, not the end of the process.
+        // An index that may not grow any more (`ulimit -f`) is an error to whoever writes it, not the end of the
+        // process.
         signal_hook::flag::register(SIGXFSZ, Arc::default())?;
         let mut signals = Signals::new(OURS.into_iter().filter(|&signal| signal == SIGTERM || !is_ignored(signal)))?;
         // Only now is there somebody to whom those that came since `hold` can be given.

@@ -38,8 +38,8 @@ pub(crate) fn report(failure: &Failure, colour: Colour) {
     let _ = writeln!(io::stderr(), "{start}tarnfs: {}{end}", harmless(failure));
 }
 
-/// A whole message, after whatever its parts were made of: only its line ends and tabs are left of what steers a terminal. Names in it should have
-/// been [`escaped`] before, so that they cannot end a line either.
+/// A whole message, after whatever its parts were made of: only its line ends and tabs are left of what steers a
+/// terminal. Names in it should have been [`escaped`] before, so that they cannot end a line either.
 pub(crate) fn harmless(message: impl Display) -> String {
     let mut shown = String::new();
     for character in message.to_string().chars() {

@@ -1,9 +1,9 @@
-//! A second, very small process that takes the mount away when the one that serves it may not (its sandbox forbids it) or cannot any
-//! more (it was killed).
+//! A second, very small process that takes the mount away when the one that serves it may not (its sandbox forbids it)
+//! or cannot any more (it was killed).
 //!
-//! It is forked before there are threads, keeps nothing but one end of a socket, and waits. Over the socket it is told what to do; the end of
-//! the stream means that the daemon is gone: then the mount goes as well, if it is still this one, and so does a mount point
-//! that was made for it. Signals do not reach it: it ends with the daemon.
+//! It is forked before there are threads, keeps nothing but one end of a socket, and waits. Over the socket it is told
+//! what to do; the end of the stream means that the daemon is gone: then the mount goes as well, if it is still this
+//! one, and so does a mount point that was made for it. Signals do not reach it: it ends with the daemon.
 
 #![allow(unsafe_code, reason = "fork(2), for a process without a program of its own")]
 
@@ -128,7 +128,8 @@ impl tarnfs_fuse::Unmounter for Watcher {
     }
 }
 
-/// Lets go of all that belongs to the daemon: terminal, folder, and every open file. What it kept open of the mount would keep that alive.
+/// Lets go of all that belongs to the daemon: terminal, folder, and every open file. What it kept open of the mount
+/// would keep that alive.
 fn detach(socket: &UnixStream, null: &File) -> io::Result<UnixStream> {
     const KEPT: i32 = 3;
     rustix::process::setsid()?;
@@ -136,8 +137,8 @@ fn detach(socket: &UnixStream, null: &File) -> io::Result<UnixStream> {
     // Only for those who look at the list of processes.
     let _ = rustix::thread::set_name(c"tarnfs-unmount");
     stdio_to(null)?;
-    // SAFETY: the socket becomes descriptor 3, and whatever else is open is closed. Nobody in this process uses any of it again: it goes on
-    // in `watch` alone, and ends without running destructors.
+    // SAFETY: the socket becomes descriptor 3, and whatever else is open is closed. Nobody in this process uses any of
+    // it again: it goes on in `watch` alone, and ends without running destructors.
     unsafe {
         if socket.as_raw_fd() == KEPT {
             libc::fcntl(KEPT, libc::F_SETFD, libc::FD_CLOEXEC);
@@ -151,8 +152,8 @@ fn detach(socket: &UnixStream, null: &File) -> io::Result<UnixStream> {
     }
 }
 
-/// What the daemon has said so far. It says each thing once, while it trusts itself: what comes later may be said by an archive that has taken it
-/// over, and counts for nothing but its own mount.
+/// What the daemon has said so far. It says each thing once, while it trusts itself: what comes later may be said by an
+/// archive that has taken it over, and counts for nothing but its own mount.
 #[derive(Debug, Default)]
 struct Known {
     made: Option<Made>,

@@ -1,9 +1,9 @@
 //! Decodes the blocks that follow on other threads.
 //!
-//! It only spares the walk in `decoder` the work: what comes from here are blocks that could be decoded, and that begin where the walk
-//! has arrived. They are found by their magic ([`Finder`]), which may also be inside of a block, or behind the last: the walk never
-//! comes there, and what was decoded from there is thrown away when it has passed. Whatever cannot be decoded is left to the walk, so that
-//! damage is met, reported and stepped over in one place.
+//! It only spares the walk in `decoder` the work: what comes from here are blocks that could be decoded, and that begin
+//! where the walk has arrived. They are found by their magic ([`Finder`]), which may also be inside of a block, or
+//! behind the last: the walk never comes there, and what was decoded from there is thrown away when it has passed.
+//! Whatever cannot be decoded is left to the walk, so that damage is met, reported and stepped over in one place.
 
 use std::io;
 
@@ -89,7 +89,8 @@ impl Ahead {
         })
     }
 
-    /// The block whose magic is at bit `bit`, if it has been decoded. Blocks behind it are being decoded when this returns.
+    /// The block whose magic is at bit `bit`, if it has been decoded. Blocks behind it are being decoded when this
+    /// returns.
     ///
     /// `bench` is that of the walk, which has no use for it now.
     pub(super) fn take(&mut self, bit: u64, bench: &mut Workbench) -> io::Result<Option<Decoded>> {

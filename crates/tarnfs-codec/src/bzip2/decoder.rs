@@ -17,7 +17,8 @@ const STATE_VERSION: u8 = 1;
 /// Bits of the start of a stream: "BZh" and the digit of the level.
 const HEADER_BITS: usize = 32;
 
-/// Bytes that stand for a block that cannot be decoded: some, so that no decoder that stands before it is used behind it.
+/// Bytes that stand for a block that cannot be decoded: some, so that no decoder that stands before it is used behind
+/// it.
 const GAP: usize = 512;
 
 /// What the next bits should be.
@@ -159,8 +160,8 @@ impl BlockDecoder {
         }
     }
 
-    /// The block at bit `at` cannot be decoded. In a first pass, decoding goes on at the next block, and a gap stands for this one: how
-    /// long it was is not known.
+    /// The block at bit `at` cannot be decoded. In a first pass, decoding goes on at the next block, and a gap stands
+    /// for this one: how long it was is not known.
     fn leave_block(&mut self, at: u64, error: io::Error) -> io::Result<()> {
         let Some(survey) = &mut self.first_pass else { return Err(error) };
         if !matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) {

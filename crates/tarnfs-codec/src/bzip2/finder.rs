@@ -17,8 +17,8 @@ const OVERLAP: usize = 6;
 
 /// A bit for each pair of bytes: whether a magic has it.
 ///
-/// At whatever bit of a byte the magic begins, the five bytes behind that are all of it. They make four pairs, of which one is
-/// looked at: there are 32 pairs to know, and one in 2000 of any others is among them.
+/// At whatever bit of a byte the magic begins, the five bytes behind that are all of it. They make four pairs, of which
+/// one is looked at: there are 32 pairs to know, and one in 2000 of any others is among them.
 static PAIRS: [u64; 1 << 10] = {
     let mut pairs = [0; 1 << 10];
     let mut shift = 0;
@@ -53,7 +53,8 @@ fn find(bytes: &[u8], from: usize) -> Option<usize> {
     find_slowly(bytes, from.max(bytes.len().saturating_sub(4 * STRIDE) * 8), bytes.len() * 8)
 }
 
-/// The bit in `from..end` at which the first magic begins. (It ends with a one, so zeros behind the end make none of one that is cut.)
+/// The bit in `from..end` at which the first magic begins. (It ends with a one, so zeros behind the end make none of
+/// one that is cut.)
 fn find_slowly(bytes: &[u8], from: usize, end: usize) -> Option<usize> {
     (from..end).find(|bit| {
         let rest = bytes.get(bit / 8..).unwrap_or_default();

@@ -8,8 +8,8 @@ use super::dictionary::{Code, Dictionary, HEADER, Header, ROOM};
 use crate::input::Input;
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint, stepwise};
 
-/// First byte of the state of a seek point behind the header. What follows is how many bits before it the dictionary began (8 bytes,
-/// little-endian).
+/// First byte of the state of a seek point behind the header. What follows is how many bits before it the dictionary
+/// began (8 bytes, little-endian).
 const VERSION: u8 = 1;
 
 /// Decoded bytes after which the next ones wait.
@@ -214,8 +214,8 @@ impl CodeDecoder {
         }
     }
 
-    /// A code stands for nothing, so some before it was wrong, too. Where the dictionary begins anew all is right again: a gap
-    /// stands for what is missing before it.
+    /// A code stands for nothing, so some before it was wrong, too. Where the dictionary begins anew all is right
+    /// again: a gap stands for what is missing before it.
     fn pass_over(&mut self, dictionary: &mut Dictionary) -> io::Result<()> {
         self.stage = Stage::Ended;
         let broken = dictionary.bit;
@@ -252,7 +252,8 @@ impl CodeDecoder {
         Ok(())
     }
 
-    /// Adds a seek point here, if the last one is far enough away; where the dictionary begins, it takes no time to go on from there.
+    /// Adds a seek point here, if the last one is far enough away; where the dictionary begins, it takes no time to go
+    /// on from there.
     fn add_point(&mut self, dictionary: &Dictionary) {
         let Some(pass) = &mut self.pass else { return };
         let spacing = if dictionary.bit == dictionary.filled_since { pass.spacing / 4 } else { pass.spacing };
@@ -269,8 +270,8 @@ fn state(dictionary: &Dictionary) -> Vec<u8> {
     [&[VERSION], &(dictionary.bit - dictionary.filled_since).to_le_bytes()[..]].concat()
 }
 
-/// Writes the strings of the codes in `bytes`, until there are [`BATCH`] bytes of them or the dictionary begins anew; returns how many. The error
-/// has the bytes before a code that stands for nothing, which is read again.
+/// Writes the strings of the codes in `bytes`, until there are [`BATCH`] bytes of them or the dictionary begins anew;
+/// returns how many. The error has the bytes before a code that stands for nothing, which is read again.
 fn strings(dictionary: &mut Dictionary, bytes: &[u8], start: u64, output: &mut [u8]) -> Result<usize, usize> {
     let mut written = 0;
     while written < output.len() - ROOM {

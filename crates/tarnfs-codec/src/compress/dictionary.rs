@@ -120,7 +120,8 @@ impl Dictionary {
         self.bit = self.wide_since + (self.bit - self.wide_since).next_multiple_of(group);
     }
 
-    /// Reads the next code from `bytes`, at whose start bit `start` of the stream lies. `None` if it is not wholly in there.
+    /// Reads the next code from `bytes`, at whose start bit `start` of the stream lies. `None` if it is not wholly in
+    /// there.
     #[inline]
     pub(super) fn read(&mut self, bytes: &[u8], start: u64) -> Option<usize> {
         let bit = usize::try_from(self.bit.checked_sub(start)?).ok()?;

@@ -22,9 +22,9 @@ use crate::{Beside, Chunk, ChunkTable, Codec, Damage, Decoder, Dictionaries, Scr
 /// The decoded bytes of a compressed stream.
 ///
 /// A read looks for its pieces in the cache. Where one is missing, a paused decoder of the chunk that stands before it
-/// goes on, or the codec resumes at the chunk's seek point; it stops again as soon as the wanted piece is there. Each piece
-/// is compared with its checksum before anybody sees it. For readers that go forward, what follows is decoded ahead on
-/// the workers. What is decoded at this moment is waited for, never decoded a second time beside it.
+/// goes on, or the codec resumes at the chunk's seek point; it stops again as soon as the wanted piece is there. Each
+/// piece is compared with its checksum before anybody sees it. For readers that go forward, what follows is decoded
+/// ahead on the workers. What is decoded at this moment is waited for, never decoded a second time beside it.
 #[derive(Debug)]
 pub struct DecodedSource {
     pub(super) inner: Arc<Inner>,
@@ -143,8 +143,8 @@ impl DecodedSource {
         let _ = self.inner.dictionaries.set(dictionaries);
     }
 
-    /// From now on pieces are read from `file` where it has them. What is in it need not be trusted: only what has the checksum in
-    /// the table is served.
+    /// From now on pieces are read from `file` where it has them. What is in it need not be trusted: only what has the
+    /// checksum in the table is served.
     pub fn read_from(&self, file: DecodedFile) {
         // A second one is no better.
         let _ = self.inner.kept.set(file);
@@ -303,7 +303,8 @@ impl Inner {
             if let Some(piece) = self.traffic.wait(task, last, cached) {
                 break piece;
             }
-            // Before others can wait for it, a decoder has its room: who holds room for a deeper stream may be among them.
+            // Before others can wait for it, a decoder has its room: who holds room for a deeper stream may be among
+            // them.
             let room = self.cache.room.enter(self.depth, &self.expected);
             match self.traffic.begin(task, cached, || self.pick(task)) {
                 Turn::Ready(piece) => break piece,
@@ -462,8 +463,8 @@ impl Inner {
         }
     }
 
-    /// Bytes that may be decoded ahead for all readers of this stream: enough to keep the workers busy with chunks of their
-    /// own, and little enough that the cache still holds them when their reader comes.
+    /// Bytes that may be decoded ahead for all readers of this stream: enough to keep the workers busy with chunks of
+    /// their own, and little enough that the cache still holds them when their reader comes.
     fn most_ahead(&self) -> u64 {
         const LEAST_PER_WORKER: u64 = 4 << 20;
         const LONGEST_CHUNK: u64 = 16 << 20;
@@ -476,8 +477,8 @@ impl Inner {
         busy.min((self.cache.share() / 8) as u64)
     }
 
-    /// Splits what is to be decoded ahead after a read: in other chunks than its last, which begins at once, and in that
-    /// one, which has to wait for the read's own decoding.
+    /// Splits what is to be decoded ahead after a read: in other chunks than its last, which begins at once, and in
+    /// that one, which has to wait for the read's own decoding.
     ///
     /// If there are other chunks, the rest of that one is left to the reader: two threads on one chunk are no faster.
     fn split(&self, read: &Range<u64>, ahead: &Range<u64>) -> (Range<u64>, Range<u64>) {
@@ -519,7 +520,8 @@ impl Inner {
         }
     }
 
-    /// Decodes what was queued for the chunk that starts at `chunk`. Errors are silent: a read of that range meets them again.
+    /// Decodes what was queued for the chunk that starts at `chunk`. Errors are silent: a read of that range meets them
+    /// again.
     fn work_ahead(&self, chunk: u64) {
         /// More is not passed over for a piece that may not even be wanted.
         const MOST_PASSED_OVER: u64 = 16 << 20;

@@ -13,12 +13,12 @@ use crate::sync::Mutex;
 /// ```text
 /// file   = piece* record* footer
 /// piece  = a zstd frame, or the bytes themselves where that is not shorter
-/// record = start in the decoded stream (u64), offset in the file (u64), stored bytes (u32), bytes (u32)   ascending by start
+/// record = start in the decoded stream (u64), offset in the file (u64), stored bytes (u32), bytes (u32); by start
 /// footer = offset of the first record (u64), records (u64), MAGIC
 /// ```
 ///
-/// All numbers are little-endian. Nothing in it is believed: whoever reads a piece compares it with the checksum in the index, and has the
-/// archive to decode it from again.
+/// All numbers are little-endian. Nothing in it is believed: whoever reads a piece compares it with the checksum in the
+/// index, and has the archive to decode it from again.
 #[derive(Debug)]
 pub struct DecodedFile {
     file: File,
@@ -71,7 +71,8 @@ impl DecodedFile {
         Ok(Self { file, table, records, idle: Mutex::default() })
     }
 
-    /// Reads the piece that starts at `start` into `piece`, which has its length. False if it is not there, or not whole.
+    /// Reads the piece that starts at `start` into `piece`, which has its length. False if it is not there, or not
+    /// whole.
     pub(super) fn read(&self, start: u64, piece: &mut [u8]) -> bool {
         self.find(start).and_then(|record| self.unpack(record, piece)).is_some()
     }

@@ -63,15 +63,16 @@ impl Indexing {
         self.keeping = keeping;
     }
 
-    /// After the end of the stream: true if there is a [`DecodedFile`](super::DecodedFile) of it now. An error means that there is none.
+    /// After the end of the stream: true if there is a [`DecodedFile`](super::DecodedFile) of it now. An error means
+    /// that there is none.
     pub fn finish_keeping(&mut self) -> io::Result<bool> {
         std::mem::replace(&mut self.keeping, Keeping::nothing()).finish()
     }
 
     /// Decodes into `buffer` and returns how many bytes; 0 at the end of the stream, and after an error.
     ///
-    /// `Interrupted` once `options.cancel` was asked for; otherwise as [`Decoder::read`](crate::Decoder::read). What was decoded before
-    /// an error is in the chunks.
+    /// `Interrupted` once `options.cancel` was asked for; otherwise as [`Decoder::read`](crate::Decoder::read). What
+    /// was decoded before an error is in the chunks.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.ended || buffer.is_empty() {
             return Ok(0);

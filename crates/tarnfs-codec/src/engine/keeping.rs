@@ -14,9 +14,10 @@ use rustix::time::{ClockId, clock_gettime};
 /// Takes pieces of a stream that are dear to decode out of its first pass, and packs them into a
 /// [`DecodedFile`](super::DecodedFile) on a core that is free.
 ///
-/// What a random read of a piece would cost is reckoned from what is measured: the time that decoding takes, and how many bytes lie between
-/// the piece and the seek point before it. A stream for which it never gets long has no file in the end. The first pass does not wait: what
-/// the packing thread cannot keep up with is left out, unless a read of it would take very long, as in a stream without seek points.
+/// What a random read of a piece would cost is reckoned from what is measured: the time that decoding takes, and how
+/// many bytes lie between the piece and the seek point before it. A stream for which it never gets long has no file in
+/// the end. The first pass does not wait: what the packing thread cannot keep up with is left out, unless a read of it
+/// would take very long, as in a stream without seek points.
 pub struct Keeping {
     sender: Option<SyncSender<(u64, Box<[u8]>)>>,
     packer: Option<JoinHandle<io::Result<bool>>>,
@@ -168,7 +169,8 @@ impl Keeping {
         Duration::from_secs_f64(self.time.as_secs_f64() * bytes as f64 / self.bytes.max(1) as f64)
     }
 
-    /// As far as is known. With many threads much is decoded before the first byte comes: then a stream looks dear that is not.
+    /// As far as is known. With many threads much is decoded before the first byte comes: then a stream looks dear that
+    /// is not.
     fn is_dear(&self) -> bool {
         self.time >= SURE && self.time_for(self.longest) >= DEAR
     }

@@ -1,10 +1,12 @@
-//! What is the same for every codec: the first pass with its checksums, and reading at any offset through the seek points.
+//! What is the same for every codec: the first pass with its checksums, and reading at any offset through the seek
+//! points.
 //!
 //! - [`Indexing`] drives a first pass and cuts what it decodes into [`Chunk`](crate::Chunk)s with a checksum per piece.
-//! - [`DecodedSource`] serves reads at any offset from a [`ChunkTable`](crate::ChunkTable). It decodes only as far as
-//!   a read needs, then pauses the decoder where it stands.
+//! - [`DecodedSource`] serves reads at any offset from a [`ChunkTable`](crate::ChunkTable). It decodes only as far as a
+//!   read needs, then pauses the decoder where it stands.
 //! - [`PieceCache`] holds the decoded pieces and the paused decoders of all streams, bounded in bytes.
-//! - [`DecodedFile`] holds pieces of one stream on disk, where decoding them again takes long; [`Keeping`] writes it during the first pass.
+//! - [`DecodedFile`] holds pieces of one stream on disk, where decoding them again takes long; [`Keeping`] writes it
+//!   during the first pass.
 //! - [`Proving`] verifies a stream of which another program has made the table, which has no checksums.
 //! - [`Table`] is a table of chunks in memory.
 //! - [`Workers`] are the threads on which sequential readers are decoded ahead of.
@@ -56,7 +58,8 @@ fn checksum(piece: &[u8], start: u64) -> u32 {
     placed(xxh3_64(piece), start)
 }
 
-/// The checksum of a piece that starts at `start`, from the hash of its bytes: the right bytes in a wrong place are wrong.
+/// The checksum of a piece that starts at `start`, from the hash of its bytes: the right bytes in a wrong place are
+/// wrong.
 fn placed(hash: u64, start: u64) -> u32 {
     (hash ^ xxh3_64(&start.to_le_bytes())) as u32
 }

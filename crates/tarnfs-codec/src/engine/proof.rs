@@ -1,8 +1,9 @@
 //! Verifying what a table without checksums leads to: one that another program has made.
 //!
-//! What a format can check for itself is checked before a byte is handed out: a chunk is decoded once to its end, its checks are compared, and the
-//! checksums of its pieces are kept, as if they stood in the table. Where a format can check nothing before the end, as gzip, or where a
-//! chunk is too long to wait for, the whole stream is decoded once beside the readers ([`Proving`]); until that is done, nothing is known.
+//! What a format can check for itself is checked before a byte is handed out: a chunk is decoded once to its end, its
+//! checks are compared, and the checksums of its pieces are kept, as if they stood in the table. Where a format can
+//! check nothing before the end, as gzip, or where a chunk is too long to wait for, the whole stream is decoded once
+//! beside the readers ([`Proving`]); until that is done, nothing is known.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,7 +21,8 @@ use super::{checksum, lock};
 use crate::sync::{Condvar, Mutex};
 use crate::{Checks, Chunk, ChunkTable, Codec, Damage, FirstPass, Options, PIECE};
 
-/// Decoded bytes of a chunk that a reader waits for before the first byte comes: some seconds, where the fastest programs write the largest blocks.
+/// Decoded bytes of a chunk that a reader waits for before the first byte comes: some seconds, where the fastest
+/// programs write the largest blocks.
 const LONGEST_CHUNK: u64 = 1 << 30;
 
 /// Chunks known to be damaged; more are decoded again.
@@ -60,7 +62,8 @@ struct Claim<'a> {
 }
 
 impl Proofs {
-    /// Waits while somebody verifies the chunk at `start`. Then its checksums, or what is wrong with it; `None` if nothing is known.
+    /// Waits while somebody verifies the chunk at `start`. Then its checksums, or what is wrong with it; `None` if
+    /// nothing is known.
     ///
     /// The caller holds no lock, and no room but for streams that are deeper: who verifies may need it.
     fn wait(&self, start: u64) -> Option<Result<Vec<u32>, String>> {
@@ -142,8 +145,8 @@ impl Inner {
         chunk.checksums.is_empty() && self.codec.checks(&chunk.point) != Checks::Itself
     }
 
-    /// False for what nobody has verified although the whole stream was decoded for that: it stays so. `was_whole` is [`Proofs::is_whole`] from
-    /// before it was asked for a checksum.
+    /// False for what nobody has verified although the whole stream was decoded for that: it stays so. `was_whole` is
+    /// [`Proofs::is_whole`] from before it was asked for a checksum.
     pub(super) fn may_be_served(&self, chunk: &Chunk, was_whole: bool) -> bool {
         !was_whole || self.codec.checks(&chunk.point) == Checks::Itself
     }
@@ -153,8 +156,8 @@ impl Inner {
         self.codec.checks(&chunk.point) == Checks::Chunk && chunk.length <= LONGEST_CHUNK
     }
 
-    /// The chunk with checksums, if there is a way to verify it. The pieces from the one that holds `position` on are in the cache then, as far as there is
-    /// room for them.
+    /// The chunk with checksums, if there is a way to verify it. The pieces from the one that holds `position` on are
+    /// in the cache then, as far as there is room for them.
     pub(super) fn proven(&self, chunk: Arc<Chunk>, position: u64) -> io::Result<Arc<Chunk>> {
         if !self.is_open(&chunk) {
             return Ok(chunk);
@@ -316,8 +319,8 @@ fn is_damage(error: &io::Error) -> bool {
 }
 
 impl DecodedSource {
-    /// `begin` is called for each read of what nobody has verified and nobody can but by decoding the whole ([`DecodedSource::proving`]). It must not
-    /// wait for anything.
+    /// `begin` is called for each read of what nobody has verified and nobody can but by decoding the whole
+    /// ([`DecodedSource::proving`]). It must not wait for anything.
     pub fn when_unproven(&self, begin: impl Fn() + Send + Sync + 'static) {
         // It is said once, before anything is read.
         let _ = self.inner.unproven.set(Box::new(begin));
@@ -475,7 +478,8 @@ impl Whole {
     }
 }
 
-/// A source of which it is known whether a read has failed: then what a decoder says of its bytes says nothing about them.
+/// A source of which it is known whether a read has failed: then what a decoder says of its bytes says nothing about
+/// them.
 #[derive(Debug)]
 struct Watched {
     source: Strict,

@@ -7,13 +7,14 @@ use crate::sync::{Condvar, Mutex};
 
 /// How much memory the decoders of all streams may hold together while they work.
 ///
-/// A window may be 128 MiB, a dictionary 1.5 GiB, and as many readers may come as there are threads: where there is no room for another decoder, its reader
-/// waits until one is done. Who comes first enters first, or one that needs much would wait for ever. One may always work, else nothing
-/// could be read at all.
+/// A window may be 128 MiB, a dictionary 1.5 GiB, and as many readers may come as there are threads: where there is no
+/// room for another decoder, its reader waits until one is done. Who comes first enters first, or one that needs much
+/// would wait for ever. One may always work, else nothing could be read at all.
 ///
-/// A decoder that reads through another one, a compressed file in a compressed archive, holds room while that one asks for some. Therefore one may always
-/// work *at each depth*, whatever those at others hold: who waits for room waits, in the end, only for decoders of its own depth, and these wait only
-/// for what is less deep (`Source::depth`). Nothing waits in a circle.
+/// A decoder that reads through another one, a compressed file in a compressed archive, holds room while that one asks
+/// for some. Therefore one may always work *at each depth*, whatever those at others hold: who waits for room waits, in
+/// the end, only for decoders of its own depth, and these wait only for what is less deep (`Source::depth`). Nothing
+/// waits in a circle.
 #[derive(Debug)]
 pub(super) struct Room {
     limit: usize,
@@ -72,7 +73,8 @@ impl Room {
 
     /// Room for one more decoder of a stream at `depth`, as soon as there is.
     ///
-    /// The caller holds no lock, and nothing that a decoder at this depth or a lesser one may wait for: no run, and no room but for deeper streams.
+    /// The caller holds no lock, and nothing that a decoder at this depth or a lesser one may wait for: no run, and no
+    /// room but for deeper streams.
     pub(super) fn enter<'a>(&'a self, depth: usize, expected: &'a Expected) -> Taken<'a> {
         let mut held = lock(&self.held);
         let me = thread::current().id();

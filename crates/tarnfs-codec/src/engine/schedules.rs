@@ -1,5 +1,5 @@
-//! Readers, workers and decoders under many schedules: `RUSTFLAGS="--cfg shuttle" cargo test -p tarnfs-codec schedules`. A
-//! deadlock, a panic or wrong bytes in any of them ends the test with the schedule that led to it.
+//! Readers, workers and decoders under many schedules: `RUSTFLAGS="--cfg shuttle" cargo test -p tarnfs-codec
+//! schedules`. A deadlock, a panic or wrong bytes in any of them ends the test with the schedule that led to it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -117,9 +117,11 @@ fn decoders_that_have_no_room_beside_each_other() {
     });
 }
 
-/// Streams in streams: each but the innermost has a piece of bytes that somebody may read, and behind it, in the same chunk, the compressed bytes of the next one.
+/// Streams in streams: each but the innermost has a piece of bytes that somebody may read, and behind it, in the same
+/// chunk, the compressed bytes of the next one.
 struct Nested {
-    /// From the outermost to the innermost: what it decodes to, its table, and where in the one around it its compressed bytes lie.
+    /// From the outermost to the innermost: what it decodes to, its table, and where in the one around it its
+    /// compressed bytes lie.
     streams: Vec<(Vec<u8>, Arc<Table>, Range<u64>)>,
     outermost: SharedSource,
 }

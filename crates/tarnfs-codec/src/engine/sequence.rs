@@ -47,7 +47,8 @@ const MOST_READERS: usize = 16;
 /// once, which arrive out of order, and whoever reads an archive's files in order leaps over headers and padding.
 const SLACK: u64 = 2 * PIECE as u64;
 
-/// The same in the file of a reader that is known to go forward: its readahead is 8 MiB and more, answered by several threads.
+/// The same in the file of a reader that is known to go forward: its readahead is 8 MiB and more, answered by several
+/// threads.
 const SLACK_IN_SEQUENCE: u64 = 16 << 20;
 
 /// A reader this far behind another may use what that one leaves.

@@ -20,7 +20,8 @@ pub struct Table {
 impl Table {
     /// Decodes `source` once, from its start to its end.
     ///
-    /// `UnexpectedEof` or `InvalidData` for a stream that is cut or cannot be decoded: [`Indexing`] itself has the chunks of what comes before.
+    /// `UnexpectedEof` or `InvalidData` for a stream that is cut or cannot be decoded: [`Indexing`] itself has the
+    /// chunks of what comes before.
     pub fn of(codec: &'static dyn Codec, source: SharedSource, options: &Options) -> io::Result<Self> {
         let mut indexing = Indexing::new(codec, source, options)?;
         let (mut table, mut buffer) = (Self::default(), vec![0; PIECE]);

@@ -1,4 +1,5 @@
-//! A run-length format for the engine's tests: records of a length (4 bytes, little-endian) and the byte that is repeated.
+//! A run-length format for the engine's tests: records of a length (4 bytes, little-endian) and the byte that is
+//! repeated.
 
 use std::io;
 use std::ops::{Deref, Range};

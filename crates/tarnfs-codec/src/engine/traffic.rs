@@ -81,8 +81,9 @@ pub(super) enum Turn<'a, T> {
 }
 
 impl Traffic {
-    /// Waits while a run of the chunk is on its way to the piece at `task.start`, and while it is on its way to the one at `last`, which the
-    /// caller wants next: one waking is enough for both. `cached` looks for the first in the cache. `None`: nobody is on the way.
+    /// Waits while a run of the chunk is on its way to the piece at `task.start`, and while it is on its way to the one
+    /// at `last`, which the caller wants next: one waking is enough for both. `cached` looks for the first in the
+    /// cache. `None`: nobody is on the way.
     ///
     /// The caller holds no lock, and no room but for streams that are deeper: the run may need it.
     pub(super) fn wait(&self, task: Task, last: u64, cached: impl Fn() -> Option<Arc<Piece>>) -> Option<Arc<Piece>> {
@@ -115,7 +116,8 @@ impl Traffic {
         }
     }
 
-    /// Begins a run, for one who has room for its decoder. Never waits. `begin` picks the decoder and says where it stands.
+    /// Begins a run, for one who has room for its decoder. Never waits. `begin` picks the decoder and says where it
+    /// stands.
     pub(super) fn begin<T>(
         &self,
         task: Task,
@@ -133,8 +135,8 @@ impl Traffic {
         Turn::Decode(self.register(&mut state, task, next, false), (next, begun))
     }
 
-    /// Begins a run that decodes ahead, unless another is on its way there: then that one goes on to `task.end`. `begin` may
-    /// find that it is not worth it.
+    /// Begins a run that decodes ahead, unless another is on its way there: then that one goes on to `task.end`.
+    /// `begin` may find that it is not worth it.
     pub(super) fn ahead<T>(
         &self,
         task: Task,

@@ -84,7 +84,8 @@ impl Queue {
                 continue;
             };
             drop(state);
-            // A decoder that panics must not take the thread with it: the reader of that range panics, too, and reports it.
+            // A decoder that panics must not take the thread with it: the reader of that range panics, too, and reports
+            // it.
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 log::error!("decoding ahead panicked");
             }

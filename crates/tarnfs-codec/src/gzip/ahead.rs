@@ -1,12 +1,13 @@
 //! Decodes what follows on other threads.
 //!
-//! It only spares the walk in `decoder` the work: what comes from here are blocks in which nothing was wrong, and which begin where the
-//! walk has arrived. Where a block begins further on can only be guessed ([`search`]), and what was before it is not known then
-//! ([`unknown`](super::unknown)): the walk tells both when it comes there. (M. Kerbiriou and R. Chikhi, "Parallel decompression of
-//! gzip-compressed files and random access to DNA sequences", 2019; M. Knespel and H. Brunst, "Rapidgzip", 2023.)
+//! It only spares the walk in `decoder` the work: what comes from here are blocks in which nothing was wrong, and which
+//! begin where the walk has arrived. Where a block begins further on can only be guessed ([`search`]), and what was
+//! before it is not known then ([`unknown`](super::unknown)): the walk tells both when it comes there. (M. Kerbiriou
+//! and R. Chikhi, "Parallel decompression of gzip-compressed files and random access to DNA sequences", 2019; M.
+//! Knespel and H. Brunst, "Rapidgzip", 2023.)
 //!
-//! With two threads the one other starts some way ahead of the walk, and goes on until the walk arrives where it has started; with more,
-//! each takes a part of the same length.
+//! With two threads the one other starts some way ahead of the walk, and goes on until the walk arrives where it has
+//! started; with more, each takes a part of the same length.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,7 +24,8 @@ use super::search::{self, Candidate};
 use super::segment::{Bounds, History, Output, Segment};
 use crate::Options;
 
-/// Decoded bytes of all parts in work together, roughly, and of one. (In the tests they are small, so that there are many.)
+/// Decoded bytes of all parts in work together, roughly, and of one. (In the tests they are small, so that there are
+/// many.)
 const PARTS: u64 = 64 << 20;
 const LARGEST: u64 = if cfg!(test) { 256 << 10 } else { 16 << 20 };
 
@@ -90,8 +92,8 @@ impl Ahead {
         })
     }
 
-    /// The blocks from bit `bit` on, at which one begins, if they have been decoded. `decoded` bytes came from all before: what follows will be
-    /// like it.
+    /// The blocks from bit `bit` on, at which one begins, if they have been decoded. `decoded` bytes came from all
+    /// before: what follows will be like it.
     pub(super) fn take(&mut self, bit: u64, decoded: u64) -> Option<Segment> {
         self.ready.retain(|segment| segment.start >= bit);
         while self.ready.is_empty() {

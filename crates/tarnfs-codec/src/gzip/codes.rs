@@ -1,12 +1,12 @@
 //! The prefix codes of a deflate block (RFC 1951 §3.2), as tables that are looked up with the next bits of the input.
 //!
 //! An entry holds, from its lowest bit: how many bits it takes, those of its extra value included (6 bits); how many
-//! literals it stands for (2 bits); how many bits are codes, without the extra value (4 bits); flags; and from bit 16 the base of
-//! a distance, the start of a subtable for codes that are longer than the table's index, or two bytes: first the
-//! literals, and last the length less 3.
+//! literals it stands for (2 bits); how many bits are codes, without the extra value (4 bits); flags; and from bit 16
+//! the base of a distance, the start of a subtable for codes that are longer than the table's index, or two bytes:
+//! first the literals, and last the length less 3.
 //!
-//! Where the codes of a literal and of what follows it are in one index together, one entry stands for both: fewer look-ups, and fewer
-//! branches that cannot be foretold.
+//! Where the codes of a literal and of what follows it are in one index together, one entry stands for both: fewer
+//! look-ups, and fewer branches that cannot be foretold.
 
 use super::bits::BitReader;
 
@@ -127,8 +127,8 @@ pub(super) struct Codes {
     fixed: bool,
 }
 
-/// A table of so many entries, looked up with so many bits. The numbers are in its type so that an index of as many bits
-/// needs no check.
+/// A table of so many entries, looked up with so many bits. The numbers are in its type so that an index of as many
+/// bits needs no check.
 #[derive(Clone, Copy)]
 pub(super) struct Table<'a, const ENTRIES: usize, const INDEX_BITS: u32>(&'a [u32; ENTRIES]);
 

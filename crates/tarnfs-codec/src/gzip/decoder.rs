@@ -233,8 +233,8 @@ impl DeflateDecoder {
             return self.serve(served, &mut buffer[done..]);
         }
         let room = buffer.len() - done;
-        // Stopping at each block costs a copy of the window, so it is asked for only where a point is due or others may have decoded what
-        // follows.
+        // Stopping at each block costs a copy of the window, so it is asked for only where a point is due or others may
+        // have decoded what follows.
         let due = self.survey.as_ref().map(|survey| survey.spacing.saturating_sub(self.decoded - survey.last));
         let (length, stop) = match due {
             None => (room, Stop::Never),
@@ -414,8 +414,9 @@ impl DeflateDecoder {
         Ok(())
     }
 
-    /// Looks for another member behind the damaged `member`, from byte `from` of the compressed stream on, and puts a gap where the damaged one
-    /// has something missing. False if there is none. Only a first pass does so: what it finds gets a seek point of its own.
+    /// Looks for another member behind the damaged `member`, from byte `from` of the compressed stream on, and puts a
+    /// gap where the damaged one has something missing. False if there is none. Only a first pass does so: what it
+    /// finds gets a seek point of its own.
     fn leave_member(&mut self, member: Start, from: u64) -> io::Result<bool> {
         if self.wrapper != Wrapper::Gzip || self.survey.is_none() {
             return Ok(false);
@@ -425,8 +426,8 @@ impl DeflateDecoder {
         Ok(true)
     }
 
-    /// Leaves a gap for what is missing of `member`, which was `length` bytes long, modulo 2^32, if `length` is what it seems. Decoding goes
-    /// on at byte `next` of the compressed stream.
+    /// Leaves a gap for what is missing of `member`, which was `length` bytes long, modulo 2^32, if `length` is what it
+    /// seems. Decoding goes on at byte `next` of the compressed stream.
     fn leave_gap(&mut self, member: Start, length: u32, next: u64) {
         /// The longest that one byte of deflate data becomes (258 bytes in 2 bits), as a whole number.
         const LARGEST_RATIO: u64 = 1032;
@@ -518,7 +519,8 @@ impl DeflateDecoder {
 }
 
 impl Survey {
-    /// The block that begins at `bit`, before which `window` was decoded, gets a point if it is far enough from the last one.
+    /// The block that begins at `bit`, before which `window` was decoded, gets a point if it is far enough from the
+    /// last one.
     fn mark_block(&mut self, source: &dyn Source, bit: u64, decoded: u64, window: &[u8]) -> io::Result<()> {
         if decoded - self.last >= self.spacing {
             let state = self.packer.pack(source, bit, window)?;

@@ -87,7 +87,8 @@ fn decode_inline<const N: usize>(
     macro_rules! literals {
         ($entry:expr) => {
             for start in starts {
-                // SAFETY: a round begins at or before `output_limit`, and comes here three times at most, for 2 bytes each.
+                // SAFETY: a round begins at or before `output_limit`, and comes here three times at most, for 2 bytes
+                // each.
                 unsafe { start.add(at).cast::<[u8; 2]>().write(codes::bytes($entry)) };
             }
             at = at.wrapping_add(codes::literals($entry));
@@ -121,8 +122,8 @@ fn decode_inline<const N: usize>(
                     entry = look_up!();
                     continue;
                 }
-                // A length takes at most 20 bits, a literal before it included, and a distance without a subtable 22: behind one look-up
-                // there are enough.
+                // A length takes at most 20 bits, a literal before it included, and a distance without a subtable 22:
+                // behind one look-up there are enough.
                 refill!();
             }
         }
@@ -176,7 +177,8 @@ fn decode_inline<const N: usize>(
             starts = outputs.each_mut().map(|output| output.as_mut_ptr());
         } else {
             for start in starts {
-                // SAFETY: `distance` is at least 1 and at most `at`; `at` is at most `output_limit` and 5, `length` at most 258.
+                // SAFETY: `distance` is at least 1 and at most `at`; `at` is at most `output_limit` and 5, `length` at
+                // most 258.
                 unsafe { copy(start.add(at), length, distance) };
             }
         }

@@ -13,8 +13,8 @@ const SHORTEST: usize = 64;
 const GZIP_BID: u32 = 8 * 3 + 3;
 /// FCHECK, the method, and one bit each of the window's size and the flag of a dictionary.
 const ZLIB_BID: u32 = 5 + 4 + 1 + 1;
-/// Less than anything with a magic: the code lengths of one dynamic block happen to be complete codes, or a length stands
-/// before its complement.
+/// Less than anything with a magic: the code lengths of one dynamic block happen to be complete codes, or a length
+/// stands before its complement.
 const DEFLATE_BID: u32 = 4;
 
 /// The bid of gzip.
@@ -39,8 +39,8 @@ pub(super) fn is_gzip_member(head: &[u8]) -> bool {
     gzip(head) > 0 && member::behind_header(head).is_some_and(|data| is_checked(data, Checksum::crc32()))
 }
 
-/// True if deflate data begin with `data` and something in them is checked: a whole stream has its checksum behind it, a stored block
-/// its length. Of a block with fixed codes nothing is checked but its distances.
+/// True if deflate data begin with `data` and something in them is checked: a whole stream has its checksum behind it,
+/// a stored block its length. Of a block with fixed codes nothing is checked but its distances.
 fn is_checked(data: &[u8], checksum: Checksum) -> bool {
     match try_out(data, checksum) {
         Some(Trial { end: Some(rest), checksum: Checksum::Adler32(sum), .. }) => rest.starts_with(&sum.to_be_bytes()),

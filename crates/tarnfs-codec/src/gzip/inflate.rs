@@ -20,7 +20,8 @@ const HISTORY: usize = 3 * WINDOW;
 /// What an [`Inflate`] over one history allocates: that history and the tables of codes.
 pub(super) const MEMORY: usize = HISTORY + size_of::<Codes>() + (32 << 10);
 
-/// An inflate without a wrapper around its data, over `N` histories at once: the symbols are the same, what they refer to is not.
+/// An inflate without a wrapper around its data, over `N` histories at once: the symbols are the same, what they refer
+/// to is not.
 pub(super) struct Inflate<const N: usize = 1> {
     codes: Codes,
     block: Block,
@@ -119,8 +120,8 @@ impl<const N: usize> Inflate<N> {
         }
     }
 
-    /// Decodes from `input` to `outputs`, one for each history and all of one length, until one is used up, the data ends, or `stop` says so.
-    /// The first `start` bytes of the outputs are what was decoded last.
+    /// Decodes from `input` to `outputs`, one for each history and all of one length, until one is used up, the data
+    /// ends, or `stop` says so. The first `start` bytes of the outputs are what was decoded last.
     ///
     /// A few bytes of input may be left: the next step has to get them again, with what follows them. Bytes of the
     /// outputs behind those written may be changed.

@@ -1,15 +1,16 @@
 //! gzip (RFC 1952, any number of members, BGZF among them), zlib (RFC 1950) and raw deflate (RFC 1951).
 //!
-//! One decoder walks through all three from the start to the end, with an inflate of our own: no library's goes to any bit, stops at any
-//! block and takes its history back at this speed. A first pass keeps a seek point at the first deflate block at or behind each multiple
-//! of the spacing, with the 32 KiB before it ([`window`]); where a gzip member starts near there, the point is at its header and needs
-//! none. BGZF has a member each 64 KiB, so all its points are such. On several threads, blocks further on are decoded meanwhile, from
-//! where one seems to begin and without the history before it ([`ahead`]); the points are the same.
+//! One decoder walks through all three from the start to the end, with an inflate of our own: no library's goes to any
+//! bit, stops at any block and takes its history back at this speed. A first pass keeps a seek point at the first
+//! deflate block at or behind each multiple of the spacing, with the 32 KiB before it ([`window`]); where a gzip member
+//! starts near there, the point is at its header and needs none. BGZF has a member each 64 KiB, so all its points are
+//! such. On several threads, blocks further on are decoded meanwhile, from where one seems to begin and without the
+//! history before it ([`ahead`]); the points are the same.
 //!
 //! Sub-modules, from below: [`bits`], [`codes`] (the tables of a block), [`fast`] (the inner loop), [`inflate`] (a
-//! resumable inflate), [`input`] (compressed bytes in order), [`member`] (headers and checksums), [`unknown`] (decoding without
-//! the history), [`window`] (what a seek point keeps), [`segment`] (blocks decoded before their turn), [`search`] (where they begin),
-//! [`ahead`] (the threads that do so), [`decoder`] (the walk), [`guess`] (the bids).
+//! resumable inflate), [`input`] (compressed bytes in order), [`member`] (headers and checksums), [`unknown`] (decoding
+//! without the history), [`window`] (what a seek point keeps), [`segment`] (blocks decoded before their turn),
+//! [`search`] (where they begin), [`ahead`] (the threads that do so), [`decoder`] (the walk), [`guess`] (the bids).
 
 mod ahead;
 mod bits;

@@ -1,8 +1,10 @@
-//! Finds where decoding may begin in the middle of deflate data: the header of a gzip member, or of a block with codes of its own.
+//! Finds where decoding may begin in the middle of deflate data: the header of a gzip member, or of a block with codes
+//! of its own.
 //!
-//! A block may begin at any bit and has no magic, but there is little in its header (RFC 1951 §3.2.7) that is not checked. A first sieve leaves one
-//! position in some thousands, at about a nanosecond each, and reading the codes one in many millions. Stored blocks and those with the fixed codes are not looked for: the one is copied faster than found, the other
-//! cannot be told from anything.
+//! A block may begin at any bit and has no magic, but there is little in its header (RFC 1951 §3.2.7) that is not
+//! checked. A first sieve leaves one position in some thousands, at about a nanosecond each, and reading the codes one
+//! in many millions. Stored blocks and those with the fixed codes are not looked for: the one is copied faster than
+//! found, the other cannot be told from anything.
 
 use super::bits::BitReader;
 use super::codes::{Codes, HeaderError};
@@ -12,7 +14,8 @@ use super::member::{DEFLATE, MAGIC};
 /// BFINAL and BTYPE.
 const BLOCK_BITS: u32 = 3;
 
-/// Bytes that must follow a position for it to be judged: a header of 17 bits, 19 lengths of 3, and what words read beyond.
+/// Bytes that must follow a position for it to be judged: a header of 17 bits, 19 lengths of 3, and what words read
+/// beyond.
 pub(super) const HEADER: usize = 24;
 
 /// Bytes behind the start of a gzip member that are tried out.
@@ -27,8 +30,8 @@ pub(super) enum Candidate {
     Member(usize),
 }
 
-/// The first candidate in `data` from bit `from` on, which begins before byte `end`; `data` should go on [`MEMBER`] bytes behind that. `codes` are
-/// overwritten.
+/// The first candidate in `data` from bit `from` on, which begins before byte `end`; `data` should go on [`MEMBER`]
+/// bytes behind that. `codes` are overwritten.
 pub(super) fn next(data: &[u8], from: usize, end: usize, codes: &mut Codes) -> Option<Candidate> {
     let member = next_member(data, from.div_ceil(8), end);
     let end = member.unwrap_or(end);
@@ -75,7 +78,8 @@ fn next_block(data: &[u8], from: usize, end: usize) -> Option<usize> {
     None
 }
 
-/// Are the numbers of codes possible, and the lengths of the code lengths' code those of a complete one? `header` is the first bits of it.
+/// Are the numbers of codes possible, and the lengths of the code lengths' code those of a complete one? `header` is
+/// the first bits of it.
 #[inline]
 fn is_likely(data: &[u8], byte: usize, header: u64, bit: usize) -> bool {
     const MOST: u64 = 30;

@@ -23,8 +23,8 @@ pub(super) struct Segment {
     pub(super) end: u64,
     /// The last block is the final one of its member.
     pub(super) is_final: bool,
-    /// Where one block ends and another begins, in order, but for its start: the decoded bytes before it, and its bit. Of several with as many
-    /// bytes before them the first.
+    /// Where one block ends and another begins, in order, but for its start: the decoded bytes before it, and its bit.
+    /// Of several with as many bytes before them the first.
     boundaries: Vec<(usize, u64)>,
     /// The decoded bytes, and what the first of them are over the second made-up history.
     outputs: [Output; 2],
@@ -156,8 +156,8 @@ impl Segment {
         Part::Whole
     }
 
-    /// Puts bytes from the `history` before it in their place. False if they came from before its start: then this is not the data that goes on
-    /// there.
+    /// Puts bytes from the `history` before it in their place. False if they came from before its start: then this is
+    /// not the data that goes on there.
     pub(super) fn settle(&mut self, history: &[u8]) -> bool {
         let [first, second] = &mut self.outputs;
         let second = &second.bytes[..std::mem::take(&mut second.length)];

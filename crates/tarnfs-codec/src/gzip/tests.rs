@@ -95,7 +95,8 @@ fn check(codec: &dyn Codec, compressed: &[u8], expected: &[u8], spacing: u64) ->
     pass.points
 }
 
-/// Resuming does what the pass did: to its end, or where something is damaged to the next point, as behind a gap there is one.
+/// Resuming does what the pass did: to its end, or where something is damaged to the next point, as behind a gap there
+/// is one.
 fn assert_resumes(codec: &dyn Codec, source: &SharedSource, pass: &Pass, read_size: usize, case: &str) {
     for (number, point) in pass.points.iter().enumerate() {
         let from = point.decoded as usize;
@@ -465,7 +466,8 @@ fn a_member_that_cannot_be_decoded_costs_only_itself() {
         let after = parts[damaged + 1..].concat();
         assert!(pass.decoded.starts_with(&before) && pass.decoded.ends_with(&after), "{damaged}");
         let end = pass.decoded.len() - after.len();
-        // All of the member is damage, and only it; what follows lies in the blocks of a tar as before, if nothing lies between.
+        // All of the member is damage, and only it; what follows lies in the blocks of a tar as before, if nothing lies
+        // between.
         let covered = |offset: usize| pass.damage.iter().any(|damage| damage.decoded.contains(&(offset as u64)));
         assert!((before.len()..end).all(covered) && !covered(end));
         assert!(before.is_empty() || !covered(before.len() - 1));

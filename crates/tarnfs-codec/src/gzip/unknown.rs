@@ -1,6 +1,6 @@
-//! Decoding without the history before it: over two made-up histories that differ in every byte, at once. Where the results
-//! differ, a byte came from the history, and the two values say from where. The symbols are decoded once and by the loop that decodes all
-//! others, which no decoder of marked symbols is.
+//! Decoding without the history before it: over two made-up histories that differ in every byte, at once. Where the
+//! results differ, a byte came from the history, and the two values say from where. The symbols are decoded once and by
+//! the loop that decodes all others, which no decoder of marked symbols is.
 
 /// The two made-up histories, of so many bytes (at most 32 KiB).
 pub(super) fn histories(length: usize) -> [Vec<u8>; 2] {
@@ -16,8 +16,8 @@ pub(super) fn origin(first: u8, second: u8) -> Option<usize> {
     Some(usize::from(upper) << 8 | usize::from(first))
 }
 
-/// Puts bytes of the true `history` in the place of those in `first` that came from it, as `second` tells. The history is of as many bytes
-/// as those made up; False if a byte came from before the last `known` bytes of it.
+/// Puts bytes of the true `history` in the place of those in `first` that came from it, as `second` tells. The history
+/// is of as many bytes as those made up; False if a byte came from before the last `known` bytes of it.
 pub(super) fn resolve(first: &mut [u8], second: &[u8], history: &[u8], known: usize) -> bool {
     /// Compared at once: most of these are equal, or differ in many bytes.
     const STRIDE: usize = 32;
@@ -26,8 +26,8 @@ pub(super) fn resolve(first: &mut [u8], second: &[u8], history: &[u8], known: us
     if unknown > 0 && first.iter().zip(second).any(comes_from_unknown) {
         return false;
     }
-    // What a byte is, by how much its second value lies above the first one, less 1, and the first one: no branch, as none could be
-    // foretold. Those that did not come from the history are equal: with 1 less that is 255.
+    // What a byte is, by how much its second value lies above the first one, less 1, and the first one: no branch, as
+    // none could be foretold. Those that did not come from the history are equal: with 1 less that is 255.
     let Ok(mut bytes) = Box::<[u8; 1 << 16]>::try_from(vec![0; 1 << 16]) else { return false };
     bytes[..history.len()].copy_from_slice(history);
     for (byte, value) in bytes[0xff00..].iter_mut().zip(0..=255) {

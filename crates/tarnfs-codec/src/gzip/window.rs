@@ -6,7 +6,8 @@
 //! each other.
 //!
 //! Bytes of the history that nothing behind the point refers to are zeros: of source code about nine tenths, of noise
-//! all. Only the first 32 KiB decoded behind the point can refer to it, so these are decoded over an [`unknown`] history.
+//! all. Only the first 32 KiB decoded behind the point can refer to it, so these are decoded over an [`unknown`]
+//! history.
 
 use std::io;
 
@@ -50,8 +51,8 @@ pub(super) fn unpack(state: &[u8]) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// The state of a point inside deflate data before which `window` was decoded, for points that another program has kept. Not
-/// compressed: it is used at once.
+/// The state of a point inside deflate data before which `window` was decoded, for points that another program has
+/// kept. Not compressed: it is used at once.
 pub(super) fn from_window(window: &[u8]) -> io::Result<Vec<u8>> {
     if window.len() > WINDOW {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a window of more than 32 KiB before deflate data"));

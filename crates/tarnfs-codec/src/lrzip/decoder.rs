@@ -16,8 +16,8 @@ use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, Scratc
 /// The state of a seek point: its version.
 const VERSION: u8 = 1;
 
-/// Bytes that stand for those of a chunk that cannot be decoded, for each of its file at most: nothing says that its length is right. lrzip makes
-/// a millionth of zeros.
+/// Bytes that stand for those of a chunk that cannot be decoded, for each of its file at most: nothing says that its
+/// length is right. lrzip makes a millionth of zeros.
 const LARGEST_RATIO: u64 = 1 << 22;
 
 /// The decoder.
@@ -307,7 +307,8 @@ impl ChunkDecoder {
             // Of whole bytes a wrong checksum says nothing.
             Some(true) => pass.suspects.clear(),
             Some(false) if pass.suspects.is_empty() && !pass.has_gap => {
-                // As for the checksum of a stream of bzip2: no byte that is there is wrong, if all of its checksums are right.
+                // As for the checksum of a stream of bzip2: no byte that is there is wrong, if all of its checksums are
+                // right.
                 let (range, what) = if pass.is_checked {
                     (
                         decoded..decoded,
@@ -324,8 +325,8 @@ impl ChunkDecoder {
         Ok(())
     }
 
-    /// What was decoded of a chunk that cannot be decoded further is not served: nothing says that it is right. In a first pass, decoding goes on
-    /// with the next chunk, where that can be found.
+    /// What was decoded of a chunk that cannot be decoded further is not served: nothing says that it is right. In a
+    /// first pass, decoding goes on with the next chunk, where that can be found.
     fn leave_damaged(&mut self, stop: Stop) -> io::Result<()> {
         let at = match &self.state {
             State::Chunk(chunk) => chunk.at,
@@ -399,8 +400,8 @@ impl Chunk {
         Ok(())
     }
 
-    /// Where the chunk ends in the compressed stream, and how many bytes it has, if that is known and another chunk follows. `decoded` bytes of
-    /// the stream were handed out.
+    /// Where the chunk ends in the compressed stream, and how many bytes it has, if that is known and another chunk
+    /// follows. `decoded` bytes of the stream were handed out.
     fn skip(&mut self, header: Option<Header>, decoded: u64) -> Option<(u64, u64)> {
         let length = self.header.length?;
         let possible = decoded..header?.length;
@@ -479,7 +480,8 @@ impl FirstPass for ChunkDecoder {
     }
 }
 
-/// The CRC-32 of lrzip begins with 0 and is not inverted at its end: here, with all bits set, and inverted by whoever takes it.
+/// The CRC-32 of lrzip begins with 0 and is not inverted at its end: here, with all bits set, and inverted by whoever
+/// takes it.
 fn raw_crc() -> crc32fast::Hasher {
     crc32fast::Hasher::new_with_initial(u32::MAX)
 }

@@ -1,4 +1,5 @@
-//! What stands before a file, its chunks and their blocks (lrzip's `doc/magic.header.txt`). All numbers are little-endian.
+//! What stands before a file, its chunks and their blocks (lrzip's `doc/magic.header.txt`). All numbers are
+//! little-endian.
 
 use std::io;
 
@@ -35,7 +36,8 @@ pub(super) enum Version {
     Four,
     /// 0.5: each chunk says how many bytes a distance has.
     Five,
-    /// 0.6: those in the headers of blocks have as many, and each chunk says whether it is the last, and how long it is.
+    /// 0.6: those in the headers of blocks have as many, and each chunk says whether it is the last, and how long it
+    /// is.
     Six,
 }
 
@@ -135,7 +137,8 @@ pub(super) struct BlockHeader {
     pub(super) method: u8,
     pub(super) packed: u64,
     pub(super) decoded: u64,
-    /// Where the header of the stream's next block is, from that of the chunk's first stream on; 0 behind the last one.
+    /// Where the header of the stream's next block is, from that of the chunk's first stream on; 0 behind the last
+    /// one.
     pub(super) next: u64,
 }
 

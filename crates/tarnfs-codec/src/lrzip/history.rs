@@ -1,5 +1,6 @@
-//! What was decoded of a chunk. A match may reach back to its start, and a chunk may be as long as the memory of the machine that wrote it:
-//! up to a bound it is kept in memory, what lies before the last part of a longer one in a temporary file without a name.
+//! What was decoded of a chunk. A match may reach back to its start, and a chunk may be as long as the memory of the
+//! machine that wrote it: up to a bound it is kept in memory, what lies before the last part of a longer one in a
+//! temporary file without a name.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -135,7 +136,8 @@ impl History {
         filled
     }
 
-    /// Appends some of the `length` bytes that begin `distance` bytes before the end; returns how many. None if there are not so many.
+    /// Appends some of the `length` bytes that begin `distance` bytes before the end; returns how many. None if there
+    /// are not so many.
     pub(super) fn repeat(&mut self, distance: u64, length: usize) -> io::Result<usize> {
         let Some(from) = self.length().checked_sub(distance).filter(|_| distance > 0) else { return Ok(0) };
         if from < self.stored {

@@ -1,4 +1,5 @@
-//! The two streams of a chunk: what to do, and the bytes that are no matches. Each is a chain of blocks, which lie between those of the other.
+//! The two streams of a chunk: what to do, and the bytes that are no matches. Each is a chain of blocks, which lie
+//! between those of the other.
 
 use std::io;
 
@@ -166,7 +167,8 @@ impl Stream {
             LZO => Ok(Box::new(LzoDecoder::new(Input::new(shared(data), 0)))),
             BZIP2 => Bzip2.resume(shared(data), &whole, &self.limits),
             GZIP => Zlib.resume(shared(data), &whole, &self.limits),
-            // What is learnt has a size that these say, and would be made for each of many small blocks. lrzip writes 3 and 0.
+            // What is learnt has a size that these say, and would be made for each of many small blocks. lrzip writes 3
+            // and 0.
             LZMA if self.lzma[0] % 9 + self.lzma[0] / 9 % 5 > MOST_CONTEXT => {
                 return wrong("is packed with LZMA of properties that lrzip does not use");
             }

@@ -366,7 +366,8 @@ impl FrameDecoder {
         }
     }
 
-    /// Reports damage from the decoded byte `from` up to the last one decoded; `exact` if there were as many bytes as there should be.
+    /// Reports damage from the decoded byte `from` up to the last one decoded; `exact` if there were as many bytes as
+    /// there should be.
     fn report(&mut self, from: u64, compressed: u64, exact: bool, what: String) {
         if let Some(pass) = &mut self.pass {
             pass.findings.report(Damage { decoded: from..self.decoded, compressed, what });
@@ -394,8 +395,8 @@ fn add_point(pass: Option<&mut Pass>, closer: u64, input: &Input, decoded: u64, 
     }
 }
 
-/// The state of a seek point inside a frame: version, FLG, BD (both 0 for a legacy frame), then the history as an LZ4 block
-/// behind its length (4 bytes, little-endian) where blocks are linked.
+/// The state of a seek point inside a frame: version, FLG, BD (both 0 for a legacy frame), then the history as an LZ4
+/// block behind its length (4 bytes, little-endian) where blocks are linked.
 fn state(descriptor: Option<Descriptor>, history: &[u8]) -> Vec<u8> {
     let (flags, block) = descriptor.map_or((0, 0), |descriptor| (descriptor.flags, descriptor.block));
     let mut state = vec![STATE_VERSION, flags, block];

@@ -1,11 +1,12 @@
 //! Decodes the members that follow on other threads.
 //!
-//! It only spares the walk in `members` the work: what comes from here is a whole member in which nothing was wrong. Any
-//! other one is left to the walk, so that damage is met and reported in one place.
+//! It only spares the walk in `members` the work: what comes from here is a whole member in which nothing was wrong.
+//! Any other one is left to the walk, so that damage is met and reported in one place.
 //!
-//! A member ends where another one's header, or the end of the file, follows a trailer that gives as the member's size just the bytes from its
-//! start to there. It is searched for from its start on, so nothing has to be known of the file's end; what cannot be found so (trailers that lie,
-//! padding, a member that is too large) is left to the walk as well.
+//! A member ends where another one's header, or the end of the file, follows a trailer that gives as the member's size
+//! just the bytes from its start to there. It is searched for from its start on, so nothing has to be known of the
+//! file's end; what cannot be found so (trailers that lie, padding, a member that is too large) is left to the walk as
+//! well.
 
 use std::collections::VecDeque;
 use std::io;
@@ -102,7 +103,8 @@ impl<C: Container> Finder<C> {
     }
 }
 
-/// Where `wanted`, of four bytes that are different, is in `bytes`, from byte `from` on. Every fourth byte is looked at.
+/// Where `wanted`, of four bytes that are different, is in `bytes`, from byte `from` on. Every fourth byte is looked
+/// at.
 fn find(bytes: &[u8], wanted: &[u8], from: usize) -> Option<usize> {
     let mut last = from.checked_add(wanted.len().checked_sub(1)?)?;
     while let Some(byte) = bytes.get(last) {
@@ -201,7 +203,8 @@ impl<C: Container> Ahead<C> {
         })
     }
 
-    /// The member at byte `position`, if it could be decoded ahead. Members behind it are being decoded when this returns.
+    /// The member at byte `position`, if it could be decoded ahead. Members behind it are being decoded when this
+    /// returns.
     pub(super) fn take(&mut self, position: u64) -> io::Result<Option<WholeMember>> {
         if position < self.left_to_walk {
             return Ok(None);
@@ -241,8 +244,8 @@ impl<C: Container> Ahead<C> {
             };
             let (Some(first), Some(last)) = (found.members.first(), found.members.last()) else { return };
             let (from, to, bytes) = (first.start, last.end, found.bytes);
-            // The walk itself can do the next one: with nothing beside it, it is of use to hand out its bytes while it is decoded, and of large
-            // ones the one behind it is to be in work then.
+            // The walk itself can do the next one: with nothing beside it, it is of use to hand out its bytes while it
+            // is decoded, and of large ones the one behind it is to be in work then.
             let is_next = self.jobs.is_empty();
             let is_alone = is_next && to == self.source.len();
             let worth = bytes <= MOST_IN_WORK && !is_alone && !(is_next && bytes > MOST_IN_WORK / 2);
@@ -326,7 +329,8 @@ mod tests {
             start = end;
         }
         assert_eq!(finder.member(start, &cancel).unwrap(), None);
-        // Of what holds whole members, as a file that was packed twice, none of them is one, and garbage behind the last hides its end.
+        // Of what holds whole members, as a file that was packed twice, none of them is one, and garbage behind the
+        // last hides its end.
         let stored = [&tool("lzip -q -c -0", &stream)[..], &members[2], b"garbage"].concat();
         let mut finder = Finder::<Members>::new(source(&stored));
         let end = finder.member(0, &cancel).unwrap().unwrap().0.end;

@@ -1,7 +1,8 @@
-//! The state of a decoder between two symbols, in the form in which an index keeps it: a zstd frame behind the length of what is in it.
+//! The state of a decoder between two symbols, in the form in which an index keeps it: a zstd frame behind the length
+//! of what is in it.
 //!
-//! In it are the range decoder (for LZMA alone), the model, and the history as runs: bytes left out, because nothing refers to them, and bytes
-//! kept. Comes from an index, so it may be anything.
+//! In it are the range decoder (for LZMA alone), the model, and the history as runs: bytes left out, because nothing
+//! refers to them, and bytes kept. Comes from an index, so it may be anything.
 
 use super::model::{LITERAL_STATES, Model};
 

@@ -31,8 +31,8 @@ pub(crate) trait Framing {
     /// Bytes of input that each step needs, unless there are no more.
     const WANTED: usize;
 
-    /// Goes on by a header or by some symbols; returns how much of the input that took. The input is at least [`Framing::WANTED`] bytes, or
-    /// all that there are.
+    /// Goes on by a header or by some symbols; returns how much of the input that took. The input is at least
+    /// [`Framing::WANTED`] bytes, or all that there are.
     fn produce(&mut self, core: &mut Core, input: &[u8]) -> Result<usize, &'static str>;
 
     /// Takes what it has put into a checkpoint beside the model. The error says what is wrong with it.
@@ -89,7 +89,8 @@ impl<F: Framing> LzmaDecoder<F> {
         self.core.survey.iter_mut().flat_map(Survey::take)
     }
 
-    /// Goes on from a point that was found before, behind `decoded` bytes. The error says what is wrong with its `state`.
+    /// Goes on from a point that was found before, behind `decoded` bytes. The error says what is wrong with its
+    /// `state`.
     pub(crate) fn resume(&mut self, state: &[u8], decoded: u64) -> Result<(), &'static str> {
         self.core.history.produced = decoded;
         if state == FRESH {
@@ -105,7 +106,8 @@ impl<F: Framing> LzmaDecoder<F> {
         Ok(())
     }
 
-    /// Decodes from `input` into `output`, which is not empty. The input is at least [`Framing::WANTED`] bytes, or all that there are.
+    /// Decodes from `input` into `output`, which is not empty. The input is at least [`Framing::WANTED`] bytes, or all
+    /// that there are.
     pub(crate) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Step {
         let Self { core, framing } = self;
         let (mut taken, mut written) = (0, core.deliver(output));

@@ -1,5 +1,5 @@
-//! `.lz` (lzip): members, each with a header of 6 bytes, LZMA data that a marker ends, CRC-32 and the sizes of the data and, since version 1, of the
-//! member.
+//! `.lz` (lzip): members, each with a header of 6 bytes, LZMA data that a marker ends, CRC-32 and the sizes of the data
+//! and, since version 1, of the member.
 
 use std::io;
 use std::sync::Arc;

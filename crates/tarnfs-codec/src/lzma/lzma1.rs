@@ -25,7 +25,8 @@ pub(crate) struct Bare {
 const INVALID: &str = "the LZMA data are not valid";
 
 impl Lzma1 {
-    /// A decoder of data that hold `length` bytes, or that a marker ends. `OutOfMemory` where there is no memory for the dictionary.
+    /// A decoder of data that hold `length` bytes, or that a marker ends. `OutOfMemory` where there is no memory for
+    /// the dictionary.
     pub(super) fn new(properties: Properties, dictionary: usize, length: Option<u64>) -> io::Result<Self> {
         Self::with(Bare { coder: None, left: length, needs_marker: length.is_none() }, properties, dictionary)
     }
@@ -60,7 +61,8 @@ impl Framing for Bare {
         let before = core.history.produced;
         // One byte more than there should be tells that no marker comes.
         let most = self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX).max(1));
-        // So many bytes are never made of more input than is wanted: where seek points are does not depend on how the input comes.
+        // So many bytes are never made of more input than is wanted: where seek points are does not depend on how the
+        // input comes.
         let stride = STRIDE - (before % STRIDE as u64) as usize;
         let stop = core.symbols(&mut decoder, most.min(stride), drawn);
         if is_last && decoder.at > input.len() {

@@ -18,8 +18,9 @@ use crate::{Damage, Decoder, Findings, FirstPass, Options, PIECE, SeekPoint};
 /// First byte of the state of a seek point at a member's header, and all of it.
 const VERSION: u8 = 1;
 
-/// First byte of the state of a seek point inside a member. Behind it is how many bytes the point lies behind the member's start, in the compressed
-/// and in the decoded stream (8 bytes each, little-endian), and the state of the LZMA decoder.
+/// First byte of the state of a seek point inside a member. Behind it is how many bytes the point lies behind the
+/// member's start, in the compressed and in the decoded stream (8 bytes each, little-endian), and the state of the LZMA
+/// decoder.
 const INSIDE: u8 = 2;
 
 /// LZMA makes at most about 7000 bytes of one; a dictionary need not be larger than what can come.
@@ -130,7 +131,8 @@ impl<C: Container> MemberDecoder<C> {
         decoder
     }
 
-    /// The member at byte `start`, if nothing is wrong with it, and it has as many decoded bytes as that, and nobody abandons it.
+    /// The member at byte `start`, if nothing is wrong with it, and it has as many decoded bytes as that, and nobody
+    /// abandons it.
     pub(super) fn whole(
         source: SharedSource,
         start: u64,

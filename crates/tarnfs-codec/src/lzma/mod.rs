@@ -1,6 +1,7 @@
 //! LZMA: a dictionary coder whose symbols go through a range coder with learnt probabilities.
 //!
-//! Written from the LZMA specification and The .xz File Format. A decoder's whole state can be kept, so that decoding can start inside the data.
+//! Written from the LZMA specification and The .xz File Format. A decoder's whole state can be kept, so that decoding
+//! can start inside the data.
 //!
 //! - `range`: bits from bytes
 //! - `model`: what is learnt
@@ -8,8 +9,8 @@
 //! - `symbols`: literals and matches
 //! - `decoder`: what decoders share, whatever wraps the symbols
 //! - `lzma2`: the chunks of an xz block
-//! - `lzma1`: symbols without framing, and on top of them `members`: the files `.lzma` (`alone`) and `.lz` (`lzip`)
-//!   of which `ahead` decodes those that follow on other threads
+//! - `lzma1`: symbols without framing, and on top of them `members`: the files `.lzma` (`alone`) and `.lz` (`lzip`) of
+//!   which `ahead` decodes those that follow on other threads
 //! - `survey`: finds seek points
 //! - `checkpoint`: what is kept of a decoder at a seek point
 

@@ -8,8 +8,8 @@ pub(super) const STATES: usize = 12;
 pub(super) const LITERAL_STATES: usize = 7;
 /// Values of the position's lowest bits at most.
 const POSITIONS: usize = 16;
-/// Probabilities for the literals of one context: 256 for plain ones, 512 for those behind a match, and as many that are not used:
-/// they spare the loop over the bits a look at bounds.
+/// Probabilities for the literals of one context: 256 for plain ones, 512 for those behind a match, and as many that
+/// are not used: they spare the loop over the bits a look at bounds.
 const LITERAL: usize = 0x400;
 const LITERALS_USED: usize = 0x300;
 

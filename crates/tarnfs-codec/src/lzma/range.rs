@@ -65,7 +65,8 @@ impl RangeDecoder<'_> {
         }
     }
 
-    /// A bit of a number, 0 or 1, and its probability from now on. No branch depends on the bit, because nobody could foretell it.
+    /// A bit of a number, 0 or 1, and its probability from now on. No branch depends on the bit, because nobody could
+    /// foretell it.
     #[inline(always)]
     pub(super) fn digit(&mut self, probability: u16) -> (usize, u16) {
         self.normalise();
@@ -74,13 +75,15 @@ impl RangeDecoder<'_> {
         let is_zero = self.code < bound;
         self.range = select_unpredictable(is_zero, bound, self.range.wrapping_sub(bound));
         self.code = select_unpredictable(is_zero, self.code, self.code.wrapping_sub(bound));
-        // expected - (expected >> 5), or expected + (2048 - expected >> 5), which is expected - ((expected - 2048 + 31) >> 5).
+        // expected - (expected >> 5), or expected + (2048 - expected >> 5), which is expected - ((expected - 2048 + 31)
+        // >> 5).
         let shifted = expected as i32 - if is_zero { (1 << PROBABILITY_BITS) - (1 << MOVE_BITS) + 1 } else { 0 };
         let next = (expected as i32).wrapping_sub(shifted >> MOVE_BITS) as u16;
         (usize::from(!is_zero), next)
     }
 
-    /// A number of `LEVELS` bits, the highest first. `tree` has a probability for each number on the way, with a leading 1.
+    /// A number of `LEVELS` bits, the highest first. `tree` has a probability for each number on the way, with a
+    /// leading 1.
     #[inline(always)]
     pub(super) fn tree<const LEVELS: u32, const SIZE: usize>(&mut self, tree: &mut [u16; SIZE]) -> usize {
         const { assert!(SIZE == 1 << LEVELS) }

@@ -1,9 +1,9 @@
 //! Where decoding can start inside of data, found while they are decoded.
 //!
-//! A point needs the model, which is small, and of the history what later data refer to. Of these data, a dictionary's length can do so.
-//! While they are decoded, the parts of the history that they refer to are marked; what is about to leave the dictionary is
-//! collected if it is marked. Bytes behind the point are held back meanwhile, because a point has to be known before
-//! them. A point that would take too much is given up.
+//! A point needs the model, which is small, and of the history what later data refer to. Of these data, a dictionary's
+//! length can do so. While they are decoded, the parts of the history that they refer to are marked; what is about to
+//! leave the dictionary is collected if it is marked. Bytes behind the point are held back meanwhile, because a point
+//! has to be known before them. A point that would take too much is given up.
 
 use super::checkpoint::{Checkpoint, MOST};
 use super::history::History;

@@ -44,8 +44,8 @@ pub(super) enum Stop {
 #[derive(Debug)]
 pub(super) struct Invalid;
 
-/// Decodes symbols until `room` bytes are written, or more than `drawn` bytes of the input are drawn. What did not fit of the last match is
-/// left in `pending`.
+/// Decodes symbols until `room` bytes are written, or more than `drawn` bytes of the input are drawn. What did not fit
+/// of the last match is left in `pending`.
 pub(super) fn decode<W: Watch>(
     model: &mut Model,
     decoder: &mut RangeDecoder<'_>,

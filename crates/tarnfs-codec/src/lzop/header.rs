@@ -4,7 +4,8 @@ use zlib_rs::adler32::adler32;
 
 pub(super) const MAGIC: [u8; 9] = *b"\x89LZO\0\r\n\x1a\n";
 
-/// Bytes of the longest header: magic, three versions, method, level, flags, filter, mode, two halves of a time, name, checksum.
+/// Bytes of the longest header: magic, three versions, method, level, flags, filter, mode, two halves of a time, name,
+/// checksum.
 pub(super) const LONGEST: usize = 9 + 6 + 2 + 4 + 4 + 4 + 8 + 1 + 255 + 4;
 
 /// Since this version there are a version needed to extract, a level, and the upper half of the time.
@@ -60,7 +61,8 @@ pub(super) enum Start {
 }
 
 impl Start {
-    /// Reads the first bytes of a file, [`LONGEST`] or as many as there are. The error says what is wrong with its header.
+    /// Reads the first bytes of a file, [`LONGEST`] or as many as there are. The error says what is wrong with its
+    /// header.
     pub(super) fn parse(head: &[u8]) -> Result<Self, String> {
         let Some(behind) = head.strip_prefix(&MAGIC) else {
             return Ok(if MAGIC.starts_with(head) { Self::Cut } else { Self::Other });

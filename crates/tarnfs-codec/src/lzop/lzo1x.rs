@@ -1,6 +1,7 @@
 //! Blocks of LZO1X: literals, and matches of what was decoded before.
 //!
-//! There is no specification; what the instructions mean is described in the Linux kernel's Documentation/staging/lzo.rst.
+//! There is no specification; what the instructions mean is described in the Linux kernel's
+//! Documentation/staging/lzo.rst.
 
 /// The data are not valid.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,8 +40,8 @@ pub(crate) fn first_literals(first: u8) -> Option<usize> {
     (first >= 18).then(|| usize::from(first) - 17)
 }
 
-/// Reads an instruction. What the shortest ones mean depends on how many `literals` came last since the last match: none, one to three, or 4
-/// for more.
+/// Reads an instruction. What the shortest ones mean depends on how many `literals` came last since the last match:
+/// none, one to three, or 4 for more.
 #[inline]
 pub(crate) fn instruction<B: Bytes>(bytes: &mut B, literals: usize) -> Result<Instruction, B::Error> {
     let instruction = usize::from(bytes.byte()?);

@@ -43,7 +43,8 @@ pub(super) fn masked(bytes: &[u8]) -> u32 {
 fn crc32c(bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("sse4.2") {
-        // SAFETY: the processor has been asked for all that the function needs. By tables, the sums would take as long as all else.
+        // SAFETY: the processor has been asked for all that the function needs. By tables, the sums would take as long
+        // as all else.
         return unsafe { by_instruction(bytes) };
     }
     by_tables(bytes)

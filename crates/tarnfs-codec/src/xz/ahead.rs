@@ -75,7 +75,8 @@ impl Ahead {
         })
     }
 
-    /// The block at byte `position`, if it could be decoded ahead. Blocks behind it are being decoded when this returns.
+    /// The block at byte `position`, if it could be decoded ahead. Blocks behind it are being decoded when this
+    /// returns.
     pub(super) fn take(&mut self, position: u64, check: CheckId) -> io::Result<Option<DecodedBlock>> {
         if self.jobs.front().is_none_or(|job| job.start != position) {
             // The walk went another way, or begins.
@@ -152,8 +153,8 @@ impl Ahead {
         Builder::new().name("xz block".into()).spawn(work).ok()
     }
 
-    /// From the block's header or from the index, with the bytes of its dictionary. Both may lie: then the block does not
-    /// decode as they say.
+    /// From the block's header or from the index, with the bytes of its dictionary. Both may lie: then the block does
+    /// not decode as they say.
     fn sizes_of(&mut self, start: u64, check: CheckId) -> io::Result<Option<(Record, u64)>> {
         let mut bytes = [0; LONGEST_BLOCK_HEADER];
         let read = self.source.read_at(&mut bytes, start)?;
@@ -172,8 +173,8 @@ impl Ahead {
         Ok(record.map(|record| (record, dictionary_of(&header, record.uncompressed))))
     }
 
-    /// Ends all jobs. Waits until they have ended: a file of which each block sends the walk another way could leave any
-    /// number of them behind, each with its memory.
+    /// Ends all jobs. Waits until they have ended: a file of which each block sends the walk another way could leave
+    /// any number of them behind, each with its memory.
     fn abandon_jobs(&mut self) {
         for job in &self.jobs {
             job.abandon.cancel();
@@ -196,7 +197,8 @@ impl Drop for Ahead {
     }
 }
 
-/// Decodes the block at `place` into `data`, whatever that holds; `None` if it is not exactly what `record` says, or if nobody wants it any more.
+/// Decodes the block at `place` into `data`, whatever that holds; `None` if it is not exactly what `record` says, or if
+/// nobody wants it any more.
 fn decode(
     source: SharedSource,
     place: Range<u64>,

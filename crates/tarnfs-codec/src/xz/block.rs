@@ -142,8 +142,8 @@ impl BlockDecoder {
         }
     }
 
-    /// Moves the seek points that were found into `found`, with offsets from the block's start. Each comes before any byte behind
-    /// it is decoded.
+    /// Moves the seek points that were found into `found`, with offsets from the block's start. Each comes before any
+    /// byte behind it is decoded.
     pub(super) fn take_points(&mut self, found: &mut impl Extend<Found>) {
         let header = self.header;
         if let Data::Lzma2(decoder) = &mut self.data {
@@ -152,8 +152,8 @@ impl BlockDecoder {
         }
     }
 
-    /// Goes on at a seek point inside the block, behind that many bytes of compressed data and of decoded. The error says what is wrong with
-    /// its `state`.
+    /// Goes on at a seek point inside the block, behind that many bytes of compressed data and of decoded. The error
+    /// says what is wrong with its `state`.
     pub(super) fn resume(&mut self, compressed: u64, decoded: u64, state: &[u8]) -> Result<(), &'static str> {
         let Data::Lzma2(decoder) = &mut self.data else { return Err("is of a block with other filters") };
         (self.taken, self.written, self.check) = (compressed, decoded, Check::Unverified);

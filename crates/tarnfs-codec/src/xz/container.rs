@@ -91,8 +91,8 @@ pub(super) fn stream_footer(footer: &[u8; STREAM_HEADER]) -> Result<(CheckId, u6
     Ok((stream_flags([zero, check])?, backward_size))
 }
 
-/// The number at the start of `bytes`, and its length (§1.2). `None` if it does not end there or is written in more bytes
-/// than it needs.
+/// The number at the start of `bytes`, and its length (§1.2). `None` if it does not end there or is written in more
+/// bytes than it needs.
 pub(super) fn integer(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0;
     for (at, &byte) in bytes.iter().take(LONGEST_INTEGER).enumerate() {

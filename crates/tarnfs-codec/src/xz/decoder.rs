@@ -16,11 +16,13 @@ use crate::lzma::Found;
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
 
-/// First byte of a seek point's state. Alone it stands for the start of a stream; a block's has the number of its check behind it.
+/// First byte of a seek point's state. Alone it stands for the start of a stream; a block's has the number of its check
+/// behind it.
 const VERSION: u8 = 1;
 
-/// First byte of the state of a seek point inside a block. Behind it are the number of the block's check, how many bytes the point lies behind the
-/// block's start, in the compressed and in the decoded stream (8 bytes each, little-endian), and the state of the LZMA2 decoder.
+/// First byte of the state of a seek point inside a block. Behind it are the number of the block's check, how many
+/// bytes the point lies behind the block's start, in the compressed and in the decoded stream (8 bytes each,
+/// little-endian), and the state of the LZMA2 decoder.
 const INSIDE: u8 = 2;
 
 /// LZMA makes at most about 7000 bytes of one; an index that claims more than this lies.
@@ -212,7 +214,8 @@ impl XzDecoder {
         }
     }
 
-    /// Goes on by one header, index or other part between blocks, or by what fits into `buffer`; returns the bytes written.
+    /// Goes on by one header, index or other part between blocks, or by what fits into `buffer`; returns the bytes
+    /// written.
     fn go_on(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.state {
             State::Start | State::BetweenStreams => self.start_stream().map(|()| 0),
@@ -483,7 +486,8 @@ impl XzDecoder {
     }
 
     /// Finds out how long the damaged block is, in its header, the index, or the headers of its LZMA2 chunks, puts
-    /// a gap for what it has not delivered and goes on behind it. False if none of them leads to another block or the index.
+    /// a gap for what it has not delivered and goes on behind it. False if none of them leads to another block or the
+    /// index.
     fn replace_block(&mut self, what: &str) -> io::Result<bool> {
         let position = self.input.position();
         for place in [Sizes::Header, Sizes::Index, Sizes::Chunks] {
@@ -505,8 +509,8 @@ impl XzDecoder {
             let left = record.uncompressed.saturating_sub(delivered);
             let end = self.decoded.saturating_add(left);
             self.report(position, end, what.to_owned());
-            // The headers of chunks may be damaged themselves; and of more bytes than there should be, nothing is known of
-            // those behind.
+            // The headers of chunks may be damaged themselves; and of more bytes than there should be, nothing is known
+            // of those behind.
             if self.first_pass && (matches!(place, Sizes::Chunks) || delivered > record.uncompressed) {
                 self.findings.shift(end);
             }

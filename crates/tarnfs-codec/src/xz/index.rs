@@ -122,8 +122,8 @@ fn cut(position: u64) -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, format!("the xz stream ends within its index, at byte {position}"))
 }
 
-/// Searches the indexes from the end of a file for the sizes of a damaged block. It may read four times the file's length
-/// altogether, so that a file with very many damaged blocks takes no longer than a file of four times its size.
+/// Searches the indexes from the end of a file for the sizes of a damaged block. It may read four times the file's
+/// length altogether, so that a file with very many damaged blocks takes no longer than a file of four times its size.
 #[derive(Debug)]
 pub(super) struct Search {
     source: SharedSource,

@@ -1,8 +1,9 @@
 //! xz (The .xz File Format 1.2): streams one after another, each of blocks and an index of their sizes.
 //!
-//! The container is ours, so that decoding can go on behind a damaged block. What is in a block is decoded by [`crate::lzma`], or by liblzma where other
-//! filters come before LZMA2. A seek point is a block's header (or the start of the file); its state tells which check follows the block. In a block
-//! of LZMA2 alone there are others, between two of its chunks, with the state of the decoder.
+//! The container is ours, so that decoding can go on behind a damaged block. What is in a block is decoded by
+//! [`crate::lzma`], or by liblzma where other filters come before LZMA2. A seek point is a block's header (or the start
+//! of the file); its state tells which check follows the block. In a block of LZMA2 alone there are others, between two
+//! of its chunks, with the state of the decoder.
 //!
 //! - `container`: headers, footers, numbers, without I/O
 //! - `index`: the index at a stream's end, read in passing or searched for the sizes of a damaged block

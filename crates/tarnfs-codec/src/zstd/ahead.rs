@@ -50,7 +50,8 @@ impl DecodedFrame {
 /// What was read of the stream for some frames, and behind them.
 #[derive(Default)]
 struct Bytes {
-    /// The first `filled` are bytes of the stream, without those that were skipped; the first `passed` of them have been looked at.
+    /// The first `filled` are bytes of the stream, without those that were skipped; the first `passed` of them have
+    /// been looked at.
     buffer: Vec<u8>,
     filled: usize,
     passed: usize,
@@ -226,8 +227,8 @@ impl Ahead {
         })
     }
 
-    /// The first frame at or behind byte `position`, if it could be decoded ahead. Frames behind it are being decoded when
-    /// this returns.
+    /// The first frame at or behind byte `position`, if it could be decoded ahead. Frames behind it are being decoded
+    /// when this returns.
     pub(super) fn take(&mut self, position: u64) -> io::Result<Option<DecodedFrame>> {
         if position < self.left_to_walk {
             return Ok(None);
@@ -246,7 +247,8 @@ impl Ahead {
         }
         self.start_jobs();
         let Some(job) = self.jobs.pop_front() else {
-            // Up to and over what we cannot decode; or each of the skippable frames before it would send us there again.
+            // Up to and over what we cannot decode; or each of the skippable frames before it would send us there
+            // again.
             self.left_to_walk = self.stuck_at.saturating_add(1);
             return Ok(None);
         };
@@ -395,7 +397,8 @@ mod tests {
     #[test]
     fn whole_frames_come_in_order_and_others_are_left() {
         let data = testing::sample(3000, 1);
-        // Of the tests' size for one thread, and half of it: two of those are taken together, if they say how long they are.
+        // Of the tests' size for one thread, and half of it: two of those are taken together, if they say how long they
+        // are.
         for (part, says, left) in
             [(1000, true, [true, false, true]), (500, true, [false, false, true]), (1000, false, [true, false, true])]
         {

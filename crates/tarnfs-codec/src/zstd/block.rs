@@ -42,7 +42,8 @@ impl Blocks {
         }
     }
 
-    /// Makes ready for the blocks of a frame that was made with `dictionary`. False if there is no memory for its window.
+    /// Makes ready for the blocks of a frame that was made with `dictionary`. False if there is no memory for its
+    /// window.
     pub(super) fn start(&mut self, header: &FrameHeader, dictionary: Option<&Arc<Dictionary>>) -> bool {
         // Nothing refers back further than the content is long.
         let reach = header.content.map_or(header.window, |content| content.min(header.window));
@@ -95,13 +96,14 @@ impl Blocks {
         Ok(())
     }
 
-    /// Makes ready for whole frames of at most `length` bytes together, which come one behind the other: into `memory`, whatever that holds,
-    /// or into its own. False if there is no memory.
+    /// Makes ready for whole frames of at most `length` bytes together, which come one behind the other: into `memory`,
+    /// whatever that holds, or into its own. False if there is no memory.
     pub(super) fn start_whole_frames(&mut self, memory: Option<Vec<u8>>, length: usize) -> bool {
         self.window.start_with_all(memory, length, LARGEST_BLOCK as usize)
     }
 
-    /// Decodes a whole frame of at most `most` bytes behind those before; its place among their bytes, or `None` if anything is wrong with it.
+    /// Decodes a whole frame of at most `most` bytes behind those before; its place among their bytes, or `None` if
+    /// anything is wrong with it.
     pub(super) fn decode_frame(
         &mut self,
         header: &FrameHeader,

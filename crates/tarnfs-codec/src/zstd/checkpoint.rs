@@ -1,22 +1,22 @@
 //! Seek points inside a frame: what decoding needs to go on between two blocks.
 //!
-//! That is the codes and tables that a block may use again, the three offsets that count as repeated, and the window. Of the
-//! window only the bytes are kept that something behind the point refers to: to find them, the sequences behind it are decoded
-//! as far as the window reaches, but not their literals, and nothing is executed. What was made by a match behind the point
-//! itself needs nothing, as what that match refers to is kept.
+//! That is the codes and tables that a block may use again, the three offsets that count as repeated, and the window.
+//! Of the window only the bytes are kept that something behind the point refers to: to find them, the sequences behind
+//! it are decoded as far as the window reaches, but not their literals, and nothing is executed. What was made by a
+//! match behind the point itself needs nothing, as what that match refers to is kept.
 //!
 //! A state is, in numbers of 8 bytes, little-endian, unless said otherwise:
 //!
 //! - its version, 1 byte, and [flags](CHECKSUM_FOLLOWS), 1 byte;
-//! - where the frame begins in the compressed stream, its window, its content's length (0 if it does not say), and the bytes of it
-//!   before the point;
+//! - where the frame begins in the compressed stream, its window, its content's length (0 if it does not say), and the
+//!   bytes of it before the point;
 //! - the repeated offsets, 4 bytes each;
 //! - of the dictionary, if it is still in reach: its ID, 4 bytes, and the XXH64 of all of it;
 //! - the weights of the Huffman code, if there is one: their number, 1 byte, and the weights, 1 byte each;
-//! - the three tables, if there are some: 0 for the predefined one, 1 and a symbol, or 2, the accuracy, the number of counts and the
-//!   counts, 2 bytes each; all others 1 byte;
-//! - a zstd frame of: the number of runs, the runs (lengths of unused and used bytes in turns, 4 bytes each), and the used bytes. The
-//!   runs make the history that the point has.
+//! - the three tables, if there are some: 0 for the predefined one, 1 and a symbol, or 2, the accuracy, the number of
+//!   counts and the counts, 2 bytes each; all others 1 byte;
+//! - a zstd frame of: the number of runs, the runs (lengths of unused and used bytes in turns, 4 bytes each), and the
+//!   used bytes. The runs make the history that the point has.
 
 #[cfg(test)]
 mod tests;
@@ -51,8 +51,8 @@ const HAS_DICTIONARY: u8 = 16;
 
 /// Fewer unused bytes between used ones are kept: saying that they are not there takes as much.
 const SHORTEST_GAP: usize = 16;
-/// Used bytes, and bytes of runs, that a state keeps at most: more are too much memory while it is made, and an index takes no longer
-/// values than 96 MiB.
+/// Used bytes, and bytes of runs, that a state keeps at most: more are too much memory while it is made, and an index
+/// takes no longer values than 96 MiB.
 const MOST_USED: usize = 64 << 20;
 /// The level of libzstd that states are compressed with. Those above take longer than they gain.
 const LEVEL: i32 = 1;
@@ -397,7 +397,8 @@ fn read_description(fields: &mut Fields, kind: Kind) -> Result<Description, Inva
     })
 }
 
-/// Writes the history that `packed` holds, of which as much must be there as `history` takes. What is unused stays as it is.
+/// Writes the history that `packed` holds, of which as much must be there as `history` takes. What is unused stays as
+/// it is.
 fn unpack(packed: &[u8], mut history: &mut [u8]) -> Result<(), Invalid> {
     const WRONG: Invalid = "has a window that is not as it should be";
     let Start::Frame(header) = Start::parse(packed.get(..packed.len().min(LONGEST_HEADER)).unwrap_or_default()) else {

@@ -43,7 +43,8 @@ pub(super) struct Known {
 }
 
 impl Dictionaries {
-    /// Adds what a file holds: a dictionary as `zstd --train` makes it, or any other bytes, which are one without an ID.
+    /// Adds what a file holds: a dictionary as `zstd --train` makes it, or any other bytes, which are one without an
+    /// ID.
     ///
     /// # Errors
     /// What is wrong with it, as a clause.
@@ -61,8 +62,8 @@ impl Dictionaries {
         Ok(())
     }
 
-    /// The one for a frame with this ID, where it needs one; `Err` if that is not there. A frame without an ID (0) may have been made with
-    /// any, as `zstd -D` takes it: with the one that has none, or else the first.
+    /// The one for a frame with this ID, where it needs one; `Err` if that is not there. A frame without an ID (0) may
+    /// have been made with any, as `zstd -D` takes it: with the one that has none, or else the first.
     pub(super) fn for_frame(&self, id: u32) -> Result<Option<&Arc<Dictionary>>, ()> {
         match self.0.iter().find(|dictionary| dictionary.id == id) {
             None if id == 0 => Ok(self.0.first()),

@@ -1,8 +1,9 @@
-//! Decodes the literals and sequences of the blocks that follow on another thread, in a frame too large to be decoded as a whole.
+//! Decodes the literals and sequences of the blocks that follow on another thread, in a frame too large to be decoded
+//! as a whole.
 //!
-//! Executing them needs all that came before, but what they are does not: of a block only the codes and tables are used again in the next. So one
-//! thread does the one half of the work, ahead, and the walk in `decoder` the other. Whatever is wrong with a block is left to the walk: the
-//! thread ends, and hands over what is known before that block.
+//! Executing them needs all that came before, but what they are does not: of a block only the codes and tables are used
+//! again in the next. So one thread does the one half of the work, ahead, and the walk in `decoder` the other. Whatever
+//! is wrong with a block is left to the walk: the thread ends, and hands over what is known before that block.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Builder, JoinHandle};
@@ -100,8 +101,8 @@ impl DecodedBlock {
 }
 
 impl EntropyAhead {
-    /// Goes on at the block that begins at byte `position` of the compressed stream, before which `blocks` has decoded all. `None` if there is no
-    /// thread to be had.
+    /// Goes on at the block that begins at byte `position` of the compressed stream, before which `blocks` has decoded
+    /// all. `None` if there is no thread to be had.
     pub(super) fn start(source: &SharedSource, position: u64, header: FrameHeader, blocks: &Blocks) -> Option<Self> {
         let mut entropy = Entropy { literals: Literals::new(), tables: blocks.tables.clone() };
         if let Some(code) = blocks.literals.code() {

@@ -220,7 +220,8 @@ fn start(bytes: &[u8]) -> Result<Reverse<'_>, Invalid> {
     Reverse::new(bytes).map_err(|_| "a stream of literals has no end mark")
 }
 
-/// Reads weights that two states of one table take turns to write, until the bits are used up; returns how many there are.
+/// Reads weights that two states of one table take turns to write, until the bits are used up; returns how many there
+/// are.
 fn read_compressed_weights(bytes: &[u8], weights: &mut [u8; MOST_WEIGHTS]) -> Result<usize, Invalid> {
     const WRONG: Invalid = "the weights of a Huffman code do not add up";
     let (counts, length) = Counts::read(bytes, usize::from(LONGEST) + 2, WEIGHTS_LOG).map_err(|what| match what {

@@ -1,12 +1,12 @@
 //! Zstandard (RFC 8878): frames one after another, each of blocks, some of them to be skipped.
 //!
-//! [`decoder`] walks over frames and blocks, so that decoding can go on behind a damaged frame; [`block`] decodes a block: its
-//! [`literals`] (in [`huffman`] codes) and its [`sequences`] (in codes of [`fse`]), which the [`window`] puts together. Before
-//! it may lie a [`dictionary`].
+//! [`decoder`] walks over frames and blocks, so that decoding can go on behind a damaged frame; [`block`] decodes a
+//! block: its [`literals`] (in [`huffman`] codes) and its [`sequences`] (in codes of [`fse`]), which the [`window`]
+//! puts together. Before it may lie a [`dictionary`].
 //!
-//! A seek point is a frame's start, which needs no state, or, in a large frame, the place between two blocks ([`checkpoint`]), where
-//! a state takes little in comparison ([`survey`]). (The table of the seekable format says the same as the frames themselves and is
-//! only skipped: it may lie, and finding frame ends costs three bytes in 128 KiB.)
+//! A seek point is a frame's start, which needs no state, or, in a large frame, the place between two blocks
+//! ([`checkpoint`]), where a state takes little in comparison ([`survey`]). (The table of the seekable format says the
+//! same as the frames themselves and is only skipped: it may lie, and finding frame ends costs three bytes in 128 KiB.)
 
 mod ahead;
 mod bits;

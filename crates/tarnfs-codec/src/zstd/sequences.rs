@@ -84,8 +84,8 @@ pub(super) enum Description {
 #[derive(Clone, Copy, Default)]
 struct Entry {
     value: u32,
-    /// From the lowest bit: how many bits are added to the value (8 bits), how many lead to the next state (8), and the least next state.
-    /// What takes a number of bits from here looks at no more than 8.
+    /// From the lowest bit: how many bits are added to the value (8 bits), how many lead to the next state (8), and
+    /// the least next state. What takes a number of bits from here looks at no more than 8.
     rest: u32,
 }
 
@@ -120,7 +120,8 @@ pub(super) struct Tables {
 }
 
 impl Table {
-    /// Becomes the table of this description; what was described is right but for the symbol of [`Description::Single`].
+    /// Becomes the table of this description; what was described is right but for the symbol of
+    /// [`Description::Single`].
     fn make(&mut self, entries: &mut Entries, kind: Kind, description: &Description) -> Result<(), Invalid> {
         match description {
             Description::Predefined if self.description == Description::Predefined => return Ok(()),
@@ -253,7 +254,8 @@ impl Tables {
         self.decode_inline(bytes, sequences, |word, count| std::arch::x86_64::_bzhi_u64(word, count))
     }
 
-    /// `lowest` are the lowest bits of a word, as many as the lowest 8 bits of its second argument say, which are less than 64.
+    /// `lowest` are the lowest bits of a word, as many as the lowest 8 bits of its second argument say, which are less
+    /// than 64.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "it is compiled for several processors")]
     fn decode_inline(
@@ -300,7 +302,8 @@ impl Tables {
         if reader.left() == 0 { Ok(()) } else { Err("the sequences have bits left over") }
     }
 
-    /// Decodes what three codes mean where one word may have too few bits. Nothing comes in memory: the loop would keep it there.
+    /// Decodes what three codes mean where one word may have too few bits. Nothing comes in memory: the loop would keep
+    /// it there.
     #[cold]
     #[inline(never)]
     fn long_values<'a>(

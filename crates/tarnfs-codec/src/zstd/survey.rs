@@ -43,15 +43,15 @@ impl Survey {
         self.last = decoded;
     }
 
-    /// True if a point inside a frame is worth trying at byte `compressed` of the stream and `decoded` of what it becomes,
-    /// `before` of them of the frame.
+    /// True if a point inside a frame is worth trying at byte `compressed` of the stream and `decoded` of what it
+    /// becomes, `before` of them of the frame.
     pub(super) fn is_due(&self, header: &FrameHeader, compressed: u64, decoded: u64, before: u64) -> bool {
         #[cfg(test)]
         if self.everywhere {
             return before > 0;
         }
-        // Smaller frames are decoded as a whole where there are threads for it, and points do not depend on that. (A frame may end with a
-        // block that is empty.)
+        // Smaller frames are decoded as a whole where there are threads for it, and points do not depend on that. (A
+        // frame may end with a block that is empty.)
         let is_large = header.content.unwrap_or(before) > LARGEST_FRAME as u64;
         let left = header.content.map_or(u64::MAX, |content| content.saturating_sub(before));
         let reach = header.window.min(before);
@@ -73,7 +73,8 @@ impl Survey {
         (compressed / 1000 * SHARE).saturating_sub(self.spent)
     }
 
-    /// Takes note of a state of `length` bytes, and tells whether it is worth keeping; `None` is too much for any point.
+    /// Takes note of a state of `length` bytes, and tells whether it is worth keeping; `None` is too much for any
+    /// point.
     pub(super) fn is_worth(&mut self, length: Option<usize>, compressed: u64, decoded: u64) -> bool {
         self.last = decoded;
         let Some(length) = length.map(|length| length as u64) else {

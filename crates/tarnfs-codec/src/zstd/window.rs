@@ -1,8 +1,8 @@
 //! The bytes that were decoded last, to which matches refer.
 //!
-//! The buffer is a ring that only ever wraps before a block: a block lies in one piece, and what is older and still in reach
-//! lies before it, or behind it at the end of the lap before. Copies are made in words, beyond their ends, where nothing is
-//! that is still referred to.
+//! The buffer is a ring that only ever wraps before a block: a block lies in one piece, and what is older and still in
+//! reach lies before it, or behind it at the end of the lap before. Copies are made in words, beyond their ends, where
+//! nothing is that is still referred to.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -20,8 +20,8 @@ const MARGIN: usize = LITERALS_MARGIN;
 /// So may end what was made with a dictionary that is not there.
 pub(super) const BEFORE_WINDOW: Invalid = "a match begins before the window";
 
-/// Windows above this are larger than what lies close to the processor: so many sequences before it is copied, what a match refers to is
-/// fetched. In smaller ones that takes longer than it gains.
+/// Windows above this are larger than what lies close to the processor: so many sequences before it is copied, what a
+/// match refers to is fetched. In smaller ones that takes longer than it gains.
 const FETCHED_ABOVE: usize = 16 << 20;
 const FETCHED_AHEAD: usize = 16;
 
@@ -33,7 +33,8 @@ pub(super) struct Window {
     is_used: bool,
     /// Where the next byte comes to.
     at: usize,
-    /// Where the lap before ended. What lies from `at` (and what a block takes) to there is older than what lies before `at`.
+    /// Where the lap before ended. What lies from `at` (and what a block takes) to there is older than what lies
+    /// before `at`.
     lap_end: usize,
     /// Bytes that matches may refer to.
     history: usize,
@@ -64,8 +65,8 @@ impl Window {
         true
     }
 
-    /// Becomes empty, with room for `length` bytes of any number of frames, of which none is overwritten: in `memory`, or where it is. False if
-    /// there is no memory.
+    /// Becomes empty, with room for `length` bytes of any number of frames, of which none is overwritten: in `memory`,
+    /// or where it is. False if there is no memory.
     pub(super) fn start_with_all(&mut self, memory: Option<Vec<u8>>, length: usize, largest_block: usize) -> bool {
         if let Some(memory) = memory {
             (self.buffer, self.is_used) = (memory, true);
@@ -101,7 +102,8 @@ impl Window {
         std::mem::take(self).buffer
     }
 
-    /// Continues behind `length` bytes, at most as many as the reach, which are to be written to what this returns: zeros until then.
+    /// Continues behind `length` bytes, at most as many as the reach, which are to be written to what this returns:
+    /// zeros until then.
     pub(super) fn continue_behind(&mut self, length: usize) -> &mut [u8] {
         let length = length.min(self.reach);
         (self.at, self.lap_end, self.history) = (length, 0, length);
@@ -208,8 +210,8 @@ impl Window {
             if length.wrapping_add(matched) > limit.wrapping_sub(at) {
                 return Err(TOO_LONG);
             }
-            // SAFETY: `next` + `length` is at most `count`, behind which are LITERALS_MARGIN bytes; `at` + `length` is at most `limit`,
-            // behind which are MARGIN bytes.
+            // SAFETY: `next` + `length` is at most `count`, behind which are LITERALS_MARGIN bytes; `at` + `length` is
+            // at most `limit`, behind which are MARGIN bytes.
             unsafe { copy_apart(self.buffer.as_mut_ptr().add(at), literals.as_ptr().add(next), length) };
             at = at.wrapping_add(length);
             next = next.wrapping_add(length);
@@ -217,8 +219,8 @@ impl Window {
             if offset > at || offset > self.history.wrapping_add(at.wrapping_sub(start)) || offset > self.reach {
                 self.copy_from_elsewhere(offset, start, at, matched)?;
             } else {
-                // SAFETY: `offset` is at most `at`, and not 0 (`repeats` has none, nor makes `repeated` one); `at` + `matched`
-                // is at most `limit`, behind which are MARGIN bytes.
+                // SAFETY: `offset` is at most `at`, and not 0 (`repeats` has none, nor makes `repeated` one); `at` +
+                // `matched` is at most `limit`, behind which are MARGIN bytes.
                 unsafe { copy_match(self.buffer.as_mut_ptr().add(at), offset, matched) };
             }
             at = at.wrapping_add(matched);
@@ -234,7 +236,8 @@ impl Window {
         Ok(at - start)
     }
 
-    /// Has the processor fetch what a sequence will copy whose literals come to `at`; returns where the next one begins.
+    /// Has the processor fetch what a sequence will copy whose literals come to `at`; returns where the next one
+    /// begins.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "a call would take longer")]
     fn fetch(&self, at: usize, sequence: &Sequence) -> usize {
@@ -242,7 +245,8 @@ impl Window {
         let from = at.wrapping_sub(sequence.offset as usize);
         #[cfg(target_arch = "x86_64")]
         if from < self.buffer.len() {
-            // SAFETY: every processor of this architecture has the instruction, which changes nothing that a program can see.
+            // SAFETY: every processor of this architecture has the instruction, which changes nothing that a program
+            // can see.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(self.buffer.as_ptr().wrapping_add(from).cast()) };
         }
         at.wrapping_add(sequence.matched as usize)
@@ -372,8 +376,8 @@ unsafe fn copy_steps(mut to: *mut u8, end: *mut u8, offset: usize) {
 /// # Safety
 /// As for [`copy_match`]; `offset` is less than 16.
 unsafe fn copy_close(to: *mut u8, offset: usize, length: usize) {
-    // SAFETY: the first bytes are written one by one or 8 at once where as many are there, to at most 23 bytes; from there on the offset
-    // may be any multiple of itself that reaches back no further than to the first byte.
+    // SAFETY: the first bytes are written one by one or 8 at once where as many are there, to at most 23 bytes; from
+    // there on the offset may be any multiple of itself that reaches back no further than to the first byte.
     unsafe {
         let from = to.sub(offset);
         let mut written = 0;

@@ -71,7 +71,8 @@ enum Tag {
 /// An ACL in the kernel's terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Acl {
-    /// The value of the attribute; `None` if the ACL says no more than the permission bits do, which is not stored either.
+    /// The value of the attribute; `None` if the ACL says no more than the permission bits do, which is not stored
+    /// either.
     pub(super) value: Option<Vec<u8>>,
     /// The permission bits that a file has once this is its access ACL.
     pub(super) permissions: u32,

@@ -150,7 +150,8 @@ impl<'a> Header<'a> {
         Some(Device { major: part(&self.0[329..337])?, minor: part(&self.0[337..345])? })
     }
 
-    /// Times of the last access and the last change of the inode, which GNU writes in incremental dumps and star always.
+    /// Times of the last access and the last change of the inode, which GNU writes in incremental dumps and star
+    /// always.
     pub(super) fn other_times(self, dialect: Dialect) -> (Option<Time>, Option<Time>) {
         let time = |field: &[u8]| match field {
             [0 | b' ', ..] => None,

@@ -38,8 +38,8 @@ pub(super) enum Content {
     RecordMap,
 }
 
-/// Everything about an entry but where its content is, and what its content is. Moves out of `pending` and `pax` what it
-/// keeps; an empty `pax` stays so. Problems that cost only a part of the entry
+/// Everything about an entry but where its content is, and what its content is. Moves out of `pending` and `pax` what
+/// it keeps; an empty `pax` stays so. Problems that cost only a part of the entry
 /// are added to `problems`; `Err` is one that costs all of it.
 pub(super) fn entry(
     header: Header<'_>,

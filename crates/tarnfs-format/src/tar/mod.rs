@@ -6,14 +6,15 @@
 //!
 //! What `tar -x` of GNU tar would make is the reference. Where the two differ on purpose:
 //!
-//! - One size counts, pax over ustar, for the content as for where the next header is. Links, folders, devices and fifos
-//!   have no content, whatever their header says; but a hard link with a size is asked what follows it (some writers
-//!   store the file again, others only its size).
+//! - One size counts, pax over ustar, for the content as for where the next header is. Links, folders, devices and
+//!   fifos have no content, whatever their header says; but a hard link with a size is asked what follows it (some
+//!   writers store the file again, others only its size).
 //! - A header whose pax records are damaged where they may tell its size is passed over, not read with another size.
 //! - After damage, the search for the next header goes on past zero blocks, so that holes in a damaged file do not end
 //!   the archive.
-//! - The continuation of a file from an earlier volume is served as the part that it is; `tar` without `-M` skips it. Where volumes lie
-//!   one behind the other in one stream ([`Options::ignore_zeros`]), the parts of a file are joined; those of a sparse file are not.
+//! - The continuation of a file from an earlier volume is served as the part that it is; `tar` without `-M` skips it.
+//!   Where volumes lie one behind the other in one stream ([`Options::ignore_zeros`]), the parts of a file are joined;
+//!   those of a sparse file are not.
 //! - An empty pax value takes a key away, as POSIX has it; `tar` calls it malformed for numbers.
 //! - A global header with more names and attributes than would be cheap to copy into each of a million entries is
 //!   believed only in its numbers.

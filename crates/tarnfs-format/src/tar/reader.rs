@@ -325,8 +325,8 @@ impl<'run> Reader<'run> {
         self.end_content(start, offset, length)
     }
 
-    /// In archives one behind the other, the content of an entry may go on in the next volume, behind headers that say so. Finds its
-    /// parts and moves past them; false (and the stream stands where it did) if there is only one.
+    /// In archives one behind the other, the content of an entry may go on in the next volume, behind headers that say
+    /// so. Finds its parts and moves past them; false (and the stream stands where it did) if there is only one.
     fn join_volumes(&mut self, start: u64, entry: &mut Entry) -> Result<bool, Error> {
         let Body { offset, size, .. } = entry.body;
         // A stream that can go back need not read what it passes: whoever reads past headers comes out at no header.
@@ -407,9 +407,9 @@ impl<'run> Reader<'run> {
         Ok(true)
     }
 
-    /// Bytes of content behind the header of a hard link that has a size. Old tars wrote the size of the file there but nothing behind it,
-    /// others wrote the file: the block behind it tells. A size that a pax record tells nearly always has content, also one that begins as
-    /// a header: then the header behind it tells.
+    /// Bytes of content behind the header of a hard link that has a size. Old tars wrote the size of the file there but
+    /// nothing behind it, others wrote the file: the block behind it tells. A size that a pax record tells nearly
+    /// always has content, also one that begins as a header: then the header behind it tells.
     fn link_content(&mut self, size: u64, is_of_pax: bool) -> Result<u64, Error> {
         if size == 0 {
             return Ok(0);
@@ -423,8 +423,8 @@ impl<'run> Reader<'run> {
         Ok(if has_content { size } else { 0 })
     }
 
-    /// Whether the `size` bytes here, which begin as a header, may be an archive that is the content of a file: whole blocks, more than one, and
-    /// no content behind them.
+    /// Whether the `size` bytes here, which begin as a header, may be an archive that is the content of a file: whole
+    /// blocks, more than one, and no content behind them.
     fn is_content(&mut self, size: u64) -> Result<bool, Error> {
         let offset = self.stream.position();
         let is_archive = size > BLOCK as u64 && size.is_multiple_of(BLOCK as u64);
@@ -473,8 +473,8 @@ impl<'run> Reader<'run> {
         Ok(Err("the map of a sparse file has no end".to_owned()))
     }
 
-    /// GNU's incremental dumps keep the time of the last access where ustar keeps the start of a path. Programs that take
-    /// it for one have made archives whose paths begin with it.
+    /// GNU's incremental dumps keep the time of the last access where ustar keeps the start of a path. Programs that
+    /// take it for one have made archives whose paths begin with it.
     fn strip_time(&mut self, typeflag: u8, path: &mut Vec<u8>) {
         if typeflag != b'D' && !self.strips_times {
             return;
@@ -575,8 +575,8 @@ fn in_blocks(bytes: u64) -> String {
     }
 }
 
-/// Where in `bytes`, at any byte, a header with the magic of ustar or GNU begins: where something is missing before it, it need not lie at
-/// a whole block.
+/// Where in `bytes`, at any byte, a header with the magic of ustar or GNU begins: where something is missing before it,
+/// it need not lie at a whole block.
 fn find_shifted(bytes: &[u8]) -> Option<usize> {
     const MAGIC: Range<usize> = 257..262;
     let mut from = MAGIC.start;

@@ -6,7 +6,8 @@ use super::header::{BLOCK, Block, Check, Header, check};
 use super::numbers::decimal;
 use crate::Stream;
 
-/// Bytes that all headers before the continuation of a file have together, at the most: a label, records, and the file's own.
+/// Bytes that all headers before the continuation of a file have together, at the most: a label, records, and the
+/// file's own.
 pub(super) const LONGEST: usize = 16 << 10;
 
 /// True if such headers may begin with `block`.
@@ -14,8 +15,8 @@ pub(super) fn may_continue(block: &Block) -> bool {
     matches!(Header(block).typeflag(), b'M' | b'V' | b'g') && check(block) == Check::Header
 }
 
-/// The length of the headers at the start of `head`, if behind them goes on the file at `path`, which has `size` bytes of which `at` came
-/// before. All that they say must fit: the bytes of a file may look like a header, too.
+/// The length of the headers at the start of `head`, if behind them goes on the file at `path`, which has `size` bytes
+/// of which `at` came before. All that they say must fit: the bytes of a file may look like a header, too.
 pub(super) fn continuation(head: &[u8], path: &[u8], at: u64, size: u64) -> Option<u64> {
     let mut rest = head;
     let mut announced = false;

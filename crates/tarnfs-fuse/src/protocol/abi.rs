@@ -1,4 +1,5 @@
-//! The numbers and layouts of the kernel's FUSE protocol, version 7 (`linux/fuse.h`). All are in the machine's byte order.
+//! The numbers and layouts of the kernel's FUSE protocol, version 7 (`linux/fuse.h`). All are in the machine's byte
+//! order.
 
 /// What a request asks for.
 pub(super) mod opcode {

@@ -28,7 +28,8 @@ impl Backings {
     pub(crate) fn open(&self, file: BorrowedFd<'_>) -> Result<Backing> {
         let request = Open { map: Map { file: file.as_raw_fd(), flags: 0, padding: 0 } };
         #[expect(unsafe_code, reason = "a request to the device that no crate offers")]
-        // SAFETY: FUSE_DEV_IOC_BACKING_OPEN reads one `struct fuse_backing_map` behind the pointer and keeps nothing of it.
+        // SAFETY: FUSE_DEV_IOC_BACKING_OPEN reads one `struct fuse_backing_map` behind the pointer and keeps nothing of
+        // it.
         let number = unsafe { ioctl(&self.0, request) }?;
         // A kernel that returned this would mean none.
         if number <= 0 {
@@ -99,5 +100,6 @@ const OPEN: Opcode = opcode::write::<Map>(229, 1);
 /// `FUSE_DEV_IOC_BACKING_CLOSE`: `_IOW(229, 2, uint32_t)`.
 const CLOSE: Opcode = opcode::write::<u32>(229, 2);
 
-/// The only requests with `ioctl` that a process makes of the device while it serves a mount: for one that gives up all others.
+/// The only requests with `ioctl` that a process makes of the device while it serves a mount: for one that gives up all
+/// others.
 pub const REQUESTS_FOR_BACKING_FILES: [u32; 2] = [OPEN, CLOSE];

@@ -1,7 +1,7 @@
 //! The kernel's side of a mount: requests read from `/dev/fuse`, sorted by what they ask for, and the answers to them.
 //!
-//! Version 7 of the protocol, as `linux/fuse.h` describes it, for file systems that are read only but for files that take what is written to
-//! them: what would change anything else is one operation, [`Filesystem::change`].
+//! Version 7 of the protocol, as `linux/fuse.h` describes it, for file systems that are read only but for files that
+//! take what is written to them: what would change anything else is one operation, [`Filesystem::change`].
 
 mod abi;
 mod backing;
@@ -53,7 +53,8 @@ pub(crate) struct How {
     pub(crate) user: u32,
 }
 
-/// Who answers. Each request comes with the right to answer it once, from any thread; dropped unanswered it would wait for ever.
+/// Who answers. Each request comes with the right to answer it once, from any thread; dropped unanswered it would wait
+/// for ever.
 ///
 /// Nodes are the numbers that the file system itself has given to the kernel.
 pub(crate) trait Filesystem: Send + Sync + 'static {

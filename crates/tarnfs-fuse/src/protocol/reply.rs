@@ -161,8 +161,9 @@ impl ReplyData {
 }
 
 impl ReplyOpen {
-    /// Opened under `handle`, with the [`flags`](super::open); with [`open::PASSTHROUGH`](super::open::PASSTHROUGH), `backing` is the number of the file that the kernel reads
-    /// itself, else 0. False if nobody has opened it after all, so that nobody will release it.
+    /// Opened under `handle`, with the [`flags`](super::open); with [`open::PASSTHROUGH`](super::open::PASSTHROUGH),
+    /// `backing` is the number of the file that the kernel reads itself, else 0. False if nobody has opened it
+    /// after all, so that nobody will release it.
     pub(crate) fn opened(self, handle: u64, flags: u32, backing: i32) -> bool {
         let mut out = Out::default();
         out.u64(handle).u32(flags).u32(backing as u32);
@@ -238,8 +239,8 @@ impl ReplyNames {
         Self { reply, out: Out::with_capacity(room), room, plus }
     }
 
-    /// False if the name does not fit any more. `next`: the position behind it; `attributes`: of which only the number and the kind are
-    /// sent where the kernel did not ask for more.
+    /// False if the name does not fit any more. `next`: the position behind it; `attributes`: of which only the number
+    /// and the kind are sent where the kernel did not ask for more.
     pub(crate) fn add(&mut self, name: &[u8], next: u64, keep: Duration, attributes: &Attributes) -> bool {
         const DIRENT: usize = 24;
         const ENTRY: usize = 128;

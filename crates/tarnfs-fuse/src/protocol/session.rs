@@ -22,8 +22,8 @@ use super::{Filesystem, How, Kernel};
 use crate::buffers::MOST_BYTES;
 use crate::guard;
 
-/// Room for a request. The largest that comes to a read-only mount sets an extended attribute of 64 KiB; the kernel wants a
-/// page of room for data, too.
+/// Room for a request. The largest that comes to a read-only mount sets an extended attribute of 64 KiB; the kernel
+/// wants a page of room for data, too.
 const REQUEST: usize = 128 << 10;
 
 /// The largest read in pages of so many bytes: 1 MiB, and not more than 256 pages, the most that the kernel allows
@@ -63,8 +63,8 @@ impl<F> std::fmt::Debug for Session<F> {
 }
 
 impl<F: Filesystem> Session<F> {
-    /// Agrees with the kernel on how to go on, over the `device` of a fresh mount. `own_queues`: each of the `threads` gets a queue of its own,
-    /// where the kernel lets us open the device once more.
+    /// Agrees with the kernel on how to go on, over the `device` of a fresh mount. `own_queues`: each of the `threads`
+    /// gets a queue of its own, where the kernel lets us open the device once more.
     pub(crate) fn begin(mut filesystem: F, device: File, threads: usize, own_queues: bool) -> io::Result<Self> {
         let device = Arc::new(device);
         let mut buffer = vec![0; REQUEST];
@@ -131,7 +131,8 @@ impl<F: Filesystem> Session<F> {
 
     /// Answers requests until another thread leads; false once the file system is unmounted.
     fn lead(&self, device: &Arc<File>, buffer: &mut [u8], mut lead: Lead) -> io::Result<bool> {
-        /// Requests that were there at once, one after the other, which mean that more programs ask than one thread can answer.
+        /// Requests that were there at once, one after the other, which mean that more programs ask than one thread can
+        /// answer.
         const PILE: u32 = 8;
         let mut piled = 0;
         loop {
@@ -243,7 +244,8 @@ impl<F: Filesystem> Session<F> {
                 filesystem.getxattr(node, body.name(), room, ReplyXattr(reply));
             }
             opcode::LISTXATTR => filesystem.listxattr(node, body.u32(), ReplyXattr(reply)),
-            // Not there: perhaps another thread has read it and is about to work on it, so the kernel is to say it again.
+            // Not there: perhaps another thread has read it and is about to work on it, so the kernel is to say it
+            // again.
             opcode::INTERRUPT if filesystem.interrupt(body.u64()) => {}
             opcode::INTERRUPT => reply.error(Errno::AGAIN),
             opcode::IOCTL => filesystem.ioctl(reply),
@@ -364,8 +366,8 @@ fn greet(device: &Arc<File>, buffer: &mut [u8], filesystem: &mut impl Filesystem
         out.u16(MOST_AHEAD).u16(MOST_AHEAD / 4 * 3);
         // A write of a page is what the kernel insists on; of the times it is told that they are exact.
         out.u32(4096).u32(1).u16(most_pages(page_size())).u16(0).u32((kernel.taken >> 32) as u32);
-        // On what files that the kernel reads itself may stand: a disk. Of two file systems on top of each other, which is the most that the kernel
-        // takes, that leaves one to whoever mounts an overlay on ours.
+        // On what files that the kernel reads itself may stand: a disk. Of two file systems on top of each other, which
+        // is the most that the kernel takes, that leaves one to whoever mounts an overlay on ours.
         out.u32(u32::from(kernel.taken & capability::PASSTHROUGH != 0)).zeros(24);
         reply.send(&out.0);
         return Ok(());
@@ -377,7 +379,8 @@ fn greet(device: &Arc<File>, buffer: &mut [u8], filesystem: &mut impl Filesystem
 fn clone_device(device: &File) -> io::Result<File> {
     let clone = File::options().read(true).write(true).open("/dev/fuse")?;
     let number = device.as_raw_fd() as u32;
-    // SAFETY: FUSE_DEV_IOC_CLONE reads one u32 behind the pointer, which lives on this stack; rustix has no such call of its own.
+    // SAFETY: FUSE_DEV_IOC_CLONE reads one u32 behind the pointer, which lives on this stack; rustix has no such call
+    // of its own.
     let result = unsafe { rustix::ioctl::ioctl(&clone, rustix::ioctl::Setter::<CLONE, u32>::new(number)) };
     result?;
     Ok(clone)

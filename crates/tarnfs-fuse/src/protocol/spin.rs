@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 /// Decides how long to look for the next request before sleeping.
 ///
-/// Programs that open file after file send a request as soon as they have the answer to the last one. To put a thread to sleep and
-/// wake it takes longer than to answer, so after requests in quick succession the leading thread keeps looking for a moment.
-/// The moment grows while that pays and shrinks to nothing when it does not, as with the kernel's own `haltpoll`.
+/// Programs that open file after file send a request as soon as they have the answer to the last one. To put a thread
+/// to sleep and wake it takes longer than to answer, so after requests in quick succession the leading thread keeps
+/// looking for a moment. The moment grows while that pays and shrinks to nothing when it does not, as with the kernel's
+/// own `haltpoll`.
 #[derive(Debug)]
 pub(super) struct Spin {
     /// In nanoseconds.
@@ -27,7 +28,8 @@ impl Spin {
         Self { moment: AtomicU32::new(0), enabled: processors > 1 }
     }
 
-    /// Calls `look` until it finds something or the moment is over; then whoever calls sleeps, and tells [`Spin::slept`] for how long.
+    /// Calls `look` until it finds something or the moment is over; then whoever calls sleeps, and tells
+    /// [`Spin::slept`] for how long.
     pub(super) fn look<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         let moment = self.moment.load(Ordering::Relaxed);
         if moment == 0 {

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use crate::deadline::lock;
 
-/// One thread leads: it reads requests and answers them, one after the other. To wake another one for each would take longer
-/// than most answers, so the others stand by. They help when requests pile up, and one takes the lead when the leader has been
-/// at the same request for long: on a disk that sleeps, for instance.
+/// One thread leads: it reads requests and answers them, one after the other. To wake another one for each would take
+/// longer than most answers, so the others stand by. They help when requests pile up, and one takes the lead when the
+/// leader has been at the same request for long: on a disk that sleeps, for instance.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// Changes with each step of the leader: the lowest bit is 1 while it answers, the upper half the number of the lead.
+    /// Changes with each step of the leader: the lowest bit is 1 while it answers, the upper half the number of the
+    /// lead.
     step: AtomicU64,
     /// Somebody stands by without looking up.
     dozing: AtomicBool,

@@ -274,7 +274,8 @@ impl Drop for Opens {
     }
 }
 
-/// Waits for something that must come true. The limit only ends what hangs: it is far above what a machine with other work needs.
+/// Waits for something that must come true. The limit only ends what hangs: it is far above what a machine with other
+/// work needs.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();

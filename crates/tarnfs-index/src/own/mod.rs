@@ -45,7 +45,8 @@ impl fmt::Debug for Facts<'_> {
     }
 }
 
-/// Opens the index at `path`, if it may be believed (see [`trust::open`]). Whether it belongs to the archive, [`belongs`] says.
+/// Opens the index at `path`, if it may be believed (see [`trust::open`]). Whether it belongs to the archive,
+/// [`belongs`] says.
 pub fn open(path: &Path, archive_owner: Option<&trust::Owner>, trust_any: bool) -> Result<Arc<dyn Index>, Error> {
     open_file(trust::open(path, archive_owner, trust_any)?)
 }
@@ -96,11 +97,13 @@ pub(crate) fn open_store(store: Arc<Store>) -> Result<Arc<dyn Index>, Error> {
     if version != schema::VERSION {
         return Err(Error::Unknown(format!("schema {version}; this version reads {}", schema::VERSION)));
     }
-    // Written without a log, and with whole pages for SQLite's own use. Of a file that says otherwise a part may lie elsewhere.
+    // Written without a log, and with whole pages for SQLite's own use. Of a file that says otherwise a part may lie
+    // elsewhere.
     if head.get(18..21) != Some(&[1, 1, 0]) {
         return Err(Error::Broken("its pages are not those of an index".to_owned()));
     }
-    // Page size (1 stands for 65 536) times number of pages: a file that was cut may look whole until its last page is asked for.
+    // Page size (1 stands for 65 536) times number of pages: a file that was cut may look whole until its last page is
+    // asked for.
     let page = match head.get(16..).and_then(|rest| rest.first_chunk()).map_or(0, |two| u16::from_be_bytes(*two)) {
         1 => 65_536,
         size => u64::from(size),
@@ -585,7 +588,8 @@ impl Replaced {
 const LIMITS: Limits = Limits::DEFAULT;
 /// Of one extended attribute: XATTR_NAME_MAX of Linux, and more than that is never shown.
 const LONGEST_XATTR_NAME: usize = 64 << 10;
-/// Names and values of all extended attributes of one entry. They come from headers that are shorter ([`Limits::extended_header`]).
+/// Names and values of all extended attributes of one entry. They come from headers that are shorter
+/// ([`Limits::extended_header`]).
 const MOST_XATTR_BYTES: usize = 32 << 20;
 
 /// Names that are read at once: longer calls would run into the limit on the time of one.
@@ -595,8 +599,8 @@ const NAMES: u64 = 65_536;
 const BATCH: usize = 128;
 
 impl Own {
-    /// The rows of `replaced` of one name, with the bytes at which their headers begin. The table has the folders in the order in which
-    /// their children lie, and is numbered in its order: a search.
+    /// The rows of `replaced` of one name, with the bytes at which their headers begin. The table has the folders in
+    /// the order in which their children lie, and is numbered in its order: a search.
     fn find_replaced(
         &self,
         session: &mut Session,

@@ -365,8 +365,8 @@ impl Session {
         Err(lies(shown.node, "its name is there twice"))
     }
 
-    /// All that is said of an entry. A hard link becomes what it is a name of; `None` if that is nothing. `folder` is where it was
-    /// found, if a folder must be in just that one.
+    /// All that is said of an entry. A hard link becomes what it is a name of; `None` if that is nothing. `folder` is
+    /// where it was found, if a folder must be in just that one.
     pub(super) fn complete(
         &mut self,
         stored: Stored,

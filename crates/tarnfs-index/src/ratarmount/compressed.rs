@@ -11,8 +11,8 @@ use super::{gzidx, gztool};
 use crate::sqlite::failed;
 use crate::{Error, Index};
 
-/// Compressed length from which ratarmount uses rapidgzip, which reads gztool's index: four of its spacings. Below it is
-/// indexed_gzip, which only reads its own.
+/// Compressed length from which ratarmount uses rapidgzip, which reads gztool's index: four of its spacings. Below it
+/// is indexed_gzip, which only reads its own.
 const RAPIDGZIP_FROM: u64 = 64 << 20;
 
 /// Longest value in one row.
@@ -92,7 +92,8 @@ fn bzip2(table: &dyn ChunkTable, source: &dyn Source, connection: &Connection) -
     insert(connection, "bzip2blocks", source.len().saturating_mul(8), table.decoded_length())
 }
 
-/// The bit at which the end mark of the last stream begins: 48 bits, before a CRC of 32 and up to 7 bits that fill the byte.
+/// The bit at which the end mark of the last stream begins: 48 bits, before a CRC of 32 and up to 7 bits that fill the
+/// byte.
 fn end_of_stream(source: &dyn Source) -> io::Result<Option<u64>> {
     const MARK: u64 = 0x1772_4538_5090;
     // Bytes that may follow: what other programs add behind a stream.

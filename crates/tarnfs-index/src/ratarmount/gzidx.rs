@@ -1,8 +1,9 @@
 //! The index of indexed_gzip, of which ratarmount keeps the bytes where rapidgzip is not used.
 //!
-//! `GZIDX`, version, flags; the lengths of the compressed and of the decoded stream (64 bits each), spacing, length of a
-//! window, number of points (32 bits each). A point: compressed byte, decoded byte (64 bits each), bits of the byte before
-//! that belong to it (8 bits) and, from version 1 on, whether it has a window (8 bits). Behind all points the windows, as they are. Little-endian.
+//! `GZIDX`, version, flags; the lengths of the compressed and of the decoded stream (64 bits each), spacing, length of
+//! a window, number of points (32 bits each). A point: compressed byte, decoded byte (64 bits each), bits of the byte
+//! before that belong to it (8 bits) and, from version 1 on, whether it has a window (8 bits). Behind all points the
+//! windows, as they are. Little-endian.
 
 use super::points::{MOST_POINTS, Point, ValuesReader, zran_bit};
 use crate::Error;

@@ -1,8 +1,8 @@
 //! The index of gztool, version 0, of which ratarmount keeps the bytes (through rapidgzip).
 //!
-//! Eight zero bytes, `gzipindx`, the number of points twice; for each point the decoded byte, the compressed byte, the bits of
-//! the byte before that belong to it, the length of its window and the window as a zlib stream; at the end the length of the
-//! decoded stream. Numbers are big-endian, of 64 bits but the bits and the length, which have 32.
+//! Eight zero bytes, `gzipindx`, the number of points twice; for each point the decoded byte, the compressed byte, the
+//! bits of the byte before that belong to it, the length of its window and the window as a zlib stream; at the end the
+//! length of the decoded stream. Numbers are big-endian, of 64 bits but the bits and the length, which have 32.
 
 use zlib_rs::{DeflateConfig, InflateConfig, ReturnCode, compress_bound, compress_slice, decompress_slice};
 

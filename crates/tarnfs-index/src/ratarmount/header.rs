@@ -51,8 +51,8 @@ pub(super) fn entry_at(
     }
 }
 
-/// A decoded stream for a few reads at ascending offsets, without a cache: headers are read through it when somebody asks for
-/// what only they say.
+/// A decoded stream for a few reads at ascending offsets, without a cache: headers are read through it when somebody
+/// asks for what only they say.
 pub(super) struct Resumed {
     source: SharedSource,
     codec: &'static dyn Codec,

@@ -1,13 +1,14 @@
 //! The sidecars of ratarmount (`<archive>.index.sqlite`), as they are: schema 0.5 to 0.7 of its backend
 //! `SQLiteIndexedTar`, which holds tar archives and single files, plain or in gzip, bzip2, xz or zstd.
 //!
-//! [`open`] makes an [`Index`](crate::Index) of one, [`write`] makes one of any index. What the schema does not hold, tarnfs
-//! cannot know from it: times finer than a double, link counts, device numbers and the maps of sparse files (these two are
-//! read from the archive's headers), names of owners, checksums.
+//! [`open`] makes an [`Index`](crate::Index) of one, [`write`] makes one of any index. What the schema does not hold,
+//! tarnfs cannot know from it: times finer than a double, link counts, device numbers and the maps of sparse files
+//! (these two are read from the archive's headers), names of owners, checksums.
 //!
 //! [`rows`]: the table `files`. [`reader`]: the index made of it. [`validity`]: does it belong to the archive?
-//! [`header`]: what the archive's own headers say. [`chunks`]: where decoding can start, from [`gztool`], [`gzidx`] (both read
-//! [`points`]) or the tables of blocks, and of xz from its own index ([`xz_blocks`]). [`writer`] and [`compressed`]: the way back. [`places`]: where they lie.
+//! [`header`]: what the archive's own headers say. [`chunks`]: where decoding can start, from [`gztool`], [`gzidx`]
+//! (both read [`points`]) or the tables of blocks, and of xz from its own index ([`xz_blocks`]). [`writer`] and
+//! [`compressed`]: the way back. [`places`]: where they lie.
 
 mod chunks;
 mod compressed;

@@ -13,8 +13,9 @@ pub fn beside(archive: &Path) -> PathBuf {
     archive.with_file_name(OsString::from_vec([name, SUFFIX].concat()))
 }
 
-/// Where a sidecar of `archive` may lie: for each of `folders` (an empty one is the archive's own), then in ratarmount's own folders in the
-/// user's home. In another folder it is named after the archive's absolute path, with `_` for `/`.
+/// Where a sidecar of `archive` may lie: for each of `folders` (an empty one is the archive's own), then in
+/// ratarmount's own folders in the user's home. In another folder it is named after the archive's absolute path, with
+/// `_` for `/`.
 pub fn candidates(archive: &Path, folders: &[PathBuf]) -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
     let own = home.iter().flat_map(|home| [home.join(".cache/ratarmount"), home.join(".ratarmount")]);

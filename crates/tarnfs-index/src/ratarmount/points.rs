@@ -1,4 +1,5 @@
-//! What the indexes of gztool and of indexed_gzip have in common: seek points, and the column of values that holds the bytes of an index.
+//! What the indexes of gztool and of indexed_gzip have in common: seek points, and the column of values that holds the
+//! bytes of an index.
 
 use std::sync::{Mutex, PoisonError};
 

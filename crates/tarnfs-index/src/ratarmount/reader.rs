@@ -42,8 +42,8 @@ pub struct Expected {
 /// Differences from an index of tarnfs: every file has one link, folders too; `summary` counts rows as
 /// files, and as bytes those of the stream; chunks have no checksums.
 ///
-/// [`Error::Stale`] if the archive has another size, if headers are not where the sidecar says, or if other options shaped the
-/// tree; [`Error::Unknown`] for other schemas and backends; [`Error::Broken`] for one that was not finished.
+/// [`Error::Stale`] if the archive has another size, if headers are not where the sidecar says, or if other options
+/// shaped the tree; [`Error::Unknown`] for other schemas and backends; [`Error::Broken`] for one that was not finished.
 pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, Error> {
     let connections = Connections::new(file)?;
     let connection = connections.get()?;
@@ -229,7 +229,8 @@ impl RatarmountIndex {
         stored.shown(|| self.device(stored))
     }
 
-    /// What a row shows: the file that a hard link shares; nothing for a link to what is not there, and for rows that are no files.
+    /// What a row shows: the file that a hard link shares; nothing for a link to what is not there, and for rows that
+    /// are no files.
     fn resolve(&self, mut stored: Stored) -> Result<Option<Row>, Error> {
         for _ in 0..LONGEST_CHAIN {
             match self.shown(&stored)? {
@@ -256,7 +257,8 @@ impl RatarmountIndex {
         Ok(None)
     }
 
-    /// The path of the folder that stands for the innermost archive in which what has this `path` lies; empty for the outermost.
+    /// The path of the folder that stands for the innermost archive in which what has this `path` lies; empty for the
+    /// outermost.
     fn archive_of(&self, path: &str) -> Result<String, Error> {
         let mut path = path;
         while let Some((above, name)) = path.rsplit_once('/').filter(|_| self.has_generated) {

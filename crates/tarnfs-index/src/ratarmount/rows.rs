@@ -187,7 +187,8 @@ fn time(seconds: f64) -> Option<Time> {
     Some(Time { seconds: (whole as i64).saturating_add(carry), nanoseconds: if carry == 1 { 0 } else { nanoseconds } })
 }
 
-/// The folder's path and the name that a link target means: from the root, without `.`, `..` and doubled slashes. `None` for the root itself.
+/// The folder's path and the name that a link target means: from the root, without `.`, `..` and doubled slashes.
+/// `None` for the root itself.
 pub(super) fn split_target(target: &[u8]) -> Option<(String, String)> {
     let target = std::str::from_utf8(target).ok()?;
     let mut parts = Vec::new();

@@ -29,7 +29,8 @@ const COLUMNS: [&str; 13] = [
     "issparse",
 ];
 
-/// Checks that the tables are those of a finished sidecar of a schema that is read here. True if `files` says which rows were generated (since 0.6).
+/// Checks that the tables are those of a finished sidecar of a schema that is read here. True if `files` says which
+/// rows were generated (since 0.6).
 pub(super) fn check_schema(connection: &Connection) -> Result<bool, Error> {
     let kind = |name: &str| {
         connection
@@ -119,7 +120,8 @@ pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Re
         return Err(Error::Stale("paths were rewritten with --transform".into()));
     }
     if shape.recursion.is_some() {
-        // It holds nothing of what lies compressed in the archive: ratarmount makes an index of each such file, in memory, at every mount.
+        // It holds nothing of what lies compressed in the archive: ratarmount makes an index of each such file, in
+        // memory, at every mount.
         return Err(Error::Stale("it does not say what archives in the archive hold".into()));
     }
     let may_be_recursive = arguments.get("mountRecursively").and_then(Value::as_bool).unwrap_or(true);
@@ -134,8 +136,9 @@ pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Re
     Ok(())
 }
 
-/// True if a file was replaced by a folder of what it holds. For a compressed archive the arguments do not tell: ratarmount counts its
-/// compression as an archive, too. Looks at so many rows only: opening must not take longer with more.
+/// True if a file was replaced by a folder of what it holds. For a compressed archive the arguments do not tell:
+/// ratarmount counts its compression as an archive, too. Looks at so many rows only: opening must not take longer with
+/// more.
 fn shows_archives_as_folders(connection: &Connection) -> Result<bool, Error> {
     let found = connection.query_row(
         "SELECT EXISTS (SELECT 1 FROM (SELECT istar FROM files LIMIT 100000) WHERE istar)",
@@ -159,7 +162,8 @@ fn normalised(encoding: &str) -> String {
     encoding.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
 }
 
-/// Compares some rows with the headers of a plain tar: an archive that was written anew at the same size has others there.
+/// Compares some rows with the headers of a plain tar: an archive that was written anew at the same size has others
+/// there.
 pub(super) fn check_samples(index: &RatarmountIndex) -> Result<(), Error> {
     let summary = index.summary();
     if summary.format != "tar" {

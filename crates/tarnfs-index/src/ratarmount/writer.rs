@@ -27,8 +27,8 @@ const SCHEMA: &str = include_str!("schema.sql");
 /// Writes what `index` says of the file `archive` to `destination`, as ratarmount 1.3 would have written it: it
 /// opens it without making its own. Under that name there never is half a file.
 ///
-/// [`Error::Unknown`] for codecs whose seek points ratarmount does not keep and for archives in archives, [`Error::Stale`] if the archive has another
-/// length than the indexed one.
+/// [`Error::Unknown`] for codecs whose seek points ratarmount does not keep and for archives in archives,
+/// [`Error::Stale`] if the archive has another length than the indexed one.
 pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Result<(), Error> {
     let source = FileSource::open(archive)?;
     let summary = index.summary();
@@ -52,8 +52,8 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
     Ok(temporary.rename()?)
 }
 
-/// Writes it into an empty file, which SQLite takes for a new database. By its descriptor: under its name, which others may know in a folder that they
-/// can write, there may be a link to something else by now.
+/// Writes it into an empty file, which SQLite takes for a new database. By its descriptor: under its name, which others
+/// may know in a folder that they can write, there may be a link to something else by now.
 fn fill(index: &Arc<dyn Index>, source: &FileSource, stats: &std::fs::Metadata, file: &Opened) -> Result<(), Error> {
     let summary = index.summary();
     let connection = file.connect().map_err(failed)?;
@@ -253,7 +253,8 @@ impl Writing<'_> {
             .map_err(failed)
     }
 
-    /// Writes hard links as links to where their file shows. Where it shows under no other name they are files of their own.
+    /// Writes hard links as links to where their file shows. Where it shows under no other name they are files of their
+    /// own.
     fn finish_links(&self) -> Result<(), Error> {
         let sql_text = format!(
             "INSERT OR REPLACE INTO files SELECT w.path, name, header, ownoffset, 0, mtime, mode & 4095, x'31',
@@ -287,7 +288,8 @@ impl Writing<'_> {
         if all.is_empty() {
             return Ok(());
         }
-        // Each entry has a header of its own: a row whose header another one has, too, is a hard link, or shared by one.
+        // Each entry has a header of its own: a row whose header another one has, too, is a hard link, or shared by
+        // one.
         let mut headers: HashMap<Option<u64>, u32> = HashMap::new();
         for (_, _, row) in &all {
             let count = headers.entry(row.header).or_default();

@@ -1,8 +1,8 @@
 //! Folders whose path an entry has that is no folder.
 //!
-//! A folder is known from the first entry that names it, or something in it, and most archives say no more. Where something else takes
-//! its path, what is named in it afterwards makes a folder again, and that must be noted, once each time. Of each folder two bits are
-//! kept, and most entries need not be looked at.
+//! A folder is known from the first entry that names it, or something in it, and most archives say no more. Where
+//! something else takes its path, what is named in it afterwards makes a folder again, and that must be noted, once
+//! each time. Of each folder two bits are kept, and most entries need not be looked at.
 
 use super::folders::Number;
 

@@ -1,8 +1,8 @@
 //! What many entries share, in rows of their own (the table `classes`).
 //!
-//! While entries are added, classes are numbered as they come. At the end they get their places: the more frequent a class, the smaller its
-//! number, since the number is in each row. Whether hard links may be names of an entry is only known then, so each class has
-//! a second place for those; it is written if an entry needs it.
+//! While entries are added, classes are numbered as they come. At the end they get their places: the more frequent a
+//! class, the smaller its number, since the number is in each row. Whether hard links may be names of an entry is only
+//! known then, so each class has a second place for those; it is written if an entry needs it.
 
 use std::cmp::Reverse;
 
@@ -82,8 +82,8 @@ impl Classes {
         Ok(number)
     }
 
-    /// Finds the places. Of equally frequent classes the bytes decide, not how they came: an archive that grew has the same
-    /// places as one that was read anew.
+    /// Finds the places. Of equally frequent classes the bytes decide, not how they came: an archive that grew has the
+    /// same places as one that was read anew.
     pub(super) fn arrange(&mut self) {
         let known = self.values.known();
         let value = |at: u32| known.get(at as usize).copied().unwrap_or_default();

@@ -1,5 +1,6 @@
-//! The folders of the tree that is being made, in memory: about 60 bytes each, of the memory budget as far as that goes. There is a limit: a path of
-//! 2 KiB may name a thousand folders that no other path names, and compresses to nothing.
+//! The folders of the tree that is being made, in memory: about 60 bytes each, of the memory budget as far as that
+//! goes. There is a limit: a path of 2 KiB may name a thousand folders that no other path names, and compresses to
+//! nothing.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -1,15 +1,17 @@
 //! What shows under a name when an archive has several entries for it.
 //!
-//! The records of one name come together, in the order of the archive. The last one shows, whatever it is; the earlier ones are kept as
-//! *replaced*:
+//! The records of one name come together, in the order of the archive. The last one shows, whatever it is; the earlier
+//! ones are kept as *replaced*:
 //! - of several entries for one folder the last one's attributes show, and it holds what all of them brought;
-//! - an entry "through" something that is no folder (`a/b` where `a` is a symbolic link) makes a folder of it in the tree, which counts as
-//!   one that no entry names, unless an entry names it before anything else takes its place again;
-//! - a folder with something in it that does not show has a row all the same, behind what shows in its place: what is in it is
-//!   found by that row.
+//! - an entry "through" something that is no folder (`a/b` where `a` is a symbolic link) makes a folder of it in the
+//!   tree, which counts as one that no entry names, unless an entry names it before anything else takes its place
+//!   again;
+//! - a folder with something in it that does not show has a row all the same, behind what shows in its place: what is
+//!   in it is found by that row.
 //!
-//! A hard link is a name of the latest entry of its target's path, folders left aside, that stands before the link; only if there is
-//! none, of the last one that follows. A link that leads nowhere leaves in place what its name showed before.
+//! A hard link is a name of the latest entry of its target's path, folders left aside, that stands before the link;
+//! only if there is none, of the last one that follows. A link that leads nowhere leaves in place what its name showed
+//! before.
 
 use crate::Error;
 

@@ -7,8 +7,8 @@ use crate::Error;
 
 use super::spool::Spool;
 
-/// Distinct values that are remembered, and bytes of them: the first ones, so their numbers go up to how many these are. Real archives have a few
-/// hundred; in one made to have more, later ones are merely stored twice.
+/// Distinct values that are remembered, and bytes of them: the first ones, so their numbers go up to how many these
+/// are. Real archives have a few hundred; in one made to have more, later ones are merely stored twice.
 const MOST_KNOWN: usize = 100_000;
 const MOST_BYTES: usize = 16 << 20;
 /// Bytes of values kept in memory before they go to a temporary file.
@@ -81,7 +81,8 @@ impl Interner {
         known
     }
 
-    /// Hands each value and its number to `receive`: first those that are remembered, in the order of their `places`, then the others as they came.
+    /// Hands each value and its number to `receive`: first those that are remembered, in the order of their `places`,
+    /// then the others as they came.
     pub(super) fn each_in_order(&self, places: &[u32], receive: &mut Receive<'_>) -> Result<(), Error> {
         let known = self.known();
         let mut order: Vec<u32> = (0..known.len() as u32).collect();

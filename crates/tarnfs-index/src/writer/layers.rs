@@ -49,7 +49,8 @@ fn with_length(mut record: Vec<u8>) -> Vec<u8> {
 }
 
 impl Layers {
-    /// `layer` is one around the archive, a nested stream, or the one that is added next: its chunks come before all is known of it.
+    /// `layer` is one around the archive, a nested stream, or the one that is added next: its chunks come before all is
+    /// known of it.
     fn checked(&self, layer: usize, most: usize) -> Result<u32, Error> {
         let number = u32::try_from(layer).unwrap_or(u32::MAX);
         if layer < most || number.checked_sub(FIRST_NESTED).is_some_and(|nested| nested <= self.nested_count) {

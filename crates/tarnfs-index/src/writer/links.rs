@@ -33,7 +33,8 @@ pub(super) struct Links {
     /// Of each link its own node (of the entry that it is), 0 while unknown.
     nodes: Vec<u32>,
     targets: Vec<u32>,
-    /// What a link's name showed before it: what it goes on showing if the link leads nowhere. Sorted by link when resolved.
+    /// What a link's name showed before it: what it goes on showing if the link leads nowhere. Sorted by link when
+    /// resolved.
     fallbacks: Vec<(Number, u32)>,
     /// Of a link in whose place there was a folder, that folder: it goes on showing if the link leads nowhere.
     folders: Vec<(Number, u32)>,

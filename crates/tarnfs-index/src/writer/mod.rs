@@ -1,8 +1,9 @@
 //! Making an index.
 //!
-//! What [`Writer::add`] takes becomes a compact [`record`], which waits in the [`sort`]er. At the end the records go by once, in the
-//! order of (folder, name); [`group`] decides what shows under each name, [`links`] what hard links are names of, and [`output`] appends
-//! the rows. Nothing but the table of folders and a few bytes for each hard link grows with the archive.
+//! What [`Writer::add`] takes becomes a compact [`record`], which waits in the [`sort`]er. At the end the records go by
+//! once, in the order of (folder, name); [`group`] decides what shows under each name, [`links`] what hard links are
+//! names of, and [`output`] appends the rows. Nothing but the table of folders and a few bytes for each hard link grows
+//! with the archive.
 
 mod clashes;
 mod classes;
@@ -51,7 +52,8 @@ use temporary::Temporary;
 pub struct WriterOptions {
     /// Bounds on paths.
     pub limits: Limits,
-    /// What memory entries are gathered in; what does not fit goes to a temporary file without a name, on a disk if there is one.
+    /// What memory entries are gathered in; what does not fit goes to a temporary file without a name, on a disk if
+    /// there is one.
     pub budget: Budget,
     /// Ends the writing, also of a large index, soon after it was asked for.
     pub cancel: Cancel,
@@ -157,15 +159,16 @@ impl Writer {
         Ok(this)
     }
 
-    /// Lets nobody read the index who may not read the archive, whose owner, group and permission bits are `archive`. Without this everybody may.
+    /// Lets nobody read the index who may not read the archive, whose owner, group and permission bits are `archive`.
+    /// Without this everybody may.
     #[must_use]
     pub fn readable_as(mut self, archive: trust::Owner) -> Self {
         self.archive = Some(archive);
         self
     }
 
-    /// Gives the folder at `path` its place, though there may be none in the end: folders lie in the order in which they are first named. For
-    /// who adds entries in another order than that of the archive.
+    /// Gives the folder at `path` its place, though there may be none in the end: folders lie in the order in which
+    /// they are first named. For who adds entries in another order than that of the archive.
     pub fn expect_folder(&mut self, path: &[u8]) {
         let mut folder = ROOT;
         for component in &name::components(path, &self.limits) {
@@ -401,7 +404,8 @@ impl Writer {
         self.finish_at_first(summary, std::slice::from_ref(destination), &mut |_, _| {})
     }
 
-    /// As [`Writer::finish`], at the first of `destinations` where it succeeds; each failure is told to `failed`. The error of the last one if all fail.
+    /// As [`Writer::finish`], at the first of `destinations` where it succeeds; each failure is told to `failed`. The
+    /// error of the last one if all fail.
     #[allow(clippy::needless_pass_by_value, reason = "a summary is made for one index")]
     pub fn finish_at_first(
         mut self,

@@ -1,4 +1,5 @@
-//! Where entries come from: the archive itself, or one in it. What came from an archive that a later entry of its path has replaced does not show.
+//! Where entries come from: the archive itself, or one in it. What came from an archive that a later entry of its path
+//! has replaced does not show.
 
 /// Number of an archive in the archive; 0 is the archive itself.
 pub(super) type Number = u32;

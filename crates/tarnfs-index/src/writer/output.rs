@@ -46,7 +46,8 @@ fn run(statement: &mut Statement<'_>) -> Result<(), Error> {
     statement.raw_execute().map(drop).map_err(failed)
 }
 
-/// Times before or behind what a signed number holds do not come from a [`Time`]; offsets and sizes above it are cut there.
+/// Times before or behind what a signed number holds do not come from a [`Time`]; offsets and sizes above it are cut
+/// there.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -180,7 +181,8 @@ impl<'c> Output<'c> {
     }
 }
 
-/// The number that the name of an attribute gets which has `number` in records. Of very many names the last ones keep theirs.
+/// The number that the name of an attribute gets which has `number` in records. Of very many names the last ones keep
+/// theirs.
 pub(super) fn place_of(xattr_names: &[u32], number: u32) -> u32 {
     xattr_names.get((number as usize).wrapping_sub(1)).copied().unwrap_or(number)
 }

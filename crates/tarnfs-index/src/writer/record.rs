@@ -1,8 +1,8 @@
 //! Entries in the compact form in which they wait to be sorted.
 //!
-//! A record is one run of bytes: its length, its place in the tree (what it is sorted by), its name, and what the index says of it.
-//! No record points at another one, so records can be copied, spilled and merged as they are. What is large in one
-//! lies beside them ([`Builder::large`]), so that a merge has none of it in memory.
+//! A record is one run of bytes: its length, its place in the tree (what it is sorted by), its name, and what the index
+//! says of it. No record points at another one, so records can be copied, spilled and merged as they are. What is large
+//! in one lies beside them ([`Builder::large`]), so that a merge has none of it in memory.
 
 use std::io;
 
@@ -12,7 +12,8 @@ use tarnfs_format::{Device, Entry, Kind, Time};
 
 use super::spool::Spool;
 
-/// What a record stands for. The order counts: of records at one place and of one rank, markers come first, then requests.
+/// What a record stands for. The order counts: of records at one place and of one rank, markers come first, then
+/// requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tag {
     /// There is a folder of this name, named by an entry or not.
@@ -31,7 +32,8 @@ pub(crate) mod more {
     pub(crate) const EXTENTS: u8 = 8;
     pub(crate) const XATTRS: u8 = 16;
     pub(crate) const LINK_COUNT: u8 = 32;
-    /// Not of a table: the time of the last change is in nanoseconds. No record has it, since a record has the whole time.
+    /// Not of a table: the time of the last change is in nanoseconds. No record has it, since a record has the whole
+    /// time.
     pub(crate) const NANOSECONDS: u8 = 64;
     /// Not of a table, and not in records: the entry's own headers do not tell all of it.
     pub(crate) const INHERITS: u8 = 128;
@@ -50,7 +52,8 @@ pub(super) fn separate_nanoseconds(time: Time) -> Option<u32> {
     (time.nanoseconds != 0 && in_nanoseconds(time).is_none()).then_some(time.nanoseconds)
 }
 
-/// Times of the last access and the last change of the inode, where they are not that of the last change of the content, which stands for them.
+/// Times of the last access and the last change of the inode, where they are not that of the last change of the
+/// content, which stands for them.
 fn other_times(entry: &Entry) -> [Option<Time>; 2] {
     [entry.atime, entry.ctime].map(|time| time.filter(|time| *time != entry.mtime))
 }
@@ -94,7 +97,8 @@ pub(super) struct Record<'a> {
     pub(super) name: &'a [u8],
     /// Where the entry begins in its own stream.
     pub(super) rank: u64,
-    /// Of an entry in a nested stream: where that stream and those around it begin, each in the one around it, the outermost first.
+    /// Of an entry in a nested stream: where that stream and those around it begin, each in the one around it, the
+    /// outermost first.
     around: &'a [u8],
     /// The archive in the archive that it was found in ([`super::origins`]).
     pub(super) origin: u32,
@@ -122,7 +126,8 @@ const IS_FOLDER: u8 = 64;
 const IS_HARD_LINK: u8 = 128;
 
 impl<'a> Record<'a> {
-    /// The record at the start of `bytes`. What this writer has made is whole; of anything else it makes an empty record.
+    /// The record at the start of `bytes`. What this writer has made is whole; of anything else it makes an empty
+    /// record.
     pub(super) fn read(bytes: &'a [u8]) -> Self {
         let number = |at: usize| -> u32 {
             bytes.get(at..at.saturating_add(4)).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
@@ -145,7 +150,8 @@ impl<'a> Record<'a> {
         Self { bytes: whole, folder: number(4), tag, name, rank, around, origin, rest }
     }
 
-    /// Which of two records of one name comes first: the one that the archive has first, also if one lies in a file that is compressed.
+    /// Which of two records of one name comes first: the one that the archive has first, also if one lies in a file
+    /// that is compressed.
     pub(super) fn compare(&self, other: &Record<'_>) -> Ordering {
         let places = if self.around.is_empty() && other.around.is_empty() {
             self.rank.cmp(&other.rank)
@@ -250,8 +256,8 @@ pub(super) struct Builder {
     pub(super) around: Vec<u8>,
 }
 
-/// Bytes for the side tables that stay in a record. Nearly all have less: it is about as much as the longest target of a
-/// symbolic link on Linux, and more than what is usual of extended attributes.
+/// Bytes for the side tables that stay in a record. Nearly all have less: it is about as much as the longest target of
+/// a symbolic link on Linux, and more than what is usual of extended attributes.
 const MOST_INSIDE: usize = 4096;
 /// Bytes of what is large that stay in memory.
 const LARGE_ROOM: usize = 1 << 20;
@@ -393,8 +399,8 @@ pub(crate) fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// Unsigned LEB128 at the start of `bytes`, which is moved behind it. What is cut or does not fit ends as it is: callers that read
-/// foreign bytes check what they get.
+/// Unsigned LEB128 at the start of `bytes`, which is moved behind it. What is cut or does not fit ends as it is:
+/// callers that read foreign bytes check what they get.
 pub(crate) fn read_number(bytes: &mut &[u8]) -> u64 {
     let mut number = 0;
     let mut shift = 0_u32;

@@ -17,7 +17,8 @@ use tarnfs_source::{Budget, Cancel, Grant};
 use super::record::Record;
 use super::spool::{BUFFER, Reader, Spool};
 
-/// Gathers records and hands them out in the order of (folder, name, place in the archive, tag); equal ones as they came.
+/// Gathers records and hands them out in the order of (folder, name, place in the archive, tag); equal ones as they
+/// came.
 #[derive(Debug)]
 pub(super) struct Sorter {
     block: Vec<u8>,
@@ -237,7 +238,8 @@ fn records(block: &[u8]) -> impl Iterator<Item = (u32, Record<'_>)> {
 
 /// Where the records of `block` begin, in order.
 fn order(block: &[u8]) -> Vec<u32> {
-    // Counting sort by folder: ends[n] becomes where the records of folder n begin, and then, while they are placed, where they end.
+    // Counting sort by folder: ends[n] becomes where the records of folder n begin, and then, while they are placed,
+    // where they end.
     let mut ends: Vec<u32> = Vec::new();
     let mut count = 0_u32;
     for (_, record) in records(block) {
@@ -274,7 +276,8 @@ fn order(block: &[u8]) -> Vec<u32> {
     order
 }
 
-/// Sorts the records of one folder. The first bytes of a name decide nearly always, and they lie beside the record's place here.
+/// Sorts the records of one folder. The first bytes of a name decide nearly always, and they lie beside the record's
+/// place here.
 fn sort_folder(block: &[u8], folder: &mut [u32], keyed: &mut Vec<(u64, u32)>) {
     keyed.clear();
     keyed.extend(folder.iter().map(|&start| (prefix(record_at(block, start).name), start)));

@@ -1,5 +1,5 @@
-//! Bytes that wait to be read again: in memory while they are few, then in a temporary file without a name. Where no disk takes
-//! one, or it is full, they stay in memory: an index in memory must be possible without any disk.
+//! Bytes that wait to be read again: in memory while they are few, then in a temporary file without a name. Where no
+//! disk takes one, or it is full, they stay in memory: an index in memory must be possible without any disk.
 
 use std::io;
 use std::ops::Range;

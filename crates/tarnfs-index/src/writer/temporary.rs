@@ -1,7 +1,8 @@
 //! A file that gets its name when it is complete.
 //!
-//! Its first name says whose it is: `.<name>.<random>.tmp` in the same folder. Whoever writes it holds a lock on it, so that what a
-//! killed process has left can be told from what a living one is writing, also in another container; the next writer removes it.
+//! Its first name says whose it is: `.<name>.<random>.tmp` in the same folder. Whoever writes it holds a lock on it, so
+//! that what a killed process has left can be told from what a living one is writing, also in another container; the
+//! next writer removes it.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
@@ -30,7 +31,8 @@ pub(crate) struct Temporary {
     is_renamed: bool,
 }
 
-/// Permission bits of an index that nobody may read who may not read the archive. `has_group`: its group is the archive's.
+/// Permission bits of an index that nobody may read who may not read the archive. `has_group`: its group is the
+/// archive's.
 fn readable_as(archive: &Owner, has_group: bool) -> u32 {
     let (group, others) = (archive.mode & 0o040, archive.mode & 0o004);
     match has_group {
@@ -73,8 +75,8 @@ const TEMPORARY_SUFFIX: &[u8] = b".tmp";
 const DIGITS: usize = 16;
 
 impl Temporary {
-    /// A new file that will be `destination`, for those who may read `archive`, as far as the umask lets them; without it for everybody. Makes its
-    /// folder if there is none.
+    /// A new file that will be `destination`, for those who may read `archive`, as far as the umask lets them; without
+    /// it for everybody. Makes its folder if there is none.
     ///
     /// `AlreadyExists` if what is there now is no index.
     pub(crate) fn create(destination: &Path, archive: Option<&Owner>) -> io::Result<Self> {
@@ -96,7 +98,8 @@ impl Temporary {
                     // Where there are no locks, nobody takes it for left over, either.
                     let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
                     let this = Self { file, path, destination: destination.to_path_buf(), is_renamed: false };
-                    // Between creating and locking it, somebody else may have taken it for left over: then it is gone, or about to be.
+                    // Between creating and locking it, somebody else may have taken it for left over: then it is gone,
+                    // or about to be.
                     if locked != Err(rustix::io::Errno::WOULDBLOCK) && fstat(&this.file)?.st_nlink == 1 {
                         share(&this.file, archive)?;
                         return Ok(this);
@@ -136,7 +139,8 @@ impl Temporary {
         self.file.sync_all()?;
         std::fs::rename(&self.path, &self.destination)?;
         self.is_renamed = true;
-        // The file is complete and has its name. A folder that cannot be synced costs at most a new index after a power cut.
+        // The file is complete and has its name. A folder that cannot be synced costs at most a new index after a power
+        // cut.
         if let Err(error) = File::open(folder_of(&self.destination)).and_then(|folder| folder.sync_all()) {
             log::debug!("{}: its folder could not be synced: {error}", self.destination.display());
         }
@@ -152,10 +156,12 @@ impl Drop for Temporary {
     }
 }
 
-/// Ends of the names that indexes get, here and by ratarmount: under such a name everything is an index or what is left of one.
+/// Ends of the names that indexes get, here and by ratarmount: under such a name everything is an index or what is left
+/// of one.
 const OWN_SUFFIXES: [&[u8]; 2] = [SUFFIX.as_bytes(), b".index.sqlite"];
 
-/// Keeps an index from taking the place of something else: a person may name any file for it, by mistake the archive itself.
+/// Keeps an index from taking the place of something else: a person may name any file for it, by mistake the archive
+/// itself.
 fn check_replaceable(destination: &Path) -> io::Result<()> {
     let name = destination.file_name().unwrap_or_default().as_bytes();
     if OWN_SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
@@ -180,7 +186,8 @@ fn check_replaceable(destination: &Path) -> io::Result<()> {
     ))
 }
 
-/// True for an index of this program, and for a sidecar of ratarmount, which does not say whose it is: a database with its tables.
+/// True for an index of this program, and for a sidecar of ratarmount, which does not say whose it is: a database with
+/// its tables.
 fn is_database(file: &File) -> bool {
     /// The definitions of all tables of a sidecar are at its start.
     const START: u64 = 64 << 10;

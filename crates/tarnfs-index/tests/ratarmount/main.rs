@@ -88,7 +88,8 @@ fn sidecar_of(archive: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// A tree without what an archive cannot tell of it: times and modes of folders that no entry names, and of a single file.
+/// A tree without what an archive cannot tell of it: times and modes of folders that no entry names, and of a single
+/// file.
 fn without_guesses(archive: &Path, mut tree: Tree) -> Tree {
     let is_single = !archive.to_str().unwrap().contains(".tar");
     for facts in tree.values_mut() {

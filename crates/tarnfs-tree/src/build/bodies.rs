@@ -1,5 +1,5 @@
-//! Compressed files in a compressed archive: kept while they go by, since whoever decodes them wants to read them at any place. Few bytes stay in
-//! memory, more go to a temporary file without a name.
+//! Compressed files in a compressed archive: kept while they go by, since whoever decodes them wants to read them at
+//! any place. Few bytes stay in memory, more go to a temporary file without a name.
 
 use std::fs::File;
 use std::io;
@@ -18,11 +18,12 @@ const MOST_TOGETHER: usize = 16 << 20;
 /// Read from the stream at once.
 const STEP: usize = 128 << 10;
 
-/// Bytes of the file that a body gets at once; a long one gets more, so that it lies in few pieces however many are taken beside each other.
+/// Bytes of the file that a body gets at once; a long one gets more, so that it lies in few pieces however many are
+/// taken beside each other.
 const PIECE: u64 = 1 << 20;
 
-/// What all bodies of an archive may take together, for each of its bytes and beside: what is compressed does not get shorter by much when it is compressed
-/// again, and a file that decodes to more of itself has no end.
+/// What all bodies of an archive may take together, for each of its bytes and beside: what is compressed does not get
+/// shorter by much when it is compressed again, and a file that decodes to more of itself has no end.
 const MOST_FOR_EACH_BYTE: u64 = 8;
 const MOST_BESIDE: u64 = 256 << 20;
 
@@ -32,7 +33,8 @@ pub(super) struct Bodies {
     /// Bytes that may still be kept.
     room: AtomicU64,
     in_memory: Arc<AtomicUsize>,
-    /// Made when it is first needed. Held only while it is made: who takes a body may wait for other threads meanwhile.
+    /// Made when it is first needed. Held only while it is made: who takes a body may wait for other threads
+    /// meanwhile.
     file: Mutex<Option<Arc<File>>>,
     /// Byte of the file from which on nobody has it.
     end: AtomicU64,

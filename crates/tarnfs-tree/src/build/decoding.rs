@@ -15,7 +15,8 @@ use super::nested::is_damage;
 use super::receiver::{MOST_NOTES, Receiver};
 use crate::open::Sink;
 
-/// Places in a decoded stream before which an unknown number of bytes is missing. Nobody knows what of a file lies behind one.
+/// Places in a decoded stream before which an unknown number of bytes is missing. Nobody knows what of a file lies
+/// behind one.
 #[derive(Debug, Default)]
 pub(super) struct Shifts {
     /// Behind the last entry that was settled, ascending.
@@ -57,7 +58,8 @@ impl Shifts {
         self.around.pop().and_then(|around| around.first)
     }
 
-    /// Makes damage of what of `entry` lies behind such a place. Entries come in the order of the stream, each when it has been passed.
+    /// Makes damage of what of `entry` lies behind such a place. Entries come in the order of the stream, each when it
+    /// has been passed.
     pub(super) fn settle(&mut self, entry: &Entry, receiver: &dyn Receiver) -> Result<(), tarnfs_index::Error> {
         if self.at.is_empty() && self.lost.is_empty() {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Hashes of the files of an archive while it is indexed: entries wait until their content was hashed, several at a time on all threads.
+//! Hashes of the files of an archive while it is indexed: entries wait until their content was hashed, several at a
+//! time on all threads.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -21,7 +22,8 @@ const LONG: u64 = 4 << 20;
 /// Read at once.
 const STEP: usize = 256 << 10;
 
-/// Bytes of holes that are hashed for each byte of an archive, and beside: one of 3 KB may hold a file of 4 EiB, whose zeros nobody can wait for.
+/// Bytes of holes that are hashed for each byte of an archive, and beside: one of 3 KB may hold a file of 4 EiB, whose
+/// zeros nobody can wait for.
 const MOST_HOLES_FOR_EACH_BYTE: u64 = 1000;
 const MOST_HOLES_BESIDE: u64 = 1 << 40;
 
@@ -72,8 +74,8 @@ impl<'a> Hashing<'a> {
         Self { hashes, receiver, threads, holes, cancel, waiting: RefCell::default(), bytes: Cell::new(0) }
     }
 
-    /// The content of `entry`, for [`Hashing::push`]. `source` has the bytes of the stream from byte `base` on, if they can be read at any time;
-    /// else the stream stands where the content begins.
+    /// The content of `entry`, for [`Hashing::push`]. `source` has the bytes of the stream from byte `base` on, if they
+    /// can be read at any time; else the stream stands where the content begins.
     pub(super) fn read(
         &self,
         entry: &Entry,

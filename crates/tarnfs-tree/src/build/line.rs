@@ -1,13 +1,13 @@
-//! What threads find that read beside each other, in the order of what they read: each item of a list is read by one thread, and one
-//! thread writes what was found in the first item, then in the second, ...
+//! What threads find that read beside each other, in the order of what they read: each item of a list is read by one
+//! thread, and one thread writes what was found in the first item, then in the second, ...
 //!
 //! Who waits for whom:
 //!
-//! - The thread that writes waits ([`Line::take`]) for the one that reads the head: the first item of which not all was written. Items are
-//!   given out in their order ([`Line::next`]), so somebody reads it.
+//! - The thread that writes waits ([`Line::take`]) for the one that reads the head: the first item of which not all was
+//!   written. Items are given out in their order ([`Line::next`]), so somebody reads it.
 //! - Who reads the head waits ([`Place::push`]) for the thread that writes, and for nobody else.
-//! - Who reads an item behind the head waits until what waits behind the head leaves room for more, or until its item is the head. It must
-//!   hold nothing meanwhile that who reads the head may ask for: no lock, no room for decoders.
+//! - Who reads an item behind the head waits until what waits behind the head leaves room for more, or until its item
+//!   is the head. It must hold nothing meanwhile that who reads the head may ask for: no lock, no room for decoders.
 //!
 //! So the head always goes on, and what waits is bounded.
 
@@ -82,7 +82,8 @@ impl<T> Line<T> {
         Some((number, Place { line: self, number }))
     }
 
-    /// The next thing that was found in the head. `None` at its end, and the item behind it is the head; also once the line was closed.
+    /// The next thing that was found in the head. `None` at its end, and the item behind it is the head; also once the
+    /// line was closed.
     pub(super) fn take(&self) -> Option<T> {
         let mut state = self.lock();
         loop {

@@ -1,8 +1,8 @@
 //! The first pass: an archive is read once, from its start to its end, and its index is written on the way.
 //!
-//! `walk` reads the members of an archive and of archives that lie in it as they are; `decoding` is a compressed stream while it is
-//! decoded; `nested` reads compressed files in the archive, `line` brings what several threads find there into order; `receiver` brings
-//! what is found into the index; `names` says what options make of paths.
+//! `walk` reads the members of an archive and of archives that lie in it as they are; `decoding` is a compressed stream
+//! while it is decoded; `nested` reads compressed files in the archive, `line` brings what several threads find there
+//! into order; `receiver` brings what is found into the index; `names` says what options make of paths.
 
 mod bodies;
 mod decoding;
@@ -128,7 +128,8 @@ impl FirstPass<'_> {
         self.single_file.path.to_ascii_lowercase().ends_with(b".tar")
     }
 
-    /// True for what `tar -c` makes of nothing: zeros up to the end of one record. Images of disks begin with as many and go on.
+    /// True for what `tar -c` makes of nothing: zeros up to the end of one record. Images of disks begin with as many
+    /// and go on.
     fn is_short_and_zeros(&self) -> Result<bool, Problem> {
         /// GNU tar's `--blocking-factor` goes further; nobody does.
         const LONGEST: u64 = 1 << 20;
@@ -276,7 +277,8 @@ impl FirstPass<'_> {
         }
     }
 
-    /// Where decoded pieces go. Who wants the bytes only once does not come back for them; what is there need not be written again.
+    /// Where decoded pieces go. Who wants the bytes only once does not come back for them; what is there need not be
+    /// written again.
     fn cache_to_fill(&self, codec: &str) -> Option<&DecodedCache> {
         let cache = self.options.decoded_cache.as_ref()?;
         let is_there = || self.options.recreate != Recreate::Always && cache.open(&self.archive, codec).is_some();
@@ -341,8 +343,8 @@ pub(crate) fn single_file(archive: &std::path::Path, file: &FileFacts) -> Entry 
     }
 }
 
-/// The name of what a compressed file holds: `x.tar` for `x.tgz`, `x` for `x.gz`; `None` if no codec knows its suffix, or nothing is left that can be
-/// a name.
+/// The name of what a compressed file holds: `x.tar` for `x.tgz`, `x` for `x.gz`; `None` if no codec knows its suffix,
+/// or nothing is left that can be a name.
 pub fn without_suffix(name: &[u8]) -> Option<Vec<u8>> {
     let lower = name.to_ascii_lowercase();
     let suffixes = tarnfs_codec::CODECS.iter().flat_map(|codec| codec.suffixes());

@@ -73,8 +73,9 @@ impl Names {
         Ok(Self { encoding, transform: rename("transform", &shape.transform)?, recursion, hashes })
     }
 
-    /// Makes of `entry`, as it stands in an archive whose content is put behind `prefix` (empty, or ending in a slash), what the index gets.
-    /// False for the root of an archive inside another: it looks like the file that the archive is.
+    /// Makes of `entry`, as it stands in an archive whose content is put behind `prefix` (empty, or ending in a slash),
+    /// what the index gets. False for the root of an archive inside another: it looks like the file that the
+    /// archive is.
     pub(super) fn place(&self, prefix: &[u8], entry: &mut Entry, limits: &Limits) -> bool {
         for text in [&mut entry.path, &mut entry.link] {
             if let Cow::Owned(text_in_utf8) = converted(self.encoding.as_ref(), text) {
@@ -116,7 +117,8 @@ impl Names {
         self.recursion.as_ref().map(|rules| rules.layers)
     }
 
-    /// Where what the candidate at `path` holds is put: a path without slashes at its ends. `None` if it would lie too deep.
+    /// Where what the candidate at `path` holds is put: a path without slashes at its ends. `None` if it would lie too
+    /// deep.
     pub(super) fn folder_of(&self, path: &[u8], limits: &Limits) -> Option<Vec<u8>> {
         let rules = self.recursion.as_ref()?;
         let mut folder = Cow::Borrowed(path);

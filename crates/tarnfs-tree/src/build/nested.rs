@@ -1,5 +1,6 @@
-//! Compressed files in an archive, whose content is shown: each is decoded once, and what it holds goes into the same index. Small ones are read
-//! by several threads beside each other, large ones by one walk with all threads; what they hold themselves comes after them.
+//! Compressed files in an archive, whose content is shown: each is decoded once, and what it holds goes into the same
+//! index. Small ones are read by several threads beside each other, large ones by one walk with all threads; what they
+//! hold themselves comes after them.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -32,7 +33,8 @@ const MOST_WAITING: usize = 1024;
 /// Candidates that are read beside each other before their results are all there.
 const WAVE: usize = 64;
 
-/// What all nested streams of an archive may hold together, for each of its bytes and beside: a bomb of archives in archives has no end.
+/// What all nested streams of an archive may hold together, for each of its bytes and beside: a bomb of archives in
+/// archives has no end.
 const MOST_FOR_EACH_BYTE: u64 = 1000;
 const MOST_BESIDE: u64 = 64 << 30;
 
@@ -342,7 +344,8 @@ pub(super) fn too_many_layers(limit: u32) -> String {
     )
 }
 
-/// True if a decoded stream of that name which begins with `head` is taken for one of `codec`: a short magic number may be chance.
+/// True if a decoded stream of that name which begins with `head` is taken for one of `codec`: a short magic number may
+/// be chance.
 pub(super) fn is_certain(codec: &dyn Codec, head: &[u8], name: &[u8], names: &Names) -> bool {
     const BITS: u32 = 24;
     codec.bid(head) >= BITS || names.stem(name).is_some()

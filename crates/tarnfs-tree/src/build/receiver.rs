@@ -20,16 +20,16 @@ pub(super) const MOST_NOTES: usize = 10_000;
 const MOST_OF_NOTE: usize = 1024;
 const MOST_OF_NOTES: usize = 4 << 20;
 
-/// Bytes of the paths of archives that wait, which are held several times; one that does not fit stays a file. Each path may have 64 KiB, which
-/// compress to nothing.
+/// Bytes of the paths of archives that wait, which are held several times; one that does not fit stays a file. Each
+/// path may have 64 KiB, which compress to nothing.
 const MOST_OF_PATHS: usize = 256 << 20;
 
 /// Takes what is found in one stream, in its order.
 pub(super) trait Receiver {
     /// A file, folder, link, ...; its place counts in the stream that is read.
     fn entry(&self, entry: &Entry) -> Result<(), Error>;
-    /// A file whose content is looked into before it is certain that it is all of the content. What is found in it comes next, then
-    /// [`Receiver::confirm`] or [`Receiver::take_back`]. These may lie in each other.
+    /// A file whose content is looked into before it is certain that it is all of the content. What is found in it
+    /// comes next, then [`Receiver::confirm`] or [`Receiver::take_back`]. These may lie in each other.
     fn ahead(&self, path: &[u8]) -> Result<(), Error>;
     /// It was all: here is the entry.
     fn confirm(&self, entry: &Entry) -> Result<(), Error>;
@@ -70,12 +70,13 @@ pub(super) struct Direct {
     aheads: RefCell<Vec<usize>>,
     /// Bytes of the paths of what waits.
     bytes_of_paths: Cell<usize>,
-    /// What waits, in the order in which it is read: last those that were found last, each group in the order of its archive. Breadth first, a
-    /// few archives that each hold a few would soon be millions.
+    /// What waits, in the order in which it is read: last those that were found last, each group in the order of its
+    /// archive. Breadth first, a few archives that each hold a few would soon be millions.
     candidates: RefCell<Vec<VecDeque<Candidate>>>,
     /// The archives that are being read, each in the one before it.
     within: RefCell<Vec<u32>>,
-    /// By the hash of its path, the archive in the archive that shows there. A later entry of that path takes its place.
+    /// By the hash of its path, the archive in the archive that shows there. A later entry of that path takes its
+    /// place.
     shown: RefCell<HashMap<u64, u32>>,
     hasher: RandomState,
     limits: Limits,
@@ -184,7 +185,8 @@ impl Direct {
         *self.current.borrow_mut() = Some(candidate.clone());
     }
 
-    /// Ends with the candidate. One that was a layer of compression around a file, and could not be undone, is that file.
+    /// Ends with the candidate. One that was a layer of compression around a file, and could not be undone, is that
+    /// file.
     pub(super) fn leave(&self) -> Result<(), Error> {
         let candidate = self.current.borrow_mut().take();
         if let Some(candidate) = candidate.filter(|_| !self.began.get())
@@ -400,7 +402,8 @@ impl<'l> Batches<'l> {
         }
     }
 
-    /// Sends what is left. Who calls this, or a method of [`Receiver`], may wait for others and must hold nothing that these need (`line.rs`).
+    /// Sends what is left. Who calls this, or a method of [`Receiver`], may wait for others and must hold nothing that
+    /// these need (`line.rs`).
     pub(super) fn flush(&self) -> Result<(), Error> {
         let found = self.found.take();
         // Nobody listens any more: the pass has failed elsewhere.

@@ -1,4 +1,5 @@
-//! Reading the members of one archive, and those of archives that lie in it as they are. What is compressed in it waits (`nested.rs`).
+//! Reading the members of one archive, and those of archives that lie in it as they are. What is compressed in it waits
+//! (`nested.rs`).
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -22,7 +23,8 @@ use crate::problem::Problem;
 /// Bodies are padded to this many bytes in the archives that can grow.
 const RECORD: u64 = 512;
 
-/// Archives inside each other that are read by calls inside each other; deeper ones wait, so that no archive fills the stack.
+/// Archives inside each other that are read by calls inside each other; deeper ones wait, so that no archive fills the
+/// stack.
 const MOST_CALLS: u32 = 12;
 
 /// Format's bids up to this one are guesses (zeros; damage at the start), not enough for a file in an archive.
@@ -36,7 +38,8 @@ pub(super) struct Walk<'a> {
     pub(super) receiver: &'a dyn Receiver,
     pub(super) bodies: &'a Bodies,
     pub(super) shifts: &'a RefCell<Shifts>,
-    /// The bytes of the stream that is read, if they can be read at any time, and the byte of the stream at which they begin.
+    /// The bytes of the stream that is read, if they can be read at any time, and the byte of the stream at which they
+    /// begin.
     pub(super) bytes: Option<(&'a SharedSource, u64)>,
     /// Of an archive without compression headers say how far it was read.
     pub(super) shows_progress: bool,
@@ -403,7 +406,8 @@ fn shown(entry: &Entry) -> tarnfs_format::name::Escaped<'_> {
     tarnfs_format::name::excerpt(&entry.path)
 }
 
-/// Of a body that goes on behind the end of its archive: what lies there belongs to another file, and must not be read for this one.
+/// Of a body that goes on behind the end of its archive: what lies there belongs to another file, and must not be read
+/// for this one.
 fn cut(body: &mut Body, end: u64) {
     /// Behind the end of every stream: reading there says that the archive was cut.
     const NOWHERE: u64 = 1 << 60;

@@ -1,7 +1,8 @@
 //! Folders that are being listed, kept open between one question and the next.
 //!
-//! Positions are those of the file system below (`telldir(3)`), so a listing can also go on in a folder that is opened anew. Going on in the
-//! same open one is cheaper, and on some file systems (overlayfs, older tmpfs) the only way that takes no quadratic time.
+//! Positions are those of the file system below (`telldir(3)`), so a listing can also go on in a folder that is opened
+//! anew. Going on in the same open one is cheaper, and on some file systems (overlayfs, older tmpfs) the only way that
+//! takes no quadratic time.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -12,8 +13,8 @@ use rustix::io::Errno;
 /// Folders kept open.
 const MOST: usize = 8;
 
-/// Behind the last name. Some file systems have the largest number that there is for it, to which nobody could add anything; trees around this
-/// one do ([`crate::ControlTree`]). ext4 has no name in the last 2³² positions.
+/// Behind the last name. Some file systems have the largest number that there is for it, to which nobody could add
+/// anything; trees around this one do ([`crate::ControlTree`]). ext4 has no name in the last 2³² positions.
 const END: u64 = i64::MAX as u64 - (1 << 22);
 
 /// An open folder at a position.

@@ -16,10 +16,11 @@ const DEEPEST: usize = 1 << 16;
 pub(super) struct Identity {
     device: (u32, u32),
     inode: u64,
-    /// Of a folder, the mount that it is seen through: one that is mounted twice is two, as the kernel wants each folder in one place.
+    /// Of a folder, the mount that it is seen through: one that is mounted twice is two, as the kernel wants each
+    /// folder in one place.
     mount: u64,
-    /// Kind, and time of its birth on a disk, where the number of an inode is used again. Those of other file systems are not asked for it: what a server
-    /// has said and what the kernel remembers of that are not always the same.
+    /// Kind, and time of its birth on a disk, where the number of an inode is used again. Those of other file systems
+    /// are not asked for it: what a server has said and what the kernel remembers of that are not always the same.
     birth: (u16, u32),
 }
 

@@ -1,6 +1,8 @@
-//! Whether what is in a folder may have to be waited for: a server can be gone, and so can a process that serves a mount.
+//! Whether what is in a folder may have to be waited for: a server can be gone, and so can a process that serves a
+//! mount.
 //!
-//! Told by the kind of file system, of the folder and of all that is mounted below it. Kinds that are not known as those of disks and of memory may wait.
+//! Told by the kind of file system, of the folder and of all that is mounted below it. Kinds that are not known as
+//! those of disks and of memory may wait.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -95,7 +97,8 @@ pub(super) struct Waits {
     /// The folder itself may have to be waited for.
     always: bool,
     below: AtomicBool,
-    /// The table of mounts, open: later no path may be opened any more. `None` if there is none, or nothing is to be learned from it.
+    /// The table of mounts, open: later no path may be opened any more. `None` if there is none, or nothing is to be
+    /// learned from it.
     table: Option<File>,
     /// Where the folder is in it.
     path: Vec<u8>,
@@ -156,7 +159,8 @@ impl Waits {
     }
 }
 
-/// True if one of the mounts in `table` (`/proc/self/mountinfo`) below `folder` may have to be waited for. Those of this process are never asked.
+/// True if one of the mounts in `table` (`/proc/self/mountinfo`) below `folder` may have to be waited for. Those of
+/// this process are never asked.
 fn any_waits(table: &[u8], folder: &[u8]) -> bool {
     table.split(|&byte| byte == b'\n').any(|line| {
         let mut fields = line.split(|&byte| byte == b' ');

@@ -1,7 +1,7 @@
 //! Which archives were met, their numbers, and which of them are open.
 //!
-//! An archive has its number as long as somebody holds a node in it, or it is open. Then the number is free, and after a while
-//! another archive gets it: whoever changes an archive over and over must not use them up.
+//! An archive has its number as long as somebody holds a node in it, or it is open. Then the number is free, and after
+//! a while another archive gets it: whoever changes an archive over and over must not use them up.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,7 +18,8 @@ pub(super) const MOST: usize = 1 << 20;
 /// Answers that are remembered for files that are no archives.
 const MOST_REMEMBERED: usize = 1 << 20;
 
-/// How long a number stays free: what was open for a last read is closed by then, and a request that is stuck was given up.
+/// How long a number stays free: what was open for a last read is closed by then, and a request that is stuck was given
+/// up.
 const REST: Duration = Duration::from_secs(120);
 
 /// Which range of numbers each archive has.
@@ -212,7 +213,8 @@ impl Archives {
         self.remember(file, (version, None), released);
     }
 
-    /// `file` is an archive: its number, which is held once. The file's own hold is given over. `None` if there are too many.
+    /// `file` is an archive: its number, which is held once. The file's own hold is given over. `None` if there are too
+    /// many.
     pub(super) fn met(&mut self, file: File, released: &mut Released) -> Option<u32> {
         let (node, version) = (file.node, file.version);
         if let Some((_, Some(number))) = self.known(node, version) {
@@ -244,8 +246,8 @@ impl Archives {
         }
     }
 
-    /// Somebody forgets nodes of this archive. What nobody holds and is not open is not known any more, and neither are the archives
-    /// around it that only it held.
+    /// Somebody forgets nodes of this archive. What nobody holds and is not open is not known any more, and neither are
+    /// the archives around it that only it held.
     pub(super) fn release(&mut self, number: u32, times: u64, released: &mut Released) {
         let (mut number, mut times) = (number, times);
         loop {

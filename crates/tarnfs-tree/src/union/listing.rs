@@ -1,16 +1,17 @@
 //! What is in a merged folder.
 //!
-//! When somebody lists one, the sources are scanned once and what shows is kept as a [`Snapshot`] in the order of names, attributes included, so
-//! that a `find` costs no look-up per file. Positions are places in this order, which is the same whenever it is made again. The snapshots used
-//! last are kept, in bounded memory.
+//! When somebody lists one, the sources are scanned once and what shows is kept as a [`Snapshot`] in the order of
+//! names, attributes included, so that a `find` costs no look-up per file. Positions are places in this order, which is
+//! the same whenever it is made again. The snapshots used last are kept, in bounded memory.
 //!
-//! A folder that is too large for that is listed source after source, from right to left. A [`Filter`] of a few megabytes tells which names are in
-//! one source only; of the others each source to the right is asked.
+//! A folder that is too large for that is listed source after source, from right to left. A [`Filter`] of a few
+//! megabytes tells which names are in one source only; of the others each source to the right is asked.
 //!
-//! Where a source may change, a snapshot only serves those who go on with a listing, for a second; who begins one gets a new one. Positions are
-//! then hashes of names: they mean the same whatever else comes and goes. Of a folder that is too large for one, a snapshot has the names of a range of positions,
-//! and who lists on behind it gets the next one. What comes from such a source is looked up when it is handed on: it is then as new as can
-//! be, and counts for [`crate::Tree::forget`].
+//! Where a source may change, a snapshot only serves those who go on with a listing, for a second; who begins one gets
+//! a new one. Positions are then hashes of names: they mean the same whatever else comes and goes. Of a folder that is
+//! too large for one, a snapshot has the names of a range of positions, and who lists on behind it gets the next one.
+//! What comes from such a source is looked up when it is handed on: it is then as new as can be, and counts for
+//! [`crate::Tree::forget`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -29,8 +30,9 @@ const FRESH: Duration = Duration::from_secs(1);
 /// And how many times as long as it took to make, so that slow folders are not scanned over and over by one listing.
 const FRESH_TIMES: u32 = 10;
 
-/// While one snapshot of what may change grows beyond this, the others do with so much, and those of what cannot change wait a while: many large ones at
-/// a time would be more than memory is meant for. Nobody waits long for another, which may itself wait for a server.
+/// While one snapshot of what may change grows beyond this, the others do with so much, and those of what cannot change
+/// wait a while: many large ones at a time would be more than memory is meant for. Nobody waits long for another, which
+/// may itself wait for a server.
 const MANY: usize = 4 << 20;
 
 /// How long who gathers what cannot change waits for another to be done.
@@ -46,7 +48,8 @@ pub struct Memory {
     pub kept: usize,
     /// Bytes of one snapshot; a folder for which that is not enough is listed source after source.
     pub snapshot: usize,
-    /// Bytes of a filter for such a folder: a power of two. It serves for a quarter as many names; of ten times as many, most seem to be there twice.
+    /// Bytes of a filter for such a folder: a power of two. It serves for a quarter as many names; of ten times as
+    /// many, most seem to be there twice.
     pub filter: usize,
 }
 
@@ -159,7 +162,8 @@ fn name_in(names: &[u8], start: u32, length: u32) -> &[u8] {
     names.get(start as usize..).and_then(|rest| rest.get(..length as usize)).unwrap_or_default()
 }
 
-/// Two bits for each of many places: met once, met more than once. Each name has three of them, so that few names seem to be there twice that are not.
+/// Two bits for each of many places: met once, met more than once. Each name has three of them, so that few names seem
+/// to be there twice that are not.
 #[derive(Debug)]
 struct Filter {
     words: Vec<u64>,
@@ -354,7 +358,8 @@ impl<'u> Gathered<'u> {
             self.has_waited = self.listings.is_immutable;
             self.alone = if self.has_waited { Alone::wait(large) } else { Alone::new(large) };
         }
-        // What cannot change becomes a filter by its size alone, as positions in a snapshot and in the sources are not the same.
+        // What cannot change becomes a filter by its size alone, as positions in a snapshot and in the sources are not
+        // the same.
         let is_free = self.alone.is_some() || self.listings.is_immutable;
         if self.bytes() > if is_free { most } else { MANY.min(most) } {
             if self.listings.is_immutable {

@@ -10,8 +10,8 @@ use crate::{Error, Node};
 /// The parts of a folder, the rightmost first, as numbers of the union.
 pub(super) type Parts = Arc<[Node]>;
 
-/// The merged folders that were met. Where nothing can change they are kept for good, since the kernel may ask for any of them at any time; else
-/// until it has forgotten them.
+/// The merged folders that were met. Where nothing can change they are kept for good, since the kernel may ask for any
+/// of them at any time; else until it has forgotten them.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     /// That of number n at n - 1; the first is the root.

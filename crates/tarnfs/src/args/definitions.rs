@@ -95,23 +95,23 @@ pub(crate) struct Open {
     #[arg(long, help_heading = "Index")]
     pub(crate) trust_index: bool,
 
-    /// Threads that decode; 0 for one on each core. For single codecs: `gzip:4,xz:1,:2`, where the one without a name is for all
-    /// others; ratarmount's names of them are understood
+    /// Threads that decode; 0 for one on each core. For single codecs: `gzip:4,xz:1,:2`, where the one without a name
+    /// is for all others; ratarmount's names of them are understood
     #[arg(short = 'P', long, value_name = "N", default_value = "0", help_heading = "Decoding")]
     pub(crate) parallelization: String,
 
-    /// Memory for decoded data, decoders and seek points together: bytes, or with K, M, G behind it [default: a quarter of
-    /// what there is, at most 1G]
+    /// Memory for decoded data, decoders and seek points together: bytes, or with K, M, G behind it [default: a
+    /// quarter of what there is, at most 1G]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_memory: Option<u64>,
 
-    /// Disk space, in the user's cache folder, for decoded data of archives that are slow to decode from their seek points; 0
-    /// keeps none [default: 2G, at most a tenth of what is free]
+    /// Disk space, in the user's cache folder, for decoded data of archives that are slow to decode from their seek
+    /// points; 0 keeps none [default: 2G, at most a tenth of what is free]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_size: Option<u64>,
 
-    /// A dictionary that frames of zstd were made with, as for `zstd -D`; several may be given, each with an option of its own. Frames
-    /// name theirs by its ID; those without an ID get the one that has none, or else the first
+    /// A dictionary that frames of zstd were made with, as for `zstd -D`; several may be given, each with an option of
+    /// its own. Frames name theirs by its ID; those without an ID get the one that has none, or else the first
     #[arg(long, value_name = "FILE", help_heading = "Decoding")]
     pub(crate) zstd_dictionary: Vec<PathBuf>,
 
@@ -143,13 +143,14 @@ pub(crate) struct Open {
     #[arg(long, overrides_with = "recursive", help_heading = "Archives in archives")]
     pub(crate) no_recursive: bool,
 
-    /// The same as --recursive, for so many archives inside each other; below 0 as many as there are. Also the most layers of
-    /// compression around one file, if that is more than 100
+    /// The same as --recursive, for so many archives inside each other; below 0 as many as there are. Also the most
+    /// layers of compression around one file, if that is more than 100
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Archives in archives")]
     pub(crate) recursion_depth: Option<i64>,
 
-    /// Names of files that may be archives, as globs for their ends, separated by commas. Sets: /archive, /binary, /compressed, /disk,
-    /// /document, /multimedia, /split, /all. With `/-` behind it, one is taken out again; `*` stands for all files; `,,` for a comma
+    /// Names of files that may be archives, as globs for their ends, separated by commas. Sets: /archive, /binary,
+    /// /compressed, /disk, /document, /multimedia, /split, /all. With `/-` behind it, one is taken out again; `*`
+    /// stands for all files; `,,` for a comma
     #[arg(
         long,
         value_name = "GLOBS",
@@ -176,8 +177,8 @@ pub(crate) struct Open {
     #[arg(long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Archives in archives")]
     pub(crate) transform_recursive_mount_point: Option<Vec<String>>,
 
-    /// Keep hashes of all files as extended attributes `user.hash.NAME`, separated by commas: crc32, md5, sha1, sha256, sha512, sha3-256, blake2b,
-    /// blake3, ...
+    /// Keep hashes of all files as extended attributes `user.hash.NAME`, separated by commas: crc32, md5, sha1,
+    /// sha256, sha512, sha3-256, blake2b, blake3, ...
     #[arg(long, value_name = "NAMES", help_heading = "Reading tar")]
     pub(crate) hashes: Vec<String>,
 
@@ -220,8 +221,8 @@ impl Open {
     reason = "fields have the names of their options, each a flag of the command line"
 )]
 pub(crate) struct Mount {
-    /// The archive, and where to mount it; without a mount point, a folder named after the archive is made. Several archives or folders
-    /// are mounted one over the other: of what has the same path, that of the last one shows
+    /// The archive, and where to mount it; without a mount point, a folder named after the archive is made. Several
+    /// archives or folders are mounted one over the other: of what has the same path, that of the last one shows
     #[arg(value_name = "ARCHIVE... [MOUNTPOINT]", num_args = 0..)]
     pub(crate) paths: Vec<PathBuf>,
 
@@ -233,12 +234,14 @@ pub(crate) struct Mount {
     #[arg(short = 'f', long, help_heading = "Mounting")]
     pub(crate) foreground: bool,
 
-    /// Options of the mount, separated by commas: allow_other, noexec, noatime, ...; also the long ones listed here, without
-    /// their dashes, as fstab needs it: `index-folders=/x,recreate-index`. A comma in a value is written `\,`
+    /// Options of the mount, separated by commas: allow_other, noexec, noatime, ...; also the long ones listed here,
+    /// without their dashes, as fstab needs it: `index-folders=/x,recreate-index`. A comma in a value is written
+    /// `\,`
     #[arg(short = 'o', long, value_name = "OPTIONS", help_heading = "Mounting")]
     pub(crate) fuse: Vec<String>,
 
-    /// Once it is mounted, give up all rights that serving it does not need, through Landlock and seccomp; this is the default
+    /// Once it is mounted, give up all rights that serving it does not need, through Landlock and seccomp; this is the
+    /// default
     #[arg(long, overrides_with = "no_sandbox", help_heading = "Mounting")]
     pub(crate) sandbox: bool,
 
@@ -250,8 +253,8 @@ pub(crate) struct Mount {
     #[arg(long, help_heading = "Mounting")]
     pub(crate) no_mount: bool,
 
-    /// Open archives in an archive only when somebody looks inside, not when the one that they lie in is indexed. Archives in folders
-    /// always are
+    /// Open archives in an archive only when somebody looks inside, not when the one that they lie in is indexed.
+    /// Archives in folders always are
     #[arg(short = 'l', long, overrides_with = "no_lazy", help_heading = "Archives in archives")]
     pub(crate) lazy: bool,
 
@@ -259,9 +262,10 @@ pub(crate) struct Mount {
     #[arg(long, overrides_with = "lazy", help_heading = "Archives in archives")]
     pub(crate) no_lazy: bool,
 
-    /// Add a folder `.ratarmount-control`, which no listing shows: a command line of tarnfs that is written to `command` in it is run, and
-    /// `output` has what that says. A mount point below this one, or relative to it, adds to this mount. Whoever may write there, which are the user who mounts and root,
-    /// runs tarnfs with the rights of this process, which gives up none (--no-sandbox)
+    /// Add a folder `.ratarmount-control`, which no listing shows: a command line of tarnfs that is written to
+    /// `command` in it is run, and `output` has what that says. A mount point below this one, or relative to it,
+    /// adds to this mount. Whoever may write there, which are the user who mounts and root, runs tarnfs with the
+    /// rights of this process, which gives up none (--no-sandbox)
     #[arg(long, overrides_with = "no_control_interface", help_heading = "Mounting")]
     pub(crate) control_interface: bool,
 
@@ -277,8 +281,8 @@ pub(crate) struct Mount {
     #[arg(short = 'p', long, value_name = "PATH", help_heading = "What is shown")]
     pub(crate) prefix: Option<OsString>,
 
-    /// Show older versions of FILE as FILE.versions/1, FILE.versions/2, ... in a folder that is in no listing; the last is the one that shows.
-    /// This is the default
+    /// Show older versions of FILE as FILE.versions/1, FILE.versions/2, ... in a folder that is in no listing; the
+    /// last is the one that shows. This is the default
     #[arg(long, overrides_with = "no_file_versions", help_heading = "What is shown")]
     pub(crate) file_versions: bool,
 

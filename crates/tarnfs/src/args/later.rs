@@ -74,8 +74,8 @@ pub(crate) struct OptionsOfTheMount {
     pub(crate) for_the_mount: Vec<String>,
 }
 
-/// Sorts what stands after `-o`: fstab has no other place for an option of tarnfs. Underscores may stand for its dashes. `modules=subdir,subdir=PATH` is how
-/// libfuse is told what is `--prefix=PATH` here.
+/// Sorts what stands after `-o`: fstab has no other place for an option of tarnfs. Underscores may stand for its
+/// dashes. `modules=subdir,subdir=PATH` is how libfuse is told what is `--prefix=PATH` here.
 pub(crate) fn among_options_of_the_mount(command: &Command, matches: &ArgMatches) -> OptionsOfTheMount {
     /// What asks for something else than a mount.
     const NEVER: [&str; 4] = ["fuse", "help", "unmount", "version"];

@@ -33,7 +33,8 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, Result<Code, Failur
     })
 }
 
-/// Reads a command line without printing anything. `None` where there is nothing to do but to print what [`parse`] would.
+/// Reads a command line without printing anything. `None` where there is nothing to do but to print what [`parse`]
+/// would.
 pub(crate) fn parse_quietly(arguments: Vec<OsString>) -> Option<Cli> {
     read(arguments).ok()
 }
@@ -87,7 +88,8 @@ fn two_letter_options(arguments: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// `mount` calls its helpers as `mount.fuse.tarnfs ARCHIVE MOUNTPOINT [-sfnv] [-N namespace] [-t type] [-o options]`:
-/// of these only `-o` means anything here, and `-f` must not be taken for "foreground": it means to pretend, for which `None` stands.
+/// of these only `-o` means anything here, and `-f` must not be taken for "foreground": it means to pretend, for which
+/// `None` stands.
 fn as_mount_helper(arguments: Vec<OsString>) -> Option<Vec<OsString>> {
     let called = arguments.first().map(|path| std::path::Path::new(path).file_name().unwrap_or_default().to_owned());
     if !called.is_some_and(|name| name.as_bytes().starts_with(b"mount.")) {

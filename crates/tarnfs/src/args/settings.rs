@@ -173,13 +173,14 @@ fn dictionaries(files: &[PathBuf]) -> Result<Dictionaries, String> {
     Ok(dictionaries)
 }
 
-/// The path from the root: a mount in the background leaves the folder in which it was started, and may open archives later. An empty one stays so.
+/// The path from the root: a mount in the background leaves the folder in which it was started, and may open archives
+/// later. An empty one stays so.
 fn from_here(path: PathBuf) -> io::Result<PathBuf> {
     if path.as_os_str().is_empty() { Ok(path) } else { std::path::absolute(path) }
 }
 
-/// A file that `--index-file` names is written over if it is an index (of tarnfs, or a sidecar of ratarmount) or empty; whatever
-/// else it is, such as the archive itself, was not meant.
+/// A file that `--index-file` names is written over if it is an index (of tarnfs, or a sidecar of ratarmount) or empty;
+/// whatever else it is, such as the archive itself, was not meant.
 fn may_be_replaced(path: &Path) -> Result<(), String> {
     /// Enough for the definitions of all tables of a sidecar.
     const START: u64 = 64 << 10;
@@ -209,7 +210,8 @@ pub(crate) fn composition(mount: &Mount) -> Composition {
     Composition { union: !mount.disable_union_mount, prefix, file_versions: !mount.no_file_versions }
 }
 
-/// From this `-d` on, a mount answers questions for extended attributes, of which one is for its statistics, also where the archive has none.
+/// From this `-d` on, a mount answers questions for extended attributes, of which one is for its statistics, also where
+/// the archive has none.
 const STATISTICS_LEVEL: u8 = 2;
 
 /// Words that fstab and mount(8) put among the options for themselves.
@@ -218,7 +220,8 @@ const FOR_MOUNT: &[&str] = &[
     "async", "rw", "suid", "dev",
 ];
 
-/// How it is mounted. `rw`, `suid` and `dev` are what fstab's "defaults" stand for; a mount of tarnfs is always `ro,nosuid,nodev`.
+/// How it is mounted. `rw`, `suid` and `dev` are what fstab's "defaults" stand for; a mount of tarnfs is always
+/// `ro,nosuid,nodev`.
 pub(crate) fn mount_options(mount: &Mount, archive: &OsStr) -> MountOptions {
     let is_ours = |option: &&String| {
         !FOR_MOUNT.contains(&option.as_str()) && !option.starts_with("x-") && !option.starts_with("comment=")

@@ -3,7 +3,8 @@
 use std::num::IntErrorKind;
 use std::ops::Range;
 
-/// `text` in bytes: a number, with a unit behind it or none. `K`, `KiB`, `M`, `MiB`, ... are powers of 1024; `kB`, `MB`, ... of 1000.
+/// `text` in bytes: a number, with a unit behind it or none. `K`, `KiB`, `M`, `MiB`, ... are powers of 1024; `kB`,
+/// `MB`, ... of 1000.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     const UNITS: [char; 5] = ['K', 'M', 'G', 'T', 'P'];
     let problem = || format!("{text} is no size: give bytes, or a number with K, M or G behind it, such as 512M");

@@ -40,7 +40,8 @@ pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
     Ok(code)
 }
 
-/// What is decoded to make an index is written at once; the rest, or all where there is an index, is read from the archive.
+/// What is decoded to make an index is written at once; the rest, or all where there is an index, is read from the
+/// archive.
 fn undo_compression(arguments: &Cat) -> Result<Code, Failure> {
     let archive = &arguments.archive;
     let output = Arc::new(Output::default());

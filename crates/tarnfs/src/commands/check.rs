@@ -10,7 +10,8 @@ use crate::exit::{Code, Failure};
 use crate::inside;
 use crate::terminal::{escaped, output_failure};
 
-/// Reads each archive from its start to its end, says on standard output what is damaged, and compares what was found with its index.
+/// Reads each archive from its start to its end, says on standard output what is damaged, and compares what was found
+/// with its index.
 pub(crate) fn run(arguments: &Check) -> Result<Code, Failure> {
     inside::each(&arguments.archives, &arguments.open, one)
 }

@@ -62,8 +62,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// The last path is the mount point if it is a folder or does not exist. `may_be_empty`: it may be the only one, and what is to be seen there
-    /// comes later.
+    /// The last path is the mount point if it is a folder or does not exist. `may_be_empty`: it may be the only one,
+    /// and what is to be seen there comes later.
     fn from(paths: &[PathBuf], may_be_empty: bool) -> Result<Self, Failure> {
         let (sources, mountpoint, made_up) = match paths {
             [] => return Err(Failure::new(Code::Usage, "which archive? See tarnfs --help".to_owned())),
@@ -102,7 +102,8 @@ impl Request {
     }
 }
 
-/// What was opened: each with the name that its folder has where it gets one, and the folders of which the mount shows what is there.
+/// What was opened: each with the name that its folder has where it gets one, and the folders of which the mount shows
+/// what is there.
 struct Sources {
     named: Vec<(Vec<u8>, Arc<dyn Tree>)>,
     folders: Vec<Arc<FolderTree>>,
@@ -228,7 +229,8 @@ fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
 }
 
-/// The process that takes the mount away. Without one, all is as it is with other programs: one that is killed leaves a dead mount.
+/// The process that takes the mount away. Without one, all is as it is with other programs: one that is killed leaves a
+/// dead mount.
 fn watcher() -> Option<Watcher> {
     Watcher::start().inspect_err(|error| log::debug!("no process to watch this one: {error}")).ok()
 }
@@ -239,8 +241,8 @@ struct Helper {
     watcher: Watcher,
     ending: Ending,
     sandbox: bool,
-    /// Below which files may still be opened, known once the sources are open; `None` where archives are opened later, and nothing can be
-    /// given up.
+    /// Below which files may still be opened, known once the sources are open; `None` where archives are opened later,
+    /// and nothing can be given up.
     folders: OnceLock<Option<Vec<Arc<FolderTree>>>>,
 }
 

@@ -3,10 +3,12 @@
 /// Words of a line at most: none of them does any good in larger numbers, and each costs memory.
 const MOST_WORDS: usize = 4096;
 
-/// Splits `line` as a shell does: at spaces and tabs, but not in `'...'`, in `"..."` (where a backslash counts before `"`, `\`, `$` and `` ` ``
-/// only), or behind a backslash. Nothing else means anything: no variable, no glob, no other command. POSIX.1-2024, XCU 2.2.
+/// Splits `line` as a shell does: at spaces and tabs, but not in `'...'`, in `"..."` (where a backslash counts before
+/// `"`, `\`, `$` and `` ` `` only), or behind a backslash. Nothing else means anything: no variable, no glob, no other
+/// command. POSIX.1-2024, XCU 2.2.
 ///
-/// In a line whose first word ends with a zero byte, all words do, and every other byte is itself: so ratarmount takes words, too.
+/// In a line whose first word ends with a zero byte, all words do, and every other byte is itself: so ratarmount takes
+/// words, too.
 pub(crate) fn split(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let words = match line.iter().position(|byte| b"\0 \t\"'\\".contains(byte)) {
         Some(end) if line.get(end) == Some(&0) => {

@@ -178,7 +178,8 @@ fn every_block_of_a_frame_with_a_dictionary_can_be_a_seek_point() {
                 assert!(resume_with(&stream, point, &given).unwrap() == rest, "{name} {options}: {}", point.decoded);
                 let resumed = resume_with(&stream, point, &Dictionaries::default());
                 let error = match resumed {
-                    // Behind a window of the frame nothing refers to the dictionary; at its start nothing says that something does.
+                    // Behind a window of the frame nothing refers to the dictionary; at its start nothing says that
+                    // something does.
                     Ok(decoded) if point.decoded > 1 << 12 => {
                         assert!(decoded == rest);
                         continue;
