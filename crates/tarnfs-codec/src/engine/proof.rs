@@ -103,10 +103,15 @@ impl Proofs {
         lock(&self.state).damage.iter().find(overlaps).cloned()
     }
 
+    /// Keeps the checksums of a chunk that was verified for itself.
     fn add(&self, start: u64, checksums: &[u32], inner: &Inner) {
         let budget = inner.cache.budget();
         let bytes = size_of_val(checksums) + OVERHEAD;
         let mut state = lock(&self.state);
+        if self.is_whole() {
+            // All that is known is here, and nobody would verify again what was pushed out.
+            return;
+        }
         let mut grant = budget.take(bytes);
         while grant.is_none() && state.checksums.len() > 1 {
             // Half of them, so that this is rare: they are verified again when somebody reads there.
@@ -302,8 +307,9 @@ impl Inner {
         let mut state = lock(&self.proofs.state);
         state.checksums.extend(checksums.into_iter().map(|(start, of)| (start, (of, None))));
         state.damage = damage;
-        drop(state);
+        // Under the lock: from here on nothing is pushed out.
         self.proofs.is_whole.store(true, Ordering::Release);
+        drop(state);
         // What was decoded before, nobody has verified.
         self.chunks.forget();
         self.cache.forget(self.stream);

@@ -416,3 +416,22 @@ fn a_member_whose_check_is_cut_is_not_believed() {
         }
     }
 }
+
+#[test]
+fn nothing_is_pushed_out_of_what_the_whole_has_shown() {
+    let foreign = Foreign::of_gzip();
+    for was_installed in [false, true] {
+        let source = foreign.open_from(foreign.source(|_| {}), 0, 0);
+        let (inner, proofs) = (&source.inner, &source.inner.proofs);
+        let checksums = |start: u64| (start, Box::from([7, 8]));
+        if was_installed {
+            inner.install((0..10).map(checksums).collect(), Vec::new());
+        } else {
+            lock(&proofs.state).checksums.extend((0..10).map(|start| (start, (Box::from([7, 8]), None))));
+        }
+        // Who verified this chunk for itself ends after the whole was decoded.
+        proofs.add(10, &[9], inner);
+        let left = (0..10).filter(|&start| proofs.checksum(start, 1) == Some(8)).count();
+        assert_eq!(left == 10, was_installed, "{left} are left");
+    }
+}
