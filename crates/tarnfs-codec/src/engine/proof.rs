@@ -106,10 +106,15 @@ impl Proofs {
         lock(&self.state).damage.iter().find(overlaps).cloned()
     }
 
+    /// Keeps the checksums of a chunk that was verified for itself.
     fn add(&self, start: u64, checksums: &[u32], inner: &Inner) {
         let budget = inner.cache.budget();
         let bytes = size_of_val(checksums) + OVERHEAD;
         let mut state = lock(&self.state);
+        if self.is_whole() {
+            // All that is known is here, and nobody would verify again what was pushed out.
+            return;
+        }
         let mut grant = budget.take(bytes);
         while grant.is_none() && state.checksums.len() > 1 {
             // Half of them, so that this is rare: they are verified again when somebody reads there.
@@ -305,8 +310,9 @@ impl Inner {
         let mut state = lock(&self.proofs.state);
         state.checksums.extend(checksums.into_iter().map(|(start, of)| (start, (of, None))));
         state.damage = damage;
-        drop(state);
+        // Under the lock: from here on nothing is pushed out.
         self.proofs.is_whole.store(true, Ordering::Release);
+        drop(state);
         // What was decoded before, nobody has verified.
         self.chunks.forget();
         self.cache.forget(self.stream);
@@ -375,7 +381,7 @@ impl Proving {
     pub fn run(&self) -> io::Result<Proven> {
         let source = Watched::new(&self.source);
         let pass = self.codec.first_pass(Arc::clone(&source) as SharedSource, &self.options)?;
-        let mut whole = Whole { pass, checksums: Vec::new(), at: 0, damage: Vec::new() };
+        let mut whole = Whole { pass, checksums: Vec::new(), at: 0, checked: 0, damage: Vec::new() };
         match whole.decode(&*self.table, || self.inner.upgrade().is_none_or(|inner| inner.is_closed())) {
             Ok(true) => {}
             Ok(false) => return Ok(Proven::Abandoned),
@@ -410,6 +416,8 @@ struct Whole {
     checksums: Vec<(u64, Box<[u32]>)>,
     /// Up to here nothing but `damage` is wrong.
     at: u64,
+    /// Start of the last chunk that needs nothing before it, as a member: what is before it has been compared with its own checks.
+    checked: u64,
     damage: Vec<Damage>,
 }
 
@@ -421,6 +429,9 @@ impl Whole {
             if start != self.at || end <= start {
                 let what = format!("the index has no seek point at decoded byte {}, where one should be", self.at);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+            if chunk.point.state.is_empty() {
+                self.checked = start;
             }
             let mut checksums = Vec::new();
             let ended = self.decode_to(end, &mut checksums, &is_abandoned);
@@ -435,9 +446,19 @@ impl Whole {
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         // What comes behind the last byte may be the check of all those before.
+        let at = self.at;
         match self.pass.read(&mut [0]) {
-            Err(error) if !is_damage(&error) => return Err(error),
-            _ => self.pass.take_damage(&mut self.damage),
+            Ok(0) => self.pass.take_damage(&mut self.damage),
+            Ok(_) => {
+                // The check was not reached, and a table that is wrong there says nothing of where the last one was.
+                self.at = 0;
+                let what = format!("the stream goes on at decoded byte {at}, the index says that it ends");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
+            Err(error) => {
+                self.at = self.checked;
+                return Err(error);
+            }
         }
         Ok(true)
     }

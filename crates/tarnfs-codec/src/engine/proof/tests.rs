@@ -386,3 +386,52 @@ fn what_has_no_checksum_once_the_whole_was_verified_is_an_error() {
         assert!(source.inner.proven(chunk, PART as u64 + 10).is_err());
     }
 }
+
+#[test]
+fn a_table_that_ends_before_the_check_is_not_believed() {
+    let mut foreign = Foreign::of_gzip();
+    foreign.table.chunks.pop();
+    let length = foreign.table.decoded_length();
+    for damage in [0, 4] {
+        let source = foreign.open(|stream| stream[PART / 2] ^= damage);
+        let Proven::Damaged(damage) = source.proving().run().unwrap() else { panic!("the end is believed") };
+        assert_eq!(damage.decoded, 0..length);
+        assert!(!foreign.reads(&source, PART / 2 - 1000, 2000));
+    }
+}
+
+#[test]
+fn a_member_whose_check_is_cut_is_not_believed() {
+    for (foreign, start) in [(Foreign::of_gzip(), 0), (Foreign::of_parts("gzip", "gzip -c -1"), LENGTH / PART * PART)] {
+        let length = foreign.stream.len();
+        for cut in [1, 4, 5, 8] {
+            let source = foreign.open(|stream| {
+                stream[length - 1000] ^= 4;
+                stream.truncate(length - cut);
+            });
+            let Proven::Damaged(damage) = source.proving().run().unwrap() else { panic!("{cut} bytes are not missed") };
+            assert_eq!(damage.decoded, start as u64..LENGTH as u64, "{damage:?}");
+            assert!(!foreign.reads(&source, start, 10) && !foreign.reads(&source, LENGTH - 2000, 2000));
+            assert!(start == 0 || foreign.reads(&source, 0, start));
+        }
+    }
+}
+
+#[test]
+fn nothing_is_pushed_out_of_what_the_whole_has_shown() {
+    let foreign = Foreign::of_gzip();
+    for was_installed in [false, true] {
+        let source = foreign.open_from(foreign.source(|_| {}), 0, 0);
+        let (inner, proofs) = (&source.inner, &source.inner.proofs);
+        let checksums = |start: u64| (start, Box::from([7, 8]));
+        if was_installed {
+            inner.install((0..10).map(checksums).collect(), Vec::new());
+        } else {
+            lock(&proofs.state).checksums.extend((0..10).map(|start| (start, (Box::from([7, 8]), None))));
+        }
+        // Who verified this chunk for itself ends after the whole was decoded.
+        proofs.add(10, &[9], inner);
+        let left = (0..10).filter(|&start| proofs.checksum(start, 1) == Some(8)).count();
+        assert_eq!(left == 10, was_installed, "{left} are left");
+    }
+}
