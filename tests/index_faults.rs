@@ -1,5 +1,5 @@
-//! Whatever happens while an index is written: the process is killed, the power fails, the disk is full or broken
-//! there is a whole index under its name or none, and the tree is right.
+//! Whatever happens while an index is written: the process is killed, the power fails, the disk is full or broken.
+//! There is a whole index under its name or none, and the tree is right.
 //!
 //! With `TARNFS_FULL=1` every system call is taken instead of a part of them.
 

@@ -1,7 +1,7 @@
 //! For tests of whatever reads: a source that misbehaves at its n-th read.
 //!
-//! A test runs an operation with the fault at read 1, 2, 3, ... until one run ends before the fault: then every read that
-//! the operation makes has failed once, and what it did each time has been looked at.
+//! A test runs an operation with the fault at read 1, 2, 3, ... until one run ends before the fault: then every read
+//! that the operation makes has failed once, and what it did each time has been looked at.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -416,7 +416,8 @@ struct Whole {
     checksums: Vec<(u64, Box<[u32]>)>,
     /// Up to here nothing but `damage` is wrong.
     at: u64,
-    /// Start of the last chunk that needs nothing before it, as a member: what is before it has been compared with its own checks.
+    /// Start of the last chunk that needs nothing before it, as a member: what is before it has been compared with its
+    /// own checks.
     checked: u64,
     damage: Vec<Damage>,
 }
