@@ -239,7 +239,7 @@ impl Inner {
     }
 
     /// Decodes the chunk to its end, and compares what the format says of it.
-    #[allow(clippy::type_complexity)]
+    #[allow(clippy::type_complexity, reason = "it is written out once, and used here alone")]
     fn decode_to_prove(
         &self,
         chunk: &Chunk,
