@@ -18,7 +18,7 @@ use devour::{Random, Watchdog};
 use support::{Scratch, have};
 use tarnfs_codec::engine::PieceCache;
 use tarnfs_source::Budget;
-use tarnfs_tree::open::{OpenArchive, Options, Place, Recreate, open};
+use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Recreate, open};
 use tarnfs_tree::{Node, Tree};
 
 /// Each makes many chunks of a tar of 6 MB, and says how many of its 40 files one flipped bit may cost once it was
@@ -42,7 +42,7 @@ const FRAMES: &str = "split -b 150000 --filter='zstd -q -c' -";
 
 type Files = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn options(place: Place, recreate: Recreate) -> Options {
+fn options(place: IndexPlace, recreate: Recreate) -> Options {
     Options {
         place,
         recreate,
@@ -100,14 +100,14 @@ fn check(opened: &OpenArchive, expected: &Files, case: &str) -> usize {
 #[test]
 fn after_it_was_indexed() {
     flip(|archive, index| {
-        drop(open(archive, &options(Place::File(index.to_owned()), Recreate::Always)).unwrap());
-        options(Place::File(index.to_owned()), Recreate::Never)
+        drop(open(archive, &options(IndexPlace::File(index.to_owned()), Recreate::Always)).unwrap());
+        options(IndexPlace::File(index.to_owned()), Recreate::Never)
     });
 }
 
 #[test]
 fn before_it_was_indexed() {
-    flip(|_, _| options(Place::Memory, Recreate::Always));
+    flip(|_, _| options(IndexPlace::Memory, Recreate::Always));
 }
 
 /// Flips bits one at a time, all over each archive. `prepare` is called once for each archive, and says how to open the

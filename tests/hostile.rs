@@ -16,11 +16,11 @@ use std::process::Command;
 
 use foreground::Foreground;
 use support::{Mounted, Scratch, can_mount, corpus, data_extents, run, tarnfs};
-use tarnfs_tree::open::{Options, Place, open};
+use tarnfs_tree::open::{IndexPlace, Options, open};
 use tarnfs_tree::{Kind, Node, Tree};
 
 fn in_memory() -> Options {
-    Options { place: Place::Memory, threads: 1, ..Options::default() }
+    Options { place: IndexPlace::Memory, threads: 1, ..Options::default() }
 }
 
 /// Python that appends members to `archive`, of whatever name and kind, as bytes.

@@ -13,7 +13,7 @@ use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
 use tarnfs_format::Kind;
 use tarnfs_index::{Index, Node, Row, Shape, own, ratarmount as foreign};
 use tarnfs_source::{Budget, MemorySource, SharedSource};
-use tarnfs_tree::open::{Options, Place};
+use tarnfs_tree::open::{IndexPlace, Options};
 
 use super::{check_name, limits};
 
@@ -73,7 +73,7 @@ fn template(folder: &Path, name: &'static str, bytes: &[u8]) -> Template {
     fs::write(&archive, bytes).unwrap();
     let index = folder.join("index");
     let options = Options {
-        place: Place::File(index.clone()),
+        place: IndexPlace::File(index.clone()),
         minimum_file_count: 0,
         seek_point_spacing: 4096,
         threads: 1,

@@ -16,7 +16,6 @@ mod blocks;
 mod brotli;
 mod bzip2;
 mod compress;
-mod crew;
 mod findings;
 mod gzip;
 mod input;
@@ -28,6 +27,7 @@ mod scratch;
 mod snappy;
 mod stepwise;
 mod sync;
+mod thread_pool;
 mod xz;
 mod zstd;
 
@@ -174,7 +174,7 @@ pub trait FirstPass: Decoder {
 
 /// What decoders may need beside the stream.
 #[derive(Debug, Clone, Default)]
-pub struct Beside {
+pub struct DecodeContext {
     /// For frames of zstd that were made with one.
     pub dictionaries: Dictionaries,
     /// For state that outgrows the memory a decoder may take.
@@ -222,9 +222,9 @@ pub trait Codec: Send + Sync {
         source: SharedSource,
         point: &SeekPoint,
         limits: &Limits,
-        beside: &Beside,
+        context: &DecodeContext,
     ) -> io::Result<Box<dyn Decoder>> {
-        let _ = beside;
+        let _ = context;
         self.resume(source, point, limits)
     }
 

@@ -22,7 +22,7 @@ use std::io;
 
 use tarnfs_source::{Limits, SharedSource};
 
-use crate::{Beside, Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
 
 use decoder::ChunkDecoder;
 use header::Header;
@@ -49,7 +49,7 @@ impl Codec for Lrzip {
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        self.resume_with(source, point, limits, &Beside::default())
+        self.resume_with(source, point, limits, &DecodeContext::default())
     }
 
     fn resume_with(
@@ -57,9 +57,9 @@ impl Codec for Lrzip {
         source: SharedSource,
         point: &SeekPoint,
         limits: &Limits,
-        beside: &Beside,
+        context: &DecodeContext,
     ) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(ChunkDecoder::resume(source, point, *limits, &beside.scratch)?))
+        Ok(Box::new(ChunkDecoder::resume(source, point, *limits, &context.scratch)?))
     }
 
     fn borrows_files(&self) -> bool {

@@ -68,13 +68,13 @@ const LARGEST_RATIO: u32 = 256;
 /// Files, one after another.
 struct Files {
     limits: Limits,
-    place: Place,
+    place: FileState,
     /// Decoded bytes of a block that is not the last.
     usual: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum FileState {
     Start,
     /// Behind a file.
     Between,
@@ -83,24 +83,24 @@ enum Place {
 
 impl Blocks for Files {
     fn new(limits: Limits) -> Self {
-        Self { limits, place: Place::Start, usual: USUAL_BLOCK }
+        Self { limits, place: FileState::Start, usual: USUAL_BLOCK }
     }
 
     fn next(&mut self, input: &mut Input, block: &mut Vec<u8>, verify: bool) -> Result<Part, Stop> {
         match self.place {
-            Place::Blocks(flags) => self.block(flags, input, block, verify),
-            Place::Between if input.remaining() == 0 => Ok(Part::End),
+            FileState::Blocks(flags) => self.block(flags, input, block, verify),
+            FileState::Between if input.remaining() == 0 => Ok(Part::End),
             place => match Start::parse(input.peek(LONGEST)?).map_err(Stop::Invalid)? {
                 Start::Header(Header { flags, length, extra }) => {
                     input.consume(length);
                     if extra && !skip_extra(input)? {
                         return Err(Stop::Cut("the extra field of a header"));
                     }
-                    self.place = Place::Blocks(flags);
+                    self.place = FileState::Blocks(flags);
                     Ok(Part::Other)
                 }
                 Start::Cut => Err(Stop::Cut("a header")),
-                Start::Other if place == Place::Between => Ok(Part::End),
+                Start::Other if place == FileState::Between => Ok(Part::End),
                 Start::Other => Err(Stop::Invalid("no file of lzop begins there".to_owned())),
             },
         }
@@ -108,8 +108,8 @@ impl Blocks for Files {
 
     fn state(&self) -> Vec<u8> {
         match self.place {
-            Place::Blocks(Flags(flags)) => [&[VERSION], &flags.to_le_bytes()[..]].concat(),
-            Place::Start | Place::Between => vec![VERSION],
+            FileState::Blocks(Flags(flags)) => [&[VERSION], &flags.to_le_bytes()[..]].concat(),
+            FileState::Start | FileState::Between => vec![VERSION],
         }
     }
 
@@ -117,7 +117,7 @@ impl Blocks for Files {
         match *state {
             [VERSION] => true,
             [VERSION, ref flags @ ..] => {
-                flags.try_into().map(|flags| self.place = Place::Blocks(Flags(u32::from_le_bytes(flags)))).is_ok()
+                flags.try_into().map(|flags| self.place = FileState::Blocks(Flags(u32::from_le_bytes(flags)))).is_ok()
             }
             _ => false,
         }
@@ -130,7 +130,7 @@ impl Files {
         let [Some(decoded), packed] = numbers(input.peek(8)?) else { return Err(Stop::Cut("the end of a file")) };
         if decoded == 0 {
             input.consume(4);
-            self.place = Place::Between;
+            self.place = FileState::Between;
             return Ok(Part::Other);
         }
         let Some(packed) = packed else { return Err(Stop::Cut("a block")) };

@@ -34,10 +34,10 @@ static BUFFERS: Buffers = Buffers::new();
 
 /// A set of buffers.
 #[derive(Debug)]
-struct Buffers(Mutex<State>);
+struct Buffers(Mutex<PoolState>);
 
 #[derive(Debug)]
-struct State {
+struct PoolState {
     free: Vec<Box<[u8]>>,
     /// Since when the buffers that count are held, by number.
     held: Vec<(u64, Instant)>,
@@ -73,7 +73,7 @@ pub(crate) fn trim() {
 
 impl Buffers {
     const fn new() -> Self {
-        Self(Mutex::new(State { free: Vec::new(), held: Vec::new(), waiting: VecDeque::new(), next: 0 }))
+        Self(Mutex::new(PoolState { free: Vec::new(), held: Vec::new(), waiting: VecDeque::new(), next: 0 }))
     }
 
     fn take(&'static self) -> Buffer {
@@ -101,7 +101,7 @@ impl Buffers {
         }
     }
 
-    fn lend(&'static self, state: &mut State, counts: bool) -> Buffer {
+    fn lend(&'static self, state: &mut PoolState, counts: bool) -> Buffer {
         let bytes = state.free.pop().unwrap_or_else(|| vec![0; MOST_BYTES].into_boxed_slice());
         let number = counts.then(|| {
             state.next += 1;
@@ -112,7 +112,7 @@ impl Buffers {
     }
 }
 
-impl State {
+impl PoolState {
     fn has_room(&self) -> bool {
         let stuck = self.held.iter().filter(|(_, since)| since.elapsed() >= STUCK).count();
         self.held.len() - stuck.min(MOST_STUCK) < MOST

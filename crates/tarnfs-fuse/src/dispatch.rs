@@ -72,7 +72,7 @@ struct Questions {
 }
 
 /// What is known of a node, and how long the kernel may keep it.
-type Found = (Duration, Attributes);
+type KnownAttributes = (Duration, Attributes);
 
 /// An answer, or the error number that goes in its place.
 type Answer<T> = Result<T, Errno>;
@@ -232,18 +232,18 @@ impl Questions {
         }
     }
 
-    fn found(&self, attributes: &tarnfs_tree::Attributes) -> Found {
+    fn found(&self, attributes: &tarnfs_tree::Attributes) -> KnownAttributes {
         let terms = self.terms.of(&*self.tree, attributes.node);
         (terms.keep, attributes::to_kernel(attributes, terms.overrides))
     }
 
-    fn attributes(&self, node: Node) -> Answer<Found> {
+    fn attributes(&self, node: Node) -> Answer<KnownAttributes> {
         Ok(self.found(&self.tree.attributes(node).map_err(|error| errno(&error))?))
     }
 
     /// The child `name`; node number 0, which the kernel keeps too, if there is none. `.` and `..` come from file
     /// handles of an NFS server.
-    fn child(&self, folder: Node, name: &[u8]) -> Answer<Found> {
+    fn child(&self, folder: Node, name: &[u8]) -> Answer<KnownAttributes> {
         match name {
             b"." => self.attributes(folder),
             b".." => self.attributes(self.tree.parent(folder).map_err(|error| errno(&error))?),
@@ -372,11 +372,17 @@ impl Filesystem for Dispatcher {
             let node = Some(Node(found.1.node)).filter(|node| node.0 != 0 && !matches!(&*name, b"." | b".."));
             Ok((found, Given::new(asks, node.into_iter().collect())))
         };
-        self.ask(Operation::Lookup, asked, reply, child, |_, reply, ((keep, child), given): (Found, Given)| {
-            if reply.entry(keep, &child) {
-                given.taken();
-            }
-        });
+        self.ask(
+            Operation::Lookup,
+            asked,
+            reply,
+            child,
+            |_, reply, ((keep, child), given): (KnownAttributes, Given)| {
+                if reply.entry(keep, &child) {
+                    given.taken();
+                }
+            },
+        );
     }
 
     fn getattr(&self, node: u64, reply: ReplyAttributes) {

@@ -19,11 +19,11 @@ pub(crate) struct Handles {
     most: usize,
     /// Where the kernel can read files itself.
     backings: Option<Backings>,
-    state: Mutex<State>,
+    state: Mutex<HandlesState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HandlesState {
     last: u64,
     /// This process has not the right to let the kernel read, whatever the file.
     may_not: bool,
@@ -85,7 +85,7 @@ impl Handles {
     /// A handle for `source`, the content of `node`.
     pub(crate) fn open(&self, node: u64, source: SharedSource) -> Opening {
         let mut state = lock(&self.state);
-        let State { nodes, may_not, .. } = &mut *state;
+        let HandlesState { nodes, may_not, .. } = &mut *state;
         let file = source.backing_file();
         let shared = nodes.entry(node).or_insert_with(|| {
             let opened = self.backings.as_ref().filter(|_| !*may_not).zip(file).map(|(all, file)| all.open(file));

@@ -57,12 +57,12 @@ struct Shared {
     device: Option<String>,
     unmounter: Option<Arc<dyn Unmounter>>,
     deadlines: Arc<Deadlines>,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SessionState {
     /// When it was first asked to stop.
     stopped: Option<Instant>,
     /// How often it was asked to stop.

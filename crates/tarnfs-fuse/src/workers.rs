@@ -47,7 +47,7 @@ pub(crate) struct Workers {
 struct Pool {
     /// How long a job may take before its thread counts as stuck.
     deadline: Duration,
-    state: Mutex<State>,
+    state: Mutex<WorkersState>,
     /// Threads that have work, to be looked at without the lock.
     busy: AtomicUsize,
     wake: Condvar,
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Pool {
 }
 
 #[derive(Default)]
-struct State {
+struct WorkersState {
     queue: VecDeque<Job>,
     threads: usize,
     /// Of these, those that have not looked for work yet.
@@ -127,7 +127,7 @@ struct Stuck {
     lanes: HashMap<u64, usize>,
 }
 
-impl State {
+impl WorkersState {
     /// How many jobs could be taken at this moment by further threads. Woken threads have not taken theirs yet.
     fn runnable(&self, deadline: Duration) -> usize {
         let stuck = self.stuck(deadline);
@@ -216,7 +216,7 @@ impl Workers {
         self.pool.wake.notify_all();
     }
 
-    fn start_thread(&self, state: &mut State) {
+    fn start_thread(&self, state: &mut WorkersState) {
         if state.closed || state.threads >= MOST_OF_ALL {
             return;
         }

@@ -100,7 +100,7 @@ const REST: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 120 });
 #[derive(Clone)]
 struct Added {
     spaces: Spaces,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<AddedPlace>>,
     /// Of each range, how often its nodes were given out and not forgotten.
     held: Vec<Arc<AtomicU64>>,
     /// When each was taken out last.
@@ -110,7 +110,7 @@ struct Added {
 }
 
 #[derive(Clone)]
-struct Place {
+struct AddedPlace {
     folder: Node,
     name: Vec<u8>,
     tree: Arc<dyn Tree>,
@@ -177,7 +177,7 @@ impl Added {
     }
 
     /// What stands in `folder`: numbers and names.
-    fn inside(&self, folder: Node) -> impl Iterator<Item = (usize, &Place)> {
+    fn inside(&self, folder: Node) -> impl Iterator<Item = (usize, &AddedPlace)> {
         let numbers = self.by_folder.get(&folder).into_iter().flatten();
         numbers.filter_map(|&number| Some((number, self.places.get(number)?.as_ref()?)))
     }
@@ -259,7 +259,7 @@ impl ControlTree {
         let number = next.range(&*tree)?;
         next.gone[number] = None;
         next.by_folder.entry(folder).or_default().push(number);
-        next.places[number] = Some(Place { folder, name: name.to_vec(), tree });
+        next.places[number] = Some(AddedPlace { folder, name: name.to_vec(), tree });
         *added = Arc::new(next);
         Ok(())
     }
@@ -272,7 +272,7 @@ impl ControlTree {
         let mut added = self.added.write().unwrap_or_else(PoisonError::into_inner);
         let number = added.inside(found.node).find(|(_, place)| place.name == name).map(|(number, _)| number);
         let number = number.ok_or(Refusal::NotMounted)?;
-        let is_inside = |place: &Place| added.spaces.inner(place.folder).is_some_and(|(other, _)| other == number);
+        let is_inside = |place: &AddedPlace| added.spaces.inner(place.folder).is_some_and(|(other, _)| other == number);
         if added.places.iter().flatten().any(is_inside) {
             return Err(Refusal::InUse);
         }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use rustix::fs::{FlockOperation, flock, fstat, statvfs};
-use tarnfs_codec::engine::{DecodedFile, Shelf};
+use tarnfs_codec::engine::{DecodedFile, SpillFile};
 use tarnfs_index::{Archive, trust};
 
 /// A folder of such files. The one that was used least recently goes first.
@@ -51,7 +51,7 @@ impl DecodedCache {
     }
 
     /// Where the first pass puts what it keeps.
-    pub(crate) fn shelf(&self, archive: &Archive, codec: &str) -> Box<dyn Shelf> {
+    pub(crate) fn spill_file(&self, archive: &Archive, codec: &str) -> Box<dyn SpillFile> {
         Box::new(Part { cache: self.clone(), destination: self.path(archive, codec), path: None, granted: 0 })
     }
 
@@ -147,7 +147,7 @@ struct Part {
     granted: u64,
 }
 
-impl Shelf for Part {
+impl SpillFile for Part {
     fn file(&mut self) -> io::Result<File> {
         let folder = &self.cache.folder;
         // As the XDG base directory specification asks for folders of its kind.
@@ -216,13 +216,13 @@ mod tests {
 
     /// Puts `length` bytes of no meaning into the cache.
     fn put(cache: &DecodedCache, number: u64, length: u64) -> bool {
-        let mut shelf = cache.shelf(&archive(number), "toy");
-        let mut file = shelf.file().unwrap();
-        if !shelf.has_room(length) {
+        let mut spill_file = cache.spill_file(&archive(number), "toy");
+        let mut file = spill_file.file().unwrap();
+        if !spill_file.has_room(length) {
             return false;
         }
         file.write_all(&vec![0; length as usize]).unwrap();
-        shelf.finished().unwrap();
+        spill_file.finished().unwrap();
         true
     }
 
@@ -257,7 +257,7 @@ mod tests {
         let cache = DecodedCache::new(folder.path().to_path_buf(), Some(1000));
         std::fs::write(folder.path().join("0123.part"), "left over").unwrap();
         std::fs::write(folder.path().join("other"), "none of ours").unwrap();
-        let mut living = cache.shelf(&archive(1), "toy");
+        let mut living = cache.spill_file(&archive(1), "toy");
         let _written = living.file().unwrap();
         assert!(put(&cache, 2, 10));
         let left = names(&cache);
@@ -294,8 +294,8 @@ mod tests {
                 }
             });
             for number in 0..1000 {
-                let mut shelf = cache.shelf(&archive(number), "toy");
-                let finished = shelf.file().and_then(|_| shelf.finished());
+                let mut spill_file = cache.spill_file(&archive(number), "toy");
+                let finished = spill_file.file().and_then(|_| spill_file.finished());
                 if finished.is_err() {
                     done.store(true, std::sync::atomic::Ordering::Relaxed);
                 }
@@ -311,7 +311,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = DecodedCache::new(folder.path().to_path_buf(), Some(1000));
         assert!(put(&cache, 1, 200));
-        let mut living = cache.shelf(&archive(2), "toy");
+        let mut living = cache.spill_file(&archive(2), "toy");
         let mut file = living.file().unwrap();
         assert!(living.has_room(600));
         file.write_all(&[0; 600]).unwrap();

@@ -75,7 +75,7 @@ impl AsFd for Folder<'_> {
 }
 
 /// A node, as it was just found.
-struct Found<'a> {
+struct FoundNode<'a> {
     folder: Folder<'a>,
     /// Empty for the root: the folder itself.
     name: Box<[u8]>,
@@ -160,12 +160,12 @@ impl FolderTree {
         Ok(Folder::Other(folder))
     }
 
-    fn find(&self, node: Node) -> Result<Found<'_>, Error> {
+    fn find(&self, node: Node) -> Result<FoundNode<'_>, Error> {
         let node = number(node)?;
         if Node(node.into()) == Node::ROOT {
             let stat = ask(self.root.as_fd(), b"", AtFlags::empty())?;
             let folder = Folder::Root(self.root.as_fd());
-            return Ok(Found { folder, name: Box::default(), identity: Identity::of(&stat), stat });
+            return Ok(FoundNode { folder, name: Box::default(), identity: Identity::of(&stat), stat });
         }
         let (path, name, identity) = {
             let numbers = self.numbers();
@@ -185,7 +185,7 @@ impl FolderTree {
         if Identity::of(&stat) != identity {
             return Err(stale());
         }
-        Ok(Found { folder, name, identity, stat })
+        Ok(FoundNode { folder, name, identity, stat })
     }
 
     /// What is open of `node`.

@@ -20,10 +20,10 @@ use tarnfs_source::{MemorySource, SharedSource, Source};
 
 use crate::build::{HEAD, Names, content_of};
 use crate::lanes::new_lane;
-use crate::open::{FileFacts, Options, Place, Problem, open_source};
+use crate::open::{FileFacts, IndexPlace, Options, Problem, open_source};
 use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
 use crate::{Attributes, Child, Error, FolderTree, Kind, Node, Time, Totals, Tree, Work, Xattrs};
-use archives::{Archives, File, Found, MOST, Ranges, Released, Version, WIDTH, Where};
+use archives::{Archives, File, FoundArchive, MOST, Ranges, Released, Version, WIDTH, Where};
 use unchanged::Unchanged;
 
 /// Children that are looked at together.
@@ -206,10 +206,10 @@ impl LazyTree {
         let mut outer = loop {
             let found = self.archives().find(at);
             let file = match found {
-                Found::Open(tree, calls) => break Some((tree, calls)),
-                Found::Closed(file) | Found::Opening(file) => file,
-                Found::Failed => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
-                Found::Free => return Err(rustix::io::Errno::STALE.into()),
+                FoundArchive::Open(tree, calls) => break Some((tree, calls)),
+                FoundArchive::Closed(file) | FoundArchive::Opening(file) => file,
+                FoundArchive::Failed => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
+                FoundArchive::Free => return Err(rustix::io::Errno::STALE.into()),
             };
             missing.push(at);
             match self.place(file.node) {
@@ -229,11 +229,11 @@ impl LazyTree {
         let mut archives = self.archives();
         let file = loop {
             match archives.find(number) {
-                Found::Open(tree, calls) => return Ok((tree, calls)),
-                Found::Failed => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
-                Found::Free => return Err(rustix::io::Errno::STALE.into()),
-                Found::Closed(file) if archives.opening < MOST_OPENING => break file,
-                Found::Closed(_) | Found::Opening(_) => {
+                FoundArchive::Open(tree, calls) => return Ok((tree, calls)),
+                FoundArchive::Failed => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
+                FoundArchive::Free => return Err(rustix::io::Errno::STALE.into()),
+                FoundArchive::Closed(file) if archives.opening < MOST_OPENING => break file,
+                FoundArchive::Closed(_) | FoundArchive::Opening(_) => {
                     archives = self.opened.wait(archives).unwrap_or_else(PoisonError::into_inner);
                 }
             }
@@ -289,7 +289,7 @@ impl LazyTree {
             (_, outer) => (source, outer.map_or(0, |(_, calls)| *calls)),
         };
         let path = self.path_of(file.node);
-        let place = if path.is_some() { self.how.options.place.clone() } else { Place::Memory };
+        let place = if path.is_some() { self.how.options.place.clone() } else { IndexPlace::Memory };
         let path = path.unwrap_or_else(|| PathBuf::from(std::ffi::OsStr::from_bytes(&file.name)));
         let recursion = self.how.options.shape.recursion.clone().filter(|_| !self.how.all);
         let recursion = recursion.and_then(|mut recursion| {

@@ -20,7 +20,7 @@ use crate::build::{FirstPass, Names, Progress, single_file};
 pub use crate::decoded_cache::DecodedCache;
 use crate::grow::replay;
 use crate::recheck::Recheck;
-use crate::streams::{Means, Streams, deep_layers};
+use crate::streams::{StreamContext, Streams, deep_layers};
 
 pub use crate::problem::Problem;
 
@@ -38,7 +38,7 @@ pub enum Recreate {
 
 /// Where the index is looked for and put.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum IndexPlace {
     /// In these folders, in order; an empty one is the archive's own. `--index-folders`
     Folders(Vec<PathBuf>),
     /// In this file. `--index-file`
@@ -53,7 +53,7 @@ pub struct Options {
     /// What shapes the tree.
     pub shape: Shape,
     /// Where the index is looked for and put.
-    pub place: Place,
+    pub place: IndexPlace,
     /// When it is made anew.
     pub recreate: Recreate,
     /// An index of an archive with another time of change does not belong to it.
@@ -105,7 +105,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             shape: Shape { gnu_incremental: Some(false), ..Shape::default() },
-            place: Place::Folders(location::default_folders()),
+            place: IndexPlace::Folders(location::default_folders()),
             recreate: Recreate::IfNeeded,
             verify_mtime: false,
             trust_index: false,
@@ -347,18 +347,18 @@ impl Opening<'_> {
 
     fn candidates(&self) -> Vec<PathBuf> {
         match &self.options.place {
-            Place::Memory => Vec::new(),
-            Place::File(path) => location::candidates(self.path, Some(path), &[]),
-            Place::Folders(folders) => location::candidates(self.path, None, folders),
+            IndexPlace::Memory => Vec::new(),
+            IndexPlace::File(path) => location::candidates(self.path, Some(path), &[]),
+            IndexPlace::Folders(folders) => location::candidates(self.path, None, folders),
         }
     }
 
     /// Where ratarmount puts its sidecars; a file that is named may be of either kind.
     fn foreign_candidates(&self) -> Vec<PathBuf> {
         match &self.options.place {
-            Place::Memory => Vec::new(),
-            Place::File(path) => vec![path.clone()],
-            Place::Folders(folders) => ratarmount::candidates(self.path, folders),
+            IndexPlace::Memory => Vec::new(),
+            IndexPlace::File(path) => vec![path.clone()],
+            IndexPlace::Folders(folders) => ratarmount::candidates(self.path, folders),
         }
     }
 
@@ -388,7 +388,7 @@ impl Opening<'_> {
         options.progress.bytes.store(source.len(), Ordering::Relaxed);
         let (read, entries) = (start.elapsed(), writer.entries());
         let few = entries < options.minimum_file_count && source.len() < CHEAP_TO_READ && writer.bytes() < SMALL_INDEX;
-        let is_named = matches!(options.place, Place::File(_));
+        let is_named = matches!(options.place, IndexPlace::File(_));
         let keep = options.write_index && (is_named || !few);
         let mut destinations: Vec<_> =
             if keep { self.candidates().into_iter().map(Destination::File).collect() } else { Vec::new() };
@@ -487,13 +487,13 @@ impl Opening<'_> {
         let mut layers = Vec::new();
         let codec = index.summary().layers.last().map_or("", |layer| &layer.codec);
         let workers = Workers::new(options.threads_for(codec));
-        let means = Means {
+        let context = StreamContext {
             cache: Arc::clone(cache),
             workers: Arc::clone(&workers),
             limits: options.limits,
             dictionaries: options.dictionaries.clone(),
         };
-        let deep = deep_layers(&index, &stream, &means)?;
+        let deep = deep_layers(&index, &stream, &context)?;
         let shallow = if deep.is_some() { &[][..] } else { &index.summary().layers };
         for (number, layer) in shallow.iter().enumerate() {
             let codec = tarnfs_codec::by_name(&layer.codec).ok_or_else(|| {
@@ -513,7 +513,7 @@ impl Opening<'_> {
             stream = decoded;
         }
         let stream = deep.unwrap_or(stream);
-        let streams = Streams::new(Arc::clone(&index), SharedSource::clone(&stream), layers, means);
+        let streams = Streams::new(Arc::clone(&index), SharedSource::clone(&stream), layers, context);
         let recheck = self.recheck(index.summary(), origin);
         let tree = ArchiveTree::new(Arc::clone(&index), streams, self.implied(), recheck);
         let tree = Arc::new(tree);

@@ -32,13 +32,13 @@ pub(crate) struct Streams {
     innermost: SharedSource,
     /// The layers of compression around the archive.
     layers: Vec<Arc<DecodedSource>>,
-    means: Means,
+    context: StreamContext,
     nested: Mutex<Open>,
 }
 
 /// What decoding takes.
 #[derive(Debug, Clone)]
-pub(crate) struct Means {
+pub(crate) struct StreamContext {
     pub(crate) cache: Arc<PieceCache>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) limits: Limits,
@@ -68,12 +68,12 @@ impl Streams {
         index: Arc<dyn Index>,
         innermost: SharedSource,
         layers: Vec<Arc<DecodedSource>>,
-        means: Means,
+        context: StreamContext,
     ) -> Self {
         for layer in &layers {
             unproven::watch(layer);
         }
-        Self { index, innermost, layers, means, nested: Mutex::default() }
+        Self { index, innermost, layers, context, nested: Mutex::default() }
     }
 
     /// The archive's own.
@@ -106,7 +106,7 @@ impl Streams {
             missing.push((number, nested));
         }
         for (number, nested) in missing.into_iter().rev() {
-            let decoded = self.step(number, &nested)?.decode(source, &self.means);
+            let decoded = self.step(number, &nested)?.decode(source, &self.context);
             depth += 1;
             open.add(number, Arc::clone(&decoded), depth);
             source = decoded;
@@ -121,7 +121,7 @@ impl Streams {
     /// The stream of that number and those that it lies in, from it outwards. An index may say that these are millions;
     /// no first pass makes one of more than are allowed.
     fn chain(&self, number: u32) -> Result<Vec<(u32, Nested)>, Error> {
-        let most = most_layers(&self.index.summary().shape, &self.means.limits) as usize;
+        let most = most_layers(&self.index.summary().shape, &self.context.limits) as usize;
         let mut chain = Vec::new();
         let mut at = number;
         while at != 0 {
@@ -163,11 +163,11 @@ impl Streams {
         let length = chain.first().map_or(0, |(_, nested)| nested.decoded_length);
         let steps = chain.iter().rev().map(|(number, nested)| self.step(*number, nested)).collect::<Result<_, _>>()?;
         let input = SharedSource::clone(&self.innermost);
-        Ok(Arc::new(Deep { input, steps, means: self.means.clone(), length, opened: Mutex::new(None) }))
+        Ok(Arc::new(Deep { input, steps, context: self.context.clone(), length, opened: Mutex::new(None) }))
     }
 
     pub(crate) fn work(&self) -> Work {
-        let cache = &self.means.cache;
+        let cache = &self.context.cache;
         let open = self.open();
         if self.layers.is_empty() && open.clock == 0 {
             return Work::default();
@@ -249,12 +249,12 @@ impl Step {
     }
 
     /// What comes out of it; `input` is the stream that it lies in.
-    fn decode(&self, input: SharedSource, means: &Means) -> Arc<DecodedSource> {
+    fn decode(&self, input: SharedSource, context: &StreamContext) -> Arc<DecodedSource> {
         let part = match self.part {
             Some((start, length)) => Arc::new(Slice::new(input, start, length)),
             None => input,
         };
-        let Means { cache, workers, limits, dictionaries } = means;
+        let StreamContext { cache, workers, limits, dictionaries } = context;
         let (chunks, cache, workers) = (Arc::clone(&self.chunks), Arc::clone(cache), Arc::clone(workers));
         let decoded = DecodedSource::new(self.codec, part, chunks, cache, workers, *limits);
         decoded.give(dictionaries.clone());
@@ -274,14 +274,14 @@ impl std::fmt::Debug for Step {
 pub(crate) fn deep_layers(
     index: &Arc<dyn Index>,
     input: &SharedSource,
-    means: &Means,
+    context: &StreamContext,
 ) -> Result<Option<SharedSource>, tarnfs_index::Error> {
     let layers = &index.summary().layers;
     let Some(last) = layers.last().filter(|_| layers.len() > MOST_CALLS) else { return Ok(None) };
     let step = |(number, layer): (usize, &tarnfs_index::Layer)| Step::new(index, number, &layer.codec, None);
     let steps = layers.iter().enumerate().map(step).collect::<Result<_, _>>()?;
-    let (input, means, length) = (SharedSource::clone(input), means.clone(), last.decoded_length);
-    Ok(Some(Arc::new(Deep { input, steps, means, length, opened: Mutex::new(None) })))
+    let (input, context, length) = (SharedSource::clone(input), context.clone(), last.decoded_length);
+    Ok(Some(Arc::new(Deep { input, steps, context, length, opened: Mutex::new(None) })))
 }
 
 /// A stream in very many others, opened when it is read: from the outermost inwards, in a loop.
@@ -289,7 +289,7 @@ pub(crate) fn deep_layers(
 struct Deep {
     input: SharedSource,
     steps: Vec<Step>,
-    means: Means,
+    context: StreamContext,
     length: u64,
     opened: Mutex<Option<SharedSource>>,
 }
@@ -302,7 +302,7 @@ impl Deep {
         }
         let mut source = SharedSource::clone(&self.input);
         for (step, number) in self.steps.iter().zip(1..) {
-            source = step.decode(source, &self.means);
+            source = step.decode(source, &self.context);
             if number % MOST_CALLS == 0 && number < self.steps.len() {
                 let length = source.len();
                 if length > MOST_IN_MEMORY {

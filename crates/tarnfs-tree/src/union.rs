@@ -47,7 +47,7 @@ impl fmt::Debug for UnionTree {
 }
 
 /// Where a node is.
-enum Place {
+enum NodePlace {
     /// In one source.
     Source(usize, Node),
     /// A folder with several parts.
@@ -73,12 +73,12 @@ impl UnionTree {
         Ok(Self { sources, spaces, can_change, has_xattrs, is_immutable, merged, listings })
     }
 
-    fn place(&self, node: Node) -> Result<Place, Error> {
+    fn place(&self, node: Node) -> Result<NodePlace, Error> {
         if let Some((source, inner)) = self.spaces.inner(node) {
-            return Ok(Place::Source(source, inner));
+            return Ok(NodePlace::Source(source, inner));
         }
         let merged = self.merged.read().unwrap_or_else(PoisonError::into_inner);
-        merged.parts(node).map(|parts| Place::Merged(Arc::clone(parts))).ok_or(Error::NotFound)
+        merged.parts(node).map(|parts| NodePlace::Merged(Arc::clone(parts))).ok_or(Error::NotFound)
     }
 
     /// The source of a part, and the node that it is there.
@@ -90,8 +90,8 @@ impl UnionTree {
     /// Calls `ask` with what stands for `node` in the sources: itself, or the rightmost part of a merged folder.
     fn ask<T>(&self, node: Node, ask: impl Fn(&dyn Tree, Node) -> Result<T, Error>) -> Result<T, Error> {
         let top = match self.place(node)? {
-            Place::Source(source, inner) => return ask(&*self.sources[source], inner),
-            Place::Merged(parts) => parts.first().copied().ok_or(Error::NotFound)?,
+            NodePlace::Source(source, inner) => return ask(&*self.sources[source], inner),
+            NodePlace::Merged(parts) => parts.first().copied().ok_or(Error::NotFound)?,
         };
         let (tree, _, inner) = self.part(top)?;
         ask(tree, inner)
@@ -182,8 +182,10 @@ fn is_whiteout(attributes: &Attributes) -> bool {
 impl Tree for UnionTree {
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
         match self.place(folder)? {
-            Place::Source(source, inner) => self.spaces.attributes(source, &self.sources[source].lookup(inner, name)?),
-            Place::Merged(parts) => match self.listings.find(folder, name) {
+            NodePlace::Source(source, inner) => {
+                self.spaces.attributes(source, &self.sources[source].lookup(inner, name)?)
+            }
+            NodePlace::Merged(parts) => match self.listings.find(folder, name) {
                 Some(known) => known,
                 None => self.merge(folder, &parts, name)?.ok_or(Error::NotFound),
             },
@@ -192,8 +194,8 @@ impl Tree for UnionTree {
 
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
         let (source, inner) = match self.place(folder)? {
-            Place::Source(source, inner) => (source, inner),
-            Place::Merged(parts) => return self.list(folder, &parts, from, receive),
+            NodePlace::Source(source, inner) => (source, inner),
+            NodePlace::Merged(parts) => return self.list(folder, &parts, from, receive),
         };
         let mut failure = None;
         self.sources[source].read_dir(
@@ -212,20 +214,22 @@ impl Tree for UnionTree {
 
     fn attributes(&self, node: Node) -> Result<Attributes, Error> {
         match self.place(node)? {
-            Place::Source(source, inner) => self.spaces.attributes(source, &self.sources[source].attributes(inner)?),
-            Place::Merged(_) => Ok(as_merged(node, &self.ask(node, |tree, inner| tree.attributes(inner))?)),
+            NodePlace::Source(source, inner) => {
+                self.spaces.attributes(source, &self.sources[source].attributes(inner)?)
+            }
+            NodePlace::Merged(_) => Ok(as_merged(node, &self.ask(node, |tree, inner| tree.attributes(inner))?)),
         }
     }
 
     fn parent(&self, folder: Node) -> Result<Node, Error> {
         let merged = || self.merged.read().unwrap_or_else(PoisonError::into_inner);
         match self.place(folder)? {
-            Place::Source(source, inner) => {
+            NodePlace::Source(source, inner) => {
                 let parent = self.spaces.outer(source, self.sources[source].parent(inner)?)?;
                 let whole = merged().whole(parent);
                 Ok(whole.unwrap_or(parent))
             }
-            Place::Merged(_) => merged().parent(folder).ok_or(Error::NotFound),
+            NodePlace::Merged(_) => merged().parent(folder).ok_or(Error::NotFound),
         }
     }
 
@@ -239,8 +243,8 @@ impl Tree for UnionTree {
 
     fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
         let parts = match self.place(folder)? {
-            Place::Source(source, inner) => Arc::from([self.spaces.outer(source, inner)?]),
-            Place::Merged(parts) => parts,
+            NodePlace::Source(source, inner) => Arc::from([self.spaces.outer(source, inner)?]),
+            NodePlace::Merged(parts) => parts,
         };
         let mut versions = Vec::new();
         for &part in parts.iter().rev() {
@@ -271,8 +275,8 @@ impl Tree for UnionTree {
 
     fn is_ready(&self, node: Node) -> bool {
         match self.place(node) {
-            Ok(Place::Source(source, inner)) => self.sources[source].is_ready(inner),
-            Ok(Place::Merged(parts)) => {
+            Ok(NodePlace::Source(source, inner)) => self.sources[source].is_ready(inner),
+            Ok(NodePlace::Merged(parts)) => {
                 parts.iter().all(|&part| self.part(part).is_ok_and(|(tree, _, inner)| tree.is_ready(inner)))
             }
             // The answer, that it is not there, takes no time.
@@ -282,9 +286,9 @@ impl Tree for UnionTree {
 
     fn lane(&self, node: Node) -> u64 {
         match self.place(node) {
-            Ok(Place::Source(source, inner)) => self.sources[source].lane(inner),
+            Ok(NodePlace::Source(source, inner)) => self.sources[source].lane(inner),
             // It is the part that is not ready that is waited for.
-            Ok(Place::Merged(parts)) => {
+            Ok(NodePlace::Merged(parts)) => {
                 let mut parts = parts.iter().filter_map(|&part| self.part(part).ok());
                 parts.find(|(tree, _, inner)| !tree.is_ready(*inner)).map_or(0, |(tree, _, inner)| tree.lane(inner))
             }
@@ -300,8 +304,8 @@ impl Tree for UnionTree {
     /// A merged folder stands for all of its parts, which were looked up whenever it was.
     fn forget(&self, node: Node, times: u64) {
         match self.place(node) {
-            Ok(Place::Source(source, inner)) => self.sources[source].forget(inner, times),
-            Ok(Place::Merged(parts)) if node != Node::ROOT && !self.is_immutable => {
+            Ok(NodePlace::Source(source, inner)) => self.sources[source].forget(inner, times),
+            Ok(NodePlace::Merged(parts)) if node != Node::ROOT && !self.is_immutable => {
                 self.merged.write().unwrap_or_else(PoisonError::into_inner).release(node, times);
                 for (tree, _, inner) in parts.iter().filter_map(|&part| self.part(part).ok()) {
                     tree.forget(inner, times);
@@ -313,8 +317,8 @@ impl Tree for UnionTree {
 
     fn close_folder(&self, folder: Node) {
         match self.place(folder) {
-            Ok(Place::Source(source, inner)) => self.sources[source].close_folder(inner),
-            Ok(Place::Merged(parts)) => {
+            Ok(NodePlace::Source(source, inner)) => self.sources[source].close_folder(inner),
+            Ok(NodePlace::Merged(parts)) => {
                 for (tree, _, inner) in parts.iter().filter_map(|&part| self.part(part).ok()) {
                     tree.close_folder(inner);
                 }

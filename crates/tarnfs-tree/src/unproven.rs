@@ -14,16 +14,16 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// Has the whole of `stream` verified once somebody reads what cannot be verified otherwise.
 pub(crate) fn watch(stream: &DecodedSource) {
     // What it has of the stream does not keep that open.
-    let unproven = Arc::new(Unproven { proving: stream.proving(), state: Mutex::new(State::Waiting) });
+    let unproven = Arc::new(Unproven { proving: stream.proving(), state: Mutex::new(ProofState::Waiting) });
     stream.when_unproven(move || unproven.begin());
 }
 
 struct Unproven {
     proving: Proving,
-    state: Mutex<State>,
+    state: Mutex<ProofState>,
 }
 
-enum State {
+enum ProofState {
     /// For a first read.
     Waiting,
     /// For a turn, or at work.
@@ -46,17 +46,17 @@ impl Unproven {
     fn begin(self: &Arc<Self>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match *state {
-            State::Begun => return,
-            State::Failed(at) if at.elapsed() < PAUSE => return,
-            State::Failed(_) => {}
-            State::Waiting => log::info!(
+            ProofState::Begun => return,
+            ProofState::Failed(at) if at.elapsed() < PAUSE => return,
+            ProofState::Failed(_) => {}
+            ProofState::Waiting => log::info!(
                 "{}: its table of seek points has no checksums, and {} can check nothing before the end: until all of it was decoded once beside \
                  the readers, what they get is not verified",
                 self.proving.describe(),
                 self.proving.codec()
             ),
         }
-        *state = State::Begun;
+        *state = ProofState::Begun;
         drop(state);
         let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
         queue.waiting.push_back(Arc::clone(self));
@@ -92,7 +92,7 @@ impl Unproven {
 
     fn failed(&self, why: &str) {
         log::warn!("{}: could not be verified this time: {why}", self.proving.describe());
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = State::Failed(Instant::now());
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = ProofState::Failed(Instant::now());
     }
 }
 

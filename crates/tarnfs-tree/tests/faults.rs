@@ -12,7 +12,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use tarnfs_source::testing::{Fault, FaultySource, When};
-use tarnfs_tree::open::{OpenArchive, Options, Place, Problem};
+use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem};
 
 use common::{Found, archives, memory, open, options, survey};
 
@@ -116,7 +116,7 @@ fn each_read_fails_with_an_index_that_is_there() {
     for (name, bytes) in archives() {
         let expected = expected_tree(name, &bytes);
         let folder = tempfile::tempdir().unwrap();
-        let options = Options { place: Place::File(folder.path().join("index")), ..options() };
+        let options = Options { place: IndexPlace::File(folder.path().join("index")), ..options() };
         open(memory(name, &bytes), &options).unwrap();
         let options = Options { recreate: tarnfs_tree::open::Recreate::Never, ..options };
         assert!(!open(memory(name, &bytes), &options).unwrap().is_new);

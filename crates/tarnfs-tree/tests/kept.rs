@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tarnfs_tree::open::{Options, Place, Recreate};
+use tarnfs_tree::open::{IndexPlace, Options, Recreate};
 
 use common::{archives, memory, open, options, survey};
 
@@ -16,7 +16,7 @@ fn kept(name: &str) -> PathBuf {
 }
 
 fn with_index(place: &Path, recreate: Recreate) -> Options {
-    Options { place: Place::File(place.to_owned()), recreate, ..options() }
+    Options { place: IndexPlace::File(place.to_owned()), recreate, ..options() }
 }
 
 /// Hard links to a file that was replaced later: ratarmount shows its latest version there.

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use tarnfs_index::{Recursion, Shape};
-use tarnfs_tree::open::{Options, Place, Recreate};
+use tarnfs_tree::open::{IndexPlace, Options, Recreate};
 use tarnfs_tree::{Node, Tree};
 
 use common::{content, memory, open, options, survey};
@@ -221,7 +221,7 @@ fn recursive(place: &Path, threads: usize, recreate: Recreate) -> Options {
     let extensions = tarnfs_tree::DEFAULT_EXTENSIONS.map(str::to_owned).into();
     let recursion = Recursion { depth: None, extensions, strip_extension: false, transform: None };
     let shape = Shape { recursion: Some(recursion), gnu_incremental: Some(false), ..Shape::default() };
-    Options { shape, threads, recreate, place: Place::File(place.to_owned()), ..options() }
+    Options { shape, threads, recreate, place: IndexPlace::File(place.to_owned()), ..options() }
 }
 
 /// Opens it with 1 thread and with 4, and with the index that is there then: all the same.

@@ -10,7 +10,7 @@ use std::fs;
 
 use tarnfs_codec::engine::PieceCache;
 use tarnfs_source::{Budget, Limits};
-use tarnfs_tree::open::{Options, Place, Recreate};
+use tarnfs_tree::open::{IndexPlace, Options, Recreate};
 
 use common::{archives, memory, open, options, survey};
 
@@ -50,7 +50,7 @@ fn what_is_read_through_them_is_right_or_an_error() {
         let limits = Limits { decoder_window: 8 << 20, lzma_dictionary: 16 << 20, ..Limits::default() };
         let budget = Budget::new(16 << 20);
         let with = |recreate| Options {
-            place: Place::File(path.clone()),
+            place: IndexPlace::File(path.clone()),
             recreate,
             limits,
             cache: PieceCache::new(budget.clone()),

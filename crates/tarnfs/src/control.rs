@@ -129,13 +129,13 @@ impl Runner {
         let mut problems = Vec::new();
         for path in mountpoints {
             match self.inside(path) {
-                Place::Inside(inside) => {
+                PathPlace::Inside(inside) => {
                     if let Err(refusal) = self.tree.remove(&inside) {
                         problems.push(format!("{}: {refusal}", shown(path.as_os_str())));
                     }
                 }
-                Place::Mountpoint => others.push(self.real.clone().into()),
-                Place::Outside => others.push(path.clone().into()),
+                PathPlace::Mountpoint => others.push(self.real.clone().into()),
+                PathPlace::Outside => others.push(path.clone().into()),
             }
         }
         if !problems.is_empty() {
@@ -158,11 +158,11 @@ impl Runner {
             ))
         };
         // A single path is an archive, and is mounted beside itself.
-        let place = if sources.is_empty() { Place::Outside } else { self.inside(last) };
+        let place = if sources.is_empty() { PathPlace::Outside } else { self.inside(last) };
         if let Some(path) = relative(sources) {
             return refuse_relative(&path);
         }
-        let Place::Inside(place) = place else {
+        let PathPlace::Inside(place) = place else {
             if let Some(path) = relative(&mount.paths) {
                 return refuse_relative(&path);
             }
@@ -196,7 +196,7 @@ impl Runner {
     }
 
     /// Where in the mount `path` is: relative ones begin at its root.
-    fn inside(&self, path: &Path) -> Place {
+    fn inside(&self, path: &Path) -> PathPlace {
         let below = |path: &Path| {
             let path = plain(path);
             let below = [&self.mountpoint, &self.real].into_iter().find_map(|own| path.strip_prefix(own).ok());
@@ -212,9 +212,9 @@ impl Runner {
             })
         };
         match found {
-            None => Place::Outside,
-            Some(path) if path.as_os_str().is_empty() => Place::Mountpoint,
-            Some(path) => Place::Inside(path.into_os_string().into_vec()),
+            None => PathPlace::Outside,
+            Some(path) if path.as_os_str().is_empty() => PathPlace::Mountpoint,
+            Some(path) => PathPlace::Inside(path.into_os_string().into_vec()),
         }
     }
 
@@ -222,7 +222,7 @@ impl Runner {
     fn is_outside(&self, source: &Path) -> Result<(), String> {
         let device = |path: &Path| path.metadata().ok().map(|found| found.dev());
         let own = device(&self.real);
-        let is_own = !matches!(self.inside(source), Place::Outside)
+        let is_own = !matches!(self.inside(source), PathPlace::Outside)
             || source.canonicalize().is_ok_and(|real| real.starts_with(&self.real))
             || own.is_some() && device(source) == own;
         if is_own {
@@ -241,7 +241,7 @@ enum Done {
 }
 
 /// Where a path leads.
-enum Place {
+enum PathPlace {
     Outside,
     /// Exactly where this mount is.
     Mountpoint,

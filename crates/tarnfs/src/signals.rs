@@ -66,10 +66,10 @@ fn is_ignored(signal: c_int) -> bool {
 
 /// What a signal ends. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ending(Arc<Mutex<State>>);
+pub(crate) struct Ending(Arc<Mutex<SignalState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct SignalState {
     /// The thread that waits for signals, and what ends it.
     listener: Option<(Handle, JoinHandle<()>)>,
     /// Who removes the mount point, where there is somebody.
@@ -82,7 +82,7 @@ struct State {
 }
 
 impl Ending {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, SignalState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -171,7 +171,7 @@ impl Ending {
 
 /// Ends the process without waiting for anybody. An index that is being written has no name yet or a temporary one.
 #[allow(clippy::exit)] // Threads that do not come back cannot be joined.
-fn end_now(state: &State) -> ! {
+fn end_now(state: &SignalState) -> ! {
     if let Some(watcher) = &state.watcher {
         // It does the same when it sees that this process has ended; who waits for this process may look at once.
         let _ = watcher.unmount();

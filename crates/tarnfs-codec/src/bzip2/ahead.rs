@@ -13,7 +13,7 @@ use super::bit_reader::BitReader;
 use super::block::{Block, Checked, LEVEL_SIZE, MAGIC_BITS, TOP_LEVEL, Workbench};
 use super::finder::Finder;
 use crate::Options;
-use crate::crew::{Crew, Trade};
+use crate::thread_pool::{Job, ThreadPool};
 
 /// Bytes that all threads may take together, with the blocks that they have decoded.
 const MOST_MEMORY: usize = 128 << 20;
@@ -40,7 +40,7 @@ pub(super) struct Ahead {
     finder: Finder,
     /// Where the finder has arrived.
     found: u64,
-    crew: Crew<Unpacker>,
+    pool: ThreadPool<Unpacker>,
     /// Threads, with that of the walk.
     threads: usize,
     /// For the walk's thread: a reader, and where its workbench stays for as long as it is used here.
@@ -52,10 +52,10 @@ pub(super) struct Ahead {
 /// Decodes the block whose magic is at the bit that is its place.
 struct Unpacker(SharedSource);
 
-impl Trade for Unpacker {
+impl Job for Unpacker {
     /// Memory to decode into.
-    type Task = Block;
-    type Product = Decoded;
+    type Input = Block;
+    type Output = Decoded;
     type Tools = (Workbench, BitReader);
 
     fn tools(&self) -> Self::Tools {
@@ -82,7 +82,7 @@ impl Ahead {
                 cancel: options.cancel.clone(),
                 found: 0,
                 tools: unpacker.tools(),
-                crew: Crew::new(unpacker, "bzip2 block", threads - 1),
+                pool: ThreadPool::new(unpacker, "bzip2 block", threads - 1),
                 threads,
                 spare: Vec::new(),
             }
@@ -99,15 +99,15 @@ impl Ahead {
             self.finder = Finder::new(self.source.clone(), bit + 1);
             self.found = bit + 1;
         }
-        self.crew.drop_before(bit);
-        for _ in self.crew.len()..self.threads * FOUND_PER_THREAD {
+        self.pool.drop_before(bit);
+        for _ in self.pool.len()..self.threads * FOUND_PER_THREAD {
             // An error in what the walk has not reached is none yet.
             let Ok(Some(next)) = self.finder.next(&self.cancel) else { break };
             self.found = next + 1;
-            self.crew.add(next, self.spare.pop().unwrap_or_default());
+            self.pool.add(next, self.spare.pop().unwrap_or_default());
         }
         std::mem::swap(&mut self.tools.0, bench);
-        let taken = self.crew.take(bit, &mut self.tools, &self.cancel);
+        let taken = self.pool.take(bit, &mut self.tools, &self.cancel);
         std::mem::swap(&mut self.tools.0, bench);
         taken
     }
@@ -121,7 +121,7 @@ impl Ahead {
 
     /// Bytes of memory that it may take.
     pub(super) fn memory(&self) -> usize {
-        self.finder.memory() + (self.crew.threads() + 1) * PER_THREAD
+        self.finder.memory() + (self.pool.threads() + 1) * PER_THREAD
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
             assert!(take(&mut ahead, blocks[0]).is_none(), "the walk itself is at the first one");
             let mut rest = &data[..];
             for (number, &bit) in blocks.iter().enumerate().skip(1) {
-                ahead.crew.settle();
+                ahead.pool.settle();
                 let (bytes, end) = take(&mut ahead, bit).unwrap();
                 if number == 1 {
                     rest = &data[data.windows(99).position(|part| bytes.starts_with(part)).unwrap()..];
@@ -161,7 +161,7 @@ mod tests {
                 assert!(blocks.get(number + 1).is_none_or(|&next| next == end));
             }
             assert!(rest.is_empty());
-            assert_eq!(ahead.crew.threads(), threads - 1);
+            assert_eq!(ahead.pool.threads(), threads - 1);
         }
     }
 
@@ -173,16 +173,16 @@ mod tests {
         let options = Options { threads: 3, ..Options::default() };
         let mut ahead = Ahead::new(source(&bytes), &options).unwrap();
         assert!(take(&mut ahead, 32).is_none());
-        ahead.crew.settle();
+        ahead.pool.settle();
         assert!(take(&mut ahead, 60 * 8).is_none());
         assert!(take(&mut ahead, 116 * 8).is_some());
         let mut finder = Finder::new(source(&bytes), 117 * 8);
         let mut next = || finder.next(&Cancel::default()).unwrap().unwrap();
-        ahead.crew.settle();
+        ahead.pool.settle();
         assert!(take(&mut ahead, next()).is_some());
         // Over one of them, as from behind damage.
         next();
-        ahead.crew.settle();
+        ahead.pool.settle();
         assert!(take(&mut ahead, next()).is_some());
     }
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tarnfs_source::{Budget, Grant};
 
 use super::lock;
+use super::memory_gate::MemoryGate;
 use super::paused::PausedDecoders;
 use super::pool::{Piece, Pool};
-use super::room::Room;
 use crate::PIECE;
 use crate::sync::Mutex;
 
@@ -28,7 +28,7 @@ pub struct PieceCache {
     pub(super) paused: PausedDecoders,
     pub(super) pool: Arc<Pool>,
     /// For decoders at work: they take no grants, since they could not do with less.
-    pub(super) room: Room,
+    pub(super) gate: MemoryGate,
 }
 
 /// A stream, and where in it the piece starts.
@@ -70,9 +70,9 @@ impl PieceCache {
         let share = budget.limit() / 2;
         let paused = PausedDecoders::new(budget.clone());
         let pool = Pool::new(&budget);
-        let room = Room::new(share / 2);
+        let gate = MemoryGate::new(share / 2);
         let (pieces, next_stream) = (Mutex::default(), AtomicU64::new(0));
-        Arc::new(Self { budget, share, pieces, next_stream, paused, pool, room })
+        Arc::new(Self { budget, share, pieces, next_stream, paused, pool, gate })
     }
 
     /// The budget that it draws on.

@@ -33,7 +33,7 @@ struct Kept {
 
 /// Where a piece lies.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct PiecePlace {
     /// Its number in its chunk.
     pub(super) index: usize,
     /// Its first byte in the decoded stream.
@@ -48,7 +48,7 @@ const MOST: usize = 256;
 /// Bytes of chunks kept, more only if a single one is larger.
 const MOST_BYTES: usize = 4 << 20;
 
-impl Place {
+impl PiecePlace {
     /// The piece of `chunk` that holds byte `offset`, which lies in the chunk.
     pub(super) fn of(chunk: &Chunk, offset: u64) -> Self {
         let inside = offset.saturating_sub(chunk.point.decoded);

@@ -7,17 +7,17 @@ use std::sync::{Arc, OnceLock};
 use tarnfs_source::{Limits, SharedSource, Source};
 
 use super::cache::PieceCache;
-use super::chunks::{Chunks, Place};
+use super::chunks::{Chunks, PiecePlace};
 use super::decoded_file::DecodedFile;
+use super::in_flight::{InFlight, Queued, RunGuard, Task, Turn};
+use super::memory_gate::{Expected, GatePass};
 use super::pool::Piece;
 use super::proof::{NOT_VERIFIED, Proofs};
-use super::room::{Expected, Taken};
 use super::sequence::Sequences;
-use super::traffic::{Queued, RunGuard, Task, Traffic, Turn};
 use super::workers::Workers;
 use super::{checksum, lock};
 use crate::sync::Mutex;
-use crate::{Beside, Chunk, ChunkTable, Codec, Damage, Decoder, Dictionaries, Scratch};
+use crate::{Chunk, ChunkTable, Codec, Damage, DecodeContext, Decoder, Dictionaries, Scratch};
 
 /// The decoded bytes of a compressed stream.
 ///
@@ -74,7 +74,7 @@ pub(super) struct Inner {
     /// What need not be decoded, until it turns out to be of something else.
     kept: OnceLock<DecodedFile>,
     kept_is_wrong: AtomicBool,
-    traffic: Traffic,
+    in_flight: InFlight,
     /// How many decoders a decoder of it reads through.
     pub(super) depth: usize,
     /// What its decoders need while they work, and those that verify chunks.
@@ -116,8 +116,8 @@ impl DecodedSource {
             depth: source.depth(),
             source,
             stream: cache.new_stream(),
-            expected: cache.room.expected(),
-            expected_to_prove: cache.room.expected(),
+            expected: cache.gate.expected(),
+            expected_to_prove: cache.gate.expected(),
             proofs: Proofs::default(),
             unproven: OnceLock::new(),
             cache,
@@ -127,7 +127,7 @@ impl DecodedSource {
             scratch: if borrows { Scratch::filled() } else { Scratch::default() },
             kept: OnceLock::new(),
             kept_is_wrong: AtomicBool::new(false),
-            traffic: Traffic::default(),
+            in_flight: InFlight::default(),
             sequences: Mutex::default(),
             chunk_length: AtomicU64::new(0),
             undamaged: OnceLock::new(),
@@ -184,8 +184,8 @@ impl Source for DecodedSource {
         let range = offset..offset + wanted as u64;
         self.inner.check_undamaged(&range)?;
         let advice = lock(&self.inner.sequences).note(&range, end, self.inner.most_ahead());
-        let (beside, after) = self.inner.split(&range, &advice.ahead);
-        Inner::schedule(&self.inner, beside, false);
+        let (context, after) = self.inner.split(&range, &advice.ahead);
+        Inner::schedule(&self.inner, context, false);
         let mut done = 0;
         while done < wanted {
             let position = offset + done as u64;
@@ -290,7 +290,7 @@ impl Inner {
         }
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
         let chunk = self.proven(self.chunk_at(position)?, position)?;
-        let place = Place::of(&chunk, position);
+        let place = PiecePlace::of(&chunk, position);
         if let Some(piece) = self.kept_piece(&chunk, place) {
             return Ok((place.start, piece));
         }
@@ -298,25 +298,25 @@ impl Inner {
         // Chunks that overlap, as a lying index may have them, have pieces that do not begin where this one does.
         let is_it = |(start, _): &(u64, _)| *start == place.start;
         let cached = || self.cache.get(self.stream, place.start, !sequential).filter(is_it).map(|(_, piece)| piece);
-        let last = Place::of(&chunk, wanted.end.min(chunk.point.decoded + chunk.length) - 1).start;
+        let last = PiecePlace::of(&chunk, wanted.end.min(chunk.point.decoded + chunk.length) - 1).start;
         let piece = loop {
-            if let Some(piece) = self.traffic.wait(task, last, cached) {
+            if let Some(piece) = self.in_flight.wait(task, last, cached) {
                 break piece;
             }
-            // Before others can wait for it, a decoder has its room: who holds room for a deeper stream may be among
+            // A decoder has its pass before others can wait for it: who holds a pass of a deeper stream may be among
             // them.
-            let room = self.cache.room.enter(self.depth, &self.expected);
-            match self.traffic.begin(task, cached, || self.pick(task)) {
+            let pass = self.cache.gate.enter(self.depth, &self.expected);
+            match self.in_flight.begin(task, cached, || self.pick(task)) {
                 Turn::Ready(piece) => break piece,
-                Turn::OnItsWay => drop(room),
-                Turn::Decode(run, begun) => break self.decode(&chunk, &run, begun, room, false)?,
+                Turn::OnItsWay => drop(pass),
+                Turn::Decode(run, begun) => break self.decode(&chunk, &run, begun, pass, false)?,
             }
         };
         Ok((place.start, piece))
     }
 
     /// A piece out of the [`DecodedFile`], if there is one and it is right; it is in the cache then.
-    fn kept_piece(&self, chunk: &Chunk, place: Place) -> Option<Arc<Piece>> {
+    fn kept_piece(&self, chunk: &Chunk, place: PiecePlace) -> Option<Arc<Piece>> {
         let kept = self.kept.get().filter(|_| !self.kept_is_wrong.load(Ordering::Relaxed))?;
         let expected = *chunk.checksums.get(place.index)?;
         let mut piece = self.cache.pool.piece(place.length);
@@ -358,7 +358,7 @@ impl Inner {
         chunk: &Chunk,
         run: &RunGuard<'_>,
         begun: Begun,
-        mut room: Taken<'_>,
+        mut pass: GatePass<'_>,
         ahead: bool,
     ) -> io::Result<Arc<Piece>> {
         let (mut position, decoder) = begun;
@@ -371,9 +371,9 @@ impl Inner {
         let chunk_end = chunk.point.decoded + chunk.length;
         let mut end = run.end();
         loop {
-            let place = Place::of(chunk, position);
+            let place = PiecePlace::of(chunk, position);
             let mut piece = self.cache.pool.piece(place.length);
-            room.holds(decoder.memory());
+            pass.holds(decoder.memory());
             self.fill(&mut *decoder, &mut piece, place.start)?;
             let piece = Arc::new(piece);
             position = place.end();
@@ -417,12 +417,12 @@ impl Inner {
 
     fn resume(&self, chunk: &Chunk) -> io::Result<Box<dyn Decoder>> {
         self.counters.resumes.fetch_add(1, Ordering::Relaxed);
-        let beside = Beside {
+        let context = DecodeContext {
             dictionaries: self.dictionaries.get().cloned().unwrap_or_default(),
             scratch: self.scratch.clone(),
         };
         self.codec
-            .resume_with(Arc::clone(&self.source), &chunk.point, &self.limits, &beside)
+            .resume_with(Arc::clone(&self.source), &chunk.point, &self.limits, &context)
             .map_err(|error| self.context(&error, "resuming at", chunk.point.decoded))
     }
 
@@ -457,7 +457,7 @@ impl Inner {
     /// Keeps a decoder for the next reader, unless what follows is there or on its way already.
     fn pause(&self, position: u64, chunk_end: u64, decoder: Box<dyn Decoder>) {
         let taken_care_of = position == chunk_end
-            && (self.cache.end_of_piece_at(self.stream, position).is_some() || self.traffic.is_in(position));
+            && (self.cache.end_of_piece_at(self.stream, position).is_some() || self.in_flight.is_in(position));
         if position < self.length && !taken_care_of {
             self.cache.paused.put(self.stream, position, decoder);
         }
@@ -504,7 +504,7 @@ impl Inner {
             let Ok(chunk) = this.chunk_at(position) else { return };
             let start = chunk.point.decoded;
             let until = end.min(start + chunk.length);
-            if this.traffic.queue(start, position..until, hint) {
+            if this.in_flight.queue(start, position..until, hint) {
                 let inner = Arc::downgrade(this);
                 let accepted = this.workers.submit(move || {
                     if let Some(inner) = inner.upgrade() {
@@ -512,7 +512,7 @@ impl Inner {
                     }
                 });
                 if !accepted {
-                    this.traffic.dequeue(start);
+                    this.in_flight.dequeue(start);
                     return;
                 }
             }
@@ -525,7 +525,7 @@ impl Inner {
     fn work_ahead(&self, chunk: u64) {
         /// More is not passed over for a piece that may not even be wanted.
         const MOST_PASSED_OVER: u64 = 16 << 20;
-        let Some(Queued { mut range, hint }) = self.traffic.dequeue(chunk) else { return };
+        let Some(Queued { mut range, hint }) = self.in_flight.dequeue(chunk) else { return };
         if !hint {
             // The reader may have come to it before the worker did.
             range = lock(&self.sequences).still_ahead(range);
@@ -535,7 +535,7 @@ impl Inner {
         while !range.is_empty() && !self.closed.load(Ordering::Relaxed) {
             let end = self.cache.end_of_piece_at(self.stream, range.start);
             let kept = || {
-                let place = Place::of(&chunk, range.start);
+                let place = PiecePlace::of(&chunk, range.start);
                 self.kept_piece(&chunk, place).map(|_| place.end())
             };
             let Some(end) = end.or_else(kept) else { break };
@@ -544,17 +544,17 @@ impl Inner {
         if range.is_empty() || self.closed.load(Ordering::Relaxed) {
             return;
         }
-        let (start, place) = (chunk.point.decoded, Place::of(&chunk, range.start));
+        let (start, place) = (chunk.point.decoded, PiecePlace::of(&chunk, range.start));
         let task = Task { chunk: start, start: place.start, end: range.end };
         let nearest = start.max(place.start.saturating_sub(MOST_PASSED_OVER));
         let begin = || match self.cache.paused.take(self.stream, nearest..=place.start) {
             Some((position, decoder)) => Some((position, Some(decoder))),
             None => (nearest == start).then_some((start, None)),
         };
-        // Readers come first: what waits for room is not decoded ahead.
-        let Some(room) = self.cache.room.try_enter(self.depth, &self.expected) else { return };
-        if let Some((run, begun)) = self.traffic.ahead(task, begin)
-            && let Err(error) = self.decode(&chunk, &run, begun, room, true)
+        // Readers come first: nothing is decoded ahead that would wait at the gate.
+        let Some(pass) = self.cache.gate.try_enter(self.depth, &self.expected) else { return };
+        if let Some((run, begun)) = self.in_flight.ahead(task, begin)
+            && let Err(error) = self.decode(&chunk, &run, begun, pass, true)
         {
             log::debug!("decoding ahead: {error}");
         }

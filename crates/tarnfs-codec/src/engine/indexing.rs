@@ -5,7 +5,7 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Keeping, checksum, placed};
+use super::{SpillWriter, checksum, placed};
 use crate::{Chunk, Codec, Damage, FirstPass, Options, PIECE, SeekPoint};
 
 /// The first decoding of a stream: hands out its bytes, and beside them the [`Chunk`]s with their checksums.
@@ -38,7 +38,7 @@ pub struct Indexing {
     in_piece: usize,
     finished: Vec<Chunk>,
     ended: bool,
-    keeping: Keeping,
+    spill: SpillWriter,
 }
 
 impl Indexing {
@@ -54,19 +54,19 @@ impl Indexing {
             in_piece: 0,
             finished: Vec::new(),
             ended: false,
-            keeping: Keeping::nothing(),
+            spill: SpillWriter::nothing(),
         })
     }
 
-    /// From now on `keeping` takes what is dear to decode.
-    pub fn keep(&mut self, keeping: Keeping) {
-        self.keeping = keeping;
+    /// From now on `spill` takes what is dear to decode.
+    pub fn keep(&mut self, spill: SpillWriter) {
+        self.spill = spill;
     }
 
     /// After the end of the stream: true if there is a [`DecodedFile`](super::DecodedFile) of it now. An error means
     /// that there is none.
     pub fn finish_keeping(&mut self) -> io::Result<bool> {
-        std::mem::replace(&mut self.keeping, Keeping::nothing()).finish()
+        std::mem::replace(&mut self.spill, SpillWriter::nothing()).finish()
     }
 
     /// Decodes into `buffer` and returns how many bytes; 0 at the end of the stream, and after an error.
@@ -78,7 +78,7 @@ impl Indexing {
             return Ok(0);
         }
         let result = self.cancel.check().and_then(|()| self.pass.read(buffer)).and_then(|read| {
-            self.keeping.measure();
+            self.spill.measure();
             self.take_points();
             let data = buffer.get(..read).ok_or_else(|| broken("returned more bytes than were asked for"))?;
             self.add(data).map(|()| read)
@@ -136,7 +136,7 @@ impl Indexing {
             while self.points.front().is_some_and(|point| point.decoded == self.decoded) {
                 self.close_chunk();
                 self.open = self.points.pop_front().map(|point| Chunk { point, ..Chunk::default() });
-                self.keeping.seek_point();
+                self.spill.seek_point();
             }
             let Some(chunk) = &mut self.open else {
                 return Err(broken("found no seek point at the start of the stream"));
@@ -145,17 +145,17 @@ impl Indexing {
             let length =
                 (PIECE - self.in_piece).min(data.len()).min(usize::try_from(until_point).unwrap_or(usize::MAX));
             let (now, later) = data.split_at(length);
-            self.keeping.decoded(now);
+            self.spill.decoded(now);
             if length == PIECE {
                 chunk.checksums.push(checksum(now, self.decoded));
-                self.keeping.piece(self.decoded, PIECE);
+                self.spill.piece(self.decoded, PIECE);
             } else {
                 self.hash.update(now);
                 self.in_piece += length;
                 if self.in_piece == PIECE {
                     let start = self.decoded + length as u64 - PIECE as u64;
                     chunk.checksums.push(placed(self.hash.digest(), start));
-                    self.keeping.piece(start, PIECE);
+                    self.spill.piece(start, PIECE);
                     self.hash.reset();
                     self.in_piece = 0;
                 }
@@ -174,7 +174,7 @@ impl Indexing {
             if self.in_piece > 0 {
                 let start = self.decoded - self.in_piece as u64;
                 chunk.checksums.push(placed(self.hash.digest(), start));
-                self.keeping.piece(start, self.in_piece);
+                self.spill.piece(start, self.in_piece);
                 self.hash.reset();
                 self.in_piece = 0;
             }

@@ -5,8 +5,8 @@
 //! - [`DecodedSource`] serves reads at any offset from a [`ChunkTable`](crate::ChunkTable). It decodes only as far as a
 //!   read needs, then pauses the decoder where it stands.
 //! - [`PieceCache`] holds the decoded pieces and the paused decoders of all streams, bounded in bytes.
-//! - [`DecodedFile`] holds pieces of one stream on disk, where decoding them again takes long; [`Keeping`] writes it
-//!   during the first pass.
+//! - [`DecodedFile`] holds pieces of one stream on disk, where decoding them again takes long; [`SpillWriter`]
+//!   writes it during the first pass.
 //! - [`Proving`] verifies a stream of which another program has made the table, which has no checksums.
 //! - [`Table`] is a table of chunks in memory.
 //! - [`Workers`] are the threads on which sequential readers are decoded ahead of.
@@ -15,15 +15,15 @@ mod cache;
 mod chunks;
 mod decoded;
 mod decoded_file;
+mod in_flight;
 mod indexing;
-mod keeping;
+mod memory_gate;
 mod paused;
 mod pool;
 mod proof;
-mod room;
 mod sequence;
+mod spill;
 mod table;
-mod traffic;
 mod workers;
 
 #[cfg(all(test, shuttle))]
@@ -43,8 +43,8 @@ pub use cache::PieceCache;
 pub use decoded::{DecodedSource, Statistics};
 pub use decoded_file::DecodedFile;
 pub use indexing::Indexing;
-pub use keeping::{Keeping, Shelf};
 pub use proof::{Proven, Proving};
+pub use spill::{SpillFile, SpillWriter};
 pub use table::Table;
 pub use workers::Workers;
 

@@ -13,10 +13,10 @@ use std::sync::{Arc, PoisonError, Weak};
 
 use tarnfs_source::{Grant, SharedSource, Source, Strict};
 
-use super::chunks::Place;
+use super::chunks::PiecePlace;
 use super::decoded::{DecodedSource, Inner};
+use super::memory_gate::GatePass;
 use super::pool::Piece;
-use super::room::Taken;
 use super::{checksum, lock};
 use crate::sync::{Condvar, Mutex};
 use crate::{Checks, Chunk, ChunkTable, Codec, Damage, FirstPass, Options, PIECE};
@@ -37,14 +37,14 @@ pub(super) const NOT_VERIFIED: &str = "nothing was verified there when the whole
 /// What has been verified of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Proofs {
-    state: Mutex<State>,
+    state: Mutex<ProofTable>,
     /// A chunk is not in work any more.
     done: Condvar,
     is_whole: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProofTable {
     /// Of each chunk, by its start.
     checksums: BTreeMap<u64, (Box<[u32]>, Option<Grant>)>,
     /// Chunks, by their start, of which something is wrong.
@@ -65,10 +65,10 @@ impl Proofs {
     /// Waits while somebody verifies the chunk at `start`. Then its checksums, or what is wrong with it; `None` if
     /// nothing is known.
     ///
-    /// The caller holds no lock, and no room but for streams that are deeper: who verifies may need it.
+    /// The caller holds no lock, and no pass but of deeper streams: who verifies may need it.
     fn wait(&self, start: u64) -> Option<Result<Vec<u32>, String>> {
         let state = lock(&self.state);
-        let in_work = |state: &mut State| state.in_work.contains(&start);
+        let in_work = |state: &mut ProofTable| state.in_work.contains(&start);
         let state = self.done.wait_while(state, in_work).unwrap_or_else(PoisonError::into_inner);
         if let Some(what) = state.damaged.get(&start) {
             return Some(Err(what.clone()));
@@ -76,7 +76,7 @@ impl Proofs {
         state.checksums.get(&start).map(|(checksums, _)| Ok(checksums.to_vec()))
     }
 
-    /// For one who has room for a decoder; `None` if somebody else is at it, or has been.
+    /// For one who has a pass; `None` if somebody else is at it, or has been.
     fn claim(&self, start: u64) -> Option<Claim<'_>> {
         let mut state = lock(&self.state);
         if state.in_work.contains(&start) || state.checksums.contains_key(&start) || state.damaged.contains_key(&start)
@@ -185,10 +185,10 @@ impl Inner {
                 }
                 return Ok(chunk);
             }
-            // Before others can wait for it, who verifies has room.
-            let room = self.cache.room.enter(self.depth, &self.expected_to_prove);
+            // Before others can wait for it, who verifies has a pass.
+            let pass = self.cache.gate.enter(self.depth, &self.expected_to_prove);
             if let Some(claim) = self.proofs.claim(start) {
-                return self.prove(&chunk, position, &claim, room, false);
+                return self.prove(&chunk, position, &claim, pass, false);
             }
         }
     }
@@ -198,13 +198,13 @@ impl Inner {
         if !self.is_open(&chunk) || !self.is_provable(&chunk) {
             return Some(chunk);
         }
-        let room = self.cache.room.try_enter(self.depth, &self.expected_to_prove)?;
+        let pass = self.cache.gate.try_enter(self.depth, &self.expected_to_prove)?;
         let Some(claim) = self.proofs.claim(chunk.point.decoded) else {
-            drop(room);
+            drop(pass);
             let checksums = lock(&self.proofs.state).checksums.get(&chunk.point.decoded).map(|(of, _)| of.to_vec())?;
             return Some(self.with(&chunk, checksums));
         };
-        self.prove(&chunk, position, &claim, room, true)
+        self.prove(&chunk, position, &claim, pass, true)
             .inspect_err(|error| log::debug!("verifying ahead: {error}"))
             .ok()
     }
@@ -220,12 +220,12 @@ impl Inner {
         chunk: &Chunk,
         position: u64,
         claim: &Claim<'_>,
-        mut room: Taken<'_>,
+        mut pass: GatePass<'_>,
         ahead: bool,
     ) -> io::Result<Arc<Chunk>> {
         let source = Watched::new(&self.source);
         let (checksums, pieces) =
-            self.decode_to_prove(chunk, position, &source, &mut room, ahead).inspect_err(|error| {
+            self.decode_to_prove(chunk, position, &source, &mut pass, ahead).inspect_err(|error| {
                 // What could not be read may be read the next time.
                 if is_damage(error) && !source.has_failed() {
                     self.proofs.add_damaged(claim.start, error.to_string());
@@ -245,7 +245,7 @@ impl Inner {
         chunk: &Chunk,
         position: u64,
         source: &Arc<Watched>,
-        room: &mut Taken<'_>,
+        pass: &mut GatePass<'_>,
         ahead: bool,
     ) -> io::Result<(Vec<u32>, Vec<(u64, Arc<Piece>)>)> {
         let (start, end) = (chunk.point.decoded, chunk.point.decoded + chunk.length);
@@ -269,9 +269,9 @@ impl Inner {
         let (mut checksums, mut pieces) = (Vec::new(), Vec::new());
         let mut at = start;
         while at < end {
-            let place = Place::of(chunk, at);
+            let place = PiecePlace::of(chunk, at);
             let mut piece = self.cache.pool.piece(place.length);
-            room.holds(decoder.memory() + (pieces.len() + 1) * PIECE);
+            pass.holds(decoder.memory() + (pieces.len() + 1) * PIECE);
             self.fill(&mut *decoder, &mut piece, at)?;
             checksums.push(checksum(&piece, at));
             at = place.end();

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use shuttle::thread;
 use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Slice, Source};
 
-use super::room::Room;
+use super::memory_gate::MemoryGate;
 use super::toy::{Toy, encode, index, sample};
 use super::{DecodedSource, PieceCache, Table, Workers};
 use crate::PIECE;
-use crate::crew::{Crew, Trade};
+use crate::thread_pool::{Job, ThreadPool};
 
 const SCHEDULES: usize = 10_000;
 
@@ -98,15 +98,15 @@ fn readers_and_workers_ahead_of_them() {
 #[test]
 fn decoders_that_have_no_room_beside_each_other() {
     try_all(|| {
-        let room = Arc::new(Room::new(100));
+        let gate = Arc::new(MemoryGate::new(100));
         let decoders: Vec<_> = [30, 100, 60, 10]
             .into_iter()
             .map(|bytes| {
-                let room = Arc::clone(&room);
+                let gate = Arc::clone(&gate);
                 thread::spawn(move || {
-                    let expected = room.expected();
+                    let expected = gate.expected();
                     for _ in 0..2 {
-                        let mut taken = room.enter(0, &expected);
+                        let mut taken = gate.enter(0, &expected);
                         taken.holds(bytes);
                         thread::yield_now();
                     }
@@ -218,9 +218,9 @@ fn streams_in_streams_and_workers_ahead() {
 /// Makes a number of its place, but nothing at each third one.
 struct Numbers;
 
-impl Trade for Numbers {
-    type Task = ();
-    type Product = u64;
+impl Job for Numbers {
+    type Input = ();
+    type Output = u64;
     type Tools = ();
 
     fn tools(&self) {}
@@ -234,16 +234,16 @@ impl Trade for Numbers {
 #[test]
 fn a_walk_and_its_crew() {
     try_all(|| {
-        let mut crew = Crew::new(Numbers, "numbers", 2);
+        let mut pool = ThreadPool::new(Numbers, "numbers", 2);
         for place in 1..=6 {
-            crew.add(place, ());
+            pool.add(place, ());
         }
         for place in [1, 2, 4, 5] {
-            crew.drop_before(place);
-            let product = crew.take(place, &mut (), &Cancel::default()).unwrap();
-            assert!(product.is_none_or(|product| product == place * 2));
+            pool.drop_before(place);
+            let output = pool.take(place, &mut (), &Cancel::default()).unwrap();
+            assert!(output.is_none_or(|output| output == place * 2));
         }
         // With something still to do.
-        drop(crew);
+        drop(pool);
     });
 }

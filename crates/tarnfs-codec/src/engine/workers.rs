@@ -21,13 +21,13 @@ pub struct Workers {
 
 #[derive(Default)]
 struct Queue {
-    state: Mutex<State>,
+    state: Mutex<WorkersState>,
     /// A job was added, or the end has come.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WorkersState {
     jobs: VecDeque<Job>,
     ended: bool,
 }

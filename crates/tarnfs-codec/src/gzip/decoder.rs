@@ -26,7 +26,7 @@ pub(super) enum Wrapper {
 
 /// What comes next in the compressed stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum DecoderState {
     /// The header of the first member.
     Start,
     /// Deflate data.
@@ -82,7 +82,7 @@ pub(super) struct DeflateDecoder {
     input: Input,
     inflate: Inflate,
     wrapper: Wrapper,
-    place: Place,
+    place: DecoderState,
     /// Offset in the decoded stream.
     decoded: u64,
     /// `None` after a resume inside of one.
@@ -142,7 +142,7 @@ impl DeflateDecoder {
         decoder.decoded = point.decoded;
         let mut start = byte;
         if let Some(window) = window {
-            decoder.place = Place::Data;
+            decoder.place = DecoderState::Data;
             start = window::start_at(&mut decoder.inflate, &**decoder.input.source(), point.compressed_bit)?;
             decoder.inflate.set_windows([&window]);
         }
@@ -155,7 +155,7 @@ impl DeflateDecoder {
             input: Input::new(source, 0, cancel),
             inflate: Inflate::new(),
             wrapper,
-            place: Place::Start,
+            place: DecoderState::Start,
             decoded: 0,
             member: None,
             astray: None,
@@ -172,13 +172,13 @@ impl DeflateDecoder {
     /// Does what comes next and returns how many bytes it decoded, to behind the `done` bytes that `buffer` holds.
     fn advance(&mut self, buffer: &mut [u8], done: usize) -> io::Result<usize> {
         match self.place {
-            Place::Start => self.start()?,
-            Place::Data => return self.data(buffer, done),
-            Place::Trailer => self.trailer()?,
-            Place::Between => self.between()?,
-            Place::Gap { left: 0, next } => self.behind_gap(next),
-            Place::Gap { left, next } => return Ok(self.gap(left, next, &mut buffer[done..])),
-            Place::End => {}
+            DecoderState::Start => self.start()?,
+            DecoderState::Data => return self.data(buffer, done),
+            DecoderState::Trailer => self.trailer()?,
+            DecoderState::Between => self.between()?,
+            DecoderState::Gap { left: 0, next } => self.behind_gap(next),
+            DecoderState::Gap { left, next } => return Ok(self.gap(left, next, &mut buffer[done..])),
+            DecoderState::End => {}
         }
         Ok(0)
     }
@@ -224,7 +224,7 @@ impl DeflateDecoder {
         let start = Start { decoded: self.decoded, compressed: self.input.position() };
         self.member = Some(Member { start, checksum });
         self.block = Some(start.compressed * 8);
-        self.place = Place::Data;
+        self.place = DecoderState::Data;
     }
 
     /// Decodes deflate data to `buffer`, of which `done` bytes hold what was decoded last.
@@ -258,24 +258,24 @@ impl DeflateDecoder {
             }
         }
         match step.place {
-            inflate::Place::End => {
-                self.place = if self.wrapper == Wrapper::None { Place::Between } else { Place::Trailer };
+            inflate::InflateState::End => {
+                self.place = if self.wrapper == Wrapper::None { DecoderState::Between } else { DecoderState::Trailer };
             }
-            inflate::Place::Boundary { spare_bits } => {
+            inflate::InflateState::Boundary { spare_bits } => {
                 let bit = self.input.position() * 8 - u64::from(spare_bits);
                 self.block = Some(bit);
                 if let Some(survey) = &mut self.survey {
                     survey.mark_block(&**self.input.source(), bit, self.decoded, self.inflate.window())?;
                 }
             }
-            inflate::Place::Inside if step.read + step.written > 0 => {}
-            inflate::Place::Inside if at_end => {
+            inflate::InflateState::Inside if step.read + step.written > 0 => {}
+            inflate::InflateState::Inside if at_end => {
                 self.fail(&error(io::ErrorKind::UnexpectedEof, &self.input, "ends in the middle of deflate data"));
             }
-            inflate::Place::Inside => {
+            inflate::InflateState::Inside => {
                 self.fail(&error(io::ErrorKind::InvalidData, &self.input, "deflate data does not go on"));
             }
-            inflate::Place::Invalid(what) => {
+            inflate::InflateState::Invalid(what) => {
                 let what = format!("invalid deflate data ({what})");
                 let invalid = error(io::ErrorKind::InvalidData, &self.input, &what);
                 // Nothing says how much of what came before was wrong already.
@@ -332,7 +332,7 @@ impl DeflateDecoder {
         self.inflate.set_windows([&segment.window(*bytes, history)]);
         self.input = Input::new(SharedSource::clone(self.input.source()), byte, self.input.cancel().clone());
         if segment.is_final {
-            self.place = if self.wrapper == Wrapper::None { Place::Between } else { Place::Trailer };
+            self.place = if self.wrapper == Wrapper::None { DecoderState::Between } else { DecoderState::Trailer };
         } else {
             self.block = Some(segment.end);
         }
@@ -351,7 +351,7 @@ impl DeflateDecoder {
             Wrapper::Gzip => Some(self.input.bytes()?.ok_or_else(|| cut(&self.input))?),
             _ => None,
         };
-        self.place = Place::Between;
+        self.place = DecoderState::Between;
         let Some(member) = self.member.take() else { return Ok(()) };
         let checksum_matches = match member.checksum {
             Checksum::Crc32(hasher) => hasher.finalize() == u32::from_le_bytes(first),
@@ -383,7 +383,7 @@ impl DeflateDecoder {
             let zeros = block.iter().position(|&byte| byte != 0).unwrap_or(block.len());
             let more = block.len() > zeros;
             if block.is_empty() {
-                self.place = Place::End;
+                self.place = DecoderState::End;
                 return Ok(());
             }
             self.input.consume(zeros);
@@ -406,7 +406,7 @@ impl DeflateDecoder {
             }
         }
         self.damaged(self.decoded, &format!("behind the compressed data, at byte {start}, is something else"));
-        self.place = Place::End;
+        self.place = DecoderState::End;
         // Behind a member that is whole, it is what gzip calls trailing garbage.
         if let Some(member) = self.astray.take() {
             self.leave_member(member, start)?;
@@ -451,7 +451,7 @@ impl DeflateDecoder {
             survey.mark(SeekPoint { compressed_bit: next * 8, decoded: start, state: Vec::new() });
             survey.findings.shift(start + left);
         }
-        self.place = Place::Gap { left, next };
+        self.place = DecoderState::Gap { left, next };
     }
 
     /// Where, from byte `from` of the compressed stream on, a gzip member begins, and the four bytes before it.
@@ -481,7 +481,7 @@ impl DeflateDecoder {
         let count = left.min(buffer.len() as u64) as usize;
         buffer[..count].fill(FILLER);
         self.decoded += count as u64;
-        self.place = Place::Gap { left: left - count as u64, next };
+        self.place = DecoderState::Gap { left: left - count as u64, next };
         if let Some(survey) = &mut self.survey {
             survey.findings.points.extend(survey.pending.take());
         }
@@ -490,7 +490,7 @@ impl DeflateDecoder {
 
     fn behind_gap(&mut self, next: u64) {
         self.input = Input::new(SharedSource::clone(self.input.source()), next, self.input.cancel().clone());
-        self.place = Place::Between;
+        self.place = DecoderState::Between;
         self.is_behind_gap = true;
     }
 
@@ -538,7 +538,7 @@ impl Survey {
 impl Decoder for DeflateDecoder {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
-        while done < buffer.len() && self.place != Place::End && self.failure.is_none() {
+        while done < buffer.len() && self.place != DecoderState::End && self.failure.is_none() {
             match self.advance(buffer, done) {
                 Ok(decoded) => done += decoded,
                 Err(error) => self.fail(&error),

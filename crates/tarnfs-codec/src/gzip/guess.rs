@@ -1,6 +1,6 @@
 //! Is this compressed with deflate? A gzip member says so; for the others their first bytes are decoded on trial.
 
-use super::inflate::{Inflate, Place, Stop};
+use super::inflate::{Inflate, InflateState, Stop};
 use super::member::{self, Checksum, DEFLATE, MAGIC, RESERVED_FLAGS};
 
 /// Bytes of a head that are decoded: a dynamic block header is shorter than 400.
@@ -85,7 +85,7 @@ fn try_out(head: &[u8], checksum: Checksum) -> Option<Trial<'_>> {
         let step = inflate.step(&looked_at[next..], [&mut output], 0, Stop::AtBlock);
         next += step.read;
         trial.checksum.update(&output[..step.written]);
-        let block_ended = matches!(step.place, Place::Boundary { .. } | Place::End);
+        let block_ended = matches!(step.place, InflateState::Boundary { .. } | InflateState::End);
         if step.written > 0 || block_ended {
             match block_type.take() {
                 Some(STORED) => trial.stored_blocks += 1,
@@ -94,12 +94,12 @@ fn try_out(head: &[u8], checksum: Checksum) -> Option<Trial<'_>> {
             }
         }
         match step.place {
-            Place::Invalid(_) => return None,
-            Place::End => {
+            InflateState::Invalid(_) => return None,
+            InflateState::End => {
                 trial.end = Some(&head[next..]);
                 return Some(trial);
             }
-            Place::Boundary { spare_bits } if step.read > 0 => {
+            InflateState::Boundary { spare_bits } if step.read > 0 => {
                 block_type = block_type_at(looked_at, next * 8 - usize::from(spare_bits));
             }
             _ if step.read + step.written == 0 => return Some(trial),

@@ -67,12 +67,12 @@ pub(super) struct Step {
     /// Bytes written to the output.
     pub(super) written: usize,
     /// Where it stands now.
-    pub(super) place: Place,
+    pub(super) place: InflateState,
 }
 
 /// Where an inflate stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum InflateState {
     /// In a block; it needs more input than it got, or room for output.
     Inside,
     /// Between two blocks: `spare_bits` (0 to 7) of the last byte taken are not used yet.
@@ -137,7 +137,7 @@ impl<const N: usize> Inflate<N> {
         let mut written = both;
         let mut place = self.run(&mut reader, &mut outputs, &mut written, stop);
         self.spare = reader.put_back();
-        if let Place::Boundary { spare_bits } = &mut place {
+        if let InflateState::Boundary { spare_bits } = &mut place {
             *spare_bits = self.spare.1;
         }
         for (history, output) in self.histories.iter_mut().zip(outputs) {
@@ -146,7 +146,13 @@ impl<const N: usize> Inflate<N> {
         Step { read: reader.next, written: written - both, place }
     }
 
-    fn run(&mut self, reader: &mut BitReader, outputs: &mut [&mut [u8]; N], written: &mut usize, stop: Stop) -> Place {
+    fn run(
+        &mut self,
+        reader: &mut BitReader,
+        outputs: &mut [&mut [u8]; N],
+        written: &mut usize,
+        stop: Stop,
+    ) -> InflateState {
         let room = fast::room_in(outputs);
         loop {
             match self.block {
@@ -161,9 +167,9 @@ impl<const N: usize> Inflate<N> {
                         Err(HeaderError::Short) => {
                             (reader.next, reader.buffer, reader.count) = start;
                             self.last = false;
-                            return Place::Inside;
+                            return InflateState::Inside;
                         }
-                        Err(HeaderError::Invalid(what)) => return Place::Invalid(what),
+                        Err(HeaderError::Invalid(what)) => return InflateState::Invalid(what),
                     }
                 }
                 Block::Stored(rest) => {
@@ -176,24 +182,24 @@ impl<const N: usize> Inflate<N> {
                     reader.next += length;
                     self.block = Block::Stored(rest - length);
                     if rest > length {
-                        return Place::Inside;
+                        return InflateState::Inside;
                     }
                     self.block = Block::Header;
                     if stop == Stop::AtBlock && !self.last {
-                        return Place::Boundary { spare_bits: 0 };
+                        return InflateState::Boundary { spare_bits: 0 };
                     }
                 }
                 Block::Compressed => match self.symbols(reader, outputs, room, written) {
-                    Stopped::Margin => return Place::Inside,
-                    Stopped::Invalid(what) => return Place::Invalid(what),
+                    Stopped::Margin => return InflateState::Inside,
+                    Stopped::Invalid(what) => return InflateState::Invalid(what),
                     Stopped::BlockEnd => {
                         self.block = Block::Header;
                         if stop == Stop::AtBlock && !self.last {
-                            return Place::Boundary { spare_bits: 0 };
+                            return InflateState::Boundary { spare_bits: 0 };
                         }
                     }
                 },
-                Block::End => return Place::End,
+                Block::End => return InflateState::End,
             }
         }
     }

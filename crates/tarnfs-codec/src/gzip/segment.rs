@@ -5,7 +5,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource};
 
-use super::inflate::{Inflate, LEAST_INPUT, Place, Stop, WINDOW};
+use super::inflate::{Inflate, InflateState, LEAST_INPUT, Stop, WINDOW};
 use super::input::Input;
 use super::{unknown, window};
 
@@ -116,16 +116,16 @@ impl Segment {
             let decoded = self.outputs[0].length;
             input.consume(step.read);
             match step.place {
-                Place::Invalid(_) => return Ok(Part::Invalid),
-                Place::Inside if step.read + step.written == 0 => return Ok(Part::Invalid),
-                Place::Inside if decoded < bounds.most.saturating_mul(2) => {}
-                Place::Inside => return Ok(self.cut()),
-                Place::End => {
+                InflateState::Invalid(_) => return Ok(Part::Invalid),
+                InflateState::Inside if step.read + step.written == 0 => return Ok(Part::Invalid),
+                InflateState::Inside if decoded < bounds.most.saturating_mul(2) => {}
+                InflateState::Inside => return Ok(self.cut()),
+                InflateState::End => {
                     self.end = input.position() * 8;
                     self.is_final = true;
                     return Ok(Part::Whole);
                 }
-                Place::Boundary { spare_bits } => {
+                InflateState::Boundary { spare_bits } => {
                     self.end = input.position() * 8 - u64::from(spare_bits);
                     if self.boundaries.last().map_or(0, |last| last.0) < decoded || self.boundaries.is_empty() {
                         self.boundaries.push((decoded, self.end));

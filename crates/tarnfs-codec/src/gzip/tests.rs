@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tarnfs_source::{FileSource, Limits, MemorySource, SharedSource, Source};
 use zlib_rs::{DeflateConfig, InflateError, InflateFlush, Status, Strategy, compress_slice};
 
-use super::inflate::{Inflate, LEAST_INPUT, Place, Stop, WINDOW};
+use super::inflate::{Inflate, InflateState, LEAST_INPUT, Stop, WINDOW};
 use super::{Deflate, Gzip, Zlib, window};
 use crate::{Codec, Damage, Decoder, Options, SeekPoint};
 
@@ -788,18 +788,18 @@ proptest! {
             next += done.read;
             ours.extend(&output[..done.written]);
             match done.place {
-                Place::Boundary { .. } => {}
-                Place::Inside if done.read + done.written > 0 => {}
+                InflateState::Boundary { .. } => {}
+                InflateState::Inside if done.read + done.written > 0 => {}
                 place => break place,
             }
         };
         prop_assert!(ours == theirs, "{} bytes, {} expected: {place:?}, {result:?}", ours.len(), theirs.len());
         match place {
-            Place::End => {
+            InflateState::End => {
                 prop_assert_eq!(result, Ok(Status::StreamEnd));
                 prop_assert_eq!(next as u64, reference.total_in());
             }
-            Place::Invalid(_) => prop_assert_eq!(result, Err(InflateError::DataError)),
+            InflateState::Invalid(_) => prop_assert_eq!(result, Err(InflateError::DataError)),
             _ => prop_assert!(matches!(result, Ok(Status::Ok | Status::BufError)), "{:?}", result),
         }
     }

@@ -16,7 +16,7 @@ use zlib_rs::{
     Deflate, DeflateConfig, DeflateFlush, InflateConfig, ReturnCode, Status, compress_slice, decompress_slice,
 };
 
-use super::inflate::{Inflate, MEMORY, Place, Stop, WINDOW};
+use super::inflate::{Inflate, InflateState, MEMORY, Stop, WINDOW};
 use super::unknown;
 
 /// First byte of a state inside deflate data, in its first version.
@@ -150,7 +150,7 @@ fn decode(inflate: &mut Inflate<2>, mut input: &[u8], outputs: &mut [Vec<u8>; 2]
         decoded += step.written;
         input = &input[step.read..];
         match step.place {
-            Place::End | Place::Invalid(_) => return (decoded, true),
+            InflateState::End | InflateState::Invalid(_) => return (decoded, true),
             _ if decoded == WINDOW || step.read + step.written == 0 => return (decoded, false),
             _ => {}
         }

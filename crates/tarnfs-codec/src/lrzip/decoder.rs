@@ -27,7 +27,7 @@ pub(super) struct ChunkDecoder {
     limits: Limits,
     /// Known from the first step on.
     header: Option<Header>,
-    state: State,
+    state: ChunkState,
     history: History,
     /// Offset in the decoded stream of the next byte.
     decoded: u64,
@@ -35,7 +35,7 @@ pub(super) struct ChunkDecoder {
     pass: Option<Pass>,
 }
 
-enum State {
+enum ChunkState {
     /// Before a chunk.
     Between,
     Chunk(Box<Chunk>),
@@ -130,7 +130,7 @@ impl ChunkDecoder {
             input: Input::new(source, 0),
             limits,
             header: None,
-            state: State::Between,
+            state: ChunkState::Between,
             history: History::new(&limits, scratch),
             decoded: 0,
             failure: None,
@@ -185,13 +185,13 @@ impl ChunkDecoder {
         }
         let chunk = Chunk::open(&mut self.input, header, self.decoded, self.limits)?;
         self.history.clear()?;
-        self.state = State::Chunk(Box::new(chunk));
+        self.state = ChunkState::Chunk(Box::new(chunk));
         Ok(())
     }
 
     /// Decodes some bytes of the chunk into the history, from which all were handed out.
     fn produce(&mut self) -> Result<(), Stop> {
-        let State::Chunk(chunk) = &mut self.state else { return Ok(()) };
+        let ChunkState::Chunk(chunk) = &mut self.state else { return Ok(()) };
         if let Some(pass) = &self.pass {
             pass.cancel.check()?;
         }
@@ -228,7 +228,7 @@ impl ChunkDecoder {
 
     /// All of the chunk is decoded: verifies it, and goes behind it.
     fn end_chunk(&mut self) -> Result<(), Stop> {
-        let State::Chunk(chunk) = &mut self.state else { return Ok(()) };
+        let ChunkState::Chunk(chunk) = &mut self.state else { return Ok(()) };
         let mut stored = [0; 4];
         let has_crc = match chunk.control.read(&mut stored)? {
             4 => true,
@@ -255,7 +255,7 @@ impl ChunkDecoder {
         let says_last = chunk.header.is_last;
         self.input.seek(end);
         let is_last = self.is_last(says_last)?;
-        self.state = if is_last { State::Behind } else { State::Between };
+        self.state = if is_last { ChunkState::Behind } else { ChunkState::Between };
         Ok(())
     }
 
@@ -291,7 +291,7 @@ impl ChunkDecoder {
         } else {
             None
         };
-        self.state = State::Ended;
+        self.state = ChunkState::Ended;
         let (decoded, rest) = (self.decoded, self.input.remaining());
         let Some(pass) = &mut self.pass else { return Ok(()) };
         let mut report = |decoded, what: String| pass.findings.report(Damage { decoded, compressed: at, what });
@@ -329,14 +329,14 @@ impl ChunkDecoder {
     /// first pass, decoding goes on with the next chunk, where that can be found.
     fn leave_damaged(&mut self, stop: Stop) -> io::Result<()> {
         let at = match &self.state {
-            State::Chunk(chunk) => chunk.at,
+            ChunkState::Chunk(chunk) => chunk.at,
             _ => self.input.position(),
         };
         let error = self.error(at, stop);
         let Some(pass) = &mut self.pass else { return Err(error) };
         pass.findings.damage.append(&mut pass.suspects);
         let is_damaged = matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof);
-        let State::Chunk(chunk) = &mut self.state else { return Err(error) };
+        let ChunkState::Chunk(chunk) = &mut self.state else { return Err(error) };
         if !is_damaged {
             return Err(error);
         }
@@ -349,7 +349,7 @@ impl ChunkDecoder {
         let Some((behind, _)) = next else { return Err(error) };
         pass.has_gap = true;
         self.input.seek(behind);
-        self.state = State::Gap(end - self.decoded);
+        self.state = ChunkState::Gap(end - self.decoded);
         Ok(())
     }
 
@@ -416,36 +416,36 @@ impl Chunk {
 impl Stepwise for ChunkDecoder {
     fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let result = match &mut self.state {
-            State::Between => self.begin_chunk(),
-            State::Chunk(_) if self.history.unserved() > 0 => {
+            ChunkState::Between => self.begin_chunk(),
+            ChunkState::Chunk(_) if self.history.unserved() > 0 => {
                 let written = self.history.serve(buffer);
                 self.deliver(&buffer[..written]);
                 return Ok(written);
             }
-            State::Chunk(_) => self.produce(),
-            State::Gap(0) => {
-                self.state = State::Between;
+            ChunkState::Chunk(_) => self.produce(),
+            ChunkState::Gap(0) => {
+                self.state = ChunkState::Between;
                 Ok(())
             }
-            State::Gap(left) => {
+            ChunkState::Gap(left) => {
                 let count = usize::try_from(*left).unwrap_or(usize::MAX).min(buffer.len());
                 buffer[..count].fill(FILLER);
                 *left -= count as u64;
                 self.decoded += count as u64;
                 return Ok(count);
             }
-            State::Behind => self.end_file(),
-            State::Ended => Ok(()),
+            ChunkState::Behind => self.end_file(),
+            ChunkState::Ended => Ok(()),
         };
         result.or_else(|stop| self.leave_damaged(stop)).map(|()| 0)
     }
 
     fn has_ended(&self) -> bool {
-        matches!(self.state, State::Ended)
+        matches!(self.state, ChunkState::Ended)
     }
 
     fn end(&mut self) {
-        self.state = State::Ended;
+        self.state = ChunkState::Ended;
     }
 
     fn waiting(&mut self) -> &mut Option<io::Error> {
@@ -460,7 +460,7 @@ impl Decoder for ChunkDecoder {
 
     fn memory(&self) -> usize {
         let streams = match &self.state {
-            State::Chunk(chunk) => chunk.control.memory() + chunk.literals.memory(),
+            ChunkState::Chunk(chunk) => chunk.control.memory() + chunk.literals.memory(),
             _ => 0,
         };
         size_of::<Self>() + self.input.memory() + self.history.memory() + streams
@@ -474,7 +474,7 @@ impl FirstPass for ChunkDecoder {
 
     fn compressed_position(&self) -> u64 {
         match &self.state {
-            State::Chunk(chunk) => chunk.control.end().max(chunk.literals.end()),
+            ChunkState::Chunk(chunk) => chunk.control.end().max(chunk.literals.end()),
             _ => self.input.position(),
         }
     }

@@ -15,8 +15,8 @@ use tarnfs_source::{Cancel, SharedSource};
 
 use super::members::{Container, MemberDecoder, WholeMember};
 use crate::Options;
-use crate::crew::{Crew, Trade};
 use crate::input::Input;
+use crate::thread_pool::{self, ThreadPool};
 
 /// Bytes that all members in work may take together, decoded and as dictionaries.
 const MOST_IN_WORK: u64 = 128 << 20;
@@ -42,7 +42,7 @@ struct Member {
 }
 
 /// Members one behind the other.
-struct Found {
+struct MemberBatch {
     members: Vec<Member>,
     /// Bytes of memory that decoding them takes.
     bytes: u64,
@@ -128,9 +128,9 @@ struct Unpacker<C> {
     abandon: Cancel,
 }
 
-impl<C: Container> Trade for Unpacker<C> {
-    type Task = Vec<Member>;
-    type Product = VecDeque<WholeMember>;
+impl<C: Container> thread_pool::Job for Unpacker<C> {
+    type Input = Vec<Member>;
+    type Output = VecDeque<WholeMember>;
     type Tools = ();
 
     fn tools(&self) {}
@@ -150,7 +150,7 @@ pub(super) struct Ahead<C: Container> {
     source: SharedSource,
     cancel: Cancel,
     abandon: Cancel,
-    crew: Crew<Unpacker<C>>,
+    pool: ThreadPool<Unpacker<C>>,
     /// Threads, with that of the walk.
     threads: usize,
     finder: Finder<C>,
@@ -159,7 +159,7 @@ pub(super) struct Ahead<C: Container> {
     /// The next one cannot be found.
     stuck: bool,
     /// Found, but there is no room for it yet.
-    waiting: Option<Found>,
+    waiting: Option<MemberBatch>,
     jobs: VecDeque<Job>,
     in_work: u64,
     ready: VecDeque<WholeMember>,
@@ -190,7 +190,7 @@ impl<C: Container> Ahead<C> {
                 source,
                 cancel: options.cancel.clone(),
                 abandon,
-                crew: Crew::new(unpacker, "lzip members", options.threads - 1),
+                pool: ThreadPool::new(unpacker, "lzip members", options.threads - 1),
                 threads: options.threads,
                 next: 0,
                 stuck: false,
@@ -215,7 +215,7 @@ impl<C: Container> Ahead<C> {
         self.ready.clear();
         if self.jobs.front().is_none_or(|job| job.from != position) {
             // The walk went another way, or begins, or has passed what we could not.
-            self.crew.drop_before(u64::MAX);
+            self.pool.drop_before(u64::MAX);
             self.jobs.clear();
             self.waiting = None;
             (self.in_work, self.stuck, self.next) = (0, false, position);
@@ -225,7 +225,7 @@ impl<C: Container> Ahead<C> {
             self.left_to_walk = position.saturating_add(1);
             return Ok(None);
         };
-        let decoded = self.crew.take(job.from, &mut (), &self.cancel)?;
+        let decoded = self.pool.take(job.from, &mut (), &self.cancel)?;
         self.in_work -= job.bytes;
         self.cancel.check()?;
         match decoded {
@@ -254,7 +254,7 @@ impl<C: Container> Ahead<C> {
                 return;
             }
             if worth {
-                self.crew.add(from, found.members);
+                self.pool.add(from, found.members);
             }
             let bytes = if worth { bytes } else { 0 };
             self.jobs.push_back(Job { from, to, bytes });
@@ -263,8 +263,8 @@ impl<C: Container> Ahead<C> {
     }
 
     /// Gathers members until they are worth a thread; none where the walk has to look.
-    fn find(&mut self) -> Found {
-        let (mut found, mut decoded) = (Found { members: Vec::new(), bytes: 0 }, 0_u64);
+    fn find(&mut self) -> MemberBatch {
+        let (mut found, mut decoded) = (MemberBatch { members: Vec::new(), bytes: 0 }, 0_u64);
         while decoded < WORTH && found.members.len() < MOST_TOGETHER && !self.stuck {
             // An error in what the walk has not reached is none yet.
             let Ok(Some((member, dictionary))) = self.finder.member(self.next, &self.cancel) else {
@@ -383,7 +383,7 @@ mod tests {
                 for (part, member) in data.chunks(part).zip(&members) {
                     let end = position + member.len() as u64;
                     // What nobody has begun is left to the walk, with all that belongs together.
-                    ahead.crew.settle();
+                    ahead.pool.settle();
                     if let Some(whole) = take(&mut ahead, position) {
                         assert!(whole.data == part && whole.end == end);
                         taken += 1;
@@ -400,7 +400,7 @@ mod tests {
             stream[starts[6] as usize + members[6].len() / 2] ^= 1;
             let mut ahead = ahead(&stream, 3);
             let found = starts.iter().map(|&start| {
-                ahead.crew.settle();
+                ahead.pool.settle();
                 take(&mut ahead, start).is_some()
             });
             let found: Vec<_> = found.collect();

@@ -6,7 +6,7 @@ use super::checkpoint::{Checkpoint, Loaded};
 use super::history::History;
 use super::model::{Model, Properties};
 use super::range::RangeDecoder;
-use super::survey::{Found, Survey};
+use super::survey::{LzmaPoint, Survey};
 use super::symbols::{self, Invalid, Nobody, Stop};
 
 /// What one step of decoding did.
@@ -85,7 +85,7 @@ impl<F: Framing> LzmaDecoder<F> {
     }
 
     /// Takes the seek points that were found. Each comes before any byte behind it is delivered.
-    pub(crate) fn take_points(&mut self) -> impl Iterator<Item = Found> {
+    pub(crate) fn take_points(&mut self) -> impl Iterator<Item = LzmaPoint> {
         self.core.survey.iter_mut().flat_map(Survey::take)
     }
 

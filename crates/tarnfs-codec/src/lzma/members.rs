@@ -10,7 +10,7 @@ use super::ahead::Ahead;
 use super::decoder::{Outcome, Step};
 use super::lzma1::Lzma1;
 use super::model::Properties;
-use super::survey::Found;
+use super::survey::LzmaPoint;
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, Findings, FirstPass, Options, PIECE, SeekPoint};
@@ -70,7 +70,7 @@ pub(super) struct WholeMember {
     pub(super) end: u64,
     pub(super) data: Vec<u8>,
     /// Seek points inside.
-    points: VecDeque<Found>,
+    points: VecDeque<LzmaPoint>,
 }
 
 /// Decodes member after member.
@@ -84,7 +84,7 @@ pub(super) struct MemberDecoder<C: Container> {
     spacing: u64,
     /// Decoded bytes of a member at most, as far as is known.
     most: u64,
-    state: State,
+    state: MemberState,
     /// Decodes members on other threads.
     ahead: Option<Ahead<C>>,
     /// Where the member starts in the compressed and in the decoded stream.
@@ -95,7 +95,7 @@ pub(super) struct MemberDecoder<C: Container> {
     /// Of what was decoded of the member; `None` where not all of it was, or it needs not be verified.
     checksum: Option<crc32fast::Hasher>,
     /// Seek points inside the member, none of whose bytes have been delivered.
-    inner_points: VecDeque<Found>,
+    inner_points: VecDeque<LzmaPoint>,
     /// Offset in the decoded stream of the next byte.
     decoded: u64,
     /// Offset in the decoded stream of the last seek point.
@@ -105,7 +105,7 @@ pub(super) struct MemberDecoder<C: Container> {
     failure: Option<io::Error>,
 }
 
-enum State {
+enum MemberState {
     /// Where the first member must start.
     Start,
     /// Behind a member.
@@ -145,7 +145,7 @@ impl<C: Container> MemberDecoder<C> {
         decoder.most = length;
         // One byte more than there should be tells that there are more.
         let mut data = vec![0; usize::try_from(length).ok()?.checked_add(1)?];
-        while !matches!(decoder.state, State::Between) {
+        while !matches!(decoder.state, MemberState::Between) {
             abandon.check().and_then(|()| options.cancel.check()).ok()?;
             let from = usize::try_from(decoder.decoded).ok().filter(|&from| from < data.len())?;
             let end = data.len().min(from + PIECE);
@@ -181,7 +181,7 @@ impl<C: Container> MemberDecoder<C> {
                 };
                 lzma.resume(rest, decoded).map_err(|what| wrong(&format!("whose state {what}")))?;
                 decoder.input.seek(position);
-                decoder.state = State::Data(lzma);
+                decoder.state = MemberState::Data(lzma);
             }
             _ => return Err(wrong("whose state has an unknown version")),
         }
@@ -204,7 +204,7 @@ impl<C: Container> MemberDecoder<C> {
             first_pass: false,
             spacing: 0,
             most: u64::MAX,
-            state: State::Start,
+            state: MemberState::Start,
             ahead: None,
             member_compressed: compressed,
             member_decoded: decoded,
@@ -221,18 +221,18 @@ impl<C: Container> MemberDecoder<C> {
     /// Goes on by a header or trailer, or by what fits into `buffer`; returns the bytes written.
     fn go_on(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.state {
-            State::Start => self.start_member().map(|()| 0),
-            State::Between => self.between().map(|()| 0),
-            State::Data(_) => self.decode(buffer),
-            State::Ready { data, delivered } => {
+            MemberState::Start => self.start_member().map(|()| 0),
+            MemberState::Between => self.between().map(|()| 0),
+            MemberState::Data(_) => self.decode(buffer),
+            MemberState::Ready { data, delivered } => {
                 let count = stepwise::hand_out(data, delivered, buffer);
                 if *delivered == data.len() {
-                    self.state = State::Between;
+                    self.state = MemberState::Between;
                 }
                 Ok(count)
             }
-            State::Trailer => self.end_member().map(|()| 0),
-            State::Ended => Ok(0),
+            MemberState::Trailer => self.end_member().map(|()| 0),
+            MemberState::Ended => Ok(0),
         }
     }
 
@@ -245,7 +245,7 @@ impl<C: Container> MemberDecoder<C> {
         if let Some(WholeMember { end, data, points, .. }) = ahead.transpose()?.flatten() {
             self.input.seek(end);
             self.inner_points = points;
-            self.state = State::Ready { data, delivered: 0 };
+            self.state = MemberState::Ready { data, delivered: 0 };
             return Ok(());
         }
         let Some(mut lzma) = self.read_header()? else { return Err(self.cut("within a header")) };
@@ -253,7 +253,7 @@ impl<C: Container> MemberDecoder<C> {
             lzma.survey(self.spacing);
         }
         self.checksum = self.first_pass.then(crc32fast::Hasher::new);
-        self.state = State::Data(lzma);
+        self.state = MemberState::Data(lzma);
         Ok(())
     }
 
@@ -277,7 +277,7 @@ impl<C: Container> MemberDecoder<C> {
     }
 
     fn decode(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let State::Data(lzma) = &mut self.state else { return Ok(0) };
+        let MemberState::Data(lzma) = &mut self.state else { return Ok(0) };
         let available = self.input.fill(Lzma1::WANTED)?;
         let at_end = available.is_empty();
         let Step { taken, written, outcome } = lzma.step(available, buffer);
@@ -287,7 +287,7 @@ impl<C: Container> MemberDecoder<C> {
             checksum.update(&buffer[..written]);
         }
         match outcome {
-            Outcome::End => self.state = State::Trailer,
+            Outcome::End => self.state = MemberState::Trailer,
             Outcome::Damaged(what) => {
                 // Nothing says how much of what came before was wrong already.
                 let position = self.input.position();
@@ -325,7 +325,7 @@ impl<C: Container> MemberDecoder<C> {
                 self.findings.shift(self.decoded);
             }
         }
-        self.state = State::Between;
+        self.state = MemberState::Between;
         Ok(())
     }
 
@@ -336,15 +336,15 @@ impl<C: Container> MemberDecoder<C> {
         let bytes = self.input.fill(C::HEADER)?;
         let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
         if bytes.is_empty() {
-            self.state = State::Ended;
+            self.state = MemberState::Ended;
         } else if C::MANY && (C::header(&bytes[..bytes.len().min(C::HEADER)]).is_ok()) {
-            self.state = State::Start;
+            self.state = MemberState::Start;
         } else if zeros > 0 {
             self.input.consume(zeros);
         } else {
             let position = self.input.position();
             self.report(position, "bytes behind the data belong to nothing");
-            self.state = State::Ended;
+            self.state = MemberState::Ended;
         }
         Ok(())
     }
@@ -371,7 +371,7 @@ impl<C: Container> MemberDecoder<C> {
             self.findings.points.push(SeekPoint { compressed_bit, decoded: self.member_decoded, state: vec![VERSION] });
         }
         self.decoded = self.decoded.saturating_add(written as u64);
-        while let Some(Found { decoded, compressed, state }) =
+        while let Some(LzmaPoint { decoded, compressed, state }) =
             self.inner_points.front().filter(|point| self.member_decoded + point.decoded < self.decoded)
         {
             let compressed = compressed + C::HEADER as u64;
@@ -395,11 +395,11 @@ impl<C: Container> Stepwise for MemberDecoder<C> {
     }
 
     fn has_ended(&self) -> bool {
-        matches!(self.state, State::Ended)
+        matches!(self.state, MemberState::Ended)
     }
 
     fn end(&mut self) {
-        self.state = State::Ended;
+        self.state = MemberState::Ended;
     }
 
     fn waiting(&mut self) -> &mut Option<io::Error> {
@@ -414,8 +414,8 @@ impl<C: Container> Decoder for MemberDecoder<C> {
 
     fn memory(&self) -> usize {
         let decoder = match &self.state {
-            State::Data(lzma) => lzma.memory(),
-            State::Ready { data, .. } => data.capacity(),
+            MemberState::Data(lzma) => lzma.memory(),
+            MemberState::Ready { data, .. } => data.capacity(),
             _ => 0,
         };
         size_of::<Self>() + self.input.memory() + decoder + self.ahead.as_ref().map_or(0, Ahead::memory)

@@ -34,4 +34,4 @@ pub(crate) use alone::Lzma;
 pub(crate) use decoder::{Outcome, Step};
 pub(crate) use lzip::Lzip;
 pub(crate) use lzma2::Lzma2;
-pub(crate) use survey::Found;
+pub(crate) use survey::LzmaPoint;

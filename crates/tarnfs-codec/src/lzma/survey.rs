@@ -22,7 +22,7 @@ const GRAIN: usize = 4;
 const BEST_RATIO: u64 = 16;
 
 /// A place at which decoding can start.
-pub(crate) struct Found {
+pub(crate) struct LzmaPoint {
     /// Bytes of the compressed and of the decoded data before it.
     pub(crate) compressed: u64,
     pub(crate) decoded: u64,
@@ -40,7 +40,7 @@ pub(super) struct Survey {
     /// Bytes of all states so far, and what the next one may take.
     spent: u64,
     expected: u64,
-    found: Vec<Found>,
+    found: Vec<LzmaPoint>,
 }
 
 /// A point, of whose history it is not yet known what is needed.
@@ -123,7 +123,7 @@ impl Survey {
         if self.is_far(history) {
             self.last = history.produced;
             self.spent += state.len() as u64;
-            self.found.push(Found { compressed, decoded: history.produced, state: state.to_vec() });
+            self.found.push(LzmaPoint { compressed, decoded: history.produced, state: state.to_vec() });
         }
     }
 
@@ -169,12 +169,12 @@ impl Survey {
             self.spent += self.expected;
             self.last = candidate.decoded;
             let Candidate { compressed, decoded, .. } = candidate;
-            self.found.push(Found { compressed, decoded, state });
+            self.found.push(LzmaPoint { compressed, decoded, state });
         }
     }
 
     /// Takes the points found.
-    pub(super) fn take(&mut self) -> impl Iterator<Item = Found> {
+    pub(super) fn take(&mut self) -> impl Iterator<Item = LzmaPoint> {
         self.found.drain(..)
     }
 

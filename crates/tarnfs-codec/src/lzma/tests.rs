@@ -3,7 +3,7 @@ mod files;
 use super::checkpoint::{Checkpoint, MOST};
 use super::decoder::Outcome;
 use super::lzma2::Lzma2;
-use super::survey::Found;
+use super::survey::LzmaPoint;
 use crate::testing::{sample, tool};
 
 /// Decodes LZMA2 data, `step` bytes at a time, from the start or from a point.
@@ -11,8 +11,8 @@ fn decode(
     stream: &[u8],
     dictionary: usize,
     step: usize,
-    point: Option<&Found>,
-) -> Result<(Vec<u8>, Vec<Found>), String> {
+    point: Option<&LzmaPoint>,
+) -> Result<(Vec<u8>, Vec<LzmaPoint>), String> {
     let mut decoder = Lzma2::new(dictionary).unwrap();
     let mut at = 0;
     match point {
@@ -58,7 +58,7 @@ fn states_that_lie_lead_nowhere_bad() {
         let mut packed = vec![0; zstd_safe::compress_bound(plain.len())];
         let length = zstd_safe::compress(&mut packed[..], plain, 1).unwrap();
         let state = [&(plain.len() as u32).to_le_bytes(), &packed[..length]].concat();
-        Found { state, ..*point }
+        LzmaPoint { state, ..*point }
     };
     let good = &data[point.decoded as usize..];
     assert!(decode(&stream, 64 << 10, 5000, Some(&with(&plain))).unwrap().0 == good);

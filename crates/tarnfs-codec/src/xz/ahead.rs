@@ -15,7 +15,7 @@ use super::container::{CheckId, LONGEST_BLOCK_HEADER, block_header, block_header
 use super::index::{Record, Records, Search};
 use crate::Options;
 use crate::input::Input;
-use crate::lzma::Found;
+use crate::lzma::LzmaPoint;
 
 /// Bytes that all blocks in work may take together: compressed, decoded, and as dictionary.
 const MOST_IN_WORK: u64 = 128 << 20;
@@ -33,7 +33,7 @@ pub(super) struct DecodedBlock {
     /// Offset in the compressed stream of what follows it.
     pub(super) end: u64,
     /// Seek points inside.
-    pub(super) points: Vec<Found>,
+    pub(super) points: Vec<LzmaPoint>,
 }
 
 /// The blocks that are being decoded, in order.

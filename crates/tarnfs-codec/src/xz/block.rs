@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use tarnfs_source::Limits;
 
 use super::container::{BlockHeader, CheckId, Fault, LZMA2};
-use crate::lzma::{self, Found, Lzma2};
+use crate::lzma::{self, Lzma2, LzmaPoint};
 
 /// Decoded bytes of one LZMA2 chunk at most (its size has 21 bits), and bytes that even such a chunk takes.
 const LARGEST_CHUNK: u64 = 2 << 20;
@@ -144,10 +144,10 @@ impl BlockDecoder {
 
     /// Moves the seek points that were found into `found`, with offsets from the block's start. Each comes before any
     /// byte behind it is decoded.
-    pub(super) fn take_points(&mut self, found: &mut impl Extend<Found>) {
+    pub(super) fn take_points(&mut self, found: &mut impl Extend<LzmaPoint>) {
         let header = self.header;
         if let Data::Lzma2(decoder) = &mut self.data {
-            let from_start = |point: Found| Found { compressed: point.compressed + header, ..point };
+            let from_start = |point: LzmaPoint| LzmaPoint { compressed: point.compressed + header, ..point };
             found.extend(decoder.take_points().map(from_start));
         }
     }

@@ -12,7 +12,7 @@ use super::container::{
 };
 use super::index::{self, Record, Search, Summary};
 use crate::input::Input;
-use crate::lzma::Found;
+use crate::lzma::LzmaPoint;
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
 
@@ -41,7 +41,7 @@ pub(super) struct XzDecoder {
     verify: bool,
     /// The source may end behind any block.
     is_part: bool,
-    state: State,
+    state: XzState,
     /// Of the stream.
     check: CheckId,
     /// Of the blocks of the stream, for its index; `None` if not all of them were seen.
@@ -51,7 +51,7 @@ pub(super) struct XzDecoder {
     block_decoded: u64,
     block: Option<Block>,
     /// Seek points inside the block, none of whose bytes have been delivered.
-    inner_points: VecDeque<Found>,
+    inner_points: VecDeque<LzmaPoint>,
     search: Search,
     /// Decodes blocks on other threads.
     ahead: Option<Ahead>,
@@ -71,7 +71,7 @@ struct Block {
     stalled: u32,
 }
 
-enum State {
+enum XzState {
     /// Where the source, or what is decoded of it, starts: a stream must be there.
     Start,
     /// Behind a stream.
@@ -126,18 +126,18 @@ impl XzDecoder {
             [VERSION] => {}
             [VERSION, check] => {
                 decoder.check = CheckId::new(check).ok_or_else(impossible)?;
-                decoder.state = State::BetweenBlocks;
+                decoder.state = XzState::BetweenBlocks;
             }
             // From a table that another program has made: nobody has verified the checks for us.
             [] => {
                 decoder.verify = true;
                 if decoder.input.remaining() == 0 {
-                    decoder.state = State::Ended;
+                    decoder.state = XzState::Ended;
                 } else if !decoder.input.fill(MAGIC.len())?.starts_with(&MAGIC) {
                     let mut header = [0; STREAM_HEADER];
                     decoder.input.source().read_exact_at(&mut header, 0)?;
                     decoder.check = stream_header(&header).map_err(|fault| refusal(0, fault))?;
-                    decoder.state = State::BetweenBlocks;
+                    decoder.state = XzState::BetweenBlocks;
                 }
             }
             [INSIDE, check, ref rest @ ..] => {
@@ -185,7 +185,7 @@ impl XzDecoder {
         decoder.resume(compressed, decoded, rest).map_err(wrong)?;
         self.input.seek(position);
         self.block = Some(Block { header, decoder, stalled: 0 });
-        self.state = State::Data;
+        self.state = XzState::Data;
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl XzDecoder {
             spacing: 0,
             verify: false,
             is_part: false,
-            state: State::Start,
+            state: XzState::Start,
             check: CheckId::NONE,
             summary: None,
             block_compressed: compressed,
@@ -218,49 +218,49 @@ impl XzDecoder {
     /// written.
     fn go_on(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.state {
-            State::Start | State::BetweenStreams => self.start_stream().map(|()| 0),
-            State::BetweenBlocks => self.start_block().map(|()| 0),
-            State::Data => self.decode(buffer),
-            State::DataEnd => self.end_block().map(|()| 0),
-            State::Damaged(what) => {
+            XzState::Start | XzState::BetweenStreams => self.start_stream().map(|()| 0),
+            XzState::BetweenBlocks => self.start_block().map(|()| 0),
+            XzState::Data => self.decode(buffer),
+            XzState::DataEnd => self.end_block().map(|()| 0),
+            XzState::Damaged(what) => {
                 let what = std::mem::take(what);
                 self.leave_damaged_block(&what)?;
                 Ok(0)
             }
-            State::Ready { data, delivered } => {
+            XzState::Ready { data, delivered } => {
                 let count = (data.len() - *delivered).min(buffer.len());
                 buffer[..count].copy_from_slice(&data[*delivered..*delivered + count]);
                 *delivered += count;
                 if *delivered == data.len() {
                     let data = std::mem::take(data);
-                    self.state = State::BetweenBlocks;
+                    self.state = XzState::BetweenBlocks;
                     if let Some(ahead) = &mut self.ahead {
                         ahead.recycle(data);
                     }
                 }
                 Ok(count)
             }
-            State::Gap { left } => {
+            XzState::Gap { left } => {
                 let count = usize::try_from(*left).unwrap_or(usize::MAX).min(buffer.len());
                 buffer[..count].fill(FILLER);
                 *left -= count as u64;
                 if *left == 0 {
-                    self.state = State::BetweenBlocks;
+                    self.state = XzState::BetweenBlocks;
                 }
                 Ok(count)
             }
-            State::Ended => Ok(0),
+            XzState::Ended => Ok(0),
         }
     }
 
     fn start_stream(&mut self) -> io::Result<()> {
         self.cancel.check()?;
-        let at_start = matches!(self.state, State::Start);
+        let at_start = matches!(self.state, XzState::Start);
         let position = self.input.position();
         let bytes = self.input.fill(STREAM_HEADER)?;
         if !at_start {
             if bytes.is_empty() {
-                self.state = State::Ended;
+                self.state = XzState::Ended;
                 return Ok(());
             }
             // Stream padding (§2.2): any number of four zeros.
@@ -277,7 +277,7 @@ impl XzDecoder {
             }
             self.block_decoded = self.decoded;
             self.report(position, self.decoded, "bytes behind an xz stream are neither padding nor a stream".into());
-            self.state = State::Ended;
+            self.state = XzState::Ended;
             return Ok(());
         }
         let Some(header) = bytes.first_chunk::<STREAM_HEADER>() else {
@@ -292,7 +292,7 @@ impl XzDecoder {
         }
         self.input.consume(STREAM_HEADER);
         self.summary = Some(Summary::default());
-        self.state = State::BetweenBlocks;
+        self.state = XzState::BetweenBlocks;
         Ok(())
     }
 
@@ -306,12 +306,12 @@ impl XzDecoder {
             self.input.seek(end);
             self.count(record);
             self.inner_points.extend(points);
-            self.state = State::Ready { data, delivered: 0 };
+            self.state = XzState::Ready { data, delivered: 0 };
             return Ok(());
         }
         let Some(&size) = self.input.fill(LONGEST_BLOCK_HEADER)?.first() else {
             if self.is_part {
-                self.state = State::Ended;
+                self.state = XzState::Ended;
                 return Ok(());
             }
             return Err(cut(position, "where a block or the index should be"));
@@ -334,7 +334,7 @@ impl XzDecoder {
                     decoder.survey(self.spacing);
                 }
                 self.block = Some(Block { header, decoder, stalled: 0 });
-                self.state = State::Data;
+                self.state = XzState::Data;
                 Ok(())
             }
             Err(fault) => self.leave_unread_block(fault),
@@ -353,12 +353,12 @@ impl XzDecoder {
         let idle = step.taken == 0 && step.written == 0;
         block.stalled = if idle { block.stalled + 1 } else { 0 };
         match step.outcome {
-            Outcome::End => self.state = State::DataEnd,
-            Outcome::Damaged(what) => self.state = State::Damaged(what),
+            Outcome::End => self.state = XzState::DataEnd,
+            Outcome::Damaged(what) => self.state = XzState::Damaged(what),
             Outcome::More if idle && at_end && left > 0 => self.leave_cut_block("within a block")?,
             // liblzma may do nothing once, but says so the second time.
             Outcome::More if idle && (at_end || block.stalled > 2) => {
-                self.state = State::Damaged("the data of a block do not end where they should".into());
+                self.state = XzState::Damaged("the data of a block do not end where they should".into());
             }
             Outcome::More => {}
         }
@@ -377,7 +377,7 @@ impl XzDecoder {
             || header.uncompressed.is_some_and(|length| length != record.uncompressed)
         {
             self.block = Some(Block { header, decoder, stalled: 0 });
-            self.state = State::Damaged("a block does not have the sizes that its header says".into());
+            self.state = XzState::Damaged("a block does not have the sizes that its header says".into());
             return Ok(());
         }
         let position = self.input.position();
@@ -404,7 +404,7 @@ impl XzDecoder {
             }
         }
         self.count(record);
-        self.state = State::BetweenBlocks;
+        self.state = XzState::BetweenBlocks;
         Ok(())
     }
 
@@ -451,7 +451,7 @@ impl XzDecoder {
             return Err(invalid(position, "the footer of a stream does not match its header and its index"));
         }
         self.input.consume(STREAM_HEADER);
-        self.state = State::BetweenStreams;
+        self.state = XzState::BetweenStreams;
         Ok(())
     }
 
@@ -517,7 +517,7 @@ impl XzDecoder {
             self.count(record);
             self.block = None;
             self.inner_points.clear();
-            self.state = if left > 0 { State::Gap { left } } else { State::BetweenBlocks };
+            self.state = if left > 0 { XzState::Gap { left } } else { XzState::BetweenBlocks };
             return Ok(true);
         }
         Ok(false)
@@ -606,7 +606,7 @@ impl XzDecoder {
             });
         }
         self.decoded = self.decoded.saturating_add(written as u64);
-        while let Some(Found { decoded, compressed, state }) =
+        while let Some(LzmaPoint { decoded, compressed, state }) =
             self.inner_points.front().filter(|point| self.block_decoded + point.decoded < self.decoded)
         {
             self.last_point = self.block_decoded + decoded;
@@ -629,11 +629,11 @@ impl Stepwise for XzDecoder {
     }
 
     fn has_ended(&self) -> bool {
-        matches!(self.state, State::Ended)
+        matches!(self.state, XzState::Ended)
     }
 
     fn end(&mut self) {
-        self.state = State::Ended;
+        self.state = XzState::Ended;
         self.block = None;
     }
 
@@ -648,7 +648,7 @@ impl Decoder for XzDecoder {
     }
 
     fn memory(&self) -> usize {
-        let ready = if let State::Ready { data, .. } = &self.state { data.capacity() } else { 0 };
+        let ready = if let XzState::Ready { data, .. } = &self.state { data.capacity() } else { 0 };
         size_of::<Self>()
             + self.input.memory()
             + ready

@@ -14,7 +14,7 @@ use super::block::Blocks;
 use super::dictionary::{Dictionaries, Dictionary};
 use super::frame::{BLOCK_HEADER, BlockHeader, BlockKind, CHECKSUM, FrameHeader, LONGEST_HEADER, Start};
 use crate::Options;
-use crate::crew::{Crew, Trade};
+use crate::thread_pool::{self, ThreadPool};
 
 /// Bytes that all frames in work may take together, compressed and decoded.
 const MOST_IN_WORK: usize = 64 << 20;
@@ -111,7 +111,7 @@ impl Bytes {
 
 /// Frames that were found and not yet decoded.
 #[derive(Default)]
-struct Found {
+struct FrameBatch {
     compressed: Vec<u8>,
     frames: Vec<FoundFrame>,
     /// Bytes that they decode to at most.
@@ -140,17 +140,17 @@ struct Decoded {
 /// Decodes frames.
 struct Unpacker(Cancel);
 
-impl Trade for Unpacker {
-    type Task = Found;
-    type Product = Decoded;
+impl thread_pool::Job for Unpacker {
+    type Input = FrameBatch;
+    type Output = Decoded;
     type Tools = Blocks;
 
     fn tools(&self) -> Blocks {
         Blocks::new()
     }
 
-    fn work(&self, blocks: &mut Blocks, _place: u64, found: Found) -> Option<Decoded> {
-        let Found { compressed, frames, most, output } = found;
+    fn work(&self, blocks: &mut Blocks, _place: u64, found: FrameBatch) -> Option<Decoded> {
+        let FrameBatch { compressed, frames, most, output } = found;
         if !blocks.start_whole_frames(Some(output), most) {
             return None;
         }
@@ -179,7 +179,7 @@ pub(super) struct Ahead {
     limits: Limits,
     dictionaries: Dictionaries,
     cancel: Cancel,
-    crew: Crew<Unpacker>,
+    pool: ThreadPool<Unpacker>,
     /// Threads, with that of the walk.
     threads: usize,
     /// What that one decodes with while it waits.
@@ -213,7 +213,7 @@ impl Ahead {
             limits: options.limits,
             dictionaries: options.dictionaries.clone(),
             cancel: options.cancel.clone(),
-            crew: Crew::new(Unpacker(options.cancel.clone()), "zstd frames", options.threads - 1),
+            pool: ThreadPool::new(Unpacker(options.cancel.clone()), "zstd frames", options.threads - 1),
             threads: options.threads,
             blocks: Blocks::new(),
             bytes: Bytes::default(),
@@ -239,7 +239,7 @@ impl Ahead {
         self.ready.clear();
         if self.jobs.front().is_none_or(|job| job.from != position) {
             // The walk went another way, or begins, or has passed what we could not.
-            self.crew.drop_before(u64::MAX);
+            self.pool.drop_before(u64::MAX);
             self.jobs.clear();
             self.in_work = 0;
             self.stuck = false;
@@ -252,7 +252,7 @@ impl Ahead {
             self.left_to_walk = self.stuck_at.saturating_add(1);
             return Ok(None);
         };
-        let decoded = self.crew.take(job.from, &mut self.blocks, &self.cancel)?;
+        let decoded = self.pool.take(job.from, &mut self.blocks, &self.cancel)?;
         self.in_work -= job.bytes;
         self.cancel.check()?;
         match decoded {
@@ -286,15 +286,15 @@ impl Ahead {
             let found = self.find();
             let Some(to) = found.frames.last().map(|frame| frame.end) else { return };
             let bytes = found.compressed.len() + found.most;
-            self.crew.add(from, found);
+            self.pool.add(from, found);
             self.jobs.push_back(Job { from, to, bytes });
             self.in_work += bytes;
         }
     }
 
     /// Gathers frames until they are worth a thread; none where the walk has to look.
-    fn find(&mut self) -> Found {
-        let mut found = Found::default();
+    fn find(&mut self) -> FrameBatch {
+        let mut found = FrameBatch::default();
         // An error in what the walk has not reached is none yet.
         let gathered = self.gather_frames(&mut found);
         // Where there is nothing but skippable frames, the walk is to pass them all, or we should read them again for
@@ -311,7 +311,7 @@ impl Ahead {
     }
 
     /// Adds frames. Stops at what the walk must see.
-    fn gather_frames(&mut self, found: &mut Found) -> io::Result<()> {
+    fn gather_frames(&mut self, found: &mut FrameBatch) -> io::Result<()> {
         let mut from = self.bytes.position();
         while found.most < WORTH && self.bytes.passed < LARGEST_FRAME && found.frames.len() < MOST_TOGETHER {
             self.cancel.check()?;
@@ -330,7 +330,7 @@ impl Ahead {
     }
 
     /// Adds the frame at the position; false if it cannot be decoded as a whole.
-    fn gather(&mut self, header: &FrameHeader, from: u64, start: u64, found: &mut Found) -> io::Result<bool> {
+    fn gather(&mut self, header: &FrameHeader, from: u64, start: u64, found: &mut FrameBatch) -> io::Result<bool> {
         let can_be_whole = header.content.is_none_or(|content| content <= LARGEST_FRAME as u64);
         let Ok(dictionary) = self.dictionaries.for_frame(header.dictionary) else { return Ok(false) };
         if !can_be_whole || header.window > self.limits.decoder_window {
@@ -390,7 +390,7 @@ mod tests {
     /// As the walk does, but not before all is done that could be.
     fn take(ahead: &mut Ahead, position: u64) -> Option<DecodedFrame> {
         ahead.start_jobs();
-        ahead.crew.settle();
+        ahead.pool.settle();
         ahead.take(position).unwrap()
     }
 

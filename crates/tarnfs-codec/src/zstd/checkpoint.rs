@@ -58,7 +58,7 @@ const MOST_USED: usize = 64 << 20;
 const LEVEL: i32 = 1;
 
 /// Where a point is.
-pub(super) struct Place<'a> {
+pub(super) struct PointPlace<'a> {
     pub(super) header: &'a FrameHeader,
     /// Where the frame begins in the compressed stream.
     pub(super) frame: u64,
@@ -71,7 +71,7 @@ pub(super) struct Place<'a> {
 /// The state of a point at `place`, before which `blocks` has decoded all; `None` if it would be too large.
 pub(super) fn pack(
     blocks: &Blocks,
-    place: &Place,
+    place: &PointPlace,
     source: &SharedSource,
     cancel: &Cancel,
 ) -> io::Result<Option<Vec<u8>>> {
@@ -109,7 +109,7 @@ pub(super) fn pack(
 }
 
 /// All of a state but the window.
-fn head(blocks: &Blocks, place: &Place) -> Vec<u8> {
+fn head(blocks: &Blocks, place: &PointPlace) -> Vec<u8> {
     let code = blocks.literals.code();
     let tables = blocks.tables.descriptions();
     let dictionary = blocks.window.dictionary();
@@ -147,7 +147,13 @@ fn head(blocks: &Blocks, place: &Place) -> Vec<u8> {
 }
 
 /// A bit for each of the `length` bytes before the point, set if something behind it refers to the byte.
-fn used(blocks: &Blocks, place: &Place, length: usize, source: &SharedSource, cancel: &Cancel) -> io::Result<Vec<u64>> {
+fn used(
+    blocks: &Blocks,
+    place: &PointPlace,
+    length: usize,
+    source: &SharedSource,
+    cancel: &Cancel,
+) -> io::Result<Vec<u64>> {
     let mut used = Used { bits: vec![0; length.div_ceil(64)], length };
     let mut input = Input::new(SharedSource::clone(source), place.block);
     let mut ahead = Ahead { tables: blocks.tables.clone(), sequences: Vec::new(), repeats: *blocks.repeats(), at: 0 };

@@ -6,7 +6,7 @@ use xxhash_rust::xxh64::Xxh64;
 
 use super::ahead::{Ahead, DecodedFrame, LARGEST_FRAME};
 use super::block::{Blocks, Invalid};
-use super::checkpoint::{self, Place, Refused};
+use super::checkpoint::{self, PointPlace, Refused};
 use super::dictionary::{Dictionaries, needed};
 use super::entropy::{DecodedBlock, EntropyAhead, Known, Next};
 use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LONGEST_HEADER, Start, checksum};
@@ -28,7 +28,7 @@ pub(super) struct FrameDecoder {
     /// In a first pass, which collects seek points and damage, and verifies checksums.
     survey: Option<Survey>,
     blocks: Option<Loan>,
-    state: State,
+    state: FrameState,
     /// Decodes frames on other threads.
     ahead: Option<Ahead>,
     /// Does half of the work of a large frame on another thread.
@@ -55,7 +55,7 @@ struct Frame {
     is_shared: bool,
 }
 
-enum State {
+enum FrameState {
     /// Where the stream starts: something must be there.
     Start,
     /// Between two frames.
@@ -113,7 +113,7 @@ impl FrameDecoder {
         if !point.state.is_empty() {
             decoder.restore(point)?;
         } else if decoder.input.remaining() == 0 {
-            decoder.state = State::Ended;
+            decoder.state = FrameState::Ended;
         }
         Ok(decoder)
     }
@@ -140,7 +140,7 @@ impl FrameDecoder {
         let decoded = point.decoded.checked_sub(restored.before).ok_or_else(|| wrong("is of another place"))?;
         self.frame =
             Frame { header: restored.header, compressed: restored.frame, decoded, hash: None, is_shared: false };
-        self.state = State::Block;
+        self.state = FrameState::Block;
         Ok(())
     }
 
@@ -153,7 +153,7 @@ impl FrameDecoder {
             cancel: Cancel::default(),
             survey: None,
             blocks: None,
-            state: State::Start,
+            state: FrameState::Start,
             ahead: None,
             entropy: None,
             frame: Frame { header, compressed, decoded, hash: None, is_shared: false },
@@ -167,54 +167,54 @@ impl FrameDecoder {
     /// Goes on by one frame header, block or checksum, or by what fits into `buffer`; returns the bytes written.
     fn go_on(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.state {
-            State::Start | State::Between => self.start_frame().map(|()| 0),
-            State::Block => self.start_block().map(|()| 0),
-            &mut State::Delivering { left, last } => Ok(self.deliver(left, last, buffer)),
-            State::Checksum => self.verify_checksum().map(|()| 0),
-            State::Ready { frame, delivered } => {
+            FrameState::Start | FrameState::Between => self.start_frame().map(|()| 0),
+            FrameState::Block => self.start_block().map(|()| 0),
+            &mut FrameState::Delivering { left, last } => Ok(self.deliver(left, last, buffer)),
+            FrameState::Checksum => self.verify_checksum().map(|()| 0),
+            FrameState::Ready { frame, delivered } => {
                 let rest = frame.data().get(*delivered..).unwrap_or_default();
                 let count = rest.len().min(buffer.len());
                 buffer[..count].copy_from_slice(&rest[..count]);
                 *delivered += count;
                 if count == rest.len()
-                    && let State::Ready { frame, .. } = std::mem::replace(&mut self.state, State::Between)
+                    && let FrameState::Ready { frame, .. } = std::mem::replace(&mut self.state, FrameState::Between)
                     && let Some(ahead) = &mut self.ahead
                 {
                     ahead.recycle(frame);
                 }
                 Ok(count)
             }
-            &mut State::Gap { left } => {
+            &mut FrameState::Gap { left } => {
                 let count = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
                 buffer[..count].fill(FILLER);
                 let left = left - count as u64;
-                self.state = if left > 0 { State::Gap { left } } else { State::Between };
+                self.state = if left > 0 { FrameState::Gap { left } } else { FrameState::Between };
                 Ok(count)
             }
-            State::Ended => Ok(0),
+            FrameState::Ended => Ok(0),
         }
     }
 
     fn start_frame(&mut self) -> io::Result<()> {
         self.cancel.check()?;
-        let at_start = matches!(self.state, State::Start);
+        let at_start = matches!(self.state, FrameState::Start);
         let position = self.input.position();
         let ahead = self.ahead.as_mut().map(|ahead| ahead.take(position));
         if let Some(frame) = ahead.transpose()?.flatten() {
             self.input.seek(frame.end);
             (self.frame.compressed, self.frame.decoded) = (frame.start, self.decoded);
-            self.state = State::Ready { frame, delivered: 0 };
+            self.state = FrameState::Ready { frame, delivered: 0 };
             return Ok(());
         }
         let head = self.input.fill(LONGEST_HEADER)?;
         match Start::parse(head) {
-            _ if head.is_empty() && !at_start => self.state = State::Ended,
+            _ if head.is_empty() && !at_start => self.state = FrameState::Ended,
             Start::Frame(header) => self.enter(header)?,
             Start::Skippable(length) => {
                 if !self.input.skip(length) {
                     return Err(cut(position, "within a skippable frame"));
                 }
-                self.state = State::Between;
+                self.state = FrameState::Between;
             }
             Start::Cut => return Err(cut(position, "within a frame's header")),
             Start::Reserved => return Err(invalid(position, "a frame whose reserved bit is set")),
@@ -242,7 +242,7 @@ impl FrameDecoder {
         let hash = (self.survey.is_some() && header.checksum).then(|| Xxh64::new(0));
         self.frame = Frame { header, compressed: position, decoded: self.decoded, hash, is_shared: false };
         self.entropy = None;
-        self.state = State::Block;
+        self.state = FrameState::Block;
         Ok(())
     }
 
@@ -279,7 +279,7 @@ impl FrameDecoder {
             self.leave_damaged_frame("the content is not as long as the header says")?;
             // Nothing says which of the two is right.
             if self.survey.is_some() {
-                let left = if let State::Gap { left } = self.state { left } else { 0 };
+                let left = if let FrameState::Gap { left } = self.state { left } else { 0 };
                 self.findings.shift(self.decoded.saturating_add(left));
             }
             return Ok(());
@@ -287,7 +287,7 @@ impl FrameDecoder {
         if let Some(hash) = &mut self.frame.hash {
             hash.update(decoded);
         }
-        self.state = State::Delivering { left: decoded.len(), last };
+        self.state = FrameState::Delivering { left: decoded.len(), last };
         if !self.input.skip(length as u64) {
             return Err(cut(self.input.position(), "within a block"));
         }
@@ -358,7 +358,7 @@ impl FrameDecoder {
         {
             return Err(invalid(position, what));
         }
-        let place = Place { header: &self.frame.header, frame: self.frame.compressed, block: position, before };
+        let place = PointPlace { header: &self.frame.header, frame: self.frame.compressed, block: position, before };
         let state = checkpoint::pack(blocks, &place, self.input.shared_source(), &self.cancel)?;
         if survey.is_worth(state.as_ref().map(Vec::len), position, self.decoded) {
             self.last_point = self.decoded;
@@ -377,10 +377,10 @@ impl FrameDecoder {
         buffer[..count].copy_from_slice(&rest[..count]);
         let left = rest.len() - count;
         self.state = match (left, last, self.frame.header.checksum) {
-            (1.., ..) => State::Delivering { left, last },
-            (0, false, _) => State::Block,
-            (0, true, true) => State::Checksum,
-            (0, true, false) => State::Between,
+            (1.., ..) => FrameState::Delivering { left, last },
+            (0, false, _) => FrameState::Block,
+            (0, true, true) => FrameState::Checksum,
+            (0, true, false) => FrameState::Between,
         };
         count
     }
@@ -392,7 +392,7 @@ impl FrameDecoder {
         };
         let is_right = self.frame.hash.take().is_none_or(|hash| checksum(hash.digest()) == *found);
         self.input.consume(CHECKSUM);
-        self.state = State::Between;
+        self.state = FrameState::Between;
         if !is_right {
             let what = format!("the XXH64 of the zstd frame at byte {} does not match its data", self.frame.compressed);
             self.report(position, self.decoded, what);
@@ -405,7 +405,7 @@ impl FrameDecoder {
 
     /// Behind the last frame only zeros are expected: what tapes and block devices pad with.
     fn skip_padding(&mut self) -> io::Result<()> {
-        self.state = State::Ended;
+        self.state = FrameState::Ended;
         loop {
             self.cancel.check()?;
             let bytes = self.input.fill(1)?;
@@ -436,7 +436,7 @@ impl FrameDecoder {
             // What the header claims must be possible, or a few bytes could claim exabytes.
             (Some(blocks), Some(left)) if left <= blocks.saturating_mul(self.frame.header.largest_block()) => {
                 self.report(position, self.decoded.saturating_add(left), what);
-                self.state = if left > 0 { State::Gap { left } } else { State::Between };
+                self.state = if left > 0 { FrameState::Gap { left } } else { FrameState::Between };
                 Ok(())
             }
             _ => {
@@ -507,11 +507,11 @@ impl Stepwise for FrameDecoder {
     }
 
     fn has_ended(&self) -> bool {
-        matches!(self.state, State::Ended)
+        matches!(self.state, FrameState::Ended)
     }
 
     fn end(&mut self) {
-        self.state = State::Ended;
+        self.state = FrameState::Ended;
         self.blocks = None;
         self.entropy = None;
     }

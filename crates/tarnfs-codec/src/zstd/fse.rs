@@ -23,7 +23,7 @@ pub(super) struct Counts {
 
 /// One state of a table before symbols get a meaning.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct State {
+pub(super) struct FseState {
     pub(super) symbol: u8,
     /// Bits that lead to the next state.
     pub(super) bits: u8,
@@ -101,7 +101,7 @@ impl Counts {
     }
 
     /// The states of the table.
-    pub(super) fn states<'a>(&self, states: &'a mut [State; MOST_STATES]) -> &'a [State] {
+    pub(super) fn states<'a>(&self, states: &'a mut [FseState; MOST_STATES]) -> &'a [FseState] {
         let size = 1 << self.log;
         let states = &mut states[..size];
         let mut next = [0_u16; MOST_SYMBOLS];

@@ -2,7 +2,7 @@
 
 use super::bits::Reverse;
 use super::block::Invalid;
-use super::fse::{Counts, MOST_STATES, State, TOO_MANY_SYMBOLS};
+use super::fse::{Counts, FseState, MOST_STATES, TOO_MANY_SYMBOLS};
 
 /// Bits of the longest code (RFC 8878 §4.2.1).
 const LONGEST: u8 = 11;
@@ -228,7 +228,7 @@ fn read_compressed_weights(bytes: &[u8], weights: &mut [u8; MOST_WEIGHTS]) -> Re
         TOO_MANY_SYMBOLS => "the weights of a Huffman code have a table of more than there are",
         what => what,
     })?;
-    let mut states = [State::default(); MOST_STATES];
+    let mut states = [FseState::default(); MOST_STATES];
     let states = counts.states(&mut states);
     let mut reader = Reverse::new(bytes.get(length..).unwrap_or_default())?;
     let mut start = || reader.take(counts.log).ok_or(WRONG);

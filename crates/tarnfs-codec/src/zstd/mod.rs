@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use tarnfs_source::{Limits, SharedSource, Slice};
 
-use crate::{Beside, Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
 use decoder::FrameDecoder;
 pub use dictionary::Dictionaries;
 use frame::Start;
@@ -73,7 +73,7 @@ impl Codec for Zstd {
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        self.resume_with(source, point, limits, &Beside::default())
+        self.resume_with(source, point, limits, &DecodeContext::default())
     }
 
     fn resume_with(
@@ -81,9 +81,9 @@ impl Codec for Zstd {
         source: SharedSource,
         point: &SeekPoint,
         limits: &Limits,
-        beside: &Beside,
+        context: &DecodeContext,
     ) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(FrameDecoder::resume(source, point, *limits, &beside.dictionaries)?))
+        Ok(Box::new(FrameDecoder::resume(source, point, *limits, &context.dictionaries)?))
     }
 
     fn checks(&self, point: &SeekPoint) -> Checks {

@@ -3,7 +3,7 @@
 use super::bits::Reverse;
 use super::block::Invalid;
 use super::frame::LARGEST_BLOCK;
-use super::fse::{Counts, MOST_STATES, State};
+use super::fse::{Counts, FseState, MOST_STATES};
 
 /// The shortest match.
 const SHORTEST_MATCH: usize = 3;
@@ -138,7 +138,7 @@ impl Table {
     }
 
     fn make_from(&mut self, entries: &mut Entries, kind: Kind, counts: &Counts) {
-        let mut states = [State::default(); MOST_STATES];
+        let mut states = [FseState::default(); MOST_STATES];
         for (entry, state) in entries.iter_mut().zip(counts.states(&mut states)) {
             // Counts are only read for symbols that there are.
             *entry = Entry::new(kind.meaning(state.symbol).unwrap_or_default(), state.next, state.bits);

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tarnfs_codec::{Beside, ChunkTable, Codec, Decoder, Dictionaries};
+use tarnfs_codec::{ChunkTable, Codec, DecodeContext, Decoder, Dictionaries};
 use tarnfs_format::{Entry, Event, Options, SourceStream, Stream};
 use tarnfs_source::{Cancel, Limits, SharedSource, Slice, Source};
 
@@ -58,7 +58,7 @@ pub(super) struct Resumed {
     codec: &'static dyn Codec,
     table: Arc<dyn ChunkTable>,
     limits: Limits,
-    beside: Beside,
+    context: DecodeContext,
     /// The decoder of the last read, and where it stands.
     last: Mutex<Option<(u64, Box<dyn Decoder>)>>,
 }
@@ -76,7 +76,7 @@ impl Resumed {
             codec,
             table,
             limits,
-            beside: Beside { dictionaries, ..Beside::default() },
+            context: DecodeContext { dictionaries, ..DecodeContext::default() },
             last: Mutex::default(),
         }
     }
@@ -91,7 +91,7 @@ impl Resumed {
             return Ok(Some((position, decoder)));
         }
         let source = Arc::clone(&self.source);
-        let decoder = self.codec.resume_with(source, &chunk.point, &self.limits, &self.beside)?;
+        let decoder = self.codec.resume_with(source, &chunk.point, &self.limits, &self.context)?;
         Ok(Some((chunk.point.decoded, decoder)))
     }
 }

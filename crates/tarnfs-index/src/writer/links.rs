@@ -21,7 +21,7 @@ const NONE: u32 = u32::MAX;
 
 /// How far a link is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Visit {
     New,
     OnPath,
     Done,
@@ -95,10 +95,10 @@ impl Links {
     /// A link shows what its target shows; if that is nothing, or leads back to the link, what its name showed before.
     pub(super) fn resolve(&mut self) {
         self.fallbacks.sort_unstable();
-        let mut states = vec![State::New; self.targets.len()];
+        let mut states = vec![Visit::New; self.targets.len()];
         let mut path: Vec<(usize, bool)> = Vec::new();
         for start in 0..self.targets.len() {
-            if states.get(start) == Some(&State::New) {
+            if states.get(start) == Some(&Visit::New) {
                 path.push((start, false));
             }
             while let Some((link, falls_back)) = path.last_mut() {
@@ -107,14 +107,14 @@ impl Links {
                 if edge != NONE && edge & IS_LINK != 0 {
                     let next = (edge & !IS_LINK) as usize;
                     match states.get(next) {
-                        Some(State::New) if next != *link => {
+                        Some(Visit::New) if next != *link => {
                             if let Some(state) = states.get_mut(*link) {
-                                *state = State::OnPath;
+                                *state = Visit::OnPath;
                             }
                             path.push((next, false));
                             continue;
                         }
-                        Some(State::Done) => end = self.target(next),
+                        Some(Visit::Done) => end = self.target(next),
                         _ => end = NONE,
                     }
                 }
@@ -124,7 +124,7 @@ impl Links {
                 }
                 let link = *link;
                 if let (Some(state), Some(target)) = (states.get_mut(link), self.targets.get_mut(link)) {
-                    (*state, *target) = (State::Done, end);
+                    (*state, *target) = (Visit::Done, end);
                 }
                 path.pop();
             }

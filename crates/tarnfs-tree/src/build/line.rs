@@ -5,7 +5,7 @@
 //!
 //! - The thread that writes waits ([`Line::take`]) for the one that reads the head: the first item of which not all was
 //!   written. Items are given out in their order ([`Line::next`]), so somebody reads it.
-//! - Who reads the head waits ([`Place::push`]) for the thread that writes, and for nobody else.
+//! - Who reads the head waits ([`LinePlace::push`]) for the thread that writes, and for nobody else.
 //! - Who reads an item behind the head waits until what waits behind the head leaves room for more, or until its item
 //!   is the head. It must hold nothing meanwhile that who reads the head may ask for: no lock, no room for decoders.
 //!
@@ -24,12 +24,12 @@ pub(super) struct Closed;
 
 #[derive(Debug)]
 pub(super) struct Line<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<LineState<T>>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct LineState<T> {
     items: Vec<Item<T>>,
     /// The item that is given out next, and the one whose results are written.
     next: usize,
@@ -50,7 +50,7 @@ struct Item<T> {
 
 /// The place of one item: its results go here. Dropped when all have been told.
 #[derive(Debug)]
-pub(super) struct Place<'l, T> {
+pub(super) struct LinePlace<'l, T> {
     line: &'l Line<T>,
     number: usize,
 }
@@ -63,23 +63,23 @@ impl<T> Line<T> {
     pub(super) fn new(count: usize) -> Self {
         let item = || Item { waiting: VecDeque::new(), weight: 0, ended: false };
         let items = std::iter::repeat_with(item).take(count).collect();
-        let state = State { items, next: 0, head: 0, behind: 0, closed: false };
+        let state = LineState { items, next: 0, head: 0, behind: 0, closed: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, LineState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next item that nobody reads, and its place; `None` if there are no more, or nobody writes.
-    pub(super) fn next(&self) -> Option<(usize, Place<'_, T>)> {
+    pub(super) fn next(&self) -> Option<(usize, LinePlace<'_, T>)> {
         let mut state = self.lock();
         let number = state.next;
         if state.closed || number >= state.items.len() {
             return None;
         }
         state.next += 1;
-        Some((number, Place { line: self, number }))
+        Some((number, LinePlace { line: self, number }))
     }
 
     /// The next thing that was found in the head. `None` at its end, and the item behind it is the head; also once the
@@ -125,7 +125,7 @@ impl<T> Drop for CloseAtEnd<'_, T> {
     }
 }
 
-impl<T> Place<'_, T> {
+impl<T> LinePlace<'_, T> {
     /// Tells what was found, which takes about `weight` bytes, as soon as there is room for it.
     pub(super) fn push(&self, found: T, weight: usize) -> Result<(), Closed> {
         let mut state = self.line.lock();
@@ -154,7 +154,7 @@ impl<T> Place<'_, T> {
     }
 }
 
-impl<T> Drop for Place<'_, T> {
+impl<T> Drop for LinePlace<'_, T> {
     fn drop(&mut self) {
         // What a thread that panics has found is not all there was.
         if std::thread::panicking() {

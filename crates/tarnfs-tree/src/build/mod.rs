@@ -18,7 +18,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tarnfs_codec::Codec;
-use tarnfs_codec::engine::{Indexing, Keeping};
+use tarnfs_codec::engine::{Indexing, SpillWriter};
 use tarnfs_format::{Body, Entry, Format, Kind, SourceStream, Stream};
 use tarnfs_index::{Archive, Layer, Summary, Writer};
 use tarnfs_source::{Fingerprint, SharedSource, Slice};
@@ -33,7 +33,7 @@ pub(crate) use names::{Names, converted, most_layers};
 use nested::{Candidate, Expansion, is_certain};
 use receiver::{Direct, Receiver};
 pub(crate) use walk::content_of;
-use walk::{Content, Place, Walk};
+use walk::{Content, MemberPlace, Walk};
 
 /// Why something that is compressed stays a file.
 const NO_ROOM: &str = "there is no room to keep it while it is read";
@@ -160,7 +160,7 @@ impl FirstPass<'_> {
         };
         let mut stream = SourceStream::new(SharedSource::clone(self.source), self.options.cancel.clone());
         stream.skip(start).map_err(|error| walk.problem(start, error))?;
-        let members = walk.members(format, &mut stream, &Place::default())?;
+        let members = walk.members(format, &mut stream, &MemberPlace::default())?;
         summary.end = members.end.max(start);
         summary.label = members.label.or(summary.label);
         let end = summary.end.min(self.source.len());
@@ -202,7 +202,7 @@ impl FirstPass<'_> {
         let mut indexing =
             Indexing::new(codec, SharedSource::clone(self.source), &options).map_err(|error| failed(0, error))?;
         if let Some(cache) = self.cache_to_fill(codec.name()) {
-            indexing.keep(Keeping::new(cache.shelf(&self.archive, codec.name())));
+            indexing.keep(SpillWriter::new(cache.spill_file(&self.archive, codec.name())));
         }
         let mut stream = DecodingStream::new(indexing, direct, &shifts, &self.options.cancel)
             .of_archive(&self.options.progress.bytes, self.options.sink.as_ref());
@@ -217,7 +217,7 @@ impl FirstPass<'_> {
         let is_a_file = head.iter().all(|&byte| byte == 0) && !self.is_named_tar();
         if let Some(format) = tarnfs_format::detect(&head).filter(|_| !is_a_file) {
             format.name().clone_into(&mut summary.format);
-            let members = walk.members(format, &mut stream, &Place::default())?;
+            let members = walk.members(format, &mut stream, &MemberPlace::default())?;
             (summary.end, summary.label) = (members.end, members.label);
             // The rest is decoded as well: its checksums, and the seek points of what an append may bring.
             stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
@@ -252,7 +252,7 @@ impl FirstPass<'_> {
                 makes_folder: false,
                 file: Box::new(self.single_file.clone()),
                 instead: Some(Box::new(Entry { body, ..self.single_file.clone() })),
-                place: Place { layers: 1, ..Place::default() },
+                place: MemberPlace { layers: 1, ..MemberPlace::default() },
             })?;
         } else {
             let (length, hashes) =

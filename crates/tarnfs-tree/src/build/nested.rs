@@ -19,7 +19,7 @@ use super::hashing::{Hashing, Holes, rest_of};
 use super::line::Line;
 use super::names::Names;
 use super::receiver::{Batches, Direct, MOST_NOTES, Receiver};
-use super::walk::{Content, Place, Walk, content_of};
+use super::walk::{Content, MemberPlace, Walk, content_of};
 use super::{HEAD, NO_ROOM, no_room_is_none, without_suffix};
 use crate::open::Options;
 use crate::problem::Problem;
@@ -58,7 +58,7 @@ pub(super) struct Candidate {
     /// What is shown if it cannot be decoded.
     pub(super) instead: Option<Box<Entry>>,
     /// Where what it holds is put.
-    pub(super) place: Place,
+    pub(super) place: MemberPlace,
 }
 
 impl Candidate {
@@ -305,7 +305,7 @@ impl<'a> Expansion<'a> {
                         makes_folder: false,
                         file: candidate.file.clone(),
                         instead: Some(Box::new(single_file(candidate, &inner_name, length))),
-                        place: Place { layers: candidate.place.layers + 1, ..candidate.place.clone() },
+                        place: MemberPlace { layers: candidate.place.layers + 1, ..candidate.place.clone() },
                     })?,
                 }
             }

@@ -9,7 +9,7 @@ use tarnfs_format::{Entry, Kind, name};
 use tarnfs_index::{Error, Nested, Writer};
 use tarnfs_source::Limits;
 
-use super::line::Place;
+use super::line::LinePlace;
 use super::nested::Candidate;
 use super::walk::folder_for;
 
@@ -326,7 +326,7 @@ impl Receiver for Direct {
 
 /// One call of a [`Receiver`].
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum Call {
     Entry(Box<Entry>),
     Ahead(Vec<u8>),
     Confirm(Box<Entry>),
@@ -341,7 +341,7 @@ pub(super) enum Found {
     End(u64),
 }
 
-impl Found {
+impl Call {
     /// Bytes that it holds, roughly.
     fn weight(&self) -> usize {
         let more = match self {
@@ -377,10 +377,10 @@ impl Found {
 /// To the thread that writes, many at a time.
 #[derive(Debug)]
 pub(super) struct Batches<'l> {
-    found: RefCell<Vec<Found>>,
+    found: RefCell<Vec<Call>>,
     /// Bytes that these hold, roughly.
     weight: Cell<usize>,
-    place: Place<'l, Vec<Found>>,
+    place: LinePlace<'l, Vec<Call>>,
 }
 
 impl<'l> Batches<'l> {
@@ -388,11 +388,11 @@ impl<'l> Batches<'l> {
     const BATCH: usize = 512;
     const WEIGHT: usize = 128 << 10;
 
-    pub(super) fn new(place: Place<'l, Vec<Found>>) -> Self {
+    pub(super) fn new(place: LinePlace<'l, Vec<Call>>) -> Self {
         Self { found: RefCell::default(), weight: Cell::new(0), place }
     }
 
-    fn push(&self, found: Found) -> Result<(), Error> {
+    fn push(&self, found: Call) -> Result<(), Error> {
         self.weight.set(self.weight.get() + found.weight());
         self.found.borrow_mut().push(found);
         if self.found.borrow().len() >= Self::BATCH || self.weight.get() >= Self::WEIGHT {
@@ -414,51 +414,51 @@ impl<'l> Batches<'l> {
 
 impl Receiver for Batches<'_> {
     fn entry(&self, entry: &Entry) -> Result<(), Error> {
-        self.push(Found::Entry(Box::new(entry.clone())))
+        self.push(Call::Entry(Box::new(entry.clone())))
     }
 
     fn ahead(&self, path: &[u8]) -> Result<(), Error> {
-        self.push(Found::Ahead(path.to_vec()))
+        self.push(Call::Ahead(path.to_vec()))
     }
 
     fn confirm(&self, entry: &Entry) -> Result<(), Error> {
-        self.push(Found::Confirm(Box::new(entry.clone())))
+        self.push(Call::Confirm(Box::new(entry.clone())))
     }
 
     fn take_back(&self, entry: &Entry) -> Result<(), Error> {
-        self.push(Found::TakeBack(Box::new(entry.clone())))
+        self.push(Call::TakeBack(Box::new(entry.clone())))
     }
 
     fn chunk(&self, chunk: Chunk) -> Result<(), Error> {
-        self.push(Found::Chunk(chunk))
+        self.push(Call::Chunk(chunk))
     }
 
     fn damage(&self, damage: Damage) -> Result<(), Error> {
-        self.push(Found::Damage(damage))
+        self.push(Call::Damage(damage))
     }
 
     fn note(&self, at: u64, what: String) -> Result<(), Error> {
-        self.push(Found::Note(at, what))
+        self.push(Call::Note(at, what))
     }
 
     fn open(&self, path: &[u8]) -> Result<(), Error> {
-        self.push(Found::Open(path.to_vec()))
+        self.push(Call::Open(path.to_vec()))
     }
 
     fn close(&self) -> Result<(), Error> {
-        self.push(Found::Close)
+        self.push(Call::Close)
     }
 
     fn candidate(&self, candidate: Candidate) -> Result<(), Error> {
-        self.push(Found::Candidate(Box::new(candidate)))
+        self.push(Call::Candidate(Box::new(candidate)))
     }
 
     fn begin(&self) -> Result<(), Error> {
-        self.push(Found::Begin)
+        self.push(Call::Begin)
     }
 
     fn end(&self, decoded_length: u64) -> Result<(), Error> {
-        self.push(Found::End(decoded_length))
+        self.push(Call::End(decoded_length))
     }
 }
 
@@ -529,10 +529,10 @@ mod tests {
             Entry { xattrs: vec![Default::default(); 1 << 15], ..Entry::default() },
         ];
         for entry in entries {
-            assert!(Found::Entry(Box::new(entry.clone())).weight() > 1 << 20, "{:?}", entry.kind);
-            assert!(Found::Confirm(Box::new(entry)).weight() > 1 << 20);
+            assert!(Call::Entry(Box::new(entry.clone())).weight() > 1 << 20, "{:?}", entry.kind);
+            assert!(Call::Confirm(Box::new(entry)).weight() > 1 << 20);
         }
-        assert!(Found::Note(0, "x".repeat(1 << 20)).weight() > 1 << 20);
-        assert!(Found::Ahead(long()).weight() > 1 << 20 && Found::Open(long()).weight() > 1 << 20);
+        assert!(Call::Note(0, "x".repeat(1 << 20)).weight() > 1 << 20);
+        assert!(Call::Ahead(long()).weight() > 1 << 20 && Call::Open(long()).weight() > 1 << 20);
     }
 }

@@ -53,7 +53,7 @@ pub(super) struct Walk<'a> {
 
 /// Where the members of an archive are put.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Place {
+pub(super) struct MemberPlace {
     /// Empty, or a path that ends in a slash.
     pub(super) prefix: Vec<u8>,
     /// Archives around it.
@@ -111,7 +111,7 @@ impl Walk<'_> {
         &self,
         format: &dyn Format,
         stream: &mut dyn Stream,
-        place: &Place,
+        place: &MemberPlace,
     ) -> Result<Members, Problem> {
         let members = RefCell::new(Members { end: stream.position(), ..Members::default() });
         let result = self.members_at(format, stream, place, &members, 0);
@@ -144,7 +144,7 @@ impl Walk<'_> {
         &self,
         format: &dyn Format,
         stream: &mut dyn Stream,
-        place: &Place,
+        place: &MemberPlace,
         members: &RefCell<Members>,
         calls: u32,
     ) -> Result<(), tarnfs_format::Error> {
@@ -235,7 +235,7 @@ impl Walk<'_> {
         &self,
         entry: &Entry,
         stream: &mut dyn Stream,
-        place: &Place,
+        place: &MemberPlace,
         members: &RefCell<Members>,
         calls: u32,
     ) -> io::Result<()> {
@@ -282,7 +282,7 @@ impl Walk<'_> {
     }
 
     /// What the content of `entry` is, at which `stream` stands, if it is to be shown: an archive, or compressed.
-    fn content(&self, entry: &Entry, stream: &mut dyn Stream, place: &Place) -> io::Result<Option<Content>> {
+    fn content(&self, entry: &Entry, stream: &mut dyn Stream, place: &MemberPlace) -> io::Result<Option<Content>> {
         let Some(rules) = &self.names.recursion else { return Ok(None) };
         let body = &entry.body;
         // A body that is not in one piece, or was passed already, cannot be read here.
@@ -319,7 +319,7 @@ impl Walk<'_> {
         content: Content,
         entry: &Entry,
         stream: &mut dyn Stream,
-        place: &Place,
+        place: &MemberPlace,
         members: &RefCell<Members>,
         calls: u32,
     ) -> io::Result<Option<u64>> {
@@ -331,14 +331,14 @@ impl Walk<'_> {
             Content::Format(_) => None,
         };
         let path = self.names.folder_of(&entry.path, &self.options.limits).unwrap_or_default();
-        let inner = Place {
+        let inner = MemberPlace {
             prefix: [path.as_slice(), b"/"].concat(),
             depth: place.depth + 1,
             layers: place.layers + u32::from(codec.is_some()),
             // Of a compressed one the stream ends where it ends.
             end: codec.is_none().then_some(end),
         };
-        let inner = if path.is_empty() { Place { prefix: Vec::new(), ..inner } } else { inner };
+        let inner = if path.is_empty() { MemberPlace { prefix: Vec::new(), ..inner } } else { inner };
         if let Content::Format(format) = content
             && calls < MOST_CALLS
         {

@@ -46,7 +46,7 @@ impl Identity {
 
 /// Where a node was seen last.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SeenAt {
     pub(super) identity: Identity,
     pub(super) folder: u32,
     pub(super) name: Box<[u8]>,
@@ -54,7 +54,7 @@ pub(super) struct Place {
 
 #[derive(Debug)]
 struct Entry {
-    place: Place,
+    place: SeenAt,
     /// How often it was handed out and not forgotten.
     holders: u32,
     /// Entries whose folder it is.
@@ -99,7 +99,7 @@ impl Numbers {
         }
         let node = self.free_number()?;
         let Self { entries, by_identity, hasher, .. } = self;
-        let place = Place { identity, folder, name: name.into() };
+        let place = SeenAt { identity, folder, name: name.into() };
         entries.insert(node, Entry { place, holders: 1, children: 0 });
         by_identity
             .insert_unique(hash, node, |node| entries.get(node).map_or(0, |e| hasher.hash_one(e.place.identity)));
@@ -155,7 +155,7 @@ impl Numbers {
         }
     }
 
-    pub(super) fn place(&self, node: u32) -> Result<&Place, Error> {
+    pub(super) fn place(&self, node: u32) -> Result<&SeenAt, Error> {
         self.entries.get(&node).map(|entry| &entry.place).ok_or_else(stale)
     }
 

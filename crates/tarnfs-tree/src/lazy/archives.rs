@@ -98,7 +98,7 @@ pub(super) type Known = (Version, Option<u32>);
 
 struct Archive {
     file: File,
-    state: State,
+    state: ArchiveState,
     used: u64,
     /// How often nodes in it were given out and not forgotten.
     held: u64,
@@ -110,7 +110,7 @@ struct Archive {
     calls: usize,
 }
 
-enum State {
+enum ArchiveState {
     Free,
     Closed,
     Opening,
@@ -119,7 +119,7 @@ enum State {
 }
 
 /// What an archive is at this moment, for those who want to look into it.
-pub(super) enum Found {
+pub(super) enum FoundArchive {
     Free,
     Failed,
     /// To be opened; nobody does yet.
@@ -161,13 +161,13 @@ impl Archives {
     }
 
     fn get(&mut self, number: u32) -> Option<&mut Archive> {
-        self.all.get_mut(number as usize).filter(|archive| !matches!(archive.state, State::Free))
+        self.all.get_mut(number as usize).filter(|archive| !matches!(archive.state, ArchiveState::Free))
     }
 
     /// The file that an archive is.
     pub(super) fn file(&self, number: u32) -> Option<&File> {
         let archive = self.all.get(number as usize)?;
-        (!matches!(archive.state, State::Free)).then_some(&archive.file)
+        (!matches!(archive.state, ArchiveState::Free)).then_some(&archive.file)
     }
 
     fn files(&mut self, of: Option<u32>) -> Option<&mut HashMap<Node, Known>> {
@@ -223,8 +223,15 @@ impl Archives {
             self.let_go(node, released);
             return Some(number);
         }
-        let archive =
-            Archive { file, state: State::Closed, used: 0, held: 1, is_old: false, files: HashMap::new(), calls: 0 };
+        let archive = Archive {
+            file,
+            state: ArchiveState::Closed,
+            used: 0,
+            held: 1,
+            is_old: false,
+            files: HashMap::new(),
+            calls: 0,
+        };
         let is_rested = self.free.front().is_some_and(|(since, _)| since.elapsed() >= REST);
         let number = if is_rested && let Some((_, number)) = self.free.pop_front() {
             self.all[number as usize] = archive;
@@ -254,8 +261,8 @@ impl Archives {
             let Some(archive) = self.get(number) else { return };
             archive.held = archive.held.saturating_sub(times);
             let is_kept = match archive.state {
-                State::Open(_) => !archive.is_old,
-                State::Opening => true,
+                ArchiveState::Open(_) => !archive.is_old,
+                ArchiveState::Opening => true,
                 _ => false,
             };
             if archive.held > 0 || is_kept {
@@ -265,7 +272,7 @@ impl Archives {
             let files = std::mem::take(&mut archive.files);
             self.remembered = self.remembered.saturating_sub(files.len());
             if let Some(archive) = self.all.get_mut(number as usize)
-                && let State::Open(tree) = std::mem::replace(&mut archive.state, State::Free)
+                && let ArchiveState::Open(tree) = std::mem::replace(&mut archive.state, ArchiveState::Free)
             {
                 released.trees.push(tree);
             }
@@ -299,17 +306,17 @@ impl Archives {
     }
 
     /// What an archive is, which somebody is about to use.
-    pub(super) fn find(&mut self, number: u32) -> Found {
+    pub(super) fn find(&mut self, number: u32) -> FoundArchive {
         self.clock += 1;
         let clock = self.clock;
-        let Some(archive) = self.get(number) else { return Found::Free };
+        let Some(archive) = self.get(number) else { return FoundArchive::Free };
         archive.used = clock;
         match &archive.state {
-            State::Free => Found::Free,
-            State::Failed => Found::Failed,
-            State::Closed => Found::Closed(archive.file.clone()),
-            State::Opening => Found::Opening(archive.file.clone()),
-            State::Open(tree) => Found::Open(Arc::clone(tree), archive.calls),
+            ArchiveState::Free => FoundArchive::Free,
+            ArchiveState::Failed => FoundArchive::Failed,
+            ArchiveState::Closed => FoundArchive::Closed(archive.file.clone()),
+            ArchiveState::Opening => FoundArchive::Opening(archive.file.clone()),
+            ArchiveState::Open(tree) => FoundArchive::Open(Arc::clone(tree), archive.calls),
         }
     }
 
@@ -317,7 +324,7 @@ impl Archives {
     pub(super) fn begin(&mut self, number: u32) {
         self.opening += 1;
         if let Some(archive) = self.get(number) {
-            archive.state = State::Opening;
+            archive.state = ArchiveState::Opening;
         }
     }
 
@@ -325,9 +332,9 @@ impl Archives {
     pub(super) fn end(&mut self, number: u32, opened: Option<(Arc<dyn Tree>, usize)>, released: &mut Released) {
         self.opening -= 1;
         if let Some(archive) = self.get(number) {
-            archive.state = State::Closed;
+            archive.state = ArchiveState::Closed;
             if let Some((tree, calls)) = opened {
-                archive.state = State::Open(tree);
+                archive.state = ArchiveState::Open(tree);
                 archive.calls = calls;
                 self.open.push(number);
             }
@@ -338,7 +345,7 @@ impl Archives {
     /// It cannot be opened, and never can: it is a file from now on.
     pub(super) fn failed(&mut self, number: u32, released: &mut Released) {
         let Some(archive) = self.get(number) else { return };
-        archive.state = State::Failed;
+        archive.state = ArchiveState::Failed;
         let (file, version, is_old) = (archive.file.node, archive.file.version, archive.is_old);
         if !is_old {
             self.no_archive(file, version, released);
@@ -356,7 +363,7 @@ impl Archives {
         self.open = open.split_off(open.len() - most);
         for number in open {
             if let Some(archive) = self.get(number)
-                && let State::Open(tree) = std::mem::replace(&mut archive.state, State::Closed)
+                && let ArchiveState::Open(tree) = std::mem::replace(&mut archive.state, ArchiveState::Closed)
             {
                 released.trees.push(tree);
             }
@@ -367,7 +374,7 @@ impl Archives {
     /// Those that are open.
     pub(super) fn trees(&self) -> Vec<Arc<dyn Tree>> {
         let open = |number: &u32| match &self.all.get(*number as usize)?.state {
-            State::Open(tree) => Some(Arc::clone(tree)),
+            ArchiveState::Open(tree) => Some(Arc::clone(tree)),
             _ => None,
         };
         self.open.iter().filter_map(open).collect()

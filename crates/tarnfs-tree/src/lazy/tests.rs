@@ -43,7 +43,7 @@ fn how(depth: Option<u32>) -> Lazily {
     let extensions = crate::DEFAULT_EXTENSIONS.map(str::to_owned).into();
     let recursion = Recursion { depth, extensions, ..Recursion::default() };
     let options = Options {
-        place: Place::Memory,
+        place: IndexPlace::Memory,
         shape: Shape { recursion: Some(recursion), ..Options::default().shape },
         threads: 1,
         ..Options::default()

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tarnfs_codec::engine::PieceCache;
 use tarnfs_index::trust;
 use tarnfs_source::{Budget, MemorySource, SharedSource};
-use tarnfs_tree::open::{FileFacts, OpenArchive, Options, Place};
+use tarnfs_tree::open::{FileFacts, IndexPlace, OpenArchive, Options};
 use tarnfs_tree::{Error, Kind, Node, Tree};
 
 /// A small archive of one of everything, in each compression.
@@ -37,7 +37,7 @@ pub(crate) fn memory(name: &str, bytes: &[u8]) -> SharedSource {
 /// An index in memory, with as many seek points as there can be.
 pub(crate) fn options() -> Options {
     Options {
-        place: Place::Memory,
+        place: IndexPlace::Memory,
         minimum_file_count: 0,
         seek_point_spacing: 4096,
         threads: 2,

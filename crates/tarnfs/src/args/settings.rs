@@ -12,7 +12,7 @@ use tarnfs_fuse::MountOptions;
 use tarnfs_index::{Recursion, Shape, location};
 use tarnfs_source::{Budget, Cancel};
 use tarnfs_tree::Composition;
-use tarnfs_tree::open::{DecodedCache, Options, Place, Recreate};
+use tarnfs_tree::open::{DecodedCache, IndexPlace, Options, Recreate};
 
 use super::{Mount, Open, shown};
 use crate::exit::{Code, Failure};
@@ -81,21 +81,21 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
         )));
     }
     let place = match (&open.index_file, &open.index_folders) {
-        (Some(file), _) if file == ":memory:" => Place::Memory,
+        (Some(file), _) if file == ":memory:" => IndexPlace::Memory,
         (Some(file), _) if file.as_bytes().windows(3).any(|bytes| bytes == b"://") => {
             return Err(usage(format!("--index-file {}: remote indexes are not there yet", shown(file))));
         }
         (Some(file), _) => {
             may_be_replaced(Path::new(file)).map_err(usage)?;
-            Place::File(from_here(PathBuf::from(file)).map_err(|error| usage(format!("--index-file: {error}")))?)
+            IndexPlace::File(from_here(PathBuf::from(file)).map_err(|error| usage(format!("--index-file: {error}")))?)
         }
         (None, Some(folders)) => {
             let folders =
                 location::parse_folders(folders).map_err(|error| usage(format!("--index-folders: {error}")))?;
             let folders: io::Result<Vec<_>> = folders.into_iter().map(from_here).collect();
-            Place::Folders(folders.map_err(|error| usage(format!("--index-folders: {error}")))?)
+            IndexPlace::Folders(folders.map_err(|error| usage(format!("--index-folders: {error}")))?)
         }
-        (None, None) => Place::Folders(location::default_folders()),
+        (None, None) => IndexPlace::Folders(location::default_folders()),
     };
     let is_utf8 = ["utf-8", "utf8", ""].iter().any(|name| open.encoding.eq_ignore_ascii_case(name));
     Ok(Options {

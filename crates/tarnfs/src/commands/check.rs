@@ -3,7 +3,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tarnfs_index::Index;
-use tarnfs_tree::open::{Options, Place, Recreate};
+use tarnfs_tree::open::{IndexPlace, Options, Recreate};
 
 use crate::args::{Check, shown};
 use crate::exit::{Code, Failure};
@@ -18,7 +18,8 @@ pub(crate) fn run(arguments: &Check) -> Result<Code, Failure> {
 
 fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
     let name = shown(archive.as_os_str());
-    let fresh = Options { place: Place::Memory, recreate: Recreate::Always, decoded_cache: None, ..options.clone() };
+    let fresh =
+        Options { place: IndexPlace::Memory, recreate: Recreate::Always, decoded_cache: None, ..options.clone() };
     let fresh = inside::open_quietly(archive, &fresh)?;
     let summary = fresh.index.summary();
     let mut lines = Vec::new();

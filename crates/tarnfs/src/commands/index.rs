@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use tarnfs_index::ratarmount;
-use tarnfs_tree::open::{Options, Place};
+use tarnfs_tree::open::{IndexPlace, Options};
 
 use crate::args::{Index, IndexFormat, shown};
 use crate::exit::{Code, Failure};
@@ -29,7 +29,7 @@ fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
             log::info!("{}: index written to {}", shown(archive.as_os_str()), path.display());
         }
         Some(path) => log::info!("{}: its index {} is good", shown(archive.as_os_str()), path.display()),
-        None if options.place == Place::Memory => {}
+        None if options.place == IndexPlace::Memory => {}
         None => {
             return Err(Failure::new(
                 Code::Index,
@@ -42,13 +42,13 @@ fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
 
 fn for_ratarmount(archive: &Path, options: &Options) -> Result<Code, Failure> {
     let destinations = match &options.place {
-        Place::File(path) => vec![path.clone()],
-        Place::Folders(folders) => ratarmount::candidates(archive, folders),
-        Place::Memory => return Err(Failure::new(Code::Usage, "an index for ratarmount needs a file")),
+        IndexPlace::File(path) => vec![path.clone()],
+        IndexPlace::Folders(folders) => ratarmount::candidates(archive, folders),
+        IndexPlace::Memory => return Err(Failure::new(Code::Usage, "an index for ratarmount needs a file")),
     };
     let options = Options {
         place: match &options.place {
-            Place::File(_) => Place::Memory,
+            IndexPlace::File(_) => IndexPlace::Memory,
             other => other.clone(),
         },
         // Who asked for a sidecar gets that alone; an index of our own that is there already saves reading the archive.

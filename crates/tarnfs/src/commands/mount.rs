@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_fuse::Unmounter;
 use tarnfs_tree::build::without_suffix;
-use tarnfs_tree::open::{Options, Place};
+use tarnfs_tree::open::{IndexPlace, Options};
 use tarnfs_tree::{Base, ComposeError, Error, FolderTree, Lazily, LazyTree, Tree, compose};
 
 use crate::args::{Mount, composition, mount_options, shown};
@@ -115,7 +115,7 @@ struct Sources {
 /// Opens all sources, one after the other; the worst that can be said of one is said of all.
 fn open_sources(request: &Request, arguments: &Mount, options: &Options) -> Result<Sources, Failure> {
     let sources = &request.sources;
-    if sources.len() > 1 && matches!(options.place, Place::File(_)) {
+    if sources.len() > 1 && matches!(options.place, IndexPlace::File(_)) {
         let what = "--index-file names the index of one archive, and there are several: --index-folders names a folder for all of them";
         return Err(Failure::new(Code::Usage, what));
     }

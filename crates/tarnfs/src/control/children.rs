@@ -15,17 +15,17 @@ const MOST: usize = 64;
 
 /// Those that run.
 #[derive(Debug, Default)]
-pub(super) struct Children(Mutex<State>);
+pub(super) struct Children(Mutex<ChildrenState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ChildrenState {
     children: Vec<Child>,
     /// No more are started.
     has_ended: bool,
 }
 
 impl Children {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ChildrenState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

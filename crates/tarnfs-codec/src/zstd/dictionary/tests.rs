@@ -10,7 +10,7 @@ use super::*;
 use crate::testing::{Pass, decode, decode_with, sample, source, to_the_end, tool, tool_status};
 use crate::zstd::Zstd;
 use crate::zstd::decoder::FrameDecoder;
-use crate::{Beside, Codec, FirstPass as _, Options, PIECE, SeekPoint};
+use crate::{Codec, DecodeContext, FirstPass as _, Options, PIECE, SeekPoint};
 
 /// Dictionaries as files.
 struct Folder(TempDir);
@@ -67,12 +67,12 @@ fn pass_with(stream: &[u8], dictionaries: &Dictionaries) -> Pass {
     decode_with(&Zstd, stream, PIECE, &Options { dictionaries: dictionaries.clone(), ..Options::default() })
 }
 
-fn beside(dictionaries: &Dictionaries) -> Beside {
-    Beside { dictionaries: dictionaries.clone(), ..Beside::default() }
+fn context(dictionaries: &Dictionaries) -> DecodeContext {
+    DecodeContext { dictionaries: dictionaries.clone(), ..DecodeContext::default() }
 }
 
 fn resume_with(stream: &[u8], point: &SeekPoint, dictionaries: &Dictionaries) -> std::io::Result<Vec<u8>> {
-    to_the_end(&mut *Zstd.resume_with(source(stream), point, &Limits::default(), &beside(dictionaries))?, 33_333)
+    to_the_end(&mut *Zstd.resume_with(source(stream), point, &Limits::default(), &context(dictionaries))?, 33_333)
 }
 
 /// The points before all blocks.
@@ -403,7 +403,7 @@ proptest! {
         let stream = folder.pack(&format!("-{level} --zstd=wlog={window}"), "raw", &data);
         let points = all_points(&stream, &data, &given);
         let point = from.get(&points);
-        let mut decoder = Zstd.resume_with(source(&stream), point, &Limits::default(), &beside(&given)).unwrap();
+        let mut decoder = Zstd.resume_with(source(&stream), point, &Limits::default(), &context(&given)).unwrap();
         let mut buffer = vec![0; skip + length];
         let read = decoder.read(&mut buffer).unwrap();
         let start = point.decoded as usize;

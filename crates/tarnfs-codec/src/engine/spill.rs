@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// many bytes lie between the piece and the seek point before it. A stream for which it never gets long has no file in
 /// the end. The first pass does not wait: what the packing thread cannot keep up with is left out, unless a read of it
 /// would take very long, as in a stream without seek points.
-pub struct Keeping {
+pub struct SpillWriter {
     sender: Option<SyncSender<(u64, Box<[u8]>)>>,
     packer: Option<JoinHandle<io::Result<bool>>>,
     shared: Arc<Shared>,
@@ -47,7 +47,7 @@ struct Shared {
 }
 
 /// Where the pieces go.
-pub trait Shelf: Send {
+pub trait SpillFile: Send {
     /// An empty file. Asked for once, when the first piece is to be kept.
     fn file(&mut self) -> io::Result<File>;
 
@@ -86,24 +86,25 @@ const MOST_BESIDE: usize = 64;
 /// As `nice -n 19`.
 const LOWEST_PRIORITY: i32 = 19;
 
-impl Keeping {
-    /// Pieces go to `shelf`.
-    pub fn new(shelf: Box<dyn Shelf>) -> Self {
+impl SpillWriter {
+    /// Pieces go to `spill_file`.
+    pub fn new(spill_file: Box<dyn SpillFile>) -> Self {
         let (sender, receiver) = sync_channel(MOST_SENT);
         let shared = Arc::<Shared>::default();
         let of_packer = Arc::clone(&shared);
-        let packer =
-            thread::Builder::new().name("tarnfs-packer".to_owned()).spawn(move || pack(&receiver, &of_packer, shelf));
-        let mut keeping = Self::nothing();
+        let packer = thread::Builder::new()
+            .name("tarnfs-packer".to_owned())
+            .spawn(move || pack(&receiver, &of_packer, spill_file));
+        let mut spill = Self::nothing();
         match packer {
             Ok(packer) => {
-                keeping.sender = Some(sender);
-                keeping.packer = Some(packer);
-                keeping.shared = shared;
+                spill.sender = Some(sender);
+                spill.packer = Some(packer);
+                spill.shared = shared;
             }
             Err(error) => log::info!("decoded pieces are not kept: cannot start a thread: {error}"),
         }
-        keeping
+        spill
     }
 
     /// Keeps nothing.
@@ -217,13 +218,13 @@ impl Keeping {
     }
 }
 
-impl std::fmt::Debug for Keeping {
+impl std::fmt::Debug for SpillWriter {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Keeping").field("is_dear", &self.is_dear()).finish_non_exhaustive()
+        formatter.debug_struct("SpillWriter").field("is_dear", &self.is_dear()).finish_non_exhaustive()
     }
 }
 
-impl Drop for Keeping {
+impl Drop for SpillWriter {
     fn drop(&mut self) {
         self.shared.is_abandoned.store(true, Ordering::Relaxed);
         // Nobody wants to know.
@@ -231,19 +232,19 @@ impl Drop for Keeping {
     }
 }
 
-fn pack(pieces: &Receiver<(u64, Box<[u8]>)>, shared: &Shared, mut shelf: Box<dyn Shelf>) -> io::Result<bool> {
+fn pack(pieces: &Receiver<(u64, Box<[u8]>)>, shared: &Shared, mut spill_file: Box<dyn SpillFile>) -> io::Result<bool> {
     // Without a first piece there is no file.
     let Ok(first) = pieces.recv() else { return Ok(false) };
     // Whoever decodes comes first.
     if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), LOWEST_PRIORITY) {
         log::debug!("the packing thread keeps its priority: {error}");
     }
-    let mut writer = DecodedFileWriter::new(shelf.file()?)?;
+    let mut writer = DecodedFileWriter::new(spill_file.file()?)?;
     for (start, piece) in std::iter::once(first).chain(pieces) {
         if shared.is_abandoned.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        if !shelf.has_room(writer.length() + (piece.len() + MOST_BESIDE) as u64) {
+        if !spill_file.has_room(writer.length() + (piece.len() + MOST_BESIDE) as u64) {
             break;
         }
         let behind = shared.sent.fetch_sub(1, Ordering::Relaxed);
@@ -255,7 +256,7 @@ fn pack(pieces: &Receiver<(u64, Box<[u8]>)>, shared: &Shared, mut shelf: Box<dyn
         return Ok(false);
     }
     writer.finish()?;
-    shelf.finished()?;
+    spill_file.finished()?;
     Ok(true)
 }
 
@@ -271,13 +272,13 @@ mod tests {
 
     /// A file without a name, and what became of it.
     #[derive(Default)]
-    struct TestShelf {
+    struct TestSpillFile {
         file: Arc<std::sync::Mutex<Option<File>>>,
         finished: Arc<AtomicU64>,
         room: u64,
     }
 
-    impl Shelf for TestShelf {
+    impl SpillFile for TestSpillFile {
         fn file(&mut self) -> io::Result<File> {
             let file = tempfile::tempfile()?;
             *self.file.lock().unwrap() = Some(file.try_clone()?);
@@ -296,35 +297,35 @@ mod tests {
 
     /// Feeds a piece for each time, a seek point where there is none; returns which of them were kept.
     fn kept(times: &[Option<Duration>], room: u64, ends: bool) -> Option<Vec<usize>> {
-        let shelf = TestShelf { room, ..TestShelf::default() };
-        let (file, finished) = (Arc::clone(&shelf.file), Arc::clone(&shelf.finished));
-        let mut keeping = Keeping::new(Box::new(shelf));
+        let spill_file = TestSpillFile { room, ..TestSpillFile::default() };
+        let (file, finished) = (Arc::clone(&spill_file.file), Arc::clone(&spill_file.finished));
+        let mut spill = SpillWriter::new(Box::new(spill_file));
         let mut pieces = 0;
         let content = |number: usize| vec![number as u8; PIECE];
         for time in times {
             let Some(time) = *time else {
-                keeping.seek_point();
+                spill.seek_point();
                 continue;
             };
-            keeping.time += time;
+            spill.time += time;
             let (first, second) = (&content(pieces)[..1000], &content(pieces)[1000..]);
-            keeping.decoded(first);
-            keeping.decoded(second);
-            keeping.piece((pieces * PIECE) as u64, PIECE);
+            spill.decoded(first);
+            spill.decoded(second);
+            spill.piece((pieces * PIECE) as u64, PIECE);
             pieces += 1;
             // So that the packing thread keeps up.
-            let has_ended = || keeping.packer.as_ref().is_none_or(JoinHandle::is_finished);
-            let waits = keeping.time_for(keeping.since_point) >= VERY_DEAR;
-            while !waits && keeping.shared.sent.load(Ordering::Relaxed) > MOST_SENT / 2 && !has_ended() {
+            let has_ended = || spill.packer.as_ref().is_none_or(JoinHandle::is_finished);
+            let waits = spill.time_for(spill.since_point) >= VERY_DEAR;
+            while !waits && spill.shared.sent.load(Ordering::Relaxed) > MOST_SENT / 2 && !has_ended() {
                 thread::yield_now();
             }
         }
         if !ends {
-            drop(keeping);
+            drop(spill);
             assert_eq!(finished.load(Ordering::Relaxed), 0, "what was not finished is not kept");
             return None;
         }
-        let is_there = keeping.finish().unwrap();
+        let is_there = spill.finish().unwrap();
         assert_eq!(finished.load(Ordering::Relaxed), u64::from(is_there));
         if !is_there {
             return None;

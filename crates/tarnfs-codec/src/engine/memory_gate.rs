@@ -7,16 +7,16 @@ use crate::sync::{Condvar, Mutex};
 
 /// How much memory the decoders of all streams may hold together while they work.
 ///
-/// A window may be 128 MiB, a dictionary 1.5 GiB, and as many readers may come as there are threads: where there is no
-/// room for another decoder, its reader waits until one is done. Who comes first enters first, or one that needs much
-/// would wait for ever. One may always work, else nothing could be read at all.
+/// A window may be 128 MiB, a dictionary 1.5 GiB, and there may be as many readers as threads. If the memory does not
+/// suffice for another decoder, its reader waits at the gate until one is done. Readers enter in the order in which
+/// they came, or one that needs much would wait for ever. One may always work, else nothing could be read at all.
 ///
-/// A decoder that reads through another one, a compressed file in a compressed archive, holds room while that one asks
-/// for some. Therefore one may always work *at each depth*, whatever those at others hold: who waits for room waits, in
-/// the end, only for decoders of its own depth, and these wait only for what is less deep (`Source::depth`). Nothing
-/// waits in a circle.
+/// A decoder may read through another one (a compressed file in a compressed archive). It holds its pass while the
+/// other one asks for a pass. Therefore one may always work *at each depth*, whatever those at other depths hold. So a
+/// reader waits only for decoders of its own depth, and these wait only for what is less deep (`Source::depth`).
+/// Nothing waits in a circle.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct MemoryGate {
     limit: usize,
     held: Mutex<Held>,
     /// Somebody has entered or left, or needs less than was expected.
@@ -45,10 +45,10 @@ struct Lane {
 #[derive(Debug)]
 pub(super) struct Expected(AtomicUsize);
 
-/// The room that one decoder has; given back when dropped.
+/// The memory that one decoder may hold. Given back when dropped.
 #[derive(Debug)]
-pub(super) struct Taken<'a> {
-    room: &'a Room,
+pub(super) struct GatePass<'a> {
+    gate: &'a MemoryGate,
     expected: &'a Expected,
     bytes: usize,
     thread: ThreadId,
@@ -61,7 +61,7 @@ impl Expected {
     }
 }
 
-impl Room {
+impl MemoryGate {
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, held: Mutex::default(), changed: Condvar::new() }
     }
@@ -71,11 +71,11 @@ impl Room {
         Expected(AtomicUsize::new(self.limit))
     }
 
-    /// Room for one more decoder of a stream at `depth`, as soon as there is.
+    /// Lets one more decoder of a stream at `depth` in, as soon as there is memory for it.
     ///
     /// The caller holds no lock, and nothing that a decoder at this depth or a lesser one may wait for: no run, and no
-    /// room but for deeper streams.
-    pub(super) fn enter<'a>(&'a self, depth: usize, expected: &'a Expected) -> Taken<'a> {
+    /// pass but of deeper streams.
+    pub(super) fn enter<'a>(&'a self, depth: usize, expected: &'a Expected) -> GatePass<'a> {
         let mut held = lock(&self.held);
         let me = thread::current().id();
         if held.threads.iter().any(|&(thread, other)| thread == me && other <= depth) {
@@ -95,8 +95,8 @@ impl Room {
         taken
     }
 
-    /// The same, if there is room now and nobody at this depth waits for it.
-    pub(super) fn try_enter<'a>(&'a self, depth: usize, expected: &'a Expected) -> Option<Taken<'a>> {
+    /// The same, if there is memory now and nobody at this depth waits for it.
+    pub(super) fn try_enter<'a>(&'a self, depth: usize, expected: &'a Expected) -> Option<GatePass<'a>> {
         let mut held = lock(&self.held);
         let lane = held.lane(depth);
         let nobody_waits = lane.came == lane.entered;
@@ -107,13 +107,13 @@ impl Room {
         held.lane(depth).decoders == 0 || held.bytes.saturating_add(expected.bytes()) <= self.limit
     }
 
-    fn take<'a>(&'a self, held: &mut Held, depth: usize, expected: &'a Expected) -> Taken<'a> {
+    fn take<'a>(&'a self, held: &mut Held, depth: usize, expected: &'a Expected) -> GatePass<'a> {
         let bytes = expected.bytes();
         held.lane(depth).decoders += 1;
         held.bytes = held.bytes.saturating_add(bytes);
         let thread = thread::current().id();
         held.threads.push((thread, depth));
-        Taken { room: self, expected, bytes, thread, depth }
+        GatePass { gate: self, expected, bytes, thread, depth }
     }
 }
 
@@ -126,31 +126,31 @@ impl Held {
     }
 }
 
-impl Taken<'_> {
+impl GatePass<'_> {
     /// Says what the decoder really holds.
     pub(super) fn holds(&mut self, bytes: usize) {
         if bytes == self.bytes {
             return;
         }
         self.expected.0.store(bytes, Ordering::Relaxed);
-        let mut held = lock(&self.room.held);
+        let mut held = lock(&self.gate.held);
         held.bytes = held.bytes.saturating_sub(self.bytes).saturating_add(bytes);
         self.bytes = bytes;
         drop(held);
-        self.room.changed.notify_all();
+        self.gate.changed.notify_all();
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for GatePass<'_> {
     fn drop(&mut self) {
-        let mut held = lock(&self.room.held);
+        let mut held = lock(&self.gate.held);
         held.lane(self.depth).decoders -= 1;
         held.bytes = held.bytes.saturating_sub(self.bytes);
         if let Some(place) = held.threads.iter().rposition(|&holder| holder == (self.thread, self.depth)) {
             held.threads.swap_remove(place);
         }
         drop(held);
-        self.room.changed.notify_all();
+        self.gate.changed.notify_all();
     }
 }
 
@@ -160,88 +160,88 @@ mod tests {
 
     #[test]
     fn as_many_work_as_there_is_room_for_and_one_always() {
-        let room = Room::new(100);
-        let expected = room.expected();
-        let mut first = room.enter(0, &expected);
-        assert!(room.try_enter(0, &expected).is_none(), "nobody knows yet what one needs");
+        let gate = MemoryGate::new(100);
+        let expected = gate.expected();
+        let mut first = gate.enter(0, &expected);
+        assert!(gate.try_enter(0, &expected).is_none(), "nobody knows yet what one needs");
         first.holds(40);
-        let second = room.try_enter(0, &expected).unwrap();
-        assert!(room.try_enter(0, &expected).is_none());
+        let second = gate.try_enter(0, &expected).unwrap();
+        assert!(gate.try_enter(0, &expected).is_none());
         first.holds(1000);
         drop(second);
-        assert!(room.try_enter(0, &expected).is_none());
+        assert!(gate.try_enter(0, &expected).is_none());
         drop(first);
         // More than there is room for, but alone.
-        let alone = room.enter(0, &expected);
-        assert!(room.try_enter(0, &expected).is_none());
+        let alone = gate.enter(0, &expected);
+        assert!(gate.try_enter(0, &expected).is_none());
         std::thread::scope(|scope| {
-            scope.spawn(|| room.enter(0, &expected).holds(10));
+            scope.spawn(|| gate.enter(0, &expected).holds(10));
             drop(alone);
         });
-        let many: Vec<_> = std::iter::from_fn(|| room.try_enter(0, &expected)).collect();
+        let many: Vec<_> = std::iter::from_fn(|| gate.try_enter(0, &expected)).collect();
         assert_eq!(many.len(), 10);
         drop(many);
-        let mut held = lock(&room.held);
+        let mut held = lock(&gate.held);
         assert_eq!((held.lane(0).decoders, held.bytes), (0, 0));
         assert!(held.threads.is_empty());
     }
 
-    fn nobody_waits(room: &Room, depth: usize) -> bool {
-        let mut held = lock(&room.held);
+    fn nobody_waits(gate: &MemoryGate, depth: usize) -> bool {
+        let mut held = lock(&gate.held);
         let lane = held.lane(depth);
         lane.came == lane.entered
     }
 
     #[test]
     fn one_works_at_each_depth_whatever_others_hold() {
-        let room = Room::new(100);
-        let (outer, inner) = (room.expected(), room.expected());
-        let holds = room.enter(1, &inner);
+        let gate = MemoryGate::new(100);
+        let (outer, inner) = (gate.expected(), gate.expected());
+        let holds = gate.enter(1, &inner);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| drop(room.enter(1, &inner)));
-            while nobody_waits(&room, 1) {
+            let waiting = scope.spawn(|| drop(gate.enter(1, &inner)));
+            while nobody_waits(&gate, 1) {
                 std::thread::yield_now();
             }
             // What the inner one reads through, though another waits; a second one has to wait for this.
-            let through = room.enter(0, &outer);
-            assert!(room.try_enter(0, &outer).is_none());
+            let through = gate.enter(0, &outer);
+            assert!(gate.try_enter(0, &outer).is_none());
             drop((through, holds));
             waiting.join().unwrap();
         });
-        assert_eq!(lock(&room.held).bytes, 0);
+        assert_eq!(lock(&gate.held).bytes, 0);
     }
 
     #[test]
     fn those_of_all_depths_share_what_there_is() {
-        let room = Room::new(100);
-        let (outer, inner) = (room.expected(), room.expected());
-        room.enter(0, &outer).holds(40);
-        let mut first = room.enter(1, &inner);
+        let gate = MemoryGate::new(100);
+        let (outer, inner) = (gate.expected(), gate.expected());
+        gate.enter(0, &outer).holds(40);
+        let mut first = gate.enter(1, &inner);
         first.holds(30);
-        let second = room.enter(0, &outer);
-        assert!(room.try_enter(0, &outer).is_none(), "70 of 100 are taken");
+        let second = gate.enter(0, &outer);
+        assert!(gate.try_enter(0, &outer).is_none(), "70 of 100 are taken");
         first.holds(20);
-        assert!(room.try_enter(0, &outer).is_some());
+        assert!(gate.try_enter(0, &outer).is_some());
         drop(second);
     }
 
     #[test]
     fn nobody_is_passed_by_those_who_need_less() {
-        let room = Room::new(100);
-        let (large, small) = (room.expected(), room.expected());
-        room.enter(0, &small).holds(10);
-        let first = room.enter(0, &small);
+        let gate = MemoryGate::new(100);
+        let (large, small) = (gate.expected(), gate.expected());
+        gate.enter(0, &small).holds(10);
+        let first = gate.enter(0, &small);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| drop(room.enter(0, &large)));
-            while nobody_waits(&room, 0) {
+            let waiting = scope.spawn(|| drop(gate.enter(0, &large)));
+            while nobody_waits(&gate, 0) {
                 std::thread::yield_now();
             }
-            assert!(room.try_enter(0, &small).is_none(), "one that was there before waits");
-            let behind = scope.spawn(|| drop(room.enter(0, &small)));
+            assert!(gate.try_enter(0, &small).is_none(), "one that was there before waits");
+            let behind = scope.spawn(|| drop(gate.enter(0, &small)));
             drop(first);
             waiting.join().unwrap();
             behind.join().unwrap();
         });
-        assert!(room.try_enter(0, &small).is_some());
+        assert!(gate.try_enter(0, &small).is_some());
     }
 }

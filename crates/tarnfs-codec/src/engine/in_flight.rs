@@ -9,14 +9,14 @@ use crate::sync::{Condvar, Mutex};
 
 /// Who decodes what of one stream at this moment, so that nobody decodes it a second time beside them.
 #[derive(Debug, Default)]
-pub(super) struct Traffic {
-    state: Mutex<State>,
+pub(super) struct InFlight {
+    state: Mutex<RunsInFlight>,
     /// A run has moved on or ended, and somebody waits.
     moved: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RunsInFlight {
     runs: Vec<Run>,
     next_run: u64,
     /// Pieces that somebody waits for, by where they start.
@@ -57,7 +57,7 @@ struct Awaited {
 /// A run, ended when dropped, also by a panic.
 #[derive(Debug)]
 pub(super) struct RunGuard<'a> {
-    traffic: &'a Traffic,
+    in_flight: &'a InFlight,
     number: u64,
 }
 
@@ -69,23 +69,23 @@ pub(super) struct Task {
     pub(super) end: u64,
 }
 
-/// The answer to one who has room for a decoder and would decode a piece.
+/// The answer to one who has a pass and would decode a piece.
 #[derive(Debug)]
 pub(super) enum Turn<'a, T> {
     /// Somebody has decoded it meanwhile.
     Ready(Arc<Piece>),
-    /// Somebody is on the way to it by now: who has room gives it back, and waits.
+    /// Somebody is on the way to it by now: who has a pass gives it back, and waits.
     OnItsWay,
     /// The caller has to, with what `begin` returned.
     Decode(RunGuard<'a>, (u64, T)),
 }
 
-impl Traffic {
+impl InFlight {
     /// Waits while a run of the chunk is on its way to the piece at `task.start`, and while it is on its way to the one
     /// at `last`, which the caller wants next: one waking is enough for both. `cached` looks for the first in the
     /// cache. `None`: nobody is on the way.
     ///
-    /// The caller holds no lock, and no room but for streams that are deeper: the run may need it.
+    /// The caller holds no lock, and no pass but of deeper streams: the run may need it.
     pub(super) fn wait(&self, task: Task, last: u64, cached: impl Fn() -> Option<Arc<Piece>>) -> Option<Arc<Piece>> {
         let mut state = lock(&self.state);
         loop {
@@ -116,7 +116,7 @@ impl Traffic {
         }
     }
 
-    /// Begins a run, for one who has room for its decoder. Never waits. `begin` picks the decoder and says where it
+    /// Begins a run, for one who has a pass for its decoder. Never waits. `begin` picks the decoder and says where it
     /// stands.
     pub(super) fn begin<T>(
         &self,
@@ -153,11 +153,11 @@ impl Traffic {
         Some((self.register(&mut state, task, next, true), (next, begun)))
     }
 
-    fn register(&self, state: &mut State, task: Task, next: u64, ahead: bool) -> RunGuard<'_> {
+    fn register(&self, state: &mut RunsInFlight, task: Task, next: u64, ahead: bool) -> RunGuard<'_> {
         let number = state.next_run;
         state.next_run += 1;
         state.runs.push(Run { number, chunk: task.chunk, next, end: task.end, ahead });
-        RunGuard { traffic: self, number }
+        RunGuard { in_flight: self, number }
     }
 
     /// True if a run is in the chunk that starts at `chunk`.
@@ -187,7 +187,7 @@ impl Traffic {
     }
 }
 
-impl State {
+impl RunsInFlight {
     /// The run nearest to the task's first piece among those that will come to it or stop before it, in its chunk.
     fn run_towards(&mut self, task: Task) -> Option<&mut Run> {
         self.runs.iter_mut().filter(|run| run.chunk == task.chunk && run.next <= task.start).max_by_key(|run| run.next)
@@ -197,25 +197,25 @@ impl State {
 impl RunGuard<'_> {
     /// Where the run ends at this moment.
     pub(super) fn end(&self) -> u64 {
-        lock(&self.traffic.state).runs.iter().find(|run| run.number == self.number).map_or(0, |run| run.end)
+        lock(&self.in_flight.state).runs.iter().find(|run| run.number == self.number).map_or(0, |run| run.end)
     }
 
     /// True if somebody waits for the piece at `start`, or for one before it and wants it next.
     pub(super) fn is_awaited(&self, start: u64) -> bool {
         let wants =
             |(&first, awaited): (&u64, &Awaited)| first <= start && awaited.lasts.iter().any(|&last| start <= last);
-        lock(&self.traffic.state).awaited.iter().any(wants)
+        lock(&self.in_flight.state).awaited.iter().any(wants)
     }
 
     /// Says that the piece at `start` is decoded, handing it to those who wait, and that the one at `next` follows.
     /// Returns where the run ends.
     pub(super) fn advance(&self, start: u64, piece: Option<&Arc<Piece>>, next: u64) -> u64 {
-        let mut state = lock(&self.traffic.state);
+        let mut state = lock(&self.in_flight.state);
         if let (Some(awaited), Some(piece)) = (state.awaited.get_mut(&start), piece) {
             awaited.piece = Some(Arc::clone(piece));
         }
         if state.awaited.values().flat_map(|awaited| &awaited.lasts).any(|last| (start..next).contains(last)) {
-            self.traffic.moved.notify_all();
+            self.in_flight.moved.notify_all();
         }
         let Some(run) = state.runs.iter_mut().find(|run| run.number == self.number) else { return 0 };
         run.next = next;
@@ -225,10 +225,10 @@ impl RunGuard<'_> {
 
 impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.traffic.state);
+        let mut state = lock(&self.in_flight.state);
         state.runs.retain(|run| run.number != self.number);
         if !state.awaited.is_empty() {
-            self.traffic.moved.notify_all();
+            self.in_flight.moved.notify_all();
         }
     }
 }
@@ -246,21 +246,21 @@ mod tests {
 
     #[test]
     fn each_of_several_is_woken_behind_the_last_piece_that_they_want() {
-        let traffic = Traffic::default();
+        let in_flight = InFlight::default();
         let task = Task { chunk: 0, start: 0, end: 100 };
-        let (run, (_, ())) = traffic.ahead(task, || Some((0, ()))).unwrap();
+        let (run, (_, ())) = in_flight.ahead(task, || Some((0, ()))).unwrap();
         let piece = Arc::new(Pool::new(&Budget::new(0)).piece(1));
         let (woken, wakings) = channel();
         scope(|scope| {
             for last in [20, 5, 10] {
-                let (traffic, woken) = (&traffic, woken.clone());
+                let (in_flight, woken) = (&in_flight, woken.clone());
                 scope.spawn(move || {
-                    assert!(matches!(traffic.begin(task, || None, || unreachable!()), Turn::<()>::OnItsWay));
-                    assert!(traffic.wait(task, last, || None).is_some());
+                    assert!(matches!(in_flight.begin(task, || None, || unreachable!()), Turn::<()>::OnItsWay));
+                    assert!(in_flight.wait(task, last, || None).is_some());
                     woken.send(last)
                 });
             }
-            while lock(&traffic.state).awaited.get(&0).is_none_or(|awaited| awaited.lasts.len() < 3) {
+            while lock(&in_flight.state).awaited.get(&0).is_none_or(|awaited| awaited.lasts.len() < 3) {
                 yield_now();
             }
             let mut at = 0;
