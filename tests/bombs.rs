@@ -209,7 +209,7 @@ fn in_little_memory(scratch: &Scratch, mib: u64, words: &[&str]) -> support::Ran
 }
 
 /// Records of 8 MiB each, in 150 entries of an archive of a few megabytes: 1.2 GB, and four times that in messages.
-/// > What is kept of each entry is short.
+/// > What is kept in memory for each entry is short.
 #[test]
 fn long_records_are_not_kept() {
     let scratch = Scratch::new();
@@ -253,7 +253,7 @@ E",
 }
 
 /// Few entries, and 15 MiB of extended attributes in each of them: an index of 450 MB for an archive of less than one.
-/// > An index takes little memory, also one that is kept nowhere.
+/// > An index takes little memory, even one that is not kept on disk.
 #[test]
 fn large_attributes_are_not_kept_in_memory() {
     if !can_mount() {

@@ -74,7 +74,7 @@ fn options_before_a_command_are_told() {
     assert_eq!(code, 0, "{message}");
 }
 
-/// > An option that is not there yet is refused by name.
+/// > An option that tarnfs does not have yet is refused by name.
 #[test]
 fn options_that_are_not_there_yet_are_refused_by_name() {
     let scratch = Scratch::new();

@@ -116,7 +116,7 @@ fn the_files_are_there_and_hidden() {
     }
 }
 
-/// > In such a mount nothing but `command` takes what is written: all else that would change something is EROFS.
+/// > In such a mount only `command` can be written to. Every other change is EROFS.
 #[test]
 fn everything_else_is_read_only() {
     if !can_mount() {
@@ -197,8 +197,7 @@ fn everything_else_is_read_only() {
     }
 }
 
-/// > A command with a mount point inside of the mount adds to the mount, and one with `--unmount` takes that away
-/// > again.
+/// > A command with a mount point inside the mount adds to the mount, and `--unmount` removes it again.
 #[test]
 fn sub_mounts_come_and_go() {
     if !can_mount() {
@@ -302,7 +301,7 @@ fn thousands_of_names_are_listed_once_each() {
     }
 }
 
-/// > A source inside of the mount that it would be shown in is refused.
+/// > A source inside the mount that would show it is refused.
 #[test]
 fn loops_are_refused() {
     if !can_mount() {
@@ -339,7 +338,7 @@ fn loops_are_refused() {
     mount.mounted.unmount();
 }
 
-/// > Any other command runs in a process of its own, as it would from the command line; what it says is in `output`.
+/// > Any other command runs in a process of its own, as from the command line. What it prints is in `output`.
 #[test]
 fn other_commands_run() {
     if !can_mount() {
@@ -368,7 +367,7 @@ fn other_commands_run() {
     wait_until("what it has started is, too", || !is_mounted(&scratch.path("at")));
 }
 
-/// > What is no command is told in `output`, and does no harm.
+/// > A wrong command gives a message in `output` and does no harm.
 #[test]
 fn bad_input() {
     if !can_mount() {
@@ -493,7 +492,7 @@ fn others_cannot_control_it() {
     mount.mounted.unmount();
 }
 
-/// > With `--control-interface` a mount may begin empty.
+/// > With `--control-interface` a mount may start empty.
 #[test]
 fn it_may_begin_empty() {
     if !can_mount() {

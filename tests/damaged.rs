@@ -36,7 +36,7 @@ fn a_damaged_header_costs_one_file() {
     mount.unmount();
 }
 
-/// > Of a damaged or cut archive, what is whole is served and the rest is an error.
+/// > What is whole in a damaged or cut archive is served, and the rest is an error.
 #[test]
 fn a_cut_archive_serves_what_is_there() {
     if !can_mount() {
@@ -108,8 +108,8 @@ fn volumes_one_behind_the_other_are_joined() {
     }
 }
 
-/// > Bytes whose checksum does not match are never served; reading that range is an error, and the rest of the file is
-/// > read.
+/// > Bytes whose checksum does not match are never served. Reading that range is an error, and the rest of the file
+/// > is read.
 #[test]
 fn a_wrong_checksum_is_an_error_for_its_range_only() {
     if !can_mount() {

@@ -86,7 +86,7 @@ fn nothing_is_kept_of_what_is_fast_or_not_wanted() {
     assert!(wrong.code == 2 && wrong.err.contains("much"), "{wrong:?}");
 }
 
-/// > What is kept decoded on disk is served only if it is what the archive held when it was indexed.
+/// > Decoded data that is kept on disk is served only if its checksum is the one in the index.
 #[test]
 fn what_somebody_else_put_there_is_not_served() {
     if !can_mount() {

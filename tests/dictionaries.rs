@@ -53,8 +53,8 @@ const ARCHIVES: &[(&str, &str, &[&str])] = &[
     ("patch.tar.zst", "zstd -q -c --patch-from=raw a.tar", &["raw"]),
 ];
 
-/// > Frames of zstd are read with the dictionary that they were made with; where it is not given, the error says which
-/// > it is.
+/// > Frames of zstd are read with the dictionary that they were made with. If it is not given, the error names its
+/// > ID.
 #[test]
 fn what_needs_dictionaries_is_read_with_them_by_every_command() {
     let scratch = scratch();
@@ -166,7 +166,7 @@ fn a_dictionary_that_is_missing_or_wrong_is_told() {
     Ran::from(ran.unwrap()).ok();
 }
 
-/// > What was indexed without its dictionary is indexed again where that is given.
+/// > What was indexed without its dictionary is indexed again once the dictionary is given.
 #[test]
 fn a_frame_that_names_no_dictionary_is_read_as_soon_as_it_is_given() {
     let scratch = scratch();

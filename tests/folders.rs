@@ -52,7 +52,7 @@ fn a_folder_is_shown_as_it_is() {
     mount.unmount();
 }
 
-/// > What changes in a folder shows up, within a second where it was looked at before.
+/// > A change in a folder shows up within a second.
 #[test]
 fn what_changes_shows_up() {
     if !can_mount() {
@@ -152,7 +152,7 @@ fn changes(scratch: &Scratch, tree: &Path) {
     mount.unmount();
 }
 
-/// > A file of a folder that is open is read to its end, also when its name is gone.
+/// > An open file of a folder can be read to its end even if its name is gone.
 #[test]
 fn what_is_open_outlives_its_name() {
     if !can_mount() {
@@ -178,7 +178,7 @@ fn what_is_open_outlives_its_name() {
     mount.unmount();
 }
 
-/// > Files of a folder are read by the kernel itself, where it can.
+/// > The kernel itself reads files of a folder if it can.
 #[test]
 fn the_kernel_reads_files_itself() {
     if !can_mount() {
@@ -210,7 +210,7 @@ fn the_kernel_reads_files_itself() {
     mount.unmount();
 }
 
-/// > Nothing outside a mounted folder is reached, also when a part of it becomes a symbolic link while it is in use.
+/// > Nothing outside a mounted folder is reached, even if a part of it becomes a symbolic link while it is in use.
 #[test]
 fn nothing_outside_the_folder_is_reached() {
     if !can_mount() {

@@ -110,7 +110,7 @@ with open('{name}.tar', 'wb') as file:
     ));
 }
 
-/// > Holes of a size that nobody can wait for are not hashed, and that is said.
+/// > Holes that would take too long are not hashed, and a message says so.
 #[test]
 fn a_file_of_holes_without_end_has_no_hashes() {
     let scratch = Scratch::new();
@@ -133,7 +133,7 @@ fn a_file_of_holes_without_end_has_no_hashes() {
     }
 }
 
-/// > Ctrl-C ends it also inside of a hole.
+/// > Ctrl-C also ends it inside a hole.
 #[test]
 fn hashing_a_hole_can_be_interrupted() {
     let scratch = Scratch::new();

@@ -42,8 +42,8 @@ fn write(scratch: &Scratch, script: &str) {
 /// What is in the folder, and what names that lead out of the mount would make around it.
 const OUTSIDE: &str = "ls -A; ls -d ../up ../folder-up ../b /up /tmp/up /absolute 2> /dev/null || true";
 
-/// > A name is the bytes that the archive has, except that no name leads out of the mount and none is longer than the
-/// > kernel can say.
+/// > A name has the bytes that the archive has, but no name leads out of the mount and none is longer than the kernel
+/// > allows.
 #[test]
 fn names_stay_in_the_mount_and_can_be_listed() {
     if !can_mount() {
@@ -165,7 +165,7 @@ fn by_rule(order: &[usize]) -> BTreeMap<String, String> {
     expected
 }
 
-/// > Where entries clash the last one shows, whatever kind it and those before it have.
+/// > If entries of one path have different kinds, the last one shows.
 #[test]
 fn clashes_end_the_same_by_rule_in_every_order() {
     let scratch = Scratch::new();

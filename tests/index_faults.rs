@@ -315,7 +315,7 @@ const WRITING: &[&str] = &[
     "newfstatat",
 ];
 
-/// > Without room or right to write an index the archive is mounted all the same.
+/// > The archive is mounted even if there is no space for an index, or no right to write one.
 #[test]
 fn whatever_fails_while_it_is_written_the_tree_is_right() {
     if !have_strace() {

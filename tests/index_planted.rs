@@ -221,7 +221,7 @@ fn copy_of(prepared: &Scratch) -> Scratch {
     scratch
 }
 
-/// > An index that somebody else could have written is not believed.
+/// > An index that somebody else could have written is not used.
 #[test]
 fn nothing_that_was_planted_is_believed() {
     if !is_root() {

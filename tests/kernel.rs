@@ -325,7 +325,7 @@ fn whatever_mounts_it_the_mount_gives_no_rights() {
     });
 }
 
-/// > What is in an archive gives nobody rights: no set-user-id bit, device or capability works in a mount.
+/// > An archive gives nobody rights: no set-user-id bit, device or capability works in a mount.
 #[test]
 fn set_user_id_and_capabilities_mean_nothing_in_a_mount() {
     if !can_mount() || !have("setcap") {
@@ -464,7 +464,7 @@ E",
     mount.unmount();
 }
 
-/// > The daemon does with few file descriptors and little memory.
+/// > The daemon needs few file descriptors and little memory.
 #[test]
 fn few_descriptors_are_enough() {
     if !can_mount() {

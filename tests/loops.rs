@@ -53,8 +53,8 @@ struct Arrangement<'a> {
 
 const FOLDER: &str = "mkdir -p f/sub/deep; echo text > f/sub/file; ln -s . f/self; ln -s ../f f/back; ln -s sub f/near";
 
-/// > A folder can be mounted over itself or a part of it, and an archive over the folder that it lies in: nothing waits
-/// > for itself.
+/// > A folder can be mounted over itself or a part of it, and an archive over the folder that it lies in, without a
+/// > deadlock.
 #[test]
 fn no_arrangement_hangs() {
     if !can_mount() {
@@ -166,7 +166,7 @@ fn no_arrangement_hangs() {
     }
 }
 
-/// > Of a mounted folder, what lies under our own mount is ELOOP, and all else is there.
+/// > In a mounted folder, what lies under our own mount is ELOOP, and all else is there.
 #[test]
 fn the_own_mount_is_not_entered() {
     if !can_mount() {

@@ -340,7 +340,8 @@ fn without_a_mount_point_one_is_made_and_removed_again() {
     assert!(folder.exists());
 }
 
-/// > A mount point that nobody has named is an empty folder of whoever mounts, or of root; no link leads elsewhere.
+/// > A mount point that tarnfs names itself is an empty folder that belongs to the caller or root, and no link is
+/// > followed to it.
 #[test]
 fn a_mount_point_that_nobody_named_is_no_link_and_nobody_elses() {
     if !can_mount() {

@@ -296,7 +296,7 @@ fn commands_see_what_a_mount_shows() {
     assert_eq!(as_file, fs::read(scratch.path("inner.tar.gz")).unwrap(), "without -r it is the file again");
 }
 
-/// > What only looks like an archive stays a file, and hurts nothing else.
+/// > A file that only looks like an archive stays a file and does no harm.
 #[test]
 fn what_only_looks_like_an_archive_stays_a_file() {
     if !can_mount() {
@@ -347,7 +347,7 @@ fn what_only_looks_like_an_archive_stays_a_file() {
     }
 }
 
-/// > Of an archive that is broken, what can be read is; reading the rest is an error, never wrong bytes.
+/// > What can be read of a broken archive in an archive is served. Reading the rest is an error, never wrong bytes.
 #[test]
 fn broken_archives_give_what_is_whole_or_an_error() {
     if !can_mount() {
@@ -427,7 +427,7 @@ fn broken_archives_give_what_is_whole_or_an_error() {
     }
 }
 
-/// > Of several archives at one path the last one counts, with all that it holds and nothing else.
+/// > The last of several archives at one path counts, with all that it holds and nothing else.
 #[test]
 fn the_newest_archive_of_a_path_is_the_one_that_is_shown() {
     if !can_mount() {
@@ -461,8 +461,8 @@ fn the_newest_archive_of_a_path_is_the_one_that_is_shown() {
     }
 }
 
-/// > Of several entries at one path the last one counts: in the order of the archive, also where some lie in a
-/// > compressed file in it.
+/// > The last of several entries at one path counts, in the order of the archive, even if some lie in a compressed
+/// > file in it.
 #[test]
 fn what_comes_later_in_the_archive_is_newer_whatever_it_lies_in() {
     let scratch = Scratch::new();

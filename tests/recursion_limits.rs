@@ -37,7 +37,7 @@ fn limited(scratch: &Scratch, limits: &str, words: &[&str]) -> Ran {
     ran
 }
 
-/// > Layers of compression are undone one by one up to a limit; what is left there is a file, and that is said.
+/// > Layers of compression are undone up to a limit. What is left there is a file, and a message says so.
 #[test]
 fn a_thousand_layers_of_gzip() {
     let scratch = Scratch::new();
@@ -75,7 +75,7 @@ open('x.gz', 'wb').write(data)\"
     }
 }
 
-/// > What a damaged compressed file decodes to is a file: nothing of it is undone.
+/// > A damaged compressed file in an archive shows what it decodes to as a file.
 #[test]
 fn a_damaged_stream_in_a_stream_stays_a_file() {
     let scratch = Scratch::new();
@@ -173,7 +173,7 @@ with open('deep.tar', 'wb') as file:
     ));
 }
 
-/// > Archives inside each other, however deep, take no stack; those that lie too deep for a path stay files.
+/// > Archives inside each other take no stack, however deep. Those that lie too deep for a path stay files.
 #[test]
 fn two_thousand_tars_in_each_other() {
     let scratch = Scratch::new();
@@ -235,7 +235,7 @@ open('deep.tar', 'wb').write(tar)\"",
     }
 }
 
-/// > Archives that are read beside each other wait for nothing that waits for them.
+/// > Archives that are read at the same time never wait for each other in a circle.
 #[test]
 fn bodies_that_are_kept_beside_each_other_do_not_wait_for_one_another() {
     let scratch = Scratch::new();
@@ -373,7 +373,7 @@ fn a_hundred_thousand_archives_take_little_memory() {
     }
 }
 
-/// > Archives that multiply stop, with a word on why, and what was found before is served.
+/// > Reading archives that multiply stops with a message, and what was found before is served.
 #[test]
 fn archives_that_multiply_stop() {
     if rounds(0, 1) == 0 {

@@ -99,7 +99,7 @@ fn depth_is_counted_in_archives() {
     assert!(refused.err.contains("--recursion-depth"), "{}", refused.err);
 }
 
-/// > Only files are opened whose names say that they may be archives.
+/// > A file is opened as an archive only if its name says that it may be one.
 #[test]
 fn extensions_choose_what_is_opened() {
     let scratch = Scratch::new();
@@ -135,7 +135,7 @@ fn extensions_choose_what_is_opened() {
     assert!(refused.err.contains("--recursive-extensions") && refused.err.contains("/pictures"), "{}", refused.err);
 }
 
-/// > -s names folders without the extension; what meets there is shown together, and nothing is lost.
+/// > -s names folders without the extension. If this gives two of them one name, they are merged.
 #[test]
 fn stripped_names_that_meet_are_merged() {
     let scratch = Scratch::new();
@@ -225,7 +225,7 @@ fn paths_are_transformed() {
     assert_eq!(cat, "text");
 }
 
-/// > An expression that is not understood is an error of usage that names the option.
+/// > A wrong regular expression is a usage error that names the option.
 #[test]
 fn bad_expressions_are_errors_of_usage() {
     let scratch = Scratch::new();
@@ -285,7 +285,7 @@ fn shaped(scratch: &Scratch) -> PathBuf {
     scratch.path("outer.tar")
 }
 
-/// > An index that was made with other options is not believed (promise I12).
+/// > An index that was made with other options is not used (promise I12).
 #[test]
 fn an_index_for_other_options_is_not_believed() {
     let scratch = Scratch::new();
@@ -329,7 +329,7 @@ fn an_index_for_other_options_is_not_believed() {
     }
 }
 
-/// > An index that ratarmount has made is used only where it shows what was asked for.
+/// > An index that ratarmount has made is used only if it shows what was asked for.
 #[test]
 fn an_index_of_ratarmount_with_other_archives_in_it_is_not_believed() {
     let path = std::env::var_os("TARNFS_PEERS").map(|folder| Path::new(&folder).join("bin/ratarmount"));

@@ -72,8 +72,8 @@ impl Drop for Overlay {
     }
 }
 
-/// > Several archives in one mount show what overlayfs shows of them as layers: the one furthest to the right wins, and
-/// > folders are merged.
+/// > Several archives in one mount show what overlayfs shows of them as layers: folders are merged, and otherwise the
+/// > one furthest to the right wins.
 #[test]
 fn a_union_shows_what_overlayfs_shows() {
     if !can_mount() {
@@ -152,7 +152,7 @@ fn whiteouts_and_opaque_folders_hide_what_is_further_left() {
     }
 }
 
-/// > A folder can be a source beside archives, also the one that is mounted over; what changes in it shows up.
+/// > A folder can be a source beside archives, even the folder that is mounted over, and its changes show up.
 #[test]
 fn a_folder_under_a_union_shows_what_is_in_it_now() {
     if !can_mount() {

@@ -49,7 +49,7 @@ fn assert_as_tar_counts(scratch: &Scratch, folder: &Path, twin: &str) {
     }
 }
 
-/// > Older versions of a file are files in `<file>.versions`, numbered as `tar --occurrence` counts them; the last is
+/// > Older versions of a file are files in `<file>.versions`, numbered as `tar --occurrence` counts them. The last is
 /// > the one that shows.
 #[test]
 fn versions_are_what_tar_extracts_by_occurrence() {
@@ -124,8 +124,8 @@ fn what_really_has_the_name_shows() {
     mounted.unmount();
 }
 
-/// > A folder is a version, too, with all that lies below it; one that no entry names counts where something else had
-/// > its path.
+/// > A folder is a version, too, with all that lies below it. A folder that no entry names is one if something else
+/// > had its path.
 #[test]
 fn folders_are_versions() {
     if !can_mount() {

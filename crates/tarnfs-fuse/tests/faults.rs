@@ -226,7 +226,7 @@ fn cat(path: &Path) -> Child {
     Command::new("cat").arg(path).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// > Every request is answered in time, if need be with an error, and others are not held up meanwhile.
+/// > Every request is answered in time, if need be with an error, and does not hold up others.
 #[test]
 fn readers_of_what_stalls_get_an_error_in_time_and_others_go_on() {
     const DEADLINE: Duration = Duration::from_secs(2);
@@ -278,7 +278,7 @@ fn readers_of_what_stalls_get_an_error_in_time_and_others_go_on() {
     }
 }
 
-/// > A fault of tarnfs itself while it answers a request costs that request.
+/// > A fault of tarnfs itself while it answers a request costs only that request.
 #[test]
 fn a_panic_at_any_request_costs_that_request() {
     const THREADS: usize = 4;
@@ -331,7 +331,7 @@ fn a_panic_at_any_request_costs_that_request() {
     mounted.panics = last as u64;
 }
 
-/// > A fault of tarnfs itself while it answers a request costs that request.
+/// > A fault of tarnfs itself while it answers a request costs only that request.
 #[test]
 fn a_panic_beside_the_answer_costs_that_request_too() {
     if !can_mount() {

@@ -111,7 +111,7 @@ fn names_links_and_hard_links_are_bytes() {
     assert_eq!(listed, HashSet::from([odd, long, b"to".to_vec(), b"dangling".to_vec()]));
 }
 
-/// > A listing shows each name once, also while others list the same folder.
+/// > A listing shows each name once, even while others list the same folder.
 #[test]
 fn a_large_folder_has_each_name_once_however_it_is_listed() {
     const COUNT: u64 = 100_000;

@@ -257,7 +257,7 @@ fn clashes_end_as_tar_extracts_them() {
     }
 }
 
-/// > Of a name that is stored several times the last one shows, and nothing that it replaces is lost from the index.
+/// > If a name is stored several times, the last one shows, and the index keeps all that it replaces.
 #[test]
 fn nothing_that_is_replaced_vanishes() {
     let entries = [

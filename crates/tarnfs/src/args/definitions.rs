@@ -8,7 +8,7 @@ use super::size::{parse_range, parse_size};
 use crate::exit;
 use crate::terminal::Colour;
 
-/// Opens archives as a file system: every file can be read at once, at any offset, without unpacking.
+/// Mounts archives as a file system. Any file opens at once, at any offset, without unpacking.
 #[derive(Debug, Parser)]
 #[command(
     name = "tarnfs",
@@ -39,19 +39,19 @@ pub(crate) enum Command {
     Mount(Mount),
     /// Unmount
     Unmount {
-        /// Where they are mounted
+        /// Mount points
         #[arg(required = true)]
         mountpoints: Vec<PathBuf>,
     },
-    /// Make the index of archives, without mounting them
+    /// Index archives without mounting them
     Index(Index),
-    /// Read archives from start to end and say what is damaged in them, or wrong in their index
+    /// Read archives from start to end and report damage in them and errors in their index
     Check(Check),
     /// List what is in an archive
     Ls(List),
-    /// Write files of an archive to standard output; without a path, the archive with its compression undone
+    /// Write files of an archive to standard output. Without a path, decompress the archive itself
     Cat(Cat),
-    /// Show all that is known of a file in an archive
+    /// Show everything the index knows about a file in an archive
     Stat(Stat),
     /// Print completions for a shell
     Completions {
@@ -62,95 +62,96 @@ pub(crate) enum Command {
     Man,
 }
 
-/// How an archive is opened: the same for every command.
+/// How to open an archive. These options are the same for every command.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Open {
-    /// Make the index anew
+    /// Replace the index by a new one
     #[arg(short = 'c', long, help_heading = "Index")]
     pub(crate) recreate_index: bool,
 
-    /// Fail if there is no index that belongs to the archive, rather than make one
+    /// Do not create an index: fail if none belongs to the archive
     #[arg(long, conflicts_with = "recreate_index", help_heading = "Index")]
     pub(crate) no_recreate_index: bool,
 
-    /// An index belongs only to an archive with the same time of last change
+    /// Use an index only if the archive still has the same modification time
     #[arg(long, help_heading = "Index")]
     pub(crate) verify_mtime: bool,
 
-    /// Read and write the index in this file; `:memory:` keeps it in memory
+    /// Path of the index file. With `:memory:` no index is kept: a small one is held in memory, a large one in a
+    /// temporary file
     #[arg(long, value_name = "FILE", help_heading = "Index")]
     pub(crate) index_file: Option<OsString>,
 
-    /// Folders in which the index is looked for and put, the first that works: separated by commas or a JSON list;
-    /// an empty one is the folder of the archive [default: the archive's, then the user's cache]
+    /// Folders for the index, as a list with commas or as JSON. The first that works is used. An empty item is the
+    /// archive's own folder [default: the archive's folder, then the user's cache]
     #[arg(long, value_name = "FOLDERS", help_heading = "Index")]
     pub(crate) index_folders: Option<String>,
 
-    /// Small archives (below 16 MiB) with fewer entries than this get no index on disk
+    /// Write no index for archives that are smaller than 16 MiB and have fewer entries than this
     #[arg(long, value_name = "N", default_value_t = 1000, help_heading = "Index")]
     pub(crate) index_minimum_file_count: u64,
 
-    /// Believe an index even if somebody else could have written it
+    /// Use an index even if another user could have written it
     #[arg(long, help_heading = "Index")]
     pub(crate) trust_index: bool,
 
-    /// Threads that decode; 0 for one on each core. For single codecs: `gzip:4,xz:1,:2`, where the one without a name
-    /// is for all others; ratarmount's names of them are understood
+    /// Number of decoding threads. 0 means one per core. It can differ by codec: with `gzip:4,xz:1,:2` all codecs that
+    /// are not named use 2. The names that ratarmount has for codecs work, too
     #[arg(short = 'P', long, value_name = "N", default_value = "0", help_heading = "Decoding")]
     pub(crate) parallelization: String,
 
-    /// Memory for decoded data, decoders and seek points together: bytes, or with K, M, G behind it [default: a
-    /// quarter of what there is, at most 1G]
+    /// Memory for decoded data, decoders and seek points together, in bytes or with K, M or G [default: a quarter of
+    /// the machine's memory, at most 1G]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_memory: Option<u64>,
 
-    /// Disk space, in the user's cache folder, for decoded data of archives that are slow to decode from their seek
-    /// points; 0 keeps none [default: 2G, at most a tenth of what is free]
+    /// Disk space for decoded data of archives that are slow to decode. It is kept in the user's cache folder. 0 keeps
+    /// none [default: 2G, at most a tenth of the free space]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_size: Option<u64>,
 
-    /// A dictionary that frames of zstd were made with, as for `zstd -D`; several may be given, each with an option of
-    /// its own. Frames name theirs by its ID; those without an ID get the one that has none, or else the first
+    /// A zstd dictionary, as for `zstd -D`. Repeat the option for several. A frame names its dictionary by ID. A frame
+    /// without an ID gets the dictionary that has none, or else the first
     #[arg(long, value_name = "FILE", help_heading = "Decoding")]
     pub(crate) zstd_dictionary: Vec<PathBuf>,
 
-    /// Spacing of the points at which decoding can start, in MiB of decoded data [alias: -gs]
+    /// Distance between seek points (where decoding can start), in MiB of decoded data [alias: -gs]
     #[arg(long, value_name = "MIB", default_value_t = 4.0, help_heading = "Decoding")]
     pub(crate) gzip_seek_point_spacing: f64,
 
-    /// Names that are not UTF-8 are in this encoding: utf-8 (leave them as they are), latin1, cp437, shift_jis, ...
+    /// Encoding of names that are not UTF-8: utf-8 (do not convert), latin1, cp437, shift_jis, ...
     #[arg(short = 'e', long, default_value = "utf-8", help_heading = "Reading tar")]
     pub(crate) encoding: String,
 
-    /// Go on behind zero blocks: several tar archives one behind the other
+    /// Do not stop at zero blocks: read several tar archives that were joined
     #[arg(short = 'i', long, help_heading = "Reading tar")]
     pub(crate) ignore_zeros: bool,
 
-    /// The archive is a GNU incremental dump: strip the time in front of its paths
+    /// Read the archive as a GNU incremental dump: remove the time stamps in front of its paths
     #[arg(long, overrides_with = "detect_gnu_incremental", help_heading = "Reading tar")]
     pub(crate) gnu_incremental: bool,
 
-    /// Find out whether the archive is a GNU incremental dump
+    /// Detect whether the archive is a GNU incremental dump
     #[arg(long, help_heading = "Reading tar")]
     pub(crate) detect_gnu_incremental: bool,
 
-    /// Show archives and compressed files in the archive as folders of what they hold
+    /// Show archives and compressed files inside the archive as folders with their content
     #[arg(short = 'r', long, overrides_with = "no_recursive", help_heading = "Archives in archives")]
     pub(crate) recursive: bool,
 
-    /// Leave them files; this is the default
+    /// Show them as files (default)
     #[arg(long, overrides_with = "recursive", help_heading = "Archives in archives")]
     pub(crate) no_recursive: bool,
 
-    /// The same as --recursive, for so many archives inside each other; below 0 as many as there are. Also the most
-    /// layers of compression around one file, if that is more than 100
+    /// Like --recursive, but only this many levels deep. A negative number means no limit. It is also the limit for
+    /// layers of compression around one file, if it is more than 100
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Archives in archives")]
     pub(crate) recursion_depth: Option<i64>,
 
-    /// Names of files that may be archives, as globs for their ends, separated by commas. Sets: /archive, /binary,
-    /// /compressed, /disk, /document, /multimedia, /split, /all. With `/-` behind it, one is taken out again; `*`
-    /// stands for all files; `,,` for a comma
+    /// Which files may be archives: globs for the end of the name, separated by commas. There are sets: /archive,
+    /// /binary, /compressed, /disk, /document, /multimedia, /split, /all. A `/-` behind a glob or set excludes it. `*`
+    /// means all files, `,,` a comma
     #[arg(
         long,
         value_name = "GLOBS",
@@ -160,7 +161,7 @@ pub(crate) struct Open {
     )]
     pub(crate) recursive_extensions: Vec<String>,
 
-    /// Name the folder of an archive in the archive without its extension: `x` for `x.tar.gz`
+    /// Name these folders without the extension: `x` for `x.tar.gz`
     #[arg(
         short = 's',
         long,
@@ -169,24 +170,24 @@ pub(crate) struct Open {
     )]
     pub(crate) strip_recursive_tar_extension: bool,
 
-    /// Keep the extension; this is the default
+    /// Keep the extension (default)
     #[arg(long, overrides_with = "strip_recursive_tar_extension", help_heading = "Archives in archives")]
     pub(crate) no_strip_recursive_tar_extension: bool,
 
-    /// Change the paths of such folders: a regular expression and its replacement, as in Python's re.sub
+    /// Change the paths of these folders by a regular expression and a replacement, as Python's re.sub does
     #[arg(long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Archives in archives")]
     pub(crate) transform_recursive_mount_point: Option<Vec<String>>,
 
-    /// Keep hashes of all files as extended attributes `user.hash.NAME`, separated by commas: crc32, md5, sha1,
-    /// sha256, sha512, sha3-256, blake2b, blake3, ...
+    /// Compute these hashes of every file and show them as extended attributes `user.hash.NAME`. Separated by commas:
+    /// crc32, md5, sha1, sha256, sha512, sha3-256, blake2b, blake3, ...
     #[arg(long, value_name = "NAMES", help_heading = "Reading tar")]
     pub(crate) hashes: Vec<String>,
 
-    /// Change all paths in the archive: a regular expression and its replacement, as in Python's re.sub
+    /// Change all paths in the archive by a regular expression and a replacement, as Python's re.sub does
     #[arg(long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Reading tar")]
     pub(crate) transform: Option<Vec<String>>,
 
-    /// What is logged: 0 errors, 1 warnings, 2 what is done, 3 everything
+    /// How much to log: 0 errors, 1 warnings, 2 information, 3 everything
     #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3), help_heading = "Messages")]
     pub(crate) debug: u8,
 
@@ -194,11 +195,11 @@ pub(crate) struct Open {
     #[arg(long, value_name = "FILE", help_heading = "Messages")]
     pub(crate) log_file: Option<PathBuf>,
 
-    /// Colours, also where standard error is no terminal
+    /// Use colours even if standard error is not a terminal
     #[arg(long, overrides_with = "no_color", help_heading = "Messages")]
     pub(crate) color: bool,
 
-    /// No colours
+    /// Use no colours
     #[arg(long, help_heading = "Messages")]
     pub(crate) no_color: bool,
 }
@@ -221,8 +222,8 @@ impl Open {
     reason = "fields have the names of their options, each a flag of the command line"
 )]
 pub(crate) struct Mount {
-    /// The archive, and where to mount it; without a mount point, a folder named after the archive is made. Several
-    /// archives or folders are mounted one over the other: of what has the same path, that of the last one shows
+    /// The archive and its mount point. Without a mount point, a folder named after the archive is created. Several
+    /// archives or folders are merged: where they have the same path, the last one shows
     #[arg(value_name = "ARCHIVE... [MOUNTPOINT]", num_args = 0..)]
     pub(crate) paths: Vec<PathBuf>,
 
@@ -234,71 +235,69 @@ pub(crate) struct Mount {
     #[arg(short = 'f', long, help_heading = "Mounting")]
     pub(crate) foreground: bool,
 
-    /// Options of the mount, separated by commas: allow_other, noexec, noatime, ...; also the long ones listed here,
-    /// without their dashes, as fstab needs it: `index-folders=/x,recreate-index`. A comma in a value is written
-    /// `\,`
+    /// Mount options, separated by commas: allow_other, noexec, noatime, ... The long options of this list work here,
+    /// too, without their dashes, as fstab needs them: `index-folders=/x,recreate-index`. Write `\,` for a comma in a
+    /// value
     #[arg(short = 'o', long, value_name = "OPTIONS", help_heading = "Mounting")]
     pub(crate) fuse: Vec<String>,
 
-    /// Once it is mounted, give up all rights that serving it does not need, through Landlock and seccomp; this is the
-    /// default
+    /// Once mounted, give up all rights that serving does not need, with Landlock and seccomp (default)
     #[arg(long, overrides_with = "no_sandbox", help_heading = "Mounting")]
     pub(crate) sandbox: bool,
 
-    /// Give up no rights
+    /// Keep all rights
     #[arg(long, overrides_with = "sandbox", help_heading = "Mounting")]
     pub(crate) no_sandbox: bool,
 
-    /// Only make the index
+    /// Only create the index
     #[arg(long, help_heading = "Mounting")]
     pub(crate) no_mount: bool,
 
-    /// Open archives in an archive only when somebody looks inside, not when the one that they lie in is indexed.
-    /// Archives in folders always are
+    /// Open an archive inside an archive when somebody looks into it, not during the first mount. Archives in folders
+    /// are always opened this way
     #[arg(short = 'l', long, overrides_with = "no_lazy", help_heading = "Archives in archives")]
     pub(crate) lazy: bool,
 
-    /// Index all of them at once; this is the default
+    /// Index all of them during the first mount (default)
     #[arg(long, overrides_with = "lazy", help_heading = "Archives in archives")]
     pub(crate) no_lazy: bool,
 
-    /// Add a folder `.ratarmount-control`, which no listing shows: a command line of tarnfs that is written to
-    /// `command` in it is run, and `output` has what that says. A mount point below this one, or relative to it,
-    /// adds to this mount. Whoever may write there, which are the user who mounts and root, runs tarnfs with the
-    /// rights of this process, which gives up none (--no-sandbox)
+    /// Add a hidden folder `.ratarmount-control`. Write a tarnfs command line to the file `command` in it to run it;
+    /// read what it printed from `output`. If its mount point is relative or below this one, it adds to this mount.
+    /// Only the user who mounts and root can write there. The process keeps all its rights (--no-sandbox)
     #[arg(long, overrides_with = "no_control_interface", help_heading = "Mounting")]
     pub(crate) control_interface: bool,
 
-    /// Do without; this is the default
+    /// Do not add the control interface (default)
     #[arg(long, overrides_with = "control_interface", help_heading = "Mounting")]
     pub(crate) no_control_interface: bool,
 
-    /// Put each of several archives and folders into a folder of its own, named after it
+    /// Do not merge several archives: show each in a folder of its own, named after it
     #[arg(long, help_heading = "What is shown")]
     pub(crate) disable_union_mount: bool,
 
-    /// Show only what is in this folder; also `-o modules=subdir,subdir=PATH`
+    /// Show only this folder of the archive. `-o modules=subdir,subdir=PATH` does the same
     #[arg(short = 'p', long, value_name = "PATH", help_heading = "What is shown")]
     pub(crate) prefix: Option<OsString>,
 
-    /// Show older versions of FILE as FILE.versions/1, FILE.versions/2, ... in a folder that is in no listing; the
-    /// last is the one that shows. This is the default
+    /// Show older versions of FILE as FILE.versions/1, FILE.versions/2, ... The highest number is the current one. The
+    /// folder FILE.versions is hidden from listings (default)
     #[arg(long, overrides_with = "no_file_versions", help_heading = "What is shown")]
     pub(crate) file_versions: bool,
 
-    /// Show no older versions of files
+    /// Do not show older versions
     #[arg(long, overrides_with = "file_versions", help_heading = "What is shown")]
     pub(crate) no_file_versions: bool,
 
-    /// Without effect, for ratarmount's command lines: nothing is walked before it is asked for
+    /// No effect. Accepted for ratarmount's command lines
     #[arg(long, value_name = "N", help_heading = "What is shown")]
     union_mount_cache_max_depth: Option<u64>,
 
-    /// Without effect
+    /// No effect
     #[arg(long, value_name = "N", help_heading = "What is shown")]
     union_mount_cache_max_entries: Option<u64>,
 
-    /// Without effect
+    /// No effect
     #[arg(long, value_name = "SECONDS", help_heading = "What is shown")]
     union_mount_cache_timeout: Option<f64>,
 
@@ -312,7 +311,7 @@ pub(crate) struct Index {
     #[arg(required = true, value_name = "ARCHIVE")]
     pub(crate) archives: Vec<PathBuf>,
 
-    /// Whose index: of tarnfs, or a sidecar for ratarmount
+    /// Which format to write
     #[arg(long, value_enum, default_value_t = IndexFormat::Tarnfs)]
     pub(crate) format: IndexFormat,
 
@@ -324,7 +323,8 @@ pub(crate) struct Index {
 pub(crate) enum IndexFormat {
     /// `ARCHIVE.tarnfs.sqlite`
     Tarnfs,
-    /// `ARCHIVE.index.sqlite`, version 0.7 of its schema; no `ARCHIVE.tarnfs.sqlite` is written beside it
+    /// `ARCHIVE.index.sqlite`, which ratarmount can use (version 0.7 of its schema). No `ARCHIVE.tarnfs.sqlite` is
+    /// written
     Ratarmount,
 }
 
@@ -346,15 +346,15 @@ pub(crate) struct List {
     /// A folder or file in it [default: its root]
     pub(crate) path: Option<OsString>,
 
-    /// One line each, with mode, owner, size and time
+    /// Print mode, owner, size and time as well
     #[arg(short = 'l', long)]
     pub(crate) long: bool,
 
-    /// Folders in folders as well
+    /// List folders recursively
     #[arg(short = 'R', long)]
     pub(crate) all_levels: bool,
 
-    /// One JSON object each
+    /// Print one JSON object for each entry
     #[arg(long, conflicts_with = "long")]
     pub(crate) json: bool,
 
@@ -370,7 +370,7 @@ pub(crate) struct Cat {
     /// Files in it
     pub(crate) paths: Vec<OsString>,
 
-    /// Only these bytes: an offset, and a length behind a colon; to the end without one. As sizes: `1G:64K`
+    /// Write only this part: an offset and a length, as in `1G:64K`. Without a length it goes to the end
     #[arg(long, value_name = "OFFSET:LENGTH", value_parser = parse_range)]
     pub(crate) range: Option<Range<u64>>,
 
