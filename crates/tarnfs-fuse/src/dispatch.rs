@@ -64,8 +64,6 @@ pub(crate) struct Dispatcher {
 struct Questions {
     tree: Arc<dyn Tree>,
     terms: Terms,
-    /// Whoever was given a node forgets it: the tree counts.
-    counts: bool,
     handles: Arc<Handles>,
     opened: Arc<Opened>,
     deadlines: Arc<Deadlines>,
@@ -89,7 +87,6 @@ impl Dispatcher {
         let asks = Questions {
             tree,
             terms: Terms { keep, overrides: options.overrides },
-            counts: !totals.is_immutable,
             handles: Arc::new(Handles::new()),
             opened: Arc::new(Opened::new((!totals.is_immutable).then_some(FOR_NOW))),
             deadlines: Arc::clone(&deadlines),
@@ -258,14 +255,13 @@ impl Questions {
 
 /// Nodes that a tree has given out for an answer. Unless the kernel takes it, nobody knows them: they are forgotten.
 struct Given {
-    /// `None` where nobody counts.
-    tree: Option<Arc<dyn Tree>>,
+    tree: Arc<dyn Tree>,
     nodes: Vec<Node>,
 }
 
 impl Given {
     fn new(asks: &Questions, nodes: Vec<Node>) -> Self {
-        Self { tree: asks.counts.then(|| Arc::clone(&asks.tree)), nodes }
+        Self { tree: Arc::clone(&asks.tree), nodes }
     }
 
     fn taken(mut self) {
@@ -275,9 +271,7 @@ impl Given {
 
 impl Drop for Given {
     fn drop(&mut self) {
-        if let Some(tree) = &self.tree {
-            self.nodes.drain(..).for_each(|node| tree.forget(node, 1));
-        }
+        self.nodes.drain(..).for_each(|node| self.tree.forget(node, 1));
     }
 }
 
@@ -404,13 +398,12 @@ impl Filesystem for Dispatcher {
     }
 
     fn forget(&self, node: u64, times: u64) {
-        if !self.totals.is_immutable {
-            // Nobody waits for an answer.
-            let _ = self.attempt(Operation::Other, node, || {
-                self.asks.tree.forget(Node(node), times);
-                Ok(())
-            });
-        }
+        // Also where nothing can change: folders that a tree makes up (of versions, or of several sources) are known as
+        // long as the kernel knows them. Nobody waits for an answer.
+        let _ = self.attempt(Operation::Other, node, || {
+            self.asks.tree.forget(Node(node), times);
+            Ok(())
+        });
     }
 
     fn open(&self, node: u64, how: How, reply: ReplyOpen) {
@@ -641,7 +634,71 @@ mod tests {
     use super::*;
     use crate::MountOptions;
     use std::fs::File;
-    use tarnfs_tree::FolderTree;
+    use std::sync::Mutex;
+    use tarnfs_tree::{Child, FolderTree, Xattrs};
+
+    /// Nothing in it can change, and it counts what is forgotten.
+    #[derive(Default)]
+    struct Counting(Mutex<Vec<(Node, u64)>>);
+
+    impl Tree for Counting {
+        fn lookup(&self, _: Node, _: &[u8]) -> Result<tarnfs_tree::Attributes, Error> {
+            Err(Error::NotFound)
+        }
+
+        fn read_dir(&self, _: Node, _: u64, _: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn attributes(&self, _: Node) -> Result<tarnfs_tree::Attributes, Error> {
+            Err(Error::NotFound)
+        }
+
+        fn parent(&self, _: Node) -> Result<Node, Error> {
+            Ok(Node::ROOT)
+        }
+
+        fn read_link(&self, _: Node) -> Result<Vec<u8>, Error> {
+            Err(Error::WrongKind)
+        }
+
+        fn xattrs(&self, _: Node) -> Result<Xattrs, Error> {
+            Ok(Vec::new())
+        }
+
+        fn node_limit(&self) -> u64 {
+            10
+        }
+
+        fn forget(&self, node: Node, times: u64) {
+            self.0.lock().unwrap().push((node, times));
+        }
+
+        fn open(&self, _: Node) -> Result<SharedSource, Error> {
+            Err(Error::WrongKind)
+        }
+
+        fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
+            Ok((Vec::new(), Vec::new()))
+        }
+
+        fn totals(&self) -> Totals {
+            Totals { is_immutable: true, ..Totals::default() }
+        }
+    }
+
+    /// Folders that a tree makes up, of versions for instance, are known as long as the kernel knows them.
+    #[test]
+    fn a_tree_that_never_changes_is_told_what_is_forgotten() {
+        let tree = Arc::new(Counting::default());
+        let (forever, options) = (Duration::from_secs(100_000), Parsed::new(&MountOptions::default()).unwrap());
+        let asked = Arc::clone(&tree) as Arc<dyn Tree>;
+        let dispatcher = Dispatcher::new(asked, &options, Workers::new(forever), Deadlines::new(forever));
+        dispatcher.forget(7, 3);
+        drop(Given::new(&dispatcher.asks, vec![Node(8), Node(9)]));
+        Given::new(&dispatcher.asks, vec![Node(5)]).taken();
+        assert_eq!(*tree.0.lock().unwrap(), [(Node(7), 3), (Node(8), 1), (Node(9), 1)]);
+    }
 
     #[test]
     fn a_file_that_nobody_has_opened_after_all_is_closed() {

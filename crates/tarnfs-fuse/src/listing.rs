@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tarnfs_tree::{Error, Node, Tree};
+use tarnfs_tree::{Error, Node, Tree, UNKNOWN};
 
 use crate::attributes;
 use crate::deadline::Ticket;
@@ -61,7 +61,7 @@ pub(crate) fn fill(
         let terms = terms.of(tree, child.attributes.node);
         let attributes = attributes::to_kernel(&child.attributes, terms.overrides);
         let is_added = add(child.name, child.next.saturating_add(DOTS), terms.keep, &attributes);
-        if is_added {
+        if is_added && child.attributes.node != UNKNOWN {
             given.push(child.attributes.node);
         }
         is_added

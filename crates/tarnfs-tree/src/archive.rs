@@ -1,6 +1,7 @@
 //! An archive as a tree: rows from its index, bytes from its innermost stream.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_index::{Index, Row};
 use tarnfs_source::{Extent, SharedSource, Slice, Stencil};
@@ -21,6 +22,44 @@ pub struct ArchiveTree {
     /// `None` if the bytes are known to be those that were indexed.
     recheck: Option<Recheck>,
     lane: u64,
+    maps: Maps,
+}
+
+/// What is asked of maps of sparse files whenever somebody asks what the file is. A map may take megabytes.
+#[derive(Debug, Default)]
+struct Maps(Mutex<HashMap<Node, MapSums>>);
+
+/// Sums over the extents of a map, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct MapSums {
+    /// Of the data in them.
+    data: u64,
+    /// Of what is stored of the file.
+    stored: u64,
+}
+
+impl Maps {
+    /// So many are known at a time: a few hundred kilobytes.
+    const MOST: usize = 1 << 13;
+
+    /// The sums of the map of `node`, which `read` reads if they are not known.
+    fn sums(&self, node: Node, read: impl FnOnce() -> Result<Vec<Extent>, Error>) -> Result<MapSums, Error> {
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&sums) = known().get(&node) {
+            return Ok(sums);
+        }
+        let add = |sums: MapSums, extent: &Extent| MapSums {
+            data: sums.data.saturating_add(extent.length),
+            stored: sums.stored.saturating_add(extent.skip.saturating_add(extent.length)),
+        };
+        let sums = read()?.iter().fold(MapSums { data: 0, stored: 0 }, add);
+        let mut known = known();
+        if known.len() >= Self::MOST {
+            known.clear();
+        }
+        known.insert(node, sums);
+        Ok(sums)
+    }
 }
 
 /// Whose the folders are that no entry names, and how old.
@@ -34,7 +73,7 @@ pub(crate) struct Implied {
 impl ArchiveTree {
     /// The tree that `index` describes.
     pub(crate) fn new(index: Arc<dyn Index>, streams: Streams, implied: Implied, recheck: Option<Recheck>) -> Self {
-        Self { index, streams, implied, recheck, lane: new_lane() }
+        Self { index, streams, implied, recheck, lane: new_lane(), maps: Maps::default() }
     }
 
     fn row(&self, node: Node) -> Result<Row, Error> {
@@ -48,17 +87,17 @@ impl ArchiveTree {
     /// True if not all of the file's bytes are served. Damage may be found behind them, when they have been
     /// hashed already.
     fn is_damaged(&self, row: &Row) -> Result<bool, Error> {
-        let mut stored = row.size;
-        if row.is_sparse {
-            let of_each = |extent: &Extent| extent.skip.saturating_add(extent.length);
-            stored = self.index.extents(row.node)?.iter().map(of_each).fold(0, u64::saturating_add);
-        }
+        let stored = if row.is_sparse { self.sums(row.node)?.stored } else { row.size };
         self.streams.is_damaged(row.stream, row.body..row.body.saturating_add(stored))
+    }
+
+    fn sums(&self, node: Node) -> Result<MapSums, Error> {
+        self.maps.sums(node, || Ok(self.index.extents(node)?))
     }
 
     fn attributes_of(&self, row: &Row) -> Result<Attributes, Error> {
         let stored = if row.is_sparse {
-            self.index.extents(row.node)?.iter().map(|extent| extent.length).fold(0, u64::saturating_add)
+            self.sums(row.node)?.data
         } else if row.kind == Kind::File {
             row.size
         } else {
@@ -206,5 +245,23 @@ impl Tree for ArchiveTree {
 
     fn work(&self) -> Work {
         self.streams.work()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_read_once_as_long_as_its_sums_are_known() {
+        let maps = Maps::default();
+        let extents = || Ok(vec![Extent { offset: 5, length: 10, skip: 1 }, Extent { offset: 20, length: 7, skip: 0 }]);
+        let sums = MapSums { data: 17, stored: 18 };
+        for number in 0..3 * Maps::MOST as u64 {
+            assert_eq!(maps.sums(Node(number), extents).unwrap(), sums);
+            assert_eq!(maps.sums(Node(number), || panic!("it is known")).unwrap(), sums);
+            assert!(maps.0.lock().unwrap().len() <= Maps::MOST);
+        }
+        assert!(maps.sums(Node(0), || Err(Error::NotFound)).is_err(), "what cannot be read is not known");
     }
 }

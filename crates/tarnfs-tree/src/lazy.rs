@@ -14,6 +14,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tarnfs_index::{Shape, trust};
 use tarnfs_source::{MemorySource, SharedSource, Source};
@@ -23,7 +24,7 @@ use crate::lanes::new_lane;
 use crate::open::{FileFacts, IndexPlace, Options, Problem, open_source};
 use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
 use crate::{Attributes, Child, Error, FolderTree, Kind, Node, Time, Totals, Tree, Work, Xattrs};
-use archives::{Archives, File, FoundArchive, MOST, Ranges, Released, Version, WIDTH, Where};
+use archives::{Archives, File, FoundArchive, MOST, Outcome, Ranges, Released, Steps, Version, WIDTH, Where};
 use unchanged::Unchanged;
 
 /// Children that are looked at together.
@@ -33,8 +34,11 @@ const BATCH: usize = 128;
 /// ([`tarnfs_source::Limits`]).
 const DEEPEST: u32 = 100;
 
-/// Archives that are opened at a time. A first pass takes several threads, and memory.
-const MOST_OPENING: usize = 2;
+/// How long opening an archive may get no further before others are opened in its place.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often who waits for the opening of others looks whether they get on.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The tree in which archives are found.
 #[derive(Clone)]
@@ -83,6 +87,7 @@ pub struct LazyTree {
     lane: u64,
     /// Bytes of archives that lie so deep that they were read into memory.
     in_memory: Arc<AtomicUsize>,
+    patience: Duration,
     /// It has been said that there is more than is opened.
     has_told: AtomicBool,
 }
@@ -91,13 +96,13 @@ pub struct LazyTree {
 struct Opening<'t> {
     tree: &'t LazyTree,
     number: u32,
-    opened: Option<(Arc<dyn Tree>, usize)>,
+    outcome: Outcome,
 }
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
-        let opened = self.opened.take();
-        self.tree.with(|archives, released| archives.end(self.number, opened, released));
+        let outcome = std::mem::replace(&mut self.outcome, Outcome::NotNow);
+        self.tree.with(|archives, released| archives.end(self.number, outcome, released));
         self.tree.opened.notify_all();
     }
 }
@@ -148,6 +153,7 @@ impl LazyTree {
             root,
             lane: new_lane(),
             in_memory: Arc::default(),
+            patience: PATIENCE,
             has_told: AtomicBool::new(false),
         })
     }
@@ -232,25 +238,26 @@ impl LazyTree {
                 FoundArchive::Open(tree, calls) => return Ok((tree, calls)),
                 FoundArchive::Failed => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
                 FoundArchive::Free => return Err(rustix::io::Errno::STALE.into()),
-                FoundArchive::Closed(file) if archives.opening < MOST_OPENING => break file,
+                FoundArchive::Closed(file) if archives.may_begin(self.patience) => break file,
                 FoundArchive::Closed(_) | FoundArchive::Opening(_) => {
-                    archives = self.opened.wait(archives).unwrap_or_else(PoisonError::into_inner);
+                    let look = LOOK.min(self.patience);
+                    (archives, _) = self.opened.wait_timeout(archives, look).unwrap_or_else(PoisonError::into_inner);
                 }
             }
         };
-        archives.begin(number);
+        let steps = archives.begin(number);
         drop(archives);
-        let mut opening = Opening { tree: self, number, opened: None };
-        let opened = self.with_room(|| self.opened(&file, outer));
-        opening.opened = opened.as_ref().ok().cloned();
-        drop(opening);
-        match &opened {
-            Ok(_) => self.with(|archives, released| archives.close_others(self.how.most_open, released)),
+        let mut opening = Opening { tree: self, number, outcome: Outcome::NotNow };
+        let opened = self.with_room(|| self.opened(&file, outer, &steps));
+        opening.outcome = match &opened {
+            Ok((tree, calls)) => Outcome::Opened(Arc::clone(tree), *calls),
+            Err(Error::Io(error)) if error.kind() == io::ErrorKind::InvalidData => Outcome::Never,
             // A file that has changed is another archive, or none; what the system could not do now it may do later.
-            Err(Error::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
-                self.with(|archives, released| archives.failed(number, released));
-            }
-            Err(_) => {}
+            Err(_) => Outcome::NotNow,
+        };
+        drop(opening);
+        if opened.is_ok() {
+            self.with(|archives, released| archives.close_others(self.how.most_open, released));
         }
         opened
     }
@@ -268,7 +275,12 @@ impl LazyTree {
 
     /// Opens `file`, which lies in `outer`, or in the base. With the tree comes how many decoders call each other when
     /// it is read.
-    fn opened(&self, file: &File, outer: Option<&(Arc<dyn Tree>, usize)>) -> Result<(Arc<dyn Tree>, usize), Error> {
+    fn opened(
+        &self,
+        file: &File,
+        outer: Option<&(Arc<dyn Tree>, usize)>,
+        steps: &Steps,
+    ) -> Result<(Arc<dyn Tree>, usize), Error> {
         use std::os::unix::ffi::OsStrExt as _;
         let shown = tarnfs_format::name::escape(&file.name);
         let (tree, inner) = match (self.place(file.node), outer) {
@@ -283,7 +295,8 @@ impl LazyTree {
         let source = tree.open(inner)?;
         let (source, around): (SharedSource, usize) = match (&self.base, outer) {
             (Base::Folder(folder), None) => {
-                (Arc::new(Unchanged::new(source, Arc::clone(folder), inner, file.version)?), 0)
+                let reads = Arc::clone(&steps.reads);
+                (Arc::new(Unchanged::new(source, (Arc::clone(folder), inner), file.version, reads)?), 0)
             }
             (_, Some((_, calls))) if *calls >= MOST_CALLS => (self.read_into_memory(&*source)?, 0),
             (_, outer) => (source, outer.map_or(0, |(_, calls)| *calls)),
@@ -299,7 +312,7 @@ impl LazyTree {
         let options = Options {
             shape: Shape { recursion, ..self.how.options.shape.clone() },
             place,
-            progress: Arc::default(),
+            progress: Arc::clone(&steps.progress),
             sink: None,
             ..self.how.options.clone()
         };
@@ -320,6 +333,7 @@ impl LazyTree {
                 Err(match problem {
                     Problem::Read { error, .. } | Problem::CannotOpen(error) => Error::Io(error),
                     Problem::Index(error) => error.into(),
+                    Problem::Cancelled => Error::Io(io::ErrorKind::Interrupted.into()),
                     problem => io::Error::new(io::ErrorKind::InvalidData, problem.to_string()).into(),
                 })
             }
@@ -329,15 +343,16 @@ impl LazyTree {
     /// An archive that lies in so many layers of compression that reading it through all of them would take the stack.
     fn read_into_memory(&self, source: &dyn Source) -> Result<SharedSource, Error> {
         let length = source.len();
-        let total = Arc::clone(&self.in_memory);
-        let add = |total: usize| {
-            let more = usize::try_from(length).ok()?.checked_add(total)?;
-            (more as u64 <= MOST_IN_MEMORY).then_some(more)
-        };
-        if total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
+        if length > MOST_IN_MEMORY {
             let what = format!("{}: {length} bytes in so many layers of compression are too much", source.describe());
             log::warn!("{what}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, what).into());
+        }
+        let total = Arc::clone(&self.in_memory);
+        let add = |total: usize| total.checked_add(length as usize).filter(|&more| more as u64 <= MOST_IN_MEMORY);
+        if total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
+            // Others hold the memory, and can give it back.
+            return Err(rustix::io::Errno::NOMEM.into());
         }
         let empty = |bytes| InMemory { bytes: MemorySource::new(bytes, source.describe()), total };
         let mut bytes = vec![0; length as usize];
@@ -527,7 +542,7 @@ impl Tree for LazyTree {
         loop {
             // Gathered before they are looked at: a tree that is being listed may not take questions.
             let mut children = Vec::new();
-            self.within(folder, |tree, inner, outer| {
+            let listed = self.within(folder, |tree, inner, outer| {
                 tree.read_dir(inner, from, &mut |child| {
                     // One that is refused counts as not given.
                     if children.len() == BATCH {
@@ -537,11 +552,18 @@ impl Tree for LazyTree {
                     children.push((child.name.to_vec(), attributes, child.next));
                     true
                 })
-            })?;
-            let is_last = children.len() < BATCH;
+            });
             for (_, attributes, _) in &children {
                 self.hold(attributes.node);
             }
+            if listed.is_err() {
+                // What came before the error is given to nobody.
+                for (_, attributes, _) in children {
+                    self.forget(attributes.node, 1);
+                }
+                return listed;
+            }
+            let is_last = children.len() < BATCH;
             let mut children = children.into_iter();
             while let Some((name, attributes, next)) = children.next() {
                 let shown = self.shown(folder, &name, attributes).map(|attributes| {

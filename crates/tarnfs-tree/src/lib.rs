@@ -154,12 +154,16 @@ impl Work {
     }
 }
 
+/// In a listing, the number of a child of which only name and kind are known now, since it cannot be asked. Nobody is
+/// given a node.
+pub const UNKNOWN: Node = Node(0);
+
 /// One child of a folder.
 #[derive(Debug)]
 pub struct Child<'a> {
     /// One component, never empty, `.` or `..`.
     pub name: &'a [u8],
-    /// What `stat` says of it.
+    /// What `stat` says of it; its node may be [`UNKNOWN`].
     pub attributes: Attributes,
     /// Where to go on behind this child: `from` of [`Tree::read_dir`].
     pub next: u64,

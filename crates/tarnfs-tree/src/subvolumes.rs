@@ -1,5 +1,8 @@
 //! Several trees beside each other, each in a folder of its own.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -87,16 +90,21 @@ impl Subvolumes {
         last.map_or_else(|| self.volume(tree), Ok)
     }
 
+    /// The same for what shows them all: one that cannot be asked is as it was last, too. `None` if it never could be.
+    fn volume_as_known(&self, tree: usize) -> Option<Attributes> {
+        self.volume_at_once(tree).ok().or_else(|| self.last()[tree].clone())
+    }
+
     /// The root: of whoever mounts, and as old as the newest of what is in it.
-    fn root(&self) -> Result<Attributes, Error> {
+    fn root(&self) -> Attributes {
         let mut newest = Time::default();
-        for tree in 0..self.trees.len() {
-            let mtime = self.volume_at_once(tree)?.mtime;
+        for known in (0..self.trees.len()).filter_map(|tree| self.volume_as_known(tree)) {
+            let mtime = known.mtime;
             if (mtime.seconds, mtime.nanoseconds) > (newest.seconds, newest.nanoseconds) {
                 newest = mtime;
             }
         }
-        Ok(Attributes {
+        Attributes {
             node: Node::ROOT,
             kind: Kind::Folder,
             mode: 0o755,
@@ -108,7 +116,7 @@ impl Subvolumes {
             mtime: newest,
             atime: newest,
             ctime: newest,
-        })
+        }
     }
 }
 
@@ -123,7 +131,10 @@ impl Tree for Subvolumes {
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
         let Some((tree, inner)) = self.place(folder)? else {
             for (tree, name) in self.names.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
-                if !receive(Child { name, attributes: self.volume_at_once(tree)?, next: tree as u64 + 1 }) {
+                // One that could never be asked is found by its name, with its error.
+                if let Some(attributes) = self.volume_as_known(tree)
+                    && !receive(Child { name, attributes, next: tree as u64 + 1 })
+                {
                     break;
                 }
             }
@@ -142,7 +153,7 @@ impl Tree for Subvolumes {
 
     fn attributes(&self, node: Node) -> Result<Attributes, Error> {
         match self.place(node)? {
-            None => self.root(),
+            None => Ok(self.root()),
             Some((tree, Node::ROOT)) => self.volume(tree),
             Some((tree, inner)) => self.spaces.attributes(tree, &self.trees[tree].attributes(inner)?),
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tarnfs_source::{MemorySource, SharedSource};
@@ -19,6 +19,13 @@ pub(crate) struct Toy {
     /// What was given out and not forgotten.
     held: Mutex<HashMap<Node, i64>>,
     pub(crate) is_ready: AtomicBool,
+    /// It cannot even be asked what it is.
+    pub(crate) is_broken: AtomicBool,
+    /// Nothing in it can be looked up.
+    pub(crate) is_closed: AtomicBool,
+    is_immutable: bool,
+    /// Listing fails behind this position, unless it is 0.
+    pub(crate) breaks_behind: AtomicU64,
     node_limit: u64,
 }
 
@@ -40,6 +47,10 @@ impl Toy {
             open,
             held: Mutex::default(),
             is_ready: AtomicBool::new(true),
+            is_broken: AtomicBool::new(false),
+            breaks_behind: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            is_immutable: false,
             node_limit: 1 << 32,
         }
     }
@@ -71,6 +82,11 @@ impl Toy {
 
     pub(crate) fn of_numbers(self, node_limit: u64) -> Self {
         Self { node_limit, ..self }
+    }
+
+    /// Nothing can change.
+    pub(crate) fn immutable(self) -> Self {
+        Self { is_immutable: true, ..self }
     }
 
     /// Changes what is there.
@@ -121,6 +137,9 @@ impl Tree for Toy {
         if folder != Node::ROOT {
             return Err(Error::NotAFolder);
         }
+        if self.is_closed.load(Ordering::SeqCst) {
+            return Err(io::Error::other("closed, as tested").into());
+        }
         let found = {
             let files = self.files.lock().unwrap();
             let place = files.iter().position(|file| file.name == name).ok_or(Error::NotFound)?;
@@ -141,11 +160,17 @@ impl Tree for Toy {
                 break;
             }
             self.hold(node, 1);
+            if file.position == self.breaks_behind.load(Ordering::SeqCst) {
+                return Err(io::Error::other("broken, as tested").into());
+            }
         }
         Ok(())
     }
 
     fn attributes(&self, node: Node) -> Result<Attributes, Error> {
+        if self.is_broken.load(Ordering::SeqCst) {
+            return Err(io::Error::other("broken, as tested").into());
+        }
         if node == Node::ROOT {
             return Ok(attributes(node, &File { kind: Kind::Folder, ..File::default() }));
         }
@@ -187,6 +212,6 @@ impl Tree for Toy {
     }
 
     fn totals(&self) -> Totals {
-        Totals { has_xattrs: true, ..Totals::default() }
+        Totals { has_xattrs: true, is_immutable: self.is_immutable, ..Totals::default() }
     }
 }

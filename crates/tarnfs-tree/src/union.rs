@@ -36,7 +36,7 @@ pub struct UnionTree {
     can_change: Vec<bool>,
     has_xattrs: Vec<bool>,
     is_immutable: bool,
-    merged: RwLock<Merged>,
+    merged: Arc<RwLock<Merged>>,
     listings: Listings,
 }
 
@@ -68,7 +68,7 @@ impl UnionTree {
         let is_immutable = !can_change.contains(&true);
         let roots = (0..sources.len()).rev().map(|source| spaces.outer(source, Node::ROOT));
         let roots = roots.collect::<Result<Vec<_>, _>>()?;
-        let merged = RwLock::new(Merged::new(&roots));
+        let merged = Arc::new(RwLock::new(Merged::new(&roots, is_immutable)));
         let listings = Listings::new(memory, is_immutable);
         Ok(Self { sources, spaces, can_change, has_xattrs, is_immutable, merged, listings })
     }
@@ -102,13 +102,18 @@ impl UnionTree {
         if parts.len() < 2 {
             return Ok(top);
         }
-        // Where nothing can change, nobody counts who holds it.
-        let known = || self.merged.read().unwrap_or_else(PoisonError::into_inner).find(parent, parts);
-        let node = match self.is_immutable.then(known).flatten() {
+        let known = self.merged.read().unwrap_or_else(PoisonError::into_inner).find(parent, parts);
+        let node = match known {
             Some(node) => node,
             None => self.merged.write().unwrap_or_else(PoisonError::into_inner).hold(parent, parts)?,
         };
         Ok(as_merged(node, &top))
+    }
+
+    /// Says that a node, which a listing has, is given to somebody. False for a merged folder that is not known any
+    /// more: the listing was dropped meanwhile. Sources that cannot change do not count.
+    fn hold_again(&self, node: Node) -> bool {
+        node.0 >= OWN || self.merged.read().unwrap_or_else(PoisonError::into_inner).hold_again(node)
     }
 
     /// What `name` is in a folder of several parts.
@@ -186,8 +191,9 @@ impl Tree for UnionTree {
                 self.spaces.attributes(source, &self.sources[source].lookup(inner, name)?)
             }
             NodePlace::Merged(parts) => match self.listings.find(folder, name) {
-                Some(known) => known,
-                None => self.merge(folder, &parts, name)?.ok_or(Error::NotFound),
+                Some(Ok(known)) if self.hold_again(known.node) => Ok(known),
+                Some(Err(error)) => Err(error),
+                _ => self.merge(folder, &parts, name)?.ok_or(Error::NotFound),
             },
         }
     }
@@ -249,14 +255,26 @@ impl Tree for UnionTree {
         let mut versions = Vec::new();
         for &part in parts.iter().rev() {
             let (tree, source, inner) = self.part(part)?;
+            let mut failure = None;
             match tree.versions(inner, name) {
                 Ok(found) => {
                     for attributes in found {
-                        versions.push(self.spaces.attributes(source, &attributes)?);
+                        match self.spaces.attributes(source, &attributes) {
+                            // What only says that there is nothing is no version of anything.
+                            Ok(version) if parts.len() > 1 && is_whiteout(&version) => tree.forget(attributes.node, 1),
+                            Ok(version) => versions.push(version),
+                            Err(error) => failure = Some(error),
+                        }
                     }
                 }
                 Err(error) if self.is_absence(source, &error) => {}
-                Err(error) => return Err(error),
+                Err(error) => failure = Some(error),
+            }
+            if let Some(error) = failure {
+                for version in &versions {
+                    self.forget(version.node, 1);
+                }
+                return Err(error);
             }
         }
         // A folder shows with what others further left have in it.
@@ -305,7 +323,7 @@ impl Tree for UnionTree {
     fn forget(&self, node: Node, times: u64) {
         match self.place(node) {
             Ok(NodePlace::Source(source, inner)) => self.sources[source].forget(inner, times),
-            Ok(NodePlace::Merged(parts)) if node != Node::ROOT && !self.is_immutable => {
+            Ok(NodePlace::Merged(parts)) if node != Node::ROOT => {
                 self.merged.write().unwrap_or_else(PoisonError::into_inner).release(node, times);
                 for (tree, _, inner) in parts.iter().filter_map(|&part| self.part(part).ok()) {
                     tree.forget(inner, times);

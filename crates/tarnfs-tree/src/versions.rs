@@ -8,15 +8,19 @@
 //! and so have all folders in it: no folder may be in two places. These are [`View`]s. Files in it are those of the
 //! tree.
 
-use std::collections::HashMap;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use tarnfs_source::SharedSource;
 
 use crate::spaces::OWN;
-use crate::{Attributes, Child, Error, Kind, Node, Totals, Tree, Work, Xattrs};
+use crate::{Attributes, Child, Error, Kind, Node, Totals, Tree, UNKNOWN, Work, Xattrs};
 
 /// What the folder of versions has behind the file's name.
 const SUFFIX: &[u8] = b".versions";
@@ -26,7 +30,10 @@ pub struct Versions {
     tree: Arc<dyn Tree>,
     /// Where the numbers of views begin: behind those of the tree.
     first: u64,
+    is_immutable: bool,
     views: RwLock<Views>,
+    /// Listings of folders of versions that were not done, those used last behind the others.
+    rests: Mutex<Vec<Rest>>,
 }
 
 /// A folder that is not in the tree.
@@ -38,13 +45,35 @@ enum View {
     Folder(Node, Arc<[u8]>, Node),
 }
 
+/// What of a listing was not given to anybody yet: a name may be stored a million times, and is asked for some dozens
+/// at a time.
+#[derive(Debug)]
+struct Rest {
+    /// The folder of versions, and how many of them were given.
+    view: Node,
+    from: u64,
+    versions: VecDeque<Attributes>,
+    /// No more come behind these.
+    is_complete: bool,
+    made: Instant,
+    took: Duration,
+}
+
+/// Listings that are not done, and versions in all of them together: about 60 MB.
+const MOST_RESTS: usize = 4;
+const MOST_OF_RESTS: usize = 1 << 19;
+
+/// How long one goes on where something may change, and how many times as long as it took to read.
+const FRESH: Duration = Duration::from_secs(1);
+const FRESH_TIMES: u32 = 10;
+
 /// Those that somebody knows.
 #[derive(Debug, Default)]
 struct Views {
     /// With how often each was given out, less how often it was forgotten.
     all: HashMap<u64, (View, u64)>,
     numbers: HashMap<View, u64>,
-    /// Numbers are not used again.
+    /// Where to look for a free number. Those that are forgotten come round again after all others.
     next: u64,
 }
 
@@ -57,7 +86,8 @@ impl fmt::Debug for Versions {
 impl Versions {
     /// `tree`, with a folder of versions for each file and folder in it.
     pub fn new(tree: Arc<dyn Tree>) -> Self {
-        Self { first: tree.node_limit(), tree, views: RwLock::default() }
+        let (first, is_immutable) = (tree.node_limit(), tree.totals().is_immutable);
+        Self { first, is_immutable, tree, views: RwLock::default(), rests: Mutex::default() }
     }
 
     /// The view that `node` is. `None` for what is in the tree.
@@ -74,10 +104,14 @@ impl Versions {
         let views = &mut *views;
         let number = match views.numbers.get(&view) {
             Some(&number) => number,
-            None if views.next < OWN => {
-                views.next += 1;
-                views.numbers.insert(view.clone(), views.next - 1);
-                views.next - 1
+            None if (views.all.len() as u64) < OWN => {
+                while views.all.contains_key(&views.next) {
+                    views.next = (views.next + 1) % OWN;
+                }
+                let number = views.next;
+                views.next = (number + 1) % OWN;
+                views.numbers.insert(view.clone(), number);
+                number
             }
             None => return Err(io::Error::other("there are no numbers left for folders of versions").into()),
         };
@@ -99,17 +133,43 @@ impl Versions {
         Some(view)
     }
 
-    /// The node of the tree that has to be asked about `node`. `None` for a view that nobody knows.
-    fn of_tree(&self, node: Node) -> Option<Node> {
-        let mut at = node;
-        loop {
-            match self.view(at) {
-                Ok(Some(View::Versions(folder, _))) => at = folder,
-                Ok(Some(View::Folder(_, _, inner))) => return Some(inner),
-                Ok(None) => return Some(at),
-                Err(_) => return None,
+    /// The node of the tree on which an answer about `node`, or about `name` in it, waits; if it need not wait, one of
+    /// those that have to be asked. `None` for a view that nobody knows.
+    ///
+    /// About a folder of versions the tree is asked by the name of what it holds versions of. Where trees stand beside
+    /// each other, that may lead to a server, while the folder that they stand in answers at once.
+    fn asked(&self, node: Node, name: Option<&[u8]>) -> Option<Node> {
+        let mut asked = Vec::new();
+        let mut ask_for = |folder: Node, name: &[u8]| -> Option<()> {
+            if let Some((inner, _)) = self.inner(folder).ok()? {
+                asked.push(self.tree.asked_for(inner, name));
+            }
+            Some(())
+        };
+        if let Some(name) = name {
+            ask_for(node, name)?;
+            if let Some(file) = name.strip_suffix(SUFFIX) {
+                ask_for(node, file)?;
             }
         }
+        // What a look-up in a folder of the tree asks is known by the name; it asks the folder, too, where that is a
+        // view or is to have one beside it.
+        let mut at = node;
+        while let Some(View::Versions(folder, name)) = self.view(at).ok()? {
+            ask_for(folder, &name)?;
+            at = folder;
+        }
+        match self.view(at).ok()? {
+            Some(View::Folder(above, _, inner)) => {
+                if let Some(View::Versions(folder, file)) = self.view(above).ok()? {
+                    ask_for(folder, &file)?;
+                }
+                asked.push(inner);
+            }
+            _ if name.is_none_or(|name| name.ends_with(SUFFIX)) => asked.push(at),
+            _ => {}
+        }
+        asked.iter().copied().find(|&node| !self.tree.is_ready(node)).or_else(|| asked.first().copied())
     }
 
     /// The folder of the tree that has what is in `folder`, and whether that is a view. `None` for a folder of
@@ -138,9 +198,22 @@ impl Versions {
     }
 
     fn newest(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
+        // What shows is the last of them, and is found at once, however many there are.
+        if let Some((inner, _)) = self.inner(folder)? {
+            match self.tree.lookup(inner, name) {
+                Ok(shown) => {
+                    self.tree.forget(shown.node, 1);
+                    return Ok(shown);
+                }
+                // What hides it all may be no version of it.
+                Err(Error::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let versions = self.stored(folder, name)?;
-        self.forget_all(&versions);
-        versions.last().cloned().ok_or(Error::NotFound)
+        let last = versions.last().cloned();
+        self.forget_all(versions);
+        last.ok_or(Error::NotFound)
     }
 
     /// The version of that number, as the tree has it.
@@ -148,12 +221,12 @@ impl Versions {
         let version = number_of(number).and_then(|number| number.checked_sub(1)).ok_or(Error::NotFound)?;
         let mut versions = self.stored(folder, name)?;
         let found = (version < versions.len()).then(|| versions.swap_remove(version));
-        self.forget_all(&versions);
+        self.forget_all(versions);
         found.ok_or(Error::NotFound)
     }
 
     /// Forgets what was only looked at.
-    fn forget_all(&self, versions: &[Attributes]) {
+    fn forget_all(&self, versions: impl IntoIterator<Item = Attributes>) {
         for version in versions {
             self.tree.forget(version.node, 1);
         }
@@ -193,39 +266,85 @@ impl Versions {
         })
     }
 
+    /// The versions behind the first `from`, as [`Self::rests`] has them or as they are read now.
+    fn rest(&self, view: Node, (folder, name): (Node, &[u8]), from: u64) -> Result<Rest, Error> {
+        let is_fresh =
+            |rest: &Rest| self.is_immutable || rest.made.elapsed() < FRESH.max(rest.took.saturating_mul(FRESH_TIMES));
+        let known = {
+            let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
+            rests.iter().position(|rest| (rest.view, rest.from) == (view, from)).map(|place| rests.remove(place))
+        };
+        match known {
+            Some(rest) if from > 0 && is_fresh(&rest) => return Ok(rest),
+            Some(rest) => self.forget_all(rest.versions),
+            None => {}
+        }
+        let made = Instant::now();
+        let mut versions = VecDeque::from(self.stored(folder, name)?);
+        let given = versions.len().min(usize::try_from(from).unwrap_or(usize::MAX));
+        self.forget_all(versions.drain(..given));
+        let is_complete = versions.len() <= MOST_OF_RESTS;
+        self.forget_all(versions.drain(versions.len().min(MOST_OF_RESTS)..));
+        Ok(Rest { view, from, versions, is_complete, made, took: made.elapsed() })
+    }
+
+    /// Keeps what somebody may go on with, in the place of what was kept for longest.
+    fn keep(&self, rest: Rest) {
+        let mut dropped = Vec::new();
+        let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
+        rests.push(rest);
+        while rests.len() > MOST_RESTS || rests.iter().map(|rest| rest.versions.len()).sum::<usize>() > MOST_OF_RESTS {
+            dropped.push(rests.remove(0));
+        }
+        drop(rests);
+        for rest in dropped {
+            self.forget_all(rest.versions);
+        }
+    }
+
+    /// Nobody goes on with listing this folder of versions.
+    fn drop_rests(&self, view: Node) {
+        let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
+        let dropped: Vec<Rest> = rests.extract_if(.., |rest| rest.view == view).collect();
+        drop(rests);
+        for rest in dropped {
+            self.forget_all(rest.versions);
+        }
+    }
+
     /// Lists a folder of versions.
     fn list_versions(
         &self,
-        versions_folder: Node,
-        (folder, name): (Node, &[u8]),
+        view: Node,
+        of: (Node, &[u8]),
         from: u64,
         receive: &mut dyn FnMut(Child<'_>) -> bool,
     ) -> Result<(), Error> {
-        let versions = self.stored(folder, name)?;
-        let mut goes_on = true;
-        let mut result = Ok(());
-        for (number, attributes) in (1_u64..).zip(versions) {
-            if !goes_on || number <= from {
-                self.tree.forget(attributes.node, 1);
-                continue;
-            }
-            let name = number.to_string();
-            goes_on = match self.shown(versions_folder, name.as_bytes(), attributes) {
-                Ok(attributes) => {
-                    let node = attributes.node;
-                    let is_taken = receive(Child { name: name.as_bytes(), attributes, next: number });
-                    if !is_taken {
-                        self.forget(node, 1);
+        let mut rest = self.rest(view, of, from)?;
+        loop {
+            while let Some(attributes) = rest.versions.pop_front() {
+                let number = rest.from + 1;
+                let name = number.to_string();
+                let shown = self.shown(view, name.as_bytes(), attributes.clone()).inspect_err(|_| {
+                    self.forget_all(rest.versions.drain(..));
+                })?;
+                let node = shown.node;
+                if !receive(Child { name: name.as_bytes(), attributes: shown, next: number }) {
+                    // The version itself stays, for who goes on.
+                    if node != attributes.node {
+                        self.take_back(node, 1);
                     }
-                    is_taken
+                    rest.versions.push_front(attributes);
+                    self.keep(rest);
+                    return Ok(());
                 }
-                Err(error) => {
-                    result = Err(error);
-                    false
-                }
-            };
+                rest.from = number;
+            }
+            if rest.is_complete {
+                return Ok(());
+            }
+            rest = self.rest(view, of, rest.from)?;
         }
-        result
     }
 
     /// Lists a view of a folder of the tree.
@@ -238,7 +357,7 @@ impl Versions {
     ) -> Result<(), Error> {
         let mut result = Ok(());
         self.tree.read_dir(inner, from, &mut |child| {
-            if child.attributes.kind != Kind::Folder {
+            if child.attributes.kind != Kind::Folder || child.attributes.node == UNKNOWN {
                 return receive(child);
             }
             // What is refused here, the tree takes back itself.
@@ -348,26 +467,40 @@ impl Tree for Versions {
     }
 
     fn is_ready(&self, node: Node) -> bool {
-        self.of_tree(node).is_none_or(|node| self.tree.is_ready(node))
+        if node.0 < self.first {
+            return self.tree.is_ready(node);
+        }
+        self.asked(node, None).is_none_or(|node| self.tree.is_ready(node))
     }
 
     fn lane(&self, node: Node) -> u64 {
-        self.of_tree(node).map_or(0, |node| self.tree.lane(node))
+        self.asked(node, None).map_or(0, |node| self.tree.lane(node))
     }
 
     fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
-        if folder.0 < self.first { self.tree.asked_for(folder, name) } else { folder }
+        if folder.0 < self.first && !name.ends_with(SUFFIX) {
+            return self.tree.asked_for(folder, name);
+        }
+        self.asked(folder, Some(name)).unwrap_or(folder)
     }
 
     fn forget(&self, node: Node, times: u64) {
         if node.0 < self.first {
             self.tree.forget(node, times);
-        } else if let Some(View::Folder(_, _, inner)) = self.take_back(node, times) {
-            self.tree.forget(inner, times);
+            return;
+        }
+        match self.take_back(node, times) {
+            Some(View::Folder(_, _, inner)) => self.tree.forget(inner, times),
+            // Its number may become another's.
+            Some(View::Versions(..)) if self.view(node).is_err() => self.drop_rests(node),
+            _ => {}
         }
     }
 
     fn close_folder(&self, folder: Node) {
+        if folder.0 >= self.first {
+            self.drop_rests(folder);
+        }
         if let Ok(Some((inner, _))) = self.inner(folder) {
             self.tree.close_folder(inner);
         }

@@ -240,10 +240,13 @@ impl ReplyNames {
     }
 
     /// False if the name does not fit any more. `next`: the position behind it; `attributes`: of which only the number
-    /// and the kind are sent where the kernel did not ask for more.
+    /// and the kind are sent where the kernel did not ask for more. With node number 0 the kernel takes no more than the
+    /// name and the kind, and looks for the rest when somebody asks.
     pub(crate) fn add(&mut self, name: &[u8], next: u64, keep: Duration, attributes: &Attributes) -> bool {
         const DIRENT: usize = 24;
         const ENTRY: usize = 128;
+        /// The inode's number where it is not known, as libfuse has it. Programs take 0 for a name that is gone.
+        const UNKNOWN_INODE: u64 = 0xffff_ffff;
         let length = (DIRENT + name.len()).next_multiple_of(8);
         let needed = if self.plus { ENTRY + length } else { length };
         if self.room - self.out.0.len() < needed {
@@ -253,7 +256,8 @@ impl ReplyNames {
             put_entry(&mut self.out, keep, attributes);
         }
         let kind = (attributes.mode & 0o170_000) >> 12;
-        self.out.u64(attributes.node).u64(next).u32(name.len() as u32).u32(kind);
+        let inode = if attributes.node == 0 { UNKNOWN_INODE } else { attributes.node };
+        self.out.u64(inode).u64(next).u32(name.len() as u32).u32(kind);
         self.out.0.extend_from_slice(name);
         self.out.zeros(length - DIRENT - name.len());
         true

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use tarnfs_format::{Body, Entry, Stream, Xattrs, name};
 use tarnfs_source::{Cancel, Extent, SharedSource, Slice};
@@ -145,9 +146,12 @@ impl<'a> Hashing<'a> {
                 *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(of(entry, content, hashes, cancel));
             }
         };
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for _ in 1..self.threads.min(waiting.len()) {
-                scope.spawn(work);
+                // Where there can be no more threads, fewer do it all.
+                if thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                    break;
+                }
             }
             work();
         });

@@ -156,7 +156,7 @@ impl FirstPass<'_> {
             bytes: Some((self.source, 0)),
             shows_progress: true,
             behind_each: Some(&behind_each),
-            ..expansion.walk(direct, &shifts, None)
+            ..expansion.walk(direct, &shifts, None, self.options.threads)
         };
         let mut stream = SourceStream::new(SharedSource::clone(self.source), self.options.cancel.clone());
         stream.skip(start).map_err(|error| walk.problem(start, error))?;
@@ -197,7 +197,8 @@ impl FirstPass<'_> {
         };
         let shifts = RefCell::default();
         let behind_each = || expansion.run_if_many(direct);
-        let walk = Walk { behind_each: Some(&behind_each), ..expansion.walk(direct, &shifts, None) };
+        let walk =
+            Walk { behind_each: Some(&behind_each), ..expansion.walk(direct, &shifts, None, self.options.threads) };
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
         let mut indexing =
             Indexing::new(codec, SharedSource::clone(self.source), &options).map_err(|error| failed(0, error))?;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use tarnfs_codec::Codec;
 use tarnfs_codec::engine::Indexing;
@@ -62,10 +63,10 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Bytes of the paths that it holds.
-    pub(super) fn bytes_of_paths(&self) -> usize {
-        let instead = self.instead.as_ref().map_or(0, |file| file.path.len());
-        self.name.len() + self.place.prefix.len() + self.file.path.len() + instead
+    /// Bytes that it takes while it waits, roughly.
+    pub(super) fn weight(&self) -> usize {
+        let instead = self.instead.as_ref().map_or(0, |file| size_of::<Entry>() + file.weight());
+        size_of::<Self>() + self.name.len() + self.place.prefix.len() + self.file.weight() + instead
     }
 }
 
@@ -104,7 +105,7 @@ impl<'a> Expansion<'a> {
 
     /// The same as [`Expansion::run`], if there are many.
     pub(super) fn run_if_many(&self, direct: &Direct) -> Result<(), Problem> {
-        if direct.waiting() < MOST_WAITING { Ok(()) } else { self.run(direct) }
+        if direct.waiting() < MOST_WAITING && direct.has_room() { Ok(()) } else { self.run(direct) }
     }
 
     /// Reads all candidates that `direct` has, and those that are found in them.
@@ -121,7 +122,7 @@ impl<'a> Expansion<'a> {
                 if self.options.threads == 1 || run.len() == 1 {
                     self.one_by_one(run, direct)?;
                 } else {
-                    self.beside_each_other(run, direct)?;
+                    self.beside_each_other(run, direct, &thread::Builder::new)?;
                 }
             }
         }
@@ -137,30 +138,39 @@ impl<'a> Expansion<'a> {
         Ok(())
     }
 
-    /// Each thread takes the next candidate; what they find is kept in the order of the candidates.
-    fn beside_each_other(&self, candidates: &[Candidate], direct: &Direct) -> Result<(), Problem> {
+    /// Each thread takes the next candidate; what they find is kept in the order of the candidates. `builder` makes a
+    /// thread.
+    fn beside_each_other(
+        &self,
+        candidates: &[Candidate],
+        direct: &Direct,
+        builder: &dyn Fn() -> thread::Builder,
+    ) -> Result<(), Problem> {
         let line = Line::new(candidates.len());
         let failed = Mutex::new(None);
         let is_failed = || failed.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         let threads = self.options.threads.min(candidates.len());
-        let written = std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    while let Some((number, place)) = line.next()
-                        && let Some(candidate) = candidates.get(number)
-                    {
-                        let batches = Batches::new(place);
-                        let read = self.read(candidate, &batches, Some(1));
-                        if let Err(problem) = read.and_then(|()| batches.flush().map_err(Problem::from)) {
-                            // Before the place is dropped, which ends the candidate.
-                            failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
-                            return;
-                        }
-                    }
-                });
+        let work = || {
+            while let Some((number, place)) = line.next()
+                && let Some(candidate) = candidates.get(number)
+            {
+                let batches = Batches::new(place);
+                let read = self.read(candidate, &batches, Some(1));
+                if let Err(problem) = read.and_then(|()| batches.flush().map_err(Problem::from)) {
+                    // Before the place is dropped, which ends the candidate.
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(problem);
+                    return;
+                }
             }
+        };
+        let written = thread::scope(|scope| {
             // However this ends, nobody waits any more.
             let _close = line.close_at_end();
+            // Where there can be no more threads, fewer do it all.
+            let started = (0..threads).take_while(|_| builder().spawn_scoped(scope, work).is_ok()).count();
+            if started == 0 {
+                return Ok(false);
+            }
             for candidate in candidates {
                 direct.enter(candidate);
                 while let Some(batch) = line.take() {
@@ -173,12 +183,13 @@ impl<'a> Expansion<'a> {
                 }
                 direct.leave()?;
             }
-            Ok::<_, tarnfs_index::Error>(())
+            Ok::<_, tarnfs_index::Error>(true)
         });
         match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             // What a thread says that was not heard comes from the error of the one that should have.
             Some(problem) if written.is_ok() => Err(problem),
-            _ => Ok(written?),
+            _ if written? => Ok(()),
+            _ => self.one_by_one(candidates, direct),
         }
     }
 
@@ -187,16 +198,17 @@ impl<'a> Expansion<'a> {
         let shifts = RefCell::default();
         match candidate.codec {
             Some(codec) => self.compressed(candidate, codec, receiver, &shifts, threads),
-            None => self.plain(candidate, receiver, &shifts),
+            None => self.plain(candidate, receiver, &shifts, threads),
         }
     }
 
-    /// What reads members that `receiver` gets.
+    /// What reads members that `receiver` gets, and hashes them with so many threads.
     pub(super) fn walk<'w>(
         &'w self,
         receiver: &'w dyn Receiver,
         shifts: &'w RefCell<Shifts>,
         bytes: Option<(&'w SharedSource, u64)>,
+        threads: usize,
     ) -> Walk<'w> {
         Walk {
             names: self.names,
@@ -209,14 +221,20 @@ impl<'a> Expansion<'a> {
             shows_progress: false,
             behind_each: None,
             failed: RefCell::default(),
-            hashing: (!self.names.hashes.is_empty()).then(|| {
-                Hashing::new(&self.names.hashes, receiver, self.options.threads, &self.holes, &self.options.cancel)
-            }),
+            hashing: (!self.names.hashes.is_empty())
+                .then(|| Hashing::new(&self.names.hashes, receiver, threads, &self.holes, &self.options.cancel)),
         }
     }
 
-    fn plain(&self, candidate: &Candidate, receiver: &dyn Receiver, shifts: &RefCell<Shifts>) -> Result<(), Problem> {
-        let walk = self.walk(receiver, shifts, Some((&candidate.bytes, candidate.start)));
+    fn plain(
+        &self,
+        candidate: &Candidate,
+        receiver: &dyn Receiver,
+        shifts: &RefCell<Shifts>,
+        threads: Option<usize>,
+    ) -> Result<(), Problem> {
+        let threads = threads.unwrap_or(self.options.threads);
+        let walk = self.walk(receiver, shifts, Some((&candidate.bytes, candidate.start)), threads);
         let stream = SourceStream::new(SharedSource::clone(&candidate.bytes), self.options.cancel.clone());
         let mut stream = Moved::new(stream, candidate.start);
         let head = stream.peek(HEAD).map_err(|error| walk.problem(candidate.start, error))?;
@@ -236,7 +254,8 @@ impl<'a> Expansion<'a> {
         shifts: &RefCell<Shifts>,
         threads: Option<usize>,
     ) -> Result<(), Problem> {
-        let walk = self.walk(receiver, shifts, None);
+        // Where candidates are read beside each other, each has one thread.
+        let walk = self.walk(receiver, shifts, None, threads.unwrap_or(self.options.threads));
         let shown = name::excerpt(&candidate.file.path);
         let note = |what: String| receiver.note(candidate.start, format!("{shown}: {what}")).map_err(Problem::from);
         if self.decoded.load(Ordering::Relaxed) > self.most_decoded {
@@ -364,5 +383,45 @@ fn single_file(candidate: &Candidate, name: &[u8], length: u64) -> Entry {
         inherits: false,
         body: Body { offset: 0, stored: length, size: length, extents: None },
         ..(*candidate.file).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tarnfs_index::{Shape, Writer, WriterOptions};
+    use tarnfs_source::{Budget, Cancel, Limits, MemorySource};
+
+    /// Where no thread can be started, this one reads them all.
+    #[test]
+    fn candidates_are_read_whatever_threads_there_are() {
+        let (limits, options) = (Limits::default(), Options { threads: 4, ..Options::default() });
+        let names = Names::new(&Shape::default(), &limits).unwrap();
+        let (format_options, bodies) = (tarnfs_format::Options::default(), Bodies::new(1 << 20));
+        let expansion = Expansion::new(&names, &options, &format_options, &bodies, 1 << 20);
+        let candidate = |start: u64| Candidate {
+            input: 0,
+            archive: 0,
+            start,
+            length: 10,
+            bytes: std::sync::Arc::new(MemorySource::new(b"not xz at all".to_vec(), "test")),
+            codec: tarnfs_codec::CODECS.iter().find(|codec| codec.name() == "xz").copied(),
+            name: b"a.xz".to_vec(),
+            makes_folder: false,
+            file: Box::new(Entry { path: format!("{start}.xz").into_bytes(), ..Entry::default() }),
+            instead: None,
+            place: MemberPlace::default(),
+        };
+        let candidates: Vec<Candidate> = (0..20).map(candidate).collect();
+        let none = || thread::Builder::new().stack_size(1 << 60);
+        let builders: [&dyn Fn() -> thread::Builder; 2] = [&thread::Builder::new, &none];
+        for (builder, starts) in builders.into_iter().zip([true, false]) {
+            assert_eq!(builder().spawn(|| ()).is_ok(), starts);
+            let writer = WriterOptions { limits, budget: Budget::new(0), cancel: Cancel::default() };
+            let direct = Direct::new(Writer::new(writer).unwrap(), limits, 100);
+            expansion.beside_each_other(&candidates, &direct, builder).unwrap();
+            let notes: Vec<u64> = direct.into_parts().1.into_iter().map(|(at, _)| at).collect();
+            assert_eq!(notes, (0..20).collect::<Vec<u64>>());
+        }
     }
 }

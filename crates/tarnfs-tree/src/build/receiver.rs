@@ -20,9 +20,9 @@ pub(super) const MOST_NOTES: usize = 10_000;
 const MOST_OF_NOTE: usize = 1024;
 const MOST_OF_NOTES: usize = 4 << 20;
 
-/// Bytes of the paths of archives that wait, which are held several times; one that does not fit stays a file. Each
-/// path may have 64 KiB, which compress to nothing.
-const MOST_OF_PATHS: usize = 256 << 20;
+/// Bytes of archives that wait; one that does not fit stays a file. Each may have a path of 64 KiB, which is held
+/// several times and compresses to nothing.
+const MOST_OF_WAITING: usize = 64 << 20;
 
 /// Takes what is found in one stream, in its order.
 pub(super) trait Receiver {
@@ -68,8 +68,8 @@ pub(super) struct Direct {
     bytes_of_notes: Cell<usize>,
     /// How many notes there were when a file was looked into of which it is not certain that it is all there.
     aheads: RefCell<Vec<usize>>,
-    /// Bytes of the paths of what waits.
-    bytes_of_paths: Cell<usize>,
+    /// Bytes of what waits.
+    bytes_of_waiting: Cell<usize>,
     /// What waits, in the order in which it is read: last those that were found last, each group in the order of its
     /// archive. Breadth first, a few archives that each hold a few would soon be millions.
     candidates: RefCell<Vec<VecDeque<Candidate>>>,
@@ -96,7 +96,7 @@ impl Direct {
             notes: RefCell::default(),
             bytes_of_notes: Cell::new(0),
             aheads: RefCell::default(),
-            bytes_of_paths: Cell::new(0),
+            bytes_of_waiting: Cell::new(0),
             candidates: RefCell::default(),
             within: RefCell::default(),
             shown: RefCell::default(),
@@ -118,8 +118,8 @@ impl Direct {
         loop {
             let group = candidates.last_mut()?;
             let next = group.pop_front();
-            let of_paths = next.as_ref().map_or(0, Candidate::bytes_of_paths);
-            self.bytes_of_paths.set(self.bytes_of_paths.get() - of_paths);
+            let bytes = next.as_ref().map_or(0, Candidate::weight);
+            self.bytes_of_waiting.set(self.bytes_of_waiting.get() - bytes);
             match next {
                 Some(candidate) if writer.is_replaced(candidate.archive) => {}
                 Some(candidate) => return Some(candidate),
@@ -172,6 +172,11 @@ impl Direct {
     /// What is found from here on is read before what waits already.
     pub(super) fn begin_group(&self) {
         self.candidates.borrow_mut().push(VecDeque::new());
+    }
+
+    /// False if those that wait should be read before more are gathered.
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes_of_waiting.get() < MOST_OF_WAITING / 2
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -267,8 +272,8 @@ impl Receiver for Direct {
     }
 
     fn candidate(&self, candidate: Candidate) -> Result<(), Error> {
-        let of_paths = self.bytes_of_paths.get() + candidate.bytes_of_paths();
-        let left = self.left.get().checked_sub(1).filter(|_| of_paths <= MOST_OF_PATHS);
+        let bytes = self.bytes_of_waiting.get() + candidate.weight();
+        let left = self.left.get().checked_sub(1).filter(|_| bytes <= MOST_OF_WAITING);
         let Some(left) = left else {
             if let Some(file) = &candidate.instead {
                 self.entry(file)?;
@@ -278,7 +283,7 @@ impl Receiver for Direct {
             return self.note(candidate.start, what);
         };
         self.left.set(left);
-        self.bytes_of_paths.set(of_paths);
+        self.bytes_of_waiting.set(bytes);
         // A layer in a layer is the same archive.
         let archive = match candidate.instead {
             Some(_) => self.within.borrow().last().copied().unwrap_or_default(),
@@ -350,7 +355,7 @@ impl Call {
             Self::Open(text) | Self::Ahead(text) => text.len(),
             Self::Note(_, text) => text.len(),
             Self::Damage(damage) => damage.what.len(),
-            Self::Candidate(candidate) => 1024 + candidate.bytes_of_paths() + candidate.file.weight(),
+            Self::Candidate(candidate) => 1024 + candidate.weight(),
             Self::Close | Self::Begin | Self::End(_) => 0,
         };
         more + 256
@@ -489,6 +494,35 @@ mod tests {
         // Cut at a whole character.
         assert!(notes.iter().all(|(_, what)| what.len() == MOST_OF_NOTE / 3 * 3 && what.capacity() < 2 * MOST_OF_NOTE));
         assert_eq!(notes.len(), MOST_OF_NOTES / (MOST_OF_NOTE / 3 * 3));
+    }
+
+    /// What waits is bounded in bytes; what does not fit stays a file.
+    #[test]
+    fn what_waits_is_bounded_in_bytes() {
+        let direct = Direct { left: Cell::new(u64::MAX), ..direct() };
+        let path = vec![b'x'; 60_000];
+        let candidate = || Candidate {
+            input: 0,
+            archive: 0,
+            start: 0,
+            length: 0,
+            bytes: std::sync::Arc::new(tarnfs_source::MemorySource::new(Vec::new(), "test")),
+            codec: None,
+            name: Vec::new(),
+            makes_folder: true,
+            file: Box::new(Entry { path: path.clone(), ..Entry::default() }),
+            instead: None,
+            place: super::super::walk::MemberPlace { prefix: path.clone(), ..Default::default() },
+        };
+        let most = MOST_OF_WAITING / candidate().weight();
+        assert!((500..600).contains(&most));
+        for count in 0..2000 {
+            assert_eq!(direct.has_room(), count <= most / 2, "{count}");
+            direct.candidate(candidate()).unwrap();
+        }
+        assert_eq!((direct.waiting(), direct.notes.borrow().len()), (most, 2000 - most));
+        while direct.next_candidate().is_some() {}
+        assert_eq!(direct.bytes_of_waiting.get(), 0);
     }
 
     /// What is taken back leaves room for others.

@@ -5,8 +5,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::build::Progress;
 use crate::{Attributes, Node, Time, Tree};
 
 /// Numbers of one archive: [`crate::ArchiveTree`] has no more.
@@ -14,6 +16,12 @@ pub(super) const WIDTH: u64 = 1 << 31;
 
 /// Archives that have numbers at a time.
 pub(super) const MOST: usize = 1 << 20;
+
+/// Archives that are opened at a time. A first pass takes several threads, and memory.
+pub(super) const MOST_OPENING: usize = 2;
+
+/// The same with those that do not get on: their files may lie on a server that is gone.
+const MOST_OPENING_AT_ALL: usize = 64;
 
 /// Answers that are remembered for files that are no archives.
 const MOST_REMEMBERED: usize = 1 << 20;
@@ -129,6 +137,39 @@ pub(super) enum FoundArchive {
     Open(Arc<dyn Tree>, usize),
 }
 
+/// What came of opening an archive.
+pub(super) enum Outcome {
+    /// Its tree, with the calls that reading it takes.
+    Opened(Arc<dyn Tree>, usize),
+    /// It could not be opened now, and may be later.
+    NotNow,
+    /// It cannot be opened, and never can: it is a file from now on.
+    Never,
+}
+
+/// What shows that opening an archive gets on.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    pub(super) progress: Arc<Progress>,
+    /// Reads of the file that got an answer.
+    pub(super) reads: Arc<AtomicU64>,
+}
+
+impl Steps {
+    fn count(&self) -> u64 {
+        let Progress { bytes, entries, .. } = &*self.progress;
+        [&*self.reads, bytes, entries].into_iter().fold(0, |sum, count| sum.wrapping_add(count.load(Ordering::Relaxed)))
+    }
+}
+
+/// An archive that is being opened.
+struct AtWork {
+    steps: Arc<Steps>,
+    /// How many there were when somebody looked, and since when.
+    seen: u64,
+    since: Instant,
+}
+
 /// What is to be done without the lock: trees are dropped, and files forgotten by the tree that they are in.
 #[derive(Default)]
 #[must_use]
@@ -150,14 +191,14 @@ pub(super) struct Archives {
     /// Those that are open.
     open: Vec<u32>,
     /// First passes and the like that are at work.
-    pub(super) opening: usize,
+    at_work: HashMap<u32, AtWork>,
     clock: u64,
 }
 
 impl Archives {
     pub(super) fn new(ranges: Ranges) -> Self {
         let (all, files, free, open) = (Vec::new(), HashMap::new(), VecDeque::new(), Vec::new());
-        Self { ranges, all, files, remembered: 0, free, open, opening: 0, clock: 0 }
+        Self { ranges, all, files, remembered: 0, free, open, at_work: HashMap::new(), clock: 0 }
     }
 
     fn get(&mut self, number: u32) -> Option<&mut Archive> {
@@ -320,36 +361,50 @@ impl Archives {
         }
     }
 
-    /// Somebody begins to open it.
-    pub(super) fn begin(&mut self, number: u32) {
-        self.opening += 1;
+    /// True if one more may be opened. One that got no further for `patience` does not count.
+    pub(super) fn may_begin(&mut self, patience: Duration) -> bool {
+        let mut get_on = 0;
+        for at_work in self.at_work.values_mut() {
+            let seen = at_work.steps.count();
+            if std::mem::replace(&mut at_work.seen, seen) != seen {
+                at_work.since = Instant::now();
+            }
+            get_on += usize::from(at_work.since.elapsed() < patience);
+        }
+        get_on < MOST_OPENING && self.at_work.len() < MOST_OPENING_AT_ALL
+    }
+
+    /// Somebody begins to open it, and takes these steps.
+    pub(super) fn begin(&mut self, number: u32) -> Arc<Steps> {
+        let steps = Arc::new(Steps::default());
+        self.at_work.insert(number, AtWork { steps: Arc::clone(&steps), seen: 0, since: Instant::now() });
         if let Some(archive) = self.get(number) {
             archive.state = ArchiveState::Opening;
         }
+        steps
     }
 
-    /// It was opened, with the calls that reading takes; `None`: it could not be.
-    pub(super) fn end(&mut self, number: u32, opened: Option<(Arc<dyn Tree>, usize)>, released: &mut Released) {
-        self.opening -= 1;
+    /// Somebody has done with opening it. At once, so that nobody sees it between two states.
+    pub(super) fn end(&mut self, number: u32, outcome: Outcome, released: &mut Released) {
+        self.at_work.remove(&number);
         if let Some(archive) = self.get(number) {
-            archive.state = ArchiveState::Closed;
-            if let Some((tree, calls)) = opened {
-                archive.state = ArchiveState::Open(tree);
-                archive.calls = calls;
-                self.open.push(number);
+            match outcome {
+                Outcome::NotNow => archive.state = ArchiveState::Closed,
+                Outcome::Opened(tree, calls) => {
+                    archive.state = ArchiveState::Open(tree);
+                    archive.calls = calls;
+                    self.open.push(number);
+                }
+                Outcome::Never => {
+                    archive.state = ArchiveState::Failed;
+                    let (file, version, is_old) = (archive.file.node, archive.file.version, archive.is_old);
+                    if !is_old {
+                        self.no_archive(file, version, released);
+                    }
+                }
             }
         }
         self.release(number, 0, released);
-    }
-
-    /// It cannot be opened, and never can: it is a file from now on.
-    pub(super) fn failed(&mut self, number: u32, released: &mut Released) {
-        let Some(archive) = self.get(number) else { return };
-        archive.state = ArchiveState::Failed;
-        let (file, version, is_old) = (archive.file.node, archive.file.version, archive.is_old);
-        if !is_old {
-            self.no_archive(file, version, released);
-        }
     }
 
     /// Closes those that were not used for longest.

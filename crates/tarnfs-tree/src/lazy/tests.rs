@@ -3,6 +3,7 @@ use std::sync::atomic::AtomicBool;
 
 use tarnfs_index::Recursion;
 
+use super::archives::MOST_OPENING;
 use super::*;
 use crate::toy::Toy;
 
@@ -195,6 +196,117 @@ fn want_of_descriptors_is_not_remembered() {
     fails.store(false, Ordering::SeqCst);
     let file = tree.lookup(archive.node, b"file").unwrap();
     assert_eq!(read(&tree, file.node), b"content");
+}
+
+/// Where those before have taken all memory for archives that lie deep, one is opened as soon as they are closed.
+#[test]
+fn want_of_memory_is_not_remembered() {
+    let mut bytes = b"no archive".to_vec();
+    for _ in 0..20 {
+        bytes = gzip(&tar("x.tgz", &bytes));
+    }
+    let toy = Arc::new(Toy::with_contents([("x.tgz", bytes)]));
+    let tree = LazyTree::new(Base::Other(toy as _), how(None)).unwrap();
+    tree.in_memory.store(MOST_IN_MEMORY as usize, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let work = || {
+            let mut at = Node::ROOT;
+            let refused = loop {
+                match tree.lookup(at, b"x.tgz") {
+                    Ok(found) => at = found.node,
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(refused.errno(), rustix::io::Errno::NOMEM);
+            tree.in_memory.store(0, Ordering::Relaxed);
+            let (depth, file) = descend(&tree, b"x.tgz");
+            assert_eq!((depth, read(&tree, file.node)), (20, b"no archive".to_vec()));
+        };
+        std::thread::Builder::new().stack_size(2 << 20).spawn_scoped(scope, work).unwrap().join().unwrap();
+    });
+}
+
+#[test]
+fn a_listing_that_fails_holds_nothing() {
+    let toy = Arc::new(Toy::with_contents((0..300).map(|number| (format!("{number:03}"), b"content".to_vec()))));
+    let tree = LazyTree::new(Base::Other(Arc::clone(&toy) as _), how(None)).unwrap();
+    for breaks_behind in [1, 100, 200] {
+        toy.breaks_behind.store(breaks_behind, Ordering::SeqCst);
+        let mut given = Vec::new();
+        let listed = tree.read_dir(Node::ROOT, 0, &mut |child| {
+            given.push(child.attributes.node);
+            true
+        });
+        assert!(listed.is_err());
+        assert_eq!(toy.held(), given.len());
+        for node in given {
+            tree.forget(node, 1);
+        }
+        assert_eq!(toy.held(), 0, "{breaks_behind}");
+    }
+}
+
+/// Archives on a server that is gone do not keep others from being opened.
+#[test]
+fn what_does_not_get_on_does_not_hold_up_others() {
+    let bytes = tar("file", b"content");
+    let file = |number: u64| crate::toy::File {
+        name: format!("{number}.tar").into_bytes(),
+        position: number,
+        size: bytes.len() as u64,
+        ..crate::toy::File::default()
+    };
+    let is_gone = Arc::new(AtomicBool::new(false));
+    let (answer, answered) = std::sync::mpsc::channel::<()>();
+    let (answered, content, shared) = (Mutex::new(answered), bytes.clone(), Arc::clone(&is_gone));
+    let open = move |name: &[u8]| {
+        if name < b"5" && shared.load(Ordering::SeqCst) {
+            let _ = answered.lock().unwrap().recv();
+        }
+        Ok(Arc::new(MemorySource::new(content.clone(), "x")) as SharedSource)
+    };
+    let toy = Arc::new(Toy::new((1..=9).map(file).collect(), Box::new(open)));
+    let tree = LazyTree::new(Base::Other(toy as _), how(None)).unwrap();
+    let tree = LazyTree { patience: Duration::from_millis(20), ..tree };
+    let root = |number| tree.lookup(Node::ROOT, format!("{number}.tar").as_bytes()).unwrap().node;
+    let roots: Vec<Node> = (1..=9).map(root).collect();
+    is_gone.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let (tree, roots) = (&tree, &roots);
+        for &root in &roots[..4] {
+            scope.spawn(move || tree.lookup(root, b"file").unwrap());
+        }
+        let (done, others) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            for &root in &roots[4..] {
+                tree.lookup(root, b"file").unwrap();
+            }
+            done.send(()).unwrap();
+        });
+        let opened = others.recv_timeout(Duration::from_secs(120));
+        drop(answer);
+        assert_eq!(opened, Ok(()));
+    });
+}
+
+/// Whoever else looks at an archive that cannot be opened never finds it in between.
+#[test]
+fn an_archive_is_no_archive_at_once_when_it_cannot_be_opened() {
+    let ranges = Ranges { limit: 100 };
+    let mut archives = Archives::new(ranges);
+    let version = Version::of(&Toy::with_positions([1]).attributes(Node(2)).unwrap());
+    let file = File { node: Node(2), folder: Node::ROOT, version, name: b"a.tar".to_vec(), depth: 0 };
+    let mut released = Released::default();
+    let number = archives.met(file, &mut released).unwrap();
+    for (outcome, is_failed) in [(Outcome::NotNow, false), (Outcome::Never, true)] {
+        archives.begin(number);
+        archives.end(number, outcome, &mut released);
+        assert_eq!(matches!(archives.find(number), FoundArchive::Failed), is_failed);
+        assert!(archives.may_begin(Duration::MAX));
+    }
+    assert_eq!(archives.known(Node(2), version).map(|(_, archive)| archive), Some(None));
+    archives.release(number, 1, &mut released);
+    assert_eq!((archives.count(), released.files), (0, vec![Node(2)]));
 }
 
 /// Counts who reads it.

@@ -1,4 +1,5 @@
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_source::{Fingerprint, SharedSource, Source};
@@ -16,13 +17,20 @@ pub(super) struct Unchanged {
     version: Mutex<Version>,
     /// Tells a file that was renamed from one that was written to and got its old time back.
     fingerprint: Fingerprint,
+    /// How many reads got an answer.
+    reads: Arc<AtomicU64>,
 }
 
 impl Unchanged {
-    /// The content of `node` in `folder`, which is of this version.
-    pub(super) fn new(source: SharedSource, folder: Arc<FolderTree>, node: Node, version: Version) -> io::Result<Self> {
+    /// The content of `node` in `folder`, which is of this version. Reads that got an answer are counted in `reads`.
+    pub(super) fn new(
+        source: SharedSource,
+        (folder, node): (Arc<FolderTree>, Node),
+        version: Version,
+        reads: Arc<AtomicU64>,
+    ) -> io::Result<Self> {
         let fingerprint = Fingerprint::of(&*source)?;
-        Ok(Self { source, folder, node, length: version.size(), version: Mutex::new(version), fingerprint })
+        Ok(Self { source, folder, node, length: version.size(), version: Mutex::new(version), fingerprint, reads })
     }
 
     fn is_same(&self) -> bool {
@@ -46,6 +54,7 @@ impl Source for Unchanged {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let length = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let read = self.source.read_at(&mut buffer[..length], offset)?;
+        self.reads.fetch_add(1, Ordering::Relaxed);
         if !self.is_same() {
             return Err(io::Error::new(
                 io::ErrorKind::StaleNetworkFileHandle,

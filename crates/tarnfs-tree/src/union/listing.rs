@@ -20,8 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::{Attributes, Child, Error, Kind, Node, Tree as _};
+use crate::{Attributes, Child, Error, Kind, Node, Tree as _, UNKNOWN};
 
+use super::merged::Holds;
 use super::{UnionTree, is_whiteout};
 
 /// How long a snapshot serves where sources may change.
@@ -91,6 +92,8 @@ struct Snapshot {
     until: Option<u64>,
     made: Instant,
     took: Duration,
+    /// The merged folders among the entries, where they are handed on without being looked up.
+    holds: Holds,
 }
 
 /// How far the names of a snapshot were handed on.
@@ -99,14 +102,15 @@ enum Given {
     All,
     /// Up to one that was not wanted, which is held.
     Refused(Node),
-    /// Up to one that was not wanted, for which nobody counts who holds it.
+    /// Up to one that was not wanted, and which nobody was given.
     Enough,
 }
 
 impl Snapshot {
     fn bytes(&self) -> usize {
         let positions = self.positions.as_ref().map_or(0, Vec::len);
-        self.names.capacity() + self.entries.capacity() * size_of::<Entry>() + positions * size_of::<u64>()
+        let entries = self.entries.capacity() * size_of::<Entry>() + positions * size_of::<u64>();
+        self.names.capacity() + entries + self.holds.bytes()
     }
 
     fn is_fresh(&self) -> bool {
@@ -127,11 +131,13 @@ impl Snapshot {
         self.entries.get(place).map(|entry| &entry.attributes)
     }
 
-    /// Hands on what stands at `from` and behind it. `look_up` says what a name is now; `None` if it is gone.
+    /// Hands on what stands at `from` and behind it. `look_up` says what a name is now; `None` if it is gone. `hold` is
+    /// told of what is handed on as it is.
     fn give(
         &self,
         from: u64,
         mut look_up: impl FnMut(&[u8]) -> Result<Option<Attributes>, Error>,
+        hold: impl Fn(Node),
         receive: &mut dyn FnMut(Child<'_>) -> bool,
     ) -> Given {
         let start = match &self.positions {
@@ -142,16 +148,20 @@ impl Snapshot {
             let position = self.positions.as_ref().and_then(|positions| positions.get(place).copied());
             let next = position.unwrap_or(place as u64) + 1;
             let name = self.name(entry);
-            let now = if entry.may_change { look_up(name) } else { Ok(Some(entry.attributes.clone())) };
-            let attributes = match now {
-                Ok(Some(attributes)) => attributes,
-                Ok(None) => continue,
-                // Nothing can be learned of it, and what its folder said must do.
-                Err(_) => entry.attributes.clone(),
+            let attributes = if entry.may_change {
+                match look_up(name) {
+                    Ok(Some(attributes)) => attributes,
+                    Ok(None) => continue,
+                    // What its folder said must do. Its node was only looked at and may be another's by now.
+                    Err(_) => Attributes { node: UNKNOWN, ..entry.attributes.clone() },
+                }
+            } else {
+                hold(entry.attributes.node);
+                entry.attributes.clone()
             };
-            let (node, is_held) = (attributes.node, entry.may_change);
+            let node = attributes.node;
             if !receive(Child { name, attributes, next }) {
-                return if is_held { Given::Refused(node) } else { Given::Enough };
+                return if node == UNKNOWN { Given::Enough } else { Given::Refused(node) };
             }
         }
         Given::All
@@ -234,23 +244,25 @@ impl Kept {
         Some(Arc::clone(listing))
     }
 
-    fn remove(&mut self, folder: Node) {
-        if let Some((used, listing)) = self.listings.remove(&folder) {
-            self.by_use.remove(&used);
-            self.bytes -= listing.bytes();
-        }
+    fn remove(&mut self, folder: Node) -> Option<Arc<Listing>> {
+        let (used, listing) = self.listings.remove(&folder)?;
+        self.by_use.remove(&used);
+        self.bytes -= listing.bytes();
+        Some(listing)
     }
 
-    fn insert(&mut self, folder: Node, listing: Arc<Listing>, most: usize) {
-        self.remove(folder);
+    /// Returns those that are not kept any more: to drop one takes a while, and a lock.
+    fn insert(&mut self, folder: Node, listing: Arc<Listing>, most: usize) -> Vec<Arc<Listing>> {
+        let mut removed: Vec<_> = self.remove(folder).into_iter().collect();
         self.clock += 1;
         self.bytes += listing.bytes();
         self.listings.insert(folder, (self.clock, listing));
         self.by_use.insert(self.clock, folder);
         while self.bytes > most && self.listings.len() > 1 {
-            let Some(oldest) = self.by_use.first_key_value().map(|(_, &folder)| folder) else { return };
-            self.remove(oldest);
+            let Some(oldest) = self.by_use.first_key_value().map(|(_, &folder)| folder) else { break };
+            removed.extend(self.remove(oldest));
         }
+        removed
     }
 }
 
@@ -274,6 +286,13 @@ impl Listings {
     #[cfg(test)]
     pub(super) fn begin_large(&self) {
         self.large.store(true, Ordering::Release);
+    }
+
+    /// Keeps nothing of what it has.
+    #[cfg(test)]
+    pub(super) fn clear(&self) {
+        let kept = std::mem::take(&mut *self.kept());
+        drop(kept);
     }
 
     /// Bytes that are kept.
@@ -432,14 +451,19 @@ impl UnionTree {
                 listing
             } else {
                 let made = Arc::new(self.gather(folder, parts, at)?);
-                self.listings.kept().insert(folder, Arc::clone(&made), self.listings.memory.kept);
+                let removed = self.listings.kept().insert(folder, Arc::clone(&made), self.listings.memory.kept);
+                drop(removed);
                 made
             };
             let snapshot = match &*listing {
                 Listing::Snapshot(snapshot) => snapshot,
                 Listing::Filter(filter) => return self.list_sources(folder, parts, filter, at, receive),
             };
-            match snapshot.give(at, |name| self.merge(folder, parts, name), receive) {
+            // The listing holds what is in it.
+            let hold = |node| {
+                self.hold_again(node);
+            };
+            match snapshot.give(at, |name| self.merge(folder, parts, name), hold, receive) {
                 Given::All => match snapshot.until {
                     Some(until) => at = until,
                     None => return Ok(()),
@@ -516,6 +540,7 @@ impl UnionTree {
         order.sort_by(|&a, &b| name(entry_of(a)).cmp(name(entry_of(b))));
         let mut entries: Vec<Entry> = Vec::with_capacity(gathered.len());
         let mut found: Vec<Node> = Vec::new();
+        let mut holds = Holds::new(&self.merged);
         for same in order.chunk_by(|&a, &b| name(entry_of(a)) == name(entry_of(b))) {
             let Some(top) = same.first().map(|&number| entry_of(number)) else { continue };
             if is_whiteout(&top.attributes) {
@@ -534,11 +559,15 @@ impl UnionTree {
             let may_change = top.may_change || found.len() > 1 && !self.is_immutable;
             let attributes = top.attributes.clone();
             let attributes = if may_change { attributes } else { self.folder(folder, attributes, &found)? };
+            if !may_change && found.len() > 1 {
+                holds.add(attributes.node);
+            }
             entries.push(Entry { start: top.start, length: top.length, attributes, may_change });
         }
         entries.shrink_to_fit();
         let positions = (!self.is_immutable).then(|| self.put_by_hash(&names, &mut entries));
-        Ok(Snapshot { names, entries, positions, from, until, made: Instant::now(), took: begin.elapsed() })
+        let took = begin.elapsed();
+        Ok(Snapshot { names, entries, positions, from, until, made: Instant::now(), took, holds })
     }
 
     /// Orders entries by the hashes of their names, and returns where each then stands.

@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::toy::{File, Toy};
@@ -79,5 +80,71 @@ fn whiteouts_hide_what_is_further_left() {
     let found = tree.lookup(Node::ROOT, b"null").unwrap();
     assert_eq!(found.kind, device);
     tree.forget(found.node, 1);
+    // Nor is a whiteout a version of what it hides.
+    for (name, count) in [("gone", 1), ("null", 2), ("other", 1), ("neither", 0)] {
+        let versions = tree.versions(Node::ROOT, name.as_bytes()).unwrap();
+        assert_eq!((versions.len(), versions.iter().any(|found| found.kind == whiteout)), (count, false), "{name}");
+        for found in versions {
+            tree.forget(found.node, 1);
+        }
+    }
     assert_eq!((left.held(), right.held()), (0, 0));
+}
+
+/// What a folder lists and nobody may look at is listed, and nobody is given a node for it.
+#[test]
+fn what_cannot_be_looked_up_is_listed() {
+    let left = toy(["a", "both"].map(str::to_owned).into_iter());
+    let right = toy(["b", "both"].map(str::to_owned).into_iter());
+    let tree = UnionTree::new(vec![Arc::clone(&left) as _, Arc::clone(&right) as _]).unwrap();
+    right.is_closed.store(true, Ordering::SeqCst);
+    let mut found = Vec::new();
+    for wanted in 0..4 {
+        found.clear();
+        tree.read_dir(Node::ROOT, 0, &mut |child| {
+            let is_taken = found.len() < wanted;
+            found.push((child.name.to_vec(), child.attributes.node));
+            is_taken
+        })
+        .unwrap();
+    }
+    found.sort();
+    // Of what is in the left one, nobody can say whether the right one hides it.
+    assert_eq!(found, [&b"a"[..], b"b", b"both"].map(|name| (name.to_vec(), crate::UNKNOWN)));
+    assert_eq!((left.held(), right.held()), (0, 0));
+}
+
+/// Merged folders are known as long as somebody holds them, a listing for instance. No others stay.
+#[test]
+fn merged_folders_that_nobody_holds_are_forgotten() {
+    let toy = || {
+        let toy = toy((0..100).map(|number| format!("{number:02}"))).clone();
+        toy.change(|files| files.iter_mut().for_each(|file| file.kind = Kind::Folder));
+        Arc::new(Arc::into_inner(toy).unwrap().immutable())
+    };
+    let tree = UnionTree::new(vec![toy() as _, toy() as _]).unwrap();
+    tree.merged.write().unwrap().keep_at_most(10);
+    let known = || tree.merged.read().unwrap().len();
+    for at_once in [1000, 7] {
+        assert_eq!(list(&tree, at_once).len(), 100);
+    }
+    assert_eq!(known(), 101, "the listing has them");
+    let found = tree.lookup(Node::ROOT, b"42").unwrap();
+    let mut listed = Vec::new();
+    tree.read_dir(Node::ROOT, 77, &mut |child| {
+        listed.push(child.attributes.node);
+        listed.len() < 2
+    })
+    .unwrap();
+    tree.listings.clear();
+    assert_eq!(known(), 13, "the root, what was looked up, what was taken from the listing, and the last ten");
+    assert!(tree.attributes(found.node).is_ok() && tree.attributes(listed[0]).is_ok());
+    tree.forget(listed[0], 1);
+    assert_eq!(tree.lookup(Node::ROOT, b"42").unwrap().node, found.node);
+    tree.forget(found.node, 2);
+    for number in 0..100 {
+        let node = tree.lookup(Node::ROOT, format!("{number:02}").as_bytes()).unwrap().node;
+        tree.forget(node, 1);
+    }
+    assert_eq!(known(), 11);
 }
