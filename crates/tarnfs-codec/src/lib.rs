@@ -49,6 +49,7 @@ use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource};
 
 pub use findings::Findings;
 pub use scratch::Scratch;
+pub use xz::xz_block_state;
 pub use zstd::Dictionaries;
 
 /// Decoded bytes in one piece: the unit of checking and caching. A read of a small file decodes at most this much

@@ -32,6 +32,12 @@ use decoder::XzDecoder;
 #[derive(Debug)]
 pub(crate) struct Xz;
 
+/// The state of a seek point at the header of a block, for tables of other programs. `stream` is the header of the
+/// stream that it lies in, which tells the check behind the block; `None` if that is none.
+pub fn xz_block_state(stream: &[u8; STREAM_HEADER]) -> Option<Vec<u8>> {
+    container::stream_header(stream).ok().map(decoder::block_state)
+}
+
 impl Codec for Xz {
     fn name(&self) -> &'static str {
         "xz"
@@ -61,7 +67,7 @@ impl Codec for Xz {
     }
 
     fn checks(&self, point: &SeekPoint) -> Checks {
-        if point.state.is_empty() { Checks::Chunk } else { Checks::Whole }
+        if decoder::is_inside(point) { Checks::Whole } else { Checks::Chunk }
     }
 
     fn verified(
