@@ -401,14 +401,15 @@ fn volumes_one_behind_the_other() {
 #[test]
 fn a_volume_may_go_on_where_the_file_would_end() {
     let folder = tempfile::tempdir().unwrap();
-    // An archive without its end: each second block of it is a header.
+    // Archives without their ends: each second block is a header; the first and the last one are.
     let files = "mkdir tree; for n in $(seq 120); do echo $n > tree/$n; done; tar -b1 -cf whole tree
-        head -c -1024 whole > inner; head -c 105000 /dev/urandom > noise";
+        head -c -1024 whole > inner; head -c 140288 /dev/urandom > noise; touch empty
+        tar -b1 -cf whole noise empty; head -c -1024 whole > far";
     sh(folder.path(), files);
     let mut parts = 0;
     for (format, label) in [("gnu", ""), ("gnu", "-V label"), ("posix", ""), ("posix", "-V label")] {
         let lengths = (98_816..104_000).step_by(512).map(|length| format!("head -c {length} noise"));
-        for content in lengths.chain(["cat inner".to_owned()]) {
+        for content in lengths.chain(["cat inner".to_owned(), "cat far".to_owned()]) {
             let make = format!(
                 "rm -f ?.tar; {content} > content
                  tar --format={format} {label} -M -L 100 -cf 1.tar -f 2.tar content; cat ?.tar > all.tar"
