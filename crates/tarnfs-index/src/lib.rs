@@ -237,6 +237,17 @@ pub trait Index: Send + Sync + Debug {
     /// Extents of a sparse file.
     fn extents(&self, node: Node) -> Result<Vec<Extent>, Error>;
 
+    /// False if [`Index::extents`] may have to decode: who must not wait does without them.
+    fn knows_extents(&self) -> bool {
+        true
+    }
+
+    /// For an index that does not hold all that headers say: from now on these are read from `stream`, which is the
+    /// innermost one and verifies what it decodes.
+    fn read_headers_from(&self, stream: &SharedSource) {
+        let _ = stream;
+    }
+
     /// Names of owner and group, as stored; empty if none.
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error>;
 

@@ -20,9 +20,8 @@ mod index;
 mod tests;
 
 use std::io;
-use std::sync::Arc;
 
-use tarnfs_source::{Limits, SharedSource, Slice};
+use tarnfs_source::{Limits, SharedSource};
 
 use crate::{Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
 use container::{Fault, STREAM_HEADER};
@@ -70,14 +69,7 @@ impl Codec for Xz {
         if decoder::is_inside(point) { Checks::Whole } else { Checks::Chunk }
     }
 
-    fn verified(
-        &self,
-        source: SharedSource,
-        point: &SeekPoint,
-        end: u64,
-        options: &Options,
-    ) -> io::Result<Box<dyn FirstPass>> {
-        let source = Arc::new(Slice::new(source, 0, end));
+    fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(XzDecoder::verified(source, point, options)?))
     }
 }

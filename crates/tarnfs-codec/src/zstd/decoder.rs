@@ -9,9 +9,7 @@ use super::block::{Blocks, Invalid};
 use super::checkpoint::{self, PointPlace, Refused};
 use super::dictionary::{Dictionaries, needed};
 use super::entropy::{DecodedBlock, EntropyAhead, Known, Next};
-use super::frame::{
-    BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LARGEST_BLOCK, LONGEST_HEADER, Start, checksum,
-};
+use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LARGEST_BLOCK, LONGEST_HEADER, Start, checksum};
 use super::idle::Loan;
 use super::survey::Survey;
 use crate::input::Input;

@@ -160,11 +160,7 @@ impl ChunkTable for XzBlocks {
                 state: state.map(|(_, state)| state.clone()).unwrap_or_default(),
             }
         };
-        Ok(Some(Chunk {
-            point,
-            length: end.saturating_sub(start),
-            checksums: Vec::new(),
-        }))
+        Ok(Some(Chunk { point, length: end.saturating_sub(start), checksums: Vec::new() }))
     }
 
     fn decoded_length(&self) -> u64 {
