@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use tarnfs_codec::{ChunkTable, Damage};
 use tarnfs_format::{Kind, Time, Xattrs};
-use tarnfs_source::{Extent, Fingerprint};
+use tarnfs_source::{Extent, Fingerprint, SharedSource};
 
 pub use writer::{Destination, Writer, WriterOptions};
 
