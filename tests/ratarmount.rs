@@ -148,6 +148,7 @@ fn an_archive_that_changed_under_a_sidecar_gives_no_wrong_byte() {
         (".xz", "xz", "xz -0 --block-size=1MiB"),
         (".zst", "zstd", "split -b 1M --filter='zstd -q -c' -"),
         (".bz2", "bzip2", "bzip2 -1"),
+        (".gz", "gzip", "gzip -1"),
     ] {
         let scratch = Scratch::new();
         if !have(program) {
@@ -174,7 +175,9 @@ fn an_archive_that_changed_under_a_sidecar_gives_no_wrong_byte() {
                 Err(_) => failed += 1,
             }
         }
-        assert!((1..80).contains(&failed), "{tool}: {failed} pieces of {} failed", right.len() >> 16);
+        // gzip has one check for all of it.
+        let most = if suffix == ".gz" { 92 } else { 80 };
+        assert!((1..=most).contains(&failed), "{tool}: {failed} pieces of {} failed", right.len() >> 16);
         drop(noise);
         mounted.unmount();
     }

@@ -49,6 +49,7 @@ use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource};
 
 pub use findings::Findings;
 pub use scratch::Scratch;
+pub use xz::xz_block_state;
 pub use zstd::Dictionaries;
 
 /// Decoded bytes in one piece: the unit of checking and caching. A read of a small file decodes at most this much
@@ -192,6 +193,13 @@ pub enum Checks {
     Itself,
 }
 
+impl Checks {
+    /// In a format whose frames or members have checks: points at their starts have no state.
+    fn of_frames(point: &SeekPoint) -> Self {
+        if point.state.is_empty() { Self::Chunk } else { Self::Whole }
+    }
+}
+
 /// One compressed format.
 pub trait Codec: Send + Sync {
     /// Its name, as it stands in an index: "gzip".
@@ -234,17 +242,10 @@ pub trait Codec: Send + Sync {
         Checks::Whole
     }
 
-    /// Where [`Codec::checks`] says that a chunk can be verified: decodes from `point` on, up to byte `end` of
-    /// `source`, at which another chunk or the end is. What is wrong is an error, or in the findings once 0 was
-    /// returned.
-    fn verified(
-        &self,
-        source: SharedSource,
-        point: &SeekPoint,
-        end: u64,
-        options: &Options,
-    ) -> io::Result<Box<dyn FirstPass>> {
-        let _ = (source, point, end, options);
+    /// Where [`Codec::checks`] says that a chunk can be verified: decodes from `point` on. `source` ends where the chunk
+    /// does. What is wrong is an error, or in the findings once 0 was returned.
+    fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        let _ = (source, point, options);
         Err(io::ErrorKind::Unsupported.into())
     }
 

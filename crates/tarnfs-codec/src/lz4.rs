@@ -10,9 +10,8 @@ mod frame;
 mod tests;
 
 use std::io;
-use std::sync::Arc;
 
-use tarnfs_source::{Limits, SharedSource, Slice};
+use tarnfs_source::{Limits, SharedSource};
 
 use crate::{Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
 
@@ -60,17 +59,10 @@ impl Codec for Lz4 {
     }
 
     fn checks(&self, point: &SeekPoint) -> Checks {
-        if point.state.is_empty() { Checks::Chunk } else { Checks::Whole }
+        Checks::of_frames(point)
     }
 
-    fn verified(
-        &self,
-        source: SharedSource,
-        point: &SeekPoint,
-        end: u64,
-        options: &Options,
-    ) -> io::Result<Box<dyn FirstPass>> {
-        let source: SharedSource = Arc::new(Slice::new(source, 0, end));
+    fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(FrameDecoder::verified(&source, point, options)?))
     }
 }

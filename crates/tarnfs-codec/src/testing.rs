@@ -108,22 +108,11 @@ impl Pass {
     /// bytes behind it may have moved, which is reported as well.
     #[track_caller]
     pub(crate) fn assert_honest(&self, original: &[u8], what: &str) {
-        self.assert_honest_with(original, what, &self.shifts);
-    }
-
-    /// The same, where bytes behind any damage may have moved.
-    #[track_caller]
-    pub(crate) fn assert_honest_but_for_shifts(&self, original: &[u8], what: &str) {
-        self.assert_honest_with(original, what, &[0]);
-    }
-
-    #[track_caller]
-    fn assert_honest_with(&self, original: &[u8], what: &str, shifts: &[u64]) {
         let moved = original.len().wrapping_sub(self.data.len());
         for (at, byte) in self.data.iter().enumerate() {
             let behind_damage =
                 self.damage.iter().any(|damage| !damage.decoded.is_empty() && damage.decoded.end <= at as u64);
-            let may_have_moved = behind_damage && shifts.iter().any(|&shift| shift <= at as u64);
+            let may_have_moved = behind_damage && self.shifts.iter().any(|&shift| shift <= at as u64);
             let right =
                 original.get(at) == Some(byte) || may_have_moved && original.get(at.wrapping_add(moved)) == Some(byte);
             assert!(

@@ -134,7 +134,11 @@ impl Stream for SourceStream {
     }
 
     fn go_back(&mut self, position: u64) -> bool {
-        (self.position, self.start, self.filled) = (position, position, 0);
+        let is_buffered = (self.start..=self.start.saturating_add(self.filled as u64)).contains(&position);
+        if !is_buffered {
+            (self.start, self.filled) = (position, 0);
+        }
+        self.position = position;
         true
     }
 }
@@ -249,6 +253,15 @@ mod tests {
             assert!(stream.go_back(1_000_000));
             assert_eq!(stream.position(), 1_000_000);
             assert_eq!(stream.peek(10).unwrap(), &bytes[1_000_000..1_000_010]);
+            // Within what is there already, and outside of it.
+            for (back, ahead) in [(1_000_004, 3), (1_000_000, 10), (999_999, 20), (1_000_010, 10), (1_000_001, 0)] {
+                assert!(stream.go_back(back) && stream.position() == back);
+                let back = back as usize;
+                assert_eq!(stream.peek(10).unwrap(), &bytes[back..back + 10]);
+                assert_eq!(stream.skip(ahead).unwrap(), ahead);
+                let at = back + ahead as usize;
+                assert_eq!(stream.peek(10).unwrap(), &bytes[at..at + 10]);
+            }
         }
     }
 

@@ -399,6 +399,36 @@ fn volumes_one_behind_the_other() {
 }
 
 #[test]
+fn a_volume_may_go_on_where_the_file_would_end() {
+    let folder = tempfile::tempdir().unwrap();
+    // Archives without their ends: each second block is a header; the first and the last one are.
+    let files = "mkdir tree; for n in $(seq 120); do echo $n > tree/$n; done; tar -b1 -cf whole tree
+        head -c -1024 whole > inner; head -c 140288 /dev/urandom > noise; touch empty
+        tar -b1 -cf whole noise empty; head -c -1024 whole > far";
+    sh(folder.path(), files);
+    let mut parts = 0;
+    for (format, label) in [("gnu", ""), ("gnu", "-V label"), ("posix", ""), ("posix", "-V label")] {
+        let lengths = (98_816..104_000).step_by(512).map(|length| format!("head -c {length} noise"));
+        for content in lengths.chain(["cat inner".to_owned(), "cat far".to_owned()]) {
+            let make = format!(
+                "rm -f ?.tar; {content} > content
+                 tar --format={format} {label} -M -L 100 -cf 1.tar -f 2.tar content; cat ?.tar > all.tar"
+            );
+            sh(folder.path(), &make);
+            let archive = fs::read(folder.path().join("all.tar")).unwrap();
+            let options = Options { ignore_zeros: true, ..Options::default() };
+            let told = try_read(&archive, &options).unwrap();
+            let what = format!("{format} {label}, {content}");
+            assert_eq!((told.paths(), told.damage.len()), (vec!["content".to_owned()], 0), "{what}");
+            let entry = told.entry("content");
+            assert!(common::content(&archive, entry) == fs::read(folder.path().join("content")).unwrap(), "{what}");
+            parts += usize::from(entry.body.extents.is_some());
+        }
+    }
+    assert!(parts > 20, "{parts}");
+}
+
+#[test]
 fn concatenated_archives() {
     let folder = tempfile::tempdir().unwrap();
     sh(folder.path(), "echo 1 > one; echo 2 > two; tar -cf a.tar one; tar -cf b.tar two; cat a.tar b.tar > ab.tar");

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use tarnfs_codec::{ChunkTable, Damage};
 use tarnfs_format::{Kind, Time, Xattrs};
-use tarnfs_source::{Extent, Fingerprint};
+use tarnfs_source::{Extent, Fingerprint, SharedSource};
 
 pub use writer::{Destination, Writer, WriterOptions};
 
@@ -236,6 +236,17 @@ pub trait Index: Send + Sync + Debug {
 
     /// Extents of a sparse file.
     fn extents(&self, node: Node) -> Result<Vec<Extent>, Error>;
+
+    /// False if [`Index::extents`] may have to decode: who must not wait does without them.
+    fn knows_extents(&self) -> bool {
+        true
+    }
+
+    /// For an index that does not hold all that headers say: from now on these are read from `stream`, which is the
+    /// innermost one and verifies what it decodes.
+    fn read_headers_from(&self, stream: &SharedSource) {
+        let _ = stream;
+    }
 
     /// Names of owner and group, as stored; empty if none.
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error>;

@@ -96,7 +96,7 @@ impl ArchiveTree {
     }
 
     fn attributes_of(&self, row: &Row) -> Result<Attributes, Error> {
-        let stored = if row.is_sparse {
+        let stored = if row.is_sparse && self.index.knows_extents() {
             self.sums(row.node)?.data
         } else if row.kind == Kind::File {
             row.size
@@ -217,6 +217,10 @@ impl Tree for ArchiveTree {
             extents.iter().map(|extent| extent.skip.saturating_add(extent.length)).fold(0, u64::saturating_add);
         let packed = Arc::new(Slice::new(stream, row.body, stored));
         Ok(Arc::new(Stencil::new(packed, extents, row.size)?))
+    }
+
+    fn is_ready(&self, node: Node) -> bool {
+        self.index.knows_extents() || !self.row(node).is_ok_and(|row| row.is_sparse)
     }
 
     fn lane(&self, _: Node) -> u64 {

@@ -513,6 +513,7 @@ impl Opening<'_> {
             stream = decoded;
         }
         let stream = deep.unwrap_or(stream);
+        index.read_headers_from(&stream);
         let streams = Streams::new(Arc::clone(&index), SharedSource::clone(&stream), layers, context);
         let recheck = self.recheck(index.summary(), origin);
         let tree = ArchiveTree::new(Arc::clone(&index), streams, self.implied(), recheck);

@@ -72,6 +72,7 @@ impl Streams {
     ) -> Self {
         for layer in &layers {
             unproven::watch(layer);
+            unproven::warn_of(layer);
         }
         Self { index, innermost, layers, context, nested: Mutex::default() }
     }

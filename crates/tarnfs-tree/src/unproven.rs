@@ -1,5 +1,6 @@
-//! Streams whose table another program has made, and of which the format can check nothing before the end: each is
-//! decoded once, on a thread beside the readers, as soon as somebody reads of it. Then all that is read is compared.
+//! Streams whose table another program has made, of which the format can check nothing before the end, and which are too
+//! long for a reader to wait: each is decoded once, on a thread beside the readers, as soon as somebody reads of it. Then
+//! all that is read is compared.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +17,19 @@ pub(crate) fn watch(stream: &DecodedSource) {
     // What it has of the stream does not keep that open.
     let unproven = Arc::new(Unproven { proving: stream.proving(), state: Mutex::new(ProofState::Waiting) });
     stream.when_unproven(move || unproven.begin());
+}
+
+/// Says so where what is read of an archive may be wrong at first.
+pub(crate) fn warn_of(stream: &DecodedSource) {
+    if stream.is_unproven() {
+        let proving = stream.proving();
+        log::warn!(
+            "{}: its index has no checksums, and {} can check nothing before the end: until all of it was decoded once beside the first reader, \
+             wrong bytes are not noticed (`tarnfs index` makes an index that has checksums)",
+            proving.describe(),
+            proving.codec()
+        );
+    }
 }
 
 struct Unproven {
@@ -49,12 +63,7 @@ impl Unproven {
             ProofState::Begun => return,
             ProofState::Failed(at) if at.elapsed() < PAUSE => return,
             ProofState::Failed(_) => {}
-            ProofState::Waiting => log::info!(
-                "{}: its table of seek points has no checksums, and {} can check nothing before the end: until all of it was decoded once beside \
-                 the readers, what they get is not verified",
-                self.proving.describe(),
-                self.proving.codec()
-            ),
+            ProofState::Waiting => log::info!("{}: all of it is decoded once, to verify it", self.proving.describe()),
         }
         *state = ProofState::Begun;
         drop(state);
@@ -80,7 +89,8 @@ impl Unproven {
                 log::info!("{described}: all of it was decoded once: what is read is verified from now on");
             }
             Ok(Proven::Damaged(damage)) => log::error!(
-                "{described}: bytes {} to {} of what it decodes to are damaged and not read any more: {}",
+                "{described}: bytes {} to {} of what it decodes to are damaged and not read any more: {}; what was read of them before was not \
+                 verified, and the kernel may keep that until it is mounted again",
                 damage.decoded.start,
                 damage.decoded.end,
                 damage.what

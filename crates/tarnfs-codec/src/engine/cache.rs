@@ -143,6 +143,17 @@ impl PieceCache {
         pieces.probation_bytes += bytes;
     }
 
+    /// Bytes of the budget for what is kept beside pieces, in place of pieces if need be.
+    pub(super) fn make_room(&self, bytes: usize) -> Option<Grant> {
+        let mut pieces = lock(&self.pieces);
+        loop {
+            match self.budget.take(bytes) {
+                None if bytes <= self.share && pieces.evict(self.share) => {}
+                taken => return taken,
+            }
+        }
+    }
+
     /// Drops the pieces that end inside `range` of the stream and that nobody has used but sequential readers.
     pub(super) fn leave(&self, stream: u64, range: Range<u64>) {
         let mut pieces = lock(&self.pieces);

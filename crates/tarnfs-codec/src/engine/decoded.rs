@@ -182,6 +182,7 @@ impl Source for DecodedSource {
             return Ok(0);
         }
         let range = offset..offset + wanted as u64;
+        let was_whole = self.inner.proofs.is_whole();
         self.inner.check_undamaged(&range)?;
         let advice = lock(&self.inner.sequences).note(&range, end, self.inner.most_ahead());
         let (context, after) = self.inner.split(&range, &advice.ahead);
@@ -197,6 +198,10 @@ impl Source for DecodedSource {
             }
             buffer[done..done + length].copy_from_slice(&rest[..length]);
             done += length;
+        }
+        if !was_whole && self.inner.proofs.is_whole() {
+            // Found meanwhile.
+            self.inner.check_undamaged(&range)?;
         }
         Inner::schedule(&self.inner, after, false);
         if !advice.behind.is_empty() {

@@ -2,8 +2,9 @@
 //!
 //! What a format can check for itself is checked before a byte is handed out: a chunk is decoded once to its end, its
 //! checks are compared, and the checksums of its pieces are kept, as if they stood in the table. Where a format can
-//! check nothing before the end, as gzip, or where a chunk is too long to wait for, the whole stream is decoded once
-//! beside the readers ([`Proving`]); until that is done, nothing is known.
+//! check nothing before the end, as gzip, the whole stream is decoded once. Its first reader does that before it gets
+//! a byte. Where that takes too long to wait for, it is done beside the readers ([`Proving`]); until then nothing is
+//! known of what they get ([`DecodedSource::is_unproven`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,8 +12,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 
-use tarnfs_source::{Grant, SharedSource, Source, Strict};
+use tarnfs_source::{Grant, SharedSource, Slice, Source, Strict};
 
+use super::cache::PieceCache;
 use super::chunks::PiecePlace;
 use super::decoded::{DecodedSource, Inner};
 use super::memory_gate::GatePass;
@@ -21,9 +23,15 @@ use super::{checksum, lock};
 use crate::sync::{Condvar, Mutex};
 use crate::{Checks, Chunk, ChunkTable, Codec, Damage, FirstPass, Options, PIECE};
 
-/// Decoded bytes of a chunk that a reader waits for before the first byte comes: some seconds, where the fastest
-/// programs write the largest blocks.
-const LONGEST_CHUNK: u64 = 1 << 30;
+/// Decoded bytes of a chunk, or of a stream that can be verified only as a whole, that a reader waits for before the
+/// first byte comes: some seconds, where the fastest programs write the largest blocks.
+const LONGEST_WAIT: u64 = if cfg!(test) { 700_000 } else { 1 << 30 };
+
+/// In place of a chunk's start: the whole stream.
+const WHOLE: u64 = u64::MAX;
+
+/// Bytes that are taken from the budget together for the checksums of a whole stream.
+const GRANTED_TOGETHER: usize = 64 << 10;
 
 /// Chunks known to be damaged; more are decoded again.
 const MOST_DAMAGED: usize = 1024;
@@ -53,6 +61,8 @@ struct ProofTable {
     in_work: Vec<u64>,
     /// Found when the whole was decoded.
     damage: Vec<Damage>,
+    /// For what was found then.
+    grants: Vec<Grant>,
 }
 
 /// The right to verify a chunk, given back when dropped.
@@ -62,13 +72,13 @@ struct Claim<'a> {
 }
 
 impl Proofs {
-    /// Waits while somebody verifies the chunk at `start`. Then its checksums, or what is wrong with it; `None` if
+    /// Waits while somebody verifies the chunk at `start`, or a reader the whole. Then its checksums, or what is wrong with it; `None` if
     /// nothing is known.
     ///
     /// The caller holds no lock, and no pass but of deeper streams: who verifies may need it.
     fn wait(&self, start: u64) -> Option<Result<Vec<u32>, String>> {
         let state = lock(&self.state);
-        let in_work = |state: &mut ProofTable| state.in_work.contains(&start);
+        let in_work = |state: &mut ProofTable| state.in_work.iter().any(|&other| other == start || other == WHOLE);
         let state = self.done.wait_while(state, in_work).unwrap_or_else(PoisonError::into_inner);
         if let Some(what) = state.damaged.get(&start) {
             return Some(Err(what.clone()));
@@ -76,11 +86,11 @@ impl Proofs {
         state.checksums.get(&start).map(|(checksums, _)| Ok(checksums.to_vec()))
     }
 
-    /// For one who has a pass; `None` if somebody else is at it, or has been.
+    /// For one who has a pass; `None` if somebody else is at it, or has been. Of a chunk, or of the [`WHOLE`].
     fn claim(&self, start: u64) -> Option<Claim<'_>> {
         let mut state = lock(&self.state);
-        if state.in_work.contains(&start) || state.checksums.contains_key(&start) || state.damaged.contains_key(&start)
-        {
+        let is_known = state.checksums.contains_key(&start) || state.damaged.contains_key(&start);
+        if state.in_work.contains(&start) || is_known || self.is_whole() {
             return None;
         }
         state.in_work.push(start);
@@ -158,7 +168,12 @@ impl Inner {
 
     /// True if the chunk can be verified for itself, in a time that a reader can wait.
     fn is_provable(&self, chunk: &Chunk) -> bool {
-        self.codec.checks(&chunk.point) == Checks::Chunk && chunk.length <= LONGEST_CHUNK
+        self.codec.checks(&chunk.point) == Checks::Chunk && chunk.length <= LONGEST_WAIT
+    }
+
+    /// True if readers wait until the whole is verified, where no chunk can be.
+    fn waits_for_whole(&self) -> bool {
+        self.length <= LONGEST_WAIT
     }
 
     /// The chunk with checksums, if there is a way to verify it. The pieces from the one that holds `position` on are
@@ -179,7 +194,8 @@ impl Inner {
             if is_whole {
                 return Err(self.invalid(start, NOT_VERIFIED));
             }
-            if !self.is_provable(&chunk) {
+            let is_provable = self.is_provable(&chunk);
+            if !is_provable && !self.waits_for_whole() {
                 if let Some(begin) = self.unproven.get() {
                     begin();
                 }
@@ -187,16 +203,34 @@ impl Inner {
             }
             // Before others can wait for it, who verifies has a pass.
             let pass = self.cache.gate.enter(self.depth, &self.expected_to_prove);
-            if let Some(claim) = self.proofs.claim(start) {
-                return self.prove(&chunk, position, &claim, pass, false);
+            if let Some(claim) = self.proofs.claim(if is_provable { start } else { WHOLE }) {
+                if is_provable {
+                    return self.prove(&chunk, position, &claim, pass, false);
+                }
+                self.prove_whole(pass)?;
             }
         }
     }
 
+    fn prove_whole(&self, mut pass: GatePass<'_>) -> io::Result<()> {
+        let found = self
+            .stream_to_prove()
+            .decode(|| false, &mut |bytes| pass.holds(bytes))
+            .map_err(|error| self.context(&error, "verifying all before", self.length))?;
+        if let Some(found) = found {
+            self.install(found);
+        }
+        Ok(())
+    }
+
     /// The same for what is decoded ahead, which waits for nobody.
     pub(super) fn proven_ahead(&self, chunk: Arc<Chunk>, position: u64) -> Option<Arc<Chunk>> {
-        if !self.is_open(&chunk) || !self.is_provable(&chunk) {
+        if !self.is_open(&chunk) {
             return Some(chunk);
+        }
+        if !self.is_provable(&chunk) {
+            // Whoever reads there gets only what is verified.
+            return (!self.waits_for_whole() || self.proofs.is_whole()).then_some(chunk);
         }
         let pass = self.cache.gate.try_enter(self.depth, &self.expected_to_prove)?;
         let Some(claim) = self.proofs.claim(chunk.point.decoded) else {
@@ -259,9 +293,10 @@ impl Inner {
             next.point.compressed_bit / 8
         };
         let options = self.options();
+        let part = Arc::new(Slice::new(Arc::<Watched>::clone(source), 0, compressed_end));
         let mut decoder = self
             .codec
-            .verified(Arc::<Watched>::clone(source), &chunk.point, compressed_end, &options)
+            .verified(part, &chunk.point, &options)
             .map_err(|error| self.context(&error, "resuming at", start))?;
         // All of it where there is room, else what the reader comes to.
         let most_kept = self.cache.share() / 8 / PIECE;
@@ -306,10 +341,21 @@ impl Inner {
         }
     }
 
-    fn install(&self, checksums: Vec<(u64, Box<[u32]>)>, damage: Vec<Damage>) {
+    /// What it takes to verify the whole.
+    fn stream_to_prove(&self) -> UnprovenStream {
+        UnprovenStream {
+            codec: self.codec,
+            source: SharedSource::clone(&self.source),
+            table: self.chunks.shared_table(),
+            options: self.options(),
+            cache: Arc::clone(&self.cache),
+        }
+    }
+
+    fn install(&self, found: Found) {
         let mut state = lock(&self.proofs.state);
-        state.checksums.extend(checksums.into_iter().map(|(start, of)| (start, (of, None))));
-        state.damage = damage;
+        state.checksums.extend(found.checksums.into_iter().map(|(start, of)| (start, (of, None))));
+        (state.damage, state.grants) = (found.damage, found.grants);
         // Under the lock: from here on nothing is pushed out.
         self.proofs.is_whole.store(true, Ordering::Release);
         drop(state);
@@ -332,25 +378,25 @@ impl DecodedSource {
         let _ = self.inner.unproven.set(Box::new(begin));
     }
 
+    /// True if what is read of it may be wrong without an error, until a [`Proving`] has ended.
+    pub fn is_unproven(&self) -> bool {
+        let inner = &self.inner;
+        // All chunks are alike in this; and if the table cannot be read, nothing is.
+        let is_open = || inner.chunk_at(0).is_ok_and(|chunk| inner.is_open(&chunk) && !inner.is_provable(&chunk));
+        !inner.waits_for_whole() && !inner.proofs.is_whole() && is_open()
+    }
+
     /// What it takes to verify the whole.
     pub fn proving(&self) -> Proving {
-        Proving {
-            inner: Arc::downgrade(&self.inner),
-            codec: self.inner.codec,
-            source: SharedSource::clone(&self.inner.source),
-            table: self.inner.chunks.shared_table(),
-            options: self.inner.options(),
-        }
+        Proving { inner: Arc::downgrade(&self.inner), stream: self.inner.stream_to_prove() }
     }
 }
 
 /// Decodes a whole stream, so that a table without checksums gets some.
+#[derive(Debug)]
 pub struct Proving {
     inner: Weak<Inner>,
-    codec: &'static dyn Codec,
-    source: SharedSource,
-    table: Arc<dyn ChunkTable>,
-    options: Options,
+    stream: UnprovenStream,
 }
 
 /// How that ended.
@@ -367,28 +413,60 @@ pub enum Proven {
 impl Proving {
     /// Name of the format.
     pub fn codec(&self) -> &'static str {
-        self.codec.name()
+        self.stream.codec.name()
     }
 
     /// What is decoded.
     pub fn describe(&self) -> String {
-        self.source.describe()
+        self.stream.source.describe()
     }
 
     /// Decodes the whole. An error means that it could not be read this time; nothing is known then.
     ///
     /// The caller holds no lock, as for any read.
     pub fn run(&self) -> io::Result<Proven> {
+        let is_abandoned = || self.inner.upgrade().is_none_or(|inner| inner.is_closed());
+        let Some(found) = self.stream.decode(is_abandoned, &mut |_| ())? else { return Ok(Proven::Abandoned) };
+        let Some(inner) = self.inner.upgrade() else { return Ok(Proven::Abandoned) };
+        let first = found.damage.first().cloned();
+        inner.install(found);
+        Ok(first.map_or(Proven::Right, Proven::Damaged))
+    }
+}
+
+/// A stream of which the whole is to be decoded.
+struct UnprovenStream {
+    codec: &'static dyn Codec,
+    source: SharedSource,
+    table: Arc<dyn ChunkTable>,
+    options: Options,
+    cache: Arc<PieceCache>,
+}
+
+/// What decoding the whole has shown.
+#[derive(Default)]
+struct Found {
+    /// Of each chunk, by its start.
+    checksums: Vec<(u64, Box<[u32]>)>,
+    damage: Vec<Damage>,
+    /// For the checksums.
+    grants: Vec<Grant>,
+}
+
+impl UnprovenStream {
+    /// Decodes the whole; `None` if it was abandoned. `holds` is told how many bytes of memory that takes.
+    fn decode(&self, is_abandoned: impl Fn() -> bool, holds: &mut dyn FnMut(usize)) -> io::Result<Option<Found>> {
         let source = Watched::new(&self.source);
         let pass = self.codec.first_pass(Arc::clone(&source) as SharedSource, &self.options)?;
-        let mut whole = Whole { pass, checksums: Vec::new(), at: 0, checked: 0, damage: Vec::new() };
-        match whole.decode(&*self.table, || self.inner.upgrade().is_none_or(|inner| inner.is_closed())) {
+        let mut whole =
+            Whole { pass, cache: &self.cache, found: Found::default(), granted: 0, holds, at: 0, checked: 0 };
+        match whole.decode(&*self.table, is_abandoned) {
             Ok(true) => {}
-            Ok(false) => return Ok(Proven::Abandoned),
+            Ok(false) => return Ok(None),
             Err(error) if is_damage(&error) && !source.has_failed() => {
                 // What the pass found before it failed: that more is wrong than what could not be decoded.
-                whole.pass.take_damage(&mut whole.damage);
-                whole.damage.push(Damage {
+                whole.pass.take_damage(&mut whole.found.damage);
+                whole.found.damage.push(Damage {
                     decoded: whole.at..self.table.decoded_length(),
                     compressed: whole.pass.compressed_position(),
                     what: error.to_string(),
@@ -396,33 +474,33 @@ impl Proving {
             }
             Err(error) => return Err(error),
         }
-        whole.damage.retain(|damage| !damage.decoded.is_empty());
-        let Some(inner) = self.inner.upgrade() else { return Ok(Proven::Abandoned) };
-        let first = whole.damage.first().cloned();
-        inner.install(whole.checksums, whole.damage);
-        Ok(first.map_or(Proven::Right, Proven::Damaged))
+        whole.found.damage.retain(|damage| !damage.decoded.is_empty());
+        Ok(Some(whole.found))
     }
 }
 
-impl std::fmt::Debug for Proving {
+impl std::fmt::Debug for UnprovenStream {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Proving").field("source", &self.source).finish_non_exhaustive()
+        formatter.debug_struct("UnprovenStream").field("source", &self.source).finish_non_exhaustive()
     }
 }
 
 /// A first pass that gathers checksums of the pieces that a table has.
-struct Whole {
+struct Whole<'a> {
     pass: Box<dyn FirstPass>,
-    checksums: Vec<(u64, Box<[u32]>)>,
-    /// Up to here nothing but `damage` is wrong.
+    cache: &'a PieceCache,
+    found: Found,
+    /// Bytes left of what was taken for the checksums.
+    granted: usize,
+    holds: &'a mut dyn FnMut(usize),
+    /// Up to here nothing but the damage is wrong.
     at: u64,
     /// Start of the last chunk that needs nothing before it, as a member: what is before it has been compared with its
     /// own checks.
     checked: u64,
-    damage: Vec<Damage>,
 }
 
-impl Whole {
+impl Whole<'_> {
     /// False if it was abandoned.
     fn decode(&mut self, table: &dyn ChunkTable, is_abandoned: impl Fn() -> bool) -> io::Result<bool> {
         while let Some(chunk) = table.chunk_at(self.at)? {
@@ -434,10 +512,11 @@ impl Whole {
             if chunk.point.state.is_empty() {
                 self.checked = start;
             }
+            self.take_room(chunk.length)?;
             let mut checksums = Vec::new();
             let ended = self.decode_to(end, &mut checksums, &is_abandoned);
             // Also of a chunk in which the pass failed: what comes before that is served.
-            self.checksums.push((start, checksums.into()));
+            self.found.checksums.push((start, checksums.into()));
             if !ended? {
                 return Ok(false);
             }
@@ -449,7 +528,7 @@ impl Whole {
         // What comes behind the last byte may be the check of all those before.
         let at = self.at;
         match self.pass.read(&mut [0]) {
-            Ok(0) => self.pass.take_damage(&mut self.damage),
+            Ok(0) => self.pass.take_damage(&mut self.found.damage),
             Ok(_) => {
                 // The check was not reached, and a table that is wrong there says nothing of where the last one was.
                 self.at = 0;
@@ -462,6 +541,28 @@ impl Whole {
             }
         }
         Ok(true)
+    }
+
+    /// Takes room in the budget for the checksums of a chunk of so many decoded bytes. Those of a long stream are held
+    /// as long as it is open.
+    fn take_room(&mut self, length: u64) -> io::Result<()> {
+        let pieces = usize::try_from(length.div_ceil(PIECE as u64)).unwrap_or(usize::MAX);
+        let bytes = pieces.saturating_mul(size_of::<u32>()).saturating_add(OVERHEAD);
+        while self.granted < bytes {
+            let step = GRANTED_TOGETHER.max(bytes - self.granted);
+            match self.cache.make_room(step) {
+                Some(grant) => self.found.grants.push(grant),
+                // So much is kept without room: else no short stream could be read where there is none.
+                None if self.found.checksums.is_empty() && step <= GRANTED_TOGETHER => {}
+                None => {
+                    let what = "the memory budget has no room for the checksums of all of it: build an index of tarnfs";
+                    return Err(io::Error::new(io::ErrorKind::OutOfMemory, what));
+                }
+            }
+            self.granted += step;
+        }
+        self.granted -= bytes;
+        Ok(())
     }
 
     /// Decodes to the `end` of a chunk. False if it was abandoned.
@@ -484,9 +585,10 @@ impl Whole {
                     read => filled += read,
                 }
             }
+            (self.holds)(self.pass.memory() + PIECE);
             checksums.push(checksum(piece, self.at));
             self.at += filled as u64;
-            self.pass.take_damage(&mut self.damage);
+            self.pass.take_damage(&mut self.found.damage);
             self.pass.take_shifts(&mut shifts);
             self.pass.take_points(&mut points);
             points.clear();

@@ -2,9 +2,8 @@
 //! and, since version 1, of the member.
 
 use std::io;
-use std::sync::Arc;
 
-use tarnfs_source::{Limits, SharedSource, Slice, Source};
+use tarnfs_source::{Limits, SharedSource, Source};
 
 use super::members::{Container, Header, MemberDecoder};
 use super::model::Properties;
@@ -95,17 +94,10 @@ impl Codec for Lzip {
     }
 
     fn checks(&self, point: &SeekPoint) -> Checks {
-        if point.state.is_empty() { Checks::Chunk } else { Checks::Whole }
+        Checks::of_frames(point)
     }
 
-    fn verified(
-        &self,
-        source: SharedSource,
-        point: &SeekPoint,
-        end: u64,
-        options: &Options,
-    ) -> io::Result<Box<dyn FirstPass>> {
-        let source = Arc::new(Slice::new(source, 0, end));
+    fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(MemberDecoder::<Members>::verified(source, point, options)?))
     }
 }

@@ -71,6 +71,16 @@ struct Block {
     stalled: u32,
 }
 
+/// The state of a seek point at a block's header.
+pub(super) fn block_state(check: CheckId) -> Vec<u8> {
+    vec![VERSION, check.number()]
+}
+
+/// True for a seek point inside a block.
+pub(super) fn is_inside(point: &SeekPoint) -> bool {
+    point.state.first() == Some(&INSIDE)
+}
+
 enum XzState {
     /// Where the source, or what is decoded of it, starts: a stream must be there.
     Start,
@@ -123,22 +133,11 @@ impl XzDecoder {
         }
         let mut decoder = Self::new(source, limits, compressed, point.decoded);
         match point.state[..] {
-            [VERSION] => {}
+            // None where another program has made the table.
+            [] | [VERSION] => {}
             [VERSION, check] => {
                 decoder.check = CheckId::new(check).ok_or_else(impossible)?;
                 decoder.state = XzState::BetweenBlocks;
-            }
-            // From a table that another program has made: nobody has verified the checks for us.
-            [] => {
-                decoder.verify = true;
-                if decoder.input.remaining() == 0 {
-                    decoder.state = XzState::Ended;
-                } else if !decoder.input.fill(MAGIC.len())?.starts_with(&MAGIC) {
-                    let mut header = [0; STREAM_HEADER];
-                    decoder.input.source().read_exact_at(&mut header, 0)?;
-                    decoder.check = stream_header(&header).map_err(|fault| refusal(0, fault))?;
-                    decoder.state = XzState::BetweenBlocks;
-                }
             }
             [INSIDE, check, ref rest @ ..] => {
                 decoder.check = CheckId::new(check).ok_or_else(impossible)?;
@@ -602,7 +601,7 @@ impl XzDecoder {
             self.findings.points.push(SeekPoint {
                 compressed_bit: self.block_compressed.saturating_mul(8),
                 decoded: self.block_decoded,
-                state: vec![VERSION, self.check.number()],
+                state: block_state(self.check),
             });
         }
         self.decoded = self.decoded.saturating_add(written as u64);

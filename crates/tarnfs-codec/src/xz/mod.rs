@@ -20,9 +20,8 @@ mod index;
 mod tests;
 
 use std::io;
-use std::sync::Arc;
 
-use tarnfs_source::{Limits, SharedSource, Slice};
+use tarnfs_source::{Limits, SharedSource};
 
 use crate::{Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
 use container::{Fault, STREAM_HEADER};
@@ -31,6 +30,12 @@ use decoder::XzDecoder;
 /// The codec for `.xz`.
 #[derive(Debug)]
 pub(crate) struct Xz;
+
+/// The state of a seek point at the header of a block, for tables of other programs. `stream` is the header of the
+/// stream that it lies in, which tells the check behind the block; `None` if that is none.
+pub fn xz_block_state(stream: &[u8; STREAM_HEADER]) -> Option<Vec<u8>> {
+    container::stream_header(stream).ok().map(decoder::block_state)
+}
 
 impl Codec for Xz {
     fn name(&self) -> &'static str {
@@ -61,17 +66,10 @@ impl Codec for Xz {
     }
 
     fn checks(&self, point: &SeekPoint) -> Checks {
-        if point.state.is_empty() { Checks::Chunk } else { Checks::Whole }
+        if decoder::is_inside(point) { Checks::Whole } else { Checks::Chunk }
     }
 
-    fn verified(
-        &self,
-        source: SharedSource,
-        point: &SeekPoint,
-        end: u64,
-        options: &Options,
-    ) -> io::Result<Box<dyn FirstPass>> {
-        let source = Arc::new(Slice::new(source, 0, end));
+    fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(XzDecoder::verified(source, point, options)?))
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use proptest::prelude::*;
 use tarnfs_source::Limits;
 
-use super::Xz;
+use super::{Xz, xz_block_state};
 use crate::testing::{
     Pass, assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps,
     noise, resume, sample, source, tool, tool_status,
@@ -349,10 +349,12 @@ fn points_that_lie_are_refused() {
     }
     // The wrong check is found at the block's end.
     assert!(at(bit, &[1, 10]).is_err());
-    assert_eq!(at(stream.len() as u64 * 8, b"").unwrap(), b"");
-    // Points without a state come from other programs' tables.
-    assert!(at(bit, b"").unwrap() == data[150_000..]);
+    // Points without a state come from other programs' tables: only at the header of a stream none is needed.
+    assert_eq!(at(bit, b"").unwrap_err().kind(), ErrorKind::InvalidData);
     assert!(at(0, b"").unwrap() == data);
+    let state = xz_block_state(stream.first_chunk().unwrap()).unwrap();
+    assert!(state == second.state && at(bit, &state).unwrap() == data[150_000..]);
+    assert_eq!(xz_block_state(&[0; 12]), None);
 }
 
 #[test]

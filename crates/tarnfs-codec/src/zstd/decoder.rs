@@ -9,7 +9,7 @@ use super::block::{Blocks, Invalid};
 use super::checkpoint::{self, PointPlace, Refused};
 use super::dictionary::{Dictionaries, needed};
 use super::entropy::{DecodedBlock, EntropyAhead, Known, Next};
-use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LONGEST_HEADER, Start, checksum};
+use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LARGEST_BLOCK, LONGEST_HEADER, Start, checksum};
 use super::idle::Loan;
 use super::survey::Survey;
 use crate::input::Input;
@@ -435,7 +435,13 @@ impl FrameDecoder {
         match (blocks, missing) {
             // What the header claims must be possible, or a few bytes could claim exabytes.
             (Some(blocks), Some(left)) if left <= blocks.saturating_mul(self.frame.header.largest_block()) => {
-                self.report(position, self.decoded.saturating_add(left), what);
+                let end = self.decoded.saturating_add(left);
+                self.report(position, end, what);
+                // The header has no checksum. If it says too few bytes, blocks are too large for it, or refer to bytes
+                // that it does not know: where it says that the frame ends, or before.
+                if self.survey.is_some() && left <= LARGEST_BLOCK {
+                    self.findings.shift(end);
+                }
                 self.state = if left > 0 { FrameState::Gap { left } } else { FrameState::Between };
                 Ok(())
             }

@@ -27,9 +27,8 @@ mod tests;
 mod window;
 
 use std::io;
-use std::sync::Arc;
 
-use tarnfs_source::{Limits, SharedSource, Slice};
+use tarnfs_source::{Limits, SharedSource};
 
 use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
 use decoder::FrameDecoder;
@@ -87,17 +86,10 @@ impl Codec for Zstd {
     }
 
     fn checks(&self, point: &SeekPoint) -> Checks {
-        if point.state.is_empty() { Checks::Chunk } else { Checks::Whole }
+        Checks::of_frames(point)
     }
 
-    fn verified(
-        &self,
-        source: SharedSource,
-        point: &SeekPoint,
-        end: u64,
-        options: &Options,
-    ) -> io::Result<Box<dyn FirstPass>> {
-        let source = Arc::new(Slice::new(source, 0, end));
+    fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(FrameDecoder::verified(source, point, options)?))
     }
 }

@@ -333,8 +333,10 @@ impl<'run> Reader<'run> {
         if self.stream.go_back(offset) {
             let is_there = self.skip(padded(size))? >= size;
             let next = self.next_block()?.map(|block| check(&block));
+            let is_whole =
+                is_there && matches!(next, None | Some(Check::Header)) && !self.has_headers(offset, padded(size))?;
             self.stream.go_back(offset);
-            if is_there && matches!(next, None | Some(Check::Header)) {
+            if is_whole {
                 return Ok(false);
             }
         } else {
@@ -405,6 +407,26 @@ impl<'run> Reader<'run> {
             entry.body.extents = Some(parts);
         }
         Ok(true)
+    }
+
+    /// Whether there are headers in the first or the last blocks of the content that begins at `offset`: then a header
+    /// behind it says nothing. It may be part of the content, which is an archive itself, or one of those behind which a
+    /// small last part goes on. In a stream that can go back.
+    fn has_headers(&mut self, offset: u64, length: u64) -> Result<bool, Error> {
+        let end = offset.saturating_add(length);
+        let last = end.saturating_sub(volumes::LONGEST as u64).max(offset);
+        for (start, most) in [(last, volumes::LONGEST), (offset, BLOCK)] {
+            self.stream.go_back(start);
+            let there = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
+            let bytes = self.stream.peek(there.min(most)).map_err(|error| Error::Read { offset: start, error })?;
+            if bytes.as_chunks::<BLOCK>().0.iter().any(|block| check(block) == Check::Header) {
+                return Ok(true);
+            }
+            if start == offset {
+                break;
+            }
+        }
+        Ok(false)
     }
 
     /// Bytes of content behind the header of a hard link that has a size. Old tars wrote the size of the file there but

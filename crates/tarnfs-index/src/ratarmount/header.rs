@@ -1,9 +1,8 @@
 //! What the archive's own headers say, for what a sidecar does not hold.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use tarnfs_codec::{ChunkTable, Codec, DecodeContext, Decoder, Dictionaries};
 use tarnfs_format::{Entry, Event, Options, SourceStream, Stream};
 use tarnfs_source::{Cancel, Limits, SharedSource, Slice, Source};
 
@@ -48,93 +47,6 @@ pub(super) fn entry_at(
             entry.body.offset = entry.body.offset.saturating_add(header);
             entry
         })),
-    }
-}
-
-/// A decoded stream for a few reads at ascending offsets, without a cache: headers are read through it when somebody
-/// asks for what only they say.
-pub(super) struct Resumed {
-    source: SharedSource,
-    codec: &'static dyn Codec,
-    table: Arc<dyn ChunkTable>,
-    limits: Limits,
-    context: DecodeContext,
-    /// The decoder of the last read, and where it stands.
-    last: Mutex<Option<(u64, Box<dyn Decoder>)>>,
-}
-
-impl Resumed {
-    pub(super) fn new(
-        source: SharedSource,
-        codec: &'static dyn Codec,
-        table: Arc<dyn ChunkTable>,
-        limits: Limits,
-        dictionaries: Dictionaries,
-    ) -> Self {
-        Self {
-            source,
-            codec,
-            table,
-            limits,
-            context: DecodeContext { dictionaries, ..DecodeContext::default() },
-            last: Mutex::default(),
-        }
-    }
-
-    /// A decoder that stands at most at `offset`, and where.
-    fn decoder(&self, offset: u64) -> io::Result<Option<(u64, Box<dyn Decoder>)>> {
-        let Some(chunk) = self.table.chunk_at(offset)? else { return Ok(None) };
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((position, decoder)) = last
-            && (chunk.point.decoded..=offset).contains(&position)
-        {
-            return Ok(Some((position, decoder)));
-        }
-        let source = Arc::clone(&self.source);
-        let decoder = self.codec.resume_with(source, &chunk.point, &self.limits, &self.context)?;
-        Ok(Some((chunk.point.decoded, decoder)))
-    }
-}
-
-impl std::fmt::Debug for Resumed {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Resumed")
-            .field("source", &self.source)
-            .field("table", &self.table)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Source for Resumed {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let Some((mut position, mut decoder)) = self.decoder(offset)? else { return Ok(0) };
-        let mut skipped = vec![0; 64 << 10];
-        while position < offset {
-            let wanted = skipped.len().min(usize::try_from(offset.saturating_sub(position)).unwrap_or(usize::MAX));
-            match decoder.read(&mut skipped[..wanted])? {
-                0 => return Ok(0),
-                read => position = position.saturating_add(read as u64),
-            }
-        }
-        let mut done = 0;
-        while done < buffer.len() {
-            match decoder.read(&mut buffer[done..])? {
-                0 => break,
-                read => done = done.saturating_add(read),
-            }
-        }
-        let position = position.saturating_add(done as u64);
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((position, decoder));
-        Ok(done)
-    }
-
-    fn len(&self) -> u64 {
-        self.table.decoded_length()
-    }
-
-    fn describe(&self) -> String {
-        format!("{}, decoded", self.source.describe())
     }
 }
 

@@ -3,13 +3,14 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use rusqlite::params;
+use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
 use tarnfs_codec::{ChunkTable, Codec, Damage, Dictionaries};
 use tarnfs_format::{Device, Kind, Time, Xattrs};
-use tarnfs_source::{Extent, Fingerprint, Limits, SharedSource};
+use tarnfs_source::{Budget, Extent, Fingerprint, Limits, SharedSource};
 
 use super::chunks::Tables;
 use super::connections::Connections;
-use super::header::{Resumed, entry_at};
+use super::header::entry_at;
 use super::rows::{Shown, Stored, columns, split_target};
 use super::validity;
 use crate::sqlite::broken;
@@ -17,6 +18,9 @@ use crate::{Archive, Error, Index, Layer, Node, Row, Shape, Summary};
 
 /// Links from one hard link to another that are followed; ratarmount's own bound.
 const LONGEST_CHAIN: usize = 128;
+
+/// Memory for decoded headers where nobody has given a stream that they can be read from.
+const HEADER_CACHE: usize = 4 << 20;
 
 /// The archive to which a sidecar should belong, and what shapes the tree that is wanted.
 #[derive(Debug, Clone)]
@@ -128,7 +132,7 @@ pub(super) struct RatarmountIndex {
     pub(super) source: SharedSource,
     codec: Option<&'static dyn Codec>,
     tables: Option<Tables>,
-    /// The innermost stream, for headers; made when first needed.
+    /// The innermost stream, for headers; made when first needed, unless it was given.
     decoded: OnceLock<SharedSource>,
     limits: Limits,
     dictionaries: Dictionaries,
@@ -203,10 +207,12 @@ impl RatarmountIndex {
             (Some(tables), Some(codec)) => {
                 if self.decoded.get().is_none() {
                     let table = tables.open(&self.connections, codec, &self.source)?;
-                    let dictionaries = self.dictionaries.clone();
-                    let stream = Resumed::new(Arc::clone(&self.source), codec, table, self.limits, dictionaries);
+                    let cache = PieceCache::new(Budget::new(HEADER_CACHE));
+                    let source = Arc::clone(&self.source);
+                    let stream = DecodedSource::new(codec, source, table, cache, Workers::new(0), self.limits);
+                    stream.give(self.dictionaries.clone());
                     // Another thread may have been quicker: its stream serves as well.
-                    let _ = self.decoded.set(Arc::new(stream));
+                    let _ = self.decoded.set(stream);
                 }
                 self.decoded.get().unwrap_or(&self.source)
             }
@@ -488,6 +494,16 @@ impl Index for RatarmountIndex {
             return Err(Error::Stale(format!("the sparse file at byte {header} of the archive is another one")));
         }
         body.extents.ok_or_else(|| Error::Stale(format!("the file at byte {header} of the archive is not sparse")))
+    }
+
+    fn knows_extents(&self) -> bool {
+        self.codec.is_none()
+    }
+
+    fn read_headers_from(&self, stream: &SharedSource) {
+        if self.codec.is_some() {
+            let _ = self.decoded.set(Arc::clone(stream));
+        }
     }
 
     fn owner_names(&self, _node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {

@@ -11,8 +11,6 @@ use crate::Error;
 
 /// Bytes of a stream's header, and of its footer.
 const EDGE: u64 = 12;
-/// First bytes of a stream.
-const MAGIC: &[u8] = b"\xFD7zXZ\0";
 /// Last bytes of a stream.
 const FOOTER_MAGIC: &[u8] = b"YZ";
 /// Smallest block: header, padded data (§3).
@@ -26,6 +24,8 @@ const MOST_INDEX: u64 = 18 * MOST_BLOCKS as u64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct XzBlocks {
     blocks: Vec<(u64, u64)>,
+    /// Where blocks begin that have another state than those before: the streams have different checks.
+    states: Vec<(u64, Vec<u8>)>,
     decoded_length: u64,
 }
 
@@ -34,6 +34,7 @@ impl XzBlocks {
     pub(super) fn read(source: &dyn Source) -> Result<Self, Error> {
         // Sizes of the blocks, from the last one to the first: compressed byte, decoded bytes.
         let mut backwards: Vec<(u64, u64)> = Vec::new();
+        let mut states: Vec<(u64, Vec<u8>)> = Vec::new();
         let mut end = source.len();
         while end > 0 {
             let mut word = [0; 4];
@@ -42,7 +43,12 @@ impl XzBlocks {
                 end = end.saturating_sub(4);
                 continue;
             }
-            end = read_stream(source, end, &mut backwards)?;
+            let state;
+            (end, state) = read_stream(source, end, &mut backwards)?;
+            match states.last_mut() {
+                Some((start, next)) if *next == state => *start = end,
+                _ => states.push((end, state)),
+            }
         }
         let mut decoded_length = 0_u64;
         let mut blocks = backwards;
@@ -62,12 +68,14 @@ impl XzBlocks {
             }
             same
         });
-        Ok(Self { blocks, decoded_length })
+        states.reverse();
+        Ok(Self { blocks, states, decoded_length })
     }
 }
 
-/// Adds the blocks of the stream that ends at byte `end`, last one first, and returns where that stream begins.
-fn read_stream(source: &dyn Source, end: u64, backwards: &mut Vec<(u64, u64)>) -> Result<u64, Error> {
+/// Adds the blocks of the stream that ends at byte `end`, last one first, and returns where that stream begins and
+/// the state that seek points at its blocks have.
+fn read_stream(source: &dyn Source, end: u64, backwards: &mut Vec<(u64, u64)>) -> Result<(u64, Vec<u8>), Error> {
     let fault = || damaged(end);
     let footer_at = end.checked_sub(EDGE).ok_or_else(fault)?;
     let mut footer = [0; EDGE as usize];
@@ -107,9 +115,9 @@ fn read_stream(source: &dyn Source, end: u64, backwards: &mut Vec<(u64, u64)>) -
         backwards.push((at, decoded));
     }
     let start = at.checked_sub(EDGE).ok_or_else(fault)?;
-    let mut magic = [0; MAGIC.len()];
-    source.read_exact_at(&mut magic, start)?;
-    if magic == MAGIC { Ok(start) } else { Err(fault()) }
+    let mut header = [0; EDGE as usize];
+    source.read_exact_at(&mut header, start)?;
+    Ok((start, tarnfs_codec::xz_block_state(&header).ok_or_else(fault)?))
 }
 
 /// A number of 7 bits a byte, the lowest first (§1.2).
@@ -140,16 +148,19 @@ impl ChunkTable for XzBlocks {
             return Ok(None);
         };
         let end = self.blocks.get(behind).map_or(self.decoded_length, |(_, next)| *next);
-        Ok(Some(Chunk {
+        let point = if start == 0 {
             // The first block is decoded from the header of the stream.
-            point: SeekPoint {
-                compressed_bit: if start == 0 { 0 } else { compressed.saturating_mul(8) },
+            SeekPoint::default()
+        } else {
+            let streams = self.states.partition_point(|(stream, _)| *stream <= compressed);
+            let state = streams.checked_sub(1).and_then(|index| self.states.get(index));
+            SeekPoint {
+                compressed_bit: compressed.saturating_mul(8),
                 decoded: start,
-                state: Vec::new(),
-            },
-            length: end.saturating_sub(start),
-            checksums: Vec::new(),
-        }))
+                state: state.map(|(_, state)| state.clone()).unwrap_or_default(),
+            }
+        };
+        Ok(Some(Chunk { point, length: end.saturating_sub(start), checksums: Vec::new() }))
     }
 
     fn decoded_length(&self) -> u64 {
@@ -158,5 +169,85 @@ impl ChunkTable for XzBlocks {
 
     fn damage_in(&self, _decoded: Range<u64>) -> io::Result<Option<Damage>> {
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    use std::sync::Arc;
+
+    use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
+    use tarnfs_source::{Budget, Limits, MemorySource};
+
+    use super::*;
+
+    const BLOCK: usize = 300;
+
+    /// A stream of several blocks.
+    fn stream(data: &[u8], check: &str) -> Vec<u8> {
+        let mut child = Command::new("xz")
+            .args(["-q", "-c", "-0", &format!("--block-size={BLOCK}"), &format!("--check={check}")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It fits into the pipe.
+        child.stdin.take().unwrap().write_all(data).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success());
+        output.stdout
+    }
+
+    fn open(file: &[u8]) -> Arc<DecodedSource> {
+        let source = Arc::new(MemorySource::new(file, "joined.xz"));
+        let table = Arc::new(XzBlocks::read(&*source).unwrap());
+        let codec = tarnfs_codec::by_name("xz").unwrap();
+        let cache = PieceCache::new(Budget::new(1 << 20));
+        DecodedSource::new(codec, source, table, cache, Workers::new(0), Limits::default())
+    }
+
+    #[test]
+    fn streams_with_different_checks_are_read_and_verified() {
+        let checks = ["crc32", "none", "sha256", "sha256", "crc64", "none", "crc32"];
+        let (mut data, mut file) = (Vec::new(), Vec::new());
+        for (number, check) in checks.into_iter().enumerate() {
+            let part: Vec<u8> = (0..3 * BLOCK).map(|at| (at * 7 + number * 31 + at / 50) as u8).collect();
+            file.extend(stream(&part, check));
+            // Padding of a stream.
+            file.extend([0; 4].repeat(number % 3));
+            data.extend(part);
+        }
+        let source = open(&file);
+        for at in (0..data.len() - 10).step_by(77).rev() {
+            let mut buffer = [0; 10];
+            source.read_exact_at(&mut buffer, at as u64).unwrap();
+            assert!(buffer == data[at..at + 10], "byte {at}");
+        }
+        // A bit of the check of the first block is flipped, in each stream that has one.
+        for (number, check) in checks.into_iter().enumerate() {
+            let table = XzBlocks::read(&MemorySource::new(&file[..], "joined.xz")).unwrap();
+            let second = table.chunk_at((number * 3 + 1) as u64 * BLOCK as u64).unwrap().unwrap();
+            let mut changed = file.clone();
+            changed[second.point.compressed_bit as usize / 8 - 1] ^= 1;
+            let mut buffer = [0; 10];
+            let read = open(&changed).read_exact_at(&mut buffer, (number * 3 * BLOCK) as u64);
+            assert!(read.is_err() || check == "none", "stream {number}");
+        }
+    }
+
+    #[test]
+    fn a_stream_whose_header_is_wrong_has_no_blocks() {
+        let file = [stream(&[7; 1000], "crc32"), stream(&[8; 1000], "crc64")].concat();
+        let second = file.len() - stream(&[8; 1000], "crc64").len();
+        assert!(XzBlocks::read(&MemorySource::new(&file[..], "joined.xz")).is_ok());
+        // The magic, the number of the check, its CRC-32.
+        for at in [0, 5, 7, 8, second + 1, second + 7, second + 11] {
+            let mut changed = file.clone();
+            changed[at] ^= 1;
+            let read = XzBlocks::read(&MemorySource::new(&changed[..], "joined.xz"));
+            assert!(matches!(read, Err(Error::Broken(_))), "byte {at}: {read:?}");
+        }
     }
 }

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
-use tarnfs_index::{Error, Shape};
+use tarnfs_index::{Error, Node, Shape, ratarmount};
 
 use crate::python_or_return;
-use crate::support::{LARGE, TREE, dump, open, shell, walk};
+use crate::support::{LARGE, TREE, dump, open, own_index, shell, stream, walk};
 
 /// An archive with a sidecar of ratarmount's.
 fn made(python: &Path, folder: &Path, name: &str, script: &str, options: &[&str]) -> (PathBuf, PathBuf) {
@@ -200,4 +200,48 @@ fn look(archive: &Path, sidecar: &Path, reads: bool) -> Result<(), Error> {
     index.replaced(&mut |_, _, _| ())?;
     index.hard_links(&mut |_, _, _, _| ())?;
     Ok(())
+}
+
+/// Only headers have the maps of sparse files, and the map of a file in pax has no checksum of its own.
+#[test]
+fn no_map_is_read_from_damaged_bytes() {
+    for (suffix, tool) in [("gz", "gzip -1"), ("zst", "zstd -q -1"), ("xz", "xz -0"), ("bz2", "bzip2")] {
+        let folder = tempfile::tempdir().unwrap();
+        shell(
+            folder.path(),
+            &format!(
+                "truncate -s 60M sparse; for n in $(seq 97 7919 60000); do printf $n | dd of=sparse bs=1 seek=$((n * 1000)) conv=notrunc status=none; done
+                 tar --sparse --format=posix -c sparse | {tool} > a.tar.{suffix}"
+            ),
+        );
+        let archive = folder.path().join(format!("a.tar.{suffix}"));
+        let sidecar = folder.path().join("sidecar");
+        let (index, _) = own_index(&archive, &Shape::default());
+        ratarmount::write(&index, &archive, &sidecar).unwrap();
+        let right = std::fs::read(&archive).unwrap();
+        let time = std::fs::metadata(&archive).unwrap().modified().unwrap();
+        let node = |index: &std::sync::Arc<dyn tarnfs_index::Index>| {
+            index.lookup(Node::ROOT, b"sparse").unwrap().filter(|row| row.is_sparse).unwrap().node
+        };
+        let map = index.extents(node(&index)).unwrap();
+        assert!(map.len() > 5);
+        let mut failed = 0;
+        for at in (0..right.len().min(1200)).step_by(3) {
+            let mut bytes = right.clone();
+            bytes[at] ^= [0, 1, 4, 16, 64][at % 5];
+            std::fs::write(&archive, &bytes).unwrap();
+            std::fs::File::options().write(true).open(&archive).unwrap().set_modified(time).unwrap();
+            let Ok((index, source)) = open(&archive, &sidecar, Shape::default()) else { continue };
+            assert!(!index.knows_extents());
+            // From a stream of its own, and from one that is given.
+            if at % 2 == 0 {
+                index.read_headers_from(&stream(&index, source).unwrap());
+            }
+            match index.extents(node(&index)) {
+                Ok(found) => assert!(found == map, "{suffix}: byte {at} is believed: {found:?}"),
+                Err(_) => failed += 1,
+            }
+        }
+        assert!(failed > 50, "{suffix}: {failed}");
+    }
 }

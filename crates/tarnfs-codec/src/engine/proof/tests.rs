@@ -46,10 +46,7 @@ impl Foreign {
         // Only where blocks begin.
         let options = Options { seek_point_spacing: u64::MAX, ..Options::default() };
         let mut table = Table::of(codec, crate::testing::source(&stream), &options).unwrap();
-        table.chunks.iter_mut().for_each(|chunk| {
-            chunk.checksums.clear();
-            chunk.point.state.clear();
-        });
+        table.chunks.iter_mut().for_each(|chunk| chunk.checksums.clear());
         assert_eq!(table.chunks.len(), LENGTH.div_ceil(PART));
         Self { codec, decoded, stream, table }
     }
@@ -250,6 +247,114 @@ fn the_whole_is_verified_where_no_part_can_be() {
     assert_eq!(times.load(Ordering::Relaxed), 0);
 }
 
+/// A gzip stream that readers wait for.
+fn short() -> Foreign {
+    let foreign = Foreign::of_gzip_with(noise(LONGEST_WAIT as usize));
+    assert_eq!(foreign.table.decoded_length(), LONGEST_WAIT);
+    foreign
+}
+
+#[test]
+fn a_short_stream_is_verified_before_its_first_byte_is_read() {
+    let foreign = short();
+    let length = foreign.decoded.len();
+    for workers in [0, 2] {
+        let source = foreign.open_from(foreign.source(|_| {}), 64 << 20, workers);
+        let times = asked(&source);
+        thread::scope(|scope| {
+            for reader in 0..4 {
+                let (foreign, source) = (&foreign, &source);
+                scope.spawn(move || {
+                    for step in 0..20 {
+                        assert!(foreign.reads(source, (reader * 77_777 + step * 131_071) % (length - 10), 10));
+                    }
+                });
+            }
+        });
+        assert!(source.inner.proofs.is_whole());
+        assert_eq!(times.load(Ordering::Relaxed), 0, "nobody else is asked for it");
+        let source = foreign.open_from(foreign.source(|_| {}), 64 << 20, workers);
+        for offset in (0..length).step_by(50_000) {
+            assert!(foreign.reads(&source, offset, 50_000));
+        }
+        // Once to verify it, once to read it.
+        assert!(workers > 0 || source.statistics().decoded_bytes == length as u64);
+    }
+}
+
+#[test]
+fn a_short_stream_that_is_damaged_is_never_read() {
+    let foreign = short();
+    let (length, last) = (foreign.decoded.len(), foreign.stream.len());
+    // In stored or literal bytes, in the CRC, in the length.
+    for at in [last / 2, last - 7, last - 2] {
+        for workers in [0, 2] {
+            let source = foreign.open_from(foreign.source(|stream| stream[at] ^= 4), 64 << 20, workers);
+            source.prefetch(0, length as u64);
+            for offset in (0..length).step_by(50_000) {
+                assert!(!foreign.reads(&source, offset, 50_000), "byte {at}: {offset}");
+            }
+        }
+    }
+    // A cut says of nothing before it that it is wrong.
+    let source = foreign.open(|stream| stream.truncate(last / 2));
+    assert!(!foreign.reads(&source, length - 10, 10) && foreign.reads(&source, 10, 10));
+}
+
+#[test]
+fn a_short_stream_that_cannot_be_read_now_is_verified_later() {
+    let foreign = short();
+    for fault in [Fault::Error(5), Fault::Nothing, Fault::Half] {
+        let faulty = Arc::new(FaultySource::new(foreign.source(|_| {}), fault, When::At(2)));
+        let source = foreign.open_from(Arc::clone(&faulty) as SharedSource, 64 << 20, 0);
+        assert!(source.read_at(&mut [0; 10], 10).is_err() && faulty.has_struck());
+        assert!(!source.inner.proofs.is_whole());
+        assert!(foreign.reads(&source, 10, 10));
+    }
+}
+
+#[test]
+fn a_stream_says_whether_it_is_unproven() {
+    let (long, short) = (Foreign::of_gzip(), short());
+    let source = long.open(|_| {});
+    assert!(source.is_unproven());
+    assert_eq!(source.proving().run().unwrap(), Proven::Right);
+    assert!(!source.is_unproven());
+    for foreign in [short, Foreign::of_xz("")] {
+        assert!(!foreign.open(|_| {}).is_unproven());
+    }
+    let mut own = Foreign::of_gzip();
+    own.table.chunks.iter_mut().for_each(|chunk| chunk.checksums = vec![0; PART.div_ceil(PIECE)]);
+    assert!(!own.open(|_| {}).is_unproven());
+}
+
+#[test]
+fn checksums_of_the_whole_are_taken_from_the_budget() {
+    let mut foreign = Foreign::of_gzip();
+    // Where the chunks begin in the stream does not matter to a pass over all of it.
+    let chunk = |start: u64| Chunk {
+        point: SeekPoint { decoded: start, ..SeekPoint::default() },
+        length: 1000,
+        checksums: Vec::new(),
+    };
+    foreign.table.chunks = (0..LENGTH as u64).step_by(1000).map(chunk).collect();
+    let needed = foreign.table.chunks.len() * (size_of::<u32>() + OVERHEAD);
+    assert!(needed > 2 * GRANTED_TOGETHER);
+    // A piece in the cache goes.
+    let source = foreign.open_from(foreign.source(|_| {}), 4 * needed, 0);
+    let budget = source.inner.cache.budget().clone();
+    let piece = Arc::new(source.inner.cache.pool.piece(PIECE));
+    source.inner.cache.insert(source.inner.stream, 0, &piece);
+    let others = budget.take(budget.limit() - budget.used()).unwrap();
+    let error = source.proving().run().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    drop((others, piece));
+    assert_eq!(source.proving().run().unwrap(), Proven::Right);
+    assert!(budget.used() >= needed, "{} of {needed}", budget.used());
+    drop(source);
+    assert_eq!(budget.used(), 0);
+}
+
 #[test]
 fn what_the_whole_shows_to_be_wrong_is_an_error_from_then_on() {
     let foreign = Foreign::of_gzip();
@@ -377,11 +482,12 @@ fn what_has_no_checksum_once_the_whole_was_verified_is_an_error() {
         let source = foreign.open(|_| {});
         let first = foreign.table.chunks[0].clone();
         let chunk = Arc::new(foreign.table.chunks[1].clone());
-        source.inner.install(Vec::new(), Vec::new());
+        source.inner.install(Found::default());
         assert!(!foreign.reads(&source, 10, 10) && !foreign.reads(&source, PART + PIECE, 10));
         // One of its pieces has one.
         let bytes = &foreign.decoded[..PIECE];
-        source.inner.install(vec![(first.point.decoded, [checksum(bytes, 0)].into())], Vec::new());
+        let checksums = vec![(first.point.decoded, [checksum(bytes, 0)].into())];
+        source.inner.install(Found { checksums, ..Found::default() });
         assert!(foreign.reads(&source, 10, 10) && !foreign.reads(&source, PIECE + 10, 10));
         assert!(source.inner.proven(chunk, PART as u64 + 10).is_err());
     }
@@ -425,7 +531,7 @@ fn nothing_is_pushed_out_of_what_the_whole_has_shown() {
         let (inner, proofs) = (&source.inner, &source.inner.proofs);
         let checksums = |start: u64| (start, Box::from([7, 8]));
         if was_installed {
-            inner.install((0..10).map(checksums).collect(), Vec::new());
+            inner.install(Found { checksums: (0..10).map(checksums).collect(), ..Found::default() });
         } else {
             lock(&proofs.state).checksums.extend((0..10).map(|start| (start, (Box::from([7, 8]), None))));
         }
