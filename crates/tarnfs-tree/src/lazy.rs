@@ -249,12 +249,21 @@ impl LazyTree {
         drop(archives);
         let mut opening = Opening { tree: self, number, outcome: Outcome::NotNow };
         let opened = self.with_room(|| self.opened(&file, outer, &steps));
-        opening.outcome = match &opened {
-            Ok((tree, calls)) => Outcome::Opened(Arc::clone(tree), *calls),
-            Err(Error::Io(error)) if error.kind() == io::ErrorKind::InvalidData => Outcome::Never,
+        let opened = opened.and_then(|(tree, calls, numbering)| {
+            // It may have been open with an index of another program, and have one of ours by now.
+            if self.archives().is_renumbered(number, numbering) {
+                opening.outcome = Outcome::Renumbered;
+                return Err(stale());
+            }
+            opening.outcome = Outcome::Opened(Arc::clone(&tree), calls, numbering);
+            Ok((tree, calls))
+        });
+        if let Err(Error::Io(error)) = &opened
             // A file that has changed is another archive, or none; what the system could not do now it may do later.
-            Err(_) => Outcome::NotNow,
-        };
+            && error.kind() == io::ErrorKind::InvalidData
+        {
+            opening.outcome = Outcome::Never;
+        }
         drop(opening);
         if opened.is_ok() {
             self.with(|archives, released| archives.close_others(self.how.most_open, released));
@@ -274,13 +283,13 @@ impl LazyTree {
     }
 
     /// Opens `file`, which lies in `outer`, or in the base. With the tree comes how many decoders call each other when
-    /// it is read.
+    /// it is read, and what numbers its nodes.
     fn opened(
         &self,
         file: &File,
         outer: Option<&(Arc<dyn Tree>, usize)>,
         steps: &Steps,
-    ) -> Result<(Arc<dyn Tree>, usize), Error> {
+    ) -> Result<(Arc<dyn Tree>, usize, u64), Error> {
         use std::os::unix::ffi::OsStrExt as _;
         let shown = tarnfs_format::name::escape(&file.name);
         let (tree, inner) = match (self.place(file.node), outer) {
@@ -326,7 +335,7 @@ impl LazyTree {
                 for (offset, what) in summary.notes.iter().take(3) {
                     log::warn!("{shown}: damaged at byte {offset}: {what}");
                 }
-                Ok((opened.tree, around + summary.layers.len()))
+                Ok((opened.tree, around + summary.layers.len(), opened.index.numbering()))
             }
             Err(problem) => {
                 log::warn!("{shown}: cannot be shown as a folder: {problem}");

@@ -370,3 +370,50 @@ fn few_archives_are_opened_at_a_time() {
     assert!(roots.iter().all(|&root| !tree.is_ready(root)));
     assert_ne!(tree.lane(roots[0]), tree.lane(roots[1]));
 }
+
+/// An archive is opened again with another index, which numbers its files otherwise. What was given out before leads to
+/// no other file.
+#[test]
+fn an_index_that_numbers_otherwise_makes_other_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    // In another order than that of their names.
+    let tars = [tar("z", b"in z"), tar("m", b"in m"), tar("a", b"in a")];
+    let mut bytes: Vec<u8> = tars.iter().flat_map(|tar| tar[..1024].to_vec()).collect();
+    bytes.extend_from_slice(&[0; 1024]);
+    std::fs::write(path("first.tar"), bytes).unwrap();
+    std::fs::write(path("other.tar"), tar("file", b"content")).unwrap();
+    let alone = Options { shape: Shape { recursion: None, ..how(None).options.shape }, ..how(None).options };
+    let own = crate::open::open(&path("first.tar"), &alone).unwrap();
+    let sidecar = path("first.tar.index.sqlite");
+    tarnfs_index::ratarmount::write(&own.index, &path("first.tar"), &sidecar).unwrap();
+    let base = Base::Folder(Arc::new(FolderTree::open(folder.path()).unwrap()));
+    let options = Options { place: IndexPlace::Folders(vec![PathBuf::new()]), ..how(None).options };
+    let tree = LazyTree::new(base, Lazily { most_open: 1, options, ..how(None) }).unwrap();
+    let names = ["z", "m", "a"];
+    let archive = || tree.lookup(Node::ROOT, b"first.tar").unwrap().node;
+    let nodes = |archive: Node| names.map(|name| tree.lookup(archive, name.as_bytes()).unwrap().node);
+    let close = || {
+        let other = tree.lookup(Node::ROOT, b"other.tar").unwrap().node;
+        tree.lookup(other, b"file").unwrap();
+    };
+    let before = archive();
+    let held = nodes(before);
+    let right = |held: [Node; 3]| {
+        held.iter().zip(names).all(|(&node, name)| read(&tree, node) == format!("in {name}").as_bytes())
+    };
+    assert!(right(held));
+    close();
+    assert!(right(held), "opened again with the same");
+    close();
+    std::fs::remove_file(&sidecar).unwrap();
+    for node in held {
+        assert_eq!(tree.open(node).unwrap_err().errno(), rustix::io::Errno::STALE);
+    }
+    assert_eq!(tree.lookup(before, b"z").unwrap_err().errno(), rustix::io::Errno::STALE);
+    let after = archive();
+    assert_ne!(after, before);
+    assert!(right(nodes(after)));
+    close();
+    assert!(right(nodes(after)), "it is numbered as before");
+}
