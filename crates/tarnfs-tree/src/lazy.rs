@@ -6,6 +6,7 @@
 //! from then on.
 
 mod archives;
+mod legible;
 #[cfg(test)]
 mod tests;
 mod unchanged;
@@ -25,6 +26,7 @@ use crate::open::{FileFacts, IndexPlace, Options, Problem, open_source};
 use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
 use crate::{Attributes, Child, Error, FolderTree, Kind, Node, Time, Totals, Tree, Work, Xattrs};
 use archives::{Archives, File, FoundArchive, MOST, Outcome, Ranges, Released, Steps, Version, WIDTH, Where};
+use legible::Legible;
 use unchanged::Unchanged;
 
 /// Children that are looked at together.
@@ -302,13 +304,17 @@ impl LazyTree {
             return Err(changed(&shown.to_string()));
         }
         let source = tree.open(inner)?;
+        let mut legible = None;
         let (source, around): (SharedSource, usize) = match (&self.base, outer) {
             (Base::Folder(folder), None) => {
                 let reads = Arc::clone(&steps.reads);
                 (Arc::new(Unchanged::new(source, (Arc::clone(folder), inner), file.version, reads)?), 0)
             }
             (_, Some((_, calls))) if *calls >= MOST_CALLS => (self.read_into_memory(&*source)?, 0),
-            (_, outer) => (source, outer.map_or(0, |(_, calls)| *calls)),
+            (_, outer) => {
+                let source = Arc::clone(legible.insert(Arc::new(Legible::new(legible::what_is_there(source)?))));
+                (source, outer.map_or(0, |(_, calls)| *calls))
+            }
         };
         let path = self.path_of(file.node);
         let place = if path.is_some() { self.how.options.place.clone() } else { IndexPlace::Memory };
@@ -329,7 +335,11 @@ impl LazyTree {
             owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode },
             modified: nanoseconds(attributes.mtime),
         };
-        match open_source(source, facts, &path, &options) {
+        let opened = open_source(source, facts, &path, &options);
+        if let Some(legible) = legible {
+            legible.finish();
+        }
+        match opened {
             Ok(opened) => {
                 let summary = opened.index.summary();
                 for (offset, what) in summary.notes.iter().take(3) {
@@ -462,6 +472,10 @@ impl LazyTree {
     fn stripped(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
         for extension in self.names.extensions() {
             let full = [name, extension].concat();
+            if full.len() > self.how.options.limits.name {
+                // A file system says of such a name not that it is not there, but that it is too long.
+                continue;
+            }
             let found = self.within(folder, |tree, inner, outer| {
                 let attributes = tree.lookup(inner, &full)?;
                 Ok(Attributes { node: outer(attributes.node), ..attributes })
