@@ -78,7 +78,7 @@ pub(crate) struct Open {
     #[arg(long, help_heading = "Index")]
     pub(crate) verify_mtime: bool,
 
-    /// Read and write the index in this file; `:memory:` keeps it in memory
+    /// Read and write the index in this file; `:memory:` leaves none behind (a large one is a nameless temporary file)
     #[arg(long, value_name = "FILE", help_heading = "Index")]
     pub(crate) index_file: Option<OsString>,
 
