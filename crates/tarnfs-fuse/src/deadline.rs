@@ -4,7 +4,7 @@
 //! answer is a process that nobody gets rid of. The reply to each request therefore lies in a [`Ticket`] which the
 //! watchdog can take away from whoever works on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,7 +73,13 @@ struct Requests {
     waiting: BTreeMap<u64, Arc<dyn Overdue>>,
     /// Of these, reads that were given up: number, node, and bytes.
     stuck: Vec<(u64, u64, Range<u64>)>,
+    /// The kernel's numbers of requests whose signal was read before them, by another thread. They come, unless they
+    /// have been answered.
+    early: VecDeque<u64>,
 }
+
+/// So many signals are kept for requests that are still to come: there is a thread or two about to begin with theirs.
+const MOST_EARLY: usize = 64;
 
 /// A request of whatever kind, as the watchdog sees it.
 trait Overdue: Send + Sync + std::fmt::Debug {
@@ -232,15 +238,34 @@ impl Deadlines {
         let (since, signalled, reply) = (Instant::now(), Mutex::default(), Mutex::new(Some(reply)));
         let waiting = Arc::new(Waiting { operation, node, bytes, since, signalled, reply });
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.requests).waiting.insert(number, Arc::clone(&waiting) as Arc<dyn Overdue>);
+        let is_signalled = {
+            let mut requests = lock(&self.requests);
+            requests.waiting.insert(number, Arc::clone(&waiting) as Arc<dyn Overdue>);
+            let unique = if requests.early.is_empty() { None } else { waiting.unique() };
+            let place = requests.early.iter().position(|&early| Some(early) == unique);
+            place.and_then(|place| requests.early.remove(place)).is_some()
+        };
+        if is_signalled && waiting.signalled() {
+            self.let_go(&*waiting);
+        }
         Ticket { waiting, number, deadlines: Arc::clone(self) }
     }
 
     /// Lets whoever waits for the answer to a request go, because it has got a signal: who reads at once, others after
-    /// a while. False if there is no such request.
+    /// a while. False if there is no such request. Should it come later, the signal is known: where each thread has a
+    /// queue of its own, the kernel does not find the request to which it should say it again.
     pub(crate) fn interrupt(&self, unique: u64) -> bool {
-        let found =
-            lock(&self.requests).waiting.values().find(|request| request.unique() == Some(unique)).map(Arc::clone);
+        let found = {
+            let mut requests = lock(&self.requests);
+            let found = requests.waiting.values().find(|request| request.unique() == Some(unique)).map(Arc::clone);
+            if found.is_none() && !requests.early.contains(&unique) {
+                if requests.early.len() == MOST_EARLY {
+                    requests.early.pop_front();
+                }
+                requests.early.push_back(unique);
+            }
+            found
+        };
         let Some(request) = found else { return false };
         if request.signalled() {
             self.let_go(&*request);
@@ -381,11 +406,29 @@ mod tests {
     #[test]
     fn an_interrupted_request_is_answered_at_once() {
         let deadlines = Deadlines::new(Duration::from_secs(60));
-        assert!(!deadlines.interrupt(9));
         let (ticket, receiver) = begin(&deadlines);
         assert!(!deadlines.interrupt(8) && deadlines.interrupt(9));
         assert_eq!(receiver.recv(), Ok(Errno::INTR.raw_os_error()));
         assert!(!ticket.is_wanted() && !deadlines.interrupt(9));
+    }
+
+    /// One thread may read of a signal before another begins with the request that it is for.
+    #[test]
+    fn a_signal_that_comes_before_its_request_is_known() {
+        let deadlines = Deadlines::new(Duration::from_secs(60));
+        for round in 0..2 {
+            for other in 0..MOST_EARLY as u64 {
+                deadlines.interrupt(1000 + other);
+            }
+            assert!(!deadlines.interrupt(9));
+            let (ticket, receiver) = begin(&deadlines);
+            assert_eq!(receiver.recv(), Ok(Errno::INTR.raw_os_error()));
+            assert!(!ticket.is_wanted(), "{round}");
+        }
+        assert!(lock(&deadlines.requests).early.len() < MOST_EARLY);
+        let (ticket, receiver) = begin(&deadlines);
+        assert!(ticket.is_wanted(), "it was for that one");
+        drop((ticket, receiver));
     }
 
     /// A timer that ticks is no reason for `stat(2)` to fail.

@@ -380,6 +380,14 @@ impl Filesystem for Dispatcher {
     }
 
     fn getattr(&self, node: u64, reply: ReplyAttributes) {
+        if !self.is_ready(node)
+            && let Some(known) = self.asks.tree.attributes_at_once(Node(node))
+        {
+            let found = || Ok(self.asks.found(&known));
+            return self.serve(Operation::Attributes, node, reply, found, |reply, (keep, found)| {
+                reply.attributes(keep, &found);
+            });
+        }
         self.ask(
             Operation::Attributes,
             node,

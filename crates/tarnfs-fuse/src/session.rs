@@ -223,6 +223,10 @@ impl Shared {
         lock(&self.state).is_gone = true;
         if let Some(Err(error)) = self.unmounter.as_ref().map(|unmounter| unmounter.gone()) {
             log::debug!("{}: {error}", self.shown());
+        } else if let (None, Some(Err(error))) =
+            (&self.unmounter, self.device.as_deref().map(unmount::unmount_dead_device))
+        {
+            log::debug!("{}: {error}", self.shown());
         }
     }
 

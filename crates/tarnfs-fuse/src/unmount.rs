@@ -77,7 +77,8 @@ pub trait Unmounter: Send + Sync + std::fmt::Debug {
     /// Takes it away, also under those who use it. No error if it is gone.
     fn unmount(&self) -> io::Result<()>;
 
-    /// The mount is gone, whoever took it away: from now on another file system may have its number.
+    /// The connection has ended. Nearly always that is because the mount is gone, whoever took it away, and from now on
+    /// another file system may have its number. Where the connection was aborted, a dead mount is to be taken away.
     fn gone(&self) -> io::Result<()> {
         Ok(())
     }
@@ -120,6 +121,18 @@ pub fn unmount_dead(mount_point: &Path) -> Result<(), Error> {
         Some(entry) if entry.kind == MOUNT_TYPE && is_dead(mount_point) => take_away_entry(&entry),
         _ => Ok(()),
     }
+}
+
+/// The same of the file system `device` ("major:minor"), wherever it is mounted: a connection can end while the mount
+/// stays, when somebody aborts it.
+pub fn unmount_dead_device(device: &str) -> Result<(), Error> {
+    let mut failed = Ok(());
+    for entry in mountinfo::of_device(device, MOUNT_TYPE)? {
+        if is_dead(&entry.mount_point) {
+            failed = failed.and(take_away_entry(&entry));
+        }
+    }
+    failed
 }
 
 /// Takes away what has just been mounted on `mount_point`, after something else has failed.

@@ -7,7 +7,9 @@
 //! bytes never come does not keep the others from being read. A thread that has been stuck beyond the deadline no
 //! longer counts, up to a limit of such threads.
 
-use std::collections::{HashMap, VecDeque};
+mod queue;
+
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -15,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::deadline::lock;
 use crate::{buffers, guard};
+use queue::{Job, Queue};
 
 /// Threads that work for one lane. The kernel keeps at most a few dozen reads waiting at once.
 const MOST_PER_LANE: usize = 16;
@@ -62,7 +65,7 @@ impl std::fmt::Debug for Pool {
 
 #[derive(Default)]
 struct WorkersState {
-    queue: VecDeque<Job>,
+    queue: Queue,
     threads: usize,
     /// Of these, those that have not looked for work yet.
     starting: usize,
@@ -71,12 +74,6 @@ struct WorkersState {
     running: HashMap<u64, Running>,
     next: u64,
     closed: bool,
-}
-
-struct Job {
-    lane: u64,
-    node: u64,
-    work: Box<dyn FnOnce() + Send>,
 }
 
 struct Running {
@@ -108,15 +105,17 @@ impl Shares {
         *self.nodes.entry((lane, node)).or_default() += 1;
     }
 
-    /// True if one more job of this lane and node may run.
-    fn has_room(&self, lane: u64, node: u64, stuck: &Stuck) -> bool {
+    /// True if one more job of this lane may run.
+    fn lane_has_room(&self, lane: u64, stuck: &Stuck) -> bool {
         let of_lane = self.lanes.get(&lane).copied().unwrap_or(0);
-        let of_node = self.nodes.get(&(lane, node)).copied().unwrap_or(0);
         let working = of_lane - stuck.lanes.get(&lane).copied().unwrap_or(0);
-        of_node < MOST_PER_NODE
-            && working < MOST_PER_LANE
-            && self.all < MOST_OF_ALL
-            && (self.all - stuck.all < MOST || of_lane == 0)
+        working < MOST_PER_LANE && self.all < MOST_OF_ALL && (self.all - stuck.all < MOST || of_lane == 0)
+    }
+
+    /// The same of this lane and node.
+    fn has_room(&self, lane: u64, node: u64, stuck: &Stuck) -> bool {
+        let of_node = self.nodes.get(&(lane, node)).copied().unwrap_or(0);
+        of_node < MOST_PER_NODE && self.lane_has_room(lane, stuck)
     }
 }
 
@@ -128,15 +127,29 @@ struct Stuck {
 }
 
 impl WorkersState {
-    /// How many jobs could be taken at this moment by further threads. Woken threads have not taken theirs yet.
-    fn runnable(&self, deadline: Duration) -> usize {
+    /// How many jobs could be taken at this moment by further threads; it counts up to `most`. Woken threads have not
+    /// taken theirs yet.
+    ///
+    /// What has no room lies in lanes and nodes that have as many jobs at work as they may, so these are few.
+    fn runnable(&self, deadline: Duration, most: usize) -> usize {
         let stuck = self.stuck(deadline);
         let mut shares = Shares::of(&self.running);
         let mut count = 0;
-        for job in &self.queue {
-            if shares.has_room(job.lane, job.node, &stuck) {
-                shares.add(job.lane, job.node);
-                count += 1;
+        for (lane, nodes) in self.queue.lanes() {
+            for (node, waiting) in nodes {
+                if count >= most || !shares.lane_has_room(lane, &stuck) {
+                    break;
+                }
+                for _ in 0..waiting.min(most - count) {
+                    if !shares.has_room(lane, node, &stuck) {
+                        break;
+                    }
+                    shares.add(lane, node);
+                    count += 1;
+                }
+            }
+            if count >= most || shares.all >= MOST_OF_ALL {
+                break;
             }
         }
         count
@@ -149,8 +162,16 @@ impl WorkersState {
         }
         let stuck = self.stuck(deadline);
         let shares = Shares::of(&self.running);
-        let position = self.queue.iter().position(|job| shares.has_room(job.lane, job.node, &stuck))?;
-        let job = self.queue.remove(position)?;
+        if shares.all >= MOST_OF_ALL {
+            return None;
+        }
+        let found =
+            self.queue.lanes().filter(|(lane, _)| shares.lane_has_room(*lane, &stuck)).find_map(|(lane, mut nodes)| {
+                let (node, _) = nodes.find(|&(node, _)| shares.has_room(lane, node, &stuck))?;
+                Some((lane, node))
+            });
+        let (lane, node) = found?;
+        let job = self.queue.take(lane, node)?;
         self.next += 1;
         self.running.insert(self.next, Running { lane: job.lane, node: job.node, since: Instant::now() });
         Some((self.next, job))
@@ -182,12 +203,13 @@ impl Workers {
         if state.closed {
             return;
         }
-        state.queue.push_back(Job { lane, node, work: Box::new(work) });
+        state.queue.push(Job { lane, node, work: Box::new(work) });
         if state.idle > 0 {
             self.pool.wake.notify_one();
         }
         // A thread that has been woken counts as idle until it runs, so each job that can run needs one of its own.
-        if state.idle + state.starting < state.runnable(self.pool.deadline) {
+        let coming = state.idle + state.starting;
+        if coming < state.runnable(self.pool.deadline, coming + 1) {
             self.start_thread(&mut state);
         }
     }
@@ -200,7 +222,7 @@ impl Workers {
     /// Starts threads in the place of those that are stuck, if there is work for them.
     pub(crate) fn replace_stuck(&self) {
         let mut state = lock(&self.pool.state);
-        for _ in state.starting..state.runnable(self.pool.deadline) {
+        for _ in state.starting..state.runnable(self.pool.deadline, MOST_OF_ALL) {
             self.start_thread(&mut state);
         }
     }
@@ -361,6 +383,36 @@ mod tests {
             thread::yield_now();
         }
         assert!(!workers.is_busy());
+        workers.finish();
+    }
+
+    /// A server that is gone may have any number of jobs waiting for it, such as closing what is open there. That so many
+    /// come takes no longer for each of them: it would take hours.
+    #[test]
+    fn any_number_of_jobs_can_wait() {
+        let workers = Workers::new(Duration::from_secs(3600));
+        let (release, held) = channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        let (done, finished) = channel();
+        for number in 0..1_000_000_u64 {
+            let (held, done) = (Arc::clone(&held), done.clone());
+            workers.submit(7, number % 500_000, move || {
+                let _ = lock(&held).recv();
+                done.send(number).unwrap();
+            });
+        }
+        assert!(lock(&workers.pool.state).queue.len() >= 1_000_000 - MOST_PER_LANE);
+        // Others go on.
+        let (other, answered) = channel();
+        for number in 0..100 {
+            let other = other.clone();
+            workers.submit(8, number, move || other.send(number).unwrap());
+        }
+        let mut seen: Vec<u64> = answered.iter().take(100).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..100).collect::<Vec<_>>());
+        drop((release, done));
+        assert_eq!(finished.iter().count(), 1_000_000);
         workers.finish();
     }
 

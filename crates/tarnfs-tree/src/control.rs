@@ -87,6 +87,9 @@ pub struct ControlTree {
     first: u64,
     /// Replaced as a whole, so that nobody who asks a tree holds up who adds one.
     added: RwLock<Arc<Added>>,
+    /// What the root of the tree was when somebody asked last, and when that was: who wants to control a mount must not
+    /// wait for a server that is in it.
+    root: Mutex<Option<(Attributes, Instant)>>,
     output: Arc<Output>,
     writers: Mutex<Writers>,
     lines: SyncSender<Line>,
@@ -114,7 +117,12 @@ struct AddedPlace {
     folder: Node,
     name: Vec<u8>,
     tree: Arc<dyn Tree>,
+    /// What its root was when somebody asked last: who lists the folder that it stands in must not wait for it.
+    root: Arc<Mutex<Option<Attributes>>>,
 }
+
+/// How old what is known of the root may be before somebody who waits for the tree asks again.
+const FRESH: Duration = Duration::from_secs(1);
 
 impl fmt::Debug for ControlTree {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -157,15 +165,16 @@ impl Added {
 
     /// A range for one more tree: a new one, or one that nobody knows any more.
     fn range(&mut self, tree: &dyn Tree) -> Result<usize, Error> {
-        let error = match self.spaces.add(tree) {
-            Ok(()) if self.places.len() as u64 + 2 < ADDED => {
+        let has_number = self.places.len() as u64 + 2 < ADDED;
+        let error = match if has_number { Some(self.spaces.add(tree)) } else { None } {
+            Some(Ok(())) => {
                 self.places.push(None);
                 self.held.push(Arc::default());
                 self.gone.push(None);
                 return Ok(self.places.len() - 1);
             }
-            Ok(()) => std::io::Error::other("there were too many mounts in this one").into(),
-            Err(error) => error,
+            Some(Err(error)) => error,
+            None => std::io::Error::other("there were too many mounts in this one").into(),
         };
         let is_free = |&number: &usize| {
             self.gone[number].is_some_and(|since| since.elapsed() >= REST)
@@ -183,7 +192,20 @@ impl Added {
     }
 
     fn root(&self, number: usize) -> Result<Attributes, Error> {
-        self.give(number, &self.tree(number)?.attributes(Node::ROOT)?)
+        let place = self.places.get(number).and_then(Option::as_ref).ok_or(Error::NotFound)?;
+        let root = place.tree.attributes(Node::ROOT)?;
+        *place.root.lock().unwrap_or_else(PoisonError::into_inner) = Some(root.clone());
+        self.give(number, &root)
+    }
+
+    /// The same for those who must not wait: as it was last.
+    fn root_at_once(&self, number: usize) -> Result<Attributes, Error> {
+        let place = self.places.get(number).and_then(Option::as_ref).ok_or(Error::NotFound)?;
+        let last = || place.root.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match if place.tree.is_ready(Node::ROOT) { None } else { last() } {
+            Some(root) => self.give(number, &root),
+            None => self.root(number),
+        }
     }
 }
 
@@ -193,6 +215,7 @@ impl ControlTree {
         let first = tree.node_limit();
         let own = first.checked_add(OWN).ok_or_else(|| std::io::Error::other("there are no numbers left for nodes"))?;
         let begun = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let root = Mutex::new(tree.attributes(Node::ROOT).ok().map(|root| (root, Instant::now())));
         Ok(Self {
             tree,
             first,
@@ -203,6 +226,7 @@ impl ControlTree {
                 gone: Vec::new(),
                 by_folder: HashMap::new(),
             })),
+            root,
             output: Arc::default(),
             writers: Mutex::default(),
             lines,
@@ -251,6 +275,7 @@ impl ControlTree {
     }
 
     fn add_in(&self, folder: Node, name: &[u8], tree: Arc<dyn Tree>) -> Result<(), Refusal> {
+        let root = Arc::new(Mutex::new(tree.attributes(Node::ROOT).ok()));
         let mut added = self.added.write().unwrap_or_else(PoisonError::into_inner);
         let mut next = Added::clone(&added);
         if next.inside(folder).any(|(_, place)| place.name == name) {
@@ -259,7 +284,7 @@ impl ControlTree {
         let number = next.range(&*tree)?;
         next.gone[number] = None;
         next.by_folder.entry(folder).or_default().push(number);
-        next.places[number] = Some(AddedPlace { folder, name: name.to_vec(), tree });
+        next.places[number] = Some(AddedPlace { folder, name: name.to_vec(), tree, root });
         *added = Arc::new(next);
         Ok(())
     }
@@ -360,6 +385,24 @@ impl ControlTree {
         Some(added.root(number))
     }
 
+    /// Asks what the root of the tree is.
+    fn ask_root(&self) -> Result<Attributes, Error> {
+        let root = self.tree.attributes(Node::ROOT)?;
+        *self.root.lock().unwrap_or_else(PoisonError::into_inner) = Some((root.clone(), Instant::now()));
+        Ok(root)
+    }
+
+    /// Somebody has got an answer from the tree for which he had to wait: time to learn what its root is.
+    fn refresh_root(&self, folder: Node) {
+        if folder == Node::ROOT && !self.tree.is_ready(folder) {
+            let known = self.root.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(_, at)| at.elapsed());
+            if known.is_none_or(|age| age >= FRESH) {
+                // Where it fails, it stays as it was.
+                let _ = self.ask_root();
+            }
+        }
+    }
+
     fn submit(&self, line: Line) {
         if self.lines.try_send(line).is_err() {
             self.say(b"tarnfs: too many commands wait already: one was not run\n");
@@ -417,7 +460,11 @@ impl Tree for ControlTree {
             return placed;
         }
         match self.whose(folder)? {
-            Whose::Tree => self.tree.lookup(folder, name),
+            Whose::Tree => {
+                let found = self.tree.lookup(folder, name);
+                self.refresh_root(folder);
+                found
+            }
             Whose::Own(NUMBER_OF_FOLDER) => {
                 let file = FILES.into_iter().find(|(file, _)| *file == name);
                 file.map(|(_, number)| self.own(number)).ok_or(Error::NotFound)
@@ -432,7 +479,7 @@ impl Tree for ControlTree {
         for (number, place) in all.inside(folder) {
             // One that cannot be asked is found by its name, with its error.
             if number as u64 >= from
-                && let Ok(attributes) = all.root(number)
+                && let Ok(attributes) = all.root_at_once(number)
                 && !receive(Child { name: &place.name, attributes, next: number as u64 + 1 })
             {
                 all.forget(number, 1);
@@ -490,12 +537,18 @@ impl Tree for ControlTree {
 
     fn attributes(&self, node: Node) -> Result<Attributes, Error> {
         match self.whose(node)? {
+            Whose::Tree if node == Node::ROOT => self.ask_root(),
             Whose::Tree => self.tree.attributes(node),
             Whose::Own(number) => Ok(self.own(number)),
             Whose::Added(added, number, inner) => {
                 added.spaces.attributes(number, &added.tree(number)?.attributes(inner)?)
             }
         }
+    }
+
+    fn attributes_at_once(&self, node: Node) -> Option<Attributes> {
+        let root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
+        root.as_ref().filter(|_| node == Node::ROOT).map(|(root, _)| root.clone())
     }
 
     fn parent(&self, folder: Node) -> Result<Node, Error> {
@@ -546,6 +599,10 @@ impl Tree for ControlTree {
     }
 
     fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
+        if folder == Node::ROOT && name == FOLDER {
+            // Who controls a mount must not wait for what is in it.
+            return Node(self.first);
+        }
         let added = self.added();
         if let Some((number, _)) = added.inside(folder).find(|(_, place)| place.name == name) {
             return added.spaces.outer(number, Node::ROOT).unwrap_or(folder);

@@ -6,6 +6,7 @@
 //! from then on.
 
 mod archives;
+mod legible;
 #[cfg(test)]
 mod tests;
 mod unchanged;
@@ -25,6 +26,7 @@ use crate::open::{FileFacts, IndexPlace, Options, Problem, open_source};
 use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
 use crate::{Attributes, Child, Error, FolderTree, Kind, Node, Time, Totals, Tree, Work, Xattrs};
 use archives::{Archives, File, FoundArchive, MOST, Outcome, Ranges, Released, Steps, Version, WIDTH, Where};
+use legible::Legible;
 use unchanged::Unchanged;
 
 /// Children that are looked at together.
@@ -249,12 +251,21 @@ impl LazyTree {
         drop(archives);
         let mut opening = Opening { tree: self, number, outcome: Outcome::NotNow };
         let opened = self.with_room(|| self.opened(&file, outer, &steps));
-        opening.outcome = match &opened {
-            Ok((tree, calls)) => Outcome::Opened(Arc::clone(tree), *calls),
-            Err(Error::Io(error)) if error.kind() == io::ErrorKind::InvalidData => Outcome::Never,
+        let opened = opened.and_then(|(tree, calls, numbering)| {
+            // It may have been open with an index of another program, and have one of ours by now.
+            if self.archives().is_renumbered(number, numbering) {
+                opening.outcome = Outcome::Renumbered;
+                return Err(stale());
+            }
+            opening.outcome = Outcome::Opened(Arc::clone(&tree), calls, numbering);
+            Ok((tree, calls))
+        });
+        if let Err(Error::Io(error)) = &opened
             // A file that has changed is another archive, or none; what the system could not do now it may do later.
-            Err(_) => Outcome::NotNow,
-        };
+            && error.kind() == io::ErrorKind::InvalidData
+        {
+            opening.outcome = Outcome::Never;
+        }
         drop(opening);
         if opened.is_ok() {
             self.with(|archives, released| archives.close_others(self.how.most_open, released));
@@ -274,13 +285,13 @@ impl LazyTree {
     }
 
     /// Opens `file`, which lies in `outer`, or in the base. With the tree comes how many decoders call each other when
-    /// it is read.
+    /// it is read, and what numbers its nodes.
     fn opened(
         &self,
         file: &File,
         outer: Option<&(Arc<dyn Tree>, usize)>,
         steps: &Steps,
-    ) -> Result<(Arc<dyn Tree>, usize), Error> {
+    ) -> Result<(Arc<dyn Tree>, usize, u64), Error> {
         use std::os::unix::ffi::OsStrExt as _;
         let shown = tarnfs_format::name::escape(&file.name);
         let (tree, inner) = match (self.place(file.node), outer) {
@@ -293,13 +304,17 @@ impl LazyTree {
             return Err(changed(&shown.to_string()));
         }
         let source = tree.open(inner)?;
+        let mut legible = None;
         let (source, around): (SharedSource, usize) = match (&self.base, outer) {
             (Base::Folder(folder), None) => {
                 let reads = Arc::clone(&steps.reads);
                 (Arc::new(Unchanged::new(source, (Arc::clone(folder), inner), file.version, reads)?), 0)
             }
             (_, Some((_, calls))) if *calls >= MOST_CALLS => (self.read_into_memory(&*source)?, 0),
-            (_, outer) => (source, outer.map_or(0, |(_, calls)| *calls)),
+            (_, outer) => {
+                let source = Arc::clone(legible.insert(Arc::new(Legible::new(legible::what_is_there(source)?))));
+                (source, outer.map_or(0, |(_, calls)| *calls))
+            }
         };
         let path = self.path_of(file.node);
         let place = if path.is_some() { self.how.options.place.clone() } else { IndexPlace::Memory };
@@ -320,13 +335,17 @@ impl LazyTree {
             owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode },
             modified: nanoseconds(attributes.mtime),
         };
-        match open_source(source, facts, &path, &options) {
+        let opened = open_source(source, facts, &path, &options);
+        if let Some(legible) = legible {
+            legible.finish();
+        }
+        match opened {
             Ok(opened) => {
                 let summary = opened.index.summary();
                 for (offset, what) in summary.notes.iter().take(3) {
                     log::warn!("{shown}: damaged at byte {offset}: {what}");
                 }
-                Ok((opened.tree, around + summary.layers.len()))
+                Ok((opened.tree, around + summary.layers.len(), opened.index.numbering()))
             }
             Err(problem) => {
                 log::warn!("{shown}: cannot be shown as a folder: {problem}");
@@ -453,6 +472,10 @@ impl LazyTree {
     fn stripped(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
         for extension in self.names.extensions() {
             let full = [name, extension].concat();
+            if full.len() > self.how.options.limits.name {
+                // A file system says of such a name not that it is not there, but that it is too long.
+                continue;
+            }
             let found = self.within(folder, |tree, inner, outer| {
                 let attributes = tree.lookup(inner, &full)?;
                 Ok(Attributes { node: outer(attributes.node), ..attributes })

@@ -200,6 +200,13 @@ pub trait Tree: Send + Sync {
     /// What `stat` says of `node`.
     fn attributes(&self, node: Node) -> Result<Attributes, Error>;
 
+    /// The same as it was when somebody asked last, for those who must not wait where [`attributes`](Self::attributes)
+    /// may have to. `None` where that is not known.
+    fn attributes_at_once(&self, node: Node) -> Option<Attributes> {
+        let _ = node;
+        None
+    }
+
     /// The folder that `folder` is in; the root is in itself.
     fn parent(&self, folder: Node) -> Result<Node, Error>;
 

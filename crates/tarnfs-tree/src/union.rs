@@ -118,8 +118,25 @@ impl UnionTree {
 
     /// What `name` is in a folder of several parts.
     fn merge(&self, folder: Node, parts: &[Node], name: &[u8]) -> Result<Option<Attributes>, Error> {
-        let mut top = None;
         let mut found = Vec::new();
+        let merged = self.merge_found(folder, parts, name, &mut found);
+        if merged.is_err() {
+            // Nobody is given what was looked up on the way.
+            for folder in found {
+                self.forget(folder.node, 1);
+            }
+        }
+        merged
+    }
+
+    /// The same; the folders that were looked up for it are put into `found`.
+    fn merge_found(
+        &self,
+        folder: Node,
+        parts: &[Node],
+        name: &[u8],
+        found: &mut Vec<Attributes>,
+    ) -> Result<Option<Attributes>, Error> {
         for &part in parts {
             let (tree, source, inner) = self.part(part)?;
             let attributes = match tree.lookup(inner, name) {
@@ -128,7 +145,7 @@ impl UnionTree {
                 Err(error) => return Err(error),
             };
             if attributes.kind != Kind::Folder {
-                if top.is_none() && !is_whiteout(&attributes) {
+                if found.is_empty() && !is_whiteout(&attributes) {
                     return Ok(Some(attributes));
                 }
                 // Hidden.
@@ -136,13 +153,13 @@ impl UnionTree {
                 break;
             }
             let node = attributes.node;
-            found.push(node);
-            top.get_or_insert(attributes);
+            found.push(attributes);
             if Some(&part) != parts.last() && self.is_opaque(node)? {
                 break;
             }
         }
-        top.map(|top| self.folder(folder, top, &found)).transpose()
+        let nodes: Vec<Node> = found.iter().map(|folder| folder.node).collect();
+        found.first().cloned().map(|top| self.folder(folder, top, &nodes)).transpose()
     }
 
     /// True if a folder of one source hides what is in those of its path further left.

@@ -116,7 +116,34 @@ fn restricted(process: u32) -> Result<Vec<(i64, Vec<SeccompRule>)>, seccompiler:
         // To ask for a limit of its own, not to set one.
         (libc::SYS_prlimit64, vec![only(0, INT, 0)?, only(2, u64::MAX, 0)?]),
     ];
-    rules.into_iter().map(|(call, conditions)| Ok((call, vec![SeccompRule::new(conditions)?]))).collect()
+    let rules = rules.into_iter().map(|(call, conditions)| Ok((call, vec![SeccompRule::new(conditions)?])));
+    rules.chain([open_descriptors().map(|rules| (libc::SYS_fcntl, rules))]).collect()
+}
+
+/// What is done to open descriptors: asked for, copied, locked, and sealed. Not who gets a signal when there is something
+/// to read (`F_SETOWN`), nor which (`F_SETSIG`): that would be a signal to any process of this user.
+fn open_descriptors() -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    const COMMANDS: [i32; 12] = [
+        libc::F_DUPFD_CLOEXEC,
+        libc::F_DUPFD,
+        libc::F_GETFD,
+        libc::F_SETFD,
+        libc::F_GETFL,
+        libc::F_GETLK,
+        libc::F_SETLK,
+        libc::F_SETLKW,
+        libc::F_OFD_GETLK,
+        libc::F_OFD_SETLK,
+        libc::F_OFD_SETLKW,
+        libc::F_ADD_SEALS,
+    ];
+    let is = |command: i32| only(1, INT, u64::from(command as u32));
+    let mut rules = Vec::new();
+    for command in COMMANDS {
+        rules.push(SeccompRule::new(vec![is(command)?])?);
+    }
+    rules.push(SeccompRule::new(vec![is(libc::F_SETFL)?, only(2, u64::from(libc::O_ASYNC as u32), 0)?])?);
+    Ok(rules)
 }
 
 /// The requests that hand an open file to the kernel and take it back. All others, such as typing into a terminal
@@ -144,7 +171,6 @@ const CALLS: &[i64] = &[
     libc::SYS_fstat,
     libc::SYS_statx,
     libc::SYS_fstatfs,
-    libc::SYS_fcntl,
     libc::SYS_flock,
     libc::SYS_fadvise64,
     libc::SYS_ftruncate,
@@ -230,7 +256,10 @@ mod tests {
     /// Error numbers of calls, 0 where they did what they should.
     type Said = [c_long; CASES];
 
-    const CASES: usize = 17;
+    const CASES: usize = 23;
+
+    /// `linux/fcntl.h`.
+    const F_SETSIG: libc::c_int = 10;
 
     fn errno(result: c_long) -> c_long {
         if result < 0 { std::io::Error::last_os_error().raw_os_error().unwrap_or(-1).into() } else { 0 }
@@ -251,6 +280,8 @@ mod tests {
                 errno(libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600))
             };
             let clone = |flags: libc::c_int| errno(libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0));
+            let fcntl =
+                |command: libc::c_int, argument: c_long| errno(libc::syscall(libc::SYS_fcntl, -1, command, argument));
             let none = std::ptr::null::<libc::rlimit64>();
             let parent = c_long::from(libc::getppid());
             [
@@ -272,6 +303,12 @@ mod tests {
                 clone(libc::CLONE_NEWUSER),
                 clone(libc::CLONE_THREAD | libc::CLONE_NEWUSER),
                 clone(libc::CLONE_THREAD),
+                fcntl(libc::F_SETOWN, parent),
+                fcntl(F_SETSIG, libc::SIGKILL.into()),
+                fcntl(libc::F_SETFL, libc::O_ASYNC.into()),
+                fcntl(libc::F_SETFL, libc::O_NONBLOCK.into()),
+                fcntl(libc::F_DUPFD_CLOEXEC, 0),
+                fcntl(libc::F_SETLK, 0),
             ]
         }
     }
@@ -308,7 +345,7 @@ mod tests {
             let said: Vec<_> = bytes.chunks(8).map(|bytes| c_long::from_ne_bytes(bytes.try_into().unwrap())).collect();
             let expected: Said = [
                 refused, own, own, refused, 0, refused, 0, refused, refused, 0, refused, refused, refused, no_call,
-                refused, refused, invalid,
+                refused, refused, invalid, refused, refused, refused, bad, bad, bad,
             ];
             assert_eq!(said, expected, "folders: {has_folders}");
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "masks and dispositions of signals, which no safe crate here offers")]
 
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -66,7 +67,14 @@ fn is_ignored(signal: c_int) -> bool {
 
 /// What a signal ends. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ending(Arc<Mutex<SignalState>>);
+pub(crate) struct Ending(Arc<Mutex<SignalState>>, Arc<Arrived>);
+
+/// Signals that have come and were not obeyed, in the order of [`OURS`]. Set by their handlers, whoever listens then.
+#[derive(Debug, Default)]
+struct Arrived {
+    signals: [Arc<AtomicBool>; OURS.len()],
+    is_registered: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct SignalState {
@@ -129,18 +137,37 @@ impl Ending {
         // An index that may not grow any more (`ulimit -f`) is an error to whoever writes it, not the end of the
         // process.
         signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-        let mut signals = Signals::new(OURS.into_iter().filter(|&signal| signal == SIGTERM || !is_ignored(signal)))?;
+        let ours =
+            || OURS.into_iter().zip(&self.1.signals).filter(|(signal, _)| *signal == SIGTERM || !is_ignored(*signal));
+        // Before the listener's own, so that a signal is known when it is woken. They stay when it ends: one that comes
+        // to another thread before there is a new listener is obeyed by that.
+        if !self.1.is_registered.swap(true, Ordering::SeqCst) {
+            for (signal, came) in ours() {
+                signal_hook::flag::register(signal, Arc::clone(came))?;
+            }
+        }
+        let mut signals = Signals::new(ours().map(|(signal, _)| signal))?;
         // Only now is there somebody to whom those that came since `hold` can be given.
         release();
         let ending = self.clone();
         let handle = signals.handle();
         let thread = std::thread::Builder::new().name("signals".into()).stack_size(128 << 10).spawn(move || {
+            ending.obey();
             for _ in signals.forever() {
-                ending.signalled();
+                ending.obey();
             }
         })?;
         self.state().listener = Some((handle, thread));
         Ok(())
+    }
+
+    /// Obeys those that have come.
+    fn obey(&self) {
+        for came in &self.1.signals {
+            if came.swap(false, Ordering::SeqCst) {
+                self.signalled();
+            }
+        }
     }
 
     fn signalled(&self) {
@@ -181,4 +208,41 @@ fn end_now(state: &SignalState) -> ! {
         let _ = folder.remove();
     }
     std::process::exit(Code::Interrupted as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Set in the process in which signals are taken: handlers are those of a whole process.
+    const CHILD: &str = "TARNFS_TEST_SIGNALS";
+
+    /// A signal that comes to another thread while nobody listens is obeyed as soon as somebody does.
+    #[test]
+    fn no_signal_is_lost_while_nobody_listens() {
+        if std::env::var_os(CHILD).is_some() {
+            return child();
+        }
+        let test = std::thread::current().name().unwrap().to_owned();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let ended = command.args([&test, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
+        assert_eq!(ended.status.code(), Some(Code::Interrupted as i32), "{ended:?}");
+    }
+
+    fn child() {
+        let ending = Ending::default();
+        ending.listen().unwrap();
+        let raise = || {
+            // SAFETY: sends this process a signal, for which it has a handler.
+            assert_eq!(unsafe { libc::kill(libc::getpid(), SIGTERM) }, 0);
+            // This thread keeps signals waiting; the one that waits for this one does not.
+            while !ending.1.signals.iter().any(|came| came.load(Ordering::SeqCst)) {
+                std::thread::yield_now();
+            }
+        };
+        ending.without_listener(raise).unwrap();
+        // Obeyed, it ends this process.
+        std::thread::sleep(Duration::from_secs(120));
+    }
 }

@@ -40,7 +40,7 @@ enum Order {
     Unmount = b'u',
     /// End the connection under those who still use it.
     Abort = b'a',
-    /// The mount is gone, whoever took it away: remove the folder.
+    /// The connection has ended. If there is a mount still, take it away, and remove the folder.
     Gone = b'g',
 }
 
@@ -192,6 +192,15 @@ impl Known {
             if self.said.contains(&order) {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, "this was said before"));
             }
+            // What was to be mounted and on what is settled once it is mounted, and whether that folder was made before
+            // something is mounted on it: from then on archives are served.
+            let settled = match order {
+                order if order == Order::Made as u8 => &once[1..],
+                _ => &once[2..],
+            };
+            if settled.iter().any(|later| self.said.contains(later)) {
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is too late to say this"));
+            }
             self.said.push(order);
         }
         match order {
@@ -216,9 +225,9 @@ impl Known {
                 }
             }
             order if order == Order::Gone as u8 => {
-                self.mounted = None;
+                let dead = self.mounted.take().map(|device| tarnfs_fuse::unmount_dead_device(&device));
                 self.mounting = None;
-                return self.remove();
+                return dead.unwrap_or(Ok(())).map_err(io::Error::other).and(self.remove());
             }
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         }
@@ -301,6 +310,31 @@ mod tests {
         assert!(!made.exists() && other.exists());
     }
 
+    /// Once the mount is there, archives that may have been made by anybody are served.
+    #[test]
+    fn what_is_to_be_removed_is_said_before_anything_is_mounted() {
+        let folder = tempfile::tempdir().unwrap();
+        let innocent = folder.path().join("innocent");
+        let planted = Made::new(&innocent).unwrap();
+        let said = [planted.identity().unwrap().as_bytes(), innocent.as_os_str().as_bytes()].join(&0);
+        for before in [Order::Mounting, Order::Mounted] {
+            let mut known = Known::default();
+            // That there is no such mount changes nothing.
+            let _ = known.follow(before as u8, b"0:1\0/nowhere");
+            assert!(known.follow(Order::Made as u8, &said).is_err(), "{before:?}");
+            known.remove().unwrap();
+            assert!(innocent.exists());
+        }
+        let mut known = Known::default();
+        let _ = known.follow(Order::Mounted as u8, b"0:1\0/nowhere");
+        assert!(known.follow(Order::Mounting as u8, b"/elsewhere").is_err());
+        let mut known = Known::default();
+        known.follow(Order::Made as u8, &said).unwrap();
+        known.follow(Order::Mounting as u8, b"/nowhere").unwrap();
+        known.remove().unwrap();
+        assert!(!innocent.exists());
+    }
+
     #[test]
     fn an_answer_that_comes_too_late_is_not_that_to_the_next_order() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -355,12 +389,21 @@ mod tests {
             }
             is_there
         });
+        let is_mounted = || {
+            let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+            table.lines().any(|line| line.split(' ').nth(4) == at.path().to_str())
+        };
         if aborted.join().unwrap() {
-            let error = at.path().join("other").symlink_metadata().unwrap_err().raw_os_error();
-            assert!(matches!(error, Some(libc::ENOTCONN | libc::ECONNABORTED)), "{error:?}");
+            // Whoever serves it sees that the connection has ended, and takes what is left of the mount away.
+            let begin = std::time::Instant::now();
+            while is_mounted() {
+                assert!(begin.elapsed() < Duration::from_secs(120));
+                std::thread::sleep(Duration::from_millis(5));
+            }
         } else {
             println!("left out: the kernel's control files cannot be mounted");
         }
         drop(mount);
+        assert!(!is_mounted());
     }
 }

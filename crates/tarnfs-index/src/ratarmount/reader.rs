@@ -49,6 +49,7 @@ pub struct Expected {
 /// [`Error::Stale`] if the archive has another size, if headers are not where the sidecar says, or if other options
 /// shaped the tree; [`Error::Unknown`] for other schemas and backends; [`Error::Broken`] for one that was not finished.
 pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, Error> {
+    let numbering = numbering_of(&file)?;
     let connections = Connections::new(file)?;
     let connection = connections.get()?;
     let has_generated = validity::check_schema(&connection)?;
@@ -107,6 +108,7 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
         has_generated,
         connections: Arc::new(connections),
         summary,
+        numbering,
         source: Arc::clone(&expected.source),
         codec,
         tables,
@@ -122,6 +124,17 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
     Ok(index)
 }
 
+/// Nodes have the numbers of rows, which another sidecar of the same archive may have in another order.
+fn numbering_of(file: &std::fs::File) -> std::io::Result<u64> {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    use std::os::unix::fs::MetadataExt as _;
+    let facts = file.metadata()?;
+    let mut hasher = DefaultHasher::new();
+    [facts.dev(), facts.ino(), facts.len()].hash(&mut hasher);
+    [facts.mtime(), facts.mtime_nsec(), facts.ctime(), facts.ctime_nsec()].hash(&mut hasher);
+    Ok(hasher.finish() | 1)
+}
+
 /// An index that answers from a sidecar of ratarmount.
 pub(super) struct RatarmountIndex {
     pub(super) connections: Arc<Connections>,
@@ -129,6 +142,7 @@ pub(super) struct RatarmountIndex {
     /// False for sidecars that cannot hold archives in the archive.
     has_generated: bool,
     summary: Summary,
+    numbering: u64,
     pub(super) source: SharedSource,
     codec: Option<&'static dyn Codec>,
     tables: Option<Tables>,
@@ -360,6 +374,10 @@ impl RatarmountIndex {
 impl Index for RatarmountIndex {
     fn summary(&self) -> &Summary {
         &self.summary
+    }
+
+    fn numbering(&self) -> u64 {
+        self.numbering
     }
 
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Option<Row>, Error> {

@@ -95,6 +95,31 @@ fn no_position_of_a_tree_is_taken_for_an_added_one() {
     }
 }
 
+/// Who controls a mount, or lists what stands in it, does not wait for a server that is gone.
+#[test]
+fn what_is_not_ready_is_not_waited_for() {
+    let (lines, _run) = sync_channel(1);
+    let toy = || Arc::new(Toy::with_contents([("file", Vec::new())]));
+    let (dead, gone) = (toy(), toy());
+    let tree = ControlTree::new(Arc::clone(&dead) as _, lines).unwrap();
+    tree.add(b"gone", Arc::clone(&gone) as _).unwrap();
+    assert!(tree.lookup(Node::ROOT, b"file").is_ok());
+    for toy in [&dead, &gone] {
+        toy.is_ready.store(false, Ordering::SeqCst);
+        assert!(tree.lookup(Node::ROOT, b"file").is_ok());
+        // Asking it would not come back.
+        toy.is_broken.store(true, Ordering::SeqCst);
+    }
+    let is_ready = |folder, name: &[u8]| tree.is_ready(tree.asked_for(folder, name));
+    assert!(is_ready(Node::ROOT, FOLDER) && !is_ready(Node::ROOT, b"file") && !is_ready(Node::ROOT, b"gone"));
+    let control = tree.lookup(Node::ROOT, FOLDER).unwrap().node;
+    assert!(tree.is_ready(control) && is_ready(control, b"command"));
+    assert_eq!(tree.attributes_at_once(Node::ROOT).unwrap().kind, Kind::Folder);
+    assert!(tree.attributes_at_once(control).is_none() && tree.attributes(Node::ROOT).is_err());
+    assert_eq!(names(&tree, Node::ROOT), ["file", "gone"]);
+    assert!(tree.lookup(Node::ROOT, b"gone").is_err(), "whoever goes there is told");
+}
+
 #[test]
 fn trees_are_added_and_taken_out() {
     let (lines, run) = sync_channel(1);

@@ -116,6 +116,8 @@ struct Archive {
     files: HashMap<Node, Known>,
     /// Calls inside each other that reading from it takes ([`super::LazyTree::opened`]).
     calls: usize,
+    /// What has numbered its nodes ([`tarnfs_index::Index::numbering`]), once it was open.
+    numbering: Option<u64>,
 }
 
 enum ArchiveState {
@@ -139,8 +141,11 @@ pub(super) enum FoundArchive {
 
 /// What came of opening an archive.
 pub(super) enum Outcome {
-    /// Its tree, with the calls that reading it takes.
-    Opened(Arc<dyn Tree>, usize),
+    /// Its tree, with the calls that reading it takes, and what numbers its nodes.
+    Opened(Arc<dyn Tree>, usize, u64),
+    /// Its nodes have other numbers by now. Those that were given out lead nowhere any more; who looks again gets new
+    /// ones.
+    Renumbered,
     /// It could not be opened now, and may be later.
     NotNow,
     /// It cannot be opened, and never can: it is a file from now on.
@@ -272,6 +277,7 @@ impl Archives {
             is_old: false,
             files: HashMap::new(),
             calls: 0,
+            numbering: None,
         };
         let is_rested = self.free.front().is_some_and(|(since, _)| since.elapsed() >= REST);
         let number = if is_rested && let Some((_, number)) = self.free.pop_front() {
@@ -384,16 +390,31 @@ impl Archives {
         steps
     }
 
+    /// True if nodes of this archive, of which some may have been given out, are numbered otherwise than this.
+    pub(super) fn is_renumbered(&mut self, number: u32, numbering: u64) -> bool {
+        self.get(number).and_then(|archive| archive.numbering).is_some_and(|before| before != numbering)
+    }
+
     /// Somebody has done with opening it. At once, so that nobody sees it between two states.
     pub(super) fn end(&mut self, number: u32, outcome: Outcome, released: &mut Released) {
         self.at_work.remove(&number);
         if let Some(archive) = self.get(number) {
             match outcome {
                 Outcome::NotNow => archive.state = ArchiveState::Closed,
-                Outcome::Opened(tree, calls) => {
+                Outcome::Opened(tree, calls, numbering) => {
                     archive.state = ArchiveState::Open(tree);
                     archive.calls = calls;
+                    archive.numbering = Some(numbering);
                     self.open.push(number);
+                }
+                Outcome::Renumbered => {
+                    archive.state = ArchiveState::Closed;
+                    let is_known = !std::mem::replace(&mut archive.is_old, true);
+                    let file = archive.file.node;
+                    let of = self.ranges.archive(file);
+                    if is_known && self.files(of).is_some_and(|files| files.remove(&file).is_some()) {
+                        self.remembered = self.remembered.saturating_sub(1);
+                    }
                 }
                 Outcome::Never => {
                     archive.state = ArchiveState::Failed;

@@ -370,3 +370,129 @@ fn few_archives_are_opened_at_a_time() {
     assert!(roots.iter().all(|&root| !tree.is_ready(root)));
     assert_ne!(tree.lane(roots[0]), tree.lane(roots[1]));
 }
+
+/// An archive is opened again with another index, which numbers its files otherwise. What was given out before leads to
+/// no other file.
+#[test]
+fn an_index_that_numbers_otherwise_makes_other_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    // In another order than that of their names.
+    let tars = [tar("z", b"in z"), tar("m", b"in m"), tar("a", b"in a")];
+    let mut bytes: Vec<u8> = tars.iter().flat_map(|tar| tar[..1024].to_vec()).collect();
+    bytes.extend_from_slice(&[0; 1024]);
+    std::fs::write(path("first.tar"), bytes).unwrap();
+    std::fs::write(path("other.tar"), tar("file", b"content")).unwrap();
+    let alone = Options { shape: Shape { recursion: None, ..how(None).options.shape }, ..how(None).options };
+    let own = crate::open::open(&path("first.tar"), &alone).unwrap();
+    let sidecar = path("first.tar.index.sqlite");
+    tarnfs_index::ratarmount::write(&own.index, &path("first.tar"), &sidecar).unwrap();
+    let base = Base::Folder(Arc::new(FolderTree::open(folder.path()).unwrap()));
+    let options = Options { place: IndexPlace::Folders(vec![PathBuf::new()]), ..how(None).options };
+    let tree = LazyTree::new(base, Lazily { most_open: 1, options, ..how(None) }).unwrap();
+    let names = ["z", "m", "a"];
+    let archive = || tree.lookup(Node::ROOT, b"first.tar").unwrap().node;
+    let nodes = |archive: Node| names.map(|name| tree.lookup(archive, name.as_bytes()).unwrap().node);
+    let close = || {
+        let other = tree.lookup(Node::ROOT, b"other.tar").unwrap().node;
+        tree.lookup(other, b"file").unwrap();
+    };
+    let before = archive();
+    let held = nodes(before);
+    let right = |held: [Node; 3]| {
+        held.iter().zip(names).all(|(&node, name)| read(&tree, node) == format!("in {name}").as_bytes())
+    };
+    assert!(right(held));
+    close();
+    assert!(right(held), "opened again with the same");
+    close();
+    std::fs::remove_file(&sidecar).unwrap();
+    for node in held {
+        assert_eq!(tree.open(node).unwrap_err().errno(), rustix::io::Errno::STALE);
+    }
+    assert_eq!(tree.lookup(before, b"z").unwrap_err().errno(), rustix::io::Errno::STALE);
+    let after = archive();
+    assert_ne!(after, before);
+    assert!(right(nodes(after)));
+    close();
+    assert!(right(nodes(after)), "it is numbered as before");
+}
+
+/// A file in an archive that is damaged.
+#[derive(Debug)]
+struct Damaged(MemorySource, std::ops::Range<u64>);
+
+impl Source for Damaged {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if offset < self.1.end && self.1.start < offset + buffer.len() as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "damaged, as tested"));
+        }
+        self.0.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn describe(&self) -> String {
+        "damaged".to_owned()
+    }
+}
+
+/// What can be read of an archive in a damaged or cut one is shown, and the rest is an error: never other bytes.
+#[test]
+fn what_is_legible_of_an_archive_is_shown() {
+    let content = |number: usize| vec![b'0' + number as u8; 3000];
+    let names = ["0", "1", "2", "3"];
+    let member = |number: usize| tar(names[number], &content(number))[..512 + 3072].to_vec();
+    let mut bytes: Vec<u8> = (0..4).flat_map(member).collect();
+    bytes.resize(bytes.len() + 1024, 0);
+    let start = |number: u64| number * 3584;
+    let cases: [(Range, &[&str], &[&str]); 6] = [
+        // In a body, in a header, in both, in all but the last.
+        (start(1) + 700..start(1) + 701, &names, &["0", "2", "3"]),
+        (start(2) + 3..start(2) + 4, &["0", "1", "3"], &["0", "1", "3"]),
+        (start(1) + 600..start(2) + 4, &["0", "1", "3"], &["0", "3"]),
+        (start(1) + 600..start(3), &["0", "1", "3"], &["0", "3"]),
+        // Cut.
+        (start(2) + 1000..u64::MAX, &["0", "1", "2"], &["0", "1"]),
+        (0..u64::MAX, &[], &[]),
+    ];
+    for (damaged, shown, whole) in cases {
+        let (length, content_of_it) = (bytes.len() as u64, bytes.clone());
+        let range = damaged.clone();
+        let open = move |_: &[u8]| -> io::Result<SharedSource> {
+            let cut = content_of_it[..content_of_it.len().min(range.start as usize)].to_vec();
+            Ok(match range.end {
+                u64::MAX => {
+                    let cut = Arc::new(MemorySource::new(cut, "cut"));
+                    Arc::new(tarnfs_source::Slice::new(cut, 0, length))
+                }
+                _ => Arc::new(Damaged(MemorySource::new(content_of_it.clone(), "whole"), range.clone())),
+            })
+        };
+        let file = crate::toy::File { name: b"a.tar".to_vec(), position: 1, size: length, ..Default::default() };
+        let tree = LazyTree::new(Base::Other(Arc::new(Toy::new(vec![file], Box::new(open)))), how(None)).unwrap();
+        let archive = tree.lookup(Node::ROOT, b"a.tar").unwrap();
+        if shown.is_empty() {
+            assert_eq!(archive.kind, Kind::File);
+            continue;
+        }
+        let mut found = Vec::new();
+        tree.read_dir(archive.node, 0, &mut |child| {
+            found.push(String::from_utf8(child.name.to_vec()).unwrap());
+            true
+        })
+        .unwrap();
+        assert_eq!(found, shown, "{damaged:?}");
+        for (number, name) in names.iter().enumerate().filter(|(_, name)| shown.contains(name)) {
+            let node = tree.lookup(archive.node, name.as_bytes()).unwrap().node;
+            let mut bytes = vec![0; 3000];
+            let read = tree.open(node).and_then(|source| Ok(source.read_exact_at(&mut bytes, 0)?));
+            assert_eq!(read.is_ok(), whole.contains(name), "{damaged:?}: {name}");
+            assert!(read.is_err() || bytes == content(number));
+        }
+    }
+}
+
+type Range = std::ops::Range<u64>;

@@ -148,3 +148,23 @@ fn merged_folders_that_nobody_holds_are_forgotten() {
     }
     assert_eq!(known(), 11);
 }
+
+/// A look-up that fails in one source holds nothing in the others.
+#[test]
+fn what_was_looked_up_before_an_error_is_forgotten() {
+    let folder = || {
+        let toy = toy(["a", "b"].map(str::to_owned).into_iter());
+        toy.change(|files| files.iter_mut().for_each(|file| file.kind = Kind::Folder));
+        toy
+    };
+    let (left, right) = (folder(), folder());
+    let tree = UnionTree::new(vec![Arc::clone(&left) as _, Arc::clone(&right) as _]).unwrap();
+    left.is_closed.store(true, Ordering::SeqCst);
+    assert!(tree.lookup(Node::ROOT, b"a").is_err() && tree.versions(Node::ROOT, b"a").is_err());
+    assert_eq!((left.held(), right.held()), (0, 0));
+    left.is_closed.store(false, Ordering::SeqCst);
+    let found = tree.lookup(Node::ROOT, b"a").unwrap();
+    assert_eq!((left.held(), right.held()), (1, 1));
+    tree.forget(found.node, 1);
+    assert_eq!((left.held(), right.held()), (0, 0));
+}

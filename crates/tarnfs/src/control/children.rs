@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -36,6 +36,17 @@ impl Children {
         number: u64,
         say: impl Fn(&[u8]) + Send + 'static,
     ) -> io::Result<()> {
+        let thread = thread::Builder::new().name("tarnfs-command".to_owned()).stack_size(256 << 10);
+        self.start_on(thread, arguments, number, say)
+    }
+
+    fn start_on(
+        self: &Arc<Self>,
+        thread: thread::Builder,
+        arguments: &[OsString],
+        number: u64,
+        say: impl Fn(&[u8]) + Send + 'static,
+    ) -> io::Result<()> {
         let mut state = self.state();
         if state.has_ended {
             return Err(io::Error::other("the mount ends"));
@@ -47,14 +58,11 @@ impl Children {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("tarnfs").args(arguments).current_dir("/").stdin(Stdio::null());
         command.stdout(theirs.try_clone()?).stderr(theirs);
-        let child = command.spawn()?;
-        // Else the pipe would never end: this process had its other end open.
-        drop(command);
-        let id = child.id();
-        state.children.push(child);
-        drop(state);
+        // Before the program: nobody would wait for one that has no thread.
+        let (started, told) = mpsc::channel();
         let children = Arc::clone(self);
-        thread::Builder::new().name("tarnfs-command".to_owned()).stack_size(256 << 10).spawn(move || {
+        thread.spawn(move || {
+            let Ok(id) = told.recv() else { return };
             let mut buffer = [0; 4096];
             // What cannot be read is lost; how it ends is still told.
             while let Ok(length @ 1..) = output.read(&mut buffer) {
@@ -68,7 +76,13 @@ impl Children {
             }
             .as_bytes());
         })?;
-        Ok(())
+        let child = command.spawn()?;
+        // Else the pipe would never end: this process had its other end open.
+        drop(command);
+        let id = child.id();
+        state.children.push(child);
+        drop(state);
+        started.send(id).map_err(io::Error::other)
     }
 
     /// Waits for one, without keeping [`Children::end`] from asking it to end.
@@ -96,5 +110,26 @@ impl Children {
             // It has not been waited for, so the number is still its own; one that has ended already takes no harm.
             let _ = kill_process(Pid::from_child(child), Signal::TERM);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that nobody would wait for is not started.
+    #[test]
+    fn nothing_is_started_without_a_thread() {
+        let children = Arc::new(Children::default());
+        let thread = thread::Builder::new().stack_size(1 << 60);
+        let (say, said) = mpsc::channel();
+        let started = children.start_on(thread, &["--list".into()], 1, move |text| say.send(text.to_vec()).unwrap());
+        assert!(started.is_err() && children.state().children.is_empty());
+        assert!(said.recv().is_err());
+        let (say, said) = mpsc::channel();
+        children.start(&["--list".into()], 2, move |text| say.send(text.to_vec()).unwrap()).unwrap();
+        let said: Vec<u8> = said.iter().flatten().collect();
+        assert!(String::from_utf8(said).unwrap().ends_with("command 2: done\n"));
+        assert!(children.state().children.is_empty());
     }
 }
