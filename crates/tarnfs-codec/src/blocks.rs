@@ -162,14 +162,12 @@ impl<F: Blocks> BlockDecoder<F> {
         };
         (self.filled, self.decoded) = (length, end);
         let Some(&Fault { what, is_decoded, is_exact }) = fault else { return Ok(()) };
-        let Some(pass) = &mut self.pass else {
-            self.filled = 0;
-            return Err(self.invalid(at, what));
-        };
         if !is_decoded {
             self.block.resize(self.block.len().max(length), 0);
             self.block[..length].fill(FILLER);
         }
+        // What is damaged is known since the first pass, and no reason to serve nothing behind it.
+        let Some(pass) = &mut self.pass else { return Ok(()) };
         pass.findings.report(Damage { decoded: start..end, compressed: at, what: what.to_owned() });
         if !is_exact {
             pass.findings.shift(end);

@@ -117,6 +117,8 @@ pub struct Options {
     pub limits: Limits,
     /// What frames of zstd may need beside the stream.
     pub dictionaries: Dictionaries,
+    /// For state that outgrows the memory that a decoder may take.
+    pub scratch: Scratch,
     /// Threads that may decode at the same time; at least 1.
     pub threads: usize,
     /// Ends a long pass.
@@ -129,6 +131,7 @@ impl Default for Options {
             seek_point_spacing: 4 << 20,
             limits: Limits::default(),
             dictionaries: Dictionaries::default(),
+            scratch: Scratch::default(),
             threads: 1,
             cancel: Cancel::default(),
         }
@@ -247,11 +250,6 @@ pub trait Codec: Send + Sync {
     fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         let _ = (source, point, options);
         Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// True for a codec whose decoders may borrow files.
-    fn borrows_files(&self) -> bool {
-        false
     }
 
     /// The [`SeekPoint::state`] for a point inside compressed data before which these bytes were decoded (at most the

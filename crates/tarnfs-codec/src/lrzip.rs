@@ -61,8 +61,4 @@ impl Codec for Lrzip {
     ) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(ChunkDecoder::resume(source, point, *limits, &context.scratch)?))
     }
-
-    fn borrows_files(&self) -> bool {
-        true
-    }
 }

@@ -17,11 +17,21 @@ pub struct Scratch(Arc<Mutex<Vec<Arc<File>>>>);
 const FILES: usize = 4;
 
 impl Scratch {
-    /// With some files, if they can be made.
-    pub fn filled() -> Self {
-        let files: Result<Vec<_>, _> = std::iter::repeat_with(|| temporary_file().map(Arc::new)).take(FILES).collect();
-        let files = files.inspect_err(|error| log::debug!("no files to borrow: {error}")).unwrap_or_default();
-        Self(Arc::new(Mutex::new(files)))
+    /// Makes some files, if they can be made: for all that share them, and may not make any later.
+    pub fn fill(&self) {
+        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while files.len() < FILES {
+            match temporary_file() {
+                Ok(file) => files.push(Arc::new(file)),
+                Err(error) => return log::debug!("no files to borrow: {error}"),
+            }
+        }
+    }
+
+    /// Files that nobody has borrowed.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.0.lock().unwrap().len()
     }
 
     /// One of the files, or one that is made now. It is given back when it is dropped.
@@ -67,8 +77,9 @@ mod tests {
 
     #[test]
     fn files_come_back_empty() {
-        let scratch = Scratch::filled();
-        let waiting = || scratch.0.lock().unwrap().len();
+        let scratch = Scratch::default();
+        scratch.clone().fill();
+        let waiting = || scratch.waiting();
         assert_eq!(waiting(), FILES);
         let borrowed: Vec<_> = (0..6).map(|_| scratch.clone().borrow().unwrap()).collect();
         assert_eq!(waiting(), 0);

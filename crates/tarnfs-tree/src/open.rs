@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use tarnfs_codec::Dictionaries;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
+use tarnfs_codec::{DecodeContext, Dictionaries, Scratch};
 use tarnfs_index::{
     Archive, Destination, Index, Shape, Summary, Writer, WriterOptions, location, own, ratarmount, trust,
 };
@@ -75,6 +75,8 @@ pub struct Options {
     pub limits: Limits,
     /// What frames of zstd may need beside the archive.
     pub dictionaries: Dictionaries,
+    /// For decoders whose state outgrows the memory that they may take. Who gives up making files fills it before.
+    pub scratch: Scratch,
     /// What has been decoded, and the budget of all memory that grows with what is read. Archives that one process has
     /// open share it.
     pub cache: Arc<PieceCache>,
@@ -116,6 +118,7 @@ impl Default for Options {
             threads_of: Vec::new(),
             limits: Limits::default(),
             dictionaries: Dictionaries::default(),
+            scratch: Scratch::default(),
             cache: PieceCache::new(Budget::for_this_machine()),
             decoded_cache: None,
             cancel: Cancel::default(),
@@ -491,7 +494,7 @@ impl Opening<'_> {
             cache: Arc::clone(cache),
             workers: Arc::clone(&workers),
             limits: options.limits,
-            dictionaries: options.dictionaries.clone(),
+            decoding: DecodeContext { dictionaries: options.dictionaries.clone(), scratch: options.scratch.clone() },
         };
         let deep = deep_layers(&index, &stream, &context)?;
         let shallow = if deep.is_some() { &[][..] } else { &index.summary().layers };
@@ -502,7 +505,7 @@ impl Opening<'_> {
             let chunks = Arc::clone(&index).chunks(number)?;
             let decoded =
                 DecodedSource::new(codec, stream, chunks, Arc::clone(cache), Arc::clone(&workers), options.limits);
-            decoded.give(options.dictionaries.clone());
+            decoded.give(context.decoding.clone());
             if number == 0
                 && let Some(kept) = options.decoded_cache.as_ref()
                 && let Some(file) = kept.open(&self.archive(), codec.name())

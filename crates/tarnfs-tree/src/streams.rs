@@ -7,7 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use tarnfs_codec::Dictionaries;
+use tarnfs_codec::DecodeContext;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Statistics, Workers};
 use tarnfs_index::{Index, Nested};
 use tarnfs_source::{Limits, MemorySource, SharedSource, Slice, Source};
@@ -42,7 +42,7 @@ pub(crate) struct StreamContext {
     pub(crate) cache: Arc<PieceCache>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) limits: Limits,
-    pub(crate) dictionaries: Dictionaries,
+    pub(crate) decoding: DecodeContext,
 }
 
 /// Nested streams that are open.
@@ -255,10 +255,10 @@ impl Step {
             Some((start, length)) => Arc::new(Slice::new(input, start, length)),
             None => input,
         };
-        let StreamContext { cache, workers, limits, dictionaries } = context;
+        let StreamContext { cache, workers, limits, decoding } = context;
         let (chunks, cache, workers) = (Arc::clone(&self.chunks), Arc::clone(cache), Arc::clone(workers));
         let decoded = DecodedSource::new(self.codec, part, chunks, cache, workers, *limits);
-        decoded.give(dictionaries.clone());
+        decoded.give(decoding.clone());
         unproven::watch(&decoded);
         decoded
     }

@@ -17,7 +17,7 @@ use super::sequence::Sequences;
 use super::workers::Workers;
 use super::{checksum, lock};
 use crate::sync::Mutex;
-use crate::{Chunk, ChunkTable, Codec, Damage, DecodeContext, Decoder, Dictionaries, Scratch};
+use crate::{Chunk, ChunkTable, Codec, Damage, DecodeContext, Decoder};
 
 /// The decoded bytes of a compressed stream.
 ///
@@ -67,14 +67,12 @@ pub(super) struct Inner {
     pub(super) stream: u64,
     workers: Arc<Workers>,
     pub(super) limits: Limits,
-    /// What its frames may need beside it.
-    pub(super) dictionaries: OnceLock<Dictionaries>,
-    /// What decoders borrow.
-    scratch: Scratch,
+    /// What its decoders may need beside it.
+    decode_context: OnceLock<DecodeContext>,
     /// What need not be decoded, until it turns out to be of something else.
     kept: OnceLock<DecodedFile>,
     kept_is_wrong: AtomicBool,
-    in_flight: InFlight,
+    pub(super) in_flight: InFlight,
     /// How many decoders a decoder of it reads through.
     pub(super) depth: usize,
     /// What its decoders need while they work, and those that verify chunks.
@@ -108,7 +106,6 @@ impl DecodedSource {
         limits: Limits,
     ) -> Arc<Self> {
         let length = table.decoded_length();
-        let borrows = codec.borrows_files() && length > limits.decoder_window;
         let inner = Inner {
             codec,
             length,
@@ -123,8 +120,7 @@ impl DecodedSource {
             cache,
             workers,
             limits,
-            dictionaries: OnceLock::new(),
-            scratch: if borrows { Scratch::filled() } else { Scratch::default() },
+            decode_context: OnceLock::new(),
             kept: OnceLock::new(),
             kept_is_wrong: AtomicBool::new(false),
             in_flight: InFlight::default(),
@@ -137,10 +133,10 @@ impl DecodedSource {
         Arc::new(Self { inner: Arc::new(inner) })
     }
 
-    /// From now on frames are decoded with these `dictionaries`, where they need one.
-    pub fn give(&self, dictionaries: Dictionaries) {
-        // They are given once, before anything is read.
-        let _ = self.inner.dictionaries.set(dictionaries);
+    /// From now on decoders get this, where they need it.
+    pub fn give(&self, context: DecodeContext) {
+        // It is given once, before anything is read.
+        let _ = self.inner.decode_context.set(context);
     }
 
     /// From now on pieces are read from `file` where it has them. What is in it need not be trusted: only what has the
@@ -241,6 +237,11 @@ impl Source for DecodedSource {
 }
 
 impl Inner {
+    /// What decoders may need beside the stream.
+    pub(super) fn decode_context(&self) -> DecodeContext {
+        self.decode_context.get().cloned().unwrap_or_default()
+    }
+
     /// True if nobody reads any more.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
@@ -411,7 +412,10 @@ impl Inner {
             }
             end = run.advance(place.start, keep.then_some(&piece), position);
             if position >= end.min(chunk_end) {
-                self.pause(position, chunk_end, decoder);
+                // One that is out of step would give the next reader more wrong pieces.
+                if right {
+                    self.pause(position, chunk_end, decoder);
+                }
                 return Ok(piece);
             }
             if ahead && self.closed.load(Ordering::Relaxed) {
@@ -422,12 +426,8 @@ impl Inner {
 
     fn resume(&self, chunk: &Chunk) -> io::Result<Box<dyn Decoder>> {
         self.counters.resumes.fetch_add(1, Ordering::Relaxed);
-        let context = DecodeContext {
-            dictionaries: self.dictionaries.get().cloned().unwrap_or_default(),
-            scratch: self.scratch.clone(),
-        };
         self.codec
-            .resume_with(Arc::clone(&self.source), &chunk.point, &self.limits, &context)
+            .resume_with(Arc::clone(&self.source), &chunk.point, &self.limits, &self.decode_context())
             .map_err(|error| self.context(&error, "resuming at", chunk.point.decoded))
     }
 
@@ -534,6 +534,9 @@ impl Inner {
         if !hint {
             // The reader may have come to it before the worker did.
             range = lock(&self.sequences).still_ahead(range);
+        }
+        if range.is_empty() {
+            return;
         }
         let Ok(chunk) = self.chunk_at(chunk) else { return };
         let Some(chunk) = self.proven_ahead(chunk, range.start) else { return };

@@ -19,8 +19,9 @@ pub(super) struct InFlight {
 struct RunsInFlight {
     runs: Vec<Run>,
     next_run: u64,
-    /// Pieces that somebody waits for, by where they start.
-    awaited: HashMap<u64, Awaited>,
+    /// Pieces that somebody waits for, by where their chunk and they themselves start: chunks that overlap, as a lying
+    /// index may have them, have different ones at one place.
+    awaited: HashMap<(u64, u64), Awaited>,
     /// What is to be decoded ahead and no worker has begun with, by start of chunk.
     queued: HashMap<u64, Queued>,
 }
@@ -59,6 +60,7 @@ struct Awaited {
 pub(super) struct RunGuard<'a> {
     in_flight: &'a InFlight,
     number: u64,
+    chunk: u64,
 }
 
 /// What a run is to decode: from a piece's start, in the chunk that starts at `chunk`, up to `end`.
@@ -67,6 +69,12 @@ pub(super) struct Task {
     pub(super) chunk: u64,
     pub(super) start: u64,
     pub(super) end: u64,
+}
+
+impl Task {
+    fn key(&self) -> (u64, u64) {
+        (self.chunk, self.start)
+    }
 }
 
 /// The answer to one who has a pass and would decode a piece.
@@ -94,20 +102,20 @@ impl InFlight {
                 return Some(piece);
             }
             let number = state.run_towards(task).map(|run| run.number)?;
-            state.awaited.entry(task.start).or_default().lasts.push(last);
+            state.awaited.entry(task.key()).or_default().lasts.push(last);
             let piece = loop {
                 state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
                 let run = state.runs.iter().find(|run| run.number == number);
                 if run.is_none_or(|run| run.next > last) {
-                    break state.awaited.get(&task.start).and_then(|awaited| awaited.piece.clone());
+                    break state.awaited.get(&task.key()).and_then(|awaited| awaited.piece.clone());
                 }
             };
-            if let Some(awaited) = state.awaited.get_mut(&task.start) {
+            if let Some(awaited) = state.awaited.get_mut(&task.key()) {
                 if let Some(place) = awaited.lasts.iter().position(|&other| other == last) {
                     awaited.lasts.swap_remove(place);
                 }
                 if awaited.lasts.is_empty() {
-                    state.awaited.remove(&task.start);
+                    state.awaited.remove(&task.key());
                 }
             }
             if piece.is_some() {
@@ -157,7 +165,7 @@ impl InFlight {
         let number = state.next_run;
         state.next_run += 1;
         state.runs.push(Run { number, chunk: task.chunk, next, end: task.end, ahead });
-        RunGuard { in_flight: self, number }
+        RunGuard { in_flight: self, number, chunk: task.chunk }
     }
 
     /// True if a run is in the chunk that starts at `chunk`.
@@ -202,8 +210,9 @@ impl RunGuard<'_> {
 
     /// True if somebody waits for the piece at `start`, or for one before it and wants it next.
     pub(super) fn is_awaited(&self, start: u64) -> bool {
-        let wants =
-            |(&first, awaited): (&u64, &Awaited)| first <= start && awaited.lasts.iter().any(|&last| start <= last);
+        let wants = |(&(chunk, first), awaited): (&(u64, u64), &Awaited)| {
+            chunk == self.chunk && first <= start && awaited.lasts.iter().any(|&last| start <= last)
+        };
         lock(&self.in_flight.state).awaited.iter().any(wants)
     }
 
@@ -211,10 +220,11 @@ impl RunGuard<'_> {
     /// Returns where the run ends.
     pub(super) fn advance(&self, start: u64, piece: Option<&Arc<Piece>>, next: u64) -> u64 {
         let mut state = lock(&self.in_flight.state);
-        if let (Some(awaited), Some(piece)) = (state.awaited.get_mut(&start), piece) {
+        if let (Some(awaited), Some(piece)) = (state.awaited.get_mut(&(self.chunk, start)), piece) {
             awaited.piece = Some(Arc::clone(piece));
         }
-        if state.awaited.values().flat_map(|awaited| &awaited.lasts).any(|last| (start..next).contains(last)) {
+        let in_chunk = state.awaited.iter().filter(|((chunk, _), _)| *chunk == self.chunk);
+        if in_chunk.flat_map(|(_, awaited)| &awaited.lasts).any(|last| (start..next).contains(last)) {
             self.in_flight.moved.notify_all();
         }
         let Some(run) = state.runs.iter_mut().find(|run| run.number == self.number) else { return 0 };
@@ -245,6 +255,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nobody_gets_a_piece_of_another_chunk_that_starts_at_the_same_byte() {
+        let in_flight = InFlight::default();
+        let task = |chunk| Task { chunk, start: 10, end: 100 };
+        let (first, _) = in_flight.ahead(task(0), || Some((10, ()))).unwrap();
+        let (second, _) = in_flight.ahead(task(10), || Some((10, ()))).unwrap();
+        let pool = Pool::new(&Budget::new(0));
+        let pieces = [1, 2].map(|length| Arc::new(pool.piece(length)));
+        scope(|scope| {
+            let waiter = scope.spawn(|| in_flight.wait(task(0), 10, || None));
+            while lock(&in_flight.state).awaited.is_empty() {
+                yield_now();
+            }
+            assert!(first.is_awaited(10) && !second.is_awaited(10));
+            second.advance(10, Some(&pieces[1]), 20);
+            drop(second);
+            first.advance(10, Some(&pieces[0]), 20);
+            assert_eq!(waiter.join().unwrap().map(|piece| piece.len()), Some(1));
+        });
+        drop(first);
+    }
+
+    #[test]
     fn each_of_several_is_woken_behind_the_last_piece_that_they_want() {
         let in_flight = InFlight::default();
         let task = Task { chunk: 0, start: 0, end: 100 };
@@ -260,7 +292,7 @@ mod tests {
                     woken.send(last)
                 });
             }
-            while lock(&in_flight.state).awaited.get(&0).is_none_or(|awaited| awaited.lasts.len() < 3) {
+            while lock(&in_flight.state).awaited.get(&(0, 0)).is_none_or(|awaited| awaited.lasts.len() < 3) {
                 yield_now();
             }
             let mut at = 0;

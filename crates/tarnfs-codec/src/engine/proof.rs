@@ -21,7 +21,7 @@ use super::memory_gate::GatePass;
 use super::pool::Piece;
 use super::{checksum, lock};
 use crate::sync::{Condvar, Mutex};
-use crate::{Checks, Chunk, ChunkTable, Codec, Damage, FirstPass, Options, PIECE};
+use crate::{Checks, Chunk, ChunkTable, Codec, Damage, DecodeContext, FirstPass, Options, PIECE};
 
 /// Decoded bytes of a chunk, or of a stream that can be verified only as a whole, that a reader waits for before the
 /// first byte comes: some seconds, where the fastest programs write the largest blocks.
@@ -333,12 +333,8 @@ impl Inner {
     }
 
     fn options(&self) -> Options {
-        Options {
-            seek_point_spacing: u64::MAX,
-            limits: self.limits,
-            dictionaries: self.dictionaries.get().cloned().unwrap_or_default(),
-            ..Options::default()
-        }
+        let DecodeContext { dictionaries, scratch } = self.decode_context();
+        Options { seek_point_spacing: u64::MAX, limits: self.limits, dictionaries, scratch, ..Options::default() }
     }
 
     /// What it takes to verify the whole.

@@ -358,6 +358,21 @@ fn errors_while_decoding_ahead_are_silent_and_harmless() {
 }
 
 #[test]
+fn a_decoder_that_gave_something_wrong_is_not_kept() {
+    let bench = bench(2 * MIB, 2 * MIB as u64, 64 * MIB, 1);
+    for spoilt in [3 * PIECE as u64 + 5, 0] {
+        bench.toy.spoils.store(spoilt, Relaxed);
+        let before = bench.source.statistics();
+        bench.source.prefetch(if spoilt > 0 { 0 } else { 8 * PIECE as u64 }, 4 * PIECE as u64);
+        while bench.source.statistics().prefetched < before.prefetched + 4 || bench.source.inner.in_flight.is_in(0) {
+            std::thread::yield_now();
+        }
+        assert_eq!(bench.cache.memory().1 == 0, spoilt > 0, "{spoilt}");
+    }
+    bench.check(0, 2 * MIB);
+}
+
+#[test]
 fn damaged_ranges_are_refused_and_others_served() {
     let bench = bench_with(2 * MIB, 500_000, 64 * MIB, 0, |table| {
         table.damage.push(Damage { decoded: 1000..2000, compressed: 77, what: "its checksum does not match".into() });

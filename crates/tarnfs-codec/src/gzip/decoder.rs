@@ -270,6 +270,7 @@ impl DeflateDecoder {
             }
             inflate::InflateState::Inside if step.read + step.written > 0 => {}
             inflate::InflateState::Inside if at_end => {
+                self.leave_overrun()?;
                 self.fail(&error(io::ErrorKind::UnexpectedEof, &self.input, "ends in the middle of deflate data"));
             }
             inflate::InflateState::Inside => {
@@ -289,6 +290,27 @@ impl DeflateDecoder {
             }
         }
         Ok(step.written)
+    }
+
+    /// The data end with the file. That need not be cut: a wrong code can lead past the end of the data, into the checks.
+    /// Then the length of the member stands there, and is about right.
+    fn leave_overrun(&mut self) -> io::Result<()> {
+        /// By so much one wrong code may have changed the length, as what is behind it is decoded to something else.
+        /// That four bytes of a cut file come as near by chance happens once in 2000 times.
+        const MOST: u32 = 1 << 20;
+        let source = self.input.source();
+        let (Some(member), Some(last)) = (&self.member, source.len().checked_sub(4)) else { return Ok(()) };
+        if self.wrapper != Wrapper::Gzip || self.survey.is_none() || last < member.start.compressed {
+            return Ok(());
+        }
+        let mut length = [0; 4];
+        source.read_exact_at(&mut length, last)?;
+        let start = member.start.decoded;
+        let more = ((self.decoded - start) as u32).wrapping_sub(u32::from_le_bytes(length)) as i32;
+        if more.unsigned_abs() <= MOST {
+            self.damaged(start, "the data of a gzip member go on behind their end");
+        }
+        Ok(())
     }
 
     /// What others have decoded of the data from here on.
@@ -344,13 +366,13 @@ impl DeflateDecoder {
 
     /// Compares the checksum behind the deflate data.
     fn trailer(&mut self) -> io::Result<()> {
-        let cut =
-            |input: &Input| error(io::ErrorKind::UnexpectedEof, input, "ends in the checksum behind deflate data");
-        let first: [u8; 4] = self.input.bytes()?.ok_or_else(|| cut(&self.input))?;
-        let length: Option<[u8; 4]> = match self.wrapper {
-            Wrapper::Gzip => Some(self.input.bytes()?.ok_or_else(|| cut(&self.input))?),
-            _ => None,
+        let first: Option<[u8; 4]> = self.input.bytes()?;
+        let length: Option<[u8; 4]> = if self.wrapper == Wrapper::Gzip { self.input.bytes()? } else { Some([0; 4]) };
+        let (Some(first), Some(length)) = (first, length) else {
+            self.leave_overrun()?;
+            return Err(error(io::ErrorKind::UnexpectedEof, &self.input, "ends in the checksum behind deflate data"));
         };
+        let length = (self.wrapper == Wrapper::Gzip).then_some(length);
         self.place = DecoderState::Between;
         let Some(member) = self.member.take() else { return Ok(()) };
         let checksum_matches = match member.checksum {

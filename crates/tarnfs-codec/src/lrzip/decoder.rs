@@ -1,6 +1,7 @@
 //! Decodes chunk after chunk, from the start of a file or from a seek point.
 
 use std::io;
+use std::ops::Range;
 
 use md5::{Digest, Md5};
 use tarnfs_source::{Cancel, Limits, SharedSource};
@@ -81,6 +82,10 @@ struct Pass {
     is_checked: bool,
     /// A chunk could not be decoded.
     has_gap: bool,
+    /// The next chunk gets a seek point in any case.
+    is_behind_gap: bool,
+    /// Decoded bytes of chunks that have no checksum.
+    unchecked: Vec<Range<u64>>,
 }
 
 impl ChunkDecoder {
@@ -94,8 +99,10 @@ impl ChunkDecoder {
             suspects: Vec::new(),
             is_checked: true,
             has_gap: false,
+            is_behind_gap: false,
+            unchecked: Vec::new(),
         };
-        let mut decoder = Self { pass: Some(pass), ..Self::new(source, options.limits, Scratch::default()) };
+        let mut decoder = Self { pass: Some(pass), ..Self::new(source, options.limits, options.scratch.clone()) };
         decoder.add_point(0);
         decoder
     }
@@ -180,7 +187,9 @@ impl ChunkDecoder {
         }
         let header = self.read_header()?;
         let at = self.input.position();
-        if self.pass.as_ref().is_some_and(|pass| self.decoded - pass.last_point >= PIECE as u64) {
+        let is_due =
+            |pass: &mut Pass| std::mem::take(&mut pass.is_behind_gap) || self.decoded - pass.last_point >= PIECE as u64;
+        if self.pass.as_mut().is_some_and(is_due) {
             self.add_point(at);
         }
         let chunk = Chunk::open(&mut self.input, header, self.decoded, self.limits)?;
@@ -241,6 +250,12 @@ impl ChunkDecoder {
         if let Some(pass) = &mut self.pass {
             let is_right = has_crc && !std::mem::replace(&mut pass.crc, raw_crc()).finalize() == number(&stored) as u32;
             pass.is_checked &= is_right;
+            if !has_crc {
+                match pass.unchecked.last_mut() {
+                    Some(last) if last.end == chunk.start => last.end = self.decoded,
+                    _ => pass.unchecked.push(chunk.start..self.decoded),
+                }
+            }
             if has_crc && !is_right {
                 let what = "the CRC-32 of this chunk does not match its data".to_owned();
                 pass.suspects.push(Damage { decoded: chunk.start..self.decoded, compressed: chunk.at, what });
@@ -319,6 +334,16 @@ impl ChunkDecoder {
                 };
                 pass.findings.report(Damage { decoded: range, compressed: at, what: what.to_owned() });
             }
+            // Why is known already; but of what has no other checksum nothing is.
+            Some(false) => {
+                let what = "the MD5 of this file does not match, and there is no CRC-32 here";
+                let unchecked = pass.unchecked.drain(..).filter(|range| !range.is_empty());
+                pass.findings.damage.extend(unchecked.map(|decoded| Damage {
+                    decoded,
+                    compressed: at,
+                    what: what.to_owned(),
+                }));
+            }
             _ => {}
         }
         pass.findings.damage.append(&mut pass.suspects);
@@ -347,7 +372,7 @@ impl ChunkDecoder {
             pass.findings.report(Damage { decoded, compressed: at, what: error.to_string() });
         }
         let Some((behind, _)) = next else { return Err(error) };
-        pass.has_gap = true;
+        (pass.has_gap, pass.is_behind_gap) = (true, end > chunk.start);
         self.input.seek(behind);
         self.state = ChunkState::Gap(end - self.decoded);
         Ok(())

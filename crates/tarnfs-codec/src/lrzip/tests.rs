@@ -12,7 +12,7 @@ use crate::testing::{
     assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps,
     length_in_little_memory, noise, resume, sample, source, tool,
 };
-use crate::{Codec, FILLER, Options, PIECE, Scratch, SeekPoint};
+use crate::{Codec, DecodeContext, FILLER, Options, PIECE, Scratch, SeekPoint};
 
 /// Without a look at whether LZ4 makes less of it: then short blocks are stored.
 const METHODS: [&str; 5] = ["--lzma -T", "-g -T", "-b -T", "-l -T", "-n"];
@@ -75,6 +75,8 @@ struct Writer {
     minor: u8,
     width: usize,
     block: usize,
+    /// With a CRC-32 for each chunk.
+    checks: bool,
 }
 
 impl Writer {
@@ -109,7 +111,9 @@ impl Writer {
         Self::number(&mut control, 0, lengths);
         let mut crc = crc32fast::Hasher::new_with_initial(u32::MAX);
         crc.update(&decoded);
-        control.extend((!crc.finalize()).to_le_bytes());
+        if self.checks {
+            control.extend((!crc.finalize()).to_le_bytes());
+        }
 
         let mut chunk = Vec::new();
         if self.minor > 4 {
@@ -272,7 +276,7 @@ fn older_versions_are_read_as_lrzip_reads_them() {
                 if minor == 4 && width != 8 {
                     continue;
                 }
-                let writer = Writer { minor, width, block };
+                let writer = Writer { minor, width, block, checks: true };
                 let (packed, data) = writer.file(has_digest, &[&list, &rest]);
                 assert!(unpack(&packed) == data, "the test's own writer is wrong: 0.{minor}, {has_digest}, {width}");
                 let pass = decode(&Lrzip, &packed);
@@ -319,7 +323,7 @@ fn a_flipped_bit_is_noticed_wherever_it_is() {
     let parts: Vec<_> = data.chunks(300).map(|part| lrzip("-l -T", part)).collect();
     files.push((join(&parts, &data), data.clone()));
     let list = [Do::Literals(&data), Do::Match(900, 800)];
-    files.push(Writer { minor: 6, width: 2, block: 500 }.file(false, &[&list, &list]));
+    files.push(Writer { minor: 6, width: 2, block: 500, checks: true }.file(false, &[&list, &list]));
     for (packed, data) in files {
         assert!(decode(&Lrzip, &packed).whole() == data);
         for bit in 0..packed.len() * 8 {
@@ -383,11 +387,18 @@ fn the_digest_decides_where_checksums_differ() {
     assert_eq!(damage(packed.len() - DIGEST - 1, &packed), [(4000, 6000)]);
     // The CRC-32 of a chunk, the last of what its first block says.
     let (list, other) = ([Do::Literals(&data)], [Do::Literals(&data[..100])]);
-    let writer = Writer { minor: 6, width: 2, block: 1 << 16 };
+    let writer = Writer { minor: 6, width: 2, block: 1 << 16, checks: true };
     let (with, _) = writer.file(true, &[&other, &list]);
     assert_eq!(damage(with.len() - DIGEST - 1, &with), []);
     let (without, _) = writer.file(false, &[&other, &list]);
     assert_eq!(damage(without.len() - 1, &without), [(100, 6100)]);
+    // Chunks without a CRC-32: what the digest would say of them it cannot say behind one that is damaged.
+    let bare = Writer { checks: false, ..writer };
+    let (whole, _) = bare.file(true, &[&other, &list]);
+    assert_eq!(damage(0, &[&[whole[0] ^ 1], &whole[1..]].concat()), []);
+    assert_eq!(damage(whole.len() - 1, &whole), [(0, 6100)]);
+    let (mixed, _) = bare.file(true, &[&other, &[Do::Match(1, 5)], &other, &list]);
+    assert_eq!(damage(0, &[&[mixed[0] ^ 1], &mixed[1..]].concat()), [(100, 105), (0, 100), (105, 6205)]);
     // Another length than the header says, and something behind the end.
     assert_eq!(damage(6, &packed), [(6000, 6000)]);
     assert_eq!(damage(0, &[&[packed[0] ^ 1], &packed[1..], b"behind"].concat()), [(6000, 6000)]);
@@ -405,7 +416,7 @@ fn behind_a_chunk_of_another_length_all_may_be_out_of_step() {
     let list = [Do::Literals(&data), Do::Match(20_000, 19_999)];
     for minor in [4, 5, 6] {
         let width = if minor == 4 { 8 } else { 4 };
-        let writer = Writer { minor, width, block: 1 << 16 };
+        let writer = Writer { minor, width, block: 1 << 16, checks: true };
         let (packed, decoded) = writer.file(true, &[&list, &list]);
         assert_eq!(decode(&Lrzip, &packed).shifts, []);
         // The length of the match of the first chunk.
@@ -457,7 +468,7 @@ fn what_is_not_supported_is_named() {
 #[test]
 fn chunks_that_are_not_valid_are_refused() {
     let literals = [Do::Literals(b"0123456789")];
-    let writer = Writer { minor: 6, width: 2, block: 100 };
+    let writer = Writer { minor: 6, width: 2, block: 100, checks: true };
     for list in
         [&[Do::Match(1, 5)][..], &[Do::Literals(b"abc"), Do::Match(4, 5)], &[Do::Literals(b"a"), Do::Match(0, 5)]]
     {
@@ -491,11 +502,13 @@ fn chunks_that_are_not_valid_are_refused() {
         assert!(error.contains(text) && error.contains("test: at byte"), "{error}");
     }
     // Between two others, as many bytes stand for it as it says, unless there cannot be so many.
-    let wide = Writer { minor: 6, width: 8, block: 100 };
+    let wide = Writer { minor: 6, width: 8, block: 100, checks: true };
     let (packed, _) = wide.file(true, &[&literals, &[Do::Match(1, 5)], &literals]);
     let second = LENGTH + wide.chunk(false, &literals).0.len();
     let pass = decode(&Lrzip, &packed);
     assert!(pass.error.is_none() && pass.data.len() == 25 && pass.damage[0].decoded == (10..15), "{:?}", pass.damage);
+    assert_eq!(pass.points.last().unwrap().decoded, 15, "of its own, however near");
+    assert_eq!(pass.damage.len(), 1, "{:?}", pass.damage);
     for (length, is_possible) in [(1_u64 << 20, true), (1 << 60, false)] {
         let mut wrong = packed.clone();
         wrong[6..14].copy_from_slice(&(1_u64 << 61).to_le_bytes());
@@ -539,6 +552,22 @@ fn a_chunk_longer_than_the_memory_goes_through_a_file() {
     for method in ["-l -T", "-n"] {
         let packed = lrzip(method, &data);
         assert!(decode_in_steps(&Lrzip, &packed, PIECE, limits).whole() == data);
+        // The files that were made before are those that are borrowed.
+        let scratch = Scratch::default();
+        scratch.fill();
+        let all = scratch.waiting();
+        let options = Options { limits, scratch: scratch.clone(), ..Options::default() };
+        let context = DecodeContext { scratch: scratch.clone(), ..DecodeContext::default() };
+        let mut pass = Lrzip.first_pass(source(&packed), &options).unwrap();
+        let point = decode(&Lrzip, &packed).points[0].clone();
+        let mut resumed = Lrzip.resume_with(source(&packed), &point, &limits, &context).unwrap();
+        let mut buffer = vec![0; 6 << 20];
+        let read = pass.read(&mut buffer).unwrap() + pass.read(&mut buffer).unwrap();
+        assert!(read > 0 && scratch.waiting() == all - 1);
+        while resumed.read(&mut buffer).unwrap() > 0 && scratch.waiting() == all - 1 {}
+        assert_eq!(scratch.waiting(), all - 2);
+        drop((pass, resumed));
+        assert_eq!(scratch.waiting(), all);
         let mut pass = Lrzip.first_pass(source(&packed), &Options { limits, ..Options::default() }).unwrap();
         assert_eq!(length_in_little_memory(&mut *pass, 3 << 20), data.len());
     }
@@ -553,7 +582,7 @@ fn a_chunk_longer_than_the_memory_goes_through_a_file() {
             Do::Match(2, 99),
         ]);
     }
-    let (packed, data) = Writer { minor: 6, width: 4, block: 1 << 20 }.file(true, &[&list, &list]);
+    let (packed, data) = Writer { minor: 6, width: 4, block: 1 << 20, checks: true }.file(true, &[&list, &list]);
     assert!(unpack(&packed) == data, "the test's own writer is wrong");
     assert!(decode_in_steps(&Lrzip, &packed, 10_000, limits).whole() == data);
 }
@@ -590,7 +619,7 @@ impl Source for CancelledBehind {
 #[test]
 fn a_chunk_of_matches_of_no_bytes_can_be_cancelled() {
     let list: Vec<_> = (0..1_000_000).map(|_| Do::Match(1, 0)).collect();
-    let (file, decoded) = Writer { minor: 6, width: 4, block: 8 << 20 }.file(true, &[&list]);
+    let (file, decoded) = Writer { minor: 6, width: 4, block: 8 << 20, checks: true }.file(true, &[&list]);
     assert_eq!(decoded, b"");
     assert!(decode(&Lrzip, &file).whole().is_empty());
     let cancel = Cancel::default();

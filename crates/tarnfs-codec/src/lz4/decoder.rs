@@ -62,8 +62,8 @@ struct Frame {
     hash: Option<Xxh32>,
     /// A block's checksum did not match.
     wrong_block: bool,
-    /// Since then nothing can be trusted: from this decoded byte, found at that compressed one.
-    untrusted: Option<(u64, u64)>,
+    /// Since then nothing can be trusted: from this decoded byte, found at that compressed one, and why.
+    untrusted: Option<(u64, u64, &'static str)>,
 }
 
 impl Frame {
@@ -71,6 +71,14 @@ impl Frame {
     fn new(descriptor: Option<Descriptor>, compressed: u64, decoded: u64, verify: bool) -> Self {
         let hash = (verify && descriptor.is_some_and(|it| it.content_checksum())).then(|| Xxh32::new(0));
         Self { descriptor, compressed, decoded, hash, wrong_block: false, untrusted: None }
+    }
+
+    /// The frame does not go on at byte `at`: what was decoded of it will not be compared with the checksum at its end.
+    fn leave_unverified(&mut self, at: u64) {
+        if self.hash.is_some() && !self.block_checksums() {
+            let what = "the frame cannot be decoded to the checksum at its end";
+            self.untrusted.get_or_insert((self.decoded, at, what));
+        }
     }
 
     fn linked(&self) -> bool {
@@ -177,6 +185,9 @@ impl FrameDecoder {
                         self.read_legacy_block(&frame)
                     };
                     if !matches!(more, Ok(true)) {
+                        if more.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidData) {
+                            frame.leave_unverified(self.input.position());
+                        }
                         self.report_untrusted(&frame);
                     }
                     self.stage = if more? { Stage::Frame(frame) } else { Stage::Between { first: false } };
@@ -260,7 +271,8 @@ impl FrameDecoder {
             frame.wrong_block = true;
             // Later blocks that are linked to this one are made of its bytes.
             if frame.linked() {
-                frame.untrusted.get_or_insert((self.decoded, at));
+                let what = "the checksum of a block does not match, and later blocks depend on it";
+                frame.untrusted.get_or_insert((self.decoded, at, what));
             }
         }
         let filled = match decoded {
@@ -359,8 +371,7 @@ impl FrameDecoder {
     }
 
     fn report_untrusted(&mut self, frame: &Frame) {
-        if let Some((from, at)) = frame.untrusted {
-            let what = "the checksum of a block does not match, and later blocks depend on it";
+        if let Some((from, at, what)) = frame.untrusted {
             let size = frame.descriptor.and_then(|descriptor| descriptor.content_size);
             self.report(from, at, size == Some(self.decoded - frame.decoded), what.to_owned());
         }

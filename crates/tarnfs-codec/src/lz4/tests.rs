@@ -306,6 +306,30 @@ fn damage_is_told_as_exactly_as_the_checksums_allow() {
 }
 
 #[test]
+fn of_a_frame_that_cannot_be_decoded_to_its_checksum_nothing_is_believed() {
+    let data = crate::testing::noise(200_000);
+    const HEADER: usize = 7;
+    const STORED: usize = 4 + 65536;
+    for arguments in [&["-B4"][..], &["-B4", "-BD"]] {
+        for size in [0x7777_7777_u32, 100] {
+            let mut packed = lz4(arguments, &data);
+            packed[HEADER + 100] ^= 1;
+            packed[HEADER + 2 * STORED..][..4].copy_from_slice(&size.to_le_bytes());
+            let found = first_pass(&packed, 1 << 20);
+            assert_eq!(found.end.unwrap_err().kind(), ErrorKind::InvalidData);
+            let damage: Vec<_> = found.damage.iter().map(|damage| damage.decoded.clone()).collect();
+            assert!(damage == [0..found.decoded.len() as u64] && found.decoded.len() >= 131_072, "{damage:?}");
+        }
+    }
+    // Where blocks have checksums, those before are known to be right; and nothing is known of a frame without any.
+    for (arguments, block) in [(&["-B4", "-BX"][..], STORED + 4), (&["-B4", "--no-frame-crc"], STORED)] {
+        let mut packed = lz4(arguments, &data);
+        packed[HEADER + 2 * block..][..4].copy_from_slice(&[0x77; 4]);
+        assert_eq!(first_pass(&packed, 1 << 20).damage, []);
+    }
+}
+
+#[test]
 fn headers_that_cannot_be_read_say_why() {
     let with_header = |flags: u8, block: u8, more: &[u8]| {
         let descriptor = [&[flags, block], more].concat();

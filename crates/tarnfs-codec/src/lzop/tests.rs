@@ -160,6 +160,8 @@ fn a_damaged_block_is_missing_and_no_other() {
         assert!(pass.data.len() == data.len() && pass.data[..2 * BLOCK] == data[..2 * BLOCK]);
         assert!(pass.data[3 * BLOCK..] == data[3 * BLOCK..]);
         assert_points_lead_to(&Lzop, &wrong, &pass.points[3..], &data);
+        // What lies behind it is read from any point before it, too.
+        assert_points_lead_to(&Lzop, &wrong, &pass.points, &pass.data);
     }
     assert!(undecoded > 0);
 }

@@ -160,6 +160,7 @@ fn a_damaged_chunk_is_missing_and_no_other() {
         assert_eq!(pass.damage[0].decoded, 2 * LARGEST_CHUNK as u64..3 * LARGEST_CHUNK as u64);
         assert!(pass.data[..2 * LARGEST_CHUNK] == data[..2 * LARGEST_CHUNK]);
         assert!(pass.data[3 * LARGEST_CHUNK..] == data[3 * LARGEST_CHUNK..]);
+        assert_points_lead_to(&Snappy, &wrong, &pass.points, &pass.data);
     }
 }
 

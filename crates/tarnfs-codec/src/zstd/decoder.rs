@@ -247,6 +247,7 @@ impl FrameDecoder {
     }
 
     fn start_block(&mut self) -> io::Result<()> {
+        self.cancel.check()?;
         let position = self.input.position();
         if let Some(block) = self.decoded_ahead(position) {
             return self.execute(position, block?);

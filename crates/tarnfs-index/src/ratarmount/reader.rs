@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use rusqlite::params;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
-use tarnfs_codec::{ChunkTable, Codec, Damage, Dictionaries};
+use tarnfs_codec::{ChunkTable, Codec, Damage, DecodeContext, Dictionaries};
 use tarnfs_format::{Device, Kind, Time, Xattrs};
 use tarnfs_source::{Budget, Extent, Fingerprint, Limits, SharedSource};
 
@@ -224,7 +224,7 @@ impl RatarmountIndex {
                     let cache = PieceCache::new(Budget::new(HEADER_CACHE));
                     let source = Arc::clone(&self.source);
                     let stream = DecodedSource::new(codec, source, table, cache, Workers::new(0), self.limits);
-                    stream.give(self.dictionaries.clone());
+                    stream.give(DecodeContext { dictionaries: self.dictionaries.clone(), ..DecodeContext::default() });
                     // Another thread may have been quicker: its stream serves as well.
                     let _ = self.decoded.set(stream);
                 }

@@ -192,6 +192,7 @@ impl FirstPass<'_> {
             seek_point_spacing: self.options.seek_point_spacing,
             limits: self.options.limits,
             dictionaries: self.options.dictionaries.clone(),
+            scratch: self.options.scratch.clone(),
             threads: self.options.threads_for(codec.name()),
             cancel: self.options.cancel.clone(),
         };

@@ -265,6 +265,7 @@ impl<'a> Expansion<'a> {
             seek_point_spacing: self.options.seek_point_spacing,
             limits: self.options.limits,
             dictionaries: self.options.dictionaries.clone(),
+            scratch: self.options.scratch.clone(),
             threads: threads.unwrap_or_else(|| self.options.threads_for(codec.name())),
             cancel: self.options.cancel.clone(),
         };

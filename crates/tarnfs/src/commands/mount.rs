@@ -304,6 +304,9 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     }
     // Whoever opens archives and writes their indexes needs what would be given up.
     let sandbox = sandbox && !is_lazy;
+    if sandbox {
+        options.scratch.fill();
+    }
     let (made, folder) = Mountpoint::new(mountpoint, request.made_up, &ending, watcher.as_ref())?;
     mount_options.folder = folder.map(Arc::new);
     let start = Instant::now();
