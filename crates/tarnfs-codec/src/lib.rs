@@ -192,6 +192,15 @@ pub enum Checks {
     Itself,
 }
 
+/// How fast a codec decodes on an ordinary processor, as far as it says how dear a random read is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Decoded bytes in a millisecond.
+    pub bytes_per_millisecond: u64,
+    /// A chunk is decoded as a whole, whatever is wanted of it.
+    pub in_whole_chunks: bool,
+}
+
 /// One compressed format.
 pub trait Codec: Send + Sync {
     /// Its name, as it stands in an index: "gzip".
@@ -246,6 +255,11 @@ pub trait Codec: Send + Sync {
     ) -> io::Result<Box<dyn FirstPass>> {
         let _ = (source, point, end, options);
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// How fast it decodes. Known beforehand, so that it is not measured at each mount.
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 400_000, in_whole_chunks: false }
     }
 
     /// True for a codec whose decoders may borrow files.

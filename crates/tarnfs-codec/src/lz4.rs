@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use tarnfs_source::{Limits, SharedSource, Slice};
 
-use crate::{Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Checks, Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 use decoder::FrameDecoder;
 use frame::Start;
@@ -30,6 +30,10 @@ impl Codec for Lz4 {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tlz4", ".tar"), (".lz4", "")]
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 2_000_000, in_whole_chunks: false }
     }
 
     /// zstd has the same skippable frames: only the frame behind them tells.

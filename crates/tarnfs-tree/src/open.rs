@@ -18,6 +18,7 @@ use crate::Time;
 use crate::archive::{ArchiveTree, Implied};
 use crate::build::{FirstPass, Names, Progress, single_file};
 pub use crate::decoded_cache::DecodedCache;
+use crate::filling;
 use crate::grow::replay;
 use crate::recheck::Recheck;
 use crate::streams::{StreamContext, Streams, deep_layers};
@@ -80,6 +81,8 @@ pub struct Options {
     pub cache: Arc<PieceCache>,
     /// Where decoded pieces are kept on disk, of archives in which random reads are dear; nowhere if `None`.
     pub decoded_cache: Option<DecodedCache>,
+    /// What is not there yet is added while the machine is idle: see [`crate::filling`].
+    pub fill_decoded_cache: bool,
     /// Ends a first pass.
     pub cancel: Cancel,
     /// How far a first pass has come.
@@ -118,6 +121,7 @@ impl Default for Options {
             dictionaries: Dictionaries::default(),
             cache: PieceCache::new(Budget::for_this_machine()),
             decoded_cache: None,
+            fill_decoded_cache: false,
             cancel: Cancel::default(),
             progress: Arc::default(),
             sink: None,
@@ -504,10 +508,9 @@ impl Opening<'_> {
                 DecodedSource::new(codec, stream, chunks, Arc::clone(cache), Arc::clone(&workers), options.limits);
             decoded.give(options.dictionaries.clone());
             if number == 0
-                && let Some(kept) = options.decoded_cache.as_ref()
-                && let Some(file) = kept.open(&self.archive(), codec.name())
+                && let Some(kept) = &options.decoded_cache
             {
-                decoded.read_from(file);
+                self.use_kept(kept, &decoded, codec.name());
             }
             layers.push(Arc::clone(&decoded));
             stream = decoded;
@@ -518,5 +521,22 @@ impl Opening<'_> {
         let tree = ArchiveTree::new(Arc::clone(&index), streams, self.implied(), recheck);
         let tree = Arc::new(tree);
         Ok(OpenArchive { tree, index, index_path, is_new: origin != Origin::Found, stream })
+    }
+
+    /// What is kept decoded need not be decoded, and is added to while nobody reads.
+    fn use_kept(&self, kept: &DecodedCache, decoded: &DecodedSource, codec: &str) {
+        let (archive, budget) = (self.archive(), self.options.cache.budget());
+        if self.options.fill_decoded_cache && decoded.is_dear() {
+            match kept.open_to_write(&archive, codec, budget) {
+                Ok(writer) => {
+                    decoded.read_from(Arc::clone(writer.file()));
+                    return filling::add(decoded.fill(writer));
+                }
+                Err(error) => log::info!("{}: nothing more is kept decoded: {error}", self.path.display()),
+            }
+        }
+        if let Some(file) = kept.open(&archive, codec, budget) {
+            decoded.read_from(file);
+        }
     }
 }

@@ -182,6 +182,7 @@ impl Runner {
         // One memory for all that is decoded here, and one end.
         let mut options = inside::options(&mount.open, &self.options.cancel).map_err(failed)?;
         options.cache = self.options.cache.clone();
+        options.fill_decoded_cache = self.options.fill_decoded_cache;
         let request = Request { sources: sources.to_vec(), mountpoint: self.real.clone(), made_up: false };
         let (tree, _, _, _) = open_all(&request, mount, &options).map_err(failed)?;
         self.tree.add(&place, tree).map_err(refused)?;

@@ -26,7 +26,7 @@ use std::io;
 
 use tarnfs_source::{Limits, SharedSource};
 
-use crate::{Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Checks, Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
 use block::{BLOCK_MAGIC, END_MAGIC};
 use decoder::BlockDecoder;
 
@@ -49,6 +49,10 @@ impl Codec for Bzip2 {
             (".bzip2", ""),
             (".bz", ""),
         ]
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 40_000, in_whole_chunks: true }
     }
 
     fn bid(&self, head: &[u8]) -> u32 {

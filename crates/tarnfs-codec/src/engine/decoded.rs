@@ -8,7 +8,8 @@ use tarnfs_source::{Limits, SharedSource, Source};
 
 use super::cache::PieceCache;
 use super::chunks::{Chunks, PiecePlace};
-use super::decoded_file::DecodedFile;
+use super::decoded_file::{DecodedFile, Found};
+use super::fill::note_read;
 use super::in_flight::{InFlight, Queued, RunGuard, Task, Turn};
 use super::memory_gate::{Expected, GatePass};
 use super::pool::Piece;
@@ -71,8 +72,10 @@ pub(super) struct Inner {
     pub(super) dictionaries: OnceLock<Dictionaries>,
     /// What decoders borrow.
     scratch: Scratch,
-    /// What need not be decoded, until it turns out to be of something else.
-    kept: OnceLock<DecodedFile>,
+    /// What need not be decoded, and our number in it.
+    kept: OnceLock<Arc<DecodedFile>>,
+    pub(super) kept_as: u64,
+    /// Something in it was wrong.
     kept_is_wrong: AtomicBool,
     in_flight: InFlight,
     /// How many decoders a decoder of it reads through.
@@ -126,6 +129,7 @@ impl DecodedSource {
             dictionaries: OnceLock::new(),
             scratch: if borrows { Scratch::filled() } else { Scratch::default() },
             kept: OnceLock::new(),
+            kept_as: 0,
             kept_is_wrong: AtomicBool::new(false),
             in_flight: InFlight::default(),
             sequences: Mutex::default(),
@@ -145,7 +149,7 @@ impl DecodedSource {
 
     /// From now on pieces are read from `file` where it has them. What is in it need not be trusted: only what has the
     /// checksum in the table is served.
-    pub fn read_from(&self, file: DecodedFile) {
+    pub fn read_from(&self, file: Arc<DecodedFile>) {
         // A second one is no better.
         let _ = self.inner.kept.set(file);
     }
@@ -182,6 +186,7 @@ impl Source for DecodedSource {
             return Ok(0);
         }
         let range = offset..offset + wanted as u64;
+        note_read();
         self.inner.check_undamaged(&range)?;
         let advice = lock(&self.inner.sequences).note(&range, end, self.inner.most_ahead());
         let (context, after) = self.inner.split(&range, &advice.ahead);
@@ -241,7 +246,7 @@ impl Inner {
         self.closed.load(Ordering::Relaxed)
     }
 
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         format!("{}, decoded", self.source.describe())
     }
 
@@ -317,16 +322,25 @@ impl Inner {
 
     /// A piece out of the [`DecodedFile`], if there is one and it is right; it is in the cache then.
     fn kept_piece(&self, chunk: &Chunk, place: PiecePlace) -> Option<Arc<Piece>> {
-        let kept = self.kept.get().filter(|_| !self.kept_is_wrong.load(Ordering::Relaxed))?;
+        let kept = self.kept.get()?;
         let expected = *chunk.checksums.get(place.index)?;
-        let mut piece = self.cache.pool.piece(place.length);
-        if !kept.read(place.start, &mut piece) {
+        if !kept.has(self.kept_as, place.start, expected, place.length) {
             return None;
         }
-        if checksum(&piece, place.start) != expected {
-            self.kept_is_wrong.store(true, Ordering::Relaxed);
-            log::info!("{}: what was kept of it is of something else, and is not used", self.describe());
-            return None;
+        let mut piece = self.cache.pool.piece(place.length);
+        match kept.read(self.kept_as, place.start, expected, &mut piece) {
+            Found::Piece => {}
+            Found::Nothing => return None,
+            Found::Wrong => {
+                if !self.kept_is_wrong.swap(true, Ordering::Relaxed) {
+                    log::info!(
+                        "{}: what was kept of it is wrong at byte {}, and decoded",
+                        self.describe(),
+                        place.start
+                    );
+                }
+                return None;
+            }
         }
         self.counters.kept.fetch_add(1, Ordering::Relaxed);
         let piece = Arc::new(piece);
@@ -417,6 +431,11 @@ impl Inner {
 
     fn resume(&self, chunk: &Chunk) -> io::Result<Box<dyn Decoder>> {
         self.counters.resumes.fetch_add(1, Ordering::Relaxed);
+        self.new_decoder(chunk)
+    }
+
+    /// A decoder at the chunk's start.
+    pub(super) fn new_decoder(&self, chunk: &Chunk) -> io::Result<Box<dyn Decoder>> {
         let context = DecodeContext {
             dictionaries: self.dictionaries.get().cloned().unwrap_or_default(),
             scratch: self.scratch.clone(),
