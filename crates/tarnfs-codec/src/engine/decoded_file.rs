@@ -269,13 +269,11 @@ impl Contents {
     /// False if there is no memory for it.
     fn add(&mut self, record: Record, offset: u64, budget: &Budget) -> bool {
         if self.pieces.len() >= self.memory.len() * PIECES_AT_ONCE {
-            match budget.take(PER_PIECE * PIECES_AT_ONCE) {
-                Some(grant) => self.memory.push(grant),
-                None => {
-                    self.lacks_memory = true;
-                    return false;
-                }
-            }
+            let Some(grant) = budget.take(PER_PIECE * PIECES_AT_ONCE) else {
+                self.lacks_memory = true;
+                return false;
+            };
+            self.memory.push(grant);
         }
         let Record { stream, start, stored, length, checksum } = record;
         self.pieces.insert((stream, start), StoredPiece { offset, stored, length, checksum });

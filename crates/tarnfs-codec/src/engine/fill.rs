@@ -212,7 +212,7 @@ impl Fill {
                 self.decoder.take().filter(|running| running.at <= place.start && running.at >= chunk.point.decoded);
             let mut running = match decoder {
                 Some(running) => running,
-                None => match self.resume(inner, &chunk)? {
+                None => match Self::resume(inner, &chunk)? {
                     Some(running) => running,
                     None => return Ok(false),
                 },
@@ -283,7 +283,7 @@ impl Fill {
         Ok(None)
     }
 
-    fn resume(&self, inner: &Inner, chunk: &Chunk) -> io::Result<Option<Running>> {
+    fn resume(inner: &Inner, chunk: &Chunk) -> io::Result<Option<Running>> {
         // What a decoder holds before its first byte; it is asked again behind each piece.
         let decoder = inner.new_decoder(chunk)?;
         let memory = inner.cache.budget().take(decoder.memory() + PIECE);

@@ -1,7 +1,5 @@
 //! Threads whose work can wait.
 
-use rustix::io::Errno;
-
 /// Of `ioprio_set(2)`: this thread, and the class that gets the disk when nobody else wants it.
 const IOPRIO_WHO_PROCESS: libc::c_long = 1;
 const IOPRIO_CLASS_IDLE: libc::c_long = 3 << 13;
@@ -17,7 +15,7 @@ pub fn lowest_priority() {
     if processor != 0 {
         log::debug!("a thread keeps its priority: {}", std::io::Error::last_os_error());
         if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19) {
-            log::debug!("it is not nice either: {}", Errno::from(error));
+            log::debug!("it is not nice either: {error}");
         }
     }
     // SAFETY: no pointers. 0 is this thread.

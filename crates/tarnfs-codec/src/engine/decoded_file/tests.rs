@@ -152,7 +152,7 @@ fn changed_bytes_are_not_read() {
 #[test]
 fn a_file_of_something_else_is_begun_anew() {
     let pieces = pieces(100);
-    for bytes in [&b"tarnfs decoded 1 and what follows"[..], b"x", &[0; 100_000]] {
+    for bytes in [&b"tarnfs decoded 1 and what follows"[..], b"x", &vec![0; 100_000]] {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
         assert_eq!(first_of(&reader_of(&file), &pieces), 0);
