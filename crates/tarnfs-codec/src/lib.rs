@@ -142,6 +142,13 @@ pub trait Decoder: Send {
     /// that have been returned by earlier calls. After an error the decoder is finished.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 
+    /// Leaves out the next `bytes`, if that takes less than decoding them; false if it does not. To be asked before
+    /// anything is read. What is read from then on may not have been compared with the format's own checks.
+    fn skip(&mut self, bytes: u64) -> io::Result<bool> {
+        let _ = bytes;
+        Ok(false)
+    }
+
     /// Bytes of memory that this decoder holds (window, tables, input buffer).
     fn memory(&self) -> usize;
 }

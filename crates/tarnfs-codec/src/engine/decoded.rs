@@ -314,7 +314,7 @@ impl Inner {
             match self.in_flight.begin(task, cached, || self.pick(task)) {
                 Turn::Ready(piece) => break piece,
                 Turn::OnItsWay => drop(pass),
-                Turn::Decode(run, begun) => break self.decode(&chunk, &run, begun, pass, false)?,
+                Turn::Decode(run, begun) => break self.decode(&chunk, task, &run, begun, pass, false)?,
             }
         };
         Ok((place.start, piece))
@@ -370,6 +370,7 @@ impl Inner {
     fn decode(
         &self,
         chunk: &Chunk,
+        task: Task,
         run: &RunGuard<'_>,
         begun: Begun,
         mut pass: GatePass<'_>,
@@ -377,9 +378,20 @@ impl Inner {
     ) -> io::Result<Arc<Piece>> {
         let (mut position, decoder) = begun;
         self.chunk_length.store(chunk.length, Ordering::Relaxed);
-        let mut decoder = match decoder {
-            Some(decoder) => decoder,
-            None => self.resume(chunk)?,
+        let mut decoder = if let Some(decoder) = decoder {
+            decoder
+        } else {
+            let mut decoder = self.resume(chunk)?;
+            // Where there are checksums, those of the format are not needed.
+            if task.start > position && !chunk.checksums.is_empty() {
+                let skipped = decoder.skip(task.start - position);
+                if skipped.map_err(|error| self.context(&error, "decoding", task.start))? {
+                    // Who waits for what was left out decodes it.
+                    run.advance(position, None, task.start);
+                    position = task.start;
+                }
+            }
+            decoder
         };
         let most_behind = (self.cache.share() / 8) as u64;
         let chunk_end = chunk.point.decoded + chunk.length;
@@ -573,7 +585,7 @@ impl Inner {
         // Readers come first: nothing is decoded ahead that would wait at the gate.
         let Some(pass) = self.cache.gate.try_enter(self.depth, &self.expected) else { return };
         if let Some((run, begun)) = self.in_flight.ahead(task, begin)
-            && let Err(error) = self.decode(&chunk, &run, begun, pass, true)
+            && let Err(error) = self.decode(&chunk, task, &run, begun, pass, true)
         {
             log::debug!("decoding ahead: {error}");
         }
