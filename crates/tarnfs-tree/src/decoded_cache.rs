@@ -21,6 +21,8 @@ pub struct DecodedCache {
     folder: PathBuf,
     /// Bytes of all files in it; `None` for [`DecodedCache::MOST`], or a tenth of what is free if that is less.
     limit: Option<u64>,
+    /// See [`DecodedCache::filled_when_idle`].
+    pub(crate) is_filled: bool,
 }
 
 /// What ends the names of the files, and of those that older versions were writing.
@@ -39,7 +41,13 @@ impl DecodedCache {
 
     /// The files in `folder`, which is made when it is needed: at most `limit` bytes.
     pub fn new(folder: PathBuf, limit: Option<u64>) -> Self {
-        Self { folder, limit }
+        Self { folder, limit, is_filled: false }
+    }
+
+    /// What the first pass did not keep is added while the machine is idle: see [`crate::filling`].
+    #[must_use]
+    pub fn filled_when_idle(self) -> Self {
+        Self { is_filled: true, ..self }
     }
 
     /// The file of what `codec` makes of `archive`, if there is one that nobody else could have written. What is known
@@ -75,14 +83,14 @@ impl DecodedCache {
         })?;
         is_used(&file, &path);
         let name = path.file_name().unwrap_or_default().to_owned();
-        let folder = Folder {
+        let space = FileSpace {
             others: self.others(&name)?,
             own: file.try_clone()?,
             name,
             folder: File::open(&self.folder)?,
             limit: self.limit,
         };
-        DecodedFileWriter::new(DecodedFile::new(file, budget.clone()), Box::new(folder))
+        DecodedFileWriter::new(DecodedFile::new(file, budget.clone()), Box::new(space))
     }
 
     /// Where the first pass puts what it keeps. `anew`: instead of what is there.
@@ -159,7 +167,7 @@ fn remove_left_over(path: &Path) {
 
 /// The folder as the space of one file in it. It works with what is open: the sandbox of a mount lets it open nothing,
 /// and remove nothing.
-struct Folder {
+struct FileSpace {
     folder: File,
     limit: Option<u64>,
     own: File,
@@ -168,7 +176,7 @@ struct Folder {
     others: Vec<(File, OsString)>,
 }
 
-impl Folder {
+impl FileSpace {
     fn limit(&self) -> u64 {
         self.limit.unwrap_or_else(|| {
             let free = fstatvfs(&self.folder).map_or(0, |of| of.f_bavail.saturating_mul(of.f_frsize));
@@ -238,7 +246,7 @@ impl Folder {
     }
 }
 
-impl PieceSpace for Folder {
+impl PieceSpace for FileSpace {
     fn extend(&mut self, length: u64, write: &mut dyn FnMut() -> io::Result<()>) -> io::Result<Extended> {
         // Nobody else grows meanwhile.
         match flock(&self.folder, FlockOperation::NonBlockingLockExclusive) {
@@ -270,18 +278,18 @@ mod tests {
         Archive { length: number, fingerprint: Fingerprint(number), modified: 0 }
     }
 
-    fn folder_of(cache: &DecodedCache, number: u64) -> Folder {
+    fn folder_of(cache: &DecodedCache, number: u64) -> FileSpace {
         let path = cache.path(&archive(number), "toy");
         DirBuilder::new().recursive(true).create(&cache.folder).unwrap();
         let file = trust::open_to_write(&path).unwrap();
         flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
         let name = path.file_name().unwrap().to_owned();
         let others = cache.others(&name).unwrap();
-        Folder { others, own: file, name, folder: File::open(&cache.folder).unwrap(), limit: cache.limit }
+        FileSpace { others, own: file, name, folder: File::open(&cache.folder).unwrap(), limit: cache.limit }
     }
 
     /// Makes the file `length` bytes long.
-    fn grow(folder: &mut Folder, length: u64) -> Extended {
+    fn grow(folder: &mut FileSpace, length: u64) -> Extended {
         let own = folder.own.try_clone().unwrap();
         let extended = folder.extend(length, &mut || own.set_len(length)).unwrap();
         assert_eq!(own.metadata().unwrap().len() == length, extended == Extended::Written);
@@ -355,9 +363,9 @@ mod tests {
         const LIMIT: u64 = 10_000;
         let folder = tempfile::tempdir().unwrap();
         let cache = DecodedCache::new(folder.path().to_path_buf(), Some(LIMIT));
-        let all: Vec<Folder> = (1..=4).map(|number| folder_of(&cache, number)).collect();
+        let all: Vec<FileSpace> = (1..=4).map(|number| folder_of(&cache, number)).collect();
         // Each keeps its lock to the end: else it would make room.
-        let grown: Vec<(u64, Folder)> = thread::scope(|scope| {
+        let grown: Vec<(u64, FileSpace)> = thread::scope(|scope| {
             let threads: Vec<_> = all
                 .into_iter()
                 .map(|mut folder| {

@@ -81,8 +81,6 @@ pub struct Options {
     pub cache: Arc<PieceCache>,
     /// Where decoded pieces are kept on disk, of archives in which random reads are dear; nowhere if `None`.
     pub decoded_cache: Option<DecodedCache>,
-    /// What is not there yet is added while the machine is idle: see [`crate::filling`].
-    pub fill_decoded_cache: bool,
     /// Ends a first pass.
     pub cancel: Cancel,
     /// How far a first pass has come.
@@ -121,7 +119,6 @@ impl Default for Options {
             dictionaries: Dictionaries::default(),
             cache: PieceCache::new(Budget::for_this_machine()),
             decoded_cache: None,
-            fill_decoded_cache: false,
             cancel: Cancel::default(),
             progress: Arc::default(),
             sink: None,
@@ -526,7 +523,7 @@ impl Opening<'_> {
     /// What is kept decoded need not be decoded, and is added to while nobody reads.
     fn use_kept(&self, kept: &DecodedCache, decoded: &DecodedSource, codec: &str) {
         let (archive, budget) = (self.archive(), self.options.cache.budget());
-        if self.options.fill_decoded_cache && decoded.is_dear() {
+        if kept.is_filled && decoded.is_dear() {
             match kept.open_to_write(&archive, codec, budget) {
                 Ok(writer) => {
                     decoded.read_from(Arc::clone(writer.file()));

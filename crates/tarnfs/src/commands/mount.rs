@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_fuse::Unmounter;
 use tarnfs_tree::build::without_suffix;
-use tarnfs_tree::open::{IndexPlace, Options};
+use tarnfs_tree::open::{DecodedCache, IndexPlace, Options};
 use tarnfs_tree::{Base, ComposeError, Error, FolderTree, Lazily, LazyTree, Tree, compose, filling};
 
 use crate::args::{Mount, composition, mount_options, shown};
@@ -278,7 +278,8 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
         ending.watched_by(watcher.clone());
     }
     ending.listen().map_err(|error| listening(&error))?;
-    let options = Options { fill_decoded_cache: true, ..inside::options(&arguments.open, &ending.cancel())? };
+    let mut options = inside::options(&arguments.open, &ending.cancel())?;
+    options.decoded_cache = options.decoded_cache.map(DecodedCache::filled_when_idle);
     let (mountpoint, title) = (&request.mountpoint, request.title());
     let name = shown(&title);
     let mut mount_options = mount_options(arguments, &title);
