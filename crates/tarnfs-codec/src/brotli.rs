@@ -12,7 +12,7 @@ use tarnfs_source::{Cancel, Limits, SharedSource};
 
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
-use crate::{Codec, Damage, Decoder, Findings, FirstPass, Options, SeekPoint};
+use crate::{Codec, Damage, Decoder, Findings, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec.
 #[derive(Debug)]
@@ -25,6 +25,10 @@ impl Codec for Brotli {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tbr", ".tar"), (".br", "")]
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 300_000, in_whole_chunks: false }
     }
 
     fn bid(&self, _head: &[u8]) -> u32 {

@@ -17,7 +17,7 @@ use std::io;
 
 use tarnfs_source::{Limits, SharedSource};
 
-use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 use decoder::CodeDecoder;
 use dictionary::Header;
@@ -33,6 +33,10 @@ impl Codec for Compress {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tz", ".tar"), (".z", "")]
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 200_000, in_whole_chunks: false }
     }
 
     fn bid(&self, head: &[u8]) -> u32 {

@@ -146,6 +146,13 @@ pub trait Decoder: Send {
     /// that have been returned by earlier calls. After an error the decoder is finished.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 
+    /// Leaves out the next `bytes`, if that takes less than decoding them; false if it does not. To be asked before
+    /// anything is read. What is read from then on may not have been compared with the format's own checks.
+    fn skip(&mut self, bytes: u64) -> io::Result<bool> {
+        let _ = bytes;
+        Ok(false)
+    }
+
     /// Bytes of memory that this decoder holds (window, tables, input buffer).
     fn memory(&self) -> usize;
 }
@@ -203,6 +210,15 @@ impl Checks {
     }
 }
 
+/// How fast a codec decodes on an ordinary processor, as far as it says how dear a random read is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Decoded bytes in a millisecond.
+    pub bytes_per_millisecond: u64,
+    /// A chunk is decoded as a whole, whatever is wanted of it.
+    pub in_whole_chunks: bool,
+}
+
 /// One compressed format.
 pub trait Codec: Send + Sync {
     /// Its name, as it stands in an index: "gzip".
@@ -250,6 +266,11 @@ pub trait Codec: Send + Sync {
     fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         let _ = (source, point, options);
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// How fast it decodes. Known beforehand, so that it is not measured at each mount.
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 400_000, in_whole_chunks: false }
     }
 
     /// The [`SeekPoint::state`] for a point inside compressed data before which these bytes were decoded (at most the

@@ -22,7 +22,7 @@ use std::io;
 
 use tarnfs_source::{Limits, SharedSource};
 
-use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 use decoder::ChunkDecoder;
 use header::Header;
@@ -38,6 +38,10 @@ impl Codec for Lrzip {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tlrz", ".tar"), (".lrz", "")]
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
     }
 
     fn bid(&self, head: &[u8]) -> u32 {

@@ -13,7 +13,7 @@ use std::io;
 
 use tarnfs_source::{Limits, SharedSource};
 
-use crate::{Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Checks, Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 use decoder::FrameDecoder;
 use frame::Start;
@@ -29,6 +29,10 @@ impl Codec for Lz4 {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tlz4", ".tar"), (".lz4", "")]
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 2_000_000, in_whole_chunks: false }
     }
 
     /// zstd has the same skippable frames: only the frame behind them tells.

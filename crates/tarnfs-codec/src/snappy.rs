@@ -13,7 +13,7 @@ use tarnfs_source::{Limits, SharedSource};
 
 use crate::blocks::{BlockDecoder, Blocks, Fault, Part, Stop};
 use crate::input::Input;
-use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec.
 #[derive(Debug)]
@@ -26,6 +26,10 @@ impl Codec for Snappy {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".sz", ""), (".snappy", "")]
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 2_000_000, in_whole_chunks: false }
     }
 
     fn bid(&self, head: &[u8]) -> u32 {

@@ -44,13 +44,25 @@ impl Owner {
 /// `trust_any` (`--trust-index`) only what cannot be an index at all is refused. [`Error::Missing`] if there is no
 /// file. Never waits: a fifo of that name is refused.
 pub fn open(path: &Path, archive: Option<&Owner>, trust_any: bool) -> Result<File, Error> {
+    open_for(path, OFlags::RDONLY, archive, trust_any)
+}
+
+/// Opens a file of this user at `path` for reading and writing, which is made if there is none. Refused is what
+/// [`open`] refuses.
+pub fn open_to_write(path: &Path) -> Result<File, Error> {
+    open_for(path, OFlags::RDWR | OFlags::CREATE, None, false)
+}
+
+fn open_for(path: &Path, access: OFlags, archive: Option<&Owner>, trust_any: bool) -> Result<File, Error> {
     let links = if trust_any { OFlags::empty() } else { OFlags::NOFOLLOW };
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | links;
-    let file = match open_file(path, flags, Mode::empty()) {
+    let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | links;
+    let file = match open_file(path, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => File::from(file),
         Err(Errno::NOENT | Errno::NOTDIR) => return Err(Error::Missing),
         Err(Errno::LOOP) => return Err(refused(path, "it is a symbolic link")),
-        Err(Errno::NXIO) => return Err(Error::NotTrusted(format!("{} is not a file", path.display()))),
+        Err(Errno::NXIO | Errno::ISDIR) => {
+            return Err(Error::NotTrusted(format!("{} is not a file", path.display())));
+        }
         Err(error) => return Err(io::Error::from(error).into()),
     };
     let stat = fstat(&file).map_err(io::Error::from)?;

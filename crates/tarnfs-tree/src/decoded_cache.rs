@@ -1,15 +1,19 @@
 //! Files of decoded pieces, of archives in which random reads are dear: in one folder, bounded in bytes.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use rustix::fs::{FlockOperation, flock, fstat, statvfs};
-use tarnfs_codec::engine::{DecodedFile, SpillFile};
+use rustix::fs::{AtFlags, FileType, FlockOperation, RawDir, SeekFrom, flock, fstatvfs, seek, statat, unlinkat};
+use tarnfs_codec::engine::{DecodedFile, DecodedFileWriter, Extended, OpenSpill, PieceSpace};
 use tarnfs_index::{Archive, trust};
+use tarnfs_source::Budget;
 
 /// A folder of such files. The one that was used least recently goes first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,11 +21,19 @@ pub struct DecodedCache {
     folder: PathBuf,
     /// Bytes of all files in it; `None` for [`DecodedCache::MOST`], or a tenth of what is free if that is less.
     limit: Option<u64>,
+    /// See [`DecodedCache::filled_when_idle`].
+    pub(crate) is_filled: bool,
 }
 
-/// What ends the names of files that are whole, and of those that are being written.
+/// What ends the names of the files, and of those that older versions were writing.
 const SUFFIX: &str = ".decoded";
 const PART: &str = ".part";
+
+/// Files that may make room for one that is written.
+const MOST_OTHERS: usize = 64;
+
+/// Empty files are removed when they are so old: whoever has made a new one may be about to write it.
+const OLD: Duration = Duration::from_secs(3600);
 
 impl DecodedCache {
     /// Bytes that the files may have together, unless another limit is given.
@@ -29,11 +41,18 @@ impl DecodedCache {
 
     /// The files in `folder`, which is made when it is needed: at most `limit` bytes.
     pub fn new(folder: PathBuf, limit: Option<u64>) -> Self {
-        Self { folder, limit }
+        Self { folder, limit, is_filled: false }
     }
 
-    /// The file of what `codec` makes of `archive`, if there is one that nobody else could have written.
-    pub(crate) fn open(&self, archive: &Archive, codec: &str) -> Option<DecodedFile> {
+    /// What the first pass did not keep is added while the machine is idle: see [`crate::filling`].
+    #[must_use]
+    pub fn filled_when_idle(self) -> Self {
+        Self { is_filled: true, ..self }
+    }
+
+    /// The file of what `codec` makes of `archive`, if there is one that nobody else could have written. What is known
+    /// of its pieces takes memory of `budget`.
+    pub(crate) fn open(&self, archive: &Archive, codec: &str, budget: &Budget) -> Option<Arc<DecodedFile>> {
         let path = self.path(archive, codec);
         let file = match trust::open(&path, None, false) {
             Ok(file) => file,
@@ -43,161 +62,206 @@ impl DecodedCache {
                 return None;
             }
         };
-        // Used now: others go before it.
-        if let Err(error) = file.set_modified(SystemTime::now()) {
-            log::debug!("{}: {error}", path.display());
-        }
-        DecodedFile::open(file).inspect_err(|error| log::info!("{}: {error}", path.display())).ok()
+        is_used(&file, &path);
+        Some(DecodedFile::new(file, budget.clone()))
     }
 
-    /// Where the first pass puts what it keeps.
-    pub(crate) fn spill_file(&self, archive: &Archive, codec: &str) -> Box<dyn SpillFile> {
-        Box::new(Part { cache: self.clone(), destination: self.path(archive, codec), path: None, granted: 0 })
+    /// The same, to be added to; it is made if there is none. Nothing is looked at yet. Whatever is needed later is
+    /// opened here: a mount gives up opening files.
+    pub(crate) fn open_to_write(
+        &self,
+        archive: &Archive,
+        codec: &str,
+        budget: &Budget,
+    ) -> io::Result<DecodedFileWriter> {
+        // As the XDG base directory specification asks for folders of its kind.
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let path = self.path(archive, codec);
+        let file = trust::open_to_write(&path).map_err(|error| match error {
+            tarnfs_index::Error::Io(error) => error,
+            error => io::Error::new(io::ErrorKind::PermissionDenied, error.to_string()),
+        })?;
+        is_used(&file, &path);
+        let name = path.file_name().unwrap_or_default().to_owned();
+        let space = FileSpace {
+            others: self.others(&name)?,
+            own: file.try_clone()?,
+            name,
+            folder: File::open(&self.folder)?,
+            limit: self.limit,
+        };
+        DecodedFileWriter::new(DecodedFile::new(file, budget.clone()), Box::new(space))
+    }
+
+    /// Where the first pass puts what it keeps. `anew`: instead of what is there.
+    pub(crate) fn spill(&self, archive: Archive, codec: &'static str, budget: Budget, anew: bool) -> OpenSpill {
+        let cache = self.clone();
+        Box::new(move || {
+            let mut writer = cache.open_to_write(&archive, codec, &budget)?;
+            if !writer.lock()? {
+                return Ok(None);
+            }
+            if anew {
+                writer.empty()?;
+            }
+            Ok(Some(writer))
+        })
     }
 
     fn path(&self, archive: &Archive, codec: &str) -> PathBuf {
         self.folder.join(format!("{:016x}-{:x}.{codec}{SUFFIX}", archive.fingerprint.0, archive.length))
     }
 
-    fn limit(&self) -> u64 {
-        self.limit.unwrap_or_else(|| {
-            let free = statvfs(&self.folder).map_or(0, |of| of.f_bavail.saturating_mul(of.f_frsize));
-            Self::MOST.min(free / 10)
-        })
-    }
-
-    /// Removes files until the rest, without the part `own`, has at most `bytes`, and what killed processes have left.
-    /// False (and no whole file is removed) if what others are writing has more.
-    fn shrink_to(&self, bytes: u64, own: Option<&Path>) -> io::Result<bool> {
-        let mut files = Vec::new();
-        let mut of_parts = 0_u64;
+    /// Opens the files that may make room, without the one of this name: those that were used least recently. Removes
+    /// what others have left behind.
+    fn others(&self, own: &OsStr) -> io::Result<Vec<(File, OsString)>> {
+        let mut found = Vec::new();
         for entry in self.folder.read_dir()? {
             let entry = entry?;
             let (path, name) = (entry.path(), entry.file_name());
-            let has_suffix = |suffix| name.to_str().is_some_and(|name| name.ends_with(suffix));
             // It may be gone by now.
             let Ok(metadata) = entry.metadata() else { continue };
-            if !metadata.is_file() {
+            if !metadata.is_file() || name == own {
                 continue;
             }
-            if has_suffix(PART) {
-                if own != Some(&*path) && !is_removed_as_left_over(&path) {
-                    of_parts = of_parts.saturating_add(metadata.len());
-                }
-            } else if has_suffix(SUFFIX) {
-                files.push((metadata.modified()?, metadata.len(), path));
+            let is_old = || metadata.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= OLD));
+            if has_suffix(&name, PART) || metadata.len() == 0 && has_suffix(&name, SUFFIX) && is_old() {
+                remove_left_over(&path);
+            } else if has_suffix(&name, SUFFIX) {
+                found.push((metadata.modified()?, path, name));
             }
         }
-        if of_parts > bytes {
-            return Ok(false);
-        }
-        files.sort();
-        let mut sum = files.iter().fold(of_parts, |sum, (_, length, _)| sum.saturating_add(*length));
-        for (_, length, path) in files {
-            if sum <= bytes {
-                break;
-            }
-            log::debug!("{} makes room", path.display());
-            match std::fs::remove_file(&path) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-            sum = sum.saturating_sub(length);
-        }
-        Ok(true)
+        found.sort();
+        let open = |(_, path, name): (_, PathBuf, OsString)| {
+            const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+            let file = OpenOptions::new().read(true).write(true).custom_flags(NOFOLLOW).open(path).ok()?;
+            Some((file, name))
+        };
+        Ok(found.into_iter().take(MOST_OTHERS).filter_map(open).collect())
     }
 }
 
+/// Others make room before it.
+fn is_used(file: &File, path: &Path) {
+    if let Err(error) = file.set_modified(SystemTime::now()) {
+        log::debug!("{}: {error}", path.display());
+    }
+}
+
+fn has_suffix(name: &OsStr, suffix: &str) -> bool {
+    name.as_bytes().ends_with(suffix.as_bytes())
+}
+
 /// Whoever writes one holds a lock on it.
-fn is_removed_as_left_over(path: &Path) -> bool {
+fn remove_left_over(path: &Path) {
     let removed = OpenOptions::new().read(true).open(path).and_then(|file| {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         std::fs::remove_file(path)
     });
     match removed {
-        Ok(()) => true,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-        Err(error) => {
-            log::debug!("{}: {error}", path.display());
-            false
-        }
-    }
-}
-
-/// Locks a part that was just made; false if somebody took it for left over before it was locked: then it is gone, or
-/// about to be.
-fn is_ours(file: &File) -> io::Result<bool> {
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
-        // Where there are no locks, nobody takes it for left over, either.
-        Err(error) => log::debug!("a lock on a file of decoded pieces: {error}"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => log::debug!("{}: {error}", path.display()),
     }
-    Ok(fstat(file)?.st_nlink == 1)
 }
 
-/// A file that gets its name when it is whole; removed when dropped before.
-#[derive(Debug)]
-struct Part {
-    cache: DecodedCache,
-    destination: PathBuf,
-    path: Option<PathBuf>,
-    /// Bytes for which room has been made.
-    granted: u64,
+/// The folder as the space of one file in it. It works with what is open: the sandbox of a mount lets it open nothing,
+/// and remove nothing.
+struct FileSpace {
+    folder: File,
+    limit: Option<u64>,
+    own: File,
+    name: OsString,
+    /// Files that may make room.
+    others: Vec<(File, OsString)>,
 }
 
-impl SpillFile for Part {
-    fn file(&mut self) -> io::Result<File> {
-        let folder = &self.cache.folder;
-        // As the XDG base directory specification asks for folders of its kind.
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        for _ in 0..16 {
-            let random = RandomState::new().hash_one(std::process::id());
-            let path = folder.join(format!("{random:016x}{PART}"));
-            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-            if is_ours(&file)? {
-                self.path = Some(path);
-                return Ok(file);
+impl FileSpace {
+    fn limit(&self) -> u64 {
+        self.limit.unwrap_or_else(|| {
+            let free = fstatvfs(&self.folder).map_or(0, |of| of.f_bavail.saturating_mul(of.f_frsize));
+            DecodedCache::MOST.min(free / 10)
+        })
+    }
+
+    /// Bytes of all files but our own.
+    fn bytes_of_others(&self) -> io::Result<u64> {
+        seek(&self.folder, SeekFrom::Start(0))?;
+        let mut buffer = [MaybeUninit::uninit(); 8 << 10];
+        let mut entries = RawDir::new(&self.folder, &mut buffer);
+        let mut sum = 0_u64;
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == self.name || !has_suffix(name, SUFFIX) && !has_suffix(name, PART) {
+                continue;
+            }
+            // It may be gone by now.
+            let Ok(stat) = statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+                sum = sum.saturating_add(u64::try_from(stat.st_size).unwrap_or(0));
             }
         }
-        Err(io::Error::other(format!("{}: each new file there is removed by somebody else", folder.display())))
+        Ok(sum)
     }
 
-    fn has_room(&mut self, length: u64) -> bool {
-        /// Room is made for so many bytes at once, or for a small part of all.
-        const STEP: u64 = 64 << 20;
-        if length <= self.granted {
-            return true;
+    /// Empties files that nobody writes until they have `bytes` less; none if that does not suffice.
+    fn make_room(&self, bytes: u64) -> io::Result<bool> {
+        let is_free = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let mut free = Vec::new();
+        for (file, name) in self.others.iter().filter(|(file, _)| is_free(file)) {
+            let metadata = file.metadata()?;
+            if metadata.nlink() > 0 && metadata.len() > 0 {
+                free.push((metadata.modified()?, metadata.len(), name, file));
+            }
         }
-        let limit = self.cache.limit();
-        let wanted = length.saturating_add(STEP.min(limit / 16)).min(limit);
-        if length > limit {
-            return false;
+        let suffices = free.iter().fold(0_u64, |sum, (_, length, ..)| sum.saturating_add(*length)) >= bytes;
+        free.sort_by_key(|(modified, ..)| *modified);
+        let mut made = 0;
+        for (_, length, name, file) in free {
+            if suffices && made < bytes {
+                log::debug!("{} makes room", name.display());
+                file.set_len(0)?;
+                // Where that is not allowed, somebody else removes it later.
+                let _ = unlinkat(&self.folder, name, AtFlags::empty());
+                made += length;
+            }
         }
-        match self.cache.shrink_to(limit - wanted, self.path.as_deref()) {
-            Ok(true) => self.granted = wanted,
-            Ok(false) => log::info!("{}: others write as much as there may be", self.cache.folder.display()),
-            Err(error) => log::info!("{}: cannot make room: {error}", self.cache.folder.display()),
+        for (file, _) in &self.others {
+            let _ = flock(file, FlockOperation::Unlock);
         }
-        length <= self.granted
+        Ok(suffices)
     }
 
-    fn finished(mut self: Box<Self>) -> io::Result<()> {
-        let Some(path) = &self.path else { return Ok(()) };
-        std::fs::rename(path, &self.destination)?;
-        log::debug!("decoded pieces are kept in {}", self.destination.display());
-        self.path = None;
-        Ok(())
+    fn extend_locked(&self, length: u64, write: &mut dyn FnMut() -> io::Result<()>) -> io::Result<Extended> {
+        let limit = self.limit();
+        if length > limit || self.own.metadata()?.nlink() == 0 {
+            return Ok(Extended::Full);
+        }
+        let all = self.bytes_of_others()?.saturating_add(length);
+        if all > limit && !self.make_room(all - limit)? {
+            return Ok(Extended::Full);
+        }
+        write().map(|()| Extended::Written)
     }
 }
 
-impl Drop for Part {
-    fn drop(&mut self) {
-        if let Some(path) = &self.path
-            && let Err(error) = std::fs::remove_file(path)
-        {
-            log::info!("{} is left over: {error}", path.display());
+impl PieceSpace for FileSpace {
+    fn extend(&mut self, length: u64, write: &mut dyn FnMut() -> io::Result<()>) -> io::Result<Extended> {
+        // Nobody else grows meanwhile.
+        match flock(&self.folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(Extended::Busy),
+            Err(error) => return Err(error.into()),
+        }
+        let extended = self.extend_locked(length, write);
+        flock(&self.folder, FlockOperation::Unlock)?;
+        extended
+    }
+
+    fn is_empty(&mut self) {
+        if let Err(error) = unlinkat(&self.folder, &*self.name, AtFlags::empty()) {
+            log::debug!("{} stays, with nothing in it: {error}", self.name.display());
         }
     }
 }
@@ -205,8 +269,8 @@ impl Drop for Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
-    use std::time::Duration;
+
+    use std::thread;
 
     use tarnfs_source::Fingerprint;
 
@@ -214,16 +278,27 @@ mod tests {
         Archive { length: number, fingerprint: Fingerprint(number), modified: 0 }
     }
 
-    /// Puts `length` bytes of no meaning into the cache.
-    fn put(cache: &DecodedCache, number: u64, length: u64) -> bool {
-        let mut spill_file = cache.spill_file(&archive(number), "toy");
-        let mut file = spill_file.file().unwrap();
-        if !spill_file.has_room(length) {
-            return false;
-        }
-        file.write_all(&vec![0; length as usize]).unwrap();
-        spill_file.finished().unwrap();
-        true
+    fn folder_of(cache: &DecodedCache, number: u64) -> FileSpace {
+        let path = cache.path(&archive(number), "toy");
+        DirBuilder::new().recursive(true).create(&cache.folder).unwrap();
+        let file = trust::open_to_write(&path).unwrap();
+        flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let name = path.file_name().unwrap().to_owned();
+        let others = cache.others(&name).unwrap();
+        FileSpace { others, own: file, name, folder: File::open(&cache.folder).unwrap(), limit: cache.limit }
+    }
+
+    /// Makes the file `length` bytes long.
+    fn grow(folder: &mut FileSpace, length: u64) -> Extended {
+        let own = folder.own.try_clone().unwrap();
+        let extended = folder.extend(length, &mut || own.set_len(length)).unwrap();
+        assert_eq!(own.metadata().unwrap().len() == length, extended == Extended::Written);
+        extended
+    }
+
+    fn set_age(cache: &DecodedCache, number: u64, seconds: u64) {
+        let file = File::open(cache.path(&archive(number), "toy")).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
     }
 
     fn names(cache: &DecodedCache) -> Vec<String> {
@@ -238,87 +313,77 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = DecodedCache::new(folder.path().join("a/b"), Some(1000));
         for number in 1..=3 {
-            assert!(put(&cache, number, 300));
-            let age = Duration::from_secs(1000 - number);
-            let file = File::open(cache.path(&archive(number), "toy")).unwrap();
-            file.set_modified(SystemTime::now() - age).unwrap();
+            assert_eq!(grow(&mut folder_of(&cache, number), 300), Extended::Written);
+            set_age(&cache, number, 1000 - number);
         }
-        // These bytes are none of ours, but asking for them is a use.
-        assert!(cache.open(&archive(1), "toy").is_none());
-        assert!(put(&cache, 4, 300));
+        // Asking for it is a use.
+        assert!(cache.open(&archive(1), "toy", &Budget::new(0)).is_some());
+        assert_eq!(grow(&mut folder_of(&cache, 4), 300), Extended::Written);
         assert_eq!(names(&cache), [1, 3, 4].map(|number| format!("{number:016x}-{number}.toy.decoded")));
-        assert!(!put(&cache, 5, 1001), "more than there may ever be");
-        assert_eq!(names(&cache).len(), 3, "nothing makes room for what is not kept, and no part is left");
+        assert_eq!(grow(&mut folder_of(&cache, 5), 1001), Extended::Full, "more than there may ever be");
+        assert_eq!(names(&cache).len(), 4, "nothing makes room for what is not kept");
     }
 
     #[test]
-    fn parts_of_the_dead_are_removed_and_those_of_the_living_are_not() {
+    fn what_the_dead_have_left_is_removed_and_what_the_living_write_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let cache = DecodedCache::new(folder.path().to_path_buf(), Some(1000));
         std::fs::write(folder.path().join("0123.part"), "left over").unwrap();
         std::fs::write(folder.path().join("other"), "none of ours").unwrap();
-        let mut living = cache.spill_file(&archive(1), "toy");
-        let _written = living.file().unwrap();
-        assert!(put(&cache, 2, 10));
+        drop(folder_of(&cache, 1));
+        set_age(&cache, 1, 10_000);
+        drop(folder_of(&cache, 2));
+        let _living = folder_of(&cache, 3);
+        set_age(&cache, 3, 10_000);
+        assert_eq!(grow(&mut folder_of(&cache, 4), 10), Extended::Written);
         let left = names(&cache);
-        assert_eq!(left.len(), 3, "{left:?}");
-        assert!(!left.contains(&"0123.part".to_owned()));
-        drop(living);
-        assert_eq!(names(&cache).len(), 2);
-    }
-
-    /// Between making a part and locking it, another process may take it for left over.
-    #[test]
-    fn a_part_that_was_taken_for_left_over_is_not_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("0123.part");
-        let file = File::create(&path).unwrap();
-        let other = File::open(&path).unwrap();
-        flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
-        assert!(!is_ours(&file).unwrap(), "locked by the one who removes it");
-        drop(other);
-        assert!(is_ours(&file).unwrap());
-        std::fs::remove_file(&path).unwrap();
-        assert!(!is_ours(&file).unwrap(), "without a name");
+        let of = |number: u64| format!("{number:016x}-{number}.toy.decoded");
+        assert_eq!(left, [of(2), of(3), of(4), "other".to_owned()]);
     }
 
     #[test]
-    fn whoever_makes_room_takes_no_part_that_is_being_made() {
+    fn a_file_that_somebody_writes_makes_no_room() {
         let folder = tempfile::tempdir().unwrap();
         let cache = DecodedCache::new(folder.path().to_path_buf(), Some(1000));
-        let done = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                    let _ = cache.shrink_to(1000, None);
-                }
-            });
-            for number in 0..1000 {
-                let mut spill_file = cache.spill_file(&archive(number), "toy");
-                let finished = spill_file.file().and_then(|_| spill_file.finished());
-                if finished.is_err() {
-                    done.store(true, std::sync::atomic::Ordering::Relaxed);
-                }
-                finished.unwrap();
-            }
-            done.store(true, std::sync::atomic::Ordering::Relaxed);
-        });
-    }
-
-    /// What others are writing counts, and nothing that is whole makes room in vain.
-    #[test]
-    fn parts_of_others_take_room() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = DecodedCache::new(folder.path().to_path_buf(), Some(1000));
-        assert!(put(&cache, 1, 200));
-        let mut living = cache.spill_file(&archive(2), "toy");
-        let mut file = living.file().unwrap();
-        assert!(living.has_room(600));
-        file.write_all(&[0; 600]).unwrap();
-        assert!(!put(&cache, 3, 500));
-        assert_eq!(names(&cache).len(), 2);
-        assert!(put(&cache, 3, 300), "the one that is whole makes room");
+        assert_eq!(grow(&mut folder_of(&cache, 1), 200), Extended::Written);
+        let mut living = folder_of(&cache, 2);
+        assert_eq!(grow(&mut living, 600), Extended::Written);
+        let mut third = folder_of(&cache, 3);
+        assert_eq!(grow(&mut third, 500), Extended::Full);
+        assert_eq!(cache.path(&archive(1), "toy").metadata().unwrap().len(), 200, "it does not suffice");
+        assert_eq!(grow(&mut third, 300), Extended::Written);
         assert!(!cache.path(&archive(1), "toy").exists());
-        living.finished().unwrap();
+        assert_eq!(grow(&mut living, 700), Extended::Written);
+        assert_eq!(grow(&mut living, 701), Extended::Full);
+    }
+
+    /// Many at once never have more than the limit together.
+    #[test]
+    fn those_that_grow_at_once_stay_below_the_limit() {
+        const LIMIT: u64 = 10_000;
+        let folder = tempfile::tempdir().unwrap();
+        let cache = DecodedCache::new(folder.path().to_path_buf(), Some(LIMIT));
+        let all: Vec<FileSpace> = (1..=4).map(|number| folder_of(&cache, number)).collect();
+        // Each keeps its lock to the end: else it would make room.
+        let grown: Vec<(u64, FileSpace)> = thread::scope(|scope| {
+            let threads: Vec<_> = all
+                .into_iter()
+                .map(|mut folder| {
+                    scope.spawn(move || {
+                        let mut length = 0;
+                        loop {
+                            match grow(&mut folder, length + 7) {
+                                Extended::Written => length += 7,
+                                Extended::Busy => thread::yield_now(),
+                                Extended::Full => return (length, folder),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let sum: u64 = grown.iter().map(|(length, _)| length).sum();
+        assert!(sum <= LIMIT && sum + 7 > LIMIT, "{sum}");
     }
 }

@@ -12,6 +12,7 @@ pub mod control;
 mod decoded_cache;
 mod error;
 mod extensions;
+pub mod filling;
 mod folder;
 mod grow;
 pub mod hashes;

@@ -18,6 +18,7 @@ use crate::Time;
 use crate::archive::{ArchiveTree, Implied};
 use crate::build::{FirstPass, Names, Progress, single_file};
 pub use crate::decoded_cache::DecodedCache;
+use crate::filling;
 use crate::grow::replay;
 use crate::recheck::Recheck;
 use crate::streams::{StreamContext, Streams, deep_layers};
@@ -507,10 +508,9 @@ impl Opening<'_> {
                 DecodedSource::new(codec, stream, chunks, Arc::clone(cache), Arc::clone(&workers), options.limits);
             decoded.give(context.decoding.clone());
             if number == 0
-                && let Some(kept) = options.decoded_cache.as_ref()
-                && let Some(file) = kept.open(&self.archive(), codec.name())
+                && let Some(kept) = &options.decoded_cache
             {
-                decoded.read_from(file);
+                self.use_kept(kept, &decoded, codec.name());
             }
             layers.push(Arc::clone(&decoded));
             stream = decoded;
@@ -522,5 +522,22 @@ impl Opening<'_> {
         let tree = ArchiveTree::new(Arc::clone(&index), streams, self.implied(), recheck);
         let tree = Arc::new(tree);
         Ok(OpenArchive { tree, index, index_path, is_new: origin != Origin::Found, stream })
+    }
+
+    /// What is kept decoded need not be decoded, and is added to while nobody reads.
+    fn use_kept(&self, kept: &DecodedCache, decoded: &DecodedSource, codec: &str) {
+        let (archive, budget) = (self.archive(), self.options.cache.budget());
+        if kept.is_filled && decoded.is_dear() {
+            match kept.open_to_write(&archive, codec, budget) {
+                Ok(writer) => {
+                    decoded.read_from(Arc::clone(writer.file()));
+                    return filling::add(decoded.fill(writer));
+                }
+                Err(error) => log::info!("{}: nothing more is kept decoded: {error}", self.path.display()),
+            }
+        }
+        if let Some(file) = kept.open(&archive, codec, budget) {
+            decoded.read_from(file);
+        }
     }
 }

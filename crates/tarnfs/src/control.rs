@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use tarnfs_tree::control::{LONGEST_LINE, Line, Refusal};
-use tarnfs_tree::open::Options;
+use tarnfs_tree::open::{DecodedCache, Options};
 use tarnfs_tree::{ControlTree, Error, Tree};
 
 use crate::args::{Cli, Command, Mount, parse_quietly, shown};
@@ -182,6 +182,7 @@ impl Runner {
         // One memory for all that is decoded here, and one end.
         let mut options = inside::options(&mount.open, &self.options.cancel).map_err(failed)?;
         options.cache = self.options.cache.clone();
+        options.decoded_cache = options.decoded_cache.map(DecodedCache::filled_when_idle);
         let request = Request { sources: sources.to_vec(), mountpoint: self.real.clone(), made_up: false };
         let (tree, _, _, _) = open_all(&request, mount, &options).map_err(failed)?;
         self.tree.add(&place, tree).map_err(refused)?;

@@ -8,6 +8,7 @@ use super::groups::{CODES, GROUP, Groups, SHORT_RUN};
 use super::huffman::{Code, LONGEST, SYMBOLS};
 use super::inverse_bwt::{Inverter, ROWS, Rows};
 use super::move_to_front::{MoveToFront, Portable};
+use super::partial::{Mark, Partial, SPACING};
 use super::randomised;
 use super::run_length::Expander;
 
@@ -45,6 +46,17 @@ pub(super) struct Block {
     expander: Expander,
     /// Decoded bytes that have not been read yet.
     remaining: u64,
+    /// Where a reader can begin that wants a part of it; none for a block that was not checked.
+    marks: Vec<Mark>,
+}
+
+/// What comes before the text of a block.
+struct Start {
+    stated: u32,
+    is_randomised: bool,
+    origin: usize,
+    length: usize,
+    counts: [u32; 256],
 }
 
 /// What a block says of itself.
@@ -72,7 +84,45 @@ impl Workbench {
     /// run-length coding is undone (which makes up to 52 times as many). Whatever `block` holds, its memory is used.
     pub(super) fn decode(&mut self, reader: &mut BitReader, most: usize, block: &mut Block) -> io::Result<Checked> {
         block.text.clear();
+        block.marks.clear();
         (block.expander, block.remaining) = (Expander::default(), 0);
+        let Start { stated, is_randomised, origin, length, counts } = self.read_rows(reader, most)?;
+        self.inverter.invert(&mut self.rows, length, origin, &counts, &mut block.text);
+        if is_randomised {
+            randomised::undo(&mut block.text);
+        } else {
+            block.set_marks(&self.inverter);
+        }
+        let Some((length, computed)) = block.check() else {
+            return Err(reader.damaged("the last run of a block has no count"));
+        };
+        block.remaining = length;
+        Ok(Checked { length, stated, computed })
+    }
+
+    /// Begins with the block behind the magic at which `reader` stands, to be read from its decoded byte `from` on,
+    /// where a first pass has found `marks` in it. Nothing is checked but that it has the length that they say.
+    pub(super) fn begin(
+        &mut self,
+        reader: &mut BitReader,
+        most: usize,
+        marks: Vec<Mark>,
+        from: u64,
+    ) -> io::Result<Partial> {
+        let Start { is_randomised, length, counts, .. } = self.read_rows(reader, most)?;
+        if is_randomised || marks.last().is_none_or(|last| last.text != length) {
+            return Err(reader.damaged("a block is not the one that was there when the archive was indexed"));
+        }
+        Ok(Partial::new(marks, &counts, from))
+    }
+
+    /// The rows of the block that was begun with.
+    pub(super) fn rows(&self) -> &Rows {
+        &self.rows
+    }
+
+    /// Reads all but the text.
+    fn read_rows(&mut self, reader: &mut BitReader, most: usize) -> io::Result<Start> {
         let stated = reader.take(32)? as u32;
         let is_randomised = reader.take(1)? == 1;
         let origin = reader.take(24)? as usize;
@@ -83,15 +133,7 @@ impl Workbench {
         if origin >= length {
             return Err(reader.damaged(&format!("the origin of a block is row {origin} of {length}")));
         }
-        self.inverter.invert(&mut self.rows, length, origin, &counts, &mut block.text);
-        if is_randomised {
-            randomised::undo(&mut block.text);
-        }
-        let Some((length, computed)) = block.check() else {
-            return Err(reader.damaged("the last run of a block has no count"));
-        };
-        block.remaining = length;
-        Ok(Checked { length, stated, computed })
+        Ok(Start { stated, is_randomised, origin, length, counts })
     }
 
     /// Bytes of memory in use.
@@ -160,19 +202,61 @@ impl Workbench {
 }
 
 impl Block {
-    /// Length and CRC of the decoded bytes; `None` if the last run is not whole. They can be 46 MB, so they are not
-    /// kept but made again when read.
-    fn check(&self) -> Option<(u64, u32)> {
-        let mut buffer = [0; 16 << 10];
-        let (mut expander, mut crc, mut length) = (Expander::default(), Crc::default(), 0);
-        loop {
-            let count = expander.expand(&self.text, &mut buffer);
-            crc.update(&mut buffer[..count]);
-            length += count as u64;
-            if count < buffer.len() {
-                return (!expander.lacks_count(&self.text)).then(|| (length, crc.finish()));
+    /// Marks about [`SPACING`] bytes apart, not where a run may go on; how many decoded bytes are before each is not yet
+    /// known.
+    fn set_marks(&mut self, inverter: &Inverter) {
+        let mut last = usize::MAX;
+        for (at, row) in inverter.walks(self.text.len()) {
+            let is_in_run = at < self.text.len() && self.text[at] == self.text[at - 1];
+            if last - at >= SPACING && !is_in_run {
+                self.marks.push(Mark { text: at, decoded: 0, row });
+                last = at;
             }
         }
+        self.marks.reverse();
+    }
+
+    /// Length and CRC of the decoded bytes; `None` if the last run is not whole. They can be 46 MB, so they are not
+    /// kept but made again when read. Completes the marks.
+    fn check(&mut self) -> Option<(u64, u32)> {
+        let mut buffer = [0; 16 << 10];
+        let (mut expander, mut crc, mut length) = (Expander::default(), Crc::default(), 0_u64);
+        let mut up_to = |text: &[u8], expander: &mut Expander, crc: &mut Crc, length: &mut u64| {
+            loop {
+                let count = expander.expand(text, &mut buffer);
+                crc.update(&mut buffer[..count]);
+                *length += count as u64;
+                if count < buffer.len() {
+                    return;
+                }
+            }
+        };
+        let text = &self.text;
+        self.marks.retain_mut(|mark| {
+            if mark.text == text.len() {
+                return true;
+            }
+            let before = (expander, crc.clone(), length);
+            up_to(&text[..mark.text], &mut expander, &mut crc, &mut length);
+            let is_free = expander.is_between_runs(mark.text);
+            if is_free {
+                mark.decoded = length;
+            } else {
+                // What was read there is the count of a run.
+                (expander, crc, length) = before;
+            }
+            is_free
+        });
+        up_to(text, &mut expander, &mut crc, &mut length);
+        if let Some(last) = self.marks.last_mut().filter(|last| last.text == text.len()) {
+            last.decoded = length;
+        }
+        (!expander.lacks_count(text)).then(|| (length, crc.finish()))
+    }
+
+    /// Where a reader can begin; the last one is at the end. None if it can only begin at the start.
+    pub(super) fn marks(&self) -> &[Mark] {
+        if self.marks.len() > 1 { &self.marks } else { &[] }
     }
 
     /// Moves decoded bytes into `buffer` and returns how many; 0 if all have been read.
@@ -194,6 +278,6 @@ impl Block {
 
     /// Bytes of memory in use.
     pub(super) fn memory(&self) -> usize {
-        self.text.capacity()
+        self.text.capacity() + self.marks.capacity() * size_of::<Mark>()
     }
 }

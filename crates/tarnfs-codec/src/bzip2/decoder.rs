@@ -9,10 +9,14 @@ use super::bit_reader::BitReader;
 use super::block::{BLOCK_MAGIC, Block, Checked, END_MAGIC, LEVEL_SIZE, MAGIC_BITS, TOP_LEVEL, Workbench};
 use super::crc;
 use super::finder::Finder;
+use super::partial::{self, Mark, Partial};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
 
 /// Version of a seek point's state: one byte, followed by the level of the stream (1 to 9).
 const STATE_VERSION: u8 = 1;
+
+/// The same, and then marks in the block ([`partial`]).
+const STATE_WITH_MARKS: u8 = 2;
 
 /// Bits of the start of a stream: "BZh" and the digit of the level.
 const HEADER_BITS: usize = 32;
@@ -42,6 +46,9 @@ pub(super) struct BlockDecoder {
     reader: BitReader,
     bench: Workbench,
     block: Block,
+    /// Marks in the block at which it was resumed, and that block once a part of it is read.
+    marks: Option<Vec<Mark>>,
+    part: Option<Partial>,
     /// Decodes blocks on other threads.
     ahead: Option<Ahead>,
     expected: Expected,
@@ -77,21 +84,24 @@ impl BlockDecoder {
 
     /// From `point` of `source` on.
     pub(super) fn resume(source: SharedSource, point: &SeekPoint) -> io::Result<Self> {
-        let level = match *point.state {
-            [] => TOP_LEVEL,
-            [STATE_VERSION, level @ 1..=TOP_LEVEL] => level,
-            _ => {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    format!(
-                        "{}: the state of the seek point at bit {} is not one of a bzip2 stream",
-                        source.describe(),
-                        point.compressed_bit
-                    ),
-                ));
-            }
+        let with_marks = |level, marks| Some((level, Some(partial::load(marks)?)));
+        let state = match &*point.state {
+            [] => Some((TOP_LEVEL, None)),
+            [STATE_VERSION, level @ 1..=TOP_LEVEL] => Some((*level, None)),
+            [STATE_WITH_MARKS, level @ 1..=TOP_LEVEL, marks @ ..] => with_marks(*level, marks),
+            _ => None,
         };
-        Ok(Self { level, decoded: point.decoded, ..Self::new(source, point.compressed_bit, Expected::Anything) })
+        let Some((level, marks)) = state else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "{}: the state of the seek point at bit {} is not one of a bzip2 stream",
+                    source.describe(),
+                    point.compressed_bit
+                ),
+            ));
+        };
+        Ok(Self { level, marks, decoded: point.decoded, ..Self::new(source, point.compressed_bit, Expected::Anything) })
     }
 
     fn new(source: SharedSource, bit: u64, expected: Expected) -> Self {
@@ -100,6 +110,8 @@ impl BlockDecoder {
             source,
             bench: Workbench::new(),
             block: Block::default(),
+            marks: None,
+            part: None,
             ahead: None,
             expected,
             level: TOP_LEVEL,
@@ -205,11 +217,10 @@ impl BlockDecoder {
             None => {}
             Some(survey) => {
                 survey.stream = crc::combine(survey.stream, checked.stated);
-                survey.findings.points.push(SeekPoint {
-                    compressed_bit: at,
-                    decoded: self.decoded,
-                    state: vec![STATE_VERSION, self.level],
-                });
+                let marks = if matches { self.block.marks() } else { &[] };
+                let mut state = vec![if marks.is_empty() { STATE_VERSION } else { STATE_WITH_MARKS }, self.level];
+                partial::save(marks, &mut state);
+                survey.findings.points.push(SeekPoint { compressed_bit: at, decoded: self.decoded, state });
                 if !matches {
                     survey.findings.report(Damage {
                         decoded: self.decoded..self.decoded.saturating_add(checked.length),
@@ -294,6 +305,13 @@ impl Decoder for BlockDecoder {
         if buffer.is_empty() {
             return Ok(0);
         }
+        if let Some(part) = &mut self.part {
+            let read = part.read(self.bench.rows(), buffer);
+            if read > 0 {
+                return Ok(read);
+            }
+            self.part = None;
+        }
         while self.block.is_empty() && self.gap == 0 {
             match self.next_block() {
                 Ok(true) => {}
@@ -317,9 +335,26 @@ impl Decoder for BlockDecoder {
         Ok(self.block.read(buffer))
     }
 
+    fn skip(&mut self, bytes: u64) -> io::Result<bool> {
+        let is_inside = |marks: &Vec<Mark>| marks.last().is_some_and(|last| last.decoded > bytes);
+        let Some(marks) = self.marks.take_if(|marks| is_inside(marks)) else { return Ok(false) };
+        if self.expected != Expected::Anything || self.failed.is_some() {
+            return Ok(false);
+        }
+        if self.reader.take(MAGIC_BITS)? != BLOCK_MAGIC {
+            return Err(self.reader.damaged("no block where one was when the archive was indexed"));
+        }
+        self.length = marks.last().map_or(0, |last| last.decoded);
+        let most = usize::from(self.level) * LEVEL_SIZE;
+        self.part = Some(self.bench.begin(&mut self.reader, most, marks, bytes)?);
+        self.expected = Expected::Block;
+        Ok(true)
+    }
+
     fn memory(&self) -> usize {
         let ahead = self.ahead.as_ref().map_or(0, Ahead::memory);
-        self.reader.memory() + self.bench.memory() + self.block.memory() + ahead
+        let part = self.part.as_ref().map_or(0, Partial::memory);
+        self.reader.memory() + self.bench.memory() + self.block.memory() + part + ahead
     }
 }
 

@@ -15,7 +15,7 @@ use std::ops::Range;
 pub(super) const ROWS: usize = 1 << 20;
 
 /// Walks that take turns.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// Starts of walks in a full block. Their stretches differ in length, and towards the end fewer and fewer lanes
 /// have work: with this many stretches that is a small part.
@@ -56,6 +56,9 @@ pub(super) struct Inverter {
     stretches: Vec<Stretch>,
     /// The entries of the rows where the walks start.
     entries: Vec<u32>,
+    /// Rows between two of them, and the row of the last walk.
+    spacing: usize,
+    origin: usize,
 }
 
 impl Rows {
@@ -84,16 +87,12 @@ impl Inverter {
         text: &mut Vec<u8>,
     ) {
         let table = rows.entries();
-        let mut first = [0_u32; 256];
-        let mut sum = 0;
-        for (first, count) in first.iter_mut().zip(counts) {
-            *first = sum;
-            sum += count;
-        }
+        let first = firsts(counts);
         // Leads to itself: no row of the byte 0 is before it.
         table[IDLE] = (IDLE as u32) << 8;
 
         let spacing = length.div_ceil(STARTS).max(64);
+        (self.spacing, self.origin) = (spacing, origin);
         self.entries.clear();
         for row in (0..length).step_by(spacing).chain([origin]) {
             // The origin may be one of the others: then that one is a start twice, and keeps the later number.
@@ -110,7 +109,7 @@ impl Inverter {
 
     /// Walks all stretches.
     fn walk(&mut self, table: &[u32; ROWS], first: &[u32; 256]) {
-        let Self { parts, filled, stretches, entries } = self;
+        let Self { parts, filled, stretches, entries, .. } = self;
         parts.clear();
         filled.iter_mut().for_each(Vec::clear);
         stretches.clear();
@@ -177,6 +176,18 @@ impl Inverter {
         }
     }
 
+    /// The walks of a block of `length` bytes that has just been inverted, from the back to the front: where in the text
+    /// each begins, and at which row. Ends early in a block that repeats itself.
+    pub(super) fn walks(&self, length: usize) -> impl Iterator<Item = (usize, usize)> {
+        let last = self.entries.len() - 1;
+        let next = move |&(at, number): &(usize, usize)| {
+            let stretch = self.stretches[number];
+            Some((at.saturating_sub(stretch.length), stretch.previous)).filter(|&(at, number)| at > 0 && number != last)
+        };
+        let row = move |number| if number == last { self.origin } else { number * self.spacing };
+        std::iter::successors(Some((length, last)), next).map(move |(at, number)| (at, row(number)))
+    }
+
     /// Puts the stretches behind each other: the one that ends at the origin is the last, and where the walk comes to
     /// the origin again it is the first. In a block that repeats itself that is before all rows were met; then the
     /// text is repeated, too.
@@ -215,5 +226,45 @@ impl Inverter {
             + self.filled.iter().map(|parts| parts.capacity() * size_of::<u32>()).sum::<usize>()
             + self.stretches.capacity() * size_of::<Stretch>()
             + self.entries.capacity() * size_of::<u32>()
+    }
+}
+
+/// Of each byte, the rows before those that begin with it.
+pub(super) fn firsts(counts: &[u32; 256]) -> [u32; 256] {
+    let mut first = [0_u32; 256];
+    let mut sum = 0_u32;
+    for (first, count) in first.iter_mut().zip(counts) {
+        *first = sum;
+        sum = sum.wrapping_add(*count);
+    }
+    first
+}
+
+/// Fills up to [`LANES`] parts of the text, each from its end: with the row from which the walk leads there. Whatever
+/// the rows are, the walks end. The rows are those of a block before it is inverted.
+pub(super) fn walk_back(rows: &Rows, first: &[u32; 256], mut lanes: Vec<(usize, &mut [u8])>) {
+    let Some(table) = rows.0.first_chunk::<ROWS>() else { unreachable!("made in this length") };
+    let mut entry = [0_u32; LANES];
+    for (entry, (row, _)) in entry.iter_mut().zip(&lanes) {
+        *entry = table[row % ROWS];
+    }
+    let most = lanes.iter().map(|(_, part)| part.len()).max().unwrap_or(0);
+    let mut collected = Box::new([[0_u8; PART]; LANES]);
+    for _ in 0..most.div_ceil(PART) {
+        for step in 0..PART {
+            for lane in 0..LANES {
+                let last = entry[lane] as u8;
+                collected[lane][PART - 1 - step] = last;
+                let row = first[usize::from(last)].wrapping_add(entry[lane] >> 8) as usize % ROWS;
+                entry[lane] = table[row];
+            }
+        }
+        for ((_, part), collected) in lanes.iter_mut().zip(&*collected) {
+            let count = PART.min(part.len());
+            let before = part.len() - count;
+            let (before, end) = std::mem::take(part).split_at_mut(before);
+            end.copy_from_slice(&collected[PART - count..]);
+            *part = before;
+        }
     }
 }

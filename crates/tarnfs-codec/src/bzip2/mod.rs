@@ -5,7 +5,7 @@
 //!
 //! A block is undone in four steps: the Huffman codes and the move to front ([`block`]), the Burrows-Wheeler
 //! transform ([`inverse_bwt`]), and the first run-length coding ([`run_length`]). Its CRC is compared before a byte
-//! of it is served. In a first pass, the blocks that follow are decoded on other threads ([`ahead`]).
+//! of it is served, unless only a part of it is wanted ([`partial`]). In a first pass, the blocks that follow are decoded on other threads ([`ahead`]).
 
 mod ahead;
 mod bit_reader;
@@ -17,6 +17,7 @@ mod groups;
 mod huffman;
 mod inverse_bwt;
 mod move_to_front;
+mod partial;
 mod randomised;
 mod run_length;
 #[cfg(test)]
@@ -26,7 +27,7 @@ use std::io;
 
 use tarnfs_source::{Limits, SharedSource};
 
-use crate::{Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Checks, Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
 use block::{BLOCK_MAGIC, END_MAGIC};
 use decoder::BlockDecoder;
 
@@ -49,6 +50,10 @@ impl Codec for Bzip2 {
             (".bzip2", ""),
             (".bz", ""),
         ]
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 40_000, in_whole_chunks: true }
     }
 
     fn bid(&self, head: &[u8]) -> u32 {

@@ -17,6 +17,11 @@ impl Expander {
         self.position > block.len()
     }
 
+    /// True if it has come to `position` of the block, and no run goes on there.
+    pub(super) fn is_between_runs(&self, position: usize) -> bool {
+        self.position == position && self.run == 0
+    }
+
     /// Writes what follows from `block` into `output` and returns how many bytes; fewer than fit only at its end.
     pub(super) fn expand(&mut self, block: &[u8], output: &mut [u8]) -> usize {
         let mut written = 0;

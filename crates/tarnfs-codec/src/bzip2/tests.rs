@@ -200,8 +200,77 @@ fn check_whole(what: &str, compressed: &[u8], plain: &[u8]) -> Vec<SeekPoint> {
         let bare = SeekPoint { state: Vec::new(), ..point.clone() };
         let slice = &plain[point.decoded as usize..end as usize];
         assert!(resume(compressed, &bare, slice.len()).bytes == slice, "{what}: {bare:?}");
+        // From somewhere in it.
+        let offset = (end - point.decoded) * (point.compressed_bit % 7) / 7;
+        let plain = &plain[point.decoded as usize..plain.len().min(end as usize + 1000)];
+        let most = plain.len() - offset as usize;
+        let (skipped, bytes) = part_of(compressed, point, offset, most).unwrap();
+        let right = if skipped { &plain[offset as usize..] } else { plain };
+        assert!(bytes.starts_with(&right[..most]), "{what}: {offset} bytes behind {point:?}");
     }
     outcome.points
+}
+
+/// What a decoder returns that is resumed at `point` and skips `offset` bytes, if it can: at most `most` bytes.
+fn part_of(compressed: &[u8], point: &SeekPoint, offset: u64, most: usize) -> io::Result<(bool, Vec<u8>)> {
+    let mut decoder = Bzip2.resume(memory(compressed), point, &Limits::default())?;
+    let skipped = decoder.skip(offset)?;
+    let mut bytes = Vec::new();
+    let mut buffer = vec![0; 10_007];
+    while bytes.len() < most {
+        match decoder.read(&mut buffer)? {
+            0 => break,
+            read => bytes.extend_from_slice(&buffer[..read]),
+        }
+    }
+    Ok((skipped, bytes))
+}
+
+#[test]
+fn a_part_of_a_block_is_read_without_the_rest() {
+    // Runs of all lengths among the rest.
+    let mut plain = prose(3_000_000);
+    for (number, at) in (1000..plain.len() - 1000).step_by(3001).enumerate() {
+        plain[at..at + number % 600].fill(b'r');
+    }
+    let stream = compress("bzip2", &["-9"], &plain);
+    let points = check_whole("prose with runs", &stream, &plain);
+    assert!(points.iter().all(|point| point.state[0] == 2 && point.state.len() < 1200), "{points:?}");
+    for offset in (0..800_000).step_by(7919) {
+        let (skipped, bytes) = part_of(&stream, &points[1], offset, 10_000).unwrap();
+        assert!(skipped);
+        assert!(
+            bytes.len() >= 10_000 && plain[(points[1].decoded + offset) as usize..].starts_with(&bytes),
+            "{offset}"
+        );
+    }
+    // Behind its end, nothing is skipped.
+    assert!(!part_of(&stream, &points[1], 3_000_000, 1).unwrap().0);
+}
+
+/// What stands in an index may be anything, and the archive may have changed.
+#[test]
+fn wrong_marks_are_an_error_or_lead_to_other_bytes() {
+    let plain = prose(200_000);
+    let stream = compress("bzip2", &["-9"], &plain);
+    let points = first_pass(&stream).points;
+    let point = &points[0];
+    for at in 0..point.state.len() {
+        for bit in [0, 7] {
+            let mut state = point.state.clone();
+            state[at] ^= 1 << bit;
+            let changed = SeekPoint { state, ..point.clone() };
+            let _ = part_of(&stream, &changed, 100_000, 300_000);
+            let _ = part_of(&stream, &SeekPoint { state: point.state[..at].to_vec(), ..point.clone() }, 7, 10_000);
+        }
+    }
+    for at in (4..stream.len()).step_by(97) {
+        let mut changed = stream.clone();
+        changed[at] ^= 0x10;
+        let _ = part_of(&changed, point, 100_000, 300_000);
+    }
+    let shorter = compress("bzip2", &["-9"], &plain[..190_000]);
+    assert!(part_of(&shorter, point, 100_000, 10).is_err(), "it is another block");
 }
 
 #[test]

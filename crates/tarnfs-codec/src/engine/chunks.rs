@@ -95,6 +95,13 @@ impl Chunks {
         if let Some(chunk) = lock(&self.recent).get(offset) {
             return Ok(Some(chunk));
         }
+        let Some(chunk) = self.look(offset)? else { return Ok(None) };
+        lock(&self.recent).keep(&chunk, &self.budget);
+        Ok(Some(chunk))
+    }
+
+    /// The same for one who takes nothing from those who read.
+    pub(super) fn look(&self, offset: u64) -> io::Result<Option<Arc<Chunk>>> {
         let Some(chunk) = self.table.chunk_at(offset)? else { return Ok(None) };
         self.check(&chunk, offset).map_err(|what| {
             io::Error::new(
@@ -105,9 +112,7 @@ impl Chunks {
                 ),
             )
         })?;
-        let chunk = Arc::new(chunk);
-        lock(&self.recent).keep(&chunk, &self.budget);
-        Ok(Some(chunk))
+        Ok(Some(Arc::new(chunk)))
     }
 
     fn check(&self, chunk: &Chunk, offset: u64) -> Result<(), String> {

@@ -8,7 +8,8 @@ use tarnfs_source::{Limits, SharedSource, Source};
 
 use super::cache::PieceCache;
 use super::chunks::{Chunks, PiecePlace};
-use super::decoded_file::DecodedFile;
+use super::decoded_file::{DecodedFile, Found};
+use super::fill::note_read;
 use super::in_flight::{InFlight, Queued, RunGuard, Task, Turn};
 use super::memory_gate::{Expected, GatePass};
 use super::pool::Piece;
@@ -69,8 +70,10 @@ pub(super) struct Inner {
     pub(super) limits: Limits,
     /// What its decoders may need beside it.
     decode_context: OnceLock<DecodeContext>,
-    /// What need not be decoded, until it turns out to be of something else.
-    kept: OnceLock<DecodedFile>,
+    /// What need not be decoded, and our number in it.
+    kept: OnceLock<Arc<DecodedFile>>,
+    pub(super) kept_as: u64,
+    /// Something in it was wrong.
     kept_is_wrong: AtomicBool,
     pub(super) in_flight: InFlight,
     /// How many decoders a decoder of it reads through.
@@ -122,6 +125,7 @@ impl DecodedSource {
             limits,
             decode_context: OnceLock::new(),
             kept: OnceLock::new(),
+            kept_as: 0,
             kept_is_wrong: AtomicBool::new(false),
             in_flight: InFlight::default(),
             sequences: Mutex::default(),
@@ -141,7 +145,7 @@ impl DecodedSource {
 
     /// From now on pieces are read from `file` where it has them. What is in it need not be trusted: only what has the
     /// checksum in the table is served.
-    pub fn read_from(&self, file: DecodedFile) {
+    pub fn read_from(&self, file: Arc<DecodedFile>) {
         // A second one is no better.
         let _ = self.inner.kept.set(file);
     }
@@ -179,6 +183,7 @@ impl Source for DecodedSource {
         }
         let range = offset..offset + wanted as u64;
         let was_whole = self.inner.proofs.is_whole();
+        note_read();
         self.inner.check_undamaged(&range)?;
         let advice = lock(&self.inner.sequences).note(&range, end, self.inner.most_ahead());
         let (context, after) = self.inner.split(&range, &advice.ahead);
@@ -247,7 +252,7 @@ impl Inner {
         self.closed.load(Ordering::Relaxed)
     }
 
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         format!("{}, decoded", self.source.describe())
     }
 
@@ -315,7 +320,7 @@ impl Inner {
             match self.in_flight.begin(task, cached, || self.pick(task)) {
                 Turn::Ready(piece) => break piece,
                 Turn::OnItsWay => drop(pass),
-                Turn::Decode(run, begun) => break self.decode(&chunk, &run, begun, pass, false)?,
+                Turn::Decode(run, begun) => break self.decode(&chunk, task, &run, begun, pass, false)?,
             }
         };
         Ok((place.start, piece))
@@ -323,16 +328,25 @@ impl Inner {
 
     /// A piece out of the [`DecodedFile`], if there is one and it is right; it is in the cache then.
     fn kept_piece(&self, chunk: &Chunk, place: PiecePlace) -> Option<Arc<Piece>> {
-        let kept = self.kept.get().filter(|_| !self.kept_is_wrong.load(Ordering::Relaxed))?;
+        let kept = self.kept.get()?;
         let expected = *chunk.checksums.get(place.index)?;
-        let mut piece = self.cache.pool.piece(place.length);
-        if !kept.read(place.start, &mut piece) {
+        if !kept.has(self.kept_as, place.start, expected, place.length) {
             return None;
         }
-        if checksum(&piece, place.start) != expected {
-            self.kept_is_wrong.store(true, Ordering::Relaxed);
-            log::info!("{}: what was kept of it is of something else, and is not used", self.describe());
-            return None;
+        let mut piece = self.cache.pool.piece(place.length);
+        match kept.read(self.kept_as, place.start, expected, &mut piece) {
+            Found::Piece => {}
+            Found::Nothing => return None,
+            Found::Wrong => {
+                if !self.kept_is_wrong.swap(true, Ordering::Relaxed) {
+                    log::info!(
+                        "{}: what was kept of it is wrong at byte {}, and decoded",
+                        self.describe(),
+                        place.start
+                    );
+                }
+                return None;
+            }
         }
         self.counters.kept.fetch_add(1, Ordering::Relaxed);
         let piece = Arc::new(piece);
@@ -362,6 +376,7 @@ impl Inner {
     fn decode(
         &self,
         chunk: &Chunk,
+        task: Task,
         run: &RunGuard<'_>,
         begun: Begun,
         mut pass: GatePass<'_>,
@@ -369,9 +384,20 @@ impl Inner {
     ) -> io::Result<Arc<Piece>> {
         let (mut position, decoder) = begun;
         self.chunk_length.store(chunk.length, Ordering::Relaxed);
-        let mut decoder = match decoder {
-            Some(decoder) => decoder,
-            None => self.resume(chunk)?,
+        let mut decoder = if let Some(decoder) = decoder {
+            decoder
+        } else {
+            let mut decoder = self.resume(chunk)?;
+            // Where there are checksums, those of the format are not needed.
+            if task.start > position && !chunk.checksums.is_empty() {
+                let skipped = decoder.skip(task.start - position);
+                if skipped.map_err(|error| self.context(&error, "decoding", task.start))? {
+                    // Who waits for what was left out decodes it.
+                    run.advance(position, None, task.start);
+                    position = task.start;
+                }
+            }
+            decoder
         };
         let most_behind = (self.cache.share() / 8) as u64;
         let chunk_end = chunk.point.decoded + chunk.length;
@@ -426,6 +452,11 @@ impl Inner {
 
     fn resume(&self, chunk: &Chunk) -> io::Result<Box<dyn Decoder>> {
         self.counters.resumes.fetch_add(1, Ordering::Relaxed);
+        self.new_decoder(chunk)
+    }
+
+    /// A decoder at the chunk's start.
+    pub(super) fn new_decoder(&self, chunk: &Chunk) -> io::Result<Box<dyn Decoder>> {
         self.codec
             .resume_with(Arc::clone(&self.source), &chunk.point, &self.limits, &self.decode_context())
             .map_err(|error| self.context(&error, "resuming at", chunk.point.decoded))
@@ -562,7 +593,7 @@ impl Inner {
         // Readers come first: nothing is decoded ahead that would wait at the gate.
         let Some(pass) = self.cache.gate.try_enter(self.depth, &self.expected) else { return };
         if let Some((run, begun)) = self.in_flight.ahead(task, begin)
-            && let Err(error) = self.decode(&chunk, &run, begun, pass, true)
+            && let Err(error) = self.decode(&chunk, task, &run, begun, pass, true)
         {
             log::debug!("decoding ahead: {error}");
         }

@@ -63,8 +63,8 @@ impl Indexing {
         self.spill = spill;
     }
 
-    /// After the end of the stream: true if there is a [`DecodedFile`](super::DecodedFile) of it now. An error means
-    /// that there is none.
+    /// After the end of the stream: true if pieces of it are in a [`DecodedFile`](super::DecodedFile) now. After an error
+    /// there may be some.
     pub fn finish_keeping(&mut self) -> io::Result<bool> {
         std::mem::replace(&mut self.spill, SpillWriter::nothing()).finish()
     }
@@ -147,15 +147,17 @@ impl Indexing {
             let (now, later) = data.split_at(length);
             self.spill.decoded(now);
             if length == PIECE {
-                chunk.checksums.push(checksum(now, self.decoded));
-                self.spill.piece(self.decoded, PIECE);
+                let checksum = checksum(now, self.decoded);
+                chunk.checksums.push(checksum);
+                self.spill.piece(self.decoded, PIECE, checksum);
             } else {
                 self.hash.update(now);
                 self.in_piece += length;
                 if self.in_piece == PIECE {
                     let start = self.decoded + length as u64 - PIECE as u64;
-                    chunk.checksums.push(placed(self.hash.digest(), start));
-                    self.spill.piece(start, PIECE);
+                    let checksum = placed(self.hash.digest(), start);
+                    chunk.checksums.push(checksum);
+                    self.spill.piece(start, PIECE, checksum);
                     self.hash.reset();
                     self.in_piece = 0;
                 }
@@ -173,8 +175,9 @@ impl Indexing {
         if let Some(mut chunk) = self.open.take().filter(|chunk| chunk.length > 0) {
             if self.in_piece > 0 {
                 let start = self.decoded - self.in_piece as u64;
-                chunk.checksums.push(placed(self.hash.digest(), start));
-                self.spill.piece(start, self.in_piece);
+                let checksum = placed(self.hash.digest(), start);
+                chunk.checksums.push(checksum);
+                self.spill.piece(start, self.in_piece, checksum);
                 self.hash.reset();
                 self.in_piece = 0;
             }

@@ -5,8 +5,8 @@
 //! - [`DecodedSource`] serves reads at any offset from a [`ChunkTable`](crate::ChunkTable). It decodes only as far as a
 //!   read needs, then pauses the decoder where it stands.
 //! - [`PieceCache`] holds the decoded pieces and the paused decoders of all streams, bounded in bytes.
-//! - [`DecodedFile`] holds pieces of one stream on disk, where decoding them again takes long; [`SpillWriter`]
-//!   writes it during the first pass.
+//! - [`DecodedFile`] holds decoded pieces on disk, where decoding them again takes long. [`SpillWriter`] adds to it
+//!   during the first pass, and [`Fill`] while the machine is idle.
 //! - [`Proving`] verifies a stream of which another program has made the table, which has no checksums.
 //! - [`Table`] is a table of chunks in memory.
 //! - [`Workers`] are the threads on which sequential readers are decoded ahead of.
@@ -15,11 +15,13 @@ mod cache;
 mod chunks;
 mod decoded;
 mod decoded_file;
+mod fill;
 mod in_flight;
 mod indexing;
 mod memory_gate;
 mod paused;
 mod pool;
+mod priority;
 mod proof;
 mod sequence;
 mod spill;
@@ -41,10 +43,12 @@ use crate::sync::{Mutex, MutexGuard};
 
 pub use cache::PieceCache;
 pub use decoded::{DecodedSource, Statistics};
-pub use decoded_file::DecodedFile;
+pub use decoded_file::{DecodedFile, DecodedFileWriter, Extended, PieceSpace};
+pub use fill::{Fill, Filled};
 pub use indexing::Indexing;
+pub use priority::lowest_priority;
 pub use proof::{Proven, Proving};
-pub use spill::{SpillFile, SpillWriter};
+pub use spill::{OpenSpill, SpillWriter};
 pub use table::Table;
 pub use workers::Workers;
 

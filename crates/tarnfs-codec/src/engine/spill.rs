@@ -1,4 +1,3 @@
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// the end. The first pass does not wait: what the packing thread cannot keep up with is left out, unless a read of it
 /// would take very long, as in a stream without seek points.
 pub struct SpillWriter {
-    sender: Option<SyncSender<(u64, Box<[u8]>)>>,
+    sender: Option<SyncSender<Piece>>,
     packer: Option<JoinHandle<io::Result<bool>>>,
     shared: Arc<Shared>,
     /// The processor's time of all threads when the pass began: it is decoding that they spend it on.
@@ -31,7 +30,7 @@ pub struct SpillWriter {
     since_point: u64,
     longest: u64,
     /// Pieces that are kept if the stream turns out to be dear; `None` if they became too many.
-    waiting: Option<Vec<(u64, Box<[u8]>)>>,
+    waiting: Option<Vec<Piece>>,
     /// What is decoded of the next piece.
     piece: Vec<u8>,
 }
@@ -46,17 +45,12 @@ struct Shared {
     packing: AtomicU64,
 }
 
-/// Where the pieces go.
-pub trait SpillFile: Send {
-    /// An empty file. Asked for once, when the first piece is to be kept.
-    fn file(&mut self) -> io::Result<File>;
+/// Opens the file where the pieces go and locks it: called once, when the first piece is to be kept. `None` if somebody
+/// else writes it.
+pub type OpenSpill = Box<dyn FnOnce() -> io::Result<Option<DecodedFileWriter>> + Send>;
 
-    /// False if the file may not grow to `length` bytes.
-    fn has_room(&mut self, length: u64) -> bool;
-
-    /// The file is whole.
-    fn finished(self: Box<Self>) -> io::Result<()>;
-}
+/// A piece on its way: where it starts, its checksum, and its bytes.
+type Piece = (u64, u32, Box<[u8]>);
 
 /// A stream is dear if a random read may take so long; half of it in the mean.
 const DEAR: Duration = Duration::from_millis(40);
@@ -80,21 +74,18 @@ const MOST_SENT: usize = (8 << 20) / PIECE;
 const LEVEL: i32 = 1;
 const FAST_LEVEL: i32 = -5;
 
-/// Bytes of a file of pieces for each of them, beside the piece itself.
-const MOST_BESIDE: usize = 64;
-
 /// As `nice -n 19`.
 const LOWEST_PRIORITY: i32 = 19;
 
 impl SpillWriter {
-    /// Pieces go to `spill_file`.
-    pub fn new(spill_file: Box<dyn SpillFile>) -> Self {
+    /// Pieces of the stream of this number go to the file that `open` opens.
+    pub fn new(stream: u64, open: OpenSpill) -> Self {
         let (sender, receiver) = sync_channel(MOST_SENT);
         let shared = Arc::<Shared>::default();
         let of_packer = Arc::clone(&shared);
         let packer = thread::Builder::new()
             .name("tarnfs-packer".to_owned())
-            .spawn(move || pack(&receiver, &of_packer, spill_file));
+            .spawn(move || pack(stream, &receiver, &of_packer, open));
         let mut spill = Self::nothing();
         match packer {
             Ok(packer) => {
@@ -147,18 +138,18 @@ impl SpillWriter {
         }
     }
 
-    /// The piece of `length` bytes that starts at `start` is whole.
-    pub(super) fn piece(&mut self, start: u64, length: usize) {
+    /// The piece of `length` bytes that starts at `start` is whole, and has this checksum.
+    pub(super) fn piece(&mut self, start: u64, length: usize, checksum: u32) {
         let piece = (self.piece.len() == length).then(|| Box::from(&self.piece[..]));
         self.piece.clear();
         let Some(piece) = piece else { return };
         if self.is_dear() {
-            for (start, piece) in self.waiting.take().into_iter().flatten() {
-                self.send(start, piece);
+            for piece in self.waiting.take().into_iter().flatten() {
+                self.send(piece);
             }
-            self.send(start, piece);
+            self.send((start, checksum, piece));
         } else if let Some(waiting) = &mut self.waiting {
-            waiting.push((start, piece));
+            waiting.push((start, checksum, piece));
             if waiting.len() > MOST_WAITING {
                 self.waiting = None;
             }
@@ -183,10 +174,10 @@ impl SpillWriter {
             && (self.time < SURE || self.time_for(self.since_point) >= NEAR)
     }
 
-    fn send(&mut self, start: u64, piece: Box<[u8]>) {
+    fn send(&mut self, piece: Piece) {
         let Some(sender) = &self.sender else { return };
         self.shared.sent.fetch_add(1, Ordering::Relaxed);
-        let sent = sender.try_send((start, piece)).or_else(|error| match error {
+        let sent = sender.try_send(piece).or_else(|error| match error {
             // No core is free.
             TrySendError::Full(piece) if self.time_for(self.since_point) >= VERY_DEAR => {
                 sender.send(piece).map_err(|_| true)
@@ -232,31 +223,33 @@ impl Drop for SpillWriter {
     }
 }
 
-fn pack(pieces: &Receiver<(u64, Box<[u8]>)>, shared: &Shared, mut spill_file: Box<dyn SpillFile>) -> io::Result<bool> {
+fn pack(stream: u64, pieces: &Receiver<Piece>, shared: &Shared, open: OpenSpill) -> io::Result<bool> {
     // Without a first piece there is no file.
     let Ok(first) = pieces.recv() else { return Ok(false) };
     // Whoever decodes comes first.
     if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), LOWEST_PRIORITY) {
         log::debug!("the packing thread keeps its priority: {error}");
     }
-    let mut writer = DecodedFileWriter::new(spill_file.file()?)?;
-    for (start, piece) in std::iter::once(first).chain(pieces) {
+    let Some(mut writer) = open()? else { return Ok(false) };
+    for (start, checksum, piece) in std::iter::once(first).chain(pieces) {
         if shared.is_abandoned.load(Ordering::Relaxed) {
-            return Ok(false);
-        }
-        if !spill_file.has_room(writer.length() + (piece.len() + MOST_BESIDE) as u64) {
             break;
         }
         let behind = shared.sent.fetch_sub(1, Ordering::Relaxed);
-        writer.add(start, &piece, if behind > MOST_SENT / 2 { FAST_LEVEL } else { LEVEL })?;
+        if !writer.file().has(stream, start, checksum, piece.len()) {
+            let level = if behind > MOST_SENT / 2 { FAST_LEVEL } else { LEVEL };
+            writer.add(stream, start, &piece, checksum, level)?;
+        }
+        if writer.is_full() {
+            break;
+        }
         let spent = processor_time(ClockId::ThreadCPUTime).as_nanos();
         shared.packing.store(u64::try_from(spent).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
     if shared.is_abandoned.load(Ordering::Relaxed) {
-        return Ok(false);
+        return writer.undo().map(|()| false);
     }
-    writer.finish()?;
-    spill_file.finished()?;
+    writer.flush()?;
     Ok(true)
 }
 
@@ -266,40 +259,25 @@ fn processor_time(clock: ClockId) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::DecodedFile;
+    use super::super::decoded_file::Found;
+    use super::super::decoded_file::tests::{TestSpace, reader_of};
+    use super::super::{DecodedFile, checksum};
     use super::*;
-    use std::sync::atomic::AtomicU64;
+    use tarnfs_source::Budget;
 
-    /// A file without a name, and what became of it.
-    #[derive(Default)]
-    struct TestSpillFile {
-        file: Arc<std::sync::Mutex<Option<File>>>,
-        finished: Arc<AtomicU64>,
-        room: u64,
-    }
-
-    impl SpillFile for TestSpillFile {
-        fn file(&mut self) -> io::Result<File> {
-            let file = tempfile::tempfile()?;
-            *self.file.lock().unwrap() = Some(file.try_clone()?);
-            Ok(file)
-        }
-
-        fn has_room(&mut self, length: u64) -> bool {
-            length <= self.room
-        }
-
-        fn finished(self: Box<Self>) -> io::Result<()> {
-            self.finished.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        }
+    fn open(file: &tempfile::NamedTempFile, room: u64) -> OpenSpill {
+        let file = std::fs::File::options().read(true).write(true).open(file.path()).unwrap();
+        Box::new(move || {
+            let file = DecodedFile::new(file, Budget::new(64 << 20));
+            let mut writer = DecodedFileWriter::new(file, Box::new(TestSpace { room }))?;
+            Ok(writer.lock()?.then_some(writer))
+        })
     }
 
     /// Feeds a piece for each time, a seek point where there is none; returns which of them were kept.
     fn kept(times: &[Option<Duration>], room: u64, ends: bool) -> Option<Vec<usize>> {
-        let spill_file = TestSpillFile { room, ..TestSpillFile::default() };
-        let (file, finished) = (Arc::clone(&spill_file.file), Arc::clone(&spill_file.finished));
-        let mut spill = SpillWriter::new(Box::new(spill_file));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut spill = SpillWriter::new(3, open(&file, room));
         let mut pieces = 0;
         let content = |number: usize| vec![number as u8; PIECE];
         for time in times {
@@ -311,7 +289,8 @@ mod tests {
             let (first, second) = (&content(pieces)[..1000], &content(pieces)[1000..]);
             spill.decoded(first);
             spill.decoded(second);
-            spill.piece((pieces * PIECE) as u64, PIECE);
+            let start = (pieces * PIECE) as u64;
+            spill.piece(start, PIECE, checksum(&content(pieces), start));
             pieces += 1;
             // So that the packing thread keeps up.
             let has_ended = || spill.packer.as_ref().is_none_or(JoinHandle::is_finished);
@@ -320,20 +299,21 @@ mod tests {
                 thread::yield_now();
             }
         }
+        let length = || file.as_file().metadata().unwrap().len();
         if !ends {
             drop(spill);
-            assert_eq!(finished.load(Ordering::Relaxed), 0, "what was not finished is not kept");
+            assert_eq!(length(), 0, "of what was not finished nothing is kept");
             return None;
         }
-        let is_there = spill.finish().unwrap();
-        assert_eq!(finished.load(Ordering::Relaxed), u64::from(is_there));
-        if !is_there {
+        if !spill.finish().unwrap() {
+            assert_eq!(length(), 0);
             return None;
         }
-        let file = DecodedFile::open(file.lock().unwrap().take().unwrap()).unwrap();
+        assert!(length() <= room);
+        let file = reader_of(&file);
         let is_kept = |number: &usize| {
-            let mut piece = vec![0; PIECE];
-            let there = file.read((number * PIECE) as u64, &mut piece);
+            let (mut piece, start) = (vec![0; PIECE], (number * PIECE) as u64);
+            let there = file.read(3, start, checksum(&content(*number), start), &mut piece) == Found::Piece;
             assert!(!there || piece == content(*number));
             there
         };

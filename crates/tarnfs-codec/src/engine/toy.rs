@@ -10,7 +10,7 @@ use std::time::Duration;
 use tarnfs_source::{Limits, MemorySource, SharedSource};
 
 use super::{Indexing, Table};
-use crate::{Codec, Decoder, Findings, FirstPass, Options, SeekPoint};
+use crate::{Codec, Decoder, Findings, FirstPass, Options, Pace, SeekPoint};
 
 const RECORD: u64 = 5;
 
@@ -112,6 +112,10 @@ impl Codec for Toy {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".toy", "")]
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 1000, in_whole_chunks: false }
     }
 
     fn bid(&self, _head: &[u8]) -> u32 {

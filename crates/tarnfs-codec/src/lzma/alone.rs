@@ -6,7 +6,7 @@ use tarnfs_source::{Limits, SharedSource, Source};
 
 use super::members::{Container, Header, MemberDecoder};
 use super::model::Properties;
-use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec for `.lzma`.
 #[derive(Debug)]
@@ -55,6 +55,10 @@ impl Codec for Lzma {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tlz", ".tar"), (".lzma", "")]
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
     }
 
     fn bid(&self, head: &[u8]) -> u32 {

@@ -7,7 +7,7 @@ use tarnfs_source::{Limits, SharedSource, Source};
 
 use super::members::{Container, Header, MemberDecoder};
 use super::model::Properties;
-use crate::{Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Checks, Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec for `.lz`.
 #[derive(Debug)]
@@ -78,6 +78,10 @@ impl Codec for Lzip {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tlz", ".tar"), (".tlzip", ".tar"), (".lz", ""), (".lzip", "")]
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
     }
 
     fn bid(&self, head: &[u8]) -> u32 {

@@ -23,7 +23,7 @@ use std::io;
 
 use tarnfs_source::{Limits, SharedSource};
 
-use crate::{Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Checks, Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
 use container::{Fault, STREAM_HEADER};
 use decoder::XzDecoder;
 
@@ -44,6 +44,10 @@ impl Codec for Xz {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".txz", ".tar"), (".xz", "")]
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 100_000, in_whole_chunks: false }
     }
 
     fn bid(&self, head: &[u8]) -> u32 {

@@ -30,7 +30,7 @@ use std::io;
 
 use tarnfs_source::{Limits, SharedSource};
 
-use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 use decoder::FrameDecoder;
 pub use dictionary::Dictionaries;
 use frame::Start;
@@ -46,6 +46,10 @@ impl Codec for Zstd {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tzst", ".tar"), (".tzs", ".tar"), (".zst", ""), (".zstd", "")]
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: false }
     }
 
     /// lz4 has the same skippable frames: only the frame behind them tells.

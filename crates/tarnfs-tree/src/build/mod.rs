@@ -203,8 +203,10 @@ impl FirstPass<'_> {
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
         let mut indexing =
             Indexing::new(codec, SharedSource::clone(self.source), &options).map_err(|error| failed(0, error))?;
-        if let Some(cache) = self.cache_to_fill(codec.name()) {
-            indexing.keep(SpillWriter::new(cache.spill_file(&self.archive, codec.name())));
+        if let Some(cache) = self.cache_to_fill() {
+            let budget = self.options.cache.budget().clone();
+            let anew = self.options.recreate == Recreate::Always;
+            indexing.keep(SpillWriter::new(0, cache.spill(self.archive, codec.name(), budget, anew)));
         }
         let mut stream = DecodingStream::new(indexing, direct, &shifts, &self.options.cancel)
             .of_archive(&self.options.progress.bytes, self.options.sink.as_ref());
@@ -279,12 +281,9 @@ impl FirstPass<'_> {
         }
     }
 
-    /// Where decoded pieces go. Who wants the bytes only once does not come back for them; what is there need not be
-    /// written again.
-    fn cache_to_fill(&self, codec: &str) -> Option<&DecodedCache> {
-        let cache = self.options.decoded_cache.as_ref()?;
-        let is_there = || self.options.recreate != Recreate::Always && cache.open(&self.archive, codec).is_some();
-        (self.options.sink.is_none() && !is_there()).then_some(cache)
+    /// Where decoded pieces go. Who wants the bytes only once does not come back for them.
+    fn cache_to_fill(&self) -> Option<&DecodedCache> {
+        self.options.decoded_cache.as_ref().filter(|_| self.options.sink.is_none())
     }
 
     fn summary(&self, format: &str) -> Summary {

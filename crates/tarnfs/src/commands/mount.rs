@@ -8,8 +8,8 @@ use std::time::Instant;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_fuse::Unmounter;
 use tarnfs_tree::build::without_suffix;
-use tarnfs_tree::open::{IndexPlace, Options};
-use tarnfs_tree::{Base, ComposeError, Error, FolderTree, Lazily, LazyTree, Tree, compose};
+use tarnfs_tree::open::{DecodedCache, IndexPlace, Options};
+use tarnfs_tree::{Base, ComposeError, Error, FolderTree, Lazily, LazyTree, Tree, compose, filling};
 
 use crate::args::{Mount, composition, mount_options, shown};
 use crate::control::{self, Control};
@@ -278,7 +278,8 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
         ending.watched_by(watcher.clone());
     }
     ending.listen().map_err(|error| listening(&error))?;
-    let options = inside::options(&arguments.open, &ending.cancel())?;
+    let mut options = inside::options(&arguments.open, &ending.cancel())?;
+    options.decoded_cache = options.decoded_cache.map(DecodedCache::filled_when_idle);
     let (mountpoint, title) = (&request.mountpoint, request.title());
     let name = shown(&title);
     let mut mount_options = mount_options(arguments, &title);
@@ -333,6 +334,7 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     if let Some(ready) = ready {
         ready.report(code).map_err(|error| Failure::new(Code::Failure, format!("going to the background: {error}")))?;
     }
+    filling::begin();
     if sandbox {
         sandbox::give_up_calls(has_folders);
     }

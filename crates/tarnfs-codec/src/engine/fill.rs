@@ -1,0 +1,421 @@
+//! Keeping a stream decoded while nobody reads.
+//!
+//! A [`Fill`] goes through the chunks of a stream in order. What is dear to decode and not in the file of decoded
+//! pieces yet it decodes and adds. It shares nothing with readers but the table of chunks: it has decoders of its own,
+//! which take memory of the budget, and neither passes through the memory gate nor registers a run. So no reader ever
+//! waits for the thread that does this, which may get the processor very late.
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use tarnfs_source::Grant;
+
+use super::checksum;
+use super::chunks::PiecePlace;
+use super::decoded::{DecodedSource, Inner};
+use super::decoded_file::{DecodedFileWriter, WRITER_MEMORY};
+use crate::{Chunk, Codec, Decoder, PIECE};
+
+/// A random read that takes longer is dear.
+const DEAR_MILLISECONDS: u64 = 2;
+
+/// Nothing is decoded so long after the last read.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Pieces decoded in one step.
+const STEP: usize = 16;
+
+/// Level of zstd for what is kept.
+const LEVEL: i32 = 1;
+
+#[cfg(not(test))]
+mod last {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// When somebody has last read from a stream of this process, in milliseconds of the monotonic clock.
+    static LAST_READ: AtomicU64 = AtomicU64::new(0);
+
+    pub(super) fn get() -> u64 {
+        LAST_READ.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set(now: u64) {
+        LAST_READ.store(now, Ordering::Relaxed);
+    }
+}
+
+/// Tests run beside each other: each has its own.
+#[cfg(test)]
+mod last {
+    use std::cell::Cell;
+
+    thread_local!(static LAST_READ: Cell<u64> = const { Cell::new(0) });
+
+    pub(super) fn get() -> u64 {
+        LAST_READ.get()
+    }
+
+    pub(super) fn set(now: u64) {
+        LAST_READ.set(now);
+    }
+}
+
+fn now() -> u64 {
+    let now: Duration = clock_gettime(ClockId::MonotonicCoarse).try_into().unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Somebody reads: whatever fills files pauses.
+pub(super) fn note_read() {
+    last::set(now());
+}
+
+fn is_quiet() -> bool {
+    let last = last::get();
+    last == 0 || now().saturating_sub(last) >= QUIET.as_millis() as u64
+}
+
+/// True if a random read in this chunk takes long, on average.
+fn is_dear(codec: &dyn Codec, chunk: &Chunk) -> bool {
+    let pace = codec.pace();
+    let bytes = if pace.in_whole_chunks { chunk.length } else { chunk.length / 2 };
+    bytes / pace.bytes_per_millisecond.max(1) >= DEAR_MILLISECONDS
+}
+
+/// Keeps what is dear of one stream.
+pub struct Fill {
+    inner: Weak<Inner>,
+    writer: DecodedFileWriter,
+    /// The byte of the stream that is looked at next.
+    at: u64,
+    /// The one that was looked at last.
+    chunk: Option<Arc<Chunk>>,
+    decoder: Option<Running>,
+    /// For the writer.
+    memory: Option<Grant>,
+}
+
+/// A decoder, and where it stands.
+struct Running {
+    decoder: Box<dyn Decoder>,
+    at: u64,
+    memory: Grant,
+}
+
+/// What [`Fill::step`] has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filled {
+    /// There is more to do.
+    Some,
+    /// Somebody else needs what it takes: try again after this time.
+    NotNow(Duration),
+    /// Nothing more will be kept.
+    All,
+}
+
+impl DecodedSource {
+    /// True if random reads are dear in some part of it, and what is decoded there can be compared with checksums.
+    pub fn is_dear(&self) -> bool {
+        const SAMPLES: u64 = 4;
+        let inner = &self.inner;
+        (0..SAMPLES).any(|number| {
+            let chunk = inner.chunks.look(inner.length / SAMPLES * number);
+            matches!(chunk, Ok(Some(chunk)) if is_dear(inner.codec, &chunk) && !chunk.checksums.is_empty())
+        })
+    }
+
+    /// Keeps what is dear of it through `writer`, whose file it reads from. That does not keep it open.
+    pub fn fill(&self, writer: DecodedFileWriter) -> Fill {
+        Fill { inner: Arc::downgrade(&self.inner), writer, at: 0, chunk: None, decoder: None, memory: None }
+    }
+}
+
+impl Fill {
+    /// Does a little of what is to be done.
+    ///
+    /// The caller holds no lock. Only one of all that keep pieces in this process should be in here at a time.
+    pub fn step(&mut self) -> Filled {
+        /// Until somebody else may be done with the file.
+        const LOCKED: Duration = Duration::from_secs(5);
+        /// Until there may be memory.
+        const NO_MEMORY: Duration = Duration::from_secs(10);
+        /// Until somebody else has written.
+        const BUSY: Duration = Duration::from_millis(20);
+        let Some(inner) = self.inner.upgrade().filter(|inner| !inner.is_closed()) else { return Filled::All };
+        if self.writer.is_full() || self.at >= inner.length {
+            return self.end(&inner);
+        }
+        if !is_quiet() {
+            // What is packed need not wait in memory.
+            return self.flush().unwrap_or(Filled::NotNow(QUIET));
+        }
+        if self.memory.is_none() {
+            self.memory = inner.cache.budget().take(WRITER_MEMORY);
+        }
+        if self.memory.is_none() {
+            return Filled::NotNow(NO_MEMORY);
+        }
+        match self.writer.lock() {
+            Ok(true) => {}
+            Ok(false) => {
+                self.writer.file().refresh();
+                return Filled::NotNow(LOCKED);
+            }
+            Err(error) => return failed(&inner, &error),
+        }
+        if self.writer.is_behind() {
+            if let Some(ended) = self.flush() {
+                return ended;
+            }
+            if self.writer.is_behind() {
+                return Filled::NotNow(BUSY);
+            }
+        }
+        let start = Instant::now();
+        match self.decode(&inner) {
+            Ok(true) => {}
+            Ok(false) => return Filled::NotNow(NO_MEMORY),
+            Err(error) => return failed(&inner, &error),
+        }
+        let spent = start.elapsed();
+        if spent > Duration::from_secs(2) {
+            // Others want the processor, or the disk.
+            return Filled::NotNow(QUIET);
+        }
+        Filled::Some
+    }
+
+    fn flush(&mut self) -> Option<Filled> {
+        let error = self.writer.flush().err()?;
+        log::info!("decoded pieces are not kept any more: {error}");
+        Some(Filled::All)
+    }
+
+    fn end(&mut self, inner: &Inner) -> Filled {
+        self.decoder = None;
+        if self.writer.is_full() {
+            log::info!("{}: there is no more space to keep it decoded", inner.describe());
+        } else {
+            log::debug!("{}: what is dear to decode is kept", inner.describe());
+        }
+        self.flush().unwrap_or(Filled::All)
+    }
+
+    /// Goes on by some pieces; false if there is no memory for a decoder.
+    fn decode(&mut self, inner: &Inner) -> io::Result<bool> {
+        let mut piece = Vec::new();
+        for _ in 0..STEP {
+            let Some((chunk, place)) = self.next_missing(inner)? else { return Ok(true) };
+            let decoder =
+                self.decoder.take().filter(|running| running.at <= place.start && running.at >= chunk.point.decoded);
+            let mut running = match decoder {
+                Some(running) => running,
+                None => match Self::resume(inner, &chunk)? {
+                    Some(running) => running,
+                    None => return Ok(false),
+                },
+            };
+            while running.at < place.end() {
+                if inner.is_closed() || !is_quiet() {
+                    self.decoder = Some(running);
+                    return Ok(true);
+                }
+                let place = PiecePlace::of(&chunk, running.at);
+                piece.resize(place.length, 0);
+                if let Err(error) = read_exact(&mut *running.decoder, &mut piece) {
+                    if !matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) {
+                        return Err(error);
+                    }
+                    // Whoever reads it is told what is damaged.
+                    self.at = chunk.point.decoded + chunk.length;
+                    return Ok(true);
+                }
+                running.at = place.end();
+                let expected = chunk.checksums.get(place.index).copied();
+                if let Some(expected) = expected.filter(|expected| *expected == checksum(&piece, place.start))
+                    && !self.writer.file().has(inner.kept_as, place.start, expected, place.length)
+                {
+                    self.writer.add(inner.kept_as, place.start, &piece, expected, LEVEL)?;
+                }
+            }
+            self.at = running.at;
+            if running.decoder.memory() > running.memory.bytes() {
+                let Some(memory) = inner.cache.budget().take(running.decoder.memory()) else { return Ok(false) };
+                running.memory = memory;
+            }
+            self.decoder = Some(running);
+        }
+        Ok(true)
+    }
+
+    /// The next piece that is dear and not kept.
+    fn next_missing(&mut self, inner: &Inner) -> io::Result<Option<(Arc<Chunk>, PiecePlace)>> {
+        while self.at < inner.length && !inner.is_closed() {
+            let holds =
+                |chunk: &Arc<Chunk>| (chunk.point.decoded..chunk.point.decoded + chunk.length).contains(&self.at);
+            let chunk = match self.chunk.take().filter(holds) {
+                Some(chunk) => chunk,
+                None => match inner.chunks.look(self.at)? {
+                    Some(chunk) => chunk,
+                    None => break,
+                },
+            };
+            self.chunk = Some(Arc::clone(&chunk));
+            let end = chunk.point.decoded + chunk.length;
+            if !is_dear(inner.codec, &chunk) {
+                self.at = end;
+            }
+            while self.at < end {
+                let place = PiecePlace::of(&chunk, self.at);
+                let Some(&expected) = chunk.checksums.get(place.index) else {
+                    self.at = end;
+                    break;
+                };
+                if !self.writer.file().has(inner.kept_as, place.start, expected, place.length) {
+                    return Ok(Some((chunk, place)));
+                }
+                self.at = place.end();
+            }
+        }
+        self.at = inner.length;
+        Ok(None)
+    }
+
+    fn resume(inner: &Inner, chunk: &Chunk) -> io::Result<Option<Running>> {
+        // What a decoder holds before its first byte; it is asked again behind each piece.
+        let decoder = inner.new_decoder(chunk)?;
+        let memory = inner.cache.budget().take(decoder.memory() + PIECE);
+        Ok(memory.map(|memory| Running { decoder, at: chunk.point.decoded, memory }))
+    }
+}
+
+fn failed(inner: &Inner, error: &io::Error) -> Filled {
+    log::info!("{}: it is not kept decoded: {error}", inner.describe());
+    Filled::All
+}
+
+fn read_exact(decoder: &mut dyn Decoder, piece: &mut [u8]) -> io::Result<()> {
+    let mut filled = 0;
+    while let Some(rest) = piece.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match decoder.read(rest)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => filled += read,
+        }
+    }
+    Ok(())
+}
+
+impl std::fmt::Debug for Fill {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Fill").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use tarnfs_source::{Budget, Source};
+
+    use super::super::decoded_file::tests::{TestSpace, reader_of, writer_of};
+    use super::super::tests::{Bench, MIB, bench};
+    use super::super::{DecodedFile, DecodedFileWriter};
+    use super::*;
+
+    fn run(fill: &mut Fill) {
+        while fill.step() != Filled::All {}
+    }
+
+    /// How many pieces of the stream are in the file.
+    fn kept(bench: &Bench, file: &tempfile::NamedTempFile) -> usize {
+        let (kept, chunks) = (reader_of(file), &bench.table.chunks);
+        let pieces = chunks.iter().flat_map(|chunk| {
+            let places = (chunk.point.decoded..chunk.point.decoded + chunk.length).step_by(PIECE);
+            places.map(move |start| (PiecePlace::of(chunk, start), chunk))
+        });
+        pieces.filter(|(place, chunk)| kept.has(0, place.start, chunk.checksums[place.index], place.length)).count()
+    }
+
+    fn all(bench: &Bench) -> usize {
+        bench.table.chunks.iter().map(|chunk| chunk.checksums.len()).sum()
+    }
+
+    #[test]
+    fn all_that_is_dear_is_kept_and_nothing_decoded_again() {
+        let bench = bench(4 * MIB, 500_000, 16 << 20, 0);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(bench.source.is_dear());
+        run(&mut bench.source.fill(writer_of(&file)));
+        assert_eq!(kept(&bench, &file), all(&bench));
+        // Nothing is held any more, and the next one has nothing to do.
+        let decoded = bench.toy.decoded.load(Relaxed);
+        run(&mut bench.source.fill(writer_of(&file)));
+        bench.source.read_from(reader_of(&file));
+        let mut bytes = vec![0; 4 * MIB];
+        bench.source.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes == bench.decoded);
+        assert_eq!(bench.toy.decoded.load(Relaxed), decoded);
+    }
+
+    #[test]
+    fn what_is_there_is_left_as_it_is() {
+        let bench = bench(8 * MIB, 500_000, 16 << 20, 0);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut first = bench.source.fill(writer_of(&file));
+        // Killed in the middle.
+        assert_eq!(first.step(), Filled::Some);
+        drop(first);
+        let some = kept(&bench, &file);
+        assert!(some > 0 && some < all(&bench));
+        let before = std::fs::read(file.path()).unwrap();
+        run(&mut bench.source.fill(writer_of(&file)));
+        assert_eq!(kept(&bench, &file), all(&bench));
+        let after = std::fs::read(file.path()).unwrap();
+        let pieces = 16 + 512 * 32;
+        assert!(before.len() > pieces && after[pieces..before.len()] == before[pieces..]);
+    }
+
+    #[test]
+    fn whoever_reads_and_whoever_has_no_memory_comes_first() {
+        let bench = bench(4 * MIB, 500_000, 16 << 20, 0);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut fill = bench.source.fill(writer_of(&file));
+        last::set(u64::MAX);
+        assert_eq!(fill.step(), Filled::NotNow(QUIET));
+        last::set(0);
+        let rest = bench.budget.take(bench.budget.limit() - bench.budget.used()).unwrap();
+        assert!(matches!(fill.step(), Filled::NotNow(_)));
+        drop(rest);
+        let other = {
+            let mut other = writer_of(&file);
+            assert!(other.lock().unwrap());
+            other
+        };
+        assert!(matches!(fill.step(), Filled::NotNow(_)), "somebody else writes the file");
+        drop(other);
+        assert_eq!(kept(&bench, &file), 0);
+        run(&mut fill);
+        drop(fill);
+        assert_eq!(kept(&bench, &file), all(&bench));
+        assert_eq!(bench.budget.used(), 0, "nothing is held any more");
+    }
+
+    #[test]
+    fn it_ends_with_the_space_with_the_stream_and_at_an_error() {
+        let bench = bench(4 * MIB, 500_000, 16 << 20, 0);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = std::fs::File::options().read(true).write(true).open(file.path()).unwrap();
+        let kept_file = DecodedFile::new(open, Budget::new(1 << 20));
+        let mut small =
+            bench.source.fill(DecodedFileWriter::new(kept_file, Box::new(TestSpace { room: 16_500 })).unwrap());
+        run(&mut small);
+        drop(small);
+        assert!(file.as_file().metadata().unwrap().len() <= 16_500);
+        let mut fill = bench.source.fill(writer_of(&file));
+        let Bench { source, .. } = bench;
+        drop(source);
+        assert_eq!(fill.step(), Filled::All);
+    }
+}

@@ -1,0 +1,93 @@
+//! Streams in which random reads are dear are kept decoded while the machine is idle: by one thread for all archives of
+//! this process, which gets the processor when nobody else wants it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tarnfs_codec::engine::{Fill, Filled, lowest_priority};
+
+/// What is to be kept, for all archives of this process.
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: Vec::new(), has_begun: false, is_working: false });
+
+/// There is one more.
+static ADDED: Condvar = Condvar::new();
+
+struct Queue {
+    /// Each with the time before which it is not gone on with.
+    waiting: Vec<(Instant, Fill)>,
+    /// See [`begin`].
+    has_begun: bool,
+    /// There is a thread.
+    is_working: bool,
+}
+
+/// From now on what is dear is kept. To be called before system calls are given up that change priorities, and after
+/// those rights are given up that decoders should not have.
+pub fn begin() {
+    let mut queue = queue();
+    queue.has_begun = true;
+    start(queue);
+}
+
+/// Keeps one more, as soon as [`begin`] has been called.
+pub(crate) fn add(fill: Fill) {
+    let mut queue = queue();
+    queue.waiting.push((Instant::now(), fill));
+    ADDED.notify_one();
+    start(queue);
+}
+
+fn queue() -> MutexGuard<'static, Queue> {
+    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn start(mut queue: MutexGuard<'_, Queue>) {
+    if !queue.has_begun || queue.is_working || queue.waiting.is_empty() {
+        return;
+    }
+    let (ready, is_ready) = sync_channel(1);
+    match thread::Builder::new().name("tarnfs-fill".to_owned()).spawn(move || work(&ready)) {
+        Ok(_) => queue.is_working = true,
+        Err(error) => log::info!("nothing is kept decoded: cannot start a thread: {error}"),
+    }
+    drop(queue);
+    // It is at its priority then. Fails only where there is no thread.
+    let _ = is_ready.recv();
+}
+
+fn work(ready: &SyncSender<()>) {
+    lowest_priority();
+    let _ = ready.send(());
+    while let Some(mut fill) = next() {
+        let pause = match catch_unwind(AssertUnwindSafe(|| fill.step())) {
+            Ok(Filled::Some) => Duration::ZERO,
+            Ok(Filled::NotNow(pause)) => pause,
+            Ok(Filled::All) => continue,
+            Err(_) => {
+                log::error!("a decoder panicked; this is an error in tarnfs, please report it");
+                continue;
+            }
+        };
+        queue().waiting.push((Instant::now() + pause, fill));
+    }
+}
+
+/// Waits for the time of the first one; `None` once there is none at all.
+fn next() -> Option<Fill> {
+    let mut queue = queue();
+    loop {
+        let first = queue.waiting.iter().enumerate().min_by_key(|(_, (at, _))| *at);
+        let Some((number, &(at, _))) = first else {
+            queue.is_working = false;
+            return None;
+        };
+        let pause = at.saturating_duration_since(Instant::now());
+        if pause.is_zero() {
+            return Some(queue.waiting.swap_remove(number).1);
+        }
+        queue = ADDED.wait_timeout(queue, pause).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
