@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use tarnfs_codec::{CODECS, by_file_name, by_name, detect};
+use tarnfs_codec::{CODECS, Codec, by_file_name, by_name, detect};
 
 #[test]
 fn names_and_suffixes_are_those_that_programs_write() {
@@ -54,7 +54,7 @@ fn a_format_without_a_magic_is_known_by_the_name_alone() {
     assert_eq!(by_name_only, ["brotli"]);
     // An uncompressed block and the end, as RFC 7932 has them.
     let brotli = b"\x0b\x02\x80hello\x03";
-    assert_eq!(by_file_name(b"a.BR", brotli).map(|codec| codec.name()), Some("brotli"));
+    assert_eq!(by_file_name(b"a.BR", brotli).map(Codec::name), Some("brotli"));
     for (name, head) in [(&b"a.gz"[..], &brotli[..]), (b".br", brotli), (b"a.br", b"\xff\xff\xff\xff")] {
         assert!(by_file_name(name, head).is_none(), "{name:?}");
     }

@@ -152,7 +152,7 @@ fn sparse_file(folder: &tempfile::TempDir) -> std::path::PathBuf {
     let path = folder.path().join("sparse");
     let file = File::create(&path).unwrap();
     file.set_len(4 << 20).unwrap();
-    file.write_all_at(&[7; 64 << 10], 1 << 20).unwrap();
+    file.write_all_at(&vec![7; 64 << 10], 1 << 20).unwrap();
     path
 }
 
