@@ -31,10 +31,8 @@ impl Budget {
     /// A quarter of the memory that this process may have (the machine's or its control group's, whichever is
     /// less), at most 1 GiB.
     pub fn for_this_machine() -> Self {
-        const MOST: u64 = 1 << 30;
-        const LEAST: u64 = 16 << 20;
-        let available = machine_memory().into_iter().chain(control_group_memory()).min().unwrap_or(MOST);
-        Self::new((available / 4).clamp(LEAST, MOST) as usize)
+        let read = |path: &str| fs::read_to_string(path).ok();
+        Self::new(share_of(machine_memory(&read).into_iter().chain(control_group_memory(&read)).min()))
     }
 
     /// Takes `bytes`, or nothing if that would exceed the limit.
@@ -72,16 +70,24 @@ impl Drop for Grant {
     }
 }
 
-fn machine_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
+/// What caches may use where a process may have `available` bytes.
+fn share_of(available: Option<u64>) -> usize {
+    const MOST: u64 = 1 << 30;
+    const LEAST: u64 = 16 << 20;
+    (available.unwrap_or(MOST) / 4).clamp(LEAST, MOST) as usize
+}
+
+/// `read` gives the text of a file, here and below.
+fn machine_memory(read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
+    let text = read("/proc/meminfo")?;
     let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.split_whitespace().next()?;
     kib.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// The smallest limit on the way from this process' control group to the root (version 2), or of the
 /// memory controller (version 1).
-fn control_group_memory() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+fn control_group_memory(read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
+    let groups = read("/proc/self/cgroup")?;
     groups
         .lines()
         .filter_map(|line| {
@@ -96,7 +102,7 @@ fn control_group_memory() -> Option<u64> {
             };
             std::path::Path::new(path)
                 .ancestors()
-                .filter_map(|folder| fs::read_to_string(format!("{root}{}/{file}", folder.display())).ok())
+                .filter_map(|folder| read(&format!("{root}{}/{file}", folder.display())))
                 .filter_map(|text| text.trim().parse::<u64>().ok())
                 .min()
         })
@@ -117,5 +123,47 @@ mod tests {
         assert_eq!(budget.used(), 100);
         drop(first);
         assert_eq!((budget.used(), second.bytes()), (40, 40));
+    }
+
+    #[test]
+    fn caches_get_a_quarter_of_the_memory_within_limits() {
+        assert_eq!(share_of(Some(2 << 30)), 512 << 20);
+        assert_eq!(share_of(Some(4 << 30)), 1 << 30);
+        assert_eq!(share_of(Some(64 << 30)), 1 << 30);
+        assert_eq!(share_of(Some(1)), 16 << 20);
+        assert_eq!(share_of(None), 256 << 20);
+        let limit = Budget::for_this_machine().limit();
+        assert!((16 << 20..=1 << 30).contains(&limit), "{limit}");
+        assert_eq!(Budget::new(7).limit(), 7);
+    }
+
+    #[test]
+    fn memory_is_that_of_the_machine_or_of_the_control_group() {
+        let file = |path: &str| match path {
+            "/proc/meminfo" => Some("MemFree:  1 kB\nMemTotal:   8000 kB\nMemAvailable: 2 kB\n".to_owned()),
+            _ => None,
+        };
+        assert_eq!(machine_memory(&file), Some(8000 << 10));
+        assert_eq!((control_group_memory(&file), machine_memory(&|_| None)), (None, None));
+        // Version 2: the group and all above it. The root has no such file, and "max" is no limit.
+        let file = |path: &str| match path {
+            "/proc/self/cgroup" => Some("0::/a/b/c\n".to_owned()),
+            "/sys/fs/cgroup/a/b/c/memory.max" => Some("max\n".to_owned()),
+            "/sys/fs/cgroup/a/b/memory.max" => Some("3000\n".to_owned()),
+            "/sys/fs/cgroup/a/memory.max" => Some("5000\n".to_owned()),
+            _ => None,
+        };
+        assert_eq!(control_group_memory(&file), Some(3000));
+        // Version 1: among the controllers of one line; other controllers have other folders.
+        let file = |path: &str| match path {
+            "/proc/self/cgroup" => Some("5:cpu,cpuacct:/x\n4:hugetlb,memory:/y\n3:memoryless:/z\n".to_owned()),
+            "/sys/fs/cgroup/memory/x/memory.limit_in_bytes" | "/sys/fs/cgroup/memory/z/memory.limit_in_bytes" => {
+                Some("1\n".to_owned())
+            }
+            "/sys/fs/cgroup/memory/y/memory.limit_in_bytes" => Some("700\n".to_owned()),
+            "/sys/fs/cgroup/memory//memory.limit_in_bytes" => Some("9000\n".to_owned()),
+            _ => None,
+        };
+        assert_eq!(control_group_memory(&file), Some(700));
     }
 }

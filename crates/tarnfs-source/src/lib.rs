@@ -121,3 +121,6 @@ pub trait Source: Send + Sync + Debug {
 
 /// Shared ownership of any source.
 pub type SharedSource = Arc<dyn Source>;
+
+#[cfg(test)]
+mod tests;

@@ -372,3 +372,29 @@ const PREDEFINED_MATCH_LENGTHS: [i16; 53] = [
 const PREDEFINED_OFFSETS: [i16; 29] = [
     1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::read_count;
+
+    /// RFC 8878 §3.1.1.3.2.1. No program writes as many as the longest form says: a block of 128 KiB has fewer.
+    #[test]
+    fn the_number_of_sequences_has_three_forms() {
+        for (section, expected) in [
+            (&[0][..], Some(0)),
+            (&[127, 9], Some(127)),
+            (&[128, 128, 9], Some(128)),
+            (&[129, 2, 9], Some(258)),
+            (&[254, 255, 9], Some(0x7eff)),
+            (&[255, 0, 0, 9], Some(0x7f00)),
+            (&[255, 3, 2, 9], Some(0x7f00 + 0x203)),
+            (&[], None),
+            (&[128], None),
+            (&[255, 1], None),
+        ] {
+            let read = read_count(section).ok();
+            assert_eq!(read.map(|(count, _)| count), expected, "{section:?}");
+            assert!(read.is_none_or(|(_, rest)| rest.is_empty() || rest == [9]));
+        }
+    }
+}
