@@ -27,7 +27,9 @@ fn exit_codes_tell_what_went_wrong() {
         (ran.status.code().unwrap(), message)
     };
     assert_eq!(code(&["ls", "good.tar"]).0, 0);
-    for usage in [&["--no-such-option"][..], &[], &["ls"], &["-P", "many", "good.tar"], &["-p", "none", "good.tar"]] {
+    for usage in
+        [&["--no-such-option"][..], &[], &["ls"], &["-P", "many", "good.tar"], &["-o", "colour=blue", "good.tar"]]
+    {
         assert_eq!(code(usage).0, 2, "{usage:?}");
     }
     for (archive, expected, says) in [
@@ -46,6 +48,8 @@ fn exit_codes_tell_what_went_wrong() {
     let (got, message) = code(&["cat", "good.tar", "not/there"]);
     assert_eq!(got, 1);
     assert!(message.contains("good.tar") && message.contains("not/there"), "{message}");
+    let (got, message) = code(&["-p", "none", "good.tar"]);
+    assert_eq!(got, 1, "{message}");
     let (got, message) = code(&["good.tar", "/no/such/folder/mnt"]);
     assert_eq!(got, 6, "{message}");
     let (got, message) = code(&["--no-recreate-index", "-c", "good.tar"]);
@@ -107,7 +111,7 @@ fn ls_lists_what_tar_lists() {
     };
     assert!(line(" short").starts_with("-rwsr-xr-x"));
     assert!(line("link -> file").starts_with("lrwxrwxrwx"));
-    assert!(line(" block").contains("2038-01-20 00:00"));
+    assert!(line(" block").contains("2038-01-"));
     assert!(line(" empty").starts_with("drwxrwxrwt"));
 
     let json = run(&scratch, ["ls".as_ref(), "--json".as_ref(), scratch.path("a.tar").as_os_str(), "tree".as_ref()])
@@ -118,7 +122,10 @@ fn ls_lists_what_tar_lists() {
     assert_eq!(find("block")["mtime"]["nanoseconds"], 123_456_789);
     assert_eq!(find("link")["target"], "file");
     assert_eq!(find("short")["size"], 511);
-    assert!(values.iter().any(|value| value["path"].is_array()), "a name that is not UTF-8 is a list of bytes");
+    assert!(
+        values.iter().any(|value| value["path_bytes"].is_string()),
+        "a name that is not UTF-8 has its bytes beside it"
+    );
 }
 
 #[test]
@@ -220,7 +227,7 @@ fn stat_tells_all_that_is_known() {
     let stat =
         |path: &str| run(&scratch, ["stat".as_ref(), scratch.path("a.tar").as_os_str(), path.as_ref()]).ok().text();
     let block = stat("block");
-    for part in ["Type: file", "Size: 512 bytes", "Mode: 2640", "Modify: 2038-01-20 00:00:00.123456789 UTC"] {
+    for part in ["Type: file", "Size: 512 bytes", "Mode: 2640", "(2038-01-20 00:00:00.123456789 UTC)"] {
         assert!(block.contains(part), "{block}");
     }
     assert!(stat("link").contains("Target: file"));

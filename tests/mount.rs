@@ -400,3 +400,78 @@ fn a_line_in_fstab_works() {
     }
     run(&scratch, ["-u".as_ref(), scratch.path("mnt").as_os_str()]).ok();
 }
+
+#[test]
+fn a_mount_helper_ends_as_mount_expects() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree mnt; seq 1 300000 > tree/file; tar -C tree -cf a.tar .; head -c 400000 a.tar > cut.tar; echo x > text");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tarnfs"), scratch.path("mount.fuse.tarnfs")).unwrap();
+    let code = |archive: &str, options: &str| {
+        let mut command = Command::new(scratch.path("mount.fuse.tarnfs"));
+        command.args([archive, "mnt", "-o", options]).current_dir(scratch.path(""));
+        command
+            .env("XDG_CACHE_HOME", scratch.path("cache"))
+            .stderr(std::process::Stdio::null())
+            .status()
+            .unwrap()
+            .code()
+    };
+    for (archive, options) in [("missing.tar", "ro"), ("text", "ro"), ("a.tar", "colour=blue")] {
+        assert_eq!(code(archive, options), Some(32), "{archive} {options}");
+        assert!(!support::is_mounted(&scratch.path("mnt")));
+    }
+    assert_eq!(code("cut.tar", "ro"), Some(0), "a damaged archive is mounted");
+    assert!(support::is_mounted(&scratch.path("mnt")));
+    run(&scratch, ["-u".as_ref(), scratch.path("mnt").as_os_str()]).ok();
+}
+
+#[test]
+fn what_is_mounted_is_listed_and_not_mounted_over() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; echo hello > tree/file; tar -C tree -cf a.tar .; cp a.tar b.tar");
+    let (archive, at) = (scratch.path("a.tar"), scratch.path("a"));
+    run(&scratch, [&archive]).ok();
+    let again = run(&scratch, [&archive]);
+    let expected = format!(
+        "tarnfs: {} is already mounted at {1}; run `tarnfs -u {1}` first, or mount over it with -o nonempty\n",
+        archive.display(),
+        at.display()
+    );
+    assert_eq!((again.code, again.err.as_str()), (6, expected.as_str()));
+    let listed = run(&scratch, ["mounts"]).ok().text();
+    assert!(listed.lines().any(|line| line == format!("{} on {}", archive.display(), at.display())), "{listed}");
+    // On purpose, and away again, by the names of the archives.
+    run(&scratch, ["-o".as_ref(), "nonempty".as_ref(), scratch.path("b.tar").as_os_str(), at.as_os_str()]).ok();
+    run(&scratch, ["-u".as_ref(), scratch.path("b.tar").as_os_str()]).ok();
+    assert!(support::is_mounted(&at), "the first one is still there");
+    run(&scratch, ["umount".as_ref(), archive.as_os_str()]).ok();
+    assert!(!support::is_mounted(&at));
+}
+
+#[test]
+fn an_index_that_was_asked_for_is_there_or_it_is_an_error() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree home; echo hello > tree/file; tar -C tree -czf a.tar.gz .");
+    let archive = scratch.path("a.tar.gz");
+    let run = |words: &[&str]| {
+        let mut command = tarnfs(&scratch);
+        command.args(words).arg(&archive).env("HOME", scratch.path("home")).current_dir(scratch.path(""));
+        support::Ran::from(command.output().unwrap())
+    };
+    run(&["ls", "--index-file", "~/mine.sqlite"]).ok();
+    assert!(scratch.path("home/mine.sqlite").exists(), "~ is the home folder, and a small archive has its index, too");
+    for word in ["--no-mount", "index"] {
+        let ran = run(&[word, "--index-file", "tree/file/x.sqlite"]);
+        assert_eq!(ran.code, 7, "{word}: {}", ran.err);
+        assert!(ran.err.contains("could not be written to") && ran.err.contains("tree/file/x.sqlite"), "{}", ran.err);
+    }
+    run(&["ls", "--index-file", "tree/file/x.sqlite"]).ok();
+    run(&["--no-mount"]).ok();
+    assert!(scratch.path("a.tar.gz.tarnfs.sqlite").exists(), "--no-mount makes an index of a small archive, too");
+}

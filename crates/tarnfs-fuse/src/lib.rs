@@ -43,4 +43,6 @@ pub use options::{MountOptions, plain_option, split_options};
 pub use protocol::REQUESTS_FOR_BACKING_FILES;
 pub use session::{Mount, Stopper, mount};
 pub use statistics::{ATTRIBUTE as STATISTICS_ATTRIBUTE, Operation, Statistics};
-pub use unmount::{Unmounter, abort, is_mounted_on, unmount, unmount_dead, unmount_dead_device, unmount_device};
+pub use unmount::{
+    MountedTree, Unmounter, abort, is_mounted_on, mounts, unmount, unmount_dead, unmount_dead_device, unmount_device,
+};

@@ -21,6 +21,8 @@ pub(crate) struct MountEntry {
     pub(crate) mount_point: PathBuf,
     /// Such as "fuse.tarnfs".
     pub(crate) kind: String,
+    /// What is mounted, as whoever mounted it calls it.
+    pub(crate) source: OsString,
     /// The user who mounted it, where the file system tells.
     pub(crate) user: Option<u32>,
 }
@@ -59,6 +61,13 @@ pub(crate) fn find(mount_point: &Path) -> Result<Option<MountEntry>, Error> {
     Ok(table.rsplit(|&byte| byte == b'\n').filter_map(parse).find(|entry| entry.mount_point == mount_point))
 }
 
+/// All mounts of this `kind`, in the order in which they were made.
+pub(crate) fn of_kind(kind: &str) -> Result<Vec<MountEntry>, Error> {
+    let entries = read()?;
+    let entries = entries.split(|&byte| byte == b'\n').filter_map(parse);
+    Ok(entries.filter(|entry| entry.kind == kind).collect())
+}
+
 /// The mounts of the file system `device` ("major:minor") of this `kind`, wherever they are by now; the last one first.
 pub(crate) fn of_device(device: &str, kind: &str) -> Result<Vec<MountEntry>, Error> {
     let entries = read()?;
@@ -74,13 +83,15 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let mount_point = fields.nth(1)?;
     let mut fields = fields.skip_while(|&field| field != b"-");
     let kind = fields.nth(1)?;
-    let options = fields.nth(1).and_then(|options| std::str::from_utf8(options).ok()).unwrap_or_default();
+    let source = fields.next()?;
+    let options = fields.next().and_then(|options| std::str::from_utf8(options).ok()).unwrap_or_default();
     let user = options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
     Some(MountEntry {
         id,
         device: String::from_utf8_lossy(device).into_owned(),
         mount_point: PathBuf::from(OsString::from_vec(unescape(mount_point))),
         kind: String::from_utf8_lossy(kind).into_owned(),
+        source: OsString::from_vec(unescape(source)),
         user,
     })
 }
@@ -114,6 +125,7 @@ mod tests {
         assert_eq!((entry.id, entry.device.as_str()), (36, "0:45"));
         assert_eq!(entry.mount_point, Path::new(r"/mnt/a b\c"));
         assert_eq!((entry.kind.as_str(), entry.user), ("fuse.tarnfs", Some(17)));
+        assert_eq!(entry.source, "/x y.tar");
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"36 35 0:45 / /mnt rw shared:1"), None);
     }

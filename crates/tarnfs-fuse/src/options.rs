@@ -124,14 +124,20 @@ const HOLDS_ANYWAY: &[&str] = &[
     "async_read",
     "atime",
     "auto",
+    "auto_cache",
+    "auto_unmount",
     "big_writes",
     "defaults",
     "diratime",
+    "direct_io",
     "exec",
+    "hard_remove",
+    "intr",
     "kernel_cache",
     "nodev",
     "noauto",
     "nofail",
+    "noforget",
     "nonempty",
     "nosuid",
     "nouser",
@@ -139,10 +145,28 @@ const HOLDS_ANYWAY: &[&str] = &[
     "readdir_ino",
     "ro",
     "splice_read",
+    "sync_read",
     "use_ino",
     "user",
     "users",
     "_netdev",
+];
+
+/// Options of libfuse with a value that change nothing here: names never change in an archive, so the kernel may keep
+/// them for ever, and the kernel and tarnfs agree on sizes by themselves.
+const WITHOUT_EFFECT: &[&str] = &[
+    "ac_attr_timeout",
+    "attr_timeout",
+    "congestion_threshold",
+    "entry_timeout",
+    "max_background",
+    "max_idle_threads",
+    "max_readahead",
+    "max_threads",
+    "max_write",
+    "negative_timeout",
+    "remember",
+    "subtype",
 ];
 
 impl Parsed {
@@ -184,6 +208,11 @@ impl Parsed {
             "uid" => self.overrides.uid = Some(number(10)?),
             "gid" => self.overrides.gid = Some(number(10)?),
             "umask" => self.overrides.umask = number(8)? & 0o777,
+            name if WITHOUT_EFFECT.contains(&name) => {}
+            "allow_root" => {
+                let what = "the kernel knows only allow_other; root can always read what is mounted with that";
+                return Err(Error::Option(format!("allow_root: {what}")));
+            }
             "rw" => return Err(Error::Option("rw: an archive is mounted for reading only; leave rw out".to_owned())),
             "suid" | "dev" => {
                 return Err(Error::Option(format!(
@@ -257,7 +286,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_or_cannot_be_is_named() {
-        for option in ["rw", "suid", "dev", "uid=x", "colour=blue", "subtype=x", "umask=9"] {
+        for option in ["rw", "suid", "dev", "uid=x", "colour=blue", "allow_root", "umask=9"] {
             let message = parse(&["noatime", option]).unwrap_err().to_string();
             assert!(message.contains(option), "{message}");
         }

@@ -1,5 +1,6 @@
 //! Taking mounts away.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,21 @@ use rustix::process::getuid;
 use crate::device::MOUNT_TYPE;
 use crate::mountinfo::MountEntry;
 use crate::{Error, fusermount, mountinfo};
+
+/// A mount of tarnfs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountedTree {
+    /// What is mounted: the path of the archive, if there is one.
+    pub source: OsString,
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+}
+
+/// All mounts of tarnfs that this process can see, in the order in which they were made.
+pub fn mounts() -> Result<Vec<MountedTree>, Error> {
+    let entries = mountinfo::of_kind(MOUNT_TYPE)?;
+    Ok(entries.into_iter().map(|entry| MountedTree { source: entry.source, mount_point: entry.mount_point }).collect())
+}
 
 /// Unmounts the tree at `mount_point`, also one whose program has died.
 ///

@@ -58,14 +58,15 @@ pub fn parse_folders(value: &str) -> Result<Vec<PathBuf>, String> {
     } else {
         value.split(',').map(str::to_owned).collect()
     };
-    Ok(paths.iter().map(|path| expand_home(path)).collect())
+    Ok(paths.iter().map(|path| expand_home(path.into())).collect())
 }
 
-fn expand_home(path: &str) -> PathBuf {
-    match (path.strip_prefix('~'), std::env::var_os("HOME")) {
-        (Some(""), Some(home)) => home.into(),
-        (Some(rest), Some(home)) if rest.starts_with('/') => PathBuf::from(home).join(rest.trim_start_matches('/')),
-        _ => path.into(),
+/// `path` with the home folder in place of a leading `~`.
+pub fn expand_home(path: PathBuf) -> PathBuf {
+    match (path.strip_prefix("~"), std::env::var_os("HOME")) {
+        (Ok(rest), Some(home)) if rest.as_os_str().is_empty() => home.into(),
+        (Ok(rest), Some(home)) => PathBuf::from(home).join(rest),
+        _ => path,
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 /// Exit codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Code {
     /// All went well.
@@ -55,6 +55,17 @@ impl Code {
             Code::Interrupted,
         ];
         ALL.into_iter().find(|&code| code as u8 == number).unwrap_or(Self::Failure)
+    }
+}
+
+impl Code {
+    /// What mount(8) expects of its helpers: 0, also where a damaged archive is mounted, or 32.
+    pub(crate) fn of_mount_helper(self) -> ExitCode {
+        const MOUNT_FAILED: u8 = 32;
+        match self {
+            Self::Success | Self::Damaged => ExitCode::SUCCESS,
+            _ => MOUNT_FAILED.into(),
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! Opening an archive for a command: with a progress bar, Ctrl-C, and one warning for what is damaged.
 
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,9 +12,10 @@ use tarnfs_tree::{Attributes, Error, FolderTree, Tree, Versions, path};
 
 use crate::args::{Open, open_options};
 use crate::exit::{Code, Failure};
+use crate::globs;
 use crate::progress::Bar;
 use crate::signals::Ending;
-use crate::terminal::{self, escaped, output_failure};
+use crate::terminal::{self, Colour, escaped, output_failure};
 
 /// Damaged places that are named one by one; of more, only the number is told.
 const MOST_NAMED: usize = 10;
@@ -38,8 +41,8 @@ pub(crate) fn options(arguments: &Open, cancel: &Cancel) -> Result<Options, Fail
     open_options(arguments, cancel)
 }
 
-/// Does `work` with each archive, also where it fails with others before; the last code that is not [`Code::Success`]
-/// is the result.
+/// Does `work` with each archive, also where it fails with others before; the largest code is the
+/// result.
 pub(crate) fn each(
     archives: &[PathBuf],
     arguments: &Open,
@@ -56,11 +59,11 @@ pub(crate) fn each(
     for archive in archives {
         match work(archive, &options(arguments, &ending.cancel())?) {
             Ok(Code::Success) => {}
-            Ok(code) => worst = code,
+            Ok(code) => worst = worst.max(code),
             Err(failure) if failure.code == Code::Interrupted || failure.is_of_output => return Err(failure),
             // The others may be better.
             Err(failure) => {
-                worst = failure.code;
+                worst = worst.max(failure.code);
                 terminal::report(&failure, arguments.colour());
             }
         }
@@ -168,4 +171,63 @@ pub(crate) fn failure(archive: &Path, path: &[u8], error: &Error) -> Failure {
     let archive = crate::args::shown(archive.as_os_str());
     let place = if path.is_empty() { archive } else { format!("{archive}: {}", escaped(path)) };
     Failure::new(code, format!("{place}: {error}"))
+}
+
+/// The paths that a command was given. One that cannot be shown is reported, and the command goes on with the others.
+pub(crate) struct Paths<'a> {
+    archive: &'a Path,
+    colour: Colour,
+    code: Code,
+    has_failed: bool,
+}
+
+impl<'a> Paths<'a> {
+    /// `code` is that of opening the archive.
+    pub(crate) fn new(archive: &'a Path, colour: Colour, code: Code) -> Self {
+        Self { archive, colour, code, has_failed: false }
+    }
+
+    /// The paths with globs expanded; the root if none was typed.
+    pub(crate) fn expand(&mut self, tree: &dyn Tree, typed: &[OsString]) -> Vec<Vec<u8>> {
+        if typed.is_empty() {
+            return vec![Vec::new()];
+        }
+        let mut paths = Vec::new();
+        for path in typed {
+            match globs::expand(tree, path.as_bytes()) {
+                Ok(found) => paths.extend(found),
+                Err(error) => self.report(&failure(self.archive, path.as_bytes(), &error)),
+            }
+        }
+        paths
+    }
+
+    /// [`find`]; `None` if that fails, which was reported.
+    pub(crate) fn find(&mut self, tree: &dyn Tree, path: &[u8], follow: bool) -> Option<Attributes> {
+        find(tree, self.archive, path, follow).map_err(|failure| self.report(&failure)).ok()
+    }
+
+    /// Reports that one of them failed. An error means that there is nobody to go on for.
+    pub(crate) fn failed(&mut self, failure: Failure) -> Result<(), Failure> {
+        if failure.is_of_output || failure.code == Code::Interrupted {
+            return Err(failure);
+        }
+        self.report(&failure);
+        Ok(())
+    }
+
+    fn report(&mut self, failure: &Failure) {
+        terminal::report(failure, self.colour);
+        self.code = failure.code;
+        self.has_failed = true;
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// That of the last failure, or of opening the archive.
+    pub(crate) fn code(&self) -> Code {
+        self.code
+    }
 }

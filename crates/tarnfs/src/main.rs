@@ -5,7 +5,9 @@ mod commands;
 mod control;
 mod daemon;
 mod exit;
+mod globs;
 mod inside;
+mod json;
 mod logging;
 mod made;
 mod mountpoint;
@@ -14,20 +16,31 @@ mod run;
 mod sandbox;
 mod signals;
 mod terminal;
+mod times;
 mod watcher;
 
 use std::process::ExitCode;
 
+use exit::Code;
+
 fn main() -> ExitCode {
     daemon::note_inherited();
     share_free_memory();
-    let (result, colour) = run::run(std::env::args_os().collect());
-    match result {
-        Ok(code) => code.into(),
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let is_mount_helper = args::is_mount_helper(&arguments);
+    let (result, colour) = run::run(arguments);
+    let (code, has_failed) = match result {
+        Ok(code) => (code, false),
         Err(failure) => {
             terminal::report(&failure, colour);
-            failure.code.into()
+            (failure.code, true)
         }
+    };
+    match (is_mount_helper, has_failed) {
+        (true, false) => code.of_mount_helper(),
+        // Damage that kept it from being mounted is no success.
+        (true, true) => Code::CannotMount.of_mount_helper(),
+        (false, _) => code.into(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::args::{Cat, Check, Cli, Command, Index, List, Open, Stat, parse, shown};
-use crate::commands::{cat, check, index, ls, mount, pages, stat, unmount};
+use crate::commands::{cat, check, index, ls, mount, mounts, pages, stat, unmount};
 use crate::exit::{Code, Failure};
 use crate::logging;
 use crate::terminal::Colour;
@@ -29,7 +29,7 @@ fn options_of(cli: &Cli) -> Option<&Open> {
         Some(Command::Ls(list)) => Some(&list.open),
         Some(Command::Cat(cat)) => Some(&cat.open),
         Some(Command::Stat(stat)) => Some(&stat.open),
-        Some(Command::Unmount { .. } | Command::Completions { .. } | Command::Man) => None,
+        Some(Command::Unmount { .. } | Command::Mounts | Command::Completions { .. } | Command::Man) => None,
     }
 }
 
@@ -42,7 +42,7 @@ fn archives_of(cli: &Cli) -> &[PathBuf] {
         Some(
             Command::Ls(List { archive, .. }) | Command::Cat(Cat { archive, .. }) | Command::Stat(Stat { archive, .. }),
         ) => std::slice::from_ref(archive),
-        Some(Command::Unmount { .. } | Command::Completions { .. } | Command::Man) => &[],
+        Some(Command::Unmount { .. } | Command::Mounts | Command::Completions { .. } | Command::Man) => &[],
     }
 }
 
@@ -70,6 +70,7 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Mount(mount)) if !mount.unmount.is_empty() => Ok(unmount::run(&mount.unmount)),
         Some(Command::Mount(mount)) => mount::run(&mount),
         Some(Command::Unmount { mountpoints }) => Ok(unmount::run(&mountpoints)),
+        Some(Command::Mounts) => mounts::run(),
         Some(Command::Index(arguments)) => index::run(&arguments),
         Some(Command::Check(arguments)) => check::run(&arguments),
         Some(Command::Ls(arguments)) => ls::run(&arguments),

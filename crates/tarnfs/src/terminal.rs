@@ -38,11 +38,19 @@ pub(crate) fn report(failure: &Failure, colour: Colour) {
     let _ = writeln!(io::stderr(), "{start}tarnfs: {}{end}", harmless(failure));
 }
 
+/// Tells a person at a terminal what was done. Scripts are told nothing.
+pub(crate) fn tell(message: &str) {
+    if io::stderr().is_terminal() {
+        // With standard error closed there is nobody to tell.
+        let _ = writeln!(io::stderr(), "tarnfs: {}", harmless(message));
+    }
+}
+
 /// A whole message, after whatever its parts were made of: only its line ends and tabs are left of what steers a
 /// terminal. Names in it should have been [`escaped`] before, so that they cannot end a line either.
 pub(crate) fn harmless(message: impl Display) -> String {
     let mut shown = String::new();
-    for character in message.to_string().chars() {
+    for character in without_numbers(&message.to_string()).chars() {
         match character {
             '\n' | '\t' => shown.push(character),
             _ if steers_a_terminal(character) => shown.extend(character.escape_unicode()),
@@ -50,6 +58,24 @@ pub(crate) fn harmless(message: impl Display) -> String {
         }
     }
     shown
+}
+
+/// `message` without the numbers that std puts behind the system's own words: `(os error 2)`.
+fn without_numbers(message: &str) -> String {
+    const NUMBER: &str = " (os error ";
+    let mut shown = String::with_capacity(message.len());
+    let mut rest = message;
+    while let Some(at) = rest.find(NUMBER) {
+        let behind = &rest[at + NUMBER.len()..];
+        let end = behind.find(|character: char| !character.is_ascii_digit()).unwrap_or(behind.len());
+        let is_number = end > 0 && behind[end..].starts_with(')');
+        shown.push_str(&rest[..at]);
+        rest = if is_number { &behind[end + 1..] } else { behind };
+        if !is_number {
+            shown.push_str(NUMBER);
+        }
+    }
+    shown + rest
 }
 
 /// A name as it can be shown safely: control characters and what is not UTF-8 are escaped.
@@ -104,5 +130,7 @@ mod tests {
     fn a_message_cannot_steer_a_terminal() {
         assert_eq!(harmless("a\x1b[31m\u{9b}b\u{202e}\r\n\tä\\"), "a\\u{1b}[31m\\u{9b}b\\u{202e}\\u{d}\n\tä\\");
         assert_eq!(harmless("plain"), "plain");
+        assert_eq!(harmless(io::Error::from_raw_os_error(2)), "No such file or directory");
+        assert_eq!(harmless("a (os error 17), b (os error 1): c (os error x)"), "a, b: c (os error x)");
     }
 }

@@ -15,11 +15,13 @@ use crate::terminal::Colour;
     version,
     disable_version_flag = true,
     args_conflicts_with_subcommands = true,
+    args_override_self = true,
     subcommand_precedence_over_arg = true,
     infer_long_args = true,
     max_term_width = 110,
     override_usage = "tarnfs [OPTIONS] ARCHIVE... [MOUNTPOINT]\n       tarnfs -u MOUNTPOINT...\n       tarnfs COMMAND ...",
-    after_help = exit::TABLE
+    after_help = "tarnfs --help shows all options, tarnfs COMMAND --help those of a command.",
+    after_long_help = exit::TABLE
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -38,16 +40,20 @@ pub(crate) enum Command {
     /// Mount archives and folders (what `tarnfs ARCHIVE` does)
     Mount(Mount),
     /// Unmount
+    #[command(alias = "umount")]
     Unmount {
-        /// Mount points
+        /// Mount points, or archives that are mounted
         #[arg(required = true)]
         mountpoints: Vec<PathBuf>,
     },
+    /// List what is mounted, and where
+    Mounts,
     /// Index archives without mounting them
     Index(Index),
     /// Read archives from start to end and report damage in them and errors in their index
     Check(Check),
     /// List what is in an archive
+    #[command(alias = "list")]
     Ls(List),
     /// Write files of an archive to standard output. Without a path, decompress the archive itself
     Cat(Cat),
@@ -71,16 +77,16 @@ pub(crate) struct Open {
     pub(crate) recreate_index: bool,
 
     /// Do not create an index: fail if none belongs to the archive
-    #[arg(long, conflicts_with = "recreate_index", help_heading = "Index")]
+    #[arg(hide_short_help = true, long, conflicts_with = "recreate_index", help_heading = "Index")]
     pub(crate) no_recreate_index: bool,
 
     /// Use an index only if the archive still has the same modification time
-    #[arg(long, help_heading = "Index")]
+    #[arg(hide_short_help = true, long, help_heading = "Index")]
     pub(crate) verify_mtime: bool,
 
     /// Path of the index file. With `:memory:` no index is kept: a small one is held in memory, a large one in a
     /// temporary file
-    #[arg(long, value_name = "FILE", help_heading = "Index")]
+    #[arg(hide_short_help = true, long, value_name = "FILE", help_heading = "Index")]
     pub(crate) index_file: Option<OsString>,
 
     /// Folders for the index, as a list with commas or as JSON. The first that works is used. An empty item is the
@@ -89,11 +95,11 @@ pub(crate) struct Open {
     pub(crate) index_folders: Option<String>,
 
     /// Write no index for archives that are smaller than 16 MiB and have fewer entries than this
-    #[arg(long, value_name = "N", default_value_t = 1000, help_heading = "Index")]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1000, help_heading = "Index")]
     pub(crate) index_minimum_file_count: u64,
 
     /// Use an index even if another user could have written it
-    #[arg(long, help_heading = "Index")]
+    #[arg(hide_short_help = true, long, help_heading = "Index")]
     pub(crate) trust_index: bool,
 
     /// Number of decoding threads. 0 means one per core. It can differ by codec: with `gzip:4,xz:1,:2` all codecs that
@@ -103,37 +109,37 @@ pub(crate) struct Open {
 
     /// Memory for decoded data, decoders and seek points together, in bytes or with K, M or G [default: a quarter of
     /// the machine's memory, at most 1G]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
+    #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_memory: Option<u64>,
 
     /// Disk space for decoded data of archives that are slow to decode. It is kept in the user's cache folder. 0 keeps
     /// none [default: 2G, at most a tenth of the free space]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
+    #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_size: Option<u64>,
 
     /// A zstd dictionary, as for `zstd -D`. Repeat the option for several. A frame names its dictionary by ID. A frame
     /// without an ID gets the dictionary that has none, or else the first
-    #[arg(long, value_name = "FILE", help_heading = "Decoding")]
+    #[arg(hide_short_help = true, long, value_name = "FILE", help_heading = "Decoding")]
     pub(crate) zstd_dictionary: Vec<PathBuf>,
 
     /// Distance between seek points (where decoding can start), in MiB of decoded data [alias: -gs]
-    #[arg(long, value_name = "MIB", default_value_t = 4.0, help_heading = "Decoding")]
+    #[arg(hide_short_help = true, long, value_name = "MIB", default_value_t = 4.0, help_heading = "Decoding")]
     pub(crate) gzip_seek_point_spacing: f64,
 
     /// Encoding of names that are not UTF-8: utf-8 (do not convert), latin1, cp437, shift_jis, ...
-    #[arg(short = 'e', long, default_value = "utf-8", help_heading = "Reading tar")]
+    #[arg(hide_short_help = true, short = 'e', long, default_value = "utf-8", help_heading = "Reading tar")]
     pub(crate) encoding: String,
 
     /// Do not stop at zero blocks: read several tar archives that were joined
-    #[arg(short = 'i', long, help_heading = "Reading tar")]
+    #[arg(hide_short_help = true, short = 'i', long, help_heading = "Reading tar")]
     pub(crate) ignore_zeros: bool,
 
     /// Read the archive as a GNU incremental dump: remove the time stamps in front of its paths
-    #[arg(long, overrides_with = "detect_gnu_incremental", help_heading = "Reading tar")]
+    #[arg(hide_short_help = true, long, overrides_with = "detect_gnu_incremental", help_heading = "Reading tar")]
     pub(crate) gnu_incremental: bool,
 
     /// Detect whether the archive is a GNU incremental dump
-    #[arg(long, help_heading = "Reading tar")]
+    #[arg(hide_short_help = true, long, help_heading = "Reading tar")]
     pub(crate) detect_gnu_incremental: bool,
 
     /// Show archives and compressed files inside the archive as folders with their content
@@ -141,18 +147,25 @@ pub(crate) struct Open {
     pub(crate) recursive: bool,
 
     /// Show them as files (default)
-    #[arg(long, overrides_with = "recursive", help_heading = "Archives in archives")]
+    #[arg(hide_short_help = true, long, overrides_with = "recursive", help_heading = "Archives in archives")]
     pub(crate) no_recursive: bool,
 
     /// Like --recursive, but only this many levels deep. A negative number means no limit. It is also the limit for
     /// layers of compression around one file, if it is more than 100
-    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Archives in archives")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        help_heading = "Archives in archives"
+    )]
     pub(crate) recursion_depth: Option<i64>,
 
     /// Which files may be archives: globs for the end of the name, separated by commas. There are sets: /archive,
     /// /binary, /compressed, /disk, /document, /multimedia, /split, /all. A `/-` behind a glob or set excludes it. `*`
     /// means all files, `,,` a comma
     #[arg(
+        hide_short_help = true,
         long,
         value_name = "GLOBS",
         default_values = tarnfs_tree::DEFAULT_EXTENSIONS,
@@ -163,6 +176,7 @@ pub(crate) struct Open {
 
     /// Name these folders without the extension: `x` for `x.tar.gz`
     #[arg(
+        hide_short_help = true,
         short = 's',
         long,
         overrides_with = "no_strip_recursive_tar_extension",
@@ -171,36 +185,41 @@ pub(crate) struct Open {
     pub(crate) strip_recursive_tar_extension: bool,
 
     /// Keep the extension (default)
-    #[arg(long, overrides_with = "strip_recursive_tar_extension", help_heading = "Archives in archives")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        overrides_with = "strip_recursive_tar_extension",
+        help_heading = "Archives in archives"
+    )]
     pub(crate) no_strip_recursive_tar_extension: bool,
 
     /// Change the paths of these folders by a regular expression and a replacement, as Python's re.sub does
-    #[arg(long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Archives in archives")]
+    #[arg(hide_short_help = true, long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Archives in archives")]
     pub(crate) transform_recursive_mount_point: Option<Vec<String>>,
 
     /// Compute these hashes of every file and show them as extended attributes `user.hash.NAME`. Separated by commas:
     /// crc32, md5, sha1, sha256, sha512, sha3-256, blake2b, blake3, ...
-    #[arg(long, value_name = "NAMES", help_heading = "Reading tar")]
+    #[arg(hide_short_help = true, long, value_name = "NAMES", help_heading = "Reading tar")]
     pub(crate) hashes: Vec<String>,
 
     /// Change all paths in the archive by a regular expression and a replacement, as Python's re.sub does
-    #[arg(long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Reading tar")]
+    #[arg(hide_short_help = true, long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Reading tar")]
     pub(crate) transform: Option<Vec<String>>,
 
     /// How much to log: 0 errors, 1 warnings, 2 information, 3 everything
-    #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3), help_heading = "Messages")]
+    #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = 1, help_heading = "Messages")]
     pub(crate) debug: u8,
 
     /// Write messages to this file
-    #[arg(long, value_name = "FILE", help_heading = "Messages")]
+    #[arg(hide_short_help = true, long, value_name = "FILE", help_heading = "Messages")]
     pub(crate) log_file: Option<PathBuf>,
 
     /// Use colours even if standard error is not a terminal
-    #[arg(long, overrides_with = "no_color", help_heading = "Messages")]
+    #[arg(hide_short_help = true, long, overrides_with = "no_color", help_heading = "Messages")]
     pub(crate) color: bool,
 
     /// Use no colours
-    #[arg(long, help_heading = "Messages")]
+    #[arg(hide_short_help = true, long, help_heading = "Messages")]
     pub(crate) no_color: bool,
 }
 
@@ -242,15 +261,15 @@ pub(crate) struct Mount {
     pub(crate) fuse: Vec<String>,
 
     /// Once mounted, give up all rights that serving does not need, with Landlock and seccomp (default)
-    #[arg(long, overrides_with = "no_sandbox", help_heading = "Mounting")]
+    #[arg(hide_short_help = true, long, overrides_with = "no_sandbox", help_heading = "Mounting")]
     pub(crate) sandbox: bool,
 
     /// Keep all rights
-    #[arg(long, overrides_with = "sandbox", help_heading = "Mounting")]
+    #[arg(hide_short_help = true, long, overrides_with = "sandbox", help_heading = "Mounting")]
     pub(crate) no_sandbox: bool,
 
     /// Only create the index
-    #[arg(long, help_heading = "Mounting")]
+    #[arg(hide_short_help = true, long, help_heading = "Mounting")]
     pub(crate) no_mount: bool,
 
     /// Open an archive inside an archive when somebody looks into it, not during the first mount. Archives in folders
@@ -259,17 +278,17 @@ pub(crate) struct Mount {
     pub(crate) lazy: bool,
 
     /// Index all of them during the first mount (default)
-    #[arg(long, overrides_with = "lazy", help_heading = "Archives in archives")]
+    #[arg(hide_short_help = true, long, overrides_with = "lazy", help_heading = "Archives in archives")]
     pub(crate) no_lazy: bool,
 
     /// Add a hidden folder `.ratarmount-control`. Write a tarnfs command line to the file `command` in it to run it;
     /// read what it printed from `output`. If its mount point is relative or below this one, it adds to this mount.
     /// Only the user who mounts and root can write there. The process keeps all its rights (--no-sandbox)
-    #[arg(long, overrides_with = "no_control_interface", help_heading = "Mounting")]
+    #[arg(hide_short_help = true, long, overrides_with = "no_control_interface", help_heading = "Mounting")]
     pub(crate) control_interface: bool,
 
     /// Do not add the control interface (default)
-    #[arg(long, overrides_with = "control_interface", help_heading = "Mounting")]
+    #[arg(hide_short_help = true, long, overrides_with = "control_interface", help_heading = "Mounting")]
     pub(crate) no_control_interface: bool,
 
     /// Do not merge several archives: show each in a folder of its own, named after it
@@ -282,23 +301,23 @@ pub(crate) struct Mount {
 
     /// Show older versions of FILE as FILE.versions/1, FILE.versions/2, ... The highest number is the current one. The
     /// folder FILE.versions is hidden from listings (default)
-    #[arg(long, overrides_with = "no_file_versions", help_heading = "What is shown")]
+    #[arg(hide_short_help = true, long, overrides_with = "no_file_versions", help_heading = "What is shown")]
     pub(crate) file_versions: bool,
 
     /// Do not show older versions
-    #[arg(long, overrides_with = "file_versions", help_heading = "What is shown")]
+    #[arg(hide_short_help = true, long, overrides_with = "file_versions", help_heading = "What is shown")]
     pub(crate) no_file_versions: bool,
 
     /// No effect. Accepted for ratarmount's command lines
-    #[arg(long, value_name = "N", help_heading = "What is shown")]
+    #[arg(hide_short_help = true, long, value_name = "N", help_heading = "What is shown")]
     union_mount_cache_max_depth: Option<u64>,
 
     /// No effect
-    #[arg(long, value_name = "N", help_heading = "What is shown")]
+    #[arg(hide_short_help = true, long, value_name = "N", help_heading = "What is shown")]
     union_mount_cache_max_entries: Option<u64>,
 
     /// No effect
-    #[arg(long, value_name = "SECONDS", help_heading = "What is shown")]
+    #[arg(hide_short_help = true, long, value_name = "SECONDS", help_heading = "What is shown")]
     union_mount_cache_timeout: Option<f64>,
 
     #[command(flatten)]
@@ -339,24 +358,58 @@ pub(crate) struct Check {
 }
 
 #[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line, most as in ls(1)")]
+#[command(disable_help_flag = true)]
 pub(crate) struct List {
     /// The archive
     pub(crate) archive: PathBuf,
 
-    /// A folder or file in it [default: its root]
-    pub(crate) path: Option<OsString>,
+    /// Folders and files in it, also as globs (`*.txt`, `**/*.c`) [default: its root]
+    pub(crate) paths: Vec<OsString>,
 
     /// Print mode, owner, size and time as well
     #[arg(short = 'l', long)]
     pub(crate) long: bool,
 
-    /// List folders recursively
+    /// List folders in folders as well. (--recursive is something else: it looks into archives in the archive)
     #[arg(short = 'R', long)]
     pub(crate) all_levels: bool,
 
-    /// Print one JSON object for each entry
+    /// Print sizes as 1.5K, 23M, 4.1G
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
+
+    /// Sort by time, newest first [default: by name]
+    #[arg(short = 't', long = "sort-time", overrides_with = "by_size")]
+    pub(crate) by_time: bool,
+
+    /// Sort by size, largest first
+    #[arg(short = 'S', long = "sort-size", overrides_with = "by_time")]
+    pub(crate) by_size: bool,
+
+    /// Reverse the order
+    #[arg(long)]
+    pub(crate) reverse: bool,
+
+    /// List folders themselves, not what is in them
+    #[arg(long)]
+    pub(crate) directory: bool,
+
+    /// No effect: names that begin with a dot are always listed
+    #[arg(short = 'a', long)]
+    all: bool,
+
+    /// No effect: there is always one name on a line
+    #[arg(short = '1')]
+    one_per_line: bool,
+
+    /// Print one JSON object for each entry, one on a line
     #[arg(long, conflicts_with = "long")]
     pub(crate) json: bool,
+
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: (),
 
     #[command(flatten)]
     pub(crate) open: Open,
@@ -367,7 +420,7 @@ pub(crate) struct Cat {
     /// The archive
     pub(crate) archive: PathBuf,
 
-    /// Files in it
+    /// Files in it, also as globs (`*.txt`, `**/*.c`)
     pub(crate) paths: Vec<OsString>,
 
     /// Write only this part: an offset and a length, as in `1G:64K`. Without a length it goes to the end
@@ -383,8 +436,12 @@ pub(crate) struct Stat {
     /// The archive
     pub(crate) archive: PathBuf,
 
-    /// A file or folder in it
-    pub(crate) path: OsString,
+    /// Files and folders in it, also as globs (`*.txt`, `**/*.c`) [default: its root]
+    pub(crate) paths: Vec<OsString>,
+
+    /// Print one JSON object for each, one on a line
+    #[arg(long)]
+    pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) open: Open,

@@ -91,8 +91,7 @@ fn two_letter_options(arguments: Vec<OsString>) -> Vec<OsString> {
 /// of these only `-o` means anything here, and `-f` must not be taken for "foreground": it means to pretend, for which
 /// `None` stands.
 fn as_mount_helper(arguments: Vec<OsString>) -> Option<Vec<OsString>> {
-    let called = arguments.first().map(|path| std::path::Path::new(path).file_name().unwrap_or_default().to_owned());
-    if !called.is_some_and(|name| name.as_bytes().starts_with(b"mount.")) {
+    if !is_mount_helper(&arguments) {
         return Some(arguments);
     }
     let mut kept = Vec::new();
@@ -109,6 +108,12 @@ fn as_mount_helper(arguments: Vec<OsString>) -> Option<Vec<OsString>> {
         }
     }
     Some(kept)
+}
+
+/// Whether mount(8) calls: then the program is named `mount.` and a type.
+pub(crate) fn is_mount_helper(arguments: &[OsString]) -> bool {
+    let called = arguments.first().and_then(|path| std::path::Path::new(path).file_name());
+    called.is_some_and(|name| name.as_bytes().starts_with(b"mount."))
 }
 
 /// How a path is shown in messages.

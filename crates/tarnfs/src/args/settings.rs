@@ -86,8 +86,9 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
             return Err(usage(format!("--index-file {}: remote indexes are not there yet", shown(file))));
         }
         (Some(file), _) => {
-            may_be_replaced(Path::new(file)).map_err(usage)?;
-            IndexPlace::File(from_here(PathBuf::from(file)).map_err(|error| usage(format!("--index-file: {error}")))?)
+            let file = location::expand_home(PathBuf::from(file));
+            may_be_replaced(&file).map_err(usage)?;
+            IndexPlace::File(from_here(file).map_err(|error| usage(format!("--index-file: {error}")))?)
         }
         (None, Some(folders)) => {
             let folders =
@@ -227,6 +228,10 @@ pub(crate) fn mount_options(mount: &Mount, archive: &OsStr) -> MountOptions {
         !FOR_MOUNT.contains(&option.as_str()) && !option.starts_with("x-") && !option.starts_with("comment=")
     };
     let mut options = mount.fuse.clone();
+    if options.iter().any(|option| option == "rw") && !mount.control_interface {
+        // mount(8) always says one of ro and rw, so this cannot be an error.
+        log::info!("-o rw: the mount is read-only nevertheless: an archive cannot be changed");
+    }
     options.retain(|option| is_ours(&option));
     let before = options.len();
     options.retain(|option| option != "allow_other");

@@ -1,6 +1,5 @@
 use std::io::{self, Write};
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,15 +28,22 @@ pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
         copy(opened.stream.as_ref(), range.clone())
             .map_err(|error| error.or(|error| inside::failure(archive, b"", &error.into())))?;
     }
-    let tree = inside::tree(&opened);
-    for path in &arguments.paths {
-        let path = path.as_bytes();
-        let node = inside::find(&tree, archive, path, true)?.node;
-        let file = tree.open(node).map_err(|error| inside::failure(archive, path, &error))?;
-        copy(file.as_ref(), range.clone())
-            .map_err(|error| error.or(|error| inside::failure(archive, path, &error.into())))?;
+    if arguments.paths.is_empty() {
+        return Ok(code);
     }
-    Ok(code)
+    let tree = inside::tree(&opened);
+    let mut paths = inside::Paths::new(archive, arguments.open.colour(), code);
+    for path in paths.expand(&tree, &arguments.paths) {
+        let Some(node) = paths.find(&tree, &path, true).map(|found| found.node) else { continue };
+        let copied = tree.open(node).map_err(|error| inside::failure(archive, &path, &error)).and_then(|file| {
+            copy(file.as_ref(), range.clone())
+                .map_err(|error| error.or(|error| inside::failure(archive, &path, &error.into())))
+        });
+        if let Err(failure) = copied {
+            paths.failed(failure)?;
+        }
+    }
+    Ok(paths.code())
 }
 
 /// What is decoded to make an index is written at once; the rest, or all where there is an index, is read from the

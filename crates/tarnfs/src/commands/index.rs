@@ -22,7 +22,8 @@ pub(crate) fn run(arguments: &Index) -> Result<Code, Failure> {
     })
 }
 
-fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
+/// Makes the index of `archive`, unless there is one. Fails if it cannot be written.
+pub(crate) fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
     let (opened, code) = inside::open_with(archive, options)?;
     match opened.index_path {
         Some(path) if opened.is_new => {
@@ -31,10 +32,12 @@ fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
         Some(path) => log::info!("{}: its index {} is good", shown(archive.as_os_str()), path.display()),
         None if options.place == IndexPlace::Memory => {}
         None => {
-            return Err(Failure::new(
-                Code::Index,
-                format!("{}: the index could not be written anywhere; see --index-folders", shown(archive.as_os_str())),
-            ));
+            let place = match &options.place {
+                IndexPlace::File(path) => format!("to {}", shown(path.as_os_str())),
+                _ => "anywhere; see --index-folders".to_owned(),
+            };
+            let message = format!("{}: the index could not be written {place}", shown(archive.as_os_str()));
+            return Err(Failure::new(Code::Index, message));
         }
     }
     Ok(code)

@@ -1,29 +1,49 @@
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 
-use serde_json::{Value, json};
-use tarnfs_tree::{Attributes, Error, Kind, Node, Tree};
+use tarnfs_tree::{Attributes, Kind, Node, Tree};
 
 use crate::args::List;
-use crate::commands::stat::{Calendar, kind_name, mode_string, owner};
+use crate::commands::stat::{mode_string, owner};
 use crate::exit::{Code, Failure};
 use crate::inside::{self, Trouble};
 use crate::terminal::Output;
+use crate::{json, times};
 
-/// Lists a folder, or one file.
+/// Lists folders and files.
 pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
     let (opened, code) = inside::open(&arguments.archive, &arguments.open)?;
     let tree = inside::tree(&opened);
-    let path = arguments.path.as_deref().unwrap_or_default().as_bytes();
-    let start = inside::find(&tree, &arguments.archive, path, true)?;
     let mut listing = Listing { tree: &tree, arguments, out: Output::new(), row: Vec::new() };
-    let result =
-        if start.kind == Kind::Folder { listing.folder(start.node, Vec::new()) } else { listing.line(path, &start) };
-    match result.and_then(|()| Ok(listing.out.flush()?)) {
-        Ok(()) => Ok(code),
-        Err(trouble) => Err(trouble.failure(&arguments.archive, path)),
+    // As `ls`: what leads to a folder is followed, unless it is asked for itself.
+    let follow = !arguments.long && !arguments.directory;
+    let mut paths = inside::Paths::new(&arguments.archive, arguments.open.colour(), code);
+    let mut folders = Vec::new();
+    let mut has_files = false;
+    for path in paths.expand(&tree, &arguments.paths) {
+        let Some(found) = paths.find(&tree, &path, follow) else { continue };
+        if found.kind == Kind::Folder && !arguments.directory {
+            folders.push((path, found.node));
+        } else {
+            has_files = true;
+            listing.line(&path, &found).map_err(|trouble| trouble.failure(&arguments.archive, &path))?;
+        }
     }
+    let has_headings = folders.len() > 1 || has_files || paths.has_failed();
+    for (number, (path, node)) in folders.into_iter().enumerate() {
+        let result = listing
+            .heading((has_headings && !arguments.json).then_some(path.as_slice()), number > 0 || has_files)
+            .and_then(|()| listing.folder(node, Vec::new()));
+        match result {
+            Ok(()) => {}
+            Err(trouble) => paths.failed(trouble.failure(&arguments.archive, &path))?,
+        }
+    }
+    listing.out.flush().map_err(|error| Trouble::Output(error).failure(&arguments.archive, b""))?;
+    Ok(paths.code())
 }
+
+/// What the order of a listing depends on; the name comes last.
+type Key = (i128, i128);
 
 struct Listing<'a> {
     tree: &'a dyn Tree,
@@ -34,8 +54,23 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// Lists a folder and, with `-R`, those in it: each under its path, depth first, without recursion in the program.
+    fn heading(&mut self, path: Option<&[u8]>, is_behind_others: bool) -> Result<(), Trouble> {
+        let Some(path) = path else { return Ok(()) };
+        if is_behind_others {
+            self.out.write_all(b"\n")?;
+        }
+        self.out.name(path)?;
+        self.out.write_all(b":\n")?;
+        Ok(())
+    }
+
     fn folder(&mut self, folder: Node, prefix: Vec<u8>) -> Result<(), Trouble> {
+        let List { by_time, by_size, reverse, .. } = *self.arguments;
+        if by_time || by_size || reverse { self.sorted(folder, prefix) } else { self.by_name(folder, prefix) }
+    }
+
+    /// Lists a folder and, with `-R`, those in it: each under its path, depth first, without recursion in the program.
+    fn by_name(&mut self, folder: Node, prefix: Vec<u8>) -> Result<(), Trouble> {
         // Folders still to be listed, each with the position to go on from: no more than the depth of the tree.
         let mut open = vec![(folder, prefix, 0)];
         while let Some((folder, prefix, from)) = open.pop() {
@@ -65,10 +100,50 @@ impl Listing<'_> {
         Ok(())
     }
 
+    /// The same in another order. The entries of one folder, and of those that it lies in, are in memory.
+    fn sorted(&mut self, folder: Node, prefix: Vec<u8>) -> Result<(), Trouble> {
+        let mut open = vec![(self.entries(folder)?, prefix)];
+        while let Some((entries, prefix)) = open.last_mut() {
+            let Some((name, attributes)) = entries.next() else {
+                open.pop();
+                continue;
+            };
+            let path = [prefix.as_slice(), &name].concat();
+            self.line(&path, &attributes)?;
+            if self.arguments.all_levels && attributes.kind == Kind::Folder {
+                let inner = self.entries(attributes.node)?;
+                open.push((inner, [path.as_slice(), b"/"].concat()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Names and attributes of what is in a folder, in the order that was asked for.
+    fn entries(&self, folder: Node) -> Result<std::vec::IntoIter<(Vec<u8>, Attributes)>, Trouble> {
+        let mut entries = Vec::new();
+        self.tree.read_dir(folder, 0, &mut |child| {
+            entries.push((child.name.to_vec(), child.attributes));
+            true
+        })?;
+        let key = |attributes: &Attributes| -> Key {
+            if self.arguments.by_time {
+                (-i128::from(attributes.mtime.seconds), -i128::from(attributes.mtime.nanoseconds))
+            } else if self.arguments.by_size {
+                (-i128::from(attributes.size), 0)
+            } else {
+                (0, 0)
+            }
+        };
+        entries.sort_by(|(left, of_left), (right, of_right)| (key(of_left), left).cmp(&(key(of_right), right)));
+        if self.arguments.reverse {
+            entries.reverse();
+        }
+        Ok(entries.into_iter())
+    }
+
     fn line(&mut self, path: &[u8], attributes: &Attributes) -> Result<(), Trouble> {
         if self.arguments.json {
-            let value = self.json(path, attributes)?;
-            writeln!(self.out, "{value}")?;
+            writeln!(self.out, "{}", json::of(self.tree, path, attributes)?)?;
         } else if self.arguments.long {
             self.long(path, attributes)?;
         } else {
@@ -82,6 +157,7 @@ impl Listing<'_> {
         let (user, group) = owner(self.tree, attributes)?;
         let size = match attributes.kind {
             Kind::CharacterDevice(device) | Kind::BlockDevice(device) => format!("{},{}", device.major, device.minor),
+            _ if self.arguments.human_readable => human_readable(attributes.size),
             _ => attributes.size.to_string(),
         };
         self.row.clear();
@@ -90,7 +166,7 @@ impl Listing<'_> {
             "{} {:>3} {user:<8} {group:<8} {size:>10} {} ",
             mode_string(attributes),
             attributes.links,
-            Calendar::of(attributes.mtime).minutes(),
+            times::minutes(attributes.mtime),
         )?;
         self.out.write_all(&self.row)?;
         self.out.name(path)?;
@@ -102,47 +178,49 @@ impl Listing<'_> {
         self.out.write_all(b"\n")?;
         Ok(())
     }
-
-    fn json(&self, path: &[u8], attributes: &Attributes) -> Result<Value, Trouble> {
-        let mut value = describe(self.tree, attributes)?;
-        value["path"] = text(path);
-        Ok(value)
-    }
 }
 
-/// All of a node's attributes, as `--json` shows them.
-pub(crate) fn describe(tree: &dyn Tree, attributes: &Attributes) -> Result<Value, Error> {
-    let (user, group) = tree.owner_names(attributes.node)?;
-    let time = |time: tarnfs_tree::Time| json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds });
-    let mut value = json!({
-        "node": attributes.node.0,
-        "type": kind_name(attributes.kind),
-        "mode": format!("{:04o}", attributes.mode),
-        "uid": attributes.uid,
-        "gid": attributes.gid,
-        "user": text(&user),
-        "group": text(&group),
-        "links": attributes.links,
-        "size": attributes.size,
-        "blocks": attributes.blocks,
-        "mtime": time(attributes.mtime),
-        "atime": time(attributes.atime),
-        "ctime": time(attributes.ctime),
-    });
-    match attributes.kind {
-        Kind::Symlink => value["target"] = text(&tree.read_link(attributes.node)?),
-        Kind::CharacterDevice(device) | Kind::BlockDevice(device) => {
-            value["device"] = json!({ "major": device.major, "minor": device.minor });
+/// A size as `ls -h` shows it: rounded up, with one decimal below ten.
+fn human_readable(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["K", "M", "G", "T", "P", "E"];
+    if bytes < 1024 {
+        return bytes.to_string();
+    }
+    let mut unit = 1_u128;
+    for name in UNITS {
+        unit <<= 10;
+        // In tenths, rounded up.
+        let tenths = (u128::from(bytes) * 10).div_ceil(unit);
+        if tenths < 100 {
+            return format!("{}.{}{name}", tenths / 10, tenths % 10);
         }
-        _ => {}
+        let whole = u128::from(bytes).div_ceil(unit);
+        if whole < 1024 {
+            return format!("{whole}{name}");
+        }
     }
-    Ok(value)
+    bytes.to_string()
 }
 
-/// A JSON string; bytes that are not UTF-8 become a list of numbers, so that nothing is lost.
-pub(crate) fn text(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => text.into(),
-        Err(_) => bytes.into(),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_rounded_as_ls_does() {
+        for (bytes, shown) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10_137, "9.9K"),
+            (10_138, "10K"),
+            (1_048_575, "1.0M"),
+            (1_048_576, "1.0M"),
+            (5_000_000_000, "4.7G"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(human_readable(bytes), shown, "{bytes}");
+        }
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod index;
 pub(crate) mod ls;
 pub(crate) mod mount;
+pub(crate) mod mounts;
 pub(crate) mod pages;
 pub(crate) mod stat;
 pub(crate) mod unmount;

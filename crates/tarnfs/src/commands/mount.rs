@@ -12,33 +12,51 @@ use tarnfs_tree::open::{DecodedCache, IndexPlace, Options};
 use tarnfs_tree::{Base, ComposeError, Error, FolderTree, Lazily, LazyTree, Tree, compose, filling};
 
 use crate::args::{Mount, composition, mount_options, shown};
+use crate::commands::index;
 use crate::control::{self, Control};
 use crate::daemon::{self, Ready, Role};
 use crate::exit::{Code, Failure};
 use crate::mountpoint::{self, Mountpoint, resolved};
 use crate::signals::{self, Ending};
 use crate::watcher::Watcher;
-use crate::{inside, sandbox};
+use crate::{inside, sandbox, terminal};
 
 /// Mounts archives and folders. Returns in the parent when the mount is ready, in the daemon when it is over.
 pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     no_command(&arguments.paths)?;
     let request = Request::from(&arguments.paths, arguments.control_interface)?;
     if arguments.no_mount {
-        let ending = Ending::default();
-        ending.listen().map_err(|error| listening(&error))?;
-        let (_, _, _, code) = open_all(&request, arguments, &inside::options(&arguments.open, &ending.cancel())?)?;
-        return Ok(code);
+        return only_index(&request.sources, arguments);
     }
+    let as_typed = shown(request.mountpoint.as_os_str());
     let request = request.absolute()?;
     signals::hold();
     if arguments.foreground {
         return serve(&request, arguments, None);
     }
     match daemon::fork()? {
-        Role::Parent(code) => Ok(code),
+        Role::Parent(code) => {
+            if matches!(code, Code::Success | Code::Damaged) {
+                terminal::tell(&format!("mounted at {as_typed}"));
+            }
+            Ok(code)
+        }
         Role::Child(ready) => serve(&request, arguments, Some(ready)),
     }
+}
+
+/// `--no-mount`: indexes the archives, as `tarnfs index` does, and looks whether folders can be opened.
+fn only_index(sources: &[PathBuf], arguments: &Mount) -> Result<Code, Failure> {
+    inside::each(sources, &arguments.open, |source, options| {
+        if source.is_dir() {
+            return inside::open_folder(source).map(|_| Code::Success);
+        }
+        let mut options = Options { minimum_file_count: 0, ..options.clone() };
+        if arguments.lazy {
+            options.shape.recursion = None;
+        }
+        index::one(source, &options)
+    })
 }
 
 /// Fails if the first path is the name of a command: behind an option it is not taken for one.
@@ -91,7 +109,16 @@ impl Request {
         Ok(Self { sources, mountpoint: absolute(self.mountpoint, Code::CannotMount)?, made_up: self.made_up })
     }
 
-    /// What is mounted, for messages and for the table of mounts.
+    /// What is mounted, for the table of mounts. It has no spaces unless a path has some.
+    fn source(&self) -> OsString {
+        let mut source = self.sources.first().map_or_else(|| OsString::from("tarnfs"), |first| first.clone().into());
+        if self.sources.len() > 1 {
+            source.push(format!("+{}", self.sources.len() - 1));
+        }
+        source
+    }
+
+    /// What is mounted, for messages.
     fn title(&self) -> OsString {
         let first = self.sources.first().map(|first| first.as_os_str().to_owned());
         let mut title = first.unwrap_or_else(|| OsString::from("tarnfs"));
@@ -184,6 +211,22 @@ fn most_open() -> usize {
     (limit.saturating_sub(OTHERS) / OF_ONE).clamp(2, 64) as usize
 }
 
+/// Fails if tarnfs has mounted something on `mountpoint`, unless `-o nonempty` says that this is meant.
+fn not_mounted(mountpoint: &Path, options: &[String]) -> Result<(), Failure> {
+    if options.iter().flat_map(|joined| tarnfs_fuse::split_options(joined)).any(|option| option == "nonempty") {
+        return Ok(());
+    }
+    // Where the table of mounts cannot be read, nobody knows; then this is no reason to stop.
+    let mounts = tarnfs_fuse::mounts().unwrap_or_default();
+    let path = resolved(mountpoint);
+    let Some(mounted) = mounts.iter().rev().find(|mount| mount.mount_point == path) else { return Ok(()) };
+    let (what, path) = (shown(&mounted.source), shown(mountpoint.as_os_str()));
+    Err(Failure::new(
+        Code::CannotMount,
+        format!("{what} is already mounted at {path}; run `tarnfs -u {path}` first, or mount over it with -o nonempty"),
+    ))
+}
+
 /// Everything that is to be mounted, as one tree, the folders in it, and whether archives are opened later.
 #[allow(clippy::type_complexity, reason = "what it returns goes its own way at once")]
 pub(crate) fn open_all(
@@ -195,7 +238,7 @@ pub(crate) fn open_all(
     let tree = compose(named, &composition(arguments));
     tree.map(|tree| (tree, folders, is_lazy, code)).map_err(|error| match &error {
         ComposeError::Prefix { error: Error::NotFound | Error::NotAFolder | Error::TooManyLinks, .. } => {
-            Failure::new(Code::Usage, format!("{}: {error}", shown(&request.title())))
+            Failure::new(Code::Failure, format!("{}: {error}", shown(&request.title())))
         }
         _ => Failure::new(Code::CannotOpen, format!("{}: {error}", shown(&request.title()))),
     })
@@ -209,7 +252,8 @@ fn named_after(archive: &Path) -> Result<PathBuf, Failure> {
     };
     let name = name.as_bytes();
     let inner = without_suffix(name).unwrap_or_else(|| name.to_vec());
-    let stem = match inner.strip_suffix(b".tar") {
+    let is_tar = |name: &&[u8]| name.to_ascii_lowercase().ends_with(b".tar");
+    let stem = match Some(inner.as_slice()).filter(is_tar).map(|inner| &inner[..inner.len() - b".tar".len()]) {
         Some(stem) if !matches!(stem, b"" | b"." | b"..") => stem.to_vec(),
         _ if inner == name => [name, b".mounted"].concat(),
         _ => inner,
@@ -282,7 +326,7 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     options.decoded_cache = options.decoded_cache.map(DecodedCache::filled_when_idle);
     let (mountpoint, title) = (&request.mountpoint, request.title());
     let name = shown(&title);
-    let mut mount_options = mount_options(arguments, &title);
+    let mut mount_options = mount_options(arguments, &request.source());
     if arguments.control_interface {
         log::info!("{name}: no rights are given up, as commands to --control-interface need them");
     }
@@ -295,8 +339,9 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     mount_options.unmounter = helper.clone().map(|helper| helper as Arc<dyn Unmounter>);
     let cannot =
         |error: tarnfs_fuse::Error| Failure::new(Code::CannotMount, format!("{name} cannot be mounted: {error}"));
-    mount_options.check().map_err(cannot)?;
+    mount_options.check().map_err(|error| Failure::new(Code::Usage, error.to_string()))?;
     raise_descriptors();
+    not_mounted(mountpoint, &mount_options.options)?;
     mountpoint::check(mountpoint, request.made_up)?;
     let (tree, folders, is_lazy, code) = open_all(request, arguments, &options)?;
     let has_folders = !folders.is_empty();
@@ -328,6 +373,9 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
         return Err(Failure::new(Code::Interrupted, format!("{name}: interrupted")));
     }
     log::info!("{name} is mounted at {}", shown(mountpoint.as_os_str()));
+    if ready.is_none() {
+        terminal::tell(&format!("{name} is mounted at {}; Ctrl-C unmounts it", shown(mountpoint.as_os_str())));
+    }
     let running = control.map(|control: Control| control.start(mountpoint, &options));
     let running =
         running.transpose().map_err(|error| Failure::new(Code::Failure, format!("starting a thread: {error}")))?;
@@ -354,7 +402,8 @@ mod tests {
         for (archive, mountpoint) in [
             ("/a/backup.tar.gz", "/a/backup"),
             ("backup.tgz", "backup"),
-            ("x.TAR", "x.TAR.mounted"),
+            ("x.TAR", "x"),
+            ("x.TAR.GZ", "x"),
             ("x.tar", "x"),
             ("notes.txt.zst", "notes.txt"),
             ("data", "data.mounted"),

@@ -1,26 +1,44 @@
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 
-use tarnfs_tree::{Attributes, Error, Kind, Time, Tree};
+use tarnfs_tree::{Attributes, Error, Kind, Tree};
 
 use crate::args::Stat;
 use crate::exit::{Code, Failure};
 use crate::inside::{self, Trouble};
 use crate::terminal::Output;
+use crate::{json, times};
 
-/// Shows everything that is known of one node; a symbolic link itself, not its target.
+/// Shows everything that is known of each path; a symbolic link itself, not its target.
 pub(crate) fn run(arguments: &Stat) -> Result<Code, Failure> {
     let (opened, code) = inside::open(&arguments.archive, &arguments.open)?;
     let tree = inside::tree(&opened);
-    let path = arguments.path.as_bytes();
-    let attributes = inside::find(&tree, &arguments.archive, path, false)?;
+    let mut paths = inside::Paths::new(&arguments.archive, arguments.open.colour(), code);
     let mut out = Output::new();
-    let written = write(&mut out, &tree, path, &attributes).and_then(|()| Ok(out.flush()?));
-    written.map_err(|trouble| trouble.failure(&arguments.archive, path))?;
-    Ok(code)
+    for (number, path) in paths.expand(&tree, &arguments.paths).into_iter().enumerate() {
+        let Some(attributes) = paths.find(&tree, &path, false) else { continue };
+        let written = if arguments.json {
+            json::of(&tree, &path, &attributes).map_err(Trouble::from).and_then(|value| Ok(writeln!(out, "{value}")?))
+        } else {
+            write(&mut out, number > 0, &tree, &path, &attributes)
+        };
+        if let Err(trouble) = written {
+            paths.failed(trouble.failure(&arguments.archive, &path))?;
+        }
+    }
+    out.flush().map_err(|error| Trouble::Output(error).failure(&arguments.archive, b""))?;
+    Ok(paths.code())
 }
 
-fn write(out: &mut Output, tree: &dyn Tree, path: &[u8], attributes: &Attributes) -> Result<(), Trouble> {
+fn write(
+    out: &mut Output,
+    is_behind_others: bool,
+    tree: &dyn Tree,
+    path: &[u8],
+    attributes: &Attributes,
+) -> Result<(), Trouble> {
+    if is_behind_others {
+        writeln!(out)?;
+    }
     let (user, group) = owner(tree, attributes)?;
     out.write_all(b"  Path: ")?;
     out.name(path)?;
@@ -40,7 +58,7 @@ fn write(out: &mut Output, tree: &dyn Tree, path: &[u8], attributes: &Attributes
     writeln!(out, "  Mode: {:04o} {}", attributes.mode, mode_string(attributes))?;
     writeln!(out, " Owner: {} ({user}), {} ({group})", attributes.uid, attributes.gid)?;
     for (name, time) in [("Modify", attributes.mtime), ("Access", attributes.atime), ("Change", attributes.ctime)] {
-        writeln!(out, "{name}: {}", Calendar::of(time).nanoseconds())?;
+        writeln!(out, "{name}: {} ({})", times::nanoseconds(time), times::in_utc(time))?;
     }
     for (name, value) in tree.xattrs(attributes.node)? {
         out.write_all(b" xattr: ")?;
@@ -102,76 +120,11 @@ pub(crate) fn mode_string(attributes: &Attributes) -> String {
     text
 }
 
-/// A time in the calendar of UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Calendar {
-    year: i64,
-    month: i64,
-    day: i64,
-    second: i64,
-    nanosecond: u32,
-}
-
-impl Calendar {
-    /// Proleptic Gregorian calendar; the arithmetic counts years from March, so that the leap day is a year's last one.
-    pub(crate) fn of(time: Time) -> Self {
-        const DAYS_IN_400_YEARS: i64 = 146_097;
-        // Days from 0000-03-01 to 1970-01-01.
-        const TO_1970: i64 = 719_468;
-        let days = time.seconds.div_euclid(86_400) + TO_1970;
-        let (era, day) = (days.div_euclid(DAYS_IN_400_YEARS), days.rem_euclid(DAYS_IN_400_YEARS));
-        let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-        let day = day - (365 * year + year / 4 - year / 100);
-        let month = (5 * day + 2) / 153;
-        Self {
-            year: era * 400 + year + i64::from(month >= 10),
-            month: if month < 10 { month + 3 } else { month - 9 },
-            day: day - (153 * month + 2) / 5 + 1,
-            second: time.seconds.rem_euclid(86_400),
-            nanosecond: time.nanoseconds,
-        }
-    }
-
-    fn date(self) -> String {
-        format!("{:04}-{:02}-{:02}", self.year, self.month, self.day)
-    }
-
-    /// `2026-11-20 12:34`
-    pub(crate) fn minutes(self) -> String {
-        format!("{} {:02}:{:02}", self.date(), self.second / 3600, self.second / 60 % 60)
-    }
-
-    /// `2026-11-20 12:34:56.123456789 UTC`
-    pub(crate) fn nanoseconds(self) -> String {
-        format!("{}:{:02}.{:09} UTC", self.minutes(), self.second % 60, self.nanosecond)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use tarnfs_tree::Time;
 
-    #[test]
-    fn dates_agree_with_the_date_command() {
-        for seconds in [
-            0,
-            -1,
-            951_782_399,
-            951_782_400,
-            951_868_800,
-            4_102_444_799,
-            -2_208_988_801,
-            -62_135_596_800,
-            253_402_300_799,
-        ] {
-            let output = std::process::Command::new("date")
-                .args(["-u", "-d", &format!("@{seconds}"), "+%Y-%m-%d %H:%M:%S.%N UTC"])
-                .output()
-                .unwrap();
-            let expected = String::from_utf8(output.stdout).unwrap();
-            assert_eq!(Calendar::of(Time { seconds, nanoseconds: 0 }).nanoseconds(), expected.trim());
-        }
-    }
+    use super::*;
 
     #[test]
     fn modes_look_as_in_ls() {

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::args::shown;
 use crate::exit::{Code, Failure};
@@ -7,7 +7,8 @@ use crate::terminal::{self, Colour};
 /// Unmounts all of them; the last failure decides the exit code.
 pub(crate) fn run(mountpoints: &[PathBuf]) -> Code {
     let mut code = Code::Success;
-    for mountpoint in mountpoints {
+    for named in mountpoints {
+        let mountpoint = &mounted_from(named).unwrap_or_else(|| named.clone());
         if let Err(error) = tarnfs_fuse::unmount(mountpoint) {
             code = Code::CannotMount;
             let message = match error {
@@ -18,4 +19,16 @@ pub(crate) fn run(mountpoints: &[PathBuf]) -> Code {
         }
     }
     code
+}
+
+/// Where the archive `path` is mounted, if it is an archive and mounted in one place.
+fn mounted_from(path: &Path) -> Option<PathBuf> {
+    if !path.is_file() {
+        return None;
+    }
+    let path = std::path::absolute(path).ok()?;
+    let mounts = tarnfs_fuse::mounts().ok()?;
+    let mut places = mounts.into_iter().filter(|mount| Path::new(&mount.source) == path);
+    let found = places.next()?;
+    places.next().is_none().then_some(found.mount_point)
 }

@@ -1,0 +1,67 @@
+//! Entries as JSON, for `ls --json` and `stat --json`. `doc/json.md` says what the keys mean.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+use tarnfs_tree::{Attributes, Error, Kind, Tree};
+
+use crate::commands::stat::kind_name;
+
+/// Prefix of the extended attributes that `--hashes` adds.
+const HASH: &str = "user.hash.";
+
+/// All that is known of an entry.
+pub(crate) fn of(tree: &dyn Tree, path: &[u8], attributes: &Attributes) -> Result<Value, Error> {
+    let (user, group) = tree.owner_names(attributes.node)?;
+    let time = |time: tarnfs_tree::Time| json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds });
+    let mut entry = Map::new();
+    put(&mut entry, "path", path);
+    entry.insert("node".into(), attributes.node.0.into());
+    entry.insert("type".into(), kind_name(attributes.kind).into());
+    entry.insert("mode".into(), format!("{:04o}", attributes.mode).into());
+    entry.insert("uid".into(), attributes.uid.into());
+    entry.insert("gid".into(), attributes.gid.into());
+    put(&mut entry, "user", &user);
+    put(&mut entry, "group", &group);
+    entry.insert("links".into(), attributes.links.into());
+    entry.insert("size".into(), attributes.size.into());
+    entry.insert("blocks".into(), attributes.blocks.into());
+    entry.insert("mtime".into(), time(attributes.mtime));
+    entry.insert("atime".into(), time(attributes.atime));
+    entry.insert("ctime".into(), time(attributes.ctime));
+    match attributes.kind {
+        Kind::Symlink => put(&mut entry, "target", &tree.read_link(attributes.node)?),
+        Kind::CharacterDevice(device) | Kind::BlockDevice(device) => {
+            entry.insert("device".into(), json!({ "major": device.major, "minor": device.minor }));
+        }
+        _ => {}
+    }
+    let (mut hashes, mut xattrs) = (Map::new(), Vec::new());
+    for (name, value) in tree.xattrs(attributes.node)? {
+        let hash = std::str::from_utf8(&name).ok().and_then(|name| name.strip_prefix(HASH));
+        if let Some(hash) = hash {
+            hashes.insert(hash.to_owned(), String::from_utf8_lossy(&value).into());
+        } else {
+            let mut xattr = Map::new();
+            put(&mut xattr, "name", &name);
+            put(&mut xattr, "value", &value);
+            xattrs.push(Value::Object(xattr));
+        }
+    }
+    if !hashes.is_empty() {
+        entry.insert("hashes".into(), hashes.into());
+    }
+    if !xattrs.is_empty() {
+        entry.insert("xattrs".into(), xattrs.into());
+    }
+    Ok(Value::Object(entry))
+}
+
+/// Puts `bytes` under `key` as a string. If they are not UTF-8, the bytes themselves are beside it, in base64.
+fn put(entry: &mut Map<String, Value>, key: &str, bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if matches!(text, std::borrow::Cow::Owned(_)) {
+        entry.insert(format!("{key}_bytes"), STANDARD.encode(bytes).into());
+    }
+    entry.insert(key.to_owned(), text.into_owned().into());
+}

@@ -1,0 +1,66 @@
+//! Times as people read them: in the time zone of this machine, as `ls` shows them.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use tarnfs_tree::Time;
+
+/// `2026-11-20 12:34`, local time.
+pub(crate) fn minutes(time: Time) -> String {
+    local(time, "%Y-%m-%d %H:%M")
+}
+
+/// `2026-11-20 12:34:56.123456789 +0100`, local time.
+pub(crate) fn nanoseconds(time: Time) -> String {
+    local(time, "%Y-%m-%d %H:%M:%S.%9f %z")
+}
+
+/// `2026-11-20 11:34:56.123456789 UTC`
+pub(crate) fn in_utc(time: Time) -> String {
+    shown(time, TimeZone::UTC, "%Y-%m-%d %H:%M:%S.%9f UTC")
+}
+
+fn local(time: Time, format: &str) -> String {
+    shown(time, TimeZone::system(), format)
+}
+
+/// A time outside of the years -9999 to 9999 is shown as seconds since 1970: `@253402300800`.
+fn shown(time: Time, zone: TimeZone, format: &str) -> String {
+    match i32::try_from(time.nanoseconds).ok().and_then(|ns| Timestamp::new(time.seconds, ns).ok()) {
+        Some(timestamp) => timestamp.to_zoned(zone).strftime(format).to_string(),
+        None => format!("@{}", time.seconds),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_agree_with_the_date_command() {
+        for seconds in [
+            0,
+            -1,
+            951_782_399,
+            951_782_400,
+            951_868_800,
+            4_102_444_799,
+            -2_208_988_801,
+            -62_135_596_800,
+            253_402_207_200,
+        ] {
+            let output = std::process::Command::new("date")
+                .args(["-u", "-d", &format!("@{seconds}"), "+%Y-%m-%d %H:%M:%S.%N UTC"])
+                .output()
+                .unwrap();
+            let expected = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(in_utc(Time { seconds, nanoseconds: 0 }), expected.trim());
+        }
+    }
+
+    #[test]
+    fn times_of_no_calendar_are_seconds() {
+        for seconds in [i64::MIN, -500_000_000_000, 300_000_000_000, i64::MAX] {
+            assert_eq!(minutes(Time { seconds, nanoseconds: 999_999_999 }), format!("@{seconds}"));
+        }
+    }
+}
