@@ -219,13 +219,22 @@ impl<'a> Expansion<'a> {
         let walk = self.walk(receiver, shifts, Some((&candidate.bytes, candidate.start)));
         let stream = SourceStream::new(SharedSource::clone(&candidate.bytes), self.options.cancel.clone());
         let mut stream = Moved::new(stream, candidate.start);
-        let head = stream.peek(HEAD).map_err(|error| walk.problem(candidate.start, error))?;
+        let shown = name::excerpt(&candidate.file.path);
+        let note = |at: u64, error: &io::Error| receiver.note(at, format!("{shown}: {error}"));
+        let head = match stream.peek(HEAD) {
+            Ok(head) => head,
+            Err(error) if is_damage(&error) => return Ok(note(candidate.start, &error)?),
+            Err(error) => return Err(walk.problem(candidate.start, error)),
+        };
         let Some(Content::Format(format)) = content_of(head, &candidate.name) else { return Ok(()) };
         receiver.begin()?;
         match walk.members(format, &mut stream, &candidate.place) {
-            Ok(_) | Err(Problem::NotAnArchive) => Ok(receiver.end(0)?),
-            Err(problem) => Err(problem),
+            Ok(_) | Err(Problem::NotAnArchive) => {}
+            // What was found before it is served.
+            Err(Problem::Read { offset, error }) if is_damage(&error) => note(offset, &error)?,
+            Err(problem) => return Err(problem),
         }
+        Ok(receiver.end(0)?)
     }
 
     fn compressed(
