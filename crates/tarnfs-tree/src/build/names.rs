@@ -50,10 +50,14 @@ impl Names {
         };
         let encoding = match &shape.encoding {
             None => None,
-            Some(name) => Some(
-                Encoding::for_name(name)
-                    .ok_or_else(|| Problem::Option(format!("--encoding {name}: there is no encoding of that name")))?,
-            ),
+            Some(name) => Some(Encoding::for_name(name).ok_or_else(|| {
+                let why = if Encoding::is_of_no_names(name) {
+                    "no names in an archive can be in this encoding: a byte 0 ends them"
+                } else {
+                    "there is no encoding of that name"
+                };
+                Problem::Option(format!("--encoding {name}: {why}"))
+            })?),
         };
         let recursion = match &shape.recursion {
             None => None,
