@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tarnfs_format::{Body, Entry, Stream, Xattrs, name};
 use tarnfs_source::{Cancel, Extent, SharedSource, Slice};
 
+use super::nested::is_damage;
 use super::receiver::Receiver;
 use crate::hashes::{Hashes, Running};
 
@@ -245,7 +246,11 @@ fn of(entry: &Entry, stored: &Content, hashes: &Hashes, cancel: &Cancel) -> io::
             content(entry, &mut running, cancel, &mut |length, receive| {
                 cancel.check()?;
                 let step = buffer.len().min(usize::try_from(length).unwrap_or(usize::MAX));
-                let read = source.read_at(&mut buffer[..step], at)?;
+                let read = match source.read_at(&mut buffer[..step], at) {
+                    // Not all of it is there.
+                    Err(error) if is_damage(&error) => 0,
+                    read => read?,
+                };
                 at += read as u64;
                 receive(&buffer[..read]);
                 Ok(read as u64)
