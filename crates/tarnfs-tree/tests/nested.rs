@@ -574,10 +574,15 @@ fn an_archive_that_was_cut_shows_what_is_there_at_any_depth() {
         let archive = &inner[..start + there];
         for threads in [1, 4] {
             for recreate in [Recreate::Always, Recreate::Never] {
-                let options = recursive(&folder.path().join("index"), threads, recreate);
+                let mut options = recursive(&folder.path().join("index"), threads, recreate);
+                options.shape.hashes = vec!["md5".to_owned()];
+                options.shape.recursion.as_mut().unwrap().strip_extension = there == 100;
                 let opened = open(memory("archive", archive), &options).unwrap();
                 assert_eq!(pieces(&*opened.tree, "good", b"good"), (1, 0));
-                let path = |name: &str| format!("{}{name}", "in.tar/".repeat(30));
+                let good = opened.tree.lookup(Node::ROOT, b"good").unwrap().node;
+                assert_eq!(opened.tree.xattrs(good).unwrap().len(), 1);
+                let around = if there == 100 { "in/" } else { "in.tar/" };
+                let path = |name: &str| format!("{}{name}", around.repeat(30));
                 assert_eq!(pieces(&*opened.tree, &path("deepest"), b"deep"), (1, 0), "{there}");
                 if there > 512 {
                     assert_eq!(pieces(&*opened.tree, &path("cut"), &[b'c'; 5000]), (0, 2));
@@ -693,4 +698,48 @@ fn archives_in_each_other_end_where_their_paths_do_not_grow() {
     assert_eq!(with(30), (true, vec![]));
     let (is_there, notes) = with(29);
     assert!(!is_there && notes.len() == 1 && notes[0].1.contains("too many archives"), "{notes:?}");
+}
+
+/// As ratarmount counts: a compressed tar is two levels, also where it is the archive itself.
+#[test]
+fn depth_is_counted_in_levels() {
+    let folder = tempfile::tempdir().unwrap();
+    let shown = |archive: &[u8], depth: u32| {
+        let mut options = recursive(&folder.path().join("index"), 2, Recreate::Always);
+        options.shape.recursion.as_mut().unwrap().depth = Some(depth);
+        let opened = open(memory("archive", archive), &options).unwrap();
+        assert!(opened.index.summary().notes.is_empty(), "{:?}", opened.index.summary().notes);
+        let found = survey(&*opened.tree, &mut |path, error| panic!("{}: {error}", String::from_utf8_lossy(path)));
+        let files = found.iter().filter(|(_, (_, bytes))| bytes.is_some());
+        files.map(|(path, _)| String::from_utf8_lossy(path).into_owned()).collect::<Vec<_>>()
+    };
+    let leaf = [member("leaf", b'0', b"leaf"), vec![0; 1024]].concat();
+    let middle = [member("c.tar", b'0', &leaf), vec![0; 1024]].concat();
+    let twice = Bzip2.pack(&Gzip.pack(b"text"));
+    let members = [member("b.tar.gz", b'0', &Gzip.pack(&middle)), member("c.tar", b'0', &leaf)];
+    let archive = [&members.concat()[..], &member("s.gz.bz2", b'0', &twice), &[0; 1024]].concat();
+    // What ratarmount 1.3 shows, but that a file in several layers of compression lies in one folder.
+    let levels = [
+        ["/b.tar.gz", "/c.tar", "/s.gz.bz2"],
+        ["/b.tar.gz/b.tar", "/c.tar/leaf", "/s.gz.bz2/s.gz"],
+        ["/b.tar.gz/c.tar", "/c.tar/leaf", "/s.gz.bz2/s"],
+        ["/b.tar.gz/c.tar/leaf", "/c.tar/leaf", "/s.gz.bz2/s"],
+        ["/b.tar.gz/c.tar/leaf", "/c.tar/leaf", "/s.gz.bz2/s"],
+    ];
+    for (depth, expected) in (0..).zip(levels) {
+        assert_eq!(shown(&archive, depth), expected, "{depth}");
+        assert_eq!(shown(&Gzip.pack(&archive), depth + 1), expected, "compressed, {}", depth + 1);
+    }
+    let layers = (0..5).fold(b"text".to_vec(), |bytes, _| Gzip.pack(&bytes));
+    for (depth, expected) in [(0, 4), (1, 3), (3, 1), (4, 0), (5, 0)] {
+        let archive = [member("x", b'0', b""), member("y.gz", b'0', &layers), vec![0; 1024]].concat();
+        let length = (0..expected).fold(b"text".to_vec(), |bytes, _| Gzip.pack(&bytes)).len();
+        let opened = {
+            let mut options = recursive(&folder.path().join("index"), 2, Recreate::Always);
+            options.shape.recursion.as_mut().unwrap().depth = Some(depth + 1);
+            open(memory("archive", &archive), &options).unwrap()
+        };
+        let found = survey(&*opened.tree, &mut |path, error| panic!("{}: {error}", String::from_utf8_lossy(path)));
+        assert_eq!(found[&b"/y.gz/y"[..]].1.as_ref().unwrap().len(), length, "{depth}");
+    }
 }

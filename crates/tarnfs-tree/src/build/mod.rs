@@ -233,11 +233,13 @@ impl FirstPass<'_> {
             return Err(failed(at, error));
         }
         let mut summary = self.summary("file");
+        // In the file that was compressed.
+        let place = MemberPlace { depth: 1, ..MemberPlace::default() };
         // Zeros are a file of zeros, unless the name says that they are an archive without members.
         let is_a_file = head.iter().all(|&byte| byte == 0) && !self.is_named_tar();
         if let Some(format) = tarnfs_format::detect(&head).filter(|_| !is_a_file) {
             format.name().clone_into(&mut summary.format);
-            let members = walk.members(format, &mut stream, &MemberPlace::default())?;
+            let members = walk.members(format, &mut stream, &place)?;
             (summary.end, summary.label) = (members.end, members.label);
             // The rest is decoded as well: its checksums, and the seek points of what an append may bring.
             stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
@@ -272,7 +274,7 @@ impl FirstPass<'_> {
                 makes_folder: false,
                 file: Box::new(self.single_file.clone()),
                 instead: Some(Box::new(Entry { body, ..self.single_file.clone() })),
-                place: MemberPlace { layers: 1, ..MemberPlace::default() },
+                place: MemberPlace { layers: 1, ..place },
             })?;
         } else {
             let (length, hashes) =

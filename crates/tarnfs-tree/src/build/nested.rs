@@ -272,7 +272,9 @@ impl<'a> Expansion<'a> {
         receiver.begin()?;
         stream.tell().map_err(|error| failed(0, error))?;
         let inner_name = without_suffix(&candidate.name).unwrap_or_else(|| candidate.name.clone());
-        let mut content = self.inner(&head, &inner_name);
+        // What was compressed is one archive, and the tar in it another.
+        let mut content = self.inner(&head, &inner_name).filter(|_| self.names.goes_below(candidate.place.depth));
+        let place = MemberPlace { depth: candidate.place.depth.saturating_add(1), ..candidate.place.clone() };
         if let Some(Content::Codec(_)) = content
             && let Some(limit) = self.names.most_layers().filter(|&limit| candidate.place.layers >= limit)
         {
@@ -280,7 +282,7 @@ impl<'a> Expansion<'a> {
             content = None;
         }
         match content {
-            Some(Content::Format(format)) => match walk.members(format, &mut stream, &candidate.place) {
+            Some(Content::Format(format)) => match walk.members(format, &mut stream, &place) {
                 Ok(_) | Err(Problem::NotAnArchive) => {
                     stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
                 }
@@ -314,7 +316,7 @@ impl<'a> Expansion<'a> {
                         makes_folder: false,
                         file: candidate.file.clone(),
                         instead: Some(Box::new(single_file(candidate, &inner_name, length))),
-                        place: MemberPlace { layers: candidate.place.layers + 1, ..candidate.place.clone() },
+                        place: MemberPlace { layers: place.layers + 1, ..place },
                     })?,
                 }
             }

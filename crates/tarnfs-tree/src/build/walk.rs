@@ -56,7 +56,7 @@ pub(super) struct Walk<'a> {
 pub(super) struct MemberPlace {
     /// Empty, or a path that ends in a slash.
     pub(super) prefix: Vec<u8>,
-    /// Archives around it.
+    /// Archives around it; one that is compressed counts twice.
     pub(super) depth: u32,
     /// Layers of compression around it and its own, those around the archive itself left aside.
     pub(super) layers: u32,
@@ -306,7 +306,7 @@ impl Walk<'_> {
             && body.extents.is_none()
             && body.stored == body.size
             && stream.position() == body.offset;
-        if !is_readable || place.depth >= rules.depth || self.names.stem(&entry.path).is_none() {
+        if !is_readable || !self.names.goes_below(place.depth) || self.names.stem(&entry.path).is_none() {
             return Ok(None);
         }
         let end = body.offset.saturating_add(body.size);
