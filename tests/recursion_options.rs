@@ -271,8 +271,9 @@ fn bad_expressions_are_errors_of_usage() {
 const SHAPES: &[&[&str]] = &[
     &[],
     &["-r"],
-    &["--recursion-depth=1"],
+    // Of a compressed archive, one level is what is in it.
     &["--recursion-depth=2"],
+    &["--recursion-depth=3"],
     &["-r", "--recursive-extensions=tar"],
     &["-r", "--recursive-extensions=/compressed"],
     &["-r", "-s"],
