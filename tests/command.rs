@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::process::{Command, Stdio};
 
@@ -310,12 +311,63 @@ fn files_of_nothing_are_told_apart() {
         let ran = run(&scratch, ["ls".as_ref(), scratch.path(archive).as_os_str()]);
         assert_eq!((ran.code, ran.out.as_slice()), (code, &b""[..]), "{archive}: {}", ran.err);
         assert!(ran.err.contains(says), "{archive}: {}", ran.err);
+        // Advice for an empty tar is for what may be one.
+        assert_eq!(ran.err.contains("empty tar"), archive == "later", "{archive}: {}", ran.err);
     }
     // A compressed file of zeros is that file.
     let ran = run(&scratch, ["ls".as_ref(), scratch.path("disk.gz").as_os_str()]).ok();
     assert_eq!(ran.text(), "disk\n");
     let ran = run(&scratch, ["cat".as_ref(), scratch.path("disk.gz").as_os_str(), "disk".as_ref()]).ok();
     assert_eq!(ran.out, vec![0; 100 << 10]);
+}
+
+/// What tarnfs cannot read it calls by its name.
+#[test]
+fn other_formats_are_named() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 -c \"
+import zipfile, sqlite3
+zipfile.ZipFile('x.zip', 'w').writestr('name', 'text')
+sqlite3.connect('x.db').execute('create table t (x)')
+open('x.iso', 'wb').write(bytes(32769) + b'CD001' + bytes(5000))
+open('x.7z', 'wb').write(b'7z' + bytes([0xbc, 0xaf, 0x27, 0x1c, 0, 4]) + bytes(200))\"
+         printf text > t; tar -cf t.tar t
+         (printf '!<arch>\\n'; head -c 504 /dev/zero; cat t.tar) > x.a; gzip -k x.zip",
+    );
+    for (archive, what) in [
+        ("x.zip", "a ZIP archive"),
+        ("x.db", "an SQLite database"),
+        ("x.iso", "an ISO 9660 image"),
+        ("x.7z", "a 7z archive"),
+        ("x.a", "an ar archive"),
+    ] {
+        let path = scratch.path(archive);
+        for command in [&["ls"][..], &["-f"]] {
+            let ran = run(&scratch, command.iter().map(|word| OsStr::new(*word)).chain([path.as_os_str()]));
+            let says = format!("{}: is {what}, which tarnfs cannot read yet", path.display());
+            assert!(ran.code == 4 && ran.err.contains(&says), "{archive}: {} {}", ran.code, ran.err);
+        }
+    }
+    // In a compressed file it is the file that it is.
+    let ran = run(&scratch, ["ls".as_ref(), scratch.path("x.zip.gz").as_os_str()]).ok();
+    assert_eq!(ran.text(), "x.zip\n");
+}
+
+#[test]
+fn a_url_is_called_one() {
+    let scratch = Scratch::new();
+    let mnt = scratch.path("mnt");
+    for url in ["https://example.org/x.tar", "s3://bucket/x.tar.gz", "git+ssh://host/x"] {
+        for words in [&["ls", url][..], &[url], &[url, mnt.to_str().unwrap()]] {
+            let ran = run(&scratch, words);
+            assert!(ran.code == 3 && ran.err.contains(&format!("{url}: is a URL; remote")), "{words:?}: {}", ran.err);
+        }
+    }
+    for path in ["://x", "1a://x", "a b://x", "x:/y"] {
+        let ran = run(&scratch, ["ls", path]);
+        assert!(ran.code == 3 && ran.err.contains("No such file"), "{path}: {}", ran.err);
+    }
 }
 
 #[test]

@@ -47,14 +47,15 @@ fn assert_tree(scratch: &Scratch, archive: &Path, options: &[&str], expected: &[
     assert_eq!(tree(scratch, archive, options), expected, "{options:?}");
 }
 
-/// > --recursion-depth says how many archives inside each other are opened.
+/// > --recursion-depth says how many archives inside each other are opened. A compressed tar counts as two.
 #[test]
 fn depth_is_counted_in_archives() {
     let scratch = Scratch::new();
     let archive = three_levels(&scratch);
     let none = ["c.tar", "text"];
     let one = ["c.tar/", "c.tar/b.tar.gz", "c.tar/text", "text"];
-    let two = [
+    let two = ["c.tar/", "c.tar/b.tar.gz/", "c.tar/b.tar.gz/b.tar", "c.tar/text", "text"];
+    let three = [
         "c.tar/",
         "c.tar/b.tar.gz/",
         "c.tar/b.tar.gz/a.tar",
@@ -83,7 +84,8 @@ fn depth_is_counted_in_archives() {
         (&["--recursion-depth", "1"], &one),
         (&["--recursion-depth", "1", "-r"], &one),
         (&["--recursion-depth", "2"], &two),
-        (&["--recursion-depth", "3"], &all),
+        (&["--recursion-depth", "3"], &three),
+        (&["--recursion-depth", "4"], &all),
         (&["--recursion-depth", "100000"], &all),
         (&["--recursion-depth", "99999999999"], &all),
         (&["--recursion-depth", "-1"], &all),
@@ -93,6 +95,22 @@ fn depth_is_counted_in_archives() {
         (&["--no-recursive", "-r"], &all),
     ] {
         assert_tree(&scratch, &archive, options, expected);
+    }
+    // As ratarmount counts: the archive's own compression, and each layer around a file.
+    scratch.shell(
+        "gzip -k outer.tar; printf text | gzip | bzip2 | gzip > text.gz.bz2.gz; tar -cf texts.tar text.gz.bz2.gz",
+    );
+    let compressed = scratch.path("outer.tar.gz");
+    for (depth, expected) in [("1", &none[..]), ("2", &one), ("3", &two), ("4", &three), ("5", &all), ("-1", &all)] {
+        assert_tree(&scratch, &compressed, &["--recursion-depth", depth], expected);
+    }
+    for (depth, name) in [("1", "text.gz.bz2"), ("2", "text.gz"), ("3", "text"), ("4", "text")] {
+        let path = format!("text.gz.bz2.gz/{name}");
+        let expected = ["text.gz.bz2.gz/", path.as_str()];
+        assert_tree(&scratch, &scratch.path("texts.tar"), &["--recursion-depth", depth], &expected);
+    }
+    for (depth, name) in [("0", "text.gz.bz2"), ("1", "text.gz"), ("2", "text"), ("3", "text")] {
+        assert_tree(&scratch, &scratch.path("text.gz.bz2.gz"), &["--recursion-depth", depth], &[name]);
     }
     let refused = run(&scratch, ["ls", "--recursion-depth", "many", archive.to_str().unwrap()]);
     assert_eq!(refused.code, 2);
@@ -253,8 +271,9 @@ fn bad_expressions_are_errors_of_usage() {
 const SHAPES: &[&[&str]] = &[
     &[],
     &["-r"],
-    &["--recursion-depth=1"],
+    // Of a compressed archive, one level is what is in it.
     &["--recursion-depth=2"],
+    &["--recursion-depth=3"],
     &["-r", "--recursive-extensions=tar"],
     &["-r", "--recursive-extensions=/compressed"],
     &["-r", "-s"],

@@ -56,6 +56,14 @@ impl Encoding {
         Some(Self(if found == whatwg::UTF_8 { Decoder::Utf8 } else { Decoder::Whatwg(found) }))
     }
 
+    /// True of a name that means an encoding in which no archive here has names: a byte 0 ends them, and `/` separates
+    /// them.
+    pub fn is_of_no_names(name: &str) -> bool {
+        let name = name.trim().to_ascii_lowercase().replace(['_', ' '], "-");
+        let is_wide = ["utf-16", "utf16", "utf-32", "utf32", "u16", "u32"].iter().any(|start| name.starts_with(start));
+        is_wide || whatwg::Encoding::for_label(name.as_bytes()).is_some() && Self::for_name(&name).is_none()
+    }
+
     fn for_code_page(page: u16) -> Option<Self> {
         match page {
             932 => Self::for_label("sjis"),
@@ -131,5 +139,11 @@ mod tests {
         for name in ["utf-16", "utf-16le", "iso-2022-jp", "iso-2022-kr", "cp99999", "cp1", "frog", ""] {
             assert!(Encoding::for_name(name).is_none(), "{name}");
         }
+        for (name, is_known) in
+            [("UTF_16", true), ("utf-32be", true), ("iso-2022-jp", true), ("frog", false), ("cp1", false)]
+        {
+            assert_eq!(Encoding::is_of_no_names(name), is_known, "{name}");
+        }
+        assert!(!Encoding::is_of_no_names("koi8-r") && !Encoding::is_of_no_names("utf-8"));
     }
 }

@@ -12,6 +12,7 @@
 
 pub mod encoding;
 mod entry;
+pub mod foreign;
 pub mod name;
 /// Walking a stream of bytes once, from its start to its end.
 pub mod stream;

@@ -91,6 +91,13 @@ fn cut(name: &[u8], hash: u64, most: usize) -> Vec<u8> {
     [name.get(..length).unwrap_or_default(), mark.as_bytes()].concat()
 }
 
+/// What stands before the hash in a name that [`components`] may have made; `None` if it has none.
+pub fn before_hash(name: &[u8]) -> Option<&[u8]> {
+    let (start, mark) = name.split_at_checked(name.len().checked_sub(9)?)?;
+    let is_hash = mark.strip_prefix(b"~").is_some_and(|hash| hash.iter().all(u8::is_ascii_hexdigit));
+    is_hash.then_some(start)
+}
+
 /// `path` itself, or if it is longer than `most` bytes its start and a hash of the whole, so that two of them differ.
 pub fn bounded_path(path: Vec<u8>, most: usize) -> Vec<u8> {
     if path.len() <= most { path } else { cut(&path, xxh3_64(&path), most) }
@@ -207,6 +214,15 @@ mod tests {
 
     fn split(path: &[u8]) -> Vec<String> {
         components(path, &Limits::default()).iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+    }
+
+    #[test]
+    fn names_with_a_hash_are_known() {
+        assert_eq!(before_hash(&cut(b"name", 0x1234_5678, 255)), Some(&b"name"[..]));
+        assert_eq!(before_hash(b"~12345678"), Some(&b""[..]));
+        for name in ["name~1234567", "name~1234567g", "name-12345678", "12345678", ""] {
+            assert_eq!(before_hash(name.as_bytes()), None, "{name}");
+        }
     }
 
     #[test]

@@ -277,6 +277,16 @@ fn global_records_hold_until_the_next_ones() {
     let told = read_whole(&archive.concat());
     let entry = told.entry("file");
     assert_eq!((&entry.user[..], entry.gid, entry.header), (&b"x"[..], 5, 0));
+    // The last of several records of one key counts as well, where GNU tar takes the first of a global header.
+    for typeflag in [b'g', b'x'] {
+        let archive = [
+            pax(typeflag, &[("gid", b"5"), ("gid", b"6"), ("uname", b"a"), ("uname", b"b")]),
+            file("file", b""),
+            END.to_vec(),
+        ];
+        let told = read_whole(&archive.concat());
+        assert_eq!((told.entry("file").gid, &told.entry("file").user[..]), (6, &b"b"[..]));
+    }
     // What would have to be copied into each of a million entries is not for all.
     let archive = [pax(b'g', &[("gid", b"5"), ("path", &[b'p'; 5000])]), file("file", b"1"), END.to_vec()];
     let told = read(&archive.concat());

@@ -110,7 +110,8 @@ pub const FIRST_NESTED: u32 = 1024;
 /// Which files in an archive are shown as folders of what they hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recursion {
-    /// `--recursion-depth`: archives inside each other at most; `None` for as many as there are.
+    /// `--recursion-depth`: archives inside each other at most, a compressed tar counted as two; `None` for as many as
+    /// there are.
     pub depth: Option<u32>,
     /// `--recursive-extensions`, as given: which names make a file a candidate.
     pub extensions: Vec<String>,

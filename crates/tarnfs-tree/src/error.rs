@@ -53,6 +53,7 @@ impl Error {
                 io::ErrorKind::StaleNetworkFileHandle => Errno::STALE,
                 io::ErrorKind::Interrupted => Errno::INTR,
                 io::ErrorKind::TimedOut => Errno::TIMEDOUT,
+                io::ErrorKind::OutOfMemory => Errno::NOMEM,
                 // Damaged or cut data is an I/O error to whoever reads it.
                 io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Errno::IO,
                 _ => Errno::from_io_error(error).unwrap_or(Errno::IO),

@@ -18,6 +18,7 @@ const ALGORITHMS: &[(&str, Make)] = &[
     ("blake3", || Box::new(blake3::Hasher::new())),
     ("crc32", || Box::new(crc32fast::Hasher::new())),
     ("md5", digest::<md5::Md5>),
+    ("md5-sha1", || Box::new(Both(digest::<md5::Md5>(), digest::<sha1::Sha1>()))),
     ("sha1", digest::<sha1::Sha1>),
     ("sha224", digest::<sha2::Sha224>),
     ("sha256", digest::<sha2::Sha256>),
@@ -54,6 +55,20 @@ impl Hasher for OfRustCrypto {
             let _ = write!(text, "{byte:02x}");
             text
         })
+    }
+}
+
+/// One behind the other.
+struct Both(Box<dyn Hasher>, Box<dyn Hasher>);
+
+impl Hasher for Both {
+    fn take(&mut self, bytes: &[u8]) {
+        self.0.take(bytes);
+        self.1.take(bytes);
+    }
+
+    fn hexadecimal(self: Box<Self>) -> String {
+        self.0.hexadecimal() + &self.1.hexadecimal()
     }
 }
 
@@ -193,6 +208,8 @@ mod tests {
             ("user.hash.sha3-224", "e642824c3f8cf24ad09234ee7d3c766fc9a3a5168d0c94ad73b46fdf"),
         ];
         assert_eq!(pairs, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let both = hashes("md5-sha1", b"abc");
+        assert_eq!(both[0].1, "900150983cd24fb0d6963f7d28e17f72a9993e364706816aba3e25717850c26c9cd0d89d");
         assert!(normalise(&["md6".to_owned()]).unwrap_err().starts_with("md6"));
     }
 

@@ -321,7 +321,8 @@ impl LazyTree {
         let path = path.unwrap_or_else(|| PathBuf::from(std::ffi::OsStr::from_bytes(&file.name)));
         let recursion = self.how.options.shape.recursion.clone().filter(|_| !self.how.all);
         let recursion = recursion.and_then(|mut recursion| {
-            recursion.depth = recursion.depth.map(|most| most.saturating_sub(file.depth));
+            // Itself is one of them.
+            recursion.depth = recursion.depth.map(|most| most.saturating_sub(file.depth + 1));
             (recursion.depth != Some(0)).then_some(recursion)
         });
         let options = Options {

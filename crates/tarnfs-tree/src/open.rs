@@ -175,13 +175,24 @@ impl FileFacts {
 /// Opens the archive at `path`.
 pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
     let start = Instant::now();
-    let file = Arc::new(FileSource::open(path).map_err(Problem::CannotOpen)?);
+    let file = Arc::new(FileSource::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound if is_url(path) => Problem::Url,
+        _ => Problem::CannotOpen(error),
+    })?);
     let facts = FileFacts::of(&file).map_err(Problem::CannotOpen)?;
     let fingerprint = fingerprint(&*file)?;
     // From now on a rename is told from a rewrite.
     file.watch(fingerprint);
     log::debug!("{}: opened and sampled in {:.3} s", path.display(), start.elapsed().as_secs_f64());
     Opening { path, source: file, facts, options, fingerprint }.open()
+}
+
+/// True of "https://host/x.tar": a scheme as RFC 3986 has it, and two slashes.
+pub fn is_url(path: &Path) -> bool {
+    let path = path.as_os_str().as_bytes();
+    let is_of_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let Some(end) = path.windows(3).position(|bytes| bytes == b"://") else { return false };
+    path.first().is_some_and(u8::is_ascii_alphabetic) && path[..end].iter().all(is_of_scheme)
 }
 
 /// Opens the archive whose bytes are `source`. Its indexes lie where those of a file at `path` would.

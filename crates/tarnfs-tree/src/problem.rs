@@ -9,10 +9,17 @@ pub enum Problem {
     CannotOpen(io::Error),
     /// It is no archive and no compressed file that tarnfs knows.
     NotAnArchive,
+    /// It is something else that people keep files in: "a ZIP archive".
+    Foreign(&'static str),
+    /// There is no such file, and what was given is a URL.
+    Url,
     /// The file has no bytes.
     Empty,
     /// It begins with zeros, has no header, and nothing says that it is an empty tar archive.
-    OnlyZeros,
+    OnlyZeros {
+        /// It is as small as one.
+        may_be_empty: bool,
+    },
     /// Reading it failed at this byte of the stream that was being read.
     Read {
         /// Byte of the stream.
@@ -45,10 +52,15 @@ impl fmt::Display for Problem {
                 )
             }
             Self::Empty => f.write_str("is empty: a file of 0 bytes is no archive; its writing may have failed"),
-            Self::OnlyZeros => f.write_str(
-                "is not an archive that tarnfs knows: it begins with zero bytes. An empty tar archive looks so as well; if it is one, \
-                 let its name end in .tar",
-            ),
+            Self::Foreign(what) => write!(f, "is {what}, which tarnfs cannot read yet"),
+            Self::Url => f.write_str("is a URL; remote archives cannot be opened yet: download it first"),
+            Self::OnlyZeros { may_be_empty } => {
+                f.write_str("is not an archive that tarnfs knows: it begins with zero bytes")?;
+                if *may_be_empty {
+                    f.write_str(". An empty tar archive looks so as well; if it is one, let its name end in .tar")?;
+                }
+                Ok(())
+            }
             Self::Read { offset, error } => write!(f, "reading at byte {offset} failed: {error}"),
             Self::NoIndex(reason) => {
                 write!(f, "has no index that can be used ({reason}), and --no-recreate-index forbids making one")

@@ -142,7 +142,11 @@ impl Recheck {
     fn has_name(&self, entry: &Entry, name: &[u8]) -> bool {
         let path = crate::build::converted(self.encoding.as_ref(), &entry.path);
         let components = name::components(&path, &self.options.limits);
-        components.iter().last().unwrap_or_default() == name
+        let last = components.iter().last().unwrap_or_default();
+        // Behind the path of an archive in the archive, a path may have too many components. Then a hash of both is
+        // in the name.
+        let start = name::before_hash(name);
+        last == name || start.is_some_and(|start| last == start || name::before_hash(last) == Some(start))
     }
 }
 

@@ -5,12 +5,12 @@
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use tarnfs_codec::DecodeContext;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Statistics, Workers};
 use tarnfs_index::{Index, Nested};
-use tarnfs_source::{Limits, MemorySource, SharedSource, Slice, Source};
+use tarnfs_source::{Grant, Limits, MemorySource, SharedSource, Slice, Source};
 
 use crate::build::most_layers;
 use crate::{Error, Work, unproven};
@@ -34,6 +34,7 @@ pub(crate) struct Streams {
     layers: Vec<Arc<DecodedSource>>,
     context: StreamContext,
     nested: Mutex<Open>,
+    deep: Arc<DeepStreams>,
 }
 
 /// What decoding takes.
@@ -58,8 +59,6 @@ struct Open {
 #[derive(Debug)]
 struct Stream {
     decoded: Arc<DecodedSource>,
-    /// Streams that it lies in.
-    depth: usize,
     used: u64,
 }
 
@@ -74,7 +73,7 @@ impl Streams {
             unproven::watch(layer);
             unproven::warn_of(layer);
         }
-        Self { index, innermost, layers, context, nested: Mutex::default() }
+        Self { index, innermost, layers, context, nested: Mutex::default(), deep: Arc::default() }
     }
 
     /// The archive's own.
@@ -87,30 +86,32 @@ impl Streams {
         if number == 0 {
             return Ok(SharedSource::clone(&self.innermost));
         }
-        if let Some((decoded, _)) = self.open().found(number) {
+        if let Some(decoded) = self.open().found(number) {
             return Ok(decoded);
+        }
+        if let Some(deep) = self.deep.found(number) {
+            return Ok(deep);
         }
         // Not while `nested` is held: this reads the index.
         let chain = self.chain(number)?;
         if chain.len() > MOST_CALLS {
-            // Rare, and slow to reach: nothing of it is kept open.
-            return self.deep(&chain);
+            return Ok(self.deep.add(number, self.deep(&chain)?));
         }
-        let mut open = self.open();
         let mut missing = Vec::new();
-        let (mut source, mut depth) = (SharedSource::clone(&self.innermost), 0);
-        for (number, nested) in chain {
-            if let Some((decoded, at)) = open.found(number) {
-                (source, depth) = (decoded, at);
+        let mut source = SharedSource::clone(&self.innermost);
+        for (number, nested) in &chain {
+            if let Some(decoded) = self.open().found(*number) {
+                source = decoded;
                 break;
             }
-            missing.push((number, nested));
+            missing.push((*number, self.step(*number, nested)?));
         }
-        for (number, nested) in missing.into_iter().rev() {
-            let decoded = self.step(number, &nested)?.decode(source, &self.context);
-            depth += 1;
-            open.add(number, Arc::clone(&decoded), depth);
-            source = decoded;
+        for (number, step) in missing.into_iter().rev() {
+            let decoded = step.decode(source, &self.context);
+            let (shown, closed) = self.open().add(number, decoded);
+            // Not while `nested` is held: these drop decoders.
+            drop(closed);
+            source = shown;
         }
         Ok(source)
     }
@@ -160,11 +161,11 @@ impl Streams {
     }
 
     /// A stream that lies in very many others: these, and itself first.
-    fn deep(&self, chain: &[(u32, Nested)]) -> Result<SharedSource, Error> {
+    fn deep(&self, chain: &[(u32, Nested)]) -> Result<Deep, Error> {
         let length = chain.first().map_or(0, |(_, nested)| nested.decoded_length);
         let steps = chain.iter().rev().map(|(number, nested)| self.step(*number, nested)).collect::<Result<_, _>>()?;
-        let input = SharedSource::clone(&self.innermost);
-        Ok(Arc::new(Deep { input, steps, context: self.context.clone(), length, opened: Mutex::new(None) }))
+        let (input, beside) = (SharedSource::clone(&self.innermost), Arc::clone(&self.deep));
+        Ok(Deep { input, steps, context: self.context.clone(), length, beside, opened: Mutex::default() })
     }
 
     pub(crate) fn work(&self) -> Work {
@@ -196,36 +197,39 @@ impl Streams {
 }
 
 impl Open {
-    fn found(&mut self, number: u32) -> Option<(Arc<DecodedSource>, usize)> {
+    fn found(&mut self, number: u32) -> Option<Arc<DecodedSource>> {
         self.clock += 1;
         let stream = self.streams.get_mut(&number)?;
         stream.used = self.clock;
-        Some((Arc::clone(&stream.decoded), stream.depth))
+        Some(Arc::clone(&stream.decoded))
     }
 
-    fn add(&mut self, number: u32, decoded: Arc<DecodedSource>, depth: usize) {
-        self.clock += 1;
+    /// The stream of that number: `decoded`, or the one that another thread has opened meanwhile. Also what is open no
+    /// more, which the caller drops when nothing is locked.
+    fn add(&mut self, number: u32, decoded: Arc<DecodedSource>) -> (Arc<DecodedSource>, Vec<Arc<DecodedSource>>) {
+        if let Some(other) = self.found(number) {
+            return (other, vec![decoded]);
+        }
+        let mut dropped = Vec::new();
         if self.streams.len() >= MOST_OPEN {
             // Half of them at once, so that looking for the oldest costs nothing on average.
             let mut used: Vec<u64> = self.streams.values().map(|stream| stream.used).collect();
             used.sort_unstable();
             let least = used[used.len() / 2];
             let closed = &mut self.closed;
-            self.streams.retain(|_, stream| {
-                let stays = stream.used >= least;
-                if !stays {
-                    let done = stream.decoded.statistics();
-                    closed.hits += done.hits;
-                    closed.misses += done.misses;
-                    closed.prefetched += done.prefetched;
-                    closed.resumes += done.resumes;
-                    closed.decoded_bytes += done.decoded_bytes;
-                    closed.kept += done.kept;
-                }
-                stays
-            });
+            for (_, stream) in self.streams.extract_if(|_, stream| stream.used < least) {
+                let done = stream.decoded.statistics();
+                closed.hits += done.hits;
+                closed.misses += done.misses;
+                closed.prefetched += done.prefetched;
+                closed.resumes += done.resumes;
+                closed.decoded_bytes += done.decoded_bytes;
+                closed.kept += done.kept;
+                dropped.push(stream.decoded);
+            }
         }
-        self.streams.insert(number, Stream { decoded, depth, used: self.clock });
+        self.streams.insert(number, Stream { decoded: Arc::clone(&decoded), used: self.clock });
+        (decoded, dropped)
     }
 }
 
@@ -282,7 +286,49 @@ pub(crate) fn deep_layers(
     let step = |(number, layer): (usize, &tarnfs_index::Layer)| Step::new(index, number, &layer.codec, None);
     let steps = layers.iter().enumerate().map(step).collect::<Result<_, _>>()?;
     let (input, context, length) = (SharedSource::clone(input), context.clone(), last.decoded_length);
-    Ok(Some(Arc::new(Deep { input, steps, context, length, opened: Mutex::new(None) })))
+    let (beside, opened) = (Arc::default(), Mutex::default());
+    Ok(Some(Arc::new(Deep { input, steps, context, length, beside, opened })))
+}
+
+/// Streams in very many others that somebody has open, by number: each is in memory once, however many read it.
+#[derive(Debug, Default)]
+struct DeepStreams(Mutex<OpenDeep>);
+
+#[derive(Debug, Default)]
+struct OpenDeep {
+    streams: HashMap<u32, Weak<Deep>>,
+    /// Once there are so many, those that nobody has any more are removed.
+    most: usize,
+}
+
+impl DeepStreams {
+    fn lock(&self) -> MutexGuard<'_, OpenDeep> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn found(&self, number: u32) -> Option<Arc<Deep>> {
+        self.lock().streams.get(&number)?.upgrade()
+    }
+
+    /// The stream of that number: `deep`, or the one that another thread has added meanwhile.
+    fn add(&self, number: u32, deep: Deep) -> Arc<Deep> {
+        let deep = Arc::new(deep);
+        let mut open = self.lock();
+        if let Some(other) = open.streams.get(&number).and_then(Weak::upgrade) {
+            drop(open);
+            return other;
+        }
+        if open.streams.len() >= open.most {
+            open.streams.retain(|_, deep| deep.strong_count() > 0);
+            open.most = open.streams.len().saturating_mul(2).max(MOST_OPEN);
+        }
+        open.streams.insert(number, Arc::downgrade(&deep));
+        deep
+    }
+
+    fn all(&self) -> Vec<Arc<Deep>> {
+        self.lock().streams.values().filter_map(Weak::upgrade).collect()
+    }
 }
 
 /// A stream in very many others, opened when it is read: from the outermost inwards, in a loop.
@@ -292,7 +338,30 @@ struct Deep {
     steps: Vec<Step>,
     context: StreamContext,
     length: u64,
+    /// All of the archive, which make room for each other.
+    beside: Arc<DeepStreams>,
     opened: Mutex<Option<SharedSource>>,
+}
+
+/// What was decoded into memory, and the part of the budget that it takes.
+#[derive(Debug)]
+struct InMemory {
+    bytes: MemorySource,
+    _grant: Grant,
+}
+
+impl Source for InMemory {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.bytes.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len()
+    }
+
+    fn describe(&self) -> String {
+        self.bytes.describe()
+    }
 }
 
 impl Deep {
@@ -305,23 +374,45 @@ impl Deep {
         for (step, number) in self.steps.iter().zip(1..) {
             source = step.decode(source, &self.context);
             if number % MOST_CALLS == 0 && number < self.steps.len() {
-                let length = source.len();
-                if length > MOST_IN_MEMORY {
-                    return Err(io::Error::new(
-                        io::ErrorKind::Unsupported,
-                        format!(
-                            "{}: {length} bytes in {number} layers of compression are too much to be read",
-                            source.describe()
-                        ),
-                    ));
-                }
-                let mut bytes = vec![0; length as usize];
-                source.read_exact_at(&mut bytes, 0)?;
-                source = Arc::new(MemorySource::new(bytes, source.describe()));
+                source = Arc::new(self.in_memory(&*source, number)?);
             }
         }
         *opened = Some(SharedSource::clone(&source));
         Ok(source)
+    }
+
+    /// All bytes of `source`, which comes out of so many layers.
+    fn in_memory(&self, source: &dyn Source, layers: usize) -> io::Result<InMemory> {
+        let (length, name) = (source.len(), source.describe());
+        let what = || format!("{name}: {length} bytes in {layers} layers of compression");
+        if length > MOST_IN_MEMORY {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, format!("{} are too much to be read", what())));
+        }
+        let Some(grant) = self.room(length as usize) else {
+            let text = format!(
+                "{} have to be in memory to be read, and there is no room for them now; \
+                 close other such files, or mount it with more --cache-memory",
+                what()
+            );
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
+        };
+        let mut bytes = vec![0; length as usize];
+        source.read_exact_at(&mut bytes, 0)?;
+        Ok(InMemory { bytes: MemorySource::new(bytes, name), _grant: grant })
+    }
+
+    /// A part of the budget, if need be at the cost of the others, which can be decoded again.
+    fn room(&self, bytes: usize) -> Option<Grant> {
+        let cache = &self.context.cache;
+        cache.take(bytes).or_else(|| {
+            self.beside.all().into_iter().find_map(|other| {
+                // Not waited for: it may be one that is being opened, this one among them.
+                let opened = other.opened.try_lock().ok()?.take()?;
+                // Dropped when nothing of the other one is locked.
+                drop(opened);
+                cache.take(bytes)
+            })
+        })
     }
 }
 
@@ -353,3 +444,6 @@ impl Source for Deep {
         opened.as_ref().is_some_and(|opened| opened.is_ready(offset, length))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -407,7 +407,7 @@ fn what_lies_behind_decoded_bytes_and_is_not_supported_ends_its_stream() {
     let zstd = [&Zstd.pack(&good)[..], &of_dictionary].concat();
     // https://tukaani.org/xz/xz-file-format.txt: flags of a stream that are reserved, with their right checksum.
     let flags = [0x00, 0x2f];
-    let check = xz_check(flags);
+    let check = crc32(&flags);
     let xz = [&Xz.pack(&good)[..], b"\xfd7zXZ\0", &flags, &check.to_le_bytes()].concat();
     let tar = [member("a.zst", b'0', &zstd), member("b.xz", b'0', &xz), member("c", b'0', b"last"), vec![0; 1024]];
     let folder = tempfile::tempdir().unwrap();
@@ -434,13 +434,6 @@ fn what_lies_behind_decoded_bytes_and_is_not_supported_ends_its_stream() {
     let tar = [member("a.zst", b'0', &of_dictionary), vec![0; 1024]].concat();
     let opened = open(memory("archive", &tar), &recursive(&folder.path().join("index"), 1, Recreate::Always)).unwrap();
     assert_eq!(pieces(&*opened.tree, "a.zst", &of_dictionary), (1, 0));
-}
-
-/// CRC-32 as xz has it.
-fn xz_check(flags: [u8; 2]) -> u32 {
-    !flags.iter().fold(u32::MAX, |sum, &byte| {
-        (0..8).fold(sum ^ u32::from(byte), |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0xEDB8_8320 } else { sum >> 1 })
-    })
 }
 
 /// Paths that are the same place are, however they are spelt: what comes last counts.
@@ -510,5 +503,243 @@ fn bytes_that_fail_their_check_have_no_hashes() {
                 assert_eq!(content(&*opened.tree, node).is_ok(), is_kept, "{number}: {path}");
             }
         }
+    }
+}
+
+/// In very many layers every so many are decoded into memory. What that takes comes out of the budget, and streams make
+/// room for each other.
+#[test]
+fn what_lies_in_very_many_layers_is_in_memory_once_and_within_the_budget() {
+    let deep = |first: u8| {
+        let mut tar: Vec<u8> =
+            (0..40).flat_map(|number| member(&format!("f{number}"), b'0', &[first + number])).collect();
+        tar.extend(member("zeros", b'0', &vec![0; 3 << 20]));
+        tar.resize(tar.len() + 1024, 0);
+        // As large as before in the last of them, which is read from memory.
+        (0..12).fold(Lz4.pack(&tar), |bytes, _| Gzip.pack(&bytes))
+    };
+    let name = |archive: usize| format!("{archive}.tar.lz4{}", ".gz".repeat(12));
+    let members = [member(&name(0), b'0', &deep(0)), member(&name(1), b'0', &deep(100)), vec![0; 1024]].concat();
+    let folder = tempfile::tempdir().unwrap();
+    let with = |budget: usize, when: Recreate| {
+        let cache = tarnfs_codec::engine::PieceCache::new(tarnfs_source::Budget::new(budget));
+        let options = Options { cache, ..recursive(&folder.path().join("index"), 1, when) };
+        (open(memory("archive", &members), &options).unwrap().tree, options.cache)
+    };
+    let (tree, cache) = with(4 << 20, Recreate::Always);
+    let find = |folder, name: &str| tree.lookup(folder, name.as_bytes()).unwrap().node;
+    let mut held = Vec::new();
+    for number in 0..40 {
+        for archive in 0..2 {
+            let node = find(find(Node::ROOT, &name(archive)), &format!("f{number}"));
+            let source = tree.open(node).unwrap();
+            let mut byte = [0];
+            source.read_exact_at(&mut byte, 0).unwrap();
+            assert_eq!(usize::from(byte[0]), archive * 100 + number);
+            held.push(source);
+            // One of the two, and what else is decoded.
+            let (used, most) = (cache.budget().used(), cache.budget().limit());
+            assert!((3 << 20..=most).contains(&used), "{used} bytes of {most}");
+        }
+    }
+    drop(held);
+    let left = cache.budget().used();
+    assert!(left < 3 << 20, "{left} bytes are left of what nobody reads");
+    // Without room it is an error, which says what to do, and is tried again.
+    let (tree, cache) = with(4 << 20, Recreate::Never);
+    let source = tree.open(find(find(Node::ROOT, &name(1)), "f7")).unwrap();
+    let other = cache.budget().take(2 << 20).unwrap();
+    let error = source.read_at(&mut [0], 0).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
+    assert!(error.to_string().contains("--cache-memory"), "{error}");
+    assert_eq!(tarnfs_tree::Error::from(error).errno(), rustix::io::Errno::NOMEM);
+    drop(other);
+    let mut byte = [0];
+    source.read_exact_at(&mut byte, 0).unwrap();
+    assert_eq!(byte, [107]);
+}
+
+/// What is there of an archive that was cut is shown, however many archives lie in each other.
+#[test]
+fn an_archive_that_was_cut_shows_what_is_there_at_any_depth() {
+    let good = member("good", b'0', b"good");
+    let mut inner = [&member("deepest", b'0', b"deep")[..], &member("cut", b'0', &[b'c'; 5000]), &[0; 1024]].concat();
+    for _ in 0..30 {
+        inner = [&good[..], &member("in.tar", b'0', &inner), &member("behind", b'0', b"behind"), &[0; 1024]].concat();
+    }
+    let start = inner.iter().position(|&byte| byte == b'c').unwrap();
+    assert!(inner[start..].starts_with(b"cut"));
+    let folder = tempfile::tempdir().unwrap();
+    for there in [512 + 2000, 512, 100, 0] {
+        let archive = &inner[..start + there];
+        for threads in [1, 4] {
+            for recreate in [Recreate::Always, Recreate::Never] {
+                let mut options = recursive(&folder.path().join("index"), threads, recreate);
+                options.shape.hashes = vec!["md5".to_owned()];
+                options.shape.recursion.as_mut().unwrap().strip_extension = there == 100;
+                let opened = open(memory("archive", archive), &options).unwrap();
+                assert_eq!(pieces(&*opened.tree, "good", b"good"), (1, 0));
+                let good = opened.tree.lookup(Node::ROOT, b"good").unwrap().node;
+                assert_eq!(opened.tree.xattrs(good).unwrap().len(), 1);
+                let around = if there == 100 { "in/" } else { "in.tar/" };
+                let path = |name: &str| format!("{}{name}", around.repeat(30));
+                assert_eq!(pieces(&*opened.tree, &path("deepest"), b"deep"), (1, 0), "{there}");
+                if there > 512 {
+                    assert_eq!(pieces(&*opened.tree, &path("cut"), &[b'c'; 5000]), (0, 2));
+                }
+                assert!(!opened.index.summary().notes.is_empty());
+            }
+        }
+    }
+}
+
+/// A path that is too long only behind the path of its archive is found again at the next opening.
+#[test]
+fn a_path_with_too_many_components_behind_that_of_its_archive_is_no_change() {
+    let paths = [format!("{}file", "d/".repeat(1023)), format!("{}{}", "d/".repeat(1023), "l".repeat(300))];
+    let members: Vec<u8> = paths
+        .iter()
+        .flat_map(|path| {
+            let record = |length: usize| format!("{length} path={path}\n");
+            let length = (0..9).fold(0, |length, _| record(length).len());
+            [member("pax", b'x', record(length).as_bytes()), member("short", b'0', path.as_bytes())].concat()
+        })
+        .collect();
+    let archive = [member("in.tar", b'0', &[members, vec![0; 1024]].concat()), vec![0; 1024]].concat();
+    let folder = tempfile::tempdir().unwrap();
+    for recreate in [Recreate::Always, Recreate::Never] {
+        let opened = open(memory("archive", &archive), &recursive(&folder.path().join("index"), 1, recreate)).unwrap();
+        let found = survey(&*opened.tree, &mut |path, error| panic!("{}: {error}", String::from_utf8_lossy(path)));
+        for path in &paths {
+            assert!(found.values().any(|(_, bytes)| bytes.as_ref().is_some_and(|bytes| bytes == path.as_bytes())));
+        }
+    }
+    // Another name is a change.
+    let mut changed = archive;
+    let at = changed.windows(5).position(|bytes| bytes == b"/file").unwrap();
+    changed[at + 1] = b'F';
+    let opened = open(memory("archive", &changed), &recursive(&folder.path().join("index"), 1, Recreate::Never));
+    let failed = opened.map(|opened| {
+        let mut failed = 0;
+        survey(&*opened.tree, &mut |_, error| {
+            assert_eq!(error.errno(), rustix::io::Errno::STALE, "{error}");
+            failed += 1;
+        });
+        failed
+    });
+    // The fingerprint of so short an archive may tell as well.
+    assert!(failed.is_err() || failed.is_ok_and(|failed| failed == 1));
+}
+
+/// An archive that shows as a file beside its folder has hashes as any file has; in place of one it needs none.
+#[test]
+fn archives_beside_their_folders_have_hashes() {
+    let tar = [member("a", b'0', &b"a".repeat(3000)), member("b", b'0', b"b"), vec![0; 1024]].concat();
+    let padded = [tar.clone(), vec![0; 20_000]].concat();
+    let outer = tar_of(&vec![("in".to_owned(), Item::File { end: "", bytes: b"in".to_vec() })]);
+    let nested = [member("x.tar", b'0', &tar), outer].concat();
+    let files = [
+        ("p.tar", padded.clone()),
+        ("q.tar.gz", Gzip.pack(&tar)),
+        ("r.gz", Gzip.pack(b"single")),
+        ("s.tar", nested.clone()),
+        ("s/x.tar", tar.clone()),
+        ("empty.tar", vec![0; 10_240]),
+    ];
+    let members: Vec<u8> = files
+        .iter()
+        .filter(|(name, _)| !name.contains('/'))
+        .flat_map(|(name, bytes)| member(name, b'0', bytes))
+        .collect();
+    let archive = [members, vec![0; 1024]].concat();
+    let expected = |bytes: &[u8]| format!("{:08x}", crc32(bytes));
+    let folder = tempfile::tempdir().unwrap();
+    for (archive, how) in [(archive.clone(), Plain), (Gzip.pack(&archive), Gzip)] {
+        for (ignore_zeros, threads) in [(false, 1), (false, 4), (true, 1), (true, 4)] {
+            let mut options = recursive(&folder.path().join("index"), threads, Recreate::Always);
+            options.shape.recursion.as_mut().unwrap().strip_extension = true;
+            options.shape.ignore_zeros = ignore_zeros;
+            options.shape.hashes = vec!["crc32".to_owned()];
+            let tree = open(memory("archive", &archive), &options).unwrap().tree;
+            let find = |folder, name: &str| tree.lookup(folder, name.as_bytes()).unwrap().node;
+            for (path, bytes) in &files {
+                let node = path.split('/').fold(Node::ROOT, find);
+                assert_eq!(&content(&*tree, node).unwrap(), bytes, "{path}");
+                let hashes = [(b"user.hash.crc32".to_vec(), expected(bytes).into_bytes())];
+                assert_eq!(tree.xattrs(node).unwrap(), hashes, "{path}, {how:?}, {ignore_zeros}, {threads} threads");
+            }
+        }
+    }
+}
+
+/// As gzip and xz have it.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(u32::MAX, |sum, &byte| {
+        (0..8).fold(sum ^ u32::from(byte), |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0xEDB8_8320 } else { sum >> 1 })
+    })
+}
+
+/// Where an expression keeps the paths short, archives in each other end as well.
+#[test]
+fn archives_in_each_other_end_where_their_paths_do_not_grow() {
+    let mut inner = [member("leaf", b'0', b"leaf"), vec![0; 1024]].concat();
+    for level in 0..60 {
+        inner = [member(&format!("{level}.tar"), b'0', &inner), vec![0; 1024]].concat();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let with = |most: usize| {
+        let mut options = recursive(&folder.path().join("index"), 2, Recreate::Always);
+        options.shape.recursion.as_mut().unwrap().transform = Some(("^.*$".to_owned(), "x".to_owned()));
+        options.limits.path_components = most;
+        let opened = open(memory("archive", &inner), &options).unwrap();
+        let found = survey(&*opened.tree, &mut |path, error| panic!("{}: {error}", String::from_utf8_lossy(path)));
+        (found.contains_key(&b"/x/leaf"[..]), opened.index.summary().notes.clone())
+    };
+    assert_eq!(with(30), (true, vec![]));
+    let (is_there, notes) = with(29);
+    assert!(!is_there && notes.len() == 1 && notes[0].1.contains("too many archives"), "{notes:?}");
+}
+
+/// As ratarmount counts: a compressed tar is two levels, also where it is the archive itself.
+#[test]
+fn depth_is_counted_in_levels() {
+    let folder = tempfile::tempdir().unwrap();
+    let shown = |archive: &[u8], depth: u32| {
+        let mut options = recursive(&folder.path().join("index"), 2, Recreate::Always);
+        options.shape.recursion.as_mut().unwrap().depth = Some(depth);
+        let opened = open(memory("archive", archive), &options).unwrap();
+        assert!(opened.index.summary().notes.is_empty(), "{:?}", opened.index.summary().notes);
+        let found = survey(&*opened.tree, &mut |path, error| panic!("{}: {error}", String::from_utf8_lossy(path)));
+        let files = found.iter().filter(|(_, (_, bytes))| bytes.is_some());
+        files.map(|(path, _)| String::from_utf8_lossy(path).into_owned()).collect::<Vec<_>>()
+    };
+    let leaf = [member("leaf", b'0', b"leaf"), vec![0; 1024]].concat();
+    let middle = [member("c.tar", b'0', &leaf), vec![0; 1024]].concat();
+    let twice = Bzip2.pack(&Gzip.pack(b"text"));
+    let members = [member("b.tar.gz", b'0', &Gzip.pack(&middle)), member("c.tar", b'0', &leaf)];
+    let archive = [&members.concat()[..], &member("s.gz.bz2", b'0', &twice), &[0; 1024]].concat();
+    // What ratarmount 1.3 shows, but that a file in several layers of compression lies in one folder.
+    let levels = [
+        ["/b.tar.gz", "/c.tar", "/s.gz.bz2"],
+        ["/b.tar.gz/b.tar", "/c.tar/leaf", "/s.gz.bz2/s.gz"],
+        ["/b.tar.gz/c.tar", "/c.tar/leaf", "/s.gz.bz2/s"],
+        ["/b.tar.gz/c.tar/leaf", "/c.tar/leaf", "/s.gz.bz2/s"],
+        ["/b.tar.gz/c.tar/leaf", "/c.tar/leaf", "/s.gz.bz2/s"],
+    ];
+    for (depth, expected) in (0..).zip(levels) {
+        assert_eq!(shown(&archive, depth), expected, "{depth}");
+        assert_eq!(shown(&Gzip.pack(&archive), depth + 1), expected, "compressed, {}", depth + 1);
+    }
+    let layers = (0..5).fold(b"text".to_vec(), |bytes, _| Gzip.pack(&bytes));
+    for (depth, expected) in [(0, 4), (1, 3), (3, 1), (4, 0), (5, 0)] {
+        let archive = [member("x", b'0', b""), member("y.gz", b'0', &layers), vec![0; 1024]].concat();
+        let length = (0..expected).fold(b"text".to_vec(), |bytes, _| Gzip.pack(&bytes)).len();
+        let opened = {
+            let mut options = recursive(&folder.path().join("index"), 2, Recreate::Always);
+            options.shape.recursion.as_mut().unwrap().depth = Some(depth + 1);
+            open(memory("archive", &archive), &options).unwrap()
+        };
+        let found = survey(&*opened.tree, &mut |path, error| panic!("{}: {error}", String::from_utf8_lossy(path)));
+        assert_eq!(found[&b"/y.gz/y"[..]].1.as_ref().unwrap().len(), length, "{depth}");
     }
 }

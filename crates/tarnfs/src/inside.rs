@@ -101,7 +101,9 @@ pub(crate) fn open_quietly(archive: &Path, options: &Options) -> Result<OpenArch
     drop(bar);
     opened.map_err(|problem| {
         let code = match &problem {
-            Problem::NotAnArchive | Problem::Empty | Problem::OnlyZeros => Code::NotAnArchive,
+            Problem::NotAnArchive | Problem::Foreign(_) | Problem::Empty | Problem::OnlyZeros { .. } => {
+                Code::NotAnArchive
+            }
             Problem::NoIndex(_) | Problem::Index(_) => Code::Index,
             Problem::Option(_) => Code::Usage,
             Problem::Cancelled => return Failure::new(Code::Interrupted, format!("{name}: interrupted")),

@@ -80,6 +80,24 @@ impl PieceCache {
         &self.budget
     }
 
+    /// Takes `bytes` of the budget for what stays in memory as long as the grant is held. Pieces and paused decoders
+    /// are dropped for it, if that helps.
+    pub fn take(&self, bytes: usize) -> Option<Grant> {
+        let grant = self.budget.take(bytes);
+        let (of_pieces, of_paused) = self.memory();
+        let unused = self.budget.limit().saturating_sub(self.budget.used());
+        if grant.is_some() || unused.saturating_add(of_pieces).saturating_add(of_paused) < bytes {
+            return grant;
+        }
+        let evict = || lock(&self.pieces).evict(self.share);
+        loop {
+            match self.budget.take(bytes) {
+                None if evict() || self.paused.drop_oldest() => {}
+                grant => return grant,
+            }
+        }
+    }
+
     /// Bytes that pieces may use.
     pub(super) fn share(&self) -> usize {
         self.share

@@ -82,6 +82,14 @@ impl PausedDecoders {
         drop(paused);
     }
 
+    /// Drops the one unused for longest; false if there is none.
+    pub(super) fn drop_oldest(&self) -> bool {
+        let mut paused = lock(&self.paused);
+        let oldest = (!paused.is_empty()).then(|| paused.remove(0));
+        drop(paused);
+        oldest.is_some()
+    }
+
     /// Bytes that they hold.
     pub(super) fn memory(&self) -> usize {
         lock(&self.paused).iter().fold(0, |sum, one| sum.saturating_add(one.bytes))

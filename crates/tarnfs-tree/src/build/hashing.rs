@@ -10,6 +10,7 @@ use std::thread;
 use tarnfs_format::{Body, Entry, Stream, Xattrs, name};
 use tarnfs_source::{Cancel, Extent, SharedSource, Slice};
 
+use super::nested::is_damage;
 use super::receiver::Receiver;
 use crate::hashes::{Hashes, Running};
 
@@ -116,6 +117,17 @@ impl<'a> Hashing<'a> {
         Ok(Content::Bytes(bytes))
     }
 
+    /// The hashes of an entry that does not wait.
+    pub(super) fn now(&self, entry: &Entry, content: &Content) -> io::Result<Xattrs> {
+        of(entry, content, self.hashes, self.cancel)
+    }
+
+    /// `stream`, of which all is hashed that goes by.
+    pub(super) fn passing<'s>(&self, stream: &'s mut dyn Stream) -> Passing<'s> {
+        let hashed = stream.position();
+        Passing { stream, running: self.hashes.begin(), hashed }
+    }
+
     /// Takes an entry with its content.
     pub(super) fn push(&self, entry: Entry, content: Content) -> io::Result<()> {
         let length = match &content {
@@ -165,6 +177,60 @@ impl<'a> Hashing<'a> {
     }
 }
 
+/// A stream, and the hashes of what was passed of it.
+pub(super) struct Passing<'s> {
+    stream: &'s mut dyn Stream,
+    running: Running,
+    /// Byte up to which that is.
+    hashed: u64,
+}
+
+impl Passing<'_> {
+    /// Passes the rest, up to byte `end`. No hashes if that is not reached.
+    pub(super) fn finish(mut self, end: u64) -> io::Result<Xattrs> {
+        self.skip(u64::MAX)?;
+        Ok(if self.hashed == end { self.running.finish() } else { Vec::new() })
+    }
+}
+
+impl Stream for Passing<'_> {
+    fn position(&self) -> u64 {
+        self.stream.position()
+    }
+
+    fn peek(&mut self, length: usize) -> io::Result<&[u8]> {
+        self.stream.peek(length)
+    }
+
+    fn skip(&mut self, length: u64) -> io::Result<u64> {
+        let mut skipped = 0;
+        while skipped < length {
+            let position = self.stream.position();
+            let (running, hashed) = (&mut self.running, &mut self.hashed);
+            let step = next(self.stream, length - skipped, &mut |part| {
+                // Not once more what it went back to.
+                let known = usize::try_from(hashed.saturating_sub(position)).unwrap_or(usize::MAX);
+                let new = part.get(known..).unwrap_or_default();
+                running.take(new);
+                *hashed += new.len() as u64;
+            })?;
+            if step == 0 {
+                break;
+            }
+            skipped += step;
+        }
+        Ok(skipped)
+    }
+
+    fn go_back(&mut self, position: u64) -> bool {
+        self.stream.go_back(position)
+    }
+
+    fn may_have_shifted(&self) -> bool {
+        self.stream.may_have_shifted()
+    }
+}
+
 /// The attributes of one file.
 fn of(entry: &Entry, stored: &Content, hashes: &Hashes, cancel: &Cancel) -> io::Result<Xattrs> {
     let mut running = hashes.begin();
@@ -184,7 +250,11 @@ fn of(entry: &Entry, stored: &Content, hashes: &Hashes, cancel: &Cancel) -> io::
             content(entry, &mut running, cancel, &mut |length, receive| {
                 cancel.check()?;
                 let step = buffer.len().min(usize::try_from(length).unwrap_or(usize::MAX));
-                let read = source.read_at(&mut buffer[..step], at)?;
+                let read = match source.read_at(&mut buffer[..step], at) {
+                    // Not all of it is there.
+                    Err(error) if is_damage(&error) => 0,
+                    read => read?,
+                };
                 at += read as u64;
                 receive(&buffer[..read]);
                 Ok(read as u64)

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tarnfs_codec::Codec;
 use tarnfs_codec::engine::{Indexing, SpillWriter};
-use tarnfs_format::{Body, Entry, Format, Kind, SourceStream, Stream};
+use tarnfs_format::{Body, Entry, Format, Kind, SourceStream, Stream, foreign};
 use tarnfs_index::{Archive, Layer, Summary, Writer};
 use tarnfs_source::{Fingerprint, SharedSource, Slice};
 
@@ -33,7 +33,7 @@ pub(crate) use names::{Names, converted, most_layers};
 use nested::{Candidate, Expansion, is_certain};
 use receiver::{Direct, Receiver};
 pub(crate) use walk::content_of;
-use walk::{Content, MemberPlace, Walk};
+use walk::{Content, GUESS, MemberPlace, Walk};
 
 /// Why something that is compressed stays a file.
 const NO_ROOM: &str = "there is no room to keep it while it is read";
@@ -60,6 +60,9 @@ pub struct Progress {
 
 /// Bytes of a stream that are looked at to tell its format.
 pub(crate) const HEAD: usize = 4096;
+
+/// Bytes of a tar archive without members at most. GNU tar's `--blocking-factor` goes further; nobody does.
+const LONGEST_EMPTY: u64 = 1 << 20;
 
 /// What a first pass reads with.
 #[derive(Debug)]
@@ -114,11 +117,11 @@ impl FirstPass<'_> {
             return Err(Problem::Empty);
         }
         let is_zeros = head.iter().all(|&byte| byte == 0);
-        if is_zeros && !self.is_named_tar() && !self.is_short_and_zeros()? {
-            return Err(Problem::OnlyZeros);
-        }
-        let format =
-            tarnfs_format::detect(head).ok_or(if is_zeros { Problem::OnlyZeros } else { Problem::NotAnArchive })?;
+        let may_be = !is_zeros || self.is_named_tar() || self.is_short_and_zeros()?;
+        // One that only has a header somewhere is an archive of another kind in which a tar lies, if it says so.
+        let is_guess = |format: &&dyn Format| format.bid(head) <= GUESS && foreign::name_of(head).is_some();
+        let format = tarnfs_format::detect(head).filter(|format| may_be && !is_guess(format));
+        let Some(format) = format else { return Err(self.not_an_archive(is_zeros)?) };
         let summary = self.summary(format.name());
         self.plain_from(0, format, summary, direct, expansion)
     }
@@ -131,14 +134,31 @@ impl FirstPass<'_> {
     /// True for what `tar -c` makes of nothing: zeros up to the end of one record. Images of disks begin with as many
     /// and go on.
     fn is_short_and_zeros(&self) -> Result<bool, Problem> {
-        /// GNU tar's `--blocking-factor` goes further; nobody does.
-        const LONGEST: u64 = 1 << 20;
-        if self.source.len() > LONGEST {
+        if self.source.len() > LONGEST_EMPTY {
             return Ok(false);
         }
         let mut bytes = vec![0; self.source.len() as usize];
         self.source.read_at(&mut bytes, 0).map_err(|error| Problem::Read { offset: 0, error })?;
         Ok(bytes.iter().all(|&byte| byte == 0))
+    }
+
+    /// What to say of a file that no format takes.
+    fn not_an_archive(&self, is_zeros: bool) -> Result<Problem, Problem> {
+        let mut head = vec![0; foreign::HEAD];
+        let mut filled = 0;
+        while filled < head.len() {
+            let read = self.source.read_at(&mut head[filled..], filled as u64);
+            let read = read.map_err(|error| Problem::Read { offset: filled as u64, error })?;
+            if read == 0 {
+                break;
+            }
+            filled += read;
+        }
+        Ok(match foreign::name_of(&head[..filled]) {
+            Some(name) => Problem::Foreign(name),
+            None if is_zeros => Problem::OnlyZeros { may_be_empty: self.source.len() <= LONGEST_EMPTY },
+            None => Problem::NotAnArchive,
+        })
     }
 
     /// Reads what an uncompressed archive holds from byte `start` on, where a header begins.
@@ -217,11 +237,13 @@ impl FirstPass<'_> {
             return Err(failed(at, error));
         }
         let mut summary = self.summary("file");
+        // In the file that was compressed.
+        let place = MemberPlace { depth: 1, ..MemberPlace::default() };
         // Zeros are a file of zeros, unless the name says that they are an archive without members.
         let is_a_file = head.iter().all(|&byte| byte == 0) && !self.is_named_tar();
         if let Some(format) = tarnfs_format::detect(&head).filter(|_| !is_a_file) {
             format.name().clone_into(&mut summary.format);
-            let members = walk.members(format, &mut stream, &MemberPlace::default())?;
+            let members = walk.members(format, &mut stream, &place)?;
             (summary.end, summary.label) = (members.end, members.label);
             // The rest is decoded as well: its checksums, and the seek points of what an append may bring.
             stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
@@ -256,7 +278,7 @@ impl FirstPass<'_> {
                 makes_folder: false,
                 file: Box::new(self.single_file.clone()),
                 instead: Some(Box::new(Entry { body, ..self.single_file.clone() })),
-                place: MemberPlace { layers: 1, ..MemberPlace::default() },
+                place: MemberPlace { layers: 1, ..place },
             })?;
         } else {
             let (length, hashes) =

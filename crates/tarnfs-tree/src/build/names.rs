@@ -24,7 +24,7 @@ pub(crate) struct Names {
 /// Which files are opened as archives, and where what they hold is put.
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// Archives inside each other at most.
+    /// Archives inside each other at most, a compressed one counted as two: the file, and the archive that comes out.
     pub(super) depth: u32,
     /// Layers of compression inside each other at most.
     pub(super) layers: u32,
@@ -50,10 +50,14 @@ impl Names {
         };
         let encoding = match &shape.encoding {
             None => None,
-            Some(name) => Some(
-                Encoding::for_name(name)
-                    .ok_or_else(|| Problem::Option(format!("--encoding {name}: there is no encoding of that name")))?,
-            ),
+            Some(name) => Some(Encoding::for_name(name).ok_or_else(|| {
+                let why = if Encoding::is_of_no_names(name) {
+                    "no names in an archive can be in this encoding: a byte 0 ends them"
+                } else {
+                    "there is no encoding of that name"
+                };
+                Problem::Option(format!("--encoding {name}: {why}"))
+            })?),
         };
         let recursion = match &shape.recursion {
             None => None,
@@ -110,6 +114,11 @@ impl Names {
     /// Ends of names that make a file a candidate, those of globs left aside.
     pub(crate) fn extensions(&self) -> impl Iterator<Item = &[u8]> {
         self.recursion.iter().flat_map(|rules| rules.extensions.literal())
+    }
+
+    /// True if what lies in so many archives is opened.
+    pub(super) fn goes_below(&self, depth: u32) -> bool {
+        self.recursion.as_ref().is_some_and(|rules| depth < rules.depth)
     }
 
     /// Layers of compression inside each other at most; `None` without recursion.

@@ -237,13 +237,22 @@ impl<'a> Expansion<'a> {
         let walk = self.walk(receiver, shifts, Some((&candidate.bytes, candidate.start)), threads);
         let stream = SourceStream::new(SharedSource::clone(&candidate.bytes), self.options.cancel.clone());
         let mut stream = Moved::new(stream, candidate.start);
-        let head = stream.peek(HEAD).map_err(|error| walk.problem(candidate.start, error))?;
+        let shown = name::excerpt(&candidate.file.path);
+        let note = |at: u64, error: &io::Error| receiver.note(at, format!("{shown}: {error}"));
+        let head = match stream.peek(HEAD) {
+            Ok(head) => head,
+            Err(error) if is_damage(&error) => return Ok(note(candidate.start, &error)?),
+            Err(error) => return Err(walk.problem(candidate.start, error)),
+        };
         let Some(Content::Format(format)) = content_of(head, &candidate.name) else { return Ok(()) };
         receiver.begin()?;
         match walk.members(format, &mut stream, &candidate.place) {
-            Ok(_) | Err(Problem::NotAnArchive) => Ok(receiver.end(0)?),
-            Err(problem) => Err(problem),
+            Ok(_) | Err(Problem::NotAnArchive) => {}
+            // What was found before it is served.
+            Err(Problem::Read { offset, error }) if is_damage(&error) => note(offset, &error)?,
+            Err(problem) => return Err(problem),
         }
+        Ok(receiver.end(0)?)
     }
 
     fn compressed(
@@ -283,7 +292,9 @@ impl<'a> Expansion<'a> {
         receiver.begin()?;
         stream.tell().map_err(|error| failed(0, error))?;
         let inner_name = without_suffix(&candidate.name).unwrap_or_else(|| candidate.name.clone());
-        let mut content = self.inner(&head, &inner_name);
+        // What was compressed is one archive, and the tar in it another.
+        let mut content = self.inner(&head, &inner_name).filter(|_| self.names.goes_below(candidate.place.depth));
+        let place = MemberPlace { depth: candidate.place.depth.saturating_add(1), ..candidate.place.clone() };
         if let Some(Content::Codec(_)) = content
             && let Some(limit) = self.names.most_layers().filter(|&limit| candidate.place.layers >= limit)
         {
@@ -291,7 +302,7 @@ impl<'a> Expansion<'a> {
             content = None;
         }
         match content {
-            Some(Content::Format(format)) => match walk.members(format, &mut stream, &candidate.place) {
+            Some(Content::Format(format)) => match walk.members(format, &mut stream, &place) {
                 Ok(_) | Err(Problem::NotAnArchive) => {
                     stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
                 }
@@ -325,7 +336,7 @@ impl<'a> Expansion<'a> {
                         makes_folder: false,
                         file: candidate.file.clone(),
                         instead: Some(Box::new(single_file(candidate, &inner_name, length))),
-                        place: MemberPlace { layers: candidate.place.layers + 1, ..candidate.place.clone() },
+                        place: MemberPlace { layers: place.layers + 1, ..place },
                     })?,
                 }
             }

@@ -63,11 +63,11 @@ pub(super) struct Direct {
     /// The candidate that is being read, but for its bytes.
     current: RefCell<Option<Candidate>>,
     began: Cell<bool>,
-    notes: RefCell<Vec<(u64, String)>>,
+    notes: RefCell<Vec<Note>>,
     /// Bytes of the notes.
     bytes_of_notes: Cell<usize>,
-    /// How many notes there were when a file was looked into of which it is not certain that it is all there.
-    aheads: RefCell<Vec<usize>>,
+    /// Files that are looked into, of which it is not certain that they are all there.
+    aheads: RefCell<Vec<Ahead>>,
     /// Bytes of what waits.
     bytes_of_waiting: Cell<usize>,
     /// What waits, in the order in which it is read: last those that were found last, each group in the order of its
@@ -75,6 +75,8 @@ pub(super) struct Direct {
     candidates: RefCell<Vec<VecDeque<Candidate>>>,
     /// The archives that are being read, each in the one before it.
     within: RefCell<Vec<u32>>,
+    /// Of each archive, by its number: the one that it lies in.
+    outer: RefCell<Vec<u32>>,
     /// By the hash of its path, the archive in the archive that shows there. A later entry of that path takes its
     /// place.
     shown: RefCell<HashMap<u64, u32>>,
@@ -82,6 +84,24 @@ pub(super) struct Direct {
     limits: Limits,
     /// Candidates that may still come.
     left: Cell<u64>,
+}
+
+/// What was found broken.
+#[derive(Debug)]
+struct Note {
+    at: u64,
+    what: String,
+    /// The archive that was being read.
+    archive: u32,
+}
+
+/// How far everything had come when a file was looked into.
+#[derive(Debug, Clone, Copy)]
+struct Ahead {
+    notes: usize,
+    /// Archives that had numbers, and the one that the file lies in.
+    archives: usize,
+    within: u32,
 }
 
 impl Direct {
@@ -99,6 +119,8 @@ impl Direct {
             bytes_of_waiting: Cell::new(0),
             candidates: RefCell::default(),
             within: RefCell::default(),
+            // The archive itself lies in itself.
+            outer: RefCell::new(vec![0]),
             shown: RefCell::default(),
             hasher: RandomState::new(),
             limits,
@@ -108,7 +130,8 @@ impl Direct {
 
     /// The writer, and what was found broken.
     pub(super) fn into_parts(self) -> (Writer, Vec<(u64, String)>) {
-        (self.writer.into_inner(), self.notes.into_inner())
+        let notes = self.notes.into_inner().into_iter().map(|note| (note.at, note.what));
+        (self.writer.into_inner(), notes.collect())
     }
 
     /// The next one that was not replaced.
@@ -141,8 +164,9 @@ impl Direct {
 
     /// Numbers the archive at `path`.
     fn archive_at(&self, path: &[u8]) -> u32 {
-        let within = self.within.borrow().last().copied().unwrap_or_default();
+        let within = self.innermost();
         let number = self.writer.borrow_mut().add_archive(within);
+        self.outer.borrow_mut().push(within);
         self.shown.borrow_mut().insert(self.hash(path), number);
         number
     }
@@ -156,6 +180,29 @@ impl Direct {
         if let Some(replaced) = replaced {
             self.writer.borrow_mut().replace_archive(replaced);
         }
+    }
+
+    /// The archive that is being read.
+    fn innermost(&self) -> u32 {
+        self.within.borrow().last().copied().unwrap_or_default()
+    }
+
+    /// True if the note is of the file that was looked into, or of what was found in it. What was found before may have
+    /// been read meanwhile.
+    fn is_inside(&self, note: &Note, ahead: Ahead) -> bool {
+        let outer = self.outer.borrow();
+        let mut at = note.archive;
+        if at == ahead.within {
+            return true;
+        }
+        while at != 0 {
+            let around = outer.get(at as usize).copied().unwrap_or_default();
+            if around == ahead.within {
+                return at as usize >= ahead.archives;
+            }
+            at = around;
+        }
+        false
     }
 
     fn enter_archive(&self, number: u32) {
@@ -216,7 +263,8 @@ impl Receiver for Direct {
 
     fn ahead(&self, path: &[u8]) -> Result<(), Error> {
         self.replace(path);
-        self.aheads.borrow_mut().push(self.notes.borrow().len());
+        let (notes, archives) = (self.notes.borrow().len(), self.outer.borrow().len());
+        self.aheads.borrow_mut().push(Ahead { notes, archives, within: self.innermost() });
         Ok(())
     }
 
@@ -226,10 +274,11 @@ impl Receiver for Direct {
     }
 
     fn take_back(&self, entry: &Entry) -> Result<(), Error> {
-        if let Some(before) = self.aheads.borrow_mut().pop() {
+        if let Some(ahead) = self.aheads.borrow_mut().pop() {
             let mut notes = self.notes.borrow_mut();
-            let before = before.min(notes.len());
-            let bytes: usize = notes.drain(before..).map(|(_, what)| what.len()).sum();
+            let before = ahead.notes.min(notes.len());
+            let taken_back = notes.extract_if(before.., |note| self.is_inside(note, ahead));
+            let bytes: usize = taken_back.map(|note| note.what.len()).sum();
             self.bytes_of_notes.set(self.bytes_of_notes.get() - bytes);
         }
         // The archive that was found there has its path.
@@ -255,7 +304,7 @@ impl Receiver for Direct {
         let bytes = self.bytes_of_notes.get() + what.len();
         if notes.len() < MOST_NOTES && bytes <= MOST_OF_NOTES {
             self.bytes_of_notes.set(bytes);
-            notes.push((at, what));
+            notes.push(Note { at, what, archive: self.innermost() });
         }
         Ok(())
     }
@@ -286,7 +335,7 @@ impl Receiver for Direct {
         self.bytes_of_waiting.set(bytes);
         // A layer in a layer is the same archive.
         let archive = match candidate.instead {
-            Some(_) => self.within.borrow().last().copied().unwrap_or_default(),
+            Some(_) => self.innermost(),
             None => self.archive_at(&candidate.file.path),
         };
         let candidate = Candidate { input: self.stream.get(), archive, ..candidate };
@@ -547,6 +596,36 @@ mod tests {
         assert_eq!(direct.bytes_of_notes.get(), "beforelast".len());
         let notes = direct.into_parts().1;
         assert_eq!(notes, [(1, "before".to_owned()), (3, "last".to_owned())]);
+    }
+
+    /// While a file is looked into, what was found before it is read if there is too much of it.
+    #[test]
+    fn notes_of_others_stay_when_something_is_taken_back() {
+        for depth in 0..2 {
+            let direct = direct();
+            (0..depth).for_each(|_| direct.open(b"around").unwrap());
+            let entry = Entry { path: b"file".to_vec(), ..Entry::default() };
+            let old = direct.archive_at(b"old");
+            direct.ahead(b"file").unwrap();
+            direct.note(1, "of the file".to_owned()).unwrap();
+            direct.open(b"file").unwrap();
+            direct.open(b"file/inner").unwrap();
+            direct.note(2, "inside".to_owned()).unwrap();
+            let found = direct.archive_at(b"file/inner/found");
+            direct.enter_archive(old);
+            direct.open(b"old/inner").unwrap();
+            direct.note(3, "in the old one".to_owned()).unwrap();
+            direct.close().unwrap();
+            direct.leave_archive();
+            direct.close().unwrap();
+            direct.enter_archive(found);
+            direct.note(4, "found inside".to_owned()).unwrap();
+            direct.leave_archive();
+            direct.close().unwrap();
+            direct.take_back(&entry).unwrap();
+            assert_eq!(direct.bytes_of_notes.get(), "in the old one".len());
+            assert_eq!(direct.into_parts().1, [(3, "in the old one".to_owned())], "{depth}");
+        }
     }
 
     /// Everything that a thread finds counts towards what may wait.

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use tarnfs_codec::Codec;
-use tarnfs_format::{Body, Entry, Event, Format, Kind, Stream, stream::Part};
+use tarnfs_format::{Body, Entry, Event, Format, Kind, Stream, Xattrs, name, stream::Part};
 use tarnfs_source::{Extent, SharedSource, Slice};
 
 use super::HEAD;
@@ -28,7 +28,7 @@ const RECORD: u64 = 512;
 const MOST_CALLS: u32 = 12;
 
 /// Format's bids up to this one are guesses (zeros; damage at the start), not enough for a file in an archive.
-const GUESS: u32 = 4;
+pub(super) const GUESS: u32 = 4;
 
 /// What reads the members of archives, wherever they lie.
 pub(super) struct Walk<'a> {
@@ -56,7 +56,7 @@ pub(super) struct Walk<'a> {
 pub(super) struct MemberPlace {
     /// Empty, or a path that ends in a slash.
     pub(super) prefix: Vec<u8>,
-    /// Archives around it.
+    /// Archives around it; one that is compressed counts twice.
     pub(super) depth: u32,
     /// Layers of compression around it and its own, those around the archive itself left aside.
     pub(super) layers: u32,
@@ -100,9 +100,17 @@ struct Ahead {
 }
 
 enum Read {
-    /// What it holds was told. Of it, something is missing before that byte.
-    Expanded(Option<u64>),
+    /// What it holds was told.
+    Expanded(Expanded),
     Hashed(hashing::Content),
+}
+
+/// What became of a file whose content was read as an archive.
+struct Expanded {
+    /// Of its members, something is missing before that byte.
+    shift: Option<u64>,
+    /// The file's own hashes, where it shows beside the folder.
+    hashes: Xattrs,
 }
 
 impl Walk<'_> {
@@ -166,8 +174,8 @@ impl Walk<'_> {
                     if let Some(content) = self.content(&entry, stream, place)? {
                         self.flush()?;
                         self.receiver.ahead(&entry.path).map_err(io::Error::other)?;
-                        let shift = self.expand(content, &entry, stream, place, members, calls)?;
-                        ahead = Some(Ahead { entry, read: Read::Expanded(shift) });
+                        let expanded = self.hashed(content, &entry, stream, place, members, calls)?;
+                        ahead = Some(Ahead { entry, read: Read::Expanded(expanded) });
                     } else if let Some(hashing) = &self.hashing {
                         let content = hashing.read(&entry, stream, self.bytes)?;
                         ahead = Some(Ahead { entry, read: Read::Hashed(content) });
@@ -207,7 +215,7 @@ impl Walk<'_> {
                 Event::Damage(damage) => {
                     // Where it is counts in the stream that is read, which is known by the name of the archive.
                     let what = match place.prefix.strip_suffix(b"/") {
-                        Some(inside) => format!("{}: {}", tarnfs_format::name::excerpt(inside), damage.what),
+                        Some(inside) => format!("{}: {}", name::excerpt(inside), damage.what),
                         None => damage.what,
                     };
                     self.receiver.note(damage.offset, what).map_err(io::Error::other)?;
@@ -250,12 +258,17 @@ impl Walk<'_> {
             (Some(content), _) if self.bytes.is_none() => {
                 self.flush()?;
                 self.receiver.ahead(&entry.path).map_err(io::Error::other)?;
-                let shift = self.expand(content, entry, stream, place, members, calls)?;
-                self.receiver.confirm(&before(shift, entry)).map_err(io::Error::other)
+                let expanded = self.hashed(content, entry, stream, place, members, calls)?;
+                self.receiver.confirm(&expanded.of(entry)).map_err(io::Error::other)
             }
             (Some(content), _) => {
-                self.flush()?;
-                self.receiver.entry(entry).map_err(io::Error::other)?;
+                if let Some(hashing) = self.hashing_of(entry) {
+                    hashing.push(entry.clone(), hashing.read(entry, stream, self.bytes)?)?;
+                    hashing.flush()?;
+                } else {
+                    self.flush()?;
+                    self.receiver.entry(entry).map_err(io::Error::other)?;
+                }
                 self.expand(content, entry, stream, place, members, calls).map(drop)
             }
         }
@@ -269,8 +282,10 @@ impl Walk<'_> {
                 let content = if is_all { content } else { hashing::Content::Hashed(Vec::new()) };
                 return hashing.push(entry.clone(), content);
             }
-            (Read::Expanded(shift), _) if is_all => self.receiver.confirm(&before(shift, entry)),
-            (Read::Expanded(shift), _) => self.receiver.take_back(&before(shift, entry)),
+            (Read::Expanded(expanded), _) if is_all => self.receiver.confirm(&expanded.of(entry)),
+            (Read::Expanded(expanded), _) => {
+                self.receiver.take_back(&Expanded { hashes: Vec::new(), ..expanded }.of(entry))
+            }
             (Read::Hashed(_), None) => self.receiver.entry(entry),
         }
         .map_err(io::Error::other)
@@ -291,13 +306,18 @@ impl Walk<'_> {
             && body.extents.is_none()
             && body.stored == body.size
             && stream.position() == body.offset;
-        if !is_readable || place.depth >= rules.depth || self.names.stem(&entry.path).is_none() {
+        if !is_readable || !self.names.goes_below(place.depth) || self.names.stem(&entry.path).is_none() {
             return Ok(None);
         }
         let end = body.offset.saturating_add(body.size);
         let content = content_of(Part::new(stream, end).peek(HEAD)?, last_component(&entry.path));
         let why_not = match &content {
             Some(Content::Codec(_)) if place.layers >= rules.layers => too_many_layers(rules.layers),
+            // Paths may be made to stay as short as they are. Else each component is two archives at the most: one that
+            // is compressed, and the tar in it.
+            Some(_) if place.depth as usize >= self.options.limits.path_components.saturating_mul(2) => {
+                "it lies in too many archives; it stays a file".to_owned()
+            }
             Some(_) if self.names.folder_of(&entry.path, &self.options.limits).is_none() => {
                 "it lies in too many folders; it stays a file".to_owned()
             }
@@ -310,6 +330,41 @@ impl Walk<'_> {
     fn note(&self, entry: &Entry, why: &str) -> io::Result<()> {
         let what = format!("{}: {why}", shown(entry));
         self.receiver.note(entry.header, what).map_err(io::Error::other)
+    }
+
+    /// What computes hashes of a file that holds an archive, if it shows as well: beside the folder, not in its place.
+    fn hashing_of(&self, entry: &Entry) -> Option<&Hashing<'_>> {
+        let limits = &self.options.limits;
+        let folder = self.names.folder_of(&entry.path, limits)?;
+        let is_beside = !name::components(&folder, limits).iter().eq(name::components(&entry.path, limits).iter());
+        self.hashing.as_ref().filter(|_| is_beside)
+    }
+
+    /// The same as [`Walk::expand`], and the file's own content is hashed, too.
+    fn hashed(
+        &self,
+        content: Content,
+        entry: &Entry,
+        stream: &mut dyn Stream,
+        place: &MemberPlace,
+        members: &RefCell<Members>,
+        calls: u32,
+    ) -> io::Result<Expanded> {
+        let Some(hashing) = self.hashing_of(entry) else {
+            let shift = self.expand(content, entry, stream, place, members, calls)?;
+            return Ok(Expanded { shift, hashes: Vec::new() });
+        };
+        if self.bytes.is_some() {
+            let hashes = hashing.now(entry, &hashing.read(entry, stream, self.bytes)?)?;
+            let shift = self.expand(content, entry, stream, place, members, calls)?;
+            return Ok(Expanded { shift, hashes });
+        }
+        let end = entry.body.offset.saturating_add(entry.body.size);
+        let mut part = Part::new(stream, end);
+        let mut passing = hashing.passing(&mut part);
+        let shift = self.expand(content, entry, &mut passing, place, members, calls)?;
+        let hashes = passing.finish(end)?;
+        Ok(Expanded { shift, hashes })
     }
 
     /// Reads the archive that the content of `entry` is, or leaves it for later. If it was read, and its members have
@@ -363,7 +418,10 @@ impl Walk<'_> {
         }
         let bytes: SharedSource = match self.bytes {
             Some((bytes, base)) => {
-                std::sync::Arc::new(Slice::new(SharedSource::clone(bytes), body.offset.saturating_sub(base), body.size))
+                let start = body.offset.saturating_sub(base);
+                // Of one that was cut, as much as there is.
+                let length = body.size.min(bytes.len().saturating_sub(start));
+                std::sync::Arc::new(Slice::new(SharedSource::clone(bytes), start, length))
             }
             None => match self.bodies.take(&mut part, body.size, &shown(entry).to_string()) {
                 Ok(bytes) => bytes,
@@ -391,19 +449,25 @@ impl Walk<'_> {
     }
 }
 
-/// What is known of an entry of which something is missing before the byte `shift` of the stream. Damage cannot say
-/// so: the members of the archive that lie behind it have headers of their own, and are right.
-fn before(shift: Option<u64>, entry: &Entry) -> Cow<'_, Entry> {
-    let Some(shift) = shift else { return Cow::Borrowed(entry) };
-    let mut entry = entry.clone();
-    let start = entry.body.offset;
-    cut(&mut entry.body, shift.max(start));
-    Cow::Owned(entry)
+impl Expanded {
+    /// What is known of `entry` now. That something is missing damage cannot say: the members of the archive that lie
+    /// behind it have headers of their own, and are right.
+    fn of(self, entry: &Entry) -> Cow<'_, Entry> {
+        let mut entry = Cow::Borrowed(entry);
+        if let Some(shift) = self.shift {
+            let entry = entry.to_mut();
+            let start = entry.body.offset;
+            cut(&mut entry.body, shift.max(start));
+        } else if !self.hashes.is_empty() {
+            entry.to_mut().xattrs.extend(self.hashes);
+        }
+        entry
+    }
 }
 
 /// As much of the entry's path as a message needs.
-fn shown(entry: &Entry) -> tarnfs_format::name::Escaped<'_> {
-    tarnfs_format::name::excerpt(&entry.path)
+fn shown(entry: &Entry) -> name::Escaped<'_> {
+    name::excerpt(&entry.path)
 }
 
 /// Of a body that goes on behind the end of its archive: what lies there belongs to another file, and must not be read

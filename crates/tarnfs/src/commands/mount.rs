@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_fuse::Unmounter;
 use tarnfs_tree::build::without_suffix;
-use tarnfs_tree::open::{DecodedCache, IndexPlace, Options};
+use tarnfs_tree::open::{DecodedCache, IndexPlace, Options, Problem, is_url};
 use tarnfs_tree::{Base, ComposeError, Error, FolderTree, Lazily, LazyTree, Tree, compose, filling};
 
 use crate::args::{Mount, composition, mount_options, shown};
@@ -102,6 +102,10 @@ impl Request {
     /// The same from the root on: relative names mean something else once the daemon has left this folder.
     fn absolute(self) -> Result<Self, Failure> {
         let absolute = |path: PathBuf, code| {
+            // As a path it would lose one of its slashes.
+            if is_url(&path) && !path.exists() {
+                return Err(Failure::new(Code::CannotOpen, format!("{}: {}", shown(path.as_os_str()), Problem::Url)));
+            }
             std::path::absolute(&path).map_err(|error| Failure::new(code, format!("{}: {error}", path.display())))
         };
         let sources =

@@ -1,0 +1,106 @@
+//! Formats that tarnfs cannot read: told by their magic numbers, so that a message can name them.
+
+/// As many of a file's first bytes are looked at: ISO 9660 has its mark furthest behind.
+pub const HEAD: usize = 33 << 10;
+
+/// Where the mark is, what it is, and what has it. The first one that fits counts.
+const MARKS: &[(usize, &[u8], &str)] = &[
+    // https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT: a member, the end of an empty one, one of several
+    // parts.
+    (0, b"PK\x03\x04", "a ZIP archive"),
+    (0, b"PK\x05\x06", "a ZIP archive"),
+    (0, b"PK\x07\x08", "a ZIP archive"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (0, b"Rar!\x1a\x07", "a RAR archive"),
+    (0, b"RE~^", "a RAR archive"),
+    (0, b"hsqs", "a SquashFS image"),
+    (0, b"sqsh", "a SquashFS image"),
+    (0, b"DWARFS", "a DwarFS image"),
+    (0, b"\x45\x3d\xcd\x28", "a cramfs image"),
+    (0, b"\x28\xcd\x3d\x45", "a cramfs image"),
+    (0, b"-rom1fs-", "a romfs image"),
+    (1024, b"\xe2\xe1\xf5\xe0", "an EROFS image"),
+    (32_769, b"CD001", "an ISO 9660 image"),
+    (32_769, b"BEA01", "a UDF image"),
+    (0, b"070701", "a cpio archive"),
+    (0, b"070702", "a cpio archive"),
+    (0, b"070707", "a cpio archive"),
+    // The old one, in either order of bytes.
+    (0, b"\xc7\x71", "a cpio archive"),
+    (0, b"\x71\xc7", "a cpio archive"),
+    (0, b"!<arch>\ndebian", "a Debian package"),
+    (0, b"!<arch>\n", "an ar archive"),
+    (0, b"!<thin>\n", "an ar archive"),
+    (0, b"\xed\xab\xee\xdb", "an RPM package"),
+    (0, b"MSCF\0\0\0\0", "a CAB archive"),
+    (0, b"ISc(", "an InstallShield archive"),
+    (2, b"-lh", "an LHA archive"),
+    (2, b"-lz", "an LHA archive"),
+    (2, b"-pm", "an LHA archive"),
+    (0, b"\x60\xea", "an ARJ archive"),
+    (7, b"**ACE**", "an ACE archive"),
+    (20, b"\xdc\xa7\xc4\xfd", "a ZOO archive"),
+    (0, b"MSWIM\0\0\0", "a WIM image"),
+    (0, b"xar!", "a XAR archive"),
+    (0, b"7kSt", "a ZPAQ archive"),
+    (0, b"zPQ", "a ZPAQ archive"),
+    (0, b"StuffIt ", "a StuffIt archive"),
+    (0, b"SIT!", "a StuffIt archive"),
+    (0, b"WARC/", "a WARC archive"),
+    (0, b"ITSF", "a CHM file"),
+    (0, b"Cr24", "a Chrome extension"),
+    (16, b"{\"files\":", "an asar archive"),
+    (0, b"SQLite format 3\0", "an SQLite database"),
+    (0, b"%PDF-", "a PDF document"),
+    (0, b"OggS", "an Ogg file"),
+    (0, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a compound file of Microsoft"),
+    (0, b"QFI\xfb", "a QCOW disk image"),
+    (0, b"KDMV", "a VMDK disk image"),
+    (0, b"vhdxfile", "a VHDX disk image"),
+    (0, b"conectix", "a VHD disk image"),
+    // Of two bytes, at a place where few other files have them.
+    (1080, b"\x53\xef", "an ext file system"),
+    (0, b"BZ0", "a file compressed with bzip (version 1)"),
+    (0, b"RZIP", "a file compressed with rzip"),
+    (0, b"bvx", "a file compressed with LZFSE"),
+    (0, b"\x1f\x1e", "a file compressed with pack"),
+    (0, b"\x1f\xa0", "a file compressed with LZH of SCO"),
+    (0, b"\x7fELF", "a program or library"),
+    (0, b"MZ", "a program of Windows or DOS"),
+];
+
+/// What a file is that begins with `head`, with its article: "a ZIP archive". `None` if that is not known.
+pub fn name_of(head: &[u8]) -> Option<&'static str> {
+    let has = |offset: usize, mark: &[u8]| head.get(offset..).is_some_and(|rest| rest.starts_with(mark));
+    MARKS.iter().find(|(offset, mark, _)| has(*offset, mark)).map(|(_, _, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_found_where_they_are() {
+        for &(offset, mark, _) in MARKS {
+            assert!(offset + mark.len() <= HEAD);
+            let mut head = vec![0; offset];
+            head.extend_from_slice(mark);
+            assert!(name_of(&head).is_some(), "{mark:?}");
+            head.pop();
+            assert!(name_of(&head).is_none_or(|name| name == "an ar archive"), "{mark:?}");
+        }
+        assert_eq!(name_of(b"!<arch>\ndebian-binary"), Some("a Debian package"));
+        assert_eq!((name_of(b""), name_of(b"text"), name_of(&vec![0; HEAD])), (None, None, None));
+    }
+
+    /// What can be read is not in the list.
+    #[test]
+    fn no_mark_is_that_of_a_known_format() {
+        for &(offset, mark, name) in MARKS {
+            let mut head = vec![0; 4096];
+            let Some(place) = head.get_mut(offset..offset + mark.len()) else { continue };
+            place.copy_from_slice(mark);
+            assert!(crate::detect(&head).is_none(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+use std::sync::OnceLock;
+
+use tarnfs_codec::{Chunk, ChunkTable, Damage};
+use tarnfs_index::{Archive, FIRST_NESTED, Node, Row, Shape, Summary};
+use tarnfs_source::{Budget, Fingerprint};
+
+use super::*;
+
+type Answer<T> = Result<T, tarnfs_index::Error>;
+
+/// An index that knows of nested streams only, each in the one before it, and looks whether a lock is held while it is
+/// asked.
+#[derive(Debug)]
+struct Toy {
+    summary: Summary,
+    streams: OnceLock<Weak<Streams>>,
+    /// Streams in each other.
+    chain: u32,
+}
+
+impl Toy {
+    fn look(&self) {
+        let streams = self.streams.get().unwrap().upgrade().unwrap();
+        assert!(streams.nested.try_lock().is_ok(), "the index is read while streams are locked");
+    }
+}
+
+impl Index for Toy {
+    fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    fn nested(&self, number: u32) -> Answer<Nested> {
+        self.look();
+        let input = if (number - FIRST_NESTED).is_multiple_of(self.chain) { 0 } else { number - 1 };
+        Ok(Nested { codec: "gzip".to_owned(), decoded_length: 10, input, start: 0, length: 10 })
+    }
+
+    fn chunks(self: Arc<Self>, _: usize) -> Answer<Arc<dyn ChunkTable>> {
+        self.look();
+        Ok(Arc::new(Nothing))
+    }
+
+    fn lookup(&self, _: Node, _: &[u8]) -> Answer<Option<Row>> {
+        unreachable!()
+    }
+    fn children(&self, _: Node, _: u64, _: &mut dyn FnMut(u64, &[u8], &Row) -> bool) -> Answer<()> {
+        unreachable!()
+    }
+    fn row(&self, _: Node) -> Answer<Option<Row>> {
+        unreachable!()
+    }
+    fn named_row(&self, _: Node) -> Answer<Option<(Row, Vec<u8>)>> {
+        unreachable!()
+    }
+    fn parent(&self, _: Node) -> Answer<Node> {
+        unreachable!()
+    }
+    fn link(&self, _: Node) -> Answer<Vec<u8>> {
+        unreachable!()
+    }
+    fn xattrs(&self, _: Node) -> Answer<tarnfs_format::Xattrs> {
+        unreachable!()
+    }
+    fn extents(&self, _: Node) -> Answer<Vec<tarnfs_source::Extent>> {
+        unreachable!()
+    }
+    fn owner_names(&self, _: Node) -> Answer<(Vec<u8>, Vec<u8>)> {
+        unreachable!()
+    }
+    fn replaced(&self, _: &mut dyn FnMut(Node, &[u8], &Row)) -> Answer<()> {
+        unreachable!()
+    }
+    fn replaced_of(&self, _: Node, _: &[u8], _: &mut dyn FnMut(Option<u64>, &Row)) -> Answer<()> {
+        unreachable!()
+    }
+    fn hard_links(&self, _: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Answer<()> {
+        unreachable!()
+    }
+    fn damage_in(&self, _: Range<u64>) -> Answer<Option<Damage>> {
+        unreachable!()
+    }
+}
+
+#[derive(Debug)]
+struct Nothing;
+
+impl ChunkTable for Nothing {
+    fn chunk_at(&self, _: u64) -> io::Result<Option<Chunk>> {
+        Ok(None)
+    }
+
+    fn decoded_length(&self) -> u64 {
+        10
+    }
+
+    fn damage_in(&self, _: Range<u64>) -> io::Result<Option<Damage>> {
+        Ok(None)
+    }
+}
+
+/// Streams of which so many lie in each other.
+fn streams(chain: u32) -> Arc<Streams> {
+    let file: SharedSource = Arc::new(MemorySource::new(vec![0; 100], "toy"));
+    let archive = Archive { length: 100, fingerprint: Fingerprint::of(&*file).unwrap(), modified: 0 };
+    let summary = Summary {
+        archive,
+        shape: Shape::default(),
+        layers: Vec::new(),
+        format: "tar".to_owned(),
+        end: 100,
+        grown_from: None,
+        files: 1,
+        folders: 1,
+        bytes: 10,
+        has_xattrs: false,
+        has_acls: false,
+        label: None,
+        notes: Vec::new(),
+    };
+    let index = Arc::new(Toy { summary, streams: OnceLock::new(), chain });
+    let context = StreamContext {
+        cache: PieceCache::new(Budget::new(16 << 20)),
+        workers: Workers::new(1),
+        limits: Limits::default(),
+        dictionaries: Dictionaries::default(),
+    };
+    let streams = Arc::new(Streams::new(Arc::clone(&index) as Arc<dyn Index>, file, Vec::new(), context));
+    index.streams.set(Arc::downgrade(&streams)).unwrap();
+    streams
+}
+
+/// The index is read without the lock, and what is closed is dropped without it; so one that is held is still there.
+#[test]
+fn streams_are_opened_once_and_without_a_lock() {
+    let streams = streams(3);
+    let held = streams.get(FIRST_NESTED + 2).unwrap();
+    assert_eq!((streams.open().streams.len(), held.depth()), (3, 3));
+    for number in 0..4 * MOST_OPEN as u32 {
+        let stream = streams.get(FIRST_NESTED + number).unwrap();
+        assert_eq!(stream.depth() as u32, number % 3 + 1);
+        assert!(streams.open().streams.len() <= MOST_OPEN);
+    }
+    let (first, second) = (streams.get(FIRST_NESTED).unwrap(), streams.get(FIRST_NESTED).unwrap());
+    assert!(Arc::ptr_eq(&first, &second));
+    let mut open = streams.open();
+    let other = DecodedSource::new(
+        tarnfs_codec::by_name("gzip").unwrap(),
+        Arc::clone(&streams.innermost),
+        Arc::new(Nothing),
+        Arc::clone(&streams.context.cache),
+        Arc::clone(&streams.context.workers),
+        Limits::default(),
+    );
+    let (shown, dropped) = open.add(FIRST_NESTED, Arc::clone(&other));
+    assert!(!Arc::ptr_eq(&shown, &other) && Arc::ptr_eq(&dropped[0], &other), "the first one stays");
+    let mut dropped = Vec::new();
+    for number in 0..MOST_OPEN as u32 {
+        dropped.extend(open.add(1 << 20 | number, Arc::clone(&other)).1);
+    }
+    assert!(dropped.len() >= MOST_OPEN / 2, "{} were handed to the caller", dropped.len());
+}
+
+/// However many have it open, a stream in very many others is opened once; what nobody has is forgotten.
+#[test]
+fn a_deep_stream_is_shared() {
+    let streams = streams(MOST_CALLS as u32 + 1);
+    let deepest = FIRST_NESTED + MOST_CALLS as u32;
+    let (first, second) = (streams.get(deepest).unwrap(), streams.get(deepest).unwrap());
+    assert!(Arc::ptr_eq(&first, &second));
+    let known = || streams.deep.lock().streams.len();
+    for number in 0..5 * MOST_OPEN as u32 {
+        streams.get(deepest + number * (MOST_CALLS as u32 + 1)).unwrap();
+        assert!(known() <= MOST_OPEN, "{}", known());
+    }
+    assert!(Arc::ptr_eq(&first, &streams.get(deepest).unwrap()));
+}
