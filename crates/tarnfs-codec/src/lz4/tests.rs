@@ -307,9 +307,9 @@ fn damage_is_told_as_exactly_as_the_checksums_allow() {
 
 #[test]
 fn of_a_frame_that_cannot_be_decoded_to_its_checksum_nothing_is_believed() {
-    let data = crate::testing::noise(200_000);
     const HEADER: usize = 7;
     const STORED: usize = 4 + 65536;
+    let data = crate::testing::noise(200_000);
     for arguments in [&["-B4"][..], &["-B4", "-BD"]] {
         for size in [0x7777_7777_u32, 100] {
             let mut packed = lz4(arguments, &data);
@@ -317,8 +317,9 @@ fn of_a_frame_that_cannot_be_decoded_to_its_checksum_nothing_is_believed() {
             packed[HEADER + 2 * STORED..][..4].copy_from_slice(&size.to_le_bytes());
             let found = first_pass(&packed, 1 << 20);
             assert_eq!(found.end.unwrap_err().kind(), ErrorKind::InvalidData);
-            let damage: Vec<_> = found.damage.iter().map(|damage| damage.decoded.clone()).collect();
-            assert!(damage == [0..found.decoded.len() as u64] && found.decoded.len() >= 131_072, "{damage:?}");
+            let [damage] = &found.damage[..] else { panic!("{:?}", found.damage) };
+            assert_eq!(damage.decoded, 0..found.decoded.len() as u64);
+            assert!(found.decoded.len() >= 131_072, "{damage:?}");
         }
     }
     // Where blocks have checksums, those before are known to be right; and nothing is known of a frame without any.
@@ -327,6 +328,36 @@ fn of_a_frame_that_cannot_be_decoded_to_its_checksum_nothing_is_believed() {
         packed[HEADER + 2 * block..][..4].copy_from_slice(&[0x77; 4]);
         assert_eq!(first_pass(&packed, 1 << 20).damage, []);
     }
+}
+
+#[test]
+fn what_a_state_and_a_header_say_is_checked() {
+    let data = text(300_000);
+    let packed = lz4(&["-B4", "-BD"], &data);
+    let found = first_pass(&packed, 1);
+    let point = found.points.iter().find(|point| !point.state.is_empty()).unwrap();
+    let with = |at: usize, bytes: &[u8]| {
+        let mut point = point.clone();
+        point.state[at..at + bytes.len()].copy_from_slice(bytes);
+        resume(&packed, &point).map_err(|error| error.to_string())
+    };
+    assert!(with(0, &[]).unwrap() == data[point.decoded as usize..]);
+    for (at, bytes, text) in [
+        (0, &[point.state[0] + 1][..], "whose state has version"),
+        // Of another version, and with blocks of 16 and of 16 million KiB.
+        (1, &[0xC0 | point.state[1]], "whose state has the flags"),
+        (2, &[0x30], "whose state has the flags"),
+        (2, &[0x80], "whose state has the flags"),
+        (3, &70_000_u32.to_le_bytes(), "with a history of 70000 bytes"),
+        (3, &100_u32.to_le_bytes(), "history"),
+    ] {
+        let error = with(at, bytes).unwrap_err();
+        assert!(error.contains(text), "{error}");
+    }
+    let mut wrong = packed.clone();
+    wrong[6] ^= 1;
+    let error = first_pass(&wrong, 1).end.unwrap_err().to_string();
+    assert!(error.contains("its checksum is"), "{error}");
 }
 
 #[test]

@@ -10,6 +10,8 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tarnfs_source::{Cancel, SharedSource};
 
@@ -46,6 +48,33 @@ struct MemberBatch {
     members: Vec<Member>,
     /// Bytes of memory that decoding them takes.
     bytes: u64,
+}
+
+/// Bytes that members in work take together, also those that nobody wants any more and somebody still decodes.
+#[derive(Clone, Default)]
+struct InWork(Arc<AtomicU64>);
+
+/// A part of them, until it is dropped.
+struct Held {
+    of: InWork,
+    bytes: u64,
+}
+
+impl InWork {
+    fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn hold(&self, bytes: u64) -> Held {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+        Held { of: self.clone(), bytes }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.of.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Finds the ends of members.
@@ -129,19 +158,20 @@ struct Unpacker<C> {
 }
 
 impl<C: Container> thread_pool::Job for Unpacker<C> {
-    type Input = Vec<Member>;
-    type Output = VecDeque<WholeMember>;
+    type Input = (Vec<Member>, Held);
+    type Output = (VecDeque<WholeMember>, Held);
     type Tools = ();
 
     fn tools(&self) {}
 
-    fn work(&self, (): &mut (), _place: u64, members: Vec<Member>) -> Option<VecDeque<WholeMember>> {
+    fn work(&self, (): &mut (), _place: u64, (members, held): Self::Input) -> Option<Self::Output> {
         let decode = |member: &Member| {
             let source = self.source.clone();
             let whole = MemberDecoder::<C>::whole(source, member.start, member.decoded, &self.options, &self.abandon)?;
             (whole.end == member.end).then_some(whole)
         };
-        members.iter().map(decode).collect()
+        let decoded = members.iter().map(decode).collect::<Option<_>>()?;
+        Some((decoded, held))
     }
 }
 
@@ -161,7 +191,7 @@ pub(super) struct Ahead<C: Container> {
     /// Found, but there is no room for it yet.
     waiting: Option<MemberBatch>,
     jobs: VecDeque<Job>,
-    in_work: u64,
+    in_work: InWork,
     ready: VecDeque<WholeMember>,
     /// Something is wrong, or not begun, before this byte: the walk goes on alone until there.
     left_to_walk: u64,
@@ -171,7 +201,6 @@ pub(super) struct Ahead<C: Container> {
 struct Job {
     from: u64,
     to: u64,
-    bytes: u64,
 }
 
 impl<C: Container> Ahead<C> {
@@ -196,7 +225,7 @@ impl<C: Container> Ahead<C> {
                 stuck: false,
                 waiting: None,
                 jobs: VecDeque::new(),
-                in_work: 0,
+                in_work: InWork::default(),
                 ready: VecDeque::new(),
                 left_to_walk: 0,
             }
@@ -218,7 +247,7 @@ impl<C: Container> Ahead<C> {
             self.pool.drop_before(u64::MAX);
             self.jobs.clear();
             self.waiting = None;
-            (self.in_work, self.stuck, self.next) = (0, false, position);
+            (self.stuck, self.next) = (false, position);
         }
         self.start_jobs();
         let Some(job) = self.jobs.pop_front() else {
@@ -226,10 +255,9 @@ impl<C: Container> Ahead<C> {
             return Ok(None);
         };
         let decoded = self.pool.take(job.from, &mut (), &self.cancel)?;
-        self.in_work -= job.bytes;
         self.cancel.check()?;
         match decoded {
-            Some(members) => self.ready = members,
+            Some((members, _)) => self.ready = members,
             None => self.left_to_walk = job.to,
         }
         self.start_jobs();
@@ -249,16 +277,14 @@ impl<C: Container> Ahead<C> {
             let is_next = self.jobs.is_empty();
             let is_alone = is_next && to == self.source.len();
             let worth = bytes <= MOST_IN_WORK && !is_alone && !(is_next && bytes > MOST_IN_WORK / 2);
-            if worth && self.in_work + bytes > MOST_IN_WORK {
+            if worth && self.in_work.bytes() + bytes > MOST_IN_WORK {
                 self.waiting = Some(found);
                 return;
             }
             if worth {
-                self.pool.add(from, found.members);
+                self.pool.add(from, (found.members, self.in_work.hold(bytes)));
             }
-            let bytes = if worth { bytes } else { 0 };
-            self.jobs.push_back(Job { from, to, bytes });
-            self.in_work += bytes;
+            self.jobs.push_back(Job { from, to });
         }
     }
 
@@ -284,7 +310,7 @@ impl<C: Container> Ahead<C> {
     /// Bytes of memory that the members in work and those that are ready may take.
     pub(super) fn memory(&self) -> usize {
         let ready = self.ready.iter().map(|member| member.data.capacity()).sum::<usize>();
-        self.finder.input.memory() + usize::try_from(self.in_work).unwrap_or(usize::MAX) + ready
+        self.finder.input.memory() + usize::try_from(self.in_work.bytes()).unwrap_or(usize::MAX) + ready
     }
 }
 
@@ -407,6 +433,28 @@ mod tests {
             let expected = starts.len() - found.iter().filter(|&&found| found).count();
             assert!(!found[6] && expected <= 4 * left_behind, "{found:?}");
         }
+    }
+
+    #[test]
+    fn what_somebody_still_decodes_for_nobody_counts() {
+        let data = sample(10_000, 1);
+        let members = members(&data, 1000);
+        let stream = members.concat();
+        let mut ahead = ahead(&stream, 3);
+        let in_work = ahead.in_work.clone();
+        // As a thread has it that goes on with what was dropped.
+        let held = in_work.hold(MOST_IN_WORK);
+        assert!(take(&mut ahead, 0).is_none() && ahead.pool.len() == 0);
+        let mut position = members[0].len() as u64;
+        assert!(take(&mut ahead, position).is_none() && ahead.pool.len() == 0);
+        drop(held);
+        position += members[1].len() as u64;
+        let _ = take(&mut ahead, position);
+        assert!(ahead.pool.len() > 0 && in_work.bytes() > 0);
+        // Elsewhere.
+        let _ = take(&mut ahead, 0);
+        drop(ahead);
+        assert_eq!(in_work.bytes(), 0);
     }
 
     #[test]
