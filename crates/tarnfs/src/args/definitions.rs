@@ -115,9 +115,10 @@ pub(crate) struct Open {
     #[arg(long, value_name = "FILE", help_heading = "Decoding")]
     pub(crate) zstd_dictionary: Vec<PathBuf>,
 
-    /// Spacing of the points at which decoding can start, in MiB of decoded data [alias: -gs]
-    #[arg(long, value_name = "MIB", default_value_t = 4.0, help_heading = "Decoding")]
-    pub(crate) gzip_seek_point_spacing: f64,
+    /// Spacing of the points at which decoding can start, in MiB of decoded data [alias: -gs] [default: as close as a
+    /// hundredth of the archive's size allows, between 0.5 and 4]
+    #[arg(long, value_name = "MIB", help_heading = "Decoding")]
+    pub(crate) gzip_seek_point_spacing: Option<f64>,
 
     /// Names that are not UTF-8 are in this encoding: utf-8 (leave them as they are), latin1, cp437, shift_jis, ...
     #[arg(short = 'e', long, default_value = "utf-8", help_heading = "Reading tar")]
