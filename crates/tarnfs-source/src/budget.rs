@@ -28,13 +28,15 @@ impl Budget {
         Self(Arc::new(Counter { limit, used: AtomicUsize::new(0) }))
     }
 
-    /// A quarter of the memory that this process may have (the machine's or its control group's, whichever is
-    /// less), at most 1 GiB.
-    pub fn for_this_machine() -> Self {
-        const MOST: u64 = 1 << 30;
+    /// Enough for so many threads: 128 MiB for the first two, and 16 MiB for each further one. At most a quarter of the
+    /// memory that this process may have (the machine's or its control group's, whichever is less).
+    pub fn for_this_machine(threads: usize) -> Self {
+        const FOR_TWO: u64 = 128 << 20;
+        const FOR_EACH: u64 = 16 << 20;
         const LEAST: u64 = 16 << 20;
-        let available = machine_memory().into_iter().chain(control_group_memory()).min().unwrap_or(MOST);
-        Self::new((available / 4).clamp(LEAST, MOST) as usize)
+        let wanted = FOR_TWO.saturating_add(FOR_EACH.saturating_mul(threads.saturating_sub(2) as u64));
+        let available = machine_memory().into_iter().chain(control_group_memory()).min().unwrap_or(u64::MAX);
+        Self::new((available / 4).min(wanted).max(LEAST) as usize)
     }
 
     /// Takes `bytes`, or nothing if that would exceed the limit.
@@ -106,6 +108,15 @@ fn control_group_memory() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_budget_grows_with_the_threads() {
+        let limit = |threads| Budget::for_this_machine(threads).limit();
+        assert_eq!(limit(1), limit(2));
+        assert!(limit(2) >= 16 << 20 && limit(2) <= 128 << 20);
+        assert!(limit(8) >= limit(2) && limit(8) <= 224 << 20);
+        assert!(limit(usize::MAX) >= limit(8));
+    }
 
     #[test]
     fn grants_never_exceed_the_limit_and_come_back() {

@@ -118,7 +118,7 @@ impl Default for Options {
             threads_of: Vec::new(),
             limits: Limits::default(),
             dictionaries: Dictionaries::default(),
-            cache: PieceCache::new(Budget::for_this_machine()),
+            cache: PieceCache::new(Budget::for_this_machine(threads)),
             decoded_cache: None,
             cancel: Cancel::default(),
             progress: Arc::default(),

@@ -100,8 +100,8 @@ pub(crate) struct Open {
     #[arg(short = 'P', long, value_name = "N", default_value = "0", help_heading = "Decoding")]
     pub(crate) parallelization: String,
 
-    /// Memory for decoded data, decoders and seek points together: bytes, or with K, M, G behind it [default: a
-    /// quarter of what there is, at most 1G]
+    /// Memory for decoded data, decoders and seek points together: bytes, or with K, M, G behind it [default: 128M, and
+    /// 16M for each thread behind the second, at most a quarter of what there is]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_memory: Option<u64>,
 

@@ -69,7 +69,7 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
     let (threads, threads_of) =
         threads(&open.parallelization).map_err(|problem| usage(format!("--parallelization {problem}")))?;
     let budget = open.cache_memory.map_or_else(
-        Budget::for_this_machine,
+        || Budget::for_this_machine(threads),
         |bytes| Budget::new(bytes.clamp(LEAST_MEMORY, MOST_MEMORY) as usize),
     );
     let decoded_cache = location::cache_folder()
