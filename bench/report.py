@@ -56,7 +56,7 @@ def write(folder, results, cases, programs):
                 unit = next((unit for _, unit in cells if unit), "")
                 out.write(f"| {figure}{f' ({unit})' if unit else ''} | " + " | ".join(shown(value) for value, _ in cells) + f" | {factor(cells, unit)} |\n")
             out.write("\n")
-    for figure in ("first mount", "next mount", "find, first", "1000 random files", "100 random files", "sequential read", "memory afterwards"):
+    for figure in ("first mount", "next mount", "find, first", "1000 random files", "100 random files", "sequential read", "peak memory, indexing", "peak memory, serving", "memory afterwards"):
         rows = [(case.name, [(name, table[case.name, figure, name][0]) for name in names if (case.name, figure, name) in table]) for case in cases]
         rows = [(case, values) for case, values in rows if any(value for _, value in values)]
         if rows:

@@ -204,6 +204,7 @@ def measure(program, case, results, limit, rounds):
             note("find, second: its CPU", program.cpu(at) - before, "s")
             note("files found", listing.count(b"\n"), "")
         note("memory afterwards", (rss := program.memory(at, "VmRSS")) and rss / 1024, "MiB")
+        peaks = [program.memory(at, "VmHWM")]
         if case.large:
             subprocess.run(["sync"])
             read = lambda: timed(["dd", f"if={at}/{case.large}", "of=/dev/null", "bs=1M"], limit)[0]
@@ -214,11 +215,17 @@ def measure(program, case, results, limit, rounds):
                 program.mount(str(case.path), at, limit)
                 archives.drop_cache(f"{at}/{case.large}")
                 seconds = read()
+                peaks.append(program.memory(at, "VmHWM"))
                 rates.append(seconds and case.large_size / 1e6 / seconds)
             note("sequential read", None if None in rates else sorted(rates)[rounds // 2], "MB/s")
             archives.drop_cache(f"{at}/{case.large}")
             seconds = read()
             note("sequential read, again", seconds and case.large_size / 1e6 / seconds, "MB/s")
+            peaks.append(program.memory(at, "VmHWM"))
+        note("peak memory, serving", max((peak for peak in peaks if peak), default=0) / 1024 or None, "MiB")
+        if rounds > 1 and pathlib.Path(program.command[0]).name == "tarnfs":
+            time.sleep(65)
+            note("memory, idle for a minute", (rss := program.memory(at, "VmRSS")) and rss / 1024, "MiB")
     finally:
         program.unmount(at)
 

@@ -46,7 +46,7 @@ fn options(place: IndexPlace, recreate: Recreate) -> Options {
     Options {
         place,
         recreate,
-        seek_point_spacing: 64 << 10,
+        seek_point_spacing: Some(64 << 10),
         threads: 2,
         cache: PieceCache::new(Budget::new(32 << 20)),
         ..Options::default()

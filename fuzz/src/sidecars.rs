@@ -75,7 +75,7 @@ fn template(folder: &Path, name: &'static str, bytes: &[u8]) -> Template {
     let options = Options {
         place: IndexPlace::File(index.clone()),
         minimum_file_count: 0,
-        seek_point_spacing: 4096,
+        seek_point_spacing: Some(4096),
         threads: 1,
         trust_index: true,
         cache: PieceCache::new(Budget::new(64 << 20)),

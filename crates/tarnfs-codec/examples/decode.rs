@@ -12,7 +12,7 @@ use tarnfs_source::{FileSource, SharedSource};
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().ok_or("usage: decode FILE [SPACING_MIB [THREADS [READS]]]")?;
-    let spacing: u64 = arguments.next().map_or(Ok(4), |text| text.parse())?;
+    let spacing: f64 = arguments.next().map_or(Ok(4.0), |text| text.parse())?;
     let threads = arguments.next().map_or(Ok(1), |text| text.parse())?;
     let reads: u32 = arguments.next().map_or(Ok(200), |text| text.parse())?;
     let source: SharedSource = Arc::new(FileSource::open(path)?);
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let read = source.read_at(&mut head, 0)?;
     let codec = detect(&head[..read]).ok_or("no codec knows this file")?;
 
-    let options = Options { seek_point_spacing: spacing << 20, threads, ..Options::default() };
+    let options = Options { seek_point_spacing: (spacing * 1_048_576.0) as u64, threads, ..Options::default() };
     let started = Instant::now();
     let mut pass = codec.first_pass(Arc::clone(&source), &options)?;
     let (mut points, mut damage) = (Vec::new(), Vec::new());

@@ -25,6 +25,7 @@ mod lzma;
 mod lzop;
 mod scratch;
 mod snappy;
+mod spacing;
 mod stepwise;
 mod sync;
 mod thread_pool;
@@ -113,6 +114,8 @@ pub trait ChunkTable: Send + Sync + Debug {
 pub struct Options {
     /// Decoded bytes between two seek points, where the codec is free to choose (gzip; lz4 with linked blocks).
     pub seek_point_spacing: u64,
+    /// Points may be closer together than that where they take little of the compressed stream (gzip).
+    pub closer_seek_points: bool,
     /// Bounds on what the stream may ask for.
     pub limits: Limits,
     /// What frames of zstd may need beside the stream.
@@ -129,6 +132,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             seek_point_spacing: 4 << 20,
+            closer_seek_points: false,
             limits: Limits::default(),
             dictionaries: Dictionaries::default(),
             scratch: Scratch::default(),

@@ -65,6 +65,12 @@ pub(crate) fn take_at_once() -> Buffer {
     BUFFERS.lend(&mut lock(&BUFFERS.0), false)
 }
 
+/// Bytes of those that are held and of those that are kept for the next reader.
+pub(crate) fn memory() -> usize {
+    let state = lock(&BUFFERS.0);
+    (state.free.len() + state.held.len()) * MOST_BYTES
+}
+
 /// Gives back to the system what nobody holds.
 pub(crate) fn trim() {
     let free = std::mem::take(&mut lock(&BUFFERS.0).free);

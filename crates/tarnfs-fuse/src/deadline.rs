@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use tarnfs_tree::Work;
 
-use crate::protocol;
 use crate::statistics::{Counters, Operation, Statistics};
+use crate::{buffers, protocol};
 
 /// The longest that the watchdog sleeps: an error comes at most this much after the deadline.
 const LONGEST_NAP: Duration = Duration::from_secs(1);
@@ -305,7 +305,8 @@ impl Deadlines {
     }
 
     /// What has been counted; `work` is what the tree says of itself.
-    pub(crate) fn statistics(&self, work: Work) -> Statistics {
+    pub(crate) fn statistics(&self, mut work: Work) -> Statistics {
+        work.memory.push(("reply_buffers", buffers::memory() as u64));
         let (in_flight, oldest) = {
             let waiting = &lock(&self.requests).waiting;
             (waiting.len(), waiting.first_key_value().map(|(_, oldest)| oldest.since().elapsed()))

@@ -53,7 +53,7 @@ fn main() -> Result<(), Error> {
     let watch = Watch::start();
     let mut writer = Writer::new(WriterOptions {
         limits: Limits::default(),
-        budget: Budget::for_this_machine(),
+        budget: Budget::for_this_machine(2),
         cancel: tarnfs_source::Cancel::default(),
     })?;
     for number in 0..count {

@@ -28,11 +28,11 @@ impl Budget {
         Self(Arc::new(Counter { limit, used: AtomicUsize::new(0) }))
     }
 
-    /// A quarter of the memory that this process may have (the machine's or its control group's, whichever is
-    /// less), at most 1 GiB.
-    pub fn for_this_machine() -> Self {
+    /// Enough for so many threads: 128 MiB for the first two, and 16 MiB for each further one. At most a quarter of the
+    /// memory that this process may have (the machine's or its control group's, whichever is less).
+    pub fn for_this_machine(threads: usize) -> Self {
         let read = |path: &str| fs::read_to_string(path).ok();
-        Self::new(share_of(machine_memory(&read).into_iter().chain(control_group_memory(&read)).min()))
+        Self::new(share_of(machine_memory(&read).into_iter().chain(control_group_memory(&read)).min(), threads))
     }
 
     /// Takes `bytes`, or nothing if that would exceed the limit.
@@ -70,11 +70,13 @@ impl Drop for Grant {
     }
 }
 
-/// What caches may use where a process may have `available` bytes.
-fn share_of(available: Option<u64>) -> usize {
-    const MOST: u64 = 1 << 30;
+/// What caches for so many threads may use where a process may have `available` bytes.
+fn share_of(available: Option<u64>, threads: usize) -> usize {
+    const FOR_TWO: u64 = 128 << 20;
+    const FOR_EACH: u64 = 16 << 20;
     const LEAST: u64 = 16 << 20;
-    (available.unwrap_or(MOST) / 4).clamp(LEAST, MOST) as usize
+    let wanted = FOR_TWO.saturating_add(FOR_EACH.saturating_mul(threads.saturating_sub(2) as u64));
+    (available.unwrap_or(u64::MAX) / 4).min(wanted).max(LEAST) as usize
 }
 
 /// `read` gives the text of a file, here and below.
@@ -114,6 +116,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_budget_grows_with_the_threads() {
+        let limit = |threads| Budget::for_this_machine(threads).limit();
+        assert_eq!(limit(1), limit(2));
+        assert!(limit(2) >= 16 << 20 && limit(2) <= 128 << 20);
+        assert!(limit(8) >= limit(2) && limit(8) <= 224 << 20);
+        assert!(limit(usize::MAX) >= limit(8));
+    }
+
+    #[test]
     fn grants_never_exceed_the_limit_and_come_back() {
         let budget = Budget::new(100);
         let first = budget.take(60).unwrap();
@@ -126,14 +137,15 @@ mod tests {
     }
 
     #[test]
-    fn caches_get_a_quarter_of_the_memory_within_limits() {
-        assert_eq!(share_of(Some(2 << 30)), 512 << 20);
-        assert_eq!(share_of(Some(4 << 30)), 1 << 30);
-        assert_eq!(share_of(Some(64 << 30)), 1 << 30);
-        assert_eq!(share_of(Some(1)), 16 << 20);
-        assert_eq!(share_of(None), 256 << 20);
-        let limit = Budget::for_this_machine().limit();
-        assert!((16 << 20..=1 << 30).contains(&limit), "{limit}");
+    fn caches_get_what_the_threads_need_and_at_most_a_quarter_of_the_memory() {
+        assert_eq!(share_of(Some(64 << 30), 1), 128 << 20);
+        assert_eq!(share_of(Some(64 << 30), 2), 128 << 20);
+        assert_eq!(share_of(Some(64 << 30), 16), (128 + 14 * 16) << 20);
+        assert_eq!(share_of(Some(256 << 20), 16), 64 << 20);
+        assert_eq!(share_of(Some(1), 2), 16 << 20);
+        assert_eq!(share_of(None, 2), 128 << 20);
+        let limit = Budget::for_this_machine(2).limit();
+        assert!((16 << 20..=128 << 20).contains(&limit), "{limit}");
         assert_eq!(Budget::new(7).limit(), 7);
     }
 

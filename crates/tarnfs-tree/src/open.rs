@@ -66,8 +66,9 @@ pub struct Options {
     /// Archives with fewer entries get no index on disk if reading them again is cheap ([`CHEAP_TO_READ`]) and the
     /// index is small.
     pub minimum_file_count: u64,
-    /// Decoded bytes between two seek points, where the codec is free to choose.
-    pub seek_point_spacing: u64,
+    /// Decoded bytes between two seek points, where the codec is free to choose. `None`: 4 MiB, or less where they take
+    /// little of the archive.
+    pub seek_point_spacing: Option<u64>,
     /// Threads that decode; at least 1.
     pub threads: usize,
     /// Codecs, by name, for which it is another number.
@@ -106,6 +107,7 @@ const SMALL_INDEX: u64 = 16 << 20;
 
 impl Default for Options {
     fn default() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             shape: Shape { gnu_incremental: Some(false), ..Shape::default() },
             place: IndexPlace::Folders(location::default_folders()),
@@ -114,13 +116,13 @@ impl Default for Options {
             trust_index: false,
             write_index: true,
             minimum_file_count: 1000,
-            seek_point_spacing: 4 << 20,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            seek_point_spacing: None,
+            threads,
             threads_of: Vec::new(),
             limits: Limits::default(),
             dictionaries: Dictionaries::default(),
             scratch: Scratch::default(),
-            cache: PieceCache::new(Budget::for_this_machine()),
+            cache: PieceCache::new(Budget::for_this_machine(threads)),
             decoded_cache: None,
             cancel: Cancel::default(),
             progress: Arc::default(),
@@ -130,6 +132,20 @@ impl Default for Options {
 }
 
 impl Options {
+    /// What shapes a first pass, but for its threads.
+    pub(crate) fn first_pass(&self) -> tarnfs_codec::Options {
+        let usual = tarnfs_codec::Options::default();
+        tarnfs_codec::Options {
+            seek_point_spacing: self.seek_point_spacing.unwrap_or(usual.seek_point_spacing),
+            closer_seek_points: self.seek_point_spacing.is_none(),
+            limits: self.limits,
+            dictionaries: self.dictionaries.clone(),
+            scratch: self.scratch.clone(),
+            cancel: self.cancel.clone(),
+            ..usual
+        }
+    }
+
     /// Threads that may decode a stream of this codec.
     pub(crate) fn threads_for(&self, codec: &str) -> usize {
         self.threads_of.iter().rev().find(|(name, _)| name == codec).map_or(self.threads, |(_, threads)| *threads)

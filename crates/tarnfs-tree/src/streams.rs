@@ -174,9 +174,15 @@ impl Streams {
         if self.layers.is_empty() && open.clock == 0 {
             return Work::default();
         }
-        let (pieces, paused) = cache.memory();
-        let seek_points = cache.budget().used().saturating_sub(pieces).saturating_sub(paused);
-        let memory = [("pieces", pieces), ("paused_decoders", paused), ("seek_points", seek_points)];
+        let held = cache.memory();
+        let of_cache = held.pieces + held.free_pieces + held.paused_decoders;
+        let memory = [
+            ("pieces", held.pieces),
+            ("free_pieces", held.free_pieces),
+            ("paused_decoders", held.paused_decoders),
+            ("working_decoders", held.working_decoders),
+            ("seek_points", cache.budget().used().saturating_sub(of_cache)),
+        ];
         let mut work = Work {
             memory: memory.map(|(owner, bytes)| (owner, bytes as u64)).into(),
             memory_limit: cache.budget().limit() as u64,

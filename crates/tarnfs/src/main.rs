@@ -10,6 +10,7 @@ mod inside;
 mod json;
 mod logging;
 mod made;
+mod memory;
 mod mountpoint;
 mod progress;
 mod run;
@@ -25,7 +26,7 @@ use exit::Code;
 
 fn main() -> ExitCode {
     daemon::note_inherited();
-    share_free_memory();
+    memory::share_free_memory();
     let arguments: Vec<_> = std::env::args_os().collect();
     let is_mount_helper = args::is_mount_helper(&arguments);
     let (result, colour) = run::run(arguments);
@@ -43,19 +44,3 @@ fn main() -> ExitCode {
         (false, _) => code.into(),
     }
 }
-
-/// Keeps malloc from giving each thread an arena of its own, up to eight for each core: what one thread has freed, no
-/// other would use, and many readers at once took twice the memory of their budget. Our threads allocate seldom enough
-/// to share.
-#[cfg(target_env = "gnu")]
-fn share_free_memory() {
-    const ARENAS: i32 = 2;
-    // SAFETY: sets a number inside malloc, before there is a second thread.
-    #[allow(unsafe_code, reason = "nothing safe sets it")]
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, ARENAS);
-    }
-}
-
-#[cfg(not(target_env = "gnu"))]
-fn share_free_memory() {}

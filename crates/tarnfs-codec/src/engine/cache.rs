@@ -44,6 +44,21 @@ struct Pieces {
     next_number: u64,
     probation_bytes: usize,
     main_bytes: usize,
+    /// How often somebody has asked for a piece, or brought one.
+    uses: u64,
+}
+
+/// Bytes of memory by who holds them at this moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheMemory {
+    /// Decoded pieces.
+    pub pieces: usize,
+    /// Memory for pieces that holds none.
+    pub free_pieces: usize,
+    /// Decoders that stand where somebody may read on.
+    pub paused_decoders: usize,
+    /// Decoders at work. The budget does not count them: they could not do with less.
+    pub working_decoders: usize,
 }
 
 #[derive(Debug)]
@@ -84,9 +99,9 @@ impl PieceCache {
     /// are dropped for it, if that helps.
     pub fn take(&self, bytes: usize) -> Option<Grant> {
         let grant = self.budget.take(bytes);
-        let (of_pieces, of_paused) = self.memory();
+        let held = self.memory();
         let unused = self.budget.limit().saturating_sub(self.budget.used());
-        if grant.is_some() || unused.saturating_add(of_pieces).saturating_add(of_paused) < bytes {
+        if grant.is_some() || unused.saturating_add(held.pieces).saturating_add(held.paused_decoders) < bytes {
             return grant;
         }
         let evict = || lock(&self.pieces).evict(self.share);
@@ -103,12 +118,34 @@ impl PieceCache {
         self.share
     }
 
-    /// Bytes that decoded pieces and paused decoders hold at this moment.
-    pub fn memory(&self) -> (usize, usize) {
+    /// What it holds.
+    pub fn memory(&self) -> CacheMemory {
         let pieces = lock(&self.pieces);
         let of_pieces = pieces.probation_bytes + pieces.main_bytes;
         drop(pieces);
-        (of_pieces, self.paused.memory())
+        CacheMemory {
+            pieces: of_pieces,
+            free_pieces: self.pool.memory(),
+            paused_decoders: self.paused.memory(),
+            working_decoders: self.gate.memory(),
+        }
+    }
+
+    /// A number that grows with each use. If it is the same after a while, nobody reads.
+    pub fn uses(&self) -> u64 {
+        lock(&self.pieces).uses
+    }
+
+    /// Gives up all that it keeps for later: pieces, paused decoders, and memory for both.
+    pub fn give_back(&self) {
+        let mut pieces = lock(&self.pieces);
+        let (next_number, uses) = (pieces.next_number, pieces.uses);
+        let dropped = std::mem::replace(&mut *pieces, Pieces { next_number, uses, ..Pieces::default() });
+        drop(pieces);
+        drop(dropped);
+        self.paused.clear();
+        self.pool.clear();
+        crate::zstd::give_back();
     }
 
     /// A number for a stream that has none yet.
@@ -119,6 +156,7 @@ impl PieceCache {
     /// The piece that holds byte `offset` of the stream, with where it starts. `counts`: as a use.
     pub(super) fn get(&self, stream: u64, offset: u64, counts: bool) -> Option<(u64, Arc<Piece>)> {
         let mut pieces = lock(&self.pieces);
+        pieces.uses += 1;
         let (&(_, start), entry) = pieces.by_start.range_mut((stream, 0)..=(stream, offset)).next_back()?;
         if offset - start >= entry.piece.len() as u64 {
             return None;
@@ -138,6 +176,7 @@ impl PieceCache {
     pub(super) fn insert(&self, stream: u64, start: u64, piece: &Arc<Piece>) {
         let bytes = piece.len() + OVERHEAD;
         let mut pieces = lock(&self.pieces);
+        pieces.uses += 1;
         if bytes > self.share || pieces.by_start.contains_key(&(stream, start)) {
             return;
         }

@@ -510,7 +510,7 @@ impl Inner {
         }
         let chunk = self.chunk_length.load(Ordering::Relaxed).min(LONGEST_CHUNK);
         let busy = workers.saturating_mul(LEAST_PER_WORKER).max(workers.saturating_add(1).saturating_mul(2 * chunk));
-        busy.min((self.cache.share() / 8) as u64)
+        busy.min((self.cache.share() / 2) as u64)
     }
 
     /// Splits what is to be decoded ahead after a read: in other chunks than its last, which begins at once, and in
@@ -527,33 +527,59 @@ impl Inner {
         if ahead.end > chunk_end { (ahead.start.max(chunk_end)..ahead.end, 0..0) } else { (0..0, ahead.clone()) }
     }
 
-    /// Gives a range to the workers, one job for each chunk.
+    /// Gives a range to the workers. Short chunks that follow each other make one job: its decoder goes on from one to
+    /// the next, where another would have to resume.
     fn schedule(this: &Arc<Self>, range: Range<u64>, hint: bool) {
         /// A table may have any number of chunks of a byte each.
         const MOST_CHUNKS: usize = 256;
+        /// Decoded bytes that are worth a job.
+        const WORTH: u64 = 2 << 20;
         let end = range.end.min(this.length);
         let mut position = range.start;
+        let (mut job, mut bytes) = (Vec::new(), 0);
         for _ in 0..MOST_CHUNKS {
             if position >= end {
-                return;
+                break;
             }
-            let Ok(chunk) = this.chunk_at(position) else { return };
+            let Ok(chunk) = this.chunk_at(position) else { break };
             let start = chunk.point.decoded;
             let until = end.min(start + chunk.length);
             if this.in_flight.queue(start, position..until, hint) {
-                let inner = Arc::downgrade(this);
-                let accepted = this.workers.submit(move || {
-                    if let Some(inner) = inner.upgrade() {
-                        inner.work_ahead(start);
-                    }
-                });
-                if !accepted {
-                    this.in_flight.dequeue(start);
+                job.push(start);
+                bytes += until - position;
+            } else {
+                bytes = WORTH;
+            }
+            position = until;
+            if bytes >= WORTH {
+                bytes = 0;
+                if !Self::submit(this, std::mem::take(&mut job)) {
                     return;
                 }
             }
-            position = until;
         }
+        Self::submit(this, job);
+    }
+
+    /// Has a worker decode what was queued for these chunks; false where there is none.
+    fn submit(this: &Arc<Self>, chunks: Vec<u64>) -> bool {
+        if chunks.is_empty() {
+            return true;
+        }
+        let (inner, queued) = (Arc::downgrade(this), chunks.clone());
+        let accepted = this.workers.submit(move || {
+            for chunk in chunks {
+                if let Some(inner) = inner.upgrade() {
+                    inner.work_ahead(chunk);
+                }
+            }
+        });
+        if !accepted {
+            for chunk in queued {
+                this.in_flight.dequeue(chunk);
+            }
+        }
+        accepted
     }
 
     /// Decodes what was queued for the chunk that starts at `chunk`. Errors are silent: a read of that range meets them

@@ -66,6 +66,11 @@ impl MemoryGate {
         Self { limit, held: Mutex::default(), changed: Condvar::new() }
     }
 
+    /// Bytes that decoders at work hold, or are expected to.
+    pub(super) fn memory(&self) -> usize {
+        lock(&self.held).bytes
+    }
+
     /// Of a stream of which nothing has been decoded.
     pub(super) fn expected(&self) -> Expected {
         Expected(AtomicUsize::new(self.limit))

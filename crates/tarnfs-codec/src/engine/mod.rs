@@ -41,7 +41,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::sync::{Mutex, MutexGuard};
 
-pub use cache::PieceCache;
+pub use cache::{CacheMemory, PieceCache};
 pub use decoded::{DecodedSource, Statistics};
 pub use decoded_file::{DecodedFile, DecodedFileWriter, Extended, PieceSpace};
 pub use fill::{Fill, Filled};

@@ -95,6 +95,12 @@ impl PausedDecoders {
         lock(&self.paused).iter().fold(0, |sum, one| sum.saturating_add(one.bytes))
     }
 
+    /// Drops all of them.
+    pub(super) fn clear(&self) {
+        let dropped = std::mem::take(&mut *lock(&self.paused));
+        drop(dropped);
+    }
+
     /// Drops the decoders of a stream that is no longer read.
     pub(super) fn forget(&self, stream: u64) {
         let dropped: Vec<_> = lock(&self.paused).extract_if(.., |one| one.stream == stream).collect();

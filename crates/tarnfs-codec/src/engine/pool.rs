@@ -42,6 +42,11 @@ impl Pool {
         Piece { bytes, pool: Arc::clone(self) }
     }
 
+    /// Bytes that it keeps.
+    pub(super) fn memory(&self) -> usize {
+        lock(&self.free).len() * PIECE
+    }
+
     /// Gives back what it keeps.
     pub(super) fn clear(&self) {
         let free = std::mem::take(&mut *lock(&self.free));

@@ -367,7 +367,7 @@ fn a_decoder_that_gave_something_wrong_is_not_kept() {
         while bench.source.statistics().prefetched < before.prefetched + 4 || bench.source.inner.in_flight.is_in(0) {
             std::thread::yield_now();
         }
-        assert_eq!(bench.cache.memory().1 == 0, spoilt > 0, "{spoilt}");
+        assert_eq!(bench.cache.memory().paused_decoders == 0, spoilt > 0, "{spoilt}");
     }
     bench.check(0, 2 * MIB);
 }
@@ -438,6 +438,36 @@ fn another_holder_of_the_budget_is_respected() {
     bench.check(0, 4 * MIB);
     assert!(bench.budget.used() <= 4 * MIB);
     drop(taken);
+    bench.check(0, 4 * MIB);
+}
+
+#[test]
+fn all_is_given_back_when_nobody_reads() {
+    let bench = bench(2 * MIB, 500_000, 64 * MIB, 0);
+    bench.check(0, MIB);
+    bench.check(MIB + 1000, 1000);
+    let (held, uses) = (bench.cache.memory(), bench.cache.uses());
+    assert!(held.pieces > MIB && held.paused_decoders > 0, "{held:?}");
+    assert_eq!(bench.cache.uses(), uses);
+    bench.cache.give_back();
+    assert_eq!(bench.cache.memory(), super::CacheMemory::default());
+    // What is left are the chunks that were looked up.
+    assert!(bench.budget.used() < 100_000);
+    for offset in (0..2 * MIB).step_by(300_000) {
+        bench.check(offset, 100_000);
+    }
+    assert!(bench.cache.uses() > uses && bench.cache.memory().pieces > 0);
+}
+
+#[test]
+fn short_chunks_that_follow_each_other_are_decoded_by_one_decoder() {
+    let bench = bench(4 * MIB, 100_000, 64 * MIB, 2);
+    bench.source.prefetch(0, 4 * MIB as u64);
+    while !bench.source.is_ready(0, 4 * MIB) {
+        thread::yield_now();
+    }
+    // There are two jobs, and some 40 chunks.
+    assert!(bench.source.statistics().resumes <= 3, "{:?}", bench.source.statistics());
     bench.check(0, 4 * MIB);
 }
 

@@ -125,6 +125,7 @@ pub(super) struct Codes {
     literal_lengths: [u8; 256],
     /// They hold the fixed codes: blocks with these often come in rows.
     fixed: bool,
+    joined: Joined,
 }
 
 /// A table of so many entries, looked up with so many bits. The numbers are in its type so that an index of as many
@@ -200,7 +201,13 @@ impl Codes {
             tables: vec![SPECIAL; LITERAL_ENTRIES + DISTANCE_ENTRIES].into_boxed_slice(),
             literal_lengths: [0; 256],
             fixed: false,
+            joined: Joined::Yes,
         }
+    }
+
+    /// With one symbol in each entry: for a few thousand symbols, joining entries takes longer than it saves.
+    pub(super) fn of_single_symbols() -> Self {
+        Self { joined: Joined::No, ..Self::new() }
     }
 
     /// Bits of the code of a literal.
@@ -224,7 +231,7 @@ impl Codes {
         lengths[144..256].fill(9);
         lengths[256..280].fill(7);
         // These two are complete codes.
-        let _ = fill(&mut self.tables[..LITERAL_ENTRIES], LITERAL_BITS, &lengths, literal_entry, Joined::Yes);
+        let _ = fill(&mut self.tables[..LITERAL_ENTRIES], LITERAL_BITS, &lengths, literal_entry, self.joined);
         let _ = fill(
             &mut self.tables[LITERAL_ENTRIES..],
             DISTANCE_BITS,
@@ -294,7 +301,7 @@ impl Codes {
         }
         let (literal_lengths, distance_lengths) = lengths[..wanted].split_at(literals);
         // One code of one bit may stand alone; no distance codes at all are those of a block of literals.
-        match fill(&mut self.tables[..LITERAL_ENTRIES], LITERAL_BITS, literal_lengths, literal_entry, Joined::Yes) {
+        match fill(&mut self.tables[..LITERAL_ENTRIES], LITERAL_BITS, literal_lengths, literal_entry, self.joined) {
             Ok(Completeness::Complete | Completeness::OneBit) => {}
             _ => return Err(HeaderError::Invalid("invalid literal/lengths set")),
         }

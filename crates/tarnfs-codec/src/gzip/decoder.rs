@@ -11,6 +11,7 @@ use super::input::Input;
 use super::member::{self, Checksum, MAGIC, error};
 use super::segment::Segment;
 use super::window::{self, WindowPacker};
+use crate::spacing::Spacing;
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint};
 
 /// What is around the deflate data.
@@ -58,9 +59,12 @@ struct Start {
 
 /// What a first pass looks for.
 struct Survey {
-    spacing: u64,
+    spacing: Spacing,
     /// Decoded offset of the last point.
     last: u64,
+    /// The last block that was looked at: the decoded bytes before it, and its bit. What comes between two blocks that
+    /// begin at the same byte is empty, and only the first is looked at, as blocks decoded ahead have only that.
+    looked_at: (u64, u64),
     /// The last point, until a byte behind it is decoded: there may be none, and a chunk is never empty.
     pending: Option<SeekPoint>,
     findings: Findings,
@@ -109,8 +113,9 @@ impl DeflateDecoder {
         let mut decoder = Self::new(SharedSource::clone(&source), wrapper, &options.limits, options.cancel.clone());
         decoder.ahead = Ahead::new(source, options, wrapper == Wrapper::Gzip);
         decoder.survey = Some(Survey {
-            spacing: options.seek_point_spacing.max(1),
+            spacing: Spacing::new(options),
             last: 0,
+            looked_at: (u64::MAX, 0),
             pending: None,
             findings: Findings { points: vec![SeekPoint::default()], ..Findings::default() },
             packer: WindowPacker::new(),
@@ -210,7 +215,8 @@ impl DeflateDecoder {
         let is_behind_gap = std::mem::take(&mut self.is_behind_gap);
         if let (Some(start), Some(survey)) = (start, &mut self.survey) {
             // Points that need no window are worth a shorter chunk.
-            let is_due = self.decoded - survey.last >= survey.spacing - survey.spacing / 4;
+            let least = survey.spacing.least();
+            let is_due = self.decoded - survey.last >= least - least / 4;
             if is_due || is_behind_gap {
                 survey.mark(SeekPoint { compressed_bit: start * 8, decoded: self.decoded, state: Vec::new() });
             }
@@ -235,7 +241,7 @@ impl DeflateDecoder {
         let room = buffer.len() - done;
         // Stopping at each block costs a copy of the window, so it is asked for only where a point is due or others may
         // have decoded what follows.
-        let due = self.survey.as_ref().map(|survey| survey.spacing.saturating_sub(self.decoded - survey.last));
+        let due = self.survey.as_ref().map(|survey| survey.spacing.least().saturating_sub(self.decoded - survey.last));
         let (length, stop) = match due {
             None => (room, Stop::Never),
             Some(0) => (room, Stop::AtBlock),
@@ -325,8 +331,10 @@ impl DeflateDecoder {
     fn serve(&mut self, mut served: Served, buffer: &mut [u8]) -> io::Result<usize> {
         let Served { segment, history, bytes, boundary } = &mut served;
         let start = self.decoded - *bytes as u64;
-        let due = self.survey.as_ref().map_or(u64::MAX, |survey| survey.last.saturating_add(survey.spacing));
-        while segment.boundary(*boundary).is_some_and(|(before, _)| start + (before as u64) < due) {
+        let mut is_due = |(before, bit): (usize, u64)| {
+            self.survey.as_mut().is_some_and(|survey| survey.is_due(bit, start + before as u64))
+        };
+        while segment.boundary(*boundary).is_some_and(|boundary| !is_due(boundary)) {
             *boundary += 1;
         }
         let next = segment.boundary(*boundary);
@@ -544,14 +552,23 @@ impl Survey {
     /// The block that begins at `bit`, before which `window` was decoded, gets a point if it is far enough from the
     /// last one.
     fn mark_block(&mut self, source: &dyn Source, bit: u64, decoded: u64, window: &[u8]) -> io::Result<()> {
-        if decoded - self.last >= self.spacing {
+        if self.is_due(bit, decoded) {
             let state = self.packer.pack(source, bit, window)?;
             self.mark(SeekPoint { compressed_bit: bit, decoded, state });
         }
         Ok(())
     }
 
+    /// True if there should be a point at a block that begins at `bit`.
+    fn is_due(&mut self, bit: u64, decoded: u64) -> bool {
+        if self.looked_at.0 != decoded {
+            self.looked_at = (decoded, bit);
+        }
+        self.looked_at.1 == bit && self.spacing.is_due(decoded - self.last, bit / 8)
+    }
+
     fn mark(&mut self, point: SeekPoint) {
+        self.spacing.spend(point.state.len());
         self.last = point.decoded;
         self.pending = Some(point);
     }

@@ -166,7 +166,6 @@ impl<const N: usize> Inflate<N> {
                         Ok(()) => {}
                         Err(HeaderError::Short) => {
                             (reader.next, reader.buffer, reader.count) = start;
-                            self.last = false;
                             return InflateState::Inside;
                         }
                         Err(HeaderError::Invalid(what)) => return InflateState::Invalid(what),
@@ -204,31 +203,13 @@ impl<const N: usize> Inflate<N> {
         }
     }
 
-    /// Reads the header of a block (RFC 1951 §3.2.3).
     fn header(&mut self, reader: &mut BitReader) -> Result<(), HeaderError> {
-        let mut bits = |count| reader.bits(count).ok_or(HeaderError::Short);
-        self.last = bits(1)? == 1;
-        match bits(2)? {
-            0 => {
-                reader.align();
-                let lengths = reader.bits(32).ok_or(HeaderError::Short)?;
-                let (length, complement) = (lengths as u16, (lengths >> 16) as u16);
-                if length != !complement {
-                    return Err(HeaderError::Invalid("invalid stored block lengths"));
-                }
-                reader.align();
-                self.block = Block::Stored(usize::from(length));
-            }
-            1 => {
-                self.codes.set_fixed();
-                self.block = Block::Compressed;
-            }
-            2 => {
-                self.codes.read_dynamic(reader)?;
-                self.block = Block::Compressed;
-            }
-            _ => return Err(HeaderError::Invalid("invalid block type")),
-        }
+        let (is_last, kind) = block_header(reader, &mut self.codes)?;
+        self.last = is_last;
+        self.block = match kind {
+            BlockKind::Stored(length) => Block::Stored(length),
+            BlockKind::Compressed => Block::Compressed,
+        };
         Ok(())
     }
 
@@ -350,6 +331,43 @@ impl Inflate<2> {
         let Self { codes, block, last, spare, pending, histories: [first, _], before } = self;
         Inflate { codes, block, last, spare, pending, histories: [first], before }
     }
+}
+
+/// What a block holds.
+pub(super) enum BlockKind {
+    /// So many bytes as they are.
+    Stored(usize),
+    /// Symbols.
+    Compressed,
+}
+
+/// Reads the header of a block (RFC 1951 §3.2.3), with the codes of its symbols: true if it is the final one, and what
+/// it holds.
+pub(super) fn block_header(reader: &mut BitReader, codes: &mut Codes) -> Result<(bool, BlockKind), HeaderError> {
+    let mut bits = |count| reader.bits(count).ok_or(HeaderError::Short);
+    let is_last = bits(1)? == 1;
+    let kind = match bits(2)? {
+        0 => {
+            reader.align();
+            let lengths = reader.bits(32).ok_or(HeaderError::Short)?;
+            let (length, complement) = (lengths as u16, (lengths >> 16) as u16);
+            if length != !complement {
+                return Err(HeaderError::Invalid("invalid stored block lengths"));
+            }
+            reader.align();
+            BlockKind::Stored(usize::from(length))
+        }
+        1 => {
+            codes.set_fixed();
+            BlockKind::Compressed
+        }
+        2 => {
+            codes.read_dynamic(reader)?;
+            BlockKind::Compressed
+        }
+        _ => return Err(HeaderError::Invalid("invalid block type")),
+    };
+    Ok((is_last, kind))
 }
 
 /// Adds what was written to a history.

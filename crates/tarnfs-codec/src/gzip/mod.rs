@@ -9,7 +9,7 @@
 //!
 //! Sub-modules, from below: [`bits`], [`codes`] (the tables of a block), [`fast`] (the inner loop), [`inflate`] (a
 //! resumable inflate), [`input`] (compressed bytes in order), [`member`] (headers and checksums), [`unknown`] (decoding
-//! without the history), [`window`] (what a seek point keeps), [`segment`] (blocks decoded before their turn),
+//! without the history), [`references`] (what of the history is needed), [`window`] (what a seek point keeps), [`segment`] (blocks decoded before their turn),
 //! [`search`] (where they begin), [`ahead`] (the threads that do so), [`decoder`] (the walk), [`guess`] (the bids).
 
 mod ahead;
@@ -21,6 +21,7 @@ mod guess;
 mod inflate;
 mod input;
 mod member;
+mod references;
 mod search;
 mod segment;
 mod unknown;
@@ -74,7 +75,7 @@ impl Codec for Gzip {
     }
 
     fn window_from_state(&self, state: &[u8]) -> io::Result<Vec<u8>> {
-        Ok(window::unpack(state)?.unwrap_or_default())
+        window::whole(state)
     }
 }
 
@@ -104,7 +105,7 @@ impl Codec for Zlib {
     }
 
     fn window_from_state(&self, state: &[u8]) -> io::Result<Vec<u8>> {
-        Ok(window::unpack(state)?.unwrap_or_default())
+        window::whole(state)
     }
 }
 
@@ -134,6 +135,6 @@ impl Codec for Deflate {
     }
 
     fn window_from_state(&self, state: &[u8]) -> io::Result<Vec<u8>> {
-        Ok(window::unpack(state)?.unwrap_or_default())
+        window::whole(state)
     }
 }

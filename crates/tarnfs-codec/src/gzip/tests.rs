@@ -344,7 +344,10 @@ fn states_from_a_stranger_are_checked() {
     let source = memory(&compressed);
     let bomb = python("out.write(b'\\1' + zlib.compress(bytes(1 << 24)))", b"").unwrap_or_default();
     let almost = python("out.write(b'\\1' + zlib.compress(bytes(32769)))", b"").unwrap_or_default();
-    let states = [&b"\x02"[..], b"\x01x", b"\x01\x78\x9c", &bomb, &almost, &[1; 1000], b"\0"];
+    let mut long = [2; 100];
+    let length = zstd_safe::compress(&mut long[1..], &vec![0; WINDOW + 1], 1).unwrap();
+    let long = &long[..=length];
+    let states = [&b"\x03"[..], b"\x02", b"\x02x", long, b"\x01x", b"\x01\x78\x9c", &bomb, &almost, &[1; 1000], b"\0"];
     for state in states.into_iter().filter(|state| !state.is_empty()) {
         let point = SeekPoint { compressed_bit: 800, decoded: 0, state: state.to_vec() };
         let error = Gzip.resume(Arc::clone(&source), &point, &Limits::default()).err().unwrap();
@@ -377,6 +380,53 @@ fn bytes_that_nothing_refers_to_are_not_kept() {
         for point in &pass.points[1..] {
             assert!(point.state.len() < most, "{} bytes of state", point.state.len());
             assert!(window::unpack(&point.state).unwrap().unwrap().len() <= WINDOW);
+        }
+    }
+}
+
+#[test]
+fn states_of_earlier_versions_are_read() {
+    let data = text(2_000_000);
+    let source = memory(&gzip(&data));
+    let pass = first_pass(&Gzip, &source, 100_000, 1 << 20);
+    assert!(pass.points.iter().filter(|point| point.state.first() == Some(&2)).count() > 3);
+    for point in &pass.points[1..] {
+        let start = point.decoded as usize;
+        // With all of the history, as a zlib stream.
+        let state = Gzip.state_from_window(&data[start - WINDOW..start]).unwrap();
+        assert_eq!(state[0], 1);
+        let point = SeekPoint { state, ..point.clone() };
+        let mut decoder = Gzip.resume(Arc::clone(&source), &point, &Limits::default()).unwrap();
+        assert!(read_all(&mut *decoder, 99_999).0 == data[start..]);
+        // Other programs get as much as they expect.
+        let window = Gzip.window_from_state(&pass.points.last().unwrap().state).unwrap();
+        assert_eq!(window.len(), WINDOW);
+    }
+}
+
+#[test]
+fn closer_points_are_the_same_on_any_number_of_threads() {
+    // Empty blocks between the others, as flushes write them: of blocks that begin at one byte only the first counts.
+    let script = "c = zlib.compressobj(6, 8, 31)\nfor at in range(0, len(data), 30000):\n \
+                  out.write(c.compress(data[at:at+30000]) + c.flush(zlib.Z_SYNC_FLUSH) + c.flush(zlib.Z_FULL_FLUSH))\n\
+                  out.write(c.flush())";
+    let data = mixture(12 << 20);
+    let Some(flushed) = python(script, &data) else { return };
+    for compressed in [flushed, gzip(&data), [gzip(&data[..7 << 20]), gzip(&data[7 << 20..])].concat()] {
+        let source = memory(&compressed);
+        let points = |threads| {
+            let options = Options { closer_seek_points: true, threads, ..Options::default() };
+            let mut pass = Gzip.first_pass(Arc::clone(&source), &options).unwrap();
+            let mut points = Vec::new();
+            assert!(read_all(&mut *pass, 100_000).0 == data);
+            pass.take_points(&mut points);
+            points
+        };
+        let expected = points(1);
+        let states: usize = expected.iter().map(|point| point.state.len()).sum();
+        assert!(expected.len() > 8 && states <= compressed.len() / 100, "{} {states}", expected.len());
+        for threads in [2, 3, 8] {
+            assert!(points(threads) == expected, "{threads} threads");
         }
     }
 }

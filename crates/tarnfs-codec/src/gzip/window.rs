@@ -1,42 +1,50 @@
 //! The history that a seek point inside deflate data needs, in the form in which an index keeps it.
 //!
-//! A state is empty where decoding starts at the header of a member or stream. Otherwise it is the byte [`INSIDE`]
-//! and the last bytes before the point (at most 32 KiB) as a zlib stream (RFC 1950), or nothing behind the byte if
-//! none are needed. gztool's index and what derives from it keep the same zlib stream, so both can be turned into
-//! each other.
+//! A state is empty where decoding starts at the header of a member or stream. Otherwise its first byte says in what
+//! form the last bytes before the point are (at most 32 KiB): a zstd frame ([`PACKED`]), or a zlib stream (RFC 1950)
+//! behind the byte [`INSIDE`], or nothing behind that byte if none are needed. Earlier versions wrote zlib streams.
+//! gztool's index and what derives from it have zlib streams, too.
 //!
 //! Bytes of the history that nothing behind the point refers to are zeros: of source code about nine tenths, of noise
-//! all. Only the first 32 KiB decoded behind the point can refer to it, so these are decoded over an [`unknown`]
-//! history.
+//! all. [`References`] tells which they are.
 
 use std::io;
 
 use tarnfs_source::Source;
-use zlib_rs::{
-    Deflate, DeflateConfig, DeflateFlush, InflateConfig, ReturnCode, Status, compress_slice, decompress_slice,
-};
+use zlib_rs::{DeflateConfig, InflateConfig, ReturnCode, compress_slice, decompress_slice};
+use zstd_safe::CCtx;
 
-use super::inflate::{Inflate, InflateState, MEMORY, Stop, WINDOW};
-use super::unknown;
+use super::inflate::{Inflate, WINDOW};
+use super::references::References;
 
-/// First byte of a state inside deflate data, in its first version.
+/// First byte of a state inside deflate data with a zlib stream, or without a history.
 const INSIDE: u8 = 1;
+
+/// First byte of a state inside deflate data with a zstd frame.
+const PACKED: u8 = 2;
 
 /// Compressed bytes looked at behind a point: as many as the 32 KiB take that can refer to the history, stored
 /// blocks included. What is not seen counts as referred to.
 const AHEAD: usize = WINDOW + (4 << 10);
 
-/// The fastest level that makes codes of its own; the one below it uses the fixed ones.
-const LEVEL: i32 = 2;
+/// The level of libzstd that windows are compressed with. Those above take longer than they gain.
+const LEVEL: i32 = 1;
 
 /// The history in a state; `None` at a header.
 pub(super) fn unpack(state: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let invalid =
         |what: String| io::Error::new(io::ErrorKind::InvalidData, format!("seek point in deflate data: {what}"));
+    let damaged = || invalid("its window cannot be decompressed, or is longer than 32 KiB".into());
     let packed = match state {
         [] => return Ok(None),
         [INSIDE] => return Ok(Some(Vec::new())),
         [INSIDE, packed @ ..] => packed,
+        [PACKED, packed @ ..] => {
+            let mut window = vec![0; WINDOW];
+            let length = zstd_safe::decompress(&mut window[..], packed).unwrap_or(0);
+            window.truncate(length);
+            return if length > 0 { Ok(Some(window)) } else { Err(damaged()) };
+        }
         [version, ..] => return Err(invalid(format!("its state has the unknown version {version}"))),
     };
     let mut window = vec![0; WINDOW];
@@ -47,8 +55,18 @@ pub(super) fn unpack(state: &[u8]) -> io::Result<Option<Vec<u8>>> {
             window.truncate(length);
             Ok(Some(window))
         }
-        _ => Err(invalid("its window cannot be decompressed, or is longer than 32 KiB".into())),
+        _ => Err(damaged()),
     }
+}
+
+/// The history in a state as other programs keep it: 32 KiB, or nothing.
+pub(super) fn whole(state: &[u8]) -> io::Result<Vec<u8>> {
+    let mut window = unpack(state)?.unwrap_or_default();
+    if state.first() == Some(&PACKED) {
+        // What lies before the first byte that is needed was left out.
+        window.splice(..0, vec![0; WINDOW - window.len()]);
+    }
+    Ok(window)
 }
 
 /// The state of a point inside deflate data before which `window` was decoded, for points that another program has
@@ -81,78 +99,41 @@ pub(super) fn start_at<const N: usize>(inflate: &mut Inflate<N>, source: &dyn So
 
 /// Makes states. Kept for a whole pass, because its parts are large to allocate.
 pub(super) struct WindowPacker {
-    inflate: Inflate<2>,
-    deflate: Deflate,
+    references: References,
+    compressor: CCtx<'static>,
     ahead: Vec<u8>,
-    outputs: [Vec<u8>; 2],
+    /// A window with zeros in the place of what is not referred to.
+    window: Vec<u8>,
+    packed: Vec<u8>,
 }
 
 impl WindowPacker {
-    /// Bytes of memory of one; the compressor takes most of it (zlib.h: 256 KiB).
-    pub(super) const MEMORY: usize = 2 * MEMORY + AHEAD + 2 * WINDOW + (300 << 10);
+    /// Bytes of memory of one; at this level and length the compressor takes about as much as its input.
+    pub(super) const MEMORY: usize = References::MEMORY + AHEAD + 3 * WINDOW + (128 << 10);
 
     pub(super) fn new() -> Self {
         Self {
-            inflate: Inflate::new(),
-            deflate: Deflate::new(LEVEL, true, 15),
+            references: References::new(),
+            compressor: CCtx::create(),
             ahead: vec![0; AHEAD],
-            outputs: [vec![0; WINDOW], vec![0; WINDOW]],
+            window: Vec::with_capacity(WINDOW),
+            packed: vec![0; zstd_safe::compress_bound(WINDOW)],
         }
     }
 
     /// The state of a point at `bit` of `source`, before which `window` was decoded.
     pub(super) fn pack(&mut self, source: &dyn Source, bit: u64, window: &[u8]) -> io::Result<Vec<u8>> {
-        let used = self.used(source, bit, window.len())?;
-        if !used.contains(&true) {
-            return Ok(vec![INSIDE]);
-        }
-        let window: Vec<u8> = window.iter().zip(used).map(|(&byte, used)| if used { byte } else { 0 }).collect();
-        // Stored blocks at the worst: 5 bytes each, at least 16 KiB long.
-        let mut state = vec![0; 1 + window.len() + 64];
-        state[0] = INSIDE;
-        self.deflate.reset();
-        match self.deflate.compress(&window, &mut state[1..], DeflateFlush::Finish) {
-            Ok(Status::StreamEnd) => state.truncate(1 + self.deflate.total_out() as usize),
-            result => return Err(io::Error::other(format!("compressing a window failed: {result:?}"))),
-        }
-        state.shrink_to_fit();
-        Ok(state)
-    }
-
-    /// Which of the `length` bytes before `bit` the data from there on refers to.
-    fn used(&mut self, source: &dyn Source, bit: u64, length: usize) -> io::Result<Vec<bool>> {
-        let next = start_at(&mut self.inflate, source, bit)?;
-        let read = source.read_at(&mut self.ahead, next)?;
-        let histories = unknown::histories(length);
-        self.inflate.set_windows(histories.each_ref().map(|history| &history[..]));
-        let (decoded, ended) = decode(&mut self.inflate, &self.ahead[..read], &mut self.outputs);
-        let mut used = vec![false; length];
-        if !ended {
-            let reachable = length.saturating_sub(WINDOW.saturating_sub(decoded));
-            used[reachable.min(length)..].fill(true);
-        }
-        let [first, second] = &self.outputs;
-        for (&low, &high) in first[..decoded].iter().zip(&second[..decoded]) {
-            if let Some(mark) = unknown::origin(low, high).and_then(|origin| used.get_mut(origin)) {
-                *mark = true;
-            }
-        }
-        Ok(used)
-    }
-}
-
-/// Decodes `input` into `outputs` until one of them or the data ends, and returns the length, and whether the data
-/// ended.
-fn decode(inflate: &mut Inflate<2>, mut input: &[u8], outputs: &mut [Vec<u8>; 2]) -> (usize, bool) {
-    let mut decoded = 0;
-    loop {
-        let step = inflate.step(input, outputs.each_mut().map(|output| &mut output[..]), decoded, Stop::Never);
-        decoded += step.written;
-        input = &input[step.read..];
-        match step.place {
-            InflateState::End | InflateState::Invalid(_) => return (decoded, true),
-            _ if decoded == WINDOW || step.read + step.written == 0 => return (decoded, false),
-            _ => {}
-        }
+        let read = source.read_at(&mut self.ahead, bit / 8)?;
+        let used = self.references.before(&self.ahead[..read], (bit % 8) as u8, window.len());
+        let Some(first) = used.iter().position(|&used| used) else { return Ok(vec![INSIDE]) };
+        // What lies before the first byte that is needed is not kept.
+        self.window.clear();
+        // No branch, as none could be foretold.
+        let masked = |(&byte, &used): (&u8, &bool)| byte & u8::from(used).wrapping_neg();
+        self.window.extend(window[first..].iter().zip(&used[first..]).map(masked));
+        let length = self.compressor.compress(&mut self.packed[..], &self.window, LEVEL).map_err(|code| {
+            io::Error::other(format!("compressing a window failed: {}", zstd_safe::get_error_name(code)))
+        })?;
+        Ok([&[PACKED], &self.packed[..length]].concat())
     }
 }

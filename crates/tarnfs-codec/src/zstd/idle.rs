@@ -11,6 +11,12 @@ const MOST_IDLE: usize = 4;
 /// One that has grown larger is not kept. Frames that pzstd and zstd write at their usual levels stay below.
 const LARGEST_IDLE: usize = 3 << 20;
 
+/// Drops those that are kept.
+pub(crate) fn give_back() {
+    let idle = std::mem::take(&mut *IDLE.lock().unwrap_or_else(PoisonError::into_inner));
+    drop(idle);
+}
+
 /// A decoder of blocks, on loan.
 pub(super) struct Loan(Option<Blocks>);
 

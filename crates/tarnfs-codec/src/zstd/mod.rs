@@ -34,6 +34,7 @@ use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, See
 use decoder::FrameDecoder;
 pub use dictionary::Dictionaries;
 use frame::Start;
+pub(crate) use idle::give_back;
 
 /// The codec for `.zst`.
 #[derive(Debug)]

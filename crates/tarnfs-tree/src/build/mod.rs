@@ -208,14 +208,8 @@ impl FirstPass<'_> {
         direct: &Direct,
         expansion: &Expansion<'_>,
     ) -> Result<Summary, Problem> {
-        let options = tarnfs_codec::Options {
-            seek_point_spacing: self.options.seek_point_spacing,
-            limits: self.options.limits,
-            dictionaries: self.options.dictionaries.clone(),
-            scratch: self.options.scratch.clone(),
-            threads: self.options.threads_for(codec.name()),
-            cancel: self.options.cancel.clone(),
-        };
+        let options =
+            tarnfs_codec::Options { threads: self.options.threads_for(codec.name()), ..self.options.first_pass() };
         let shifts = RefCell::default();
         let behind_each = || expansion.run_if_many(direct);
         let walk =

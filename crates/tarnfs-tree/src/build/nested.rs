@@ -271,12 +271,8 @@ impl<'a> Expansion<'a> {
             return note("it stays a file: the archives in this archive hold too much; is it a bomb?".to_owned());
         }
         let options = tarnfs_codec::Options {
-            seek_point_spacing: self.options.seek_point_spacing,
-            limits: self.options.limits,
-            dictionaries: self.options.dictionaries.clone(),
-            scratch: self.options.scratch.clone(),
             threads: threads.unwrap_or_else(|| self.options.threads_for(codec.name())),
-            cancel: self.options.cancel.clone(),
+            ..self.options.first_pass()
         };
         let indexing = match Indexing::new(codec, SharedSource::clone(&candidate.bytes), &options) {
             Ok(indexing) => indexing,

@@ -123,7 +123,7 @@ fn streams(chain: u32) -> Arc<Streams> {
         cache: PieceCache::new(Budget::new(16 << 20)),
         workers: Workers::new(1),
         limits: Limits::default(),
-        dictionaries: Dictionaries::default(),
+        decoding: DecodeContext::default(),
     };
     let streams = Arc::new(Streams::new(Arc::clone(&index) as Arc<dyn Index>, file, Vec::new(), context));
     index.streams.set(Arc::downgrade(&streams)).unwrap();

@@ -39,7 +39,7 @@ pub(crate) fn options() -> Options {
     Options {
         place: IndexPlace::Memory,
         minimum_file_count: 0,
-        seek_point_spacing: 4096,
+        seek_point_spacing: Some(4096),
         threads: 2,
         cache: PieceCache::new(Budget::new(64 << 20)),
         trust_index: true,

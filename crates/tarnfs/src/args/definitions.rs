@@ -107,8 +107,8 @@ pub(crate) struct Open {
     #[arg(short = 'P', long, value_name = "N", default_value = "0", help_heading = "Decoding")]
     pub(crate) parallelization: String,
 
-    /// Memory for decoded data, decoders and seek points together, in bytes or with K, M or G [default: a quarter of
-    /// the machine's memory, at most 1G]
+    /// Memory for decoded data, decoders and seek points together, in bytes or with K, M or G [default: 128M, and 16M
+    /// for each thread after the second, at most a quarter of the machine's memory]
     #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_memory: Option<u64>,
 
@@ -122,9 +122,10 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, value_name = "FILE", help_heading = "Decoding")]
     pub(crate) zstd_dictionary: Vec<PathBuf>,
 
-    /// Distance between seek points (where decoding can start), in MiB of decoded data [alias: -gs]
-    #[arg(hide_short_help = true, long, value_name = "MIB", default_value_t = 4.0, help_heading = "Decoding")]
-    pub(crate) gzip_seek_point_spacing: f64,
+    /// Distance between seek points (where decoding can start), in MiB of decoded data [alias: -gs] [default: as close
+    /// as a hundredth of the archive's size allows, between 0.5 and 4]
+    #[arg(hide_short_help = true, long, value_name = "MIB", help_heading = "Decoding")]
+    pub(crate) gzip_seek_point_spacing: Option<f64>,
 
     /// Encoding of names that are not UTF-8: utf-8 (do not convert), latin1, cp437, shift_jis, ...
     #[arg(hide_short_help = true, short = 'e', long, default_value = "utf-8", help_heading = "Reading tar")]

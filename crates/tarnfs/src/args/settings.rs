@@ -68,14 +68,15 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
     let usage = |message: String| Failure::new(Code::Usage, message);
     let (threads, threads_of) =
         threads(&open.parallelization).map_err(|problem| usage(format!("--parallelization {problem}")))?;
-    let budget = open
-        .cache_memory
-        .map_or_else(Budget::for_this_machine, |bytes| Budget::new(bytes.clamp(LEAST_MEMORY, MOST_MEMORY) as usize));
+    let budget = open.cache_memory.map_or_else(
+        || Budget::for_this_machine(threads),
+        |bytes| Budget::new(bytes.clamp(LEAST_MEMORY, MOST_MEMORY) as usize),
+    );
     let decoded_cache = location::cache_folder()
         .filter(|_| open.cache_size != Some(0))
         .map(|folder| DecodedCache::new(folder.join("decoded"), open.cache_size));
     let spacing = open.gzip_seek_point_spacing;
-    if !(LEAST_SPACING..=MOST_SPACING).contains(&spacing) {
+    if let Some(spacing) = spacing.filter(|spacing| !(LEAST_SPACING..=MOST_SPACING).contains(spacing)) {
         return Err(usage(format!(
             "--gzip-seek-point-spacing {spacing}: give MiB between {LEAST_SPACING} and {MOST_SPACING}"
         )));
@@ -122,7 +123,7 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
         trust_index: open.trust_index,
         minimum_file_count: open.index_minimum_file_count,
         dictionaries: dictionaries(&open.zstd_dictionary).map_err(usage)?,
-        seek_point_spacing: (spacing * f64::from(1 << 20)) as u64,
+        seek_point_spacing: spacing.map(|spacing| (spacing * f64::from(1 << 20)) as u64),
         threads,
         threads_of,
         cache: PieceCache::new(budget),

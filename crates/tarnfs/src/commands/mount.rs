@@ -19,7 +19,7 @@ use crate::exit::{Code, Failure};
 use crate::mountpoint::{self, Mountpoint, resolved};
 use crate::signals::{self, Ending};
 use crate::watcher::Watcher;
-use crate::{inside, sandbox, terminal};
+use crate::{inside, memory, sandbox, terminal};
 
 /// Mounts archives and folders. Returns in the parent when the mount is ready, in the daemon when it is over.
 pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
@@ -383,6 +383,10 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     let running = control.map(|control: Control| control.start(mountpoint, &options));
     let running =
         running.transpose().map_err(|error| Failure::new(Code::Failure, format!("starting a thread: {error}")))?;
+    memory::give_back_freed();
+    let idle = memory::IdleCache::watch(Arc::clone(&options.cache))
+        .inspect_err(|error| log::warn!("caches are kept while nobody reads: starting a thread: {error}"))
+        .ok();
     if let Some(ready) = ready {
         ready.report(code).map_err(|error| Failure::new(Code::Failure, format!("going to the background: {error}")))?;
     }
@@ -391,7 +395,7 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
         sandbox::give_up_calls(has_folders);
     }
     let ended = mount.wait().map_err(cannot);
-    drop(running);
+    drop((running, idle));
     ended?;
     drop(made);
     Ok(code)
