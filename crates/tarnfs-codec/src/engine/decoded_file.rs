@@ -189,7 +189,9 @@ impl DecodedFile {
     fn place(&self, stream: u64, start: u64, expected: u32, length: usize) -> Option<StoredPiece> {
         let mut contents = lock(&self.contents);
         if !contents.is_read {
-            self.read_records(&mut contents);
+            drop(contents);
+            self.refresh();
+            contents = lock(&self.contents);
         }
         if contents.wrong >= MOST_WRONG {
             return None;
@@ -198,41 +200,58 @@ impl DecodedFile {
         place.filter(|place| place.checksum == expected && place.length as usize == length)
     }
 
-    /// Sees what another process has written meanwhile.
+    /// Sees what was written behind the last piece that is known. Nobody waits while the file is read.
     pub(super) fn refresh(&self) {
-        self.read_records(&mut lock(&self.contents));
-    }
-
-    /// Reads the records behind the last one that is known.
-    fn read_records(&self, contents: &mut Contents) {
+        let length = self.file.metadata().map_or(0, |metadata| metadata.len());
+        let mut magic = [0; MAGIC.len()];
+        let is_ours = self.file.read_exact_at(&mut magic, 0).is_ok() && magic == MAGIC;
+        let mut contents = lock(&self.contents);
         contents.is_read = true;
-        let Ok(length) = self.file.metadata().map(|metadata| metadata.len()) else { return };
         if contents.end != End::FIRST && contents.end.offset > length {
             // Somebody has emptied it.
             contents.clear();
         }
-        let mut magic = [0; MAGIC.len()];
-        if self.file.read_exact_at(&mut magic, 0).is_err() || magic != MAGIC {
-            return;
-        }
-        let mut table = vec![0; RECORD * RECORDS];
-        loop {
-            let Some((first, ..)) = contents.end.place(0) else { return };
-            let group = if contents.end.records < RECORDS { contents.end.table } else { contents.end.offset };
-            let rest = &mut table[(first - group) as usize..];
-            let read = read_as_far_as_it_goes(&self.file, rest, first);
-            for (bytes, at) in rest[..read].as_chunks::<RECORD>().0.iter().zip((first..).step_by(RECORD)) {
-                let Some(record) = Record::parse(bytes, at) else { return };
-                let Some((_, offset, end)) = contents.end.place(record.stored) else { return };
-                if end.offset > length || !contents.add(record, offset, &self.budget) {
-                    return;
-                }
-                contents.end = end;
-            }
-            if contents.end.records < RECORDS {
+        let mut end = contents.end;
+        drop(contents);
+        while is_ours {
+            let (records, goes_on) = self.records_behind(end, length);
+            let mut contents = lock(&self.contents);
+            if contents.end != end {
+                // Somebody else has done the same meanwhile.
                 return;
             }
+            for (record, offset, behind) in records {
+                if !contents.add(record, offset, &self.budget) {
+                    return;
+                }
+                contents.end = behind;
+            }
+            if !goes_on {
+                return;
+            }
+            end = contents.end;
         }
+    }
+
+    /// The records that follow in the same table, each with where its piece is and the end behind it; true if it is
+    /// full then. The file has `length` bytes.
+    fn records_behind(&self, mut end: End, length: u64) -> (Vec<(Record, u64, End)>, bool) {
+        let mut found = Vec::new();
+        let Some((first, _, after)) = end.place(0) else { return (found, false) };
+        let mut table = vec![0; (TABLE - (first - after.table)) as usize];
+        let read = read_as_far_as_it_goes(&self.file, &mut table, first);
+        for (bytes, at) in table[..read].as_chunks::<RECORD>().0.iter().zip((first..).step_by(RECORD)) {
+            let Some(record) = Record::parse(bytes, at) else { return (found, false) };
+            match end.place(record.stored) {
+                Some((_, offset, behind)) if behind.offset <= length => {
+                    found.push((record, offset, behind));
+                    end = behind;
+                }
+                _ => return (found, false),
+            }
+        }
+        let goes_on = !found.is_empty() && end.records == RECORDS;
+        (found, goes_on)
     }
 
     /// Removes what lies behind `end`, also records of pieces that are no longer there.
@@ -383,16 +402,17 @@ impl DecodedFileWriter {
         if metadata.nlink() == 0 {
             return Err(io::Error::new(io::ErrorKind::NotFound, "it was removed"));
         }
+        self.file.refresh();
         let mut contents = lock(&self.file.contents);
-        self.file.read_records(&mut contents);
         if contents.lacks_memory {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         if contents.wrong >= MOST_WRONG {
             contents.clear();
         }
-        self.file.cut(contents.end)?;
         self.locked_at = contents.end;
+        drop(contents);
+        self.file.cut(self.locked_at)?;
         Ok(true)
     }
 
@@ -415,10 +435,9 @@ impl DecodedFileWriter {
         }
         self.records.clear();
         self.packed.clear();
-        let mut contents = lock(&self.file.contents);
-        contents.clear();
+        lock(&self.file.contents).clear();
         self.file.cut(end)?;
-        self.file.read_records(&mut contents);
+        self.file.refresh();
         Ok(())
     }
 
