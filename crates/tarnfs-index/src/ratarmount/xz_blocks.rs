@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 
 use tarnfs_codec::{Chunk, ChunkTable, Damage, SeekPoint};
-use tarnfs_source::Source;
+use tarnfs_source::{Cancel, Source};
 
 use crate::Error;
 
@@ -22,6 +22,13 @@ const MOST_BLOCKS: usize = 4 << 20;
 /// Bytes of the index of one stream: what so many blocks can need.
 const MOST_INDEX: u64 = 18 * MOST_BLOCKS as u64;
 
+/// Streams that one file may have; xz and pixz write one.
+const MOST_STREAMS: u32 = 1 << 20;
+/// Bytes of padding between and behind all streams (§2.2). What has more is decoded to find its blocks.
+const MOST_PADDING: u64 = 64 << 20;
+/// Bytes of padding that are read at once.
+const STEP: u64 = 64 << 10;
+
 /// Where each block begins in the compressed and in the decoded stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct XzBlocks {
@@ -31,18 +38,22 @@ pub(super) struct XzBlocks {
 
 impl XzBlocks {
     /// Reads the indexes of all streams, from the last one backwards.
-    pub(super) fn read(source: &dyn Source) -> Result<Self, Error> {
+    pub(super) fn read(source: &dyn Source, cancel: &Cancel) -> Result<Self, Error> {
         // Sizes of the blocks, from the last one to the first: compressed byte, decoded bytes.
         let mut backwards: Vec<(u64, u64)> = Vec::new();
         let mut end = source.len();
+        let (mut streams, mut padding) = (0_u32, MOST_PADDING);
         while end > 0 {
-            let mut word = [0; 4];
-            source.read_exact_at(&mut word, end.checked_sub(4).ok_or_else(|| damaged(end))?)?;
-            if word == [0; 4] {
-                end = end.saturating_sub(4);
-                continue;
+            cancel.check()?;
+            end = skip_padding(source, end, &mut padding, cancel)?;
+            if end == 0 {
+                break;
             }
             end = read_stream(source, end, &mut backwards)?;
+            streams = streams.saturating_add(1);
+            if streams > MOST_STREAMS {
+                return Err(Error::Unknown(format!("more than {MOST_STREAMS} xz streams")));
+            }
         }
         let mut decoded_length = 0_u64;
         let mut blocks = backwards;
@@ -64,6 +75,37 @@ impl XzBlocks {
         });
         Ok(Self { blocks, decoded_length })
     }
+}
+
+/// Where the stream ends behind which there are only zeros up to byte `end`; takes them from what is `left` of them.
+fn skip_padding(source: &dyn Source, end: u64, left: &mut u64, cancel: &Cancel) -> Result<u64, Error> {
+    let mut footer = [0; 4];
+    let footer_at = end.checked_sub(footer.len() as u64).ok_or_else(|| damaged(end))?;
+    source.read_exact_at(&mut footer, footer_at)?;
+    if footer != [0; 4] {
+        return Ok(end);
+    }
+    let mut buffer = vec![0; STEP.min(end) as usize];
+    let mut at = end;
+    while at > 0 {
+        cancel.check()?;
+        let start = at.saturating_sub(STEP);
+        let bytes = buffer.get_mut(..at.saturating_sub(start) as usize).unwrap_or_default();
+        source.read_exact_at(bytes, start)?;
+        // The last byte of a footer is not zero.
+        let found = bytes.iter().rposition(|&byte| byte != 0);
+        let footer_end = found.map_or(start, |last| start.saturating_add(last as u64).saturating_add(1));
+        let zeros = at.saturating_sub(footer_end);
+        *left = left.checked_sub(zeros).ok_or_else(|| {
+            Error::Unknown(format!("an xz file with more than {} MiB of padding", MOST_PADDING >> 20))
+        })?;
+        at = footer_end;
+        if found.is_some() {
+            break;
+        }
+    }
+    // It comes in words of four bytes.
+    if end.saturating_sub(at).is_multiple_of(4) { Ok(at) } else { Err(damaged(end)) }
 }
 
 /// Adds the blocks of the stream that ends at byte `end`, last one first, and returns where that stream begins.
@@ -158,5 +200,70 @@ impl ChunkTable for XzBlocks {
 
     fn damage_in(&self, _decoded: Range<u64>) -> io::Result<Option<Damage>> {
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails")]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tarnfs_source::MemorySource;
+
+    use super::*;
+
+    /// A stream without blocks.
+    fn empty_stream() -> Vec<u8> {
+        let with_crc = |bytes: &[u8]| [bytes, &crc32fast::hash(bytes).to_le_bytes()].concat();
+        let footer = [1, 0, 0, 0, 0, 0];
+        let crc = crc32fast::hash(&footer).to_le_bytes();
+        [MAGIC, &with_crc(&[0, 0]), &with_crc(&[0; 4]), &crc, &footer, FOOTER_MAGIC].concat()
+    }
+
+    #[derive(Debug)]
+    struct Counting(MemorySource, AtomicUsize);
+
+    impl Source for Counting {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.read_at(buffer, offset)
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+    }
+
+    fn read(bytes: Vec<u8>, cancel: &Cancel) -> (Result<XzBlocks, Error>, usize) {
+        let source = Counting(MemorySource::new(bytes, "x".to_owned()), AtomicUsize::default());
+        let read = XzBlocks::read(&source, cancel);
+        (read, source.1.into_inner())
+    }
+
+    #[test]
+    fn padding_is_read_in_large_pieces() {
+        let stream = empty_stream();
+        let padded = |before: usize, behind: usize| {
+            [vec![0; before], stream.clone(), vec![0; behind], stream.clone(), vec![0; 8]].concat()
+        };
+        for behind in [0, 4, 64 << 10, (64 << 10) - 4, (64 << 10) + 4, 1 << 20] {
+            let (found, reads) = read(padded(0, behind), &Cancel::default());
+            assert_eq!(found.unwrap(), XzBlocks { blocks: Vec::new(), decoded_length: 0 }, "{behind}");
+            assert!(reads < 40, "{behind}: {reads} reads");
+        }
+        for (before, behind) in [(0, 3), (0, (64 << 10) + 1), (1, 4)] {
+            let (found, _) = read(padded(before, behind), &Cancel::default());
+            assert!(matches!(found, Err(Error::Broken(_))), "{before} {behind}");
+        }
+        let (found, reads) = read([stream.clone(), vec![0; MOST_PADDING as usize + 4]].concat(), &Cancel::default());
+        assert!(matches!(found, Err(Error::Unknown(_))) && reads < 1100, "{found:?} after {reads} reads");
+        let cancel = Cancel::default();
+        cancel.cancel();
+        let (found, reads) = read(padded(0, 1 << 20), &cancel);
+        assert!(matches!(found, Err(Error::Io(_))) && reads < 2, "{found:?} after {reads} reads");
     }
 }
