@@ -12,7 +12,7 @@ use rusqlite::types::Value;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
 use tarnfs_format::Kind;
 use tarnfs_index::{Index, Node, Row, Shape, own, ratarmount as foreign};
-use tarnfs_source::{Budget, MemorySource, SharedSource};
+use tarnfs_source::{Budget, Cancel, MemorySource, SharedSource};
 use tarnfs_tree::open::{IndexPlace, Options};
 
 use super::{check_name, limits};
@@ -133,6 +133,7 @@ fn expected(template: &Template) -> foreign::Expected {
         shape: Shape { gnu_incremental: Some(false), ..Shape::default() },
         limits: limits(),
         dictionaries: tarnfs_codec::Dictionaries::default(),
+        cancel: Cancel::default(),
     }
 }
 

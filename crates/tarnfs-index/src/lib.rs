@@ -12,6 +12,7 @@
 
 pub mod location;
 pub mod own;
+mod pool;
 pub mod ratarmount;
 mod sqlite;
 mod store;

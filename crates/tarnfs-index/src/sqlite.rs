@@ -19,7 +19,7 @@ const LONGEST_VALUE: i32 = 1 << 20;
 const LONGEST_OF_ALL: i32 = 96 << 20;
 
 /// Bytes that SQLite may hold in this process, all connections together: a few of the longest values, and many small
-/// caches.
+/// caches. From half of it on, caches do not grow.
 const MOST_MEMORY: u64 = 512 << 20;
 
 /// Instructions of SQLite's machine between two looks at the [`Patience`].
@@ -83,7 +83,9 @@ pub(crate) fn open_untrusted(file: &Opened, cache_kib: u32) -> Result<(Connectio
     connection
         .execute_batch(&format!(
             "PRAGMA mmap_size = 0; PRAGMA temp_store = MEMORY; PRAGMA cell_size_check = ON; PRAGMA query_only = ON; \
-             PRAGMA cache_size = -{cache_kib}; PRAGMA hard_heap_limit = {MOST_MEMORY}"
+             PRAGMA cache_size = -{cache_kib}; PRAGMA hard_heap_limit = {MOST_MEMORY}; \
+             PRAGMA soft_heap_limit = {}",
+            MOST_MEMORY / 2
         ))
         .map_err(broken)?;
     connection.set_prepared_statement_cache_capacity(32);
@@ -135,7 +137,11 @@ pub(crate) fn failed(error: rusqlite::Error) -> Error {
         Some(ErrorCode::ReadOnly) => io::ErrorKind::ReadOnlyFilesystem,
         _ => io::ErrorKind::Other,
     };
-    Error::Io(io::Error::new(kind, format!("SQLite: {error}")))
+    let limit = match kind {
+        io::ErrorKind::OutOfMemory => format!(" (all indexes together may take {} MiB)", MOST_MEMORY >> 20),
+        _ => String::new(),
+    };
+    Error::Io(io::Error::new(kind, format!("SQLite: {error}{limit}")))
 }
 
 #[cfg(test)]
@@ -173,6 +179,7 @@ mod tests {
             ("trusted_schema", 0),
             ("cache_size", -100),
             ("hard_heap_limit", MOST_MEMORY as i64),
+            ("soft_heap_limit", MOST_MEMORY as i64 / 2),
         ] {
             assert_eq!(pragma(name).unwrap(), expected, "{name}");
         }

@@ -8,6 +8,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{PoisonError, RwLock};
 
+use tarnfs_source::{Budget, Grant};
+
 /// A file, or memory.
 #[derive(Debug)]
 pub(crate) enum Store {
@@ -18,8 +20,40 @@ pub(crate) enum Store {
 /// Bytes in pieces, so that growing copies nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    pieces: Vec<Box<[u8]>>,
+    pieces: Vec<Piece>,
     length: u64,
+    /// What memory it may have; all that it wants if this is `None`.
+    share: Option<Share>,
+    /// What lies in no memory is here, at its own place.
+    file: Option<File>,
+    is_complete: bool,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Memory(Box<[u8]>, Option<Grant>),
+    InFile,
+}
+
+/// The part of a budget that one store may have.
+#[derive(Debug)]
+struct Share {
+    budget: Budget,
+    left: usize,
+}
+
+impl Share {
+    /// The memory of one piece. A quarter of the budget is left to others: caches and decoders need some.
+    fn take(&mut self) -> Option<Grant> {
+        let left = self.left.checked_sub(PIECE)?;
+        let limit = self.budget.limit();
+        if self.budget.used().saturating_add(PIECE) > limit.saturating_sub(limit / 4) {
+            return None;
+        }
+        let grant = self.budget.take(PIECE)?;
+        self.left = left;
+        Some(grant)
+    }
 }
 
 /// Bytes of a piece: 2 to the power of `SHIFT`.
@@ -31,51 +65,75 @@ fn place(at: u64) -> (usize, usize) {
     ((at >> SHIFT) as usize, at as usize & PIECE.saturating_sub(1))
 }
 
+fn zeros() -> io::Result<Box<[u8]>> {
+    let mut piece = Vec::new();
+    piece.try_reserve_exact(PIECE).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    piece.resize(PIECE, 0);
+    Ok(piece.into_boxed_slice())
+}
+
 impl Memory {
-    /// Hands the parts of pieces that lie in `length` bytes from `offset` to `receive`: what is before each part, and
-    /// the part.
-    fn parts(&mut self, offset: u64, length: usize, receive: &mut dyn FnMut(usize, &mut [u8])) {
-        let mut done = 0;
-        while done < length {
-            let at = offset.saturating_add(done as u64);
-            let (piece, from) = place(at);
-            let step = length.saturating_sub(done).min(PIECE.saturating_sub(from));
-            let part = self.pieces.get_mut(piece).and_then(|piece| piece.get_mut(from..from.saturating_add(step)));
-            if let Some(part) = part {
-                receive(done, part);
-            }
-            done = done.saturating_add(step);
+    /// One piece more: in memory, or in a temporary file where that is not granted.
+    fn new_piece(&mut self) -> io::Result<Piece> {
+        let Some(share) = &mut self.share else { return Ok(Piece::Memory(zeros()?, None)) };
+        if let Some(grant) = share.take() {
+            return Ok(Piece::Memory(zeros()?, Some(grant)));
         }
+        if self.file.is_none() {
+            self.file = Some(tarnfs_source::temporary_file()?);
+        }
+        Ok(Piece::InFile)
     }
 
-    fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
+    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let length = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let mut done = 0;
         while let Some(rest) = buffer.get_mut(done..length).filter(|rest| !rest.is_empty()) {
             let at = offset.saturating_add(done as u64);
-            let (piece, from) = place(at);
-            let Some(part) = self.pieces.get(piece).and_then(|piece| piece.get(from..)) else { break };
-            let step = part.len().min(rest.len());
-            if let (Some(to), Some(part)) = (rest.get_mut(..step), part.get(..step)) {
-                to.copy_from_slice(part);
+            let (number, from) = place(at);
+            let step = PIECE.saturating_sub(from).min(rest.len());
+            let Some(to) = rest.get_mut(..step) else { break };
+            match (self.pieces.get(number), &self.file) {
+                (Some(Piece::Memory(piece, _)), _) => {
+                    let part = piece.get(from..from.saturating_add(step)).ok_or(io::ErrorKind::UnexpectedEof)?;
+                    to.copy_from_slice(part);
+                }
+                (Some(Piece::InFile), Some(file)) => file.read_exact_at(to, at)?,
+                _ => break,
             }
             done = done.saturating_add(step);
         }
-        done
+        Ok(done)
     }
 
     fn set_length(&mut self, length: u64) -> io::Result<()> {
+        if self.is_complete {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
         let pieces = usize::try_from(length.div_ceil(PIECE as u64)).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let kept = length.min(self.length);
-        // What lies behind the end is zero when it comes back.
-        let cut = (self.length.saturating_sub(kept)).min(PIECE as u64) as usize;
-        self.parts(kept, cut, &mut |_, part| part.fill(0));
-        self.pieces.truncate(pieces);
+        if length < self.length {
+            // What lies behind the end is zero when it comes back.
+            let (number, from) = place(length);
+            if let Some(Piece::Memory(piece, _)) = self.pieces.get_mut(number)
+                && let Some(tail) = piece.get_mut(from..)
+            {
+                tail.fill(0);
+            }
+            if let Some(file) = &self.file {
+                file.set_len(length)?;
+            }
+            let gone = self.pieces.drain(pieces.min(self.pieces.len())..);
+            let freed = gone.filter(|piece| matches!(piece, Piece::Memory(_, Some(_)))).count();
+            if let Some(share) = &mut self.share {
+                share.left = share.left.saturating_add(freed.saturating_mul(PIECE));
+            }
+        }
         while self.pieces.len() < pieces {
-            let mut piece = Vec::new();
-            piece.try_reserve_exact(PIECE).map_err(|_| io::ErrorKind::OutOfMemory)?;
-            piece.resize(PIECE, 0);
-            self.pieces.push(piece.into_boxed_slice());
+            let piece = self.new_piece()?;
+            self.pieces.push(piece);
+        }
+        if let Some(file) = &self.file {
+            file.set_len((pieces as u64).saturating_mul(PIECE as u64))?;
         }
         self.length = length;
         Ok(())
@@ -86,12 +144,36 @@ impl Memory {
         if end > self.length {
             self.set_length(end)?;
         }
-        self.parts(offset, bytes.len(), &mut |before, part| {
-            if let Some(bytes) = bytes.get(before..before.saturating_add(part.len())) {
-                part.copy_from_slice(bytes);
+        let mut rest = bytes;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let (number, from) = place(at);
+            let part = rest.split_off(..PIECE.saturating_sub(from).min(rest.len())).unwrap_or_default();
+            match (self.pieces.get_mut(number), &self.file) {
+                (Some(Piece::Memory(piece, _)), _) if !self.is_complete => {
+                    let to = piece.get_mut(from..from.saturating_add(part.len()));
+                    to.ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(part);
+                }
+                (Some(Piece::InFile), Some(file)) if !self.is_complete => file.write_all_at(part, at)?,
+                _ => return Err(io::ErrorKind::ReadOnlyFilesystem.into()),
             }
-        });
+            at = at.saturating_add(part.len() as u64);
+        }
         Ok(())
+    }
+
+    /// Nothing is written any more: gives back what the last piece has too much.
+    fn complete(&mut self) {
+        self.is_complete = true;
+        let (_, end) = place(self.length);
+        if let Some(Piece::Memory(piece, grant)) = self.pieces.last_mut().filter(|_| end > 0) {
+            let mut bytes = std::mem::take(piece).into_vec();
+            bytes.truncate(end);
+            *piece = bytes.into_boxed_slice();
+            if grant.take().is_some() {
+                *grant = self.share.as_ref().and_then(|share| share.budget.take(end));
+            }
+        }
     }
 }
 
@@ -101,11 +183,24 @@ impl Store {
         Self::Memory(RwLock::default())
     }
 
+    /// No bytes, in up to `most` bytes of memory that come from `budget`. What gets none goes to a temporary file.
+    pub(crate) fn within(budget: &Budget, most: usize) -> Self {
+        let share = Share { budget: budget.clone(), left: most };
+        Self::Memory(RwLock::new(Memory { share: Some(share), ..Memory::default() }))
+    }
+
+    /// From here on it is only read.
+    pub(crate) fn complete(&self) {
+        if let Self::Memory(memory) = self {
+            memory.write().unwrap_or_else(PoisonError::into_inner).complete();
+        }
+    }
+
     /// Reads up to `buffer.len()` bytes at `offset`; 0 at the end.
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         match self {
             Self::File(file) => file.read_at(buffer, offset),
-            Self::Memory(memory) => Ok(memory.read().unwrap_or_else(PoisonError::into_inner).read(buffer, offset)),
+            Self::Memory(memory) => memory.read().unwrap_or_else(PoisonError::into_inner).read(buffer, offset),
         }
     }
 
@@ -150,7 +245,51 @@ mod tests {
 
     #[test]
     fn memory_does_what_a_file_does() {
-        let (file, memory) = (Store::File(tempfile::tempfile().unwrap()), Store::in_memory());
+        does_what_a_file_does(&Store::in_memory());
+    }
+
+    /// Pieces are given back when the store is cut, and taken again.
+    #[test]
+    fn memory_that_is_partly_in_a_file_does_what_a_file_does() {
+        let budget = Budget::new(100 * PIECE);
+        let store = Store::within(&budget, 3 * PIECE);
+        does_what_a_file_does(&store);
+        assert!(budget.used() <= 3 * PIECE);
+        drop(store);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn what_the_budget_does_not_grant_is_in_a_file() {
+        let budget = Budget::new(8 * PIECE);
+        let stores = [(); 3].map(|()| Store::within(&budget, 4 * PIECE));
+        let bytes = vec![7; 5 * PIECE + 10];
+        for (store, taken) in stores.iter().zip([4, 6, 6]) {
+            store.write_all_at(&bytes, 0).unwrap();
+            assert_eq!(budget.used(), taken * PIECE);
+        }
+        let small = Store::within(&Budget::new(2 * PIECE), PIECE);
+        small.write_all_at(b"a few bytes", 0).unwrap();
+        for store in stores.iter().chain([&small]) {
+            store.complete();
+            store.write_all_at(b"no more", 0).unwrap_err();
+            store.set_len(1).unwrap_err();
+        }
+        for store in &stores {
+            let mut read = vec![0; bytes.len() + 1];
+            assert_eq!(store.read_at(&mut read, 0).unwrap(), bytes.len());
+            assert!(read.starts_with(&bytes));
+        }
+        let Store::Memory(memory) = &small else { panic!() };
+        let memory = memory.read().unwrap();
+        let [Piece::Memory(piece, Some(grant))] = memory.pieces.as_slice() else { panic!("{:?}", memory.pieces) };
+        assert_eq!((&**piece, grant.bytes()), (&b"a few bytes"[..], 11));
+        drop(stores);
+        assert_eq!(budget.used(), 0);
+    }
+
+    fn does_what_a_file_does(memory: &Store) {
+        let file = Store::File(tempfile::tempfile().unwrap());
         let mut random = 7_u64;
         let mut next = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

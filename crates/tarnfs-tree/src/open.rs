@@ -372,6 +372,7 @@ impl Opening<'_> {
             shape: self.options.shape.clone(),
             limits: self.options.limits,
             dictionaries: self.options.dictionaries.clone(),
+            cancel: self.options.cancel.clone(),
         };
         ratarmount::open(file, &expected)
     }

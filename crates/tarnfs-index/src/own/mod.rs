@@ -16,13 +16,14 @@ use tarnfs_codec::{ChunkTable, Damage};
 use tarnfs_format::{Kind, Xattrs};
 use tarnfs_source::{Extent, Fingerprint, Limits};
 
+use crate::pool::Pool;
 use crate::sqlite::{broken, with_longer};
 use crate::store::Store;
 use crate::vfs::Opened;
 use crate::writer::record::read_number;
 use crate::{Error, FIRST_NESTED, Index, Nested, Node, Row, Shape, Summary, trust};
 
-use session::{Bounds, Folder, Pool, Session, Stored, lies, name_of};
+use session::{Bounds, Folder, Session, Stored, lies, name_of};
 
 /// What can be said of the archive that an index is to be used for.
 #[derive(Clone, Copy)]
@@ -112,19 +113,22 @@ pub(crate) fn open_store(store: Arc<Store>) -> Result<Arc<dyn Index>, Error> {
     if page.checked_mul(u64::from(number(28))) != Some(length) {
         return Err(Error::Broken(format!("it is {length} bytes long and says otherwise")));
     }
-    let pool = Pool::new(Opened::new(store, false));
-    let (summary, unit, last, has_damage, has_nested) = pool.with(|session| {
+    let pool = Pool::<Session>::new(Opened::new(store, false));
+    let (summary, unit, is_cut, last, has_damage, has_nested) = pool.with(|session| {
         schema::check(&session.connection)?;
         let summary = schema::read_summary(&session.connection)?;
         let unit = schema::read_header_unit(&session.connection)?;
+        let is_cut = schema::read_is_cut(&session.connection)?;
         let one = |sql: &str| session.connection.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).map_err(broken);
         let last = one("SELECT max(rowid) FROM entries")?.and_then(|last| u64::try_from(last).ok()).unwrap_or(0);
         let has_damage = one("SELECT EXISTS (SELECT 1 FROM damage)")? != Some(0);
         let has_nested = one("SELECT EXISTS (SELECT 1 FROM layers WHERE layer >= 1024)")? != Some(0);
-        Ok((summary, unit, last, has_damage, has_nested))
+        Ok((summary, unit, is_cut, last, has_damage, has_nested))
     })?;
     let stream = summary.layers.last().map_or(summary.archive.length, |layer| layer.decoded_length);
-    let bounds = Bounds { last, stream, unit, has_nested, is_cut: has_damage || !summary.notes.is_empty() };
+    // Of one that does not say it: where anything was found broken.
+    let is_cut = is_cut.unwrap_or(has_damage || !summary.notes.is_empty());
+    let bounds = Bounds { last, stream, unit, has_nested, is_cut };
     let this = Own { pool, summary, bounds, has_damage };
     match this.row(Node::ROOT)? {
         Some(root) if root.kind == Kind::Folder => Ok(Arc::new(this)),
@@ -135,7 +139,7 @@ pub(crate) fn open_store(store: Arc<Store>) -> Result<Arc<dyn Index>, Error> {
 /// An index in the schema of tarnfs.
 #[derive(Debug)]
 struct Own {
-    pool: Pool,
+    pool: Pool<Session>,
     summary: Summary,
     bounds: Bounds,
     has_damage: bool,
@@ -230,9 +234,11 @@ impl Index for Own {
         let mut names: Vec<u8> = Vec::new();
         let mut from = from;
         loop {
-            batch.clear();
-            names.clear();
-            let count = self.pool.with(|session| self.read_batch(session, folder, from, &mut batch, &mut names))?;
+            let count = self.pool.with(|session| {
+                batch.clear();
+                names.clear();
+                self.read_batch(session, folder, from, &mut batch, &mut names)
+            })?;
             let mut start = 0;
             for (next, end, row) in &batch {
                 let name = names.get(start..*end).unwrap_or_default();
@@ -490,8 +496,10 @@ impl Index for Own {
             let mut query = session
                 .connection
                 .prepare_cached(
-                    "SELECT name, node, class, header, size, mtime, folder, shared \
-                     FROM replaced JOIN hard_links USING (node) WHERE node > ? ORDER BY node",
+                    // In this order, since most of what was replaced is no link.
+                    "SELECT name, replaced.node, class, header, size, mtime, folder, shared \
+                     FROM hard_links CROSS JOIN replaced USING (node) \
+                     WHERE hard_links.node > ? ORDER BY hard_links.node",
                 )
                 .map_err(broken)?;
             let mut after = self.bounds.last;

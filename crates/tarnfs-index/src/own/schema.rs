@@ -123,8 +123,8 @@ fn pair(value: Value) -> Option<Option<(String, String)>> {
     }
 }
 
-/// `unit`: bytes that the column `header` counts in.
-pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u64) -> Result<(), Error> {
+/// `unit`: bytes that the column `header` counts in. `is_cut`: content goes past the end of its stream.
+pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u64, is_cut: bool) -> Result<(), Error> {
     let mut insert = prepare(connection, "INSERT INTO summary VALUES (?, ?)")?;
     let number = |number: u64| Value::Integer(number as i64);
     let truth = |truth: bool| Value::Integer(i64::from(truth));
@@ -152,6 +152,7 @@ pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u6
         ("has_xattrs", truth(summary.has_xattrs)),
         ("header_unit", number(unit)),
         ("ignore_zeros", truth(summary.shape.ignore_zeros)),
+        ("is_cut", truth(is_cut)),
         ("label", summary.label.as_ref().map_or(Value::Null, |label| Value::Blob(cut(label).to_vec()))),
         ("recursion_depth", recursion_depth),
         ("recursive_extensions", joined(recursion.map_or(&[], |recursion| &recursion.extensions))),
@@ -261,13 +262,23 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
     })
 }
 
+fn value(connection: &Connection, key: &str) -> Result<Option<Value>, Error> {
+    connection.query_row("SELECT value FROM summary WHERE key = ?", [key], |row| row.get(0)).optional().map_err(broken)
+}
+
+/// True if content may go past the end of its stream; `None` of an index that does not say it.
+pub(crate) fn read_is_cut(connection: &Connection) -> Result<Option<bool>, Error> {
+    match value(connection, "is_cut")? {
+        Some(Value::Integer(0)) => Ok(Some(false)),
+        Some(Value::Integer(1)) => Ok(Some(true)),
+        None => Ok(None),
+        Some(_) => Err(Error::Broken("is_cut of its summary makes no sense".to_owned())),
+    }
+}
+
 /// Bytes that the column `header` counts in.
 pub(crate) fn read_header_unit(connection: &Connection) -> Result<u64, Error> {
-    let unit: Option<Value> = connection
-        .query_row("SELECT value FROM summary WHERE key = 'header_unit'", [], |row| row.get(0))
-        .optional()
-        .map_err(broken)?;
-    match unit {
+    match value(connection, "header_unit")? {
         Some(Value::Integer(1)) => Ok(1),
         Some(Value::Integer(512)) => Ok(512),
         _ => Err(Error::Broken("header_unit of its summary is neither 1 nor 512".to_owned())),

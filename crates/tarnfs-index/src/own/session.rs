@@ -1,10 +1,9 @@
 //! Connections to one index, and the rows that come through them. Every row is checked when it is read.
 
-use std::sync::{Mutex, PoisonError};
-
 use rusqlite::{Connection, OptionalExtension};
 use tarnfs_format::{Device, Kind, Time};
 
+use crate::pool::Pooled;
 use crate::sqlite::{Patience, broken, open_untrusted};
 use crate::vfs::Opened;
 use crate::writer::record::more;
@@ -34,20 +33,8 @@ impl Bounds {
     }
 }
 
-/// Connections that wait for the next query. More threads than this get one made for the purpose.
-const MOST_IDLE: usize = 8;
-/// Pages that each connection keeps, in KiB.
-const CACHE: u32 = 1024;
 /// Places in each small cache of a connection.
 const SLOTS: usize = 64;
-
-/// The connections to one file. Each is used by one thread at a time, so threads do not wait for each other.
-#[derive(Debug)]
-pub(super) struct Pool {
-    idle: Mutex<Vec<Session>>,
-    // Behind the connections, which must be closed before it.
-    file: Opened,
-}
 
 /// One connection.
 #[derive(Debug)]
@@ -60,40 +47,20 @@ pub(super) struct Session {
     lengths: Vec<Option<(u32, u64)>>,
 }
 
-/// A session that goes back to its pool when dropped.
-#[derive(Debug)]
-pub(super) struct Borrowed<'p> {
-    pool: &'p Pool,
-    session: Option<Session>,
-}
-
-impl Pool {
-    pub(super) fn new(file: Opened) -> Self {
-        Self { idle: Mutex::new(Vec::new()), file }
+impl Pooled for Session {
+    fn open(file: &Opened, cache: u32) -> Result<Self, Error> {
+        let (connection, patience) = open_untrusted(file, cache)?;
+        Ok(Self {
+            connection,
+            patience,
+            classes: vec![None; SLOTS],
+            folders: vec![None; SLOTS],
+            lengths: vec![None; SLOTS],
+        })
     }
 
-    /// Calls `work` with a connection of its own.
-    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Session) -> Result<T, Error>) -> Result<T, Error> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let session = match idle {
-            Some(session) => session,
-            None => Session::new(&self.file)?,
-        };
-        session.patience.renew();
-        let mut borrowed = Borrowed { pool: self, session: Some(session) };
-        match &mut borrowed.session {
-            Some(session) => work(session),
-            None => Err(Error::Broken("no connection".to_owned())),
-        }
-    }
-}
-
-impl Drop for Borrowed<'_> {
-    fn drop(&mut self) {
-        let mut idle = self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MOST_IDLE {
-            idle.extend(self.session.take());
-        }
+    fn patience(&self) -> &Patience {
+        &self.patience
     }
 }
 
@@ -200,17 +167,6 @@ pub(super) fn name_of<'r>(row: &'r rusqlite::Row<'_>) -> Result<&'r [u8], Error>
 }
 
 impl Session {
-    fn new(file: &Opened) -> Result<Self, Error> {
-        let (connection, patience) = open_untrusted(file, CACHE)?;
-        Ok(Self {
-            connection,
-            patience,
-            classes: vec![None; SLOTS],
-            folders: vec![None; SLOTS],
-            lengths: vec![None; SLOTS],
-        })
-    }
-
     /// The entry of that number, shown or replaced; `None` if there is none.
     pub(super) fn stored(&self, node: u64, bounds: &Bounds) -> Result<Option<Stored>, Error> {
         self.named(node, bounds, &mut |_| ())

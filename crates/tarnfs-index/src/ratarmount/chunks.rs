@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension};
 use tarnfs_codec::{Chunk, ChunkTable, Codec, Damage, SeekPoint};
-use tarnfs_source::SharedSource;
+use tarnfs_source::{Cancel, SharedSource};
 
 use super::connections::Connections;
 use super::points::{Point, Values};
@@ -47,6 +47,7 @@ impl Tables {
         connection: &Connection,
         codec: &'static dyn Codec,
         source: &SharedSource,
+        cancel: &Cancel,
     ) -> Result<Self, Error> {
         let blocks = |table: &'static str, unit: u64| {
             if !has_table(connection, table)? {
@@ -60,7 +61,7 @@ impl Tables {
         match codec.name() {
             "bzip2" => blocks("bzip2blocks", 1),
             "zstd" => blocks("zstdblocks", 8),
-            "xz" => Ok(Self::InStream(Arc::new(XzBlocks::read(&**source)?))),
+            "xz" => Ok(Self::InStream(Arc::new(XzBlocks::read(&**source, cancel)?))),
             "gzip" | "zlib" | "deflate" => {
                 if has_table(connection, "gztoolindex")? {
                     let values = Values::find(connection, "gztoolindex")?;

@@ -117,3 +117,32 @@ impl ValuesReader<'_> {
         Ok(if big_endian { bytes.iter().fold(0, step) } else { bytes.iter().rev().fold(0, step) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use rusqlite::limits::Limit;
+
+    use super::*;
+    use crate::sqlite::{open_for_writing, open_untrusted};
+    use crate::vfs::Opened;
+
+    /// Values are read in parts, so they may be longer than anything that a query may have.
+    #[test]
+    fn values_may_be_longer_than_what_a_query_reads() {
+        let file = tempfile::tempfile().unwrap();
+        let again = std::fs::File::from(file.as_fd().try_clone_to_owned().unwrap());
+        let writing = open_for_writing(&Opened::file(file, true), 4096).unwrap();
+        let sql = "CREATE TABLE t (data BLOB); INSERT INTO t VALUES (zeroblob(3000000)), (CAST('behind' AS BLOB))";
+        writing.execute_batch(sql).unwrap();
+        let (connection, _) = open_untrusted(&Opened::file(again, false), 128).unwrap();
+        assert_eq!(connection.limit(Limit::SQLITE_LIMIT_LENGTH).unwrap(), 1 << 20);
+        connection.query_row("SELECT data FROM t", [], |row| row.get::<_, Vec<u8>>(0)).unwrap_err();
+        let values = Values::find(&connection, "t").unwrap();
+        let reader = values.reader(&connection);
+        assert_eq!(reader.len(), 3_000_006);
+        assert_eq!(reader.read(2_999_998, 8).unwrap(), b"\0\0behind");
+        assert_eq!(reader.read(0, 2_000_000).unwrap(), vec![0; 2_000_000]);
+    }
+}

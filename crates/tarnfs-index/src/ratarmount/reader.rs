@@ -6,7 +6,7 @@ use rusqlite::params;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
 use tarnfs_codec::{ChunkTable, Codec, Damage, DecodeContext, Dictionaries};
 use tarnfs_format::{Device, Kind, Time, Xattrs};
-use tarnfs_source::{Budget, Extent, Fingerprint, Limits, SharedSource};
+use tarnfs_source::{Budget, Cancel, Extent, Fingerprint, Limits, SharedSource};
 
 use super::chunks::Tables;
 use super::connections::Connections;
@@ -14,6 +14,7 @@ use super::header::entry_at;
 use super::rows::{Shown, Stored, columns, split_target};
 use super::validity;
 use crate::sqlite::broken;
+use crate::vfs::Opened;
 use crate::{Archive, Error, Index, Layer, Node, Row, Shape, Summary};
 
 /// Links from one hard link to another that are followed; ratarmount's own bound.
@@ -37,6 +38,8 @@ pub struct Expected {
     pub limits: Limits,
     /// What frames of zstd may need beside the archive.
     pub dictionaries: Dictionaries,
+    /// Ends what takes long.
+    pub cancel: Cancel,
 }
 
 /// Opens a sidecar of ratarmount that belongs to the archive `expected`.
@@ -50,7 +53,7 @@ pub struct Expected {
 /// shaped the tree; [`Error::Unknown`] for other schemas and backends; [`Error::Broken`] for one that was not finished.
 pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, Error> {
     let numbering = numbering_of(&file)?;
-    let connections = Connections::new(file)?;
+    let connections = Connections::new(Opened::file(file, false));
     let connection = connections.get()?;
     let has_generated = validity::check_schema(&connection)?;
     validity::check_metadata(&connection, expected)?;
@@ -60,7 +63,8 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
     head.truncate(read);
     let format_bid = tarnfs_format::detect(&head).map_or(0, |format| format.bid(&head));
     let codec = tarnfs_codec::detect(&head).filter(|codec| codec.bid(&head) > format_bid);
-    let tables = codec.map(|codec| Tables::find(&connection, codec, &expected.source)).transpose()?;
+    let find = |codec| Tables::find(&connection, codec, &expected.source, &expected.cancel);
+    let tables = codec.map(find).transpose()?;
     let length = tables.as_ref().map_or(expected.source.len(), Tables::decoded_length);
     let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, bool>(0)).map_err(broken);
     let has_table = |name: &str| {
@@ -175,7 +179,7 @@ impl RatarmountIndex {
         let mut statement = connection.prepare_cached(&sql).map_err(broken)?;
         let mut rows = statement.query(parameters).map_err(broken)?;
         while let Some(row) = rows.next().map_err(broken)? {
-            if !receive(Stored::read(row)?)? {
+            if !receive(Stored::read(row, &self.limits)?)? {
                 break;
             }
             connection.renew();
@@ -461,9 +465,11 @@ impl Index for RatarmountIndex {
     }
 
     fn link(&self, node: Node) -> Result<Vec<u8>, Error> {
-        self.stored(node)?
-            .map(|stored| stored.link)
-            .ok_or_else(|| Error::Broken(format!("there is no node {}", node.0)))
+        let stored = self.stored(node)?.ok_or_else(|| Error::Broken(format!("there is no node {}", node.0)))?;
+        if stored.link.len() > self.limits.path {
+            return Err(Error::Broken(format!("row {} of files: its target is too long", stored.rowid)));
+        }
+        Ok(stored.link)
     }
 
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {

@@ -60,8 +60,8 @@ pub(super) enum Shown {
 }
 
 impl Stored {
-    /// Reads a row of [`columns`].
-    pub(super) fn read(row: &rusqlite::Row<'_>) -> Result<Self, Error> {
+    /// Reads a row of [`columns`]. Of a name that is longer than `limits` allow, no more is read than tells so.
+    pub(super) fn read(row: &rusqlite::Row<'_>, limits: &Limits) -> Result<Self, Error> {
         let value = |index: usize| row.get_ref(index).map_err(crate::sqlite::broken);
         let rowid = match value(0)? {
             ValueRef::Integer(rowid) if rowid > 0 => rowid,
@@ -69,9 +69,15 @@ impl Stored {
         };
         let wrong = |column: &str| Error::Broken(format!("row {rowid} of files: {column} is not what it should be"));
         let text = |index: usize, column: &str| match value(index)? {
-            ValueRef::Text(text) => String::from_utf8(text.to_vec()).map_err(|_| wrong(column)),
-            ValueRef::Null => Ok(String::new()),
+            ValueRef::Text(text) => std::str::from_utf8(text).map_err(|_| wrong(column)),
+            ValueRef::Null => Ok(""),
             _ => Err(wrong(column)),
+        };
+        // Each byte that is not UTF-8 may stand there as four.
+        let longest = limits.path.saturating_mul(4);
+        let path = |index: usize, column: &str| match text(index, column)? {
+            text if text.len() <= longest => Ok(text),
+            _ => Err(Error::Broken(format!("row {rowid} of files: {column} is too long"))),
         };
         let number = |index: usize, column: &str| match value(index)? {
             ValueRef::Integer(number) => u64::try_from(number).map_err(|_| wrong(column)),
@@ -94,8 +100,8 @@ impl Stored {
         };
         let stored = Self {
             rowid,
-            path: text(1, "path")?,
-            name: text(2, "name")?,
+            path: path(1, "path")?.to_owned(),
+            name: beginning(text(2, "name")?, limits.name.saturating_add(4)).to_owned(),
             offset_header,
             offset: number(4, "offset")?,
             size: number(5, "size")?,
@@ -107,7 +113,7 @@ impl Stored {
             },
             mode: small(7, "mode")?,
             flag,
-            link: text(9, "linkname")?.into_bytes(),
+            link: path(9, "linkname")?.into(),
             // Python's tarfile reads what base-256 holds, also what no owner can be.
             uid: number(10, "uid")? as u32,
             gid: number(11, "gid")? as u32,
@@ -175,6 +181,12 @@ impl Stored {
     }
 }
 
+/// At most the first `most` bytes of `text`, a few less where a character would be cut.
+fn beginning(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    text.get(..end.unwrap_or(0)).unwrap_or_default()
+}
+
 /// Seconds with a fraction. `None` for what is no time.
 fn time(seconds: f64) -> Option<Time> {
     let whole = seconds.floor();
@@ -203,4 +215,33 @@ pub(super) fn split_target(target: &[u8]) -> Option<(String, String)> {
     }
     let name = parts.pop()?.to_owned();
     Some((parts.iter().fold(String::new(), |path, part| path + "/" + part), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+
+    fn read(path: usize, name: usize, link: usize) -> Result<Stored, Error> {
+        let text = |length: usize| "\u{e4}".repeat(length / 2);
+        let connection = Connection::open_in_memory().unwrap();
+        let sql = "SELECT 1, ?1, ?2, 0, 512, 0, 0, 0, x'30', ?3, 0, 0, 0, 0";
+        let mut statement = connection.prepare(sql).unwrap();
+        let mut rows = statement.query([text(path), text(name), text(link)]).unwrap();
+        Stored::read(rows.next().unwrap().unwrap(), &Limits::DEFAULT)
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_copied() {
+        let most = Limits::DEFAULT.path * 4;
+        let long = read(most, 200_000, most).unwrap();
+        assert_eq!((long.path.len(), long.link.len()), (most, most));
+        assert!(long.name.len() < 300 && !long.has_valid_name(&Limits::DEFAULT), "{} bytes", long.name.len());
+        assert!(read(0, 254, 0).unwrap().has_valid_name(&Limits::DEFAULT));
+        for (path, link, what) in [(most + 2, 0, "path"), (0, most + 2, "linkname")] {
+            let refused = read(path, 2, link);
+            assert!(matches!(&refused, Err(Error::Broken(told)) if told.contains(what)), "{what}");
+        }
+    }
 }

@@ -38,6 +38,12 @@ pub(super) fn check_schema(connection: &Connection) -> Result<bool, Error> {
             .optional()
             .map_err(broken)
     };
+    // A table without pages is a virtual one: reading it runs code of a module, not a search in a tree.
+    let others = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND (rootpage IS NULL OR rootpage <= 0) \
+                  OR sql LIKE 'create%virtual%'";
+    if connection.query_row(others, [], |row| row.get::<_, i64>(0)).map_err(broken)? > 0 {
+        return Err(Error::Broken("it has a virtual table".into()));
+    }
     for table in ["files", "metadata", "versions"] {
         match kind(table)?.as_deref() {
             Some("table") => {}
@@ -199,4 +205,28 @@ fn check_row(index: &RatarmountIndex, stored: &Stored) -> Result<(), Error> {
     let path = split_target(&entry.path).map(|(path, name)| format!("{path}/{name}")).unwrap_or_default();
     // Paths in an archive in the archive have the outer one's path before theirs.
     if is_plain && !stored.full_path().ends_with(&path) { Err(another()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_virtual_table_is_refused() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(include_str!("schema.sql")).unwrap();
+        connection.execute_batch("INSERT INTO versions VALUES ('index', '0.7.0', 0, 7, 0)").unwrap();
+        check_schema(&connection).unwrap();
+        for planted in [
+            "INSERT INTO sqlite_schema VALUES ('table', 'x', 'x', 0, 'CREATE VIRTUAL TABLE x USING dbstat')",
+            "INSERT INTO sqlite_schema VALUES ('table', 'x', 'x', NULL, 'CREATE TABLE x (a)')",
+            "INSERT INTO sqlite_schema VALUES ('table', 'x', 'x', 3, 'create/**/virtual table x using dbstat')",
+        ] {
+            connection.execute_batch(&format!("PRAGMA writable_schema = ON; {planted}")).unwrap();
+            let refused = check_schema(&connection);
+            assert!(matches!(&refused, Err(Error::Broken(what)) if what.contains("virtual")), "{planted}: {refused:?}");
+            connection.execute_batch("DELETE FROM sqlite_schema WHERE name = 'x'").unwrap();
+            check_schema(&connection).unwrap();
+        }
+    }
 }

@@ -1,15 +1,17 @@
 //! Writes a sidecar in ratarmount's schema 0.7.0.
 
-use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::{Connection, params};
+use rustix::fs::{Mode, OFlags, open};
 use serde_json::json;
 use tarnfs_format::{Kind, Time};
-use tarnfs_source::{FileSource, Source};
+use tarnfs_source::{FileSource, Fingerprint, Source};
 
 use super::compressed;
 use super::header::last_header;
@@ -28,9 +30,13 @@ const SCHEMA: &str = include_str!("schema.sql");
 /// opens it without making its own. Under that name there never is half a file.
 ///
 /// [`Error::Unknown`] for codecs whose seek points ratarmount does not keep and for archives in archives,
-/// [`Error::Stale`] if the archive has another length than the indexed one.
+/// [`Error::Stale`] if the archive is not the indexed one.
 pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Result<(), Error> {
-    let source = FileSource::open(archive)?;
+    // NONBLOCK, as a fifo would wait; it means nothing for files.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = File::from(open(archive, flags, Mode::empty()).map_err(io::Error::from)?);
+    let stats = file.metadata()?;
+    let source = FileSource::from_file(file, archive)?;
     let summary = index.summary();
     if source.len() != summary.archive.length {
         return Err(Error::Stale(format!(
@@ -40,12 +46,14 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
             summary.archive.length
         )));
     }
+    if Fingerprint::of(&source)? != summary.archive.fingerprint {
+        return Err(Error::Stale(format!("{} has other bytes than when the index was made", archive.display())));
+    }
     if summary.shape.recursion.is_some() {
         let what =
             "ratarmount keeps nothing of compressed archives in archives; make an index without --recursive for it";
         return Err(Error::Unknown(what.to_owned()));
     }
-    let stats = archive.metadata()?;
     let owner = Owner { user: stats.uid(), group: stats.gid(), mode: stats.mode() & 0o7777 };
     let temporary = Temporary::create(destination, Some(&owner))?;
     fill(index, &source, &stats, &Opened::file(temporary.file()?, true))?;
@@ -283,61 +291,82 @@ impl Writing<'_> {
 
     /// What later entries of the same path have replaced. Without hard links: of these only what they share is known.
     fn replaced(&mut self) -> Result<(), Error> {
-        let mut all: Vec<(Node, Vec<u8>, Row)> = Vec::new();
-        self.index.replaced(&mut |folder, name, row| all.push((folder, name.to_vec(), row.clone())))?;
-        if all.is_empty() {
-            return Ok(());
-        }
         // Each entry has a header of its own: a row whose header another one has, too, is a hard link, or shared by
-        // one.
-        let mut headers: HashMap<Option<u64>, u32> = HashMap::new();
-        for (_, _, row) in &all {
-            let count = headers.entry(row.header).or_default();
-            *count = count.saturating_add(1);
-        }
-        let mut shown = self.connection.prepare("SELECT offsetheader FROM files").map_err(failed)?;
-        let mut rows = shown.query([]).map_err(failed)?;
-        while let Some(row) = rows.next().map_err(failed)? {
-            let header: Option<i64> = row.get(0).map_err(failed)?;
-            if let Some(count) = headers.get_mut(&header.map(|header| header as u64)) {
-                *count = count.saturating_add(1);
+        // one. There may be as many as the archive has entries, so they are counted on disk.
+        self.connection
+            .execute_batch(
+                "CREATE TABLE temp.headers (header INTEGER PRIMARY KEY, count INTEGER NOT NULL);
+                 CREATE TABLE temp.behind (node INTEGER PRIMARY KEY);",
+            )
+            .map_err(failed)?;
+        let (index, connection) = (self.index, self.connection);
+        let mut count = connection
+            .prepare("INSERT INTO temp.headers VALUES (?1, 1) ON CONFLICT DO UPDATE SET count = count + 1")
+            .map_err(failed)?;
+        each_replaced(index, &mut |_, _, row| match row.header {
+            Some(header) => count.execute([header as i64]).map(drop).map_err(failed),
+            None => Ok(()),
+        })?;
+        drop(count);
+        connection
+            .execute("UPDATE temp.headers SET count = count + 1 WHERE header IN (SELECT offsetheader FROM files)", [])
+            .map_err(failed)?;
+        let mut last: Option<(Node, Option<String>)> = None;
+        each_replaced(index, &mut |folder, name, row| self.replaced_one(&mut last, folder, name, row))?;
+        connection.execute_batch("DROP TABLE temp.headers; DROP TABLE temp.behind").map_err(failed)
+    }
+
+    /// Writes an entry that was replaced in `folder`. `last` is the folder before, with its path if it has one.
+    fn replaced_one(
+        &mut self,
+        last: &mut Option<(Node, Option<String>)>,
+        folder: Node,
+        name: &[u8],
+        row: &Row,
+    ) -> Result<(), Error> {
+        let connection = self.connection;
+        if let Some(header) = row.header {
+            let mut count =
+                connection.prepare_cached("SELECT count FROM temp.headers WHERE header = ?1").map_err(failed)?;
+            if count.query_row([header as i64], |row| row.get::<_, i64>(0)).map_err(failed)? != 1 {
+                return Ok(());
             }
         }
-        let mut last: Option<(Node, String)> = None;
-        // Folders that do not show, but have something in them, each once.
-        let mut behind: BTreeSet<Node> = BTreeSet::new();
-        // Of folders that no entry names only one is kept: a row without a header is the same row.
-        let is_own = |row: &Row| row.header.is_none() || headers.get(&row.header) == Some(&1);
-        for (folder, name, row) in all.iter().filter(|(_, _, row)| is_own(row)) {
-            let path = match last.take() {
-                Some((known, path)) if known == *folder => path,
-                _ => match self.path_of(*folder) {
-                    Ok(path) => path,
-                    // The folder itself was replaced by something else: ratarmount would show nothing of it.
-                    Err(Error::Broken(what)) => {
-                        log::debug!("left out of ratarmount's index: {what}");
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                },
+        if last.as_ref().is_none_or(|(known, _)| *known != folder) {
+            let path = match self.path_of(folder) {
+                Ok(path) => Some(path),
+                // The folder itself was replaced by something else: ratarmount would show nothing of it.
+                Err(Error::Broken(what)) => {
+                    log::debug!("left out of ratarmount's index: {what}");
+                    None
+                }
+                Err(error) => return Err(error),
             };
-            let shows = self.index.lookup(*folder, name)?.is_some_and(|shown| shown.kind == Kind::Folder);
-            let mut content = None;
-            if row.kind == Kind::Folder && !shows {
-                self.index.replaced_of(*folder, name, &mut |_, row| {
-                    content = Some(row.node).filter(|_| row.kind == Kind::Folder).or(content);
-                })?;
-                content = content.filter(|&content| behind.insert(content));
-            }
-            if row.header.is_some() || content.is_some() {
-                self.row(&path, &escaped(name), row)?;
-            }
-            if let Some(content) = content {
-                self.below(content, format!("{path}/{}", escaped(name)))?;
-            }
-            last = Some((*folder, path));
+            *last = Some((folder, path));
         }
-        Ok(())
+        let Some((_, Some(path))) = last.as_ref() else { return Ok(()) };
+        let shows = self.index.lookup(folder, name)?.is_some_and(|shown| shown.kind == Kind::Folder);
+        // Folders that do not show, but have something in them, each once.
+        let mut content = None;
+        if row.kind == Kind::Folder && !shows {
+            self.index.replaced_of(folder, name, &mut |_, row| {
+                content = Some(row.node).filter(|_| row.kind == Kind::Folder).or(content);
+            })?;
+        }
+        if let Some(node) = content {
+            let mut insert =
+                connection.prepare_cached("INSERT OR IGNORE INTO temp.behind VALUES (?1)").map_err(failed)?;
+            let added = insert.execute([node.0 as i64]).map_err(failed)?;
+            content = content.filter(|_| added == 1);
+        }
+        // Of folders that no entry names only one is kept: a row without a header is the same row.
+        if row.header.is_some() || content.is_some() {
+            self.row(path, &escaped(name), row)?;
+        }
+        match content {
+            Some(content) => self.below(content, format!("{path}/{}", escaped(name))),
+            None => Ok(()),
+        }
     }
 
     /// The path of a folder, found from below.
@@ -455,6 +484,21 @@ impl Writing<'_> {
     }
 }
 
+/// Hands what [`Index::replaced`] hands out to `work`, until that fails.
+#[allow(clippy::type_complexity, reason = "it is that of the index, and may fail")]
+fn each_replaced(
+    index: &Arc<dyn Index>,
+    work: &mut dyn FnMut(Node, &[u8], &Row) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut done = Ok(());
+    index.replaced(&mut |folder, name, row| {
+        if done.is_ok() {
+            done = work(folder, name, row);
+        }
+    })?;
+    done
+}
+
 /// What Python's tarfile calls the size: none but files have one.
 fn stored_size(row: &Row) -> u64 {
     if row.kind == Kind::File { row.size } else { 0 }
@@ -569,23 +613,19 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use tarnfs_format::Entry;
-    use tarnfs_source::{Budget, Cancel, Fingerprint, Limits};
+    use tarnfs_source::{Budget, Cancel, Limits};
 
     use super::*;
     use crate::{Archive, Destination, Shape, Summary, Writer, WriterOptions};
 
-    #[test]
-    fn what_takes_the_place_of_the_file_while_it_is_written_is_not_touched() {
-        let folder = tempfile::tempdir().unwrap();
-        let (archive, victim) = (folder.path().join("a.tar"), folder.path().join("victim"));
-        std::fs::write(&archive, [0; 10_240]).unwrap();
-        std::fs::write(&victim, "precious").unwrap();
+    /// Of an archive of 10 240 bytes.
+    fn index_of(fingerprint: Fingerprint) -> Arc<dyn Index> {
         let options =
             WriterOptions { limits: Limits::default(), budget: Budget::new(1 << 20), cancel: Cancel::default() };
         let mut writer = Writer::new(options).unwrap();
         writer.add(&Entry { path: b"f".to_vec(), ..Entry::default() }).unwrap();
         let summary = Summary {
-            archive: Archive { length: 10_240, fingerprint: Fingerprint(0), modified: 0 },
+            archive: Archive { length: 10_240, fingerprint, modified: 0 },
             shape: Shape::default(),
             layers: Vec::new(),
             format: "tar".to_owned(),
@@ -599,7 +639,29 @@ mod tests {
             label: None,
             notes: Vec::new(),
         };
-        let index = writer.finish(summary, &Destination::Memory).unwrap();
+        writer.finish(summary, &Destination::Memory).unwrap()
+    }
+
+    #[test]
+    fn only_of_the_archive_that_was_indexed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (archive, sidecar) = (folder.path().join("a.tar"), folder.path().join("a.tar.index.sqlite"));
+        std::fs::write(&archive, [0; 10_240]).unwrap();
+        let index = index_of(Fingerprint::of(&FileSource::open(&archive).unwrap()).unwrap());
+        write(&index, &archive, &sidecar).unwrap();
+        std::fs::remove_file(&sidecar).unwrap();
+        std::fs::write(&archive, [1; 10_240]).unwrap();
+        assert!(matches!(write(&index, &archive, &sidecar), Err(Error::Stale(_))));
+        assert!(!sidecar.exists());
+    }
+
+    #[test]
+    fn what_takes_the_place_of_the_file_while_it_is_written_is_not_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let (archive, victim) = (folder.path().join("a.tar"), folder.path().join("victim"));
+        std::fs::write(&archive, [0; 10_240]).unwrap();
+        std::fs::write(&victim, "precious").unwrap();
+        let index = index_of(Fingerprint(0));
         let temporary = Temporary::create(&folder.path().join("a.tar.index.sqlite"), None).unwrap();
         let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
         let own = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "tmp")).unwrap();

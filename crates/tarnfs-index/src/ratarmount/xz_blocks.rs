@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 
 use tarnfs_codec::{Chunk, ChunkTable, Damage, SeekPoint};
-use tarnfs_source::Source;
+use tarnfs_source::{Cancel, Source};
 
 use crate::Error;
 
@@ -20,6 +20,13 @@ const MOST_BLOCKS: usize = 4 << 20;
 /// Bytes of the index of one stream: what so many blocks can need.
 const MOST_INDEX: u64 = 18 * MOST_BLOCKS as u64;
 
+/// Streams that one file may have; xz and pixz write one.
+const MOST_STREAMS: u32 = 1 << 20;
+/// Bytes of padding between and behind all streams (§2.2). What has more is decoded to find its blocks.
+const MOST_PADDING: u64 = 64 << 20;
+/// Bytes of padding that are read at once.
+const STEP: u64 = 64 << 10;
+
 /// Where each block begins in the compressed and in the decoded stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct XzBlocks {
@@ -31,23 +38,27 @@ pub(super) struct XzBlocks {
 
 impl XzBlocks {
     /// Reads the indexes of all streams, from the last one backwards.
-    pub(super) fn read(source: &dyn Source) -> Result<Self, Error> {
+    pub(super) fn read(source: &dyn Source, cancel: &Cancel) -> Result<Self, Error> {
         // Sizes of the blocks, from the last one to the first: compressed byte, decoded bytes.
         let mut backwards: Vec<(u64, u64)> = Vec::new();
         let mut states: Vec<(u64, Vec<u8>)> = Vec::new();
         let mut end = source.len();
+        let (mut streams, mut padding) = (0_u32, MOST_PADDING);
         while end > 0 {
-            let mut word = [0; 4];
-            source.read_exact_at(&mut word, end.checked_sub(4).ok_or_else(|| damaged(end))?)?;
-            if word == [0; 4] {
-                end = end.saturating_sub(4);
-                continue;
+            cancel.check()?;
+            end = skip_padding(source, end, &mut padding, cancel)?;
+            if end == 0 {
+                break;
             }
             let state;
             (end, state) = read_stream(source, end, &mut backwards)?;
             match states.last_mut() {
                 Some((start, next)) if *next == state => *start = end,
                 _ => states.push((end, state)),
+            }
+            streams = streams.saturating_add(1);
+            if streams > MOST_STREAMS {
+                return Err(Error::Unknown(format!("more than {MOST_STREAMS} xz streams")));
             }
         }
         let mut decoded_length = 0_u64;
@@ -71,6 +82,37 @@ impl XzBlocks {
         states.reverse();
         Ok(Self { blocks, states, decoded_length })
     }
+}
+
+/// Where the stream ends behind which there are only zeros up to byte `end`; takes them from what is `left` of them.
+fn skip_padding(source: &dyn Source, end: u64, left: &mut u64, cancel: &Cancel) -> Result<u64, Error> {
+    let mut footer = [0; 4];
+    let footer_at = end.checked_sub(footer.len() as u64).ok_or_else(|| damaged(end))?;
+    source.read_exact_at(&mut footer, footer_at)?;
+    if footer != [0; 4] {
+        return Ok(end);
+    }
+    let mut buffer = vec![0; STEP.min(end) as usize];
+    let mut at = end;
+    while at > 0 {
+        cancel.check()?;
+        let start = at.saturating_sub(STEP);
+        let bytes = buffer.get_mut(..at.saturating_sub(start) as usize).unwrap_or_default();
+        source.read_exact_at(bytes, start)?;
+        // The last byte of a footer is not zero.
+        let found = bytes.iter().rposition(|&byte| byte != 0);
+        let footer_end = found.map_or(start, |last| start.saturating_add(last as u64).saturating_add(1));
+        let zeros = at.saturating_sub(footer_end);
+        *left = left.checked_sub(zeros).ok_or_else(|| {
+            Error::Unknown(format!("an xz file with more than {} MiB of padding", MOST_PADDING >> 20))
+        })?;
+        at = footer_end;
+        if found.is_some() {
+            break;
+        }
+    }
+    // It comes in words of four bytes.
+    if end.saturating_sub(at).is_multiple_of(4) { Ok(at) } else { Err(damaged(end)) }
 }
 
 /// Adds the blocks of the stream that ends at byte `end`, last one first, and returns where that stream begins and
@@ -202,7 +244,7 @@ mod tests {
 
     fn open(file: &[u8]) -> Arc<DecodedSource> {
         let source = Arc::new(MemorySource::new(file, "joined.xz"));
-        let table = Arc::new(XzBlocks::read(&*source).unwrap());
+        let table = Arc::new(XzBlocks::read(&*source, &Cancel::default()).unwrap());
         let codec = tarnfs_codec::by_name("xz").unwrap();
         let cache = PieceCache::new(Budget::new(1 << 20));
         DecodedSource::new(codec, source, table, cache, Workers::new(0), Limits::default())
@@ -227,7 +269,7 @@ mod tests {
         }
         // A bit of the check of the first block is flipped, in each stream that has one.
         for (number, check) in checks.into_iter().enumerate() {
-            let table = XzBlocks::read(&MemorySource::new(&file[..], "joined.xz")).unwrap();
+            let table = XzBlocks::read(&MemorySource::new(&file[..], "joined.xz"), &Cancel::default()).unwrap();
             let second = table.chunk_at((number * 3 + 1) as u64 * BLOCK as u64).unwrap().unwrap();
             let mut changed = file.clone();
             changed[second.point.compressed_bit as usize / 8 - 1] ^= 1;
@@ -241,13 +283,79 @@ mod tests {
     fn a_stream_whose_header_is_wrong_has_no_blocks() {
         let file = [stream(&[7; 1000], "crc32"), stream(&[8; 1000], "crc64")].concat();
         let second = file.len() - stream(&[8; 1000], "crc64").len();
-        assert!(XzBlocks::read(&MemorySource::new(&file[..], "joined.xz")).is_ok());
+        assert!(XzBlocks::read(&MemorySource::new(&file[..], "joined.xz"), &Cancel::default()).is_ok());
         // The magic, the number of the check, its CRC-32.
         for at in [0, 5, 7, 8, second + 1, second + 7, second + 11] {
             let mut changed = file.clone();
             changed[at] ^= 1;
-            let read = XzBlocks::read(&MemorySource::new(&changed[..], "joined.xz"));
+            let read = XzBlocks::read(&MemorySource::new(&changed[..], "joined.xz"), &Cancel::default());
             assert!(matches!(read, Err(Error::Broken(_))), "byte {at}: {read:?}");
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails")]
+mod padding_tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tarnfs_source::MemorySource;
+
+    use super::*;
+
+    /// A stream without blocks.
+    fn empty_stream() -> Vec<u8> {
+        let with_crc = |bytes: &[u8]| [bytes, &crc32fast::hash(bytes).to_le_bytes()].concat();
+        let footer = [1, 0, 0, 0, 0, 0];
+        let crc = crc32fast::hash(&footer).to_le_bytes();
+        [&b"\xFD7zXZ\0"[..], &with_crc(&[0, 0]), &with_crc(&[0; 4]), &crc, &footer, FOOTER_MAGIC].concat()
+    }
+
+    #[derive(Debug)]
+    struct Counting(MemorySource, AtomicUsize);
+
+    impl Source for Counting {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.read_at(buffer, offset)
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+    }
+
+    fn read(bytes: Vec<u8>, cancel: &Cancel) -> (Result<XzBlocks, Error>, usize) {
+        let source = Counting(MemorySource::new(bytes, "x".to_owned()), AtomicUsize::default());
+        let read = XzBlocks::read(&source, cancel);
+        (read, source.1.into_inner())
+    }
+
+    #[test]
+    fn padding_is_read_in_large_pieces() {
+        let stream = empty_stream();
+        let padded = |before: usize, behind: usize| {
+            [vec![0; before], stream.clone(), vec![0; behind], stream.clone(), vec![0; 8]].concat()
+        };
+        for behind in [0, 4, 64 << 10, (64 << 10) - 4, (64 << 10) + 4, 1 << 20] {
+            let (found, reads) = read(padded(0, behind), &Cancel::default());
+            let found = found.unwrap();
+            assert!(found.blocks.is_empty() && found.decoded_length == 0, "{behind}");
+            assert!(reads < 40, "{behind}: {reads} reads");
+        }
+        for (before, behind) in [(0, 3), (0, (64 << 10) + 1), (1, 4)] {
+            let (found, _) = read(padded(before, behind), &Cancel::default());
+            assert!(matches!(found, Err(Error::Broken(_))), "{before} {behind}");
+        }
+        let (found, reads) = read([stream.clone(), vec![0; MOST_PADDING as usize + 4]].concat(), &Cancel::default());
+        assert!(matches!(found, Err(Error::Unknown(_))) && reads < 1100, "{found:?} after {reads} reads");
+        let cancel = Cancel::default();
+        cancel.cancel();
+        let (found, reads) = read(padded(0, 1 << 20), &cancel);
+        assert!(matches!(found, Err(Error::Io(_))) && reads < 2, "{found:?} after {reads} reads");
     }
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 use tarnfs_codec::{Chunk, Damage};
-use tarnfs_format::{Entry, Kind, name};
+use tarnfs_format::{Body, Entry, Kind, name};
 use tarnfs_source::{Budget, Cancel, Limits};
 
 use crate::own::{self, schema};
@@ -88,8 +88,7 @@ pub struct Writer {
     stream: u32,
     has_xattrs: bool,
     has_acls: bool,
-    /// Byte at which the content that goes furthest ends.
-    reach: u64,
+    reach: Reach,
     /// True while all headers lie on multiples of [`BLOCK`].
     is_in_blocks: bool,
     /// The folder of the last path, and the start of the path that says so, its slash included.
@@ -97,9 +96,19 @@ pub struct Writer {
     /// Used again for each entry.
     scratch: Scratch,
     archive: Option<trust::Owner>,
-    /// Bytes of an index that [`Destination::Memory`] has in memory.
-    most_in_memory: u64,
+    budget: Budget,
     cancel: Cancel,
+}
+
+/// Byte at which the content that goes furthest ends.
+#[derive(Debug, Default)]
+struct Reach {
+    /// In the archive's own stream.
+    own: u64,
+    /// In the nested one that comes.
+    nested: u64,
+    /// True if content goes past the end of a nested stream.
+    is_nested_cut: bool,
 }
 
 #[derive(Debug, Default)]
@@ -126,6 +135,11 @@ const BLOCK: u64 = 512;
 /// Page size of the file in bytes.
 const PAGE: u32 = 4096;
 
+/// An index without a name with up to this many bytes has smaller pages: each of its tables takes one at least, and a
+/// mount may have thousands of small ones.
+const SMALL: u64 = 64 << 10;
+const SMALL_PAGE: u32 = 512;
+
 impl Writer {
     /// A writer of one index.
     #[allow(clippy::needless_pass_by_value, reason = "options are made for one writer")]
@@ -146,12 +160,12 @@ impl Writer {
             stream: 0,
             has_xattrs: false,
             has_acls: false,
-            reach: 0,
+            reach: Reach::default(),
             is_in_blocks: true,
             last_folder: (Vec::new(), ROOT),
             scratch: Scratch::default(),
             archive: None,
-            most_in_memory: (options.budget.limit() / IN_MEMORY) as u64,
+            budget: options.budget,
             cancel: options.cancel,
         };
         this.limits.name = this.limits.name.min(usize::from(u8::MAX));
@@ -209,6 +223,7 @@ impl Writer {
         let place = self.layers.nested() as usize;
         self.starts.resize(place, (0, 0));
         self.starts.push((input, start));
+        self.reach.nested = 0;
         if self.stream == self.next_nested() {
             self.stream = 0;
             self.builder.around.clear();
@@ -220,6 +235,16 @@ impl Writer {
         if stream == self.stream {
             return;
         }
+        let starts = self.starts_around(stream);
+        self.builder.around.clear();
+        for start in starts.into_iter().rev().take(MOST_AROUND) {
+            record::write_number(&mut self.builder.around, start);
+        }
+        self.stream = stream;
+    }
+
+    /// Where a nested stream begins in the one around it, and so on, the outermost last; nothing for the archive's own.
+    fn starts_around(&self, stream: u32) -> Vec<u64> {
         let mut starts = Vec::new();
         let mut at = stream;
         while let Some(&(input, start)) = at.checked_sub(FIRST_NESTED).and_then(|place| self.starts.get(place as usize))
@@ -228,11 +253,7 @@ impl Writer {
             // Numbers shrink on the way out.
             at = input.min(at.saturating_sub(1));
         }
-        self.builder.around.clear();
-        for start in starts.into_iter().rev().take(MOST_AROUND) {
-            record::write_number(&mut self.builder.around, start);
-        }
-        self.stream = stream;
+        starts
     }
 
     /// The name of an entry whose path has the same folder as the one before, as nearly all have.
@@ -292,8 +313,9 @@ impl Writer {
             self.has_acls |= matches!(name.as_slice(), b"system.posix_acl_access" | b"system.posix_acl_default");
             self.scratch.xattrs.push(self.xattr_names.number(name)?);
         }
-        if stream == 0 && matches!(entry.kind, Kind::File) {
-            self.reach = self.reach.max(entry.body.offset.saturating_add(entry.body.stored));
+        if matches!(entry.kind, Kind::File) {
+            let reach = if stream == 0 { &mut self.reach.own } else { &mut self.reach.nested };
+            *reach = (*reach).max(entry.body.offset.saturating_add(stored_length(&entry.body)));
         }
         let record = self.builder.entry(folder, name, entry, class, link, &self.scratch.xattrs)?;
         self.sorter.push(record)?;
@@ -368,6 +390,7 @@ impl Writer {
 
     /// Takes the next nested stream and returns its number.
     pub fn add_nested(&mut self, nested: &Nested) -> Result<u32, Error> {
+        self.reach.is_nested_cut |= std::mem::take(&mut self.reach.nested) > nested.decoded_length;
         self.layers.add_nested(nested)
     }
 
@@ -431,42 +454,45 @@ impl Writer {
         match destination {
             Destination::File(path) => {
                 let temporary = Temporary::create(path, self.archive.as_ref())?;
-                self.fill(summary, &Opened::file(temporary.file()?, true))?;
+                self.fill(summary, &Opened::file(temporary.file()?, true), PAGE)?;
                 let finished = temporary.reopen()?;
                 temporary.rename()?;
                 own::open_file(finished)
             }
             Destination::Memory => {
-                if self.bytes() > self.most_in_memory {
-                    let written = tarnfs_source::temporary_file()
-                        .map_err(Error::Io)
-                        .and_then(|file| self.write_without_name(summary, Store::File(file)));
-                    match written {
-                        Err(error) if !self.cancel.is_cancelled() => {
-                            log::debug!("the index goes to memory, not to a temporary file: {error}");
-                        }
-                        done => return done,
+                let most = self.budget.limit() / IN_MEMORY;
+                let store = if self.bytes() > most as u64 {
+                    tarnfs_source::temporary_file().map(Store::File)
+                } else {
+                    Ok(Store::within(&self.budget, most))
+                };
+                match store.map_err(Error::Io).and_then(|store| self.write_without_name(summary, store)) {
+                    Err(error) if !self.cancel.is_cancelled() => {
+                        log::debug!("all of the index goes to memory, nothing to a temporary file: {error}");
+                        self.write_without_name(summary, Store::in_memory())
                     }
+                    done => done,
                 }
-                self.write_without_name(summary, Store::in_memory())
             }
         }
     }
 
     fn write_without_name(&mut self, summary: &Summary, store: Store) -> Result<Arc<dyn Index>, Error> {
         let store = Arc::new(store);
-        self.fill(summary, &Opened::new(Arc::clone(&store), true))?;
+        let page = if self.bytes() > SMALL { PAGE } else { SMALL_PAGE };
+        self.fill(summary, &Opened::new(Arc::clone(&store), true), page)?;
+        store.complete();
         own::open_store(store)
     }
 
     /// Writes everything into an empty file.
-    fn fill(&mut self, summary: &Summary, file: &Opened) -> Result<(), Error> {
+    fn fill(&mut self, summary: &Summary, file: &Opened, page: u32) -> Result<(), Error> {
         let mut summary = summary.clone();
         self.links.reset();
         self.folders.reset();
         self.classes.arrange();
         let unit = if self.is_in_blocks { BLOCK } else { 1 };
-        let connection = open_for_writing(file, PAGE)?;
+        let connection = open_for_writing(file, page)?;
         connection.execute_batch("BEGIN").map_err(failed)?;
         schema::create(&connection)?;
         let records = u32::try_from(self.sorter.records()).map_err(io::Error::other)?;
@@ -497,18 +523,19 @@ impl Writer {
             }
         }
         self.write_folders(&connection)?;
-        let unresolved = self.write_links(&connection, totals, unit, &mut summary)?;
         self.write_shared(&connection, &xattr_names)?;
+        let unresolved = self.write_links(&connection, totals, unit, &mut summary)?;
         self.layers.write(&connection)?;
         summary.has_xattrs = self.has_xattrs;
         summary.has_acls = self.has_acls;
         summary.folders = totals.folders;
-        summary.notes.extend(unresolved);
         let stream = summary.layers.last().map_or(summary.archive.length, |layer| layer.decoded_length);
-        if self.reach > stream && summary.notes.is_empty() {
+        if self.reach.own > stream && summary.notes.is_empty() {
             summary.notes.push((stream, "the archive ends inside the content of a file".to_owned()));
         }
-        schema::write_summary(&connection, &summary, unit)?;
+        summary.notes.extend(unresolved);
+        let is_cut = self.reach.own > stream || self.reach.is_nested_cut;
+        schema::write_summary(&connection, &summary, unit, is_cut)?;
         connection.execute_batch("COMMIT").map_err(failed)?;
         connection.close().map_err(|(_, error)| failed(error))
     }
@@ -563,7 +590,8 @@ impl Writer {
         let mut links: Vec<(u32, u32)> = self.links.resolved().filter(|&(node, _)| node != 0).collect();
         links.sort_unstable();
         let mut insert = prepare(connection, "INSERT INTO hard_links VALUES (?, ?)")?;
-        let mut name_of = prepare(connection, "SELECT header, name FROM entries WHERE rowid = ?")?;
+        let sql = "SELECT header, name, stream FROM entries JOIN classes USING (class) WHERE entries.rowid = ?";
+        let mut name_of = prepare(connection, sql)?;
         let mut lost = Vec::new();
         let mut lost_count = 0_u64;
         for &(node, shared) in &links {
@@ -571,12 +599,17 @@ impl Writer {
             if shared == 0 && node < totals.first_replaced {
                 lost_count = lost_count.saturating_add(1);
                 if lost.len() < MOST_NAMED {
-                    let (header, name): (i64, Vec<u8>) =
-                        name_of.query_row([node], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failed)?;
+                    let (header, name, stream): (i64, Vec<u8>, u32) =
+                        name_of.query_row([node], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).map_err(failed)?;
                     let name = String::from_utf8_lossy(&name).into_owned();
+                    // A note's byte is one of the archive: of a nested stream, the one at which it begins there.
+                    let (at, place) = match self.starts_around(stream).last() {
+                        Some(&start) => (start, " in the compressed file that begins there"),
+                        None => ((header as u64).saturating_mul(unit), ""),
+                    };
                     lost.push((
-                        (header as u64).saturating_mul(unit),
-                        format!("the hard link {name:?} leads to nothing in the archive; it is left out"),
+                        at,
+                        format!("the hard link {name:?}{place} leads to nothing in the archive; it is left out"),
                     ));
                 }
             }
@@ -655,6 +688,15 @@ impl Hidden {
             Tag::Request | Tag::Entry => self.is_gone(record),
         }
     }
+}
+
+/// Bytes that the content takes in its stream, as its row will say.
+fn stored_length(body: &Body) -> u64 {
+    let extents = body.extents.as_ref();
+    let length = extents.map(|extents| {
+        extents.iter().fold(0, |sum: u64, extent| sum.saturating_add(extent.skip).saturating_add(extent.length))
+    });
+    length.unwrap_or(body.size).max(body.stored)
 }
 
 /// The folder of a path and its last component, which is empty for the root.

@@ -97,7 +97,7 @@ pub(super) struct Record<'a> {
     pub(super) name: &'a [u8],
     /// Where the entry begins in its own stream.
     pub(super) rank: u64,
-    /// Of an entry in a nested stream: where that stream and those around it begin, each in the one around it, the
+    /// Of what an entry in a nested stream says: where that stream and those around it begin, each in the one around it, the
     /// outermost first.
     around: &'a [u8],
     /// The archive in the archive that it was found in ([`super::origins`]).
@@ -274,9 +274,7 @@ impl Builder {
         self.bytes.extend_from_slice(&[0; 4]);
         self.bytes.extend_from_slice(&folder.to_le_bytes());
         self.bytes.push(name.len() as u8);
-        // A marker comes first in any case.
-        let around = if tag == Tag::Marker { &[][..] } else { &self.around };
-        let has_around = if around.is_empty() { 0 } else { HAS_AROUND };
+        let has_around = if self.around.is_empty() { 0 } else { HAS_AROUND };
         self.bytes.push(tag as u8 | has_around | if self.origin == 0 { 0 } else { HAS_ORIGIN });
         self.bytes.extend_from_slice(name);
         write_number(&mut self.bytes, rank);
@@ -284,7 +282,7 @@ impl Builder {
             write_number(&mut self.bytes, u64::from(self.origin));
         }
         if has_around != 0 {
-            write_bytes(&mut self.bytes, around);
+            write_bytes(&mut self.bytes, &self.around);
         }
     }
 

@@ -124,7 +124,8 @@ impl Temporary {
 
     /// The same file for reading only. Not by its name: that may be another one's by now.
     pub(crate) fn reopen(&self) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // NONBLOCK, as it may be a fifo by now; it means nothing for files.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let again = File::from(open(&self.path, flags, Mode::empty())?);
         let (this, other) = (fstat(&self.file)?, fstat(&again)?);
         if (this.st_dev, this.st_ino) == (other.st_dev, other.st_ino) {
@@ -253,6 +254,8 @@ fn remove_left_overs(destination: &Path) {
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
+    use rustix::fs::mknodat;
+
     use super::*;
 
     #[test]
@@ -286,6 +289,17 @@ mod tests {
         let (group, mode) = made(Some(&Owner { user: 0, group: 54_321, mode: 0o640 }));
         let expected = if geteuid().is_root() { (54_321, 0o640 & !umask()) } else { (own, 0o600) };
         assert_eq!((group, mode), expected);
+    }
+
+    /// A fifo without a writer is opened at once, and is not the file.
+    #[test]
+    fn what_took_the_place_of_the_file_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let temporary = Temporary::create(&folder.path().join("x"), None).unwrap();
+        temporary.reopen().unwrap();
+        unlink(&temporary.path).unwrap();
+        mknodat(CWD, &temporary.path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        temporary.reopen().unwrap_err();
     }
 
     #[test]

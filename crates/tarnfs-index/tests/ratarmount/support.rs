@@ -125,6 +125,7 @@ pub(crate) fn open(archive: &Path, sidecar: &Path, shape: Shape) -> Result<(Arc<
         shape,
         limits: Limits::default(),
         dictionaries: Dictionaries::default(),
+        cancel: Cancel::default(),
     };
     Ok((ratarmount::open(trust::open(sidecar, None, false)?, &expected)?, source))
 }
