@@ -61,6 +61,28 @@ fn exit_codes_tell_what_went_wrong() {
 }
 
 #[test]
+fn numbers_and_files_beyond_their_limits_are_errors_of_usage() {
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar -cf a.tar one; truncate -s 128M largest; truncate -s 134217729 larger");
+    let ran = |words: &[&str]| {
+        Ran::from(tarnfs(&scratch).arg("ls").args(words).arg("a.tar").current_dir(scratch.path("")).output().unwrap())
+    };
+    for spacing in ["0", "-1", "1e9", "nan"] {
+        let ran = ran(&[&format!("--gzip-seek-point-spacing={spacing}")]);
+        assert_eq!(ran.code, 2, "{spacing}: {}", ran.err);
+        assert!(ran.err.contains("--gzip-seek-point-spacing"), "{spacing}: {}", ran.err);
+    }
+    let zero = ran(&["-gs", "0"]);
+    assert!(zero.code == 2 && zero.err.contains("--gzip-seek-point-spacing 0: give MiB between"), "{}", zero.err);
+    assert_eq!(ran(&["-gs", "0.5"]).code, 0);
+    let larger = ran(&["--zstd-dictionary", "larger"]);
+    assert_eq!(larger.code, 2, "{}", larger.err);
+    assert!(larger.err.contains("larger") && larger.err.contains("more than 128 MiB"), "{}", larger.err);
+    let largest = ran(&["--zstd-dictionary", "largest"]);
+    assert_eq!(largest.code, 0, "{}", largest.err);
+}
+
+#[test]
 fn options_before_a_command_are_told() {
     let scratch = Scratch::new();
     scratch.shell("mkdir tree; tar -C tree -cf a.tar .");
