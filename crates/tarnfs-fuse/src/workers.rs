@@ -386,8 +386,8 @@ mod tests {
         workers.finish();
     }
 
-    /// A server that is gone may have any number of jobs waiting for it, such as closing what is open there. That so many
-    /// come takes no longer for each of them: it would take hours.
+    /// A server that is gone may have any number of jobs waiting for it, such as closing what is open there. That so
+    /// many come takes no longer for each of them: it would take hours.
     #[test]
     fn any_number_of_jobs_can_wait() {
         let workers = Workers::new(Duration::from_secs(3600));

@@ -194,8 +194,8 @@ pub trait Index: Send + Sync + Debug {
     /// What is known of the whole.
     fn summary(&self) -> &Summary;
 
-    /// What numbers the nodes: two indexes of the same archive, made with the same options, number them alike if this is
-    /// the same. 0 of an index of tarnfs.
+    /// What numbers the nodes: two indexes of the same archive, made with the same options, number them alike if this
+    /// is the same. 0 of an index of tarnfs.
     fn numbering(&self) -> u64 {
         0
     }

@@ -120,8 +120,8 @@ fn restricted(process: u32) -> Result<Vec<(i64, Vec<SeccompRule>)>, seccompiler:
     rules.chain([open_descriptors().map(|rules| (libc::SYS_fcntl, rules))]).collect()
 }
 
-/// What is done to open descriptors: asked for, copied, locked, and sealed. Not who gets a signal when there is something
-/// to read (`F_SETOWN`), nor which (`F_SETSIG`): that would be a signal to any process of this user.
+/// What is done to open descriptors: asked for, copied, locked, and sealed. Not who gets a signal when there is
+/// something to read (`F_SETOWN`), nor which (`F_SETSIG`): that would be a signal to any process of this user.
 fn open_descriptors() -> Result<Vec<SeccompRule>, seccompiler::Error> {
     const COMMANDS: [i32; 12] = [
         libc::F_DUPFD_CLOEXEC,

@@ -240,8 +240,8 @@ impl ReplyNames {
     }
 
     /// False if the name does not fit any more. `next`: the position behind it; `attributes`: of which only the number
-    /// and the kind are sent where the kernel did not ask for more. With node number 0 the kernel takes no more than the
-    /// name and the kind, and looks for the rest when somebody asks.
+    /// and the kind are sent where the kernel did not ask for more. With node number 0 the kernel takes no more than
+    /// the name and the kind, and looks for the rest when somebody asks.
     pub(crate) fn add(&mut self, name: &[u8], next: u64, keep: Duration, attributes: &Attributes) -> bool {
         const DIRENT: usize = 24;
         const ENTRY: usize = 128;
