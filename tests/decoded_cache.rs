@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
-use support::{Daemon, Mounted, Scratch, behind, can_mount, daemon, is_gone, run, signal, statistics, wait_until};
+use support::{
+    Daemon, FILL_AT_ONCE, Mounted, Scratch, behind, can_mount, daemon, is_gone, run, signal, statistics, wait_until,
+};
 
 /// An archive of one xz block that is slow to decode: text without patterns.
 fn dear() -> Scratch {
@@ -131,11 +133,12 @@ fn what_somebody_else_put_there_is_not_served() {
     refuse("it is a folder");
 }
 
-/// An archive of blocks that are dear to decode, each of which is fast enough that a first pass keeps none; small, as
-/// what keeps it gets hardly any time beside other tests.
+/// An archive of blocks that are dear to decode, the last one among them, each of which is fast enough that a first pass
+/// keeps none.
 fn in_blocks(scratch: &Scratch) -> PathBuf {
+    fs::write(scratch.path(FILL_AT_ONCE), "").unwrap();
     scratch
-        .shell("mkdir tree; head -c 1500K /dev/urandom | base64 > tree/text; tar -C tree -c . | bzip2 -2 > a.tar.bz2");
+        .shell("mkdir tree; head -c 1400K /dev/urandom | base64 > tree/text; tar -C tree -c . | bzip2 -2 > a.tar.bz2");
     scratch.path("a.tar.bz2")
 }
 

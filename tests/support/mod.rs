@@ -51,8 +51,18 @@ impl Scratch {
 /// The built program, with a cache folder of its own so that no test sees another's index.
 pub(crate) fn tarnfs(scratch: &Scratch) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tarnfs"));
-    command.env("XDG_CACHE_HOME", scratch.path("cache")).stdin(Stdio::null());
+    in_scratch(&mut command, scratch);
     command
+}
+
+/// Of this name in a scratch folder: what is dear is kept decoded at once, not when the machine is idle.
+pub(crate) const FILL_AT_ONCE: &str = "fill-at-once";
+
+fn in_scratch(command: &mut Command, scratch: &Scratch) {
+    command.env("XDG_CACHE_HOME", scratch.path("cache")).stdin(Stdio::null());
+    if scratch.path(FILL_AT_ONCE).exists() {
+        command.env("TARNFS_TEST_FILL_AT_ONCE", "1");
+    }
 }
 
 /// Runs the program and returns its exit code and both outputs.
@@ -129,7 +139,7 @@ pub(crate) fn statistics(mount: &Path) -> serde_json::Value {
 pub(crate) fn behind(scratch: &Scratch, words: &[&str]) -> Command {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg(env!("CARGO_BIN_EXE_tarnfs"));
-    command.env("XDG_CACHE_HOME", scratch.path("cache")).stdin(Stdio::null());
+    in_scratch(&mut command, scratch);
     command
 }
 
