@@ -98,6 +98,45 @@ mod tests {
     }
 
     #[test]
+    fn modes_are_those_of_inode_7() {
+        let device = Device { major: 8, minor: 1 };
+        for (of, mode) in [
+            (Kind::File, libc_mode(b'-')),
+            (Kind::HardLink, libc_mode(b'-')),
+            (Kind::Folder, libc_mode(b'd')),
+            (Kind::Symlink, libc_mode(b'l')),
+            (Kind::CharacterDevice(device), libc_mode(b'c')),
+            (Kind::BlockDevice(device), libc_mode(b'b')),
+            (Kind::Fifo, libc_mode(b'p')),
+            (Kind::Socket, libc_mode(b's')),
+        ] {
+            let is_device = matches!(of, Kind::CharacterDevice(_) | Kind::BlockDevice(_));
+            assert_eq!(kind(of), (mode, if is_device { 0x801 } else { 0 }), "{of:?}");
+        }
+        let folder = bare_folder(77);
+        assert_eq!((folder.node, folder.mode, folder.links, folder.size), (77, libc_mode(b'd') | 0o755, 2, 0));
+        assert_eq!(
+            (time(Time { seconds: -5, nanoseconds: 7 }), time(Time { seconds: 1, nanoseconds: 1 << 30 })),
+            ((-5, 7), (1, 999_999_999))
+        );
+    }
+
+    /// The bits of what `ls` shows with this letter.
+    fn libc_mode(letter: u8) -> u32 {
+        use rustix::fs::FileType;
+        let kind = match letter {
+            b'd' => FileType::Directory,
+            b'l' => FileType::Symlink,
+            b'c' => FileType::CharacterDevice,
+            b'b' => FileType::BlockDevice,
+            b'p' => FileType::Fifo,
+            b's' => FileType::Socket,
+            _ => FileType::RegularFile,
+        };
+        kind.as_raw_mode()
+    }
+
+    #[test]
     fn device_numbers_beyond_8_bits() {
         assert_eq!(device(Device { major: 8, minor: 1 }), 0x801);
         assert_eq!(device(Device { major: 0xabc, minor: 0xf_edcb }), 0xfeda_bccb);

@@ -122,7 +122,10 @@ mod tests {
         let line =
             br"36 35 0:45 / /mnt/a\040b\134c rw,noatime shared:1 master:2 - fuse.tarnfs /x\040y.tar ro,user_id=17,group_id=0";
         let entry = parse(line).unwrap();
-        assert_eq!((entry.id, entry.device.as_str()), (36, "0:45"));
+        assert_eq!((entry.id, entry.device.as_str(), entry.numbers()), (36, "0:45", Some((0, 45))));
+        for device in ["", "45", "0:", ":45", "a:b", "-1:2", "../0:45"] {
+            assert_eq!(MountEntry { device: device.to_owned(), ..entry.clone() }.numbers(), None, "{device}");
+        }
         assert_eq!(entry.mount_point, Path::new(r"/mnt/a b\c"));
         assert_eq!((entry.kind.as_str(), entry.user), ("fuse.tarnfs", Some(17)));
         assert_eq!(entry.source, "/x y.tar");
@@ -134,5 +137,16 @@ mod tests {
     fn the_root_is_mounted() {
         assert!(find(Path::new("/")).unwrap().is_some());
         assert!(find(Path::new("/no such mount")).unwrap().is_none());
+        let root = find(Path::new("/")).unwrap().unwrap();
+        assert!(of_device(&root.device, &root.kind).unwrap().contains(&root));
+        assert_eq!(of_device(&root.device, "no such kind").unwrap(), []);
+        assert_eq!(of_device("no:such", &root.kind).unwrap(), []);
+    }
+
+    #[test]
+    fn a_descriptor_tells_its_mount_and_only_a_connection_a_connection() {
+        let proc = fs::File::open("/proc").unwrap();
+        assert_eq!(id_of(&proc), find(Path::new("/proc")).unwrap().map(|entry| entry.id));
+        assert_eq!(of_connection(&proc), None);
     }
 }

@@ -67,3 +67,83 @@ impl Opened {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tarnfs_source::MemorySource;
+    use tarnfs_tree::{Attributes, Child, Totals, Xattrs};
+
+    /// Files with numbers, each opened anew whenever that is asked for. Nothing else is.
+    struct Files;
+
+    impl Tree for Files {
+        fn lookup(&self, _: Node, _: &[u8]) -> Result<Attributes, Error> {
+            Err(Error::NotFound)
+        }
+
+        fn read_dir(&self, _: Node, _: u64, _: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
+            Err(Error::NotFound)
+        }
+
+        fn attributes(&self, _: Node) -> Result<Attributes, Error> {
+            Err(Error::NotFound)
+        }
+
+        fn parent(&self, _: Node) -> Result<Node, Error> {
+            Err(Error::NotFound)
+        }
+
+        fn read_link(&self, _: Node) -> Result<Vec<u8>, Error> {
+            Err(Error::NotFound)
+        }
+
+        fn xattrs(&self, _: Node) -> Result<Xattrs, Error> {
+            Err(Error::NotFound)
+        }
+
+        fn node_limit(&self) -> u64 {
+            1000
+        }
+
+        fn open(&self, node: Node) -> Result<SharedSource, Error> {
+            if node.0 < 1000 { Ok(Arc::new(MemorySource::new([1], "one"))) } else { Err(Error::NotFound) }
+        }
+
+        fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
+            Err(Error::NotFound)
+        }
+
+        fn totals(&self) -> Totals {
+            Totals::default()
+        }
+    }
+
+    #[test]
+    fn a_file_is_kept_open_as_long_as_it_may_be() {
+        for (keep, is_kept) in [(None, true), (Some(Duration::from_secs(3600)), true), (Some(Duration::ZERO), false)] {
+            let opened = Opened::new(keep);
+            let first = opened.get(&Files, Node(7)).unwrap();
+            let second = opened.get(&Files, Node(7)).unwrap();
+            assert_eq!(Arc::ptr_eq(&first, &second), is_kept, "{keep:?}");
+            assert_eq!(lock(&opened.files).len(), 1, "one of each");
+            assert!(matches!(opened.get(&Files, Node(1000)), Err(Error::NotFound)));
+        }
+    }
+
+    #[test]
+    fn the_files_used_last_are_kept() {
+        let opened = Opened::new(None);
+        let get = |number: usize| opened.get(&Files, Node(number as u64)).unwrap();
+        let first: Vec<SharedSource> = (0..MOST).map(get).collect();
+        // Used once more, so the second one is the oldest now.
+        assert!(Arc::ptr_eq(&first[0], &get(0)));
+        get(MOST);
+        assert_eq!(lock(&opened.files).len(), MOST);
+        for number in (0..MOST).filter(|&number| number != 1) {
+            assert!(Arc::ptr_eq(&first[number], &get(number)), "{number}");
+        }
+        assert!(!Arc::ptr_eq(&first[1], &get(1)));
+    }
+}
