@@ -387,7 +387,13 @@ fn a_line_in_fstab_works() {
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tarnfs"), scratch.path("mount.fuse.tarnfs")).unwrap();
     let status = Command::new(scratch.path("mount.fuse.tarnfs"))
         .args([scratch.path("a.tar"), scratch.path("mnt")])
-        .args(["-n", "-o", "rw,nofail,noauto,x-systemd.automount,noexec,allow_other", "-t", "fuse.tarnfs"])
+        .args([
+            "-n",
+            "-o",
+            "rw,nofail,noauto,comment=the archive,x-systemd.automount,noexec,allow_other",
+            "-t",
+            "fuse.tarnfs",
+        ])
         .env("XDG_CACHE_HOME", scratch.path("cache"))
         .status()
         .unwrap();

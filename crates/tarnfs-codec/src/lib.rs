@@ -265,8 +265,8 @@ pub trait Codec: Send + Sync {
         Checks::Whole
     }
 
-    /// Where [`Codec::checks`] says that a chunk can be verified: decodes from `point` on. `source` ends where the chunk
-    /// does. What is wrong is an error, or in the findings once 0 was returned.
+    /// Where [`Codec::checks`] says that a chunk can be verified: decodes from `point` on. `source` ends where the
+    /// chunk does. What is wrong is an error, or in the findings once 0 was returned.
     fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         let _ = (source, point, options);
         Err(io::ErrorKind::Unsupported.into())

@@ -1,6 +1,6 @@
-//! Streams whose table another program has made, of which the format can check nothing before the end, and which are too
-//! long for a reader to wait: each is decoded once, on a thread beside the readers, as soon as somebody reads of it. Then
-//! all that is read is compared.
+//! Streams whose table another program has made, of which the format can check nothing before the end, and which are
+//! too long for a reader to wait: each is decoded once, on a thread beside the readers, as soon as somebody reads of
+//! it. Then all that is read is compared.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

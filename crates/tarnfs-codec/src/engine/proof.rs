@@ -72,8 +72,8 @@ struct Claim<'a> {
 }
 
 impl Proofs {
-    /// Waits while somebody verifies the chunk at `start`, or a reader the whole. Then its checksums, or what is wrong with it; `None` if
-    /// nothing is known.
+    /// Waits while somebody verifies the chunk at `start`, or a reader the whole. Then its checksums, or what is wrong
+    /// with it; `None` if nothing is known.
     ///
     /// The caller holds no lock, and no pass but of deeper streams: who verifies may need it.
     fn wait(&self, start: u64) -> Option<Result<Vec<u32>, String>> {

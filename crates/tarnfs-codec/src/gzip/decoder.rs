@@ -298,8 +298,8 @@ impl DeflateDecoder {
         Ok(step.written)
     }
 
-    /// The data end with the file. That need not be cut: a wrong code can lead past the end of the data, into the checks.
-    /// Then the length of the member stands there, and is about right.
+    /// The data end with the file. That need not be cut: a wrong code can lead past the end of the data, into the
+    /// checks. Then the length of the member stands there, and is about right.
     fn leave_overrun(&mut self) -> io::Result<()> {
         /// By so much one wrong code may have changed the length, as what is behind it is decoded to something else.
         /// That four bytes of a cut file come as near by chance happens once in 2000 times.

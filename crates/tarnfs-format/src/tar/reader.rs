@@ -410,8 +410,8 @@ impl<'run> Reader<'run> {
     }
 
     /// Whether there are headers in the first or the last blocks of the content that begins at `offset`: then a header
-    /// behind it says nothing. It may be part of the content, which is an archive itself, or one of those behind which a
-    /// small last part goes on. In a stream that can go back.
+    /// behind it says nothing. It may be part of the content, which is an archive itself, or one of those behind which
+    /// a small last part goes on. In a stream that can go back.
     fn has_headers(&mut self, offset: u64, length: u64) -> Result<bool, Error> {
         let end = offset.saturating_add(length);
         let last = end.saturating_sub(volumes::LONGEST as u64).max(offset);
