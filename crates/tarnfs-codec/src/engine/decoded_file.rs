@@ -213,7 +213,10 @@ impl DecodedFile {
         }
         let mut end = contents.end;
         drop(contents);
-        while is_ours {
+        if !is_ours {
+            return;
+        }
+        loop {
             let (records, goes_on) = self.records_behind(end, length);
             let mut contents = lock(&self.contents);
             if contents.end != end {
