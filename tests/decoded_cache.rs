@@ -133,8 +133,8 @@ fn what_somebody_else_put_there_is_not_served() {
     refuse("it is a folder");
 }
 
-/// An archive of blocks that are dear to decode, the last one among them, each of which is fast enough that a first pass
-/// keeps none.
+/// An archive of blocks that are dear to decode, the last one among them, each of which is fast enough that a first
+/// pass keeps none.
 fn in_blocks(scratch: &Scratch) -> PathBuf {
     fs::write(scratch.path(FILL_AT_ONCE), "").unwrap();
     scratch
@@ -148,8 +148,8 @@ fn bytes_kept(scratch: &Scratch) -> u64 {
     kept(scratch).iter().filter_map(|path| fs::metadata(path).ok()).map(|metadata| metadata.len()).sum()
 }
 
-/// Reads the file to its end. Nothing of it may be in the kernel's memory. Returns how many pieces came out of the cache
-/// and how often decoding was begun.
+/// Reads the file to its end. Nothing of it may be in the kernel's memory. Returns how many pieces came out of the
+/// cache and how often decoding was begun.
 #[track_caller]
 fn read_through(scratch: &Scratch, at: &Path) -> (u64, u64) {
     let right = fs::read(scratch.path("tree/text")).unwrap();

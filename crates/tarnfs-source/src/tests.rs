@@ -231,7 +231,8 @@ fn who_cancels_is_heard_by_all() {
 fn limits_are_those_of_linux_and_of_the_programs_that_write_archives() {
     let limits = Limits::default();
     assert_eq!(limits, Limits::DEFAULT);
-    // XATTR_SIZE_MAX and NAME_MAX of Linux; the window that zstd's command takes; twenty times the dictionary of `xz -9`.
+    // XATTR_SIZE_MAX and NAME_MAX of Linux; the window that zstd's command takes; twenty times the dictionary of `xz
+    // -9`.
     assert_eq!((limits.xattr_value, limits.name, limits.decoder_window), (65_536, 255, 134_217_728));
     assert!(limits.lzma_dictionary >= 20 * (64 << 20) && limits.lzma_dictionary < u64::from(u32::MAX));
     // Sixteen times PATH_MAX; what one entry may make somebody keep.

@@ -87,8 +87,8 @@ pub struct ControlTree {
     first: u64,
     /// Replaced as a whole, so that nobody who asks a tree holds up who adds one.
     added: RwLock<Arc<Added>>,
-    /// What the root of the tree was when somebody asked last, and when that was: who wants to control a mount must not
-    /// wait for a server that is in it.
+    /// What the root of the tree was when somebody asked last, and when that was: who wants to control a mount must
+    /// not wait for a server that is in it.
     root: Mutex<Option<(Attributes, Instant)>>,
     output: Arc<Output>,
     writers: Mutex<Writers>,

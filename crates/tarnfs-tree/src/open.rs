@@ -66,8 +66,8 @@ pub struct Options {
     /// Archives with fewer entries get no index on disk if reading them again is cheap ([`CHEAP_TO_READ`]) and the
     /// index is small.
     pub minimum_file_count: u64,
-    /// Decoded bytes between two seek points, where the codec is free to choose. `None`: 4 MiB, or less where they take
-    /// little of the archive.
+    /// Decoded bytes between two seek points, where the codec is free to choose. `None`: 4 MiB, or less where they
+    /// take little of the archive.
     pub seek_point_spacing: Option<u64>,
     /// Threads that decode; at least 1.
     pub threads: usize,

@@ -202,8 +202,8 @@ impl Workbench {
 }
 
 impl Block {
-    /// Marks about [`SPACING`] bytes apart, not where a run may go on; how many decoded bytes are before each is not yet
-    /// known.
+    /// Marks about [`SPACING`] bytes apart, not where a run may go on; how many decoded bytes are before each is not
+    /// yet known.
     fn set_marks(&mut self, inverter: &Inverter) {
         let mut last = usize::MAX;
         for (at, row) in inverter.walks(self.text.len()) {

@@ -176,8 +176,8 @@ impl Inverter {
         }
     }
 
-    /// The walks of a block of `length` bytes that has just been inverted, from the back to the front: where in the text
-    /// each begins, and at which row. Ends early in a block that repeats itself.
+    /// The walks of a block of `length` bytes that has just been inverted, from the back to the front: where in the
+    /// text each begins, and at which row. Ends early in a block that repeats itself.
     pub(super) fn walks(&self, length: usize) -> impl Iterator<Item = (usize, usize)> {
         let last = self.entries.len() - 1;
         let next = move |&(at, number): &(usize, usize)| {

@@ -5,7 +5,8 @@
 //!
 //! A block is undone in four steps: the Huffman codes and the move to front ([`block`]), the Burrows-Wheeler
 //! transform ([`inverse_bwt`]), and the first run-length coding ([`run_length`]). Its CRC is compared before a byte
-//! of it is served, unless only a part of it is wanted ([`partial`]). In a first pass, the blocks that follow are decoded on other threads ([`ahead`]).
+//! of it is served, unless only a part of it is wanted ([`partial`]). In a first pass, the blocks that follow are
+//! decoded on other threads ([`ahead`]).
 
 mod ahead;
 mod bit_reader;

@@ -63,8 +63,8 @@ impl Indexing {
         self.spill = spill;
     }
 
-    /// After the end of the stream: true if pieces of it are in a [`DecodedFile`](super::DecodedFile) now. After an error
-    /// there may be some.
+    /// After the end of the stream: true if pieces of it are in a [`DecodedFile`](super::DecodedFile) now. After an
+    /// error there may be some.
     pub fn finish_keeping(&mut self) -> io::Result<bool> {
         std::mem::replace(&mut self.spill, SpillWriter::nothing()).finish()
     }

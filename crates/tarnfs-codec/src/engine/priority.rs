@@ -9,8 +9,8 @@ const IOPRIO_CLASS_IDLE: libc::c_long = 3 << 13;
 #[allow(unsafe_code, reason = "rustix has neither of the two calls")]
 pub fn lowest_priority() {
     let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the kernel reads `parameters`, which lives longer than the call. 0 is this thread. (Not by the function of
-    // the C library: musl has none that does anything.)
+    // SAFETY: the kernel reads `parameters`, which lives longer than the call. 0 is this thread. (Not by the function
+    // of the C library: musl has none that does anything.)
     let processor = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_IDLE, &raw const parameters) };
     if processor != 0 {
         log::debug!("a thread keeps its priority: {}", std::io::Error::last_os_error());

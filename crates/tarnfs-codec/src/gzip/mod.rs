@@ -9,8 +9,9 @@
 //!
 //! Sub-modules, from below: [`bits`], [`codes`] (the tables of a block), [`fast`] (the inner loop), [`inflate`] (a
 //! resumable inflate), [`input`] (compressed bytes in order), [`member`] (headers and checksums), [`unknown`] (decoding
-//! without the history), [`references`] (what of the history is needed), [`window`] (what a seek point keeps), [`segment`] (blocks decoded before their turn),
-//! [`search`] (where they begin), [`ahead`] (the threads that do so), [`decoder`] (the walk), [`guess`] (the bids).
+//! without the history), [`references`] (what of the history is needed), [`window`] (what a seek point keeps),
+//! [`segment`] (blocks decoded before their turn), [`search`] (where they begin), [`ahead`] (the threads that do so),
+//! [`decoder`] (the walk), [`guess`] (the bids).
 
 mod ahead;
 mod bits;

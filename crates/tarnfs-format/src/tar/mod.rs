@@ -16,8 +16,8 @@
 //!   Where volumes lie one behind the other in one stream ([`Options::ignore_zeros`]), the parts of a file are joined;
 //!   those of a sparse file are not.
 //! - An empty pax value takes a key away, as POSIX has it; `tar` calls it malformed for numbers.
-//! - Of a key that stands twice in one global header the last one counts, as POSIX has it, and as everywhere else; `tar`
-//!   takes the first.
+//! - Of a key that stands twice in one global header the last one counts, as POSIX has it, and as everywhere else;
+//!   `tar` takes the first.
 //! - A global header with more names and attributes than would be cheap to copy into each of a million entries is
 //!   believed only in its numbers.
 //! - Solaris' ACLs (`A`) are passed over, `tar` makes files of them.

@@ -97,8 +97,8 @@ pub(super) struct Record<'a> {
     pub(super) name: &'a [u8],
     /// Where the entry begins in its own stream.
     pub(super) rank: u64,
-    /// Of what an entry in a nested stream says: where that stream and those around it begin, each in the one around it, the
-    /// outermost first.
+    /// Of what an entry in a nested stream says: where that stream and those around it begin, each in the one around
+    /// it, the outermost first.
     around: &'a [u8],
     /// The archive in the archive that it was found in ([`super::origins`]).
     pub(super) origin: u32,

@@ -151,9 +151,9 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, overrides_with = "recursive", help_heading = "Archives in archives")]
     pub(crate) no_recursive: bool,
 
-    /// Like --recursive, but only this many levels deep. A compressed tar is two levels: the tar, and what is in it; also
-    /// if it is the archive itself. A negative number means no limit. It is also the limit for layers of compression
-    /// around one file, if it is more than 100
+    /// Like --recursive, but only this many levels deep. A compressed tar is two levels: the tar, and what is in it;
+    /// also if it is the archive itself. A negative number means no limit. It is also the limit for layers of
+    /// compression around one file, if it is more than 100
     #[arg(
         hide_short_help = true,
         long,
