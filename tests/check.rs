@@ -81,6 +81,47 @@ fn an_index_that_does_not_match_the_archive_is_told() {
     check(&scratch, "a.tar.zst").ok();
 }
 
+/// Each of these is a small lie in one table.
+#[test]
+fn an_index_that_lies_is_told() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree inner; cd tree; echo first > A; echo secnd > B; ln -s A link; ln A hard; truncate -s 1M sparse
+         printf x | dd of=sparse bs=1 seek=500000 conv=notrunc status=none; echo in > ../inner/f
+         tar -C ../inner -czf inner.tar.gz f; tar --sparse -cf ../a.tar A B link hard sparse inner.tar.gz
+         echo third > B; tar -rf ../a.tar B",
+    );
+    let archive = scratch.path("a.tar");
+    let (name, index) = (archive.to_str().unwrap(), scratch.path("a.tar.tarnfs.sqlite"));
+    let make = ["index", "-c", "-r", "--hashes", "sha256", name];
+    run(&scratch, make).ok();
+    let check = || run(&scratch, ["check", "-r", "--hashes", "sha256", name]);
+    assert!(check().ok().text().contains("whole"));
+    let whole = fs::read(&index).unwrap();
+    let of = |name: &str| format!("(SELECT rowid FROM entries WHERE name = CAST('{name}' AS BLOB))");
+    let at = |name: &str| format!("rowid = {}", of(name));
+    for lie in [
+        format!("UPDATE entries SET header = (SELECT header FROM entries WHERE {}) WHERE {}", at("B"), at("A")),
+        format!("UPDATE entries SET mtime = mtime + 1 WHERE {}", at("A")),
+        format!("UPDATE entries SET size = 5 WHERE {}; UPDATE entries SET size = 7 WHERE {}", at("A"), at("B")),
+        format!("UPDATE entries SET name = CAST('C' AS BLOB) WHERE {}", at("B")),
+        "UPDATE links SET target = CAST('B' AS BLOB)".to_owned(),
+        format!("UPDATE hard_links SET shared = {}", of("B")),
+        "UPDATE extents SET map = x'8080108001'".to_owned(),
+        "UPDATE xattrs SET value = CAST('0' AS BLOB)".to_owned(),
+        "UPDATE replaced SET header = header - 1".to_owned(),
+        "UPDATE layers SET length = length - 1 WHERE layer = 1024".to_owned(),
+        "UPDATE chunks SET checksums = x'00000000' WHERE layer = 1024".to_owned(),
+        "INSERT INTO damage VALUES (1024, 0, 10, 0, 'planted')".to_owned(),
+    ] {
+        rusqlite::Connection::open(&index).unwrap().execute_batch(&lie).unwrap();
+        let told = check();
+        assert!(told.code == 7, "{lie}: {told:?}");
+        fs::write(&index, &whole).unwrap();
+    }
+    assert!(check().ok().text().contains("whole"));
+}
+
 #[test]
 fn a_part_is_written() {
     let scratch = Scratch::new();

@@ -82,7 +82,7 @@ fn shown(
         .index
         .replaced(&mut |_, name, row| {
             if row.header.is_some() {
-                count(name)
+                count(name);
             }
         })
         .unwrap();

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, statat, unlinkat};
+use rustix::io::Errno;
 
 /// See the module.
 #[derive(Debug)]
@@ -48,6 +49,12 @@ impl Made {
     pub(crate) fn identity(&self) -> io::Result<String> {
         let found = statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(format!("{}:{}", found.st_dev, found.st_ino))
+    }
+
+    /// Opens it, through no link.
+    pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&self.parent, &self.name, flags, Mode::empty())
     }
 
     /// Removes it, if it is empty.

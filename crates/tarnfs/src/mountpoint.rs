@@ -2,8 +2,8 @@
 //!
 //! One that a person has named may be whatever they like, a symbolic link among others. One that is named after the
 //! archive nobody has looked at: in the folder of somebody else, it could be a link of theirs that leads anywhere. Such
-//! a one must be a folder, empty, and belong to whoever runs this or to root; it is opened once, and what was looked at
-//! is what is mounted on.
+//! a one, and one that this program has just made, must be a folder, empty, and belong to whoever runs this or to root;
+//! it is opened once, and what was looked at is what is mounted on.
 
 use std::fs::File;
 use std::io;
@@ -57,7 +57,12 @@ pub(crate) fn check(path: &Path, made_up: bool) -> Result<(), Failure> {
 /// Opens a folder that nobody has named, if it can be nothing but a mount point.
 fn open(path: &Path) -> Result<OwnedFd, Failure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = openat(CWD, path, flags, Mode::empty()).map_err(|error| match error {
+    only_mount_point(path, openat(CWD, path, flags, Mode::empty()))
+}
+
+/// What was opened at `path` through no link, if it can be nothing but a mount point.
+fn only_mount_point(path: &Path, opened: Result<OwnedFd, Errno>) -> Result<OwnedFd, Failure> {
+    let folder = opened.map_err(|error| match error {
         Errno::LOOP | Errno::NOTDIR if path.is_symlink() => failed(path, "is a symbolic link, which is not followed"),
         Errno::NOTDIR => failed(path, "is not a folder"),
         error => failed(path, &format!("cannot be opened: {}", io::Error::from(error))),
@@ -108,7 +113,12 @@ impl<'a> Mountpoint<'a> {
             log::debug!("{}: only this process removes it: {error}", path.display());
         }
         let mountpoint = Self { path, made, ending, watcher };
-        let folder = if made_up { Some(open(path)?) } else { None };
+        // What was made is opened where it was made: its path may lead elsewhere by now.
+        let folder = match &mountpoint.made {
+            Some(made) => Some(only_mount_point(path, made.open())?),
+            None if made_up => Some(open(path)?),
+            None => None,
+        };
         if let Some(Err(error)) = watcher.map(|watcher| watcher.mounting(&resolved(path))) {
             log::debug!("{}: nobody sees to it before it is mounted: {error}", path.display());
         }
@@ -135,6 +145,37 @@ impl Drop for Mountpoint<'_> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    /// Where somebody else can write, a folder that was made may be another thing a moment later.
+    #[test]
+    fn what_was_made_is_mounted_on_and_nothing_that_took_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let (at, elsewhere) = (folder.path().join("parent/at"), folder.path().join("elsewhere"));
+        std::fs::create_dir(folder.path().join("parent")).unwrap();
+        std::fs::create_dir_all(elsewhere.join("at")).unwrap();
+        let ending = Ending::default();
+        let (mountpoint, opened) = Mountpoint::new(&at, false, &ending, None).unwrap();
+        let identity = |file: &File| file.metadata().map(|found| (found.dev(), found.ino())).unwrap();
+        let opened = File::from(opened.expect("it is open"));
+        assert_eq!(identity(&opened), identity(&File::open(&at).unwrap()));
+        drop(mountpoint);
+        assert!(!at.exists());
+        // One that is there already is the one that was named, a link among others.
+        symlink(&elsewhere, &at).unwrap();
+        let (_, opened) = Mountpoint::new(&at, false, &ending, None).unwrap();
+        assert!(opened.is_none());
+        std::fs::remove_file(&at).unwrap();
+        let made = Made::new(&at).unwrap();
+        std::fs::remove_dir(&at).unwrap();
+        symlink(&elsewhere, &at).unwrap();
+        assert!(only_mount_point(&at, made.open()).unwrap_err().message.contains("symbolic link"));
+        std::fs::remove_file(&at).unwrap();
+        std::fs::rename(folder.path().join("parent"), folder.path().join("moved")).unwrap();
+        std::fs::create_dir(folder.path().join("moved/at")).unwrap();
+        symlink(&elsewhere, folder.path().join("parent")).unwrap();
+        let moved = File::from(only_mount_point(&at, made.open()).unwrap());
+        assert_eq!(identity(&moved), identity(&File::open(folder.path().join("moved/at")).unwrap()));
+    }
 
     #[test]
     fn what_nobody_has_named_is_an_empty_folder_of_ours() {

@@ -200,9 +200,10 @@ impl Ending {
 #[allow(clippy::exit)] // Threads that do not come back cannot be joined.
 fn end_now(state: &SignalState) -> ! {
     if let Some(watcher) = &state.watcher {
-        // It does the same when it sees that this process has ended; who waits for this process may look at once.
+        // It does the same when it sees that this process has ended; who waits for this process may look at once. What
+        // another thread is about to mount it looks for only then.
         let _ = watcher.unmount();
-        let _ = watcher.gone();
+        let _ = watcher.ending();
     } else if let Some(folder) = &state.made_folder {
         // If it cannot be removed, there is nothing else to try.
         let _ = folder.remove();

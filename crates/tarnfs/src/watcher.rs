@@ -42,6 +42,8 @@ enum Order {
     Abort = b'a',
     /// The connection has ended. If there is a mount still, take it away, and remove the folder.
     Gone = b'g',
+    /// The daemon ends at once: remove the folder. What is about to be mounted may be there when it has ended.
+    Ending = b'e',
 }
 
 /// The daemon's end.
@@ -97,6 +99,11 @@ impl Watcher {
     /// The mount is gone: removes the folder that was made.
     pub(crate) fn gone(&self) -> io::Result<()> {
         self.order(Order::Gone, b"")
+    }
+
+    /// This process ends at once: removes the folder that was made, if nothing is mounted on it.
+    pub(crate) fn ending(&self) -> io::Result<()> {
+        self.order(Order::Ending, b"")
     }
 
     fn order(&self, order: Order, what: &[u8]) -> io::Result<()> {
@@ -229,6 +236,7 @@ impl Known {
                 self.mounting = None;
                 return dead.unwrap_or(Ok(())).map_err(io::Error::other).and(self.remove());
             }
+            order if order == Order::Ending as u8 => return self.remove(),
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         }
         Ok(())
@@ -333,6 +341,23 @@ mod tests {
         known.follow(Order::Mounting as u8, b"/nowhere").unwrap();
         known.remove().unwrap();
         assert!(!innocent.exists());
+    }
+
+    /// It may be mounted between the last word and the end.
+    #[test]
+    fn what_is_about_to_be_mounted_is_seen_to_after_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("made");
+        let made = Made::new(&at).unwrap();
+        let said = [made.identity().unwrap().as_bytes(), at.as_os_str().as_bytes()].join(&0);
+        let mut known = Known::default();
+        known.follow(Order::Made as u8, &said).unwrap();
+        known.follow(Order::Mounting as u8, folder.path().as_os_str().as_bytes()).unwrap();
+        known.follow(Order::Ending as u8, b"").unwrap();
+        assert!(!at.exists());
+        assert_eq!(known.mounting.as_deref(), Some(folder.path()));
+        known.follow(Order::Gone as u8, b"").unwrap();
+        assert_eq!(known.mounting, None);
     }
 
     #[test]

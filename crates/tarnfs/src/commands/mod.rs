@@ -2,6 +2,7 @@
 
 pub(crate) mod cat;
 pub(crate) mod check;
+mod difference;
 pub(crate) mod index;
 pub(crate) mod ls;
 pub(crate) mod mount;

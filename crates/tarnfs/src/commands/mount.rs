@@ -24,7 +24,7 @@ use crate::{inside, memory, sandbox, terminal};
 /// Mounts archives and folders. Returns in the parent when the mount is ready, in the daemon when it is over.
 pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     no_command(&arguments.paths)?;
-    let request = Request::from(&arguments.paths, arguments.control_interface)?;
+    let request = Request::from(&arguments.paths, arguments.control_interface, !arguments.disable_union_mount)?;
     if arguments.no_mount {
         return only_index(&request.sources, arguments);
     }
@@ -81,8 +81,8 @@ pub(crate) struct Request {
 
 impl Request {
     /// The last path is the mount point if it is a folder or does not exist. `may_be_empty`: it may be the only one,
-    /// and what is to be seen there comes later.
-    fn from(paths: &[PathBuf], may_be_empty: bool) -> Result<Self, Failure> {
+    /// and what is to be seen there comes later. `is_union`: they are laid over each other.
+    fn from(paths: &[PathBuf], may_be_empty: bool, is_union: bool) -> Result<Self, Failure> {
         let (sources, mountpoint, made_up) = match paths {
             [] => return Err(Failure::new(Code::Usage, "which archive? See tarnfs --help".to_owned())),
             [sources @ .., last] if (may_be_empty || !sources.is_empty()) && !last.is_file() => {
@@ -91,9 +91,9 @@ impl Request {
             [first, ..] => (paths, named_after(first)?, true),
         };
         let mut sources = sources.to_vec();
-        // One over itself is itself.
+        // One over itself is itself. In folders of their own, each name of it is another folder.
         sources.dedup_by(|right, left| match (left.canonicalize(), right.canonicalize()) {
-            (Ok(left), Ok(right)) => left == right,
+            (Ok(left), Ok(right)) if is_union => left == right,
             _ => left == right,
         });
         Ok(Self { sources, mountpoint, made_up })
@@ -404,6 +404,17 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_to_the_same_archive_has_a_folder_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let (archive, link) = (folder.path().join("a.tar"), folder.path().join("b.tar"));
+        std::fs::write(&archive, "").unwrap();
+        std::os::unix::fs::symlink(&archive, &link).unwrap();
+        let paths = [archive.clone(), archive.clone(), link.clone(), folder.path().join("at")];
+        assert_eq!(Request::from(&paths, false, true).unwrap().sources.as_slice(), std::slice::from_ref(&archive));
+        assert_eq!(Request::from(&paths, false, false).unwrap().sources, [archive, link]);
+    }
 
     #[test]
     fn the_mount_point_is_named_after_the_archive() {
