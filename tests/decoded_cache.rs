@@ -191,7 +191,7 @@ fn start(scratch: &Scratch, archive: &Path, at: &Path, options: &[&str]) -> Daem
     daemon(command, at)
 }
 
-/// > A later mount goes on where it ended, also after a kill.
+/// > A later mount goes on with keeping decoded data where an earlier one ended, even if that was killed.
 #[test]
 fn a_later_mount_goes_on_behind_what_is_kept() {
     if !can_mount() {
@@ -276,7 +276,7 @@ fn two_mounts_do_not_write_the_same_file() {
     assert_eq!(kept(&scratch).len(), 1);
 }
 
-/// > Unmounting ends it.
+/// > Unmounting does not wait for decoded data that is being kept.
 #[test]
 fn unmounting_does_not_wait_for_what_is_kept() {
     if !can_mount() {

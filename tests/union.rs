@@ -352,7 +352,7 @@ fn without_a_mount_point_it_is_named_after_the_first() {
     assert_eq!(fs::read_to_string(scratch.path("a/f")).unwrap(), "b\n");
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = table.lines().find(|line| line.contains(scratch.path("a").to_str().unwrap())).unwrap();
-    assert!(line.contains("/a.tar.gz\\040and\\0401\\040more"), "{line}");
+    assert!(line.contains("/a.tar.gz+1 "), "{line}");
     assert!(run(&scratch, ["-u".as_ref(), scratch.path("a").as_os_str()]).code == 0);
     support::wait_until("it is gone", || !is_mounted(&scratch.path("a")));
 }
@@ -415,7 +415,7 @@ fn a_folder_can_be_the_root() {
     mounted.unmount();
     for (prefix, says) in [("tree/none", "no such file or folder"), ("tree/file", "not a folder")] {
         let ran = run(&scratch, ["-p".as_ref(), prefix.as_ref(), archive.as_os_str(), scratch.path("at").as_os_str()]);
-        assert_eq!(ran.code, 2, "{}", ran.err);
+        assert_eq!(ran.code, 1, "{}", ran.err);
         assert!(ran.err.contains(&format!("the prefix {prefix}: {says}")), "{}", ran.err);
         assert!(!scratch.path("at").exists());
     }
@@ -427,7 +427,7 @@ fn a_module_of_libfuse_without_its_folder_is_refused() {
     scratch.shell("echo a > f; tar -cf a.tar f");
     for option in ["modules=subdir", "modules=iconv,subdir=."] {
         let ran = run(&scratch, ["-o".as_ref(), option.as_ref(), scratch.path("a.tar").as_os_str()]);
-        assert_eq!(ran.code, 6, "{option}: {}", ran.err);
+        assert_eq!(ran.code, 2, "{option}: {}", ran.err);
         assert!(ran.err.contains("modules="), "{option}: {}", ran.err);
         assert!(!scratch.path("a").exists());
     }

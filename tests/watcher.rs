@@ -90,7 +90,7 @@ fn what_others_have_mounted_over_it_stays() {
     let archive = archive(&scratch);
     let at = scratch.folder("mnt");
     let mut below = foreground(&scratch, &archive, &at);
-    run(&scratch, [archive.as_os_str(), at.as_os_str()]).ok();
+    run(&scratch, ["-o".as_ref(), "nonempty".as_ref(), archive.as_os_str(), at.as_os_str()]).ok();
     let its_watcher = watcher(&below);
     kill(&mut below);
     wait_until("its watcher has done what it does", || has_ended(its_watcher));
@@ -254,7 +254,7 @@ fn that_a_mount_is_covered_is_told_in_its_log() {
     command.arg("-f").arg("--log-file").args([&log, &archive, &at]);
     let mut below = support::daemon(command, &at);
     wait_until("it is served", || at.join("file").exists());
-    run(&scratch, [archive.as_os_str(), at.as_os_str()]).ok();
+    run(&scratch, ["-o".as_ref(), "nonempty".as_ref(), archive.as_os_str(), at.as_os_str()]).ok();
     signal(&below, Signal::TERM);
     assert_eq!(below.wait().unwrap().code(), Some(0));
     let told = fs::read_to_string(&log).unwrap();

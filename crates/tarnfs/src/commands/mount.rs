@@ -343,7 +343,10 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     mount_options.unmounter = helper.clone().map(|helper| helper as Arc<dyn Unmounter>);
     let cannot =
         |error: tarnfs_fuse::Error| Failure::new(Code::CannotMount, format!("{name} cannot be mounted: {error}"));
-    mount_options.check().map_err(|error| Failure::new(Code::Usage, error.to_string()))?;
+    mount_options.check().map_err(|error| match error {
+        tarnfs_fuse::Error::Option(_) => Failure::new(Code::Usage, error.to_string()),
+        error => cannot(error),
+    })?;
     raise_descriptors();
     not_mounted(mountpoint, &mount_options.options)?;
     mountpoint::check(mountpoint, request.made_up)?;
