@@ -209,7 +209,7 @@ fn mounts_that_hide_what_they_need_still_work() {
     scratch.shell("mkdir outer mnt; tar -C tree -czf outer/a.tar.gz .; tar -C outer -cf outer.tar .");
     let at = scratch.path("mnt");
     run(&scratch, [scratch.path("outer.tar").as_os_str(), at.as_os_str()]).ok();
-    run(&scratch, [at.join("a.tar.gz").as_os_str(), at.as_os_str()]).ok();
+    run(&scratch, ["-o".as_ref(), "nonempty".as_ref(), at.join("a.tar.gz").as_os_str(), at.as_os_str()]).ok();
     assert!(fs::read(at.join("numbers")).unwrap() == content);
     run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
     assert!(at.join("a.tar.gz").exists());
