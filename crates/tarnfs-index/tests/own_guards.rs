@@ -313,14 +313,14 @@ fn content_lies_in_the_archive() {
         if !is_right {
             assert!(why(index.row(planted.node("x/a"))).contains("past the end"));
             // That of an archive that is known to be cut is shown as far as there is any.
-            planted.change("INSERT INTO notes VALUES (1, 5, 'cut')");
+            planted.change("UPDATE summary SET value = 1 WHERE key = 'is_cut'");
             assert!(planted.open().unwrap().row(planted.node("x/a")).is_ok());
         }
     }
     // Where it begins is certain nevertheless.
     let planted = Planted::new();
     planted.change(&format!(
-        "INSERT INTO notes VALUES (1, 5, 'cut'); UPDATE entries SET header = {} WHERE rowid = {{x/a}}",
+        "UPDATE summary SET value = 1 WHERE key = 'is_cut'; UPDATE entries SET header = {} WHERE rowid = {{x/a}}",
         LENGTH / 512
     ));
     assert!(why(planted.open().unwrap().row(planted.node("x/a"))).contains("behind the end"));
@@ -375,7 +375,7 @@ fn a_map_of_holes_is_one_of_that_file() {
             Err(error) => assert!(!is_right && error.to_string().contains("past the end"), "{error}"),
         }
     }
-    planted.change("INSERT INTO notes VALUES (1, 5, 'cut')");
+    planted.change("UPDATE summary SET value = 1 WHERE key = 'is_cut'");
     assert!(planted.open().unwrap().extents(sparse).is_ok());
 }
 
