@@ -60,8 +60,11 @@ fn a_running_mount_tells_what_it_has_done() {
     let of_file = rustix::fs::getxattr(mount.path("file"), "user.tarnfs.statistics", &mut names[..]);
     assert_eq!(of_file, Err(Errno::NODATA));
     mount.unmount();
-    let log = fs::read_to_string(log).unwrap();
-    assert!(log.contains("\"decoded_bytes\":") && log.contains("\"panics\":0"), "{log}");
+    // The daemon writes it when the mount is gone.
+    support::wait_until("the log has the statistics", || {
+        let log = fs::read_to_string(&log).unwrap();
+        log.contains("\"decoded_bytes\":") && log.contains("\"panics\":0")
+    });
     // Usually the kernel is told not to ask: that is faster.
     let mount = Mounted::new(&scratch, &archive, &[]);
     assert_eq!(rustix::fs::getxattr(&mount.at, "user.tarnfs.statistics", &mut names[..]), Err(Errno::OPNOTSUPP));

@@ -461,7 +461,8 @@ fn all_is_given_back_when_nobody_reads() {
 
 #[test]
 fn short_chunks_that_follow_each_other_are_decoded_by_one_decoder() {
-    // One worker: before it is known what a decoder needs, a second one gets no pass, and its chunk is not decoded ahead.
+    // One worker: before it is known what a decoder needs, a second one gets no pass, and its chunk is not decoded
+    // ahead.
     let bench = bench(4 * MIB, 100_000, 64 * MIB, 1);
     bench.source.prefetch(0, 4 * MIB as u64);
     while !bench.source.is_ready(0, 4 * MIB) {
