@@ -2,7 +2,7 @@
 //! this process, which gets the processor when nobody else wants it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,12 +24,15 @@ struct Queue {
     is_working: bool,
 }
 
-/// From now on what is dear is kept. To be called before system calls are given up that change priorities, and after
-/// those rights are given up that decoders should not have.
+/// From now on what is slow to decode is kept. To be called before system calls are given up that change priorities,
+/// and after those rights are given up that decoders should not have.
 pub fn begin() {
     let mut queue = queue();
     queue.has_begun = true;
-    start(queue);
+    let is_ready = start(&mut queue);
+    drop(queue);
+    // The thread is at its priority then. An error means that there is no thread.
+    let _ = is_ready.map(|is_ready| is_ready.recv());
 }
 
 /// Keeps one more, as soon as [`begin`] has been called.
@@ -37,25 +40,25 @@ pub(crate) fn add(fill: Fill) {
     let mut queue = queue();
     queue.waiting.push((Instant::now(), fill));
     ADDED.notify_one();
-    start(queue);
+    // Nobody waits: the thread changes its own priority.
+    start(&mut queue);
 }
 
 fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn start(mut queue: MutexGuard<'_, Queue>) {
+/// Starts the thread if there is work for one and none yet. The receiver hears of it when it has its priority.
+fn start(queue: &mut Queue) -> Option<Receiver<()>> {
     if !queue.has_begun || queue.is_working || queue.waiting.is_empty() {
-        return;
+        return None;
     }
     let (ready, is_ready) = sync_channel(1);
     match thread::Builder::new().name("tarnfs-fill".to_owned()).spawn(move || work(&ready)) {
         Ok(_) => queue.is_working = true,
         Err(error) => log::info!("nothing is kept decoded: cannot start a thread: {error}"),
     }
-    drop(queue);
-    // It is at its priority then. Fails only where there is no thread.
-    let _ = is_ready.recv();
+    Some(is_ready)
 }
 
 /// Set by tests, which have to end however busy the machine is: then the thread keeps its priority.

@@ -1,5 +1,6 @@
 //! Paths in an archive that were typed as globs: the shell cannot expand them, since it does not see the archive.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use globset::{GlobBuilder, GlobMatcher};
@@ -15,27 +16,30 @@ pub(crate) fn expand(tree: &dyn Tree, typed: &[u8]) -> Result<Vec<Vec<u8>>, Erro
     }
     let Some(pattern) = Pattern::new(typed) else { return Ok(vec![typed.to_vec()]) };
     let mut found = Vec::new();
-    // Folders still to be searched, with the number of the pattern's component that their entries must match.
-    let mut waiting = vec![(Node::ROOT, Vec::new(), 0)];
+    // Folders still to be searched, with the numbers of the pattern's components that their entries may match. `**` can
+    // reach a folder in several ways; it is searched once for all of them.
+    let mut waiting = vec![(Node::ROOT, Vec::new(), BTreeSet::from([0]))];
     while let Some((folder, prefix, at)) = waiting.pop() {
         let mut inner = Vec::new();
         tree.read_dir(folder, 0, &mut |child| {
+            let mut next = pattern.after(&at, child.name);
+            let matches = next.remove(&pattern.components.len());
+            let goes_on = child.attributes.kind == Kind::Folder && !next.is_empty();
+            if !matches && !goes_on {
+                return true;
+            }
             let path = [prefix.as_slice(), child.name].concat();
-            for next in pattern.after(at, child.name) {
-                if next == pattern.components.len() {
-                    found.push(path.clone());
-                }
-                if child.attributes.kind == Kind::Folder && !pattern.is_at_end(next) {
-                    inner.push((child.attributes.node, [path.as_slice(), b"/"].concat(), next));
-                }
+            if goes_on {
+                inner.push((child.attributes.node, [path.as_slice(), b"/"].concat(), next));
+            }
+            if matches {
+                found.push(path);
             }
             true
         })?;
         waiting.extend(inner.into_iter().rev());
     }
-    // `**` can reach a path in several ways.
     found.sort();
-    found.dedup();
     if found.is_empty() { Err(Error::NotFound) } else { Ok(found) }
 }
 
@@ -67,31 +71,29 @@ impl Pattern {
         (!components.is_empty()).then_some(Self { components })
     }
 
-    /// With `name` at component `at`: the components that may come next. As many as there are: the path matches.
-    fn after(&self, at: usize, name: &[u8]) -> Vec<usize> {
-        let mut after = Vec::new();
-        let mut at = at;
-        // `**` may stand for nothing.
-        while let Some(None) = self.components.get(at) {
-            if name.first() != Some(&b'.') {
-                after.push(at);
-                if at + 1 == self.components.len() {
-                    after.push(at + 1);
+    /// With `name` at one of the components `at`: the components that may come next. The number of all components among
+    /// them means that the path matches.
+    fn after(&self, at: &BTreeSet<usize>, name: &[u8]) -> BTreeSet<usize> {
+        let mut after = BTreeSet::new();
+        for &(mut at) in at {
+            // `**` may stand for nothing.
+            while let Some(None) = self.components.get(at) {
+                if name.first() != Some(&b'.') {
+                    after.insert(at);
+                    if at + 1 == self.components.len() {
+                        after.insert(at + 1);
+                    }
                 }
+                at += 1;
             }
-            at += 1;
-        }
-        if let Some(Some((glob, takes_dots))) = self.components.get(at)
-            && (*takes_dots || name.first() != Some(&b'.'))
-            && glob.is_match(Path::new(OsStr::from_bytes(name)))
-        {
-            after.push(at + 1);
+            if let Some(Some((glob, takes_dots))) = self.components.get(at)
+                && (*takes_dots || name.first() != Some(&b'.'))
+                && glob.is_match(Path::new(OsStr::from_bytes(name)))
+            {
+                after.insert(at + 1);
+            }
         }
         after
-    }
-
-    fn is_at_end(&self, next: usize) -> bool {
-        next == self.components.len()
     }
 }
 
@@ -102,9 +104,9 @@ mod tests {
     /// Whether `glob` matches `path`, as [`expand`] walks.
     fn matches(glob: &str, path: &str) -> bool {
         let pattern = Pattern::new(glob.as_bytes()).unwrap();
-        let mut at = vec![0];
+        let mut at = BTreeSet::from([0]);
         for name in path.split('/') {
-            at = at.into_iter().flat_map(|at| pattern.after(at, name.as_bytes())).collect();
+            at = pattern.after(&at, name.as_bytes());
         }
         at.contains(&pattern.components.len())
     }

@@ -220,7 +220,7 @@ impl<'a> Paths<'a> {
 
     fn report(&mut self, failure: &Failure) {
         terminal::report(failure, self.colour);
-        self.code = failure.code;
+        self.code = self.code.max(failure.code);
         self.has_failed = true;
     }
 
@@ -228,7 +228,7 @@ impl<'a> Paths<'a> {
         self.has_failed
     }
 
-    /// That of the last failure, or of opening the archive.
+    /// The largest of all failures and of opening the archive.
     pub(crate) fn code(&self) -> Code {
         self.code
     }

@@ -25,7 +25,9 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
             folders.push((path, found.node));
         } else {
             has_files = true;
-            listing.line(&path, &found).map_err(|trouble| trouble.failure(&arguments.archive, &path))?;
+            if let Err(trouble) = listing.line(&path, &found) {
+                paths.failed(trouble.failure(&arguments.archive, &path))?;
+            }
         }
     }
     let has_headings = folders.len() > 1 || has_files || paths.has_failed();
