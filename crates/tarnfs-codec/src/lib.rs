@@ -214,13 +214,26 @@ impl Checks {
     }
 }
 
-/// How fast a codec decodes on an ordinary processor, as far as it says how dear a random read is.
+/// How fast a codec decodes on an ordinary processor, as far as it says how slow a random read is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// Decoded bytes in a millisecond.
     pub bytes_per_millisecond: u64,
     /// A chunk is decoded as a whole, whatever is wanted of it.
     pub in_whole_chunks: bool,
+}
+
+impl Pace {
+    /// True if storing what was decoded takes little of the time that decoding it takes.
+    pub(crate) fn is_slow(self) -> bool {
+        self.bytes_per_millisecond <= 100_000
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { bytes_per_millisecond: 400_000, in_whole_chunks: false }
+    }
 }
 
 /// One compressed format.
@@ -274,7 +287,7 @@ pub trait Codec: Send + Sync {
 
     /// How fast it decodes. Known beforehand, so that it is not measured at each mount.
     fn pace(&self) -> Pace {
-        Pace { bytes_per_millisecond: 400_000, in_whole_chunks: false }
+        Pace::default()
     }
 
     /// The [`SeekPoint::state`] for a point inside compressed data before which these bytes were decoded (at most the

@@ -454,17 +454,25 @@ impl DecodedFileWriter {
         self.packed.len() >= BATCH
     }
 
-    /// Packs a piece at this `level` of zstd, and writes it with those before it once they are enough.
-    pub(super) fn add(&mut self, stream: u64, start: u64, piece: &[u8], checksum: u32, level: i32) -> io::Result<()> {
+    /// Packs a piece at this `level` of zstd, or leaves it as it is without one, and writes it with those before it once
+    /// they are enough.
+    pub(super) fn add(
+        &mut self,
+        stream: u64,
+        start: u64,
+        piece: &[u8],
+        checksum: u32,
+        level: Option<i32>,
+    ) -> io::Result<()> {
         if piece.len() > PIECE || piece.is_empty() || !self.is_locked {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         if self.is_full || self.packed.len() >= MOST_WAITING {
             return Ok(());
         }
-        let packed = self.context.compress(&mut self.packed_piece[..], piece, level);
+        let packed = level.map(|level| self.context.compress(&mut self.packed_piece[..], piece, level));
         let stored = match packed {
-            Ok(length) if length < piece.len() => self.packed_piece.get(..length).unwrap_or(piece),
+            Some(Ok(length)) if length < piece.len() => self.packed_piece.get(..length).unwrap_or(piece),
             _ => piece,
         };
         self.packed.extend_from_slice(stored);

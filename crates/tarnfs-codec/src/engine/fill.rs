@@ -237,7 +237,7 @@ impl Fill {
                 if let Some(expected) = expected.filter(|expected| *expected == checksum(&piece, place.start))
                     && !self.writer.file().has(inner.kept_as, place.start, expected, place.length)
                 {
-                    self.writer.add(inner.kept_as, place.start, &piece, expected, LEVEL)?;
+                    self.writer.add(inner.kept_as, place.start, &piece, expected, Some(LEVEL))?;
                 }
             }
             self.at = running.at;

@@ -6,21 +6,25 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::decoded_file::DecodedFileWriter;
-use crate::PIECE;
+use crate::{PIECE, Pace};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Takes pieces of a stream that are dear to decode out of its first pass, and packs them into a
-/// [`DecodedFile`](super::DecodedFile) on a core that is free.
+/// Takes pieces of a stream that are slow to decode out of its first pass, and packs them into a
+/// [`DecodedFile`](super::DecodedFile) on a thread of its own.
 ///
 /// What a random read of a piece would cost is reckoned from what is measured: the time that decoding takes, and how
 /// many bytes lie between the piece and the seek point before it. A stream for which it never gets long has no file in
-/// the end. The first pass does not wait: what the packing thread cannot keep up with is left out, unless a read of it
-/// would take very long, as in a stream without seek points.
+/// the end.
+///
+/// With a fast codec the first pass does not wait: what the packing thread cannot keep up with is left out, unless a
+/// read of it would take very long, as in a stream without seek points. With a [slow](Pace::is_slow) one nothing is left
+/// out: pieces are stored as they are once packing has taken its share of the processor's time.
 pub struct SpillWriter {
     sender: Option<SyncSender<Piece>>,
     packer: Option<JoinHandle<io::Result<bool>>>,
     shared: Arc<Shared>,
+    limits: TimeLimits,
     /// The processor's time of all threads when the pass began: it is decoding that they spend it on.
     began: Duration,
     /// How long decoding took, and for how many bytes.
@@ -29,7 +33,7 @@ pub struct SpillWriter {
     /// Bytes since the last seek point, and the most that there were.
     since_point: u64,
     longest: u64,
-    /// Pieces that are kept if the stream turns out to be dear; `None` if they became too many.
+    /// Pieces that are kept if the stream turns out to be slow; `None` if they became too many.
     waiting: Option<Vec<Piece>>,
     /// What is decoded of the next piece.
     piece: Vec<u8>,
@@ -43,6 +47,8 @@ struct Shared {
     is_abandoned: AtomicBool,
     /// The processor's time of the packing thread, ns.
     packing: AtomicU64,
+    /// That of decoding, ns.
+    decoding: AtomicU64,
 }
 
 /// Opens the file where the pieces go and locks it: called once, when the first piece is to be kept. `None` if somebody
@@ -52,14 +58,33 @@ pub type OpenSpill = Box<dyn FnOnce() -> io::Result<Option<DecodedFileWriter>> +
 /// A piece on its way: where it starts, its checksum, and its bytes.
 type Piece = (u64, u32, Box<[u8]>);
 
-/// A stream is dear if a random read may take so long; half of it in the mean.
-const DEAR: Duration = Duration::from_millis(40);
+/// From which time on pieces are kept.
+#[derive(Debug, Clone, Copy)]
+struct TimeLimits {
+    /// Random reads in a stream are slow if one may take so long. Half of it is the mean.
+    slow: Duration,
+    /// What can be decoded within this time from a seek point on is not kept, also of a slow stream.
+    near: Duration,
+    /// For what takes longer to decode the first pass waits until it is kept.
+    waits: Duration,
+    /// The packing thread has the lowest priority, and packs whatever it gets.
+    is_idle: bool,
+}
 
-/// What can be decoded within this time is not kept, also of a dear stream.
-const NEAR: Duration = Duration::from_millis(2);
+impl TimeLimits {
+    fn new(pace: Pace) -> Self {
+        if pace.is_slow() {
+            let slow = Duration::from_millis(if pace.in_whole_chunks { 2 } else { 4 });
+            Self { slow, near: Duration::ZERO, waits: Duration::ZERO, is_idle: false }
+        } else {
+            let milliseconds = Duration::from_millis;
+            Self { slow: milliseconds(40), near: milliseconds(2), waits: milliseconds(1000), is_idle: true }
+        }
+    }
+}
 
-/// For what takes longer to decode the first pass waits.
-const VERY_DEAR: Duration = Duration::from_secs(1);
+/// Of 100 parts of the time that a slow codec takes, what packing may take.
+const SHARE: u64 = 4;
 
 /// Nothing is known of a stream before so much time has been spent on it.
 const SURE: Duration = Duration::from_millis(50);
@@ -78,15 +103,17 @@ const FAST_LEVEL: i32 = -5;
 const LOWEST_PRIORITY: i32 = 19;
 
 impl SpillWriter {
-    /// Pieces of the stream of this number go to the file that `open` opens.
-    pub fn new(stream: u64, open: OpenSpill) -> Self {
+    /// Pieces of the stream of this number, of a codec of this `pace`, go to the file that `open` opens.
+    pub fn new(stream: u64, pace: Pace, open: OpenSpill) -> Self {
         let (sender, receiver) = sync_channel(MOST_SENT);
         let shared = Arc::<Shared>::default();
         let of_packer = Arc::clone(&shared);
+        let limits = TimeLimits::new(pace);
         let packer = thread::Builder::new()
             .name("tarnfs-packer".to_owned())
-            .spawn(move || pack(stream, &receiver, &of_packer, open));
+            .spawn(move || pack(stream, limits.is_idle, &receiver, &of_packer, open));
         let mut spill = Self::nothing();
+        spill.limits = limits;
         match packer {
             Ok(packer) => {
                 spill.sender = Some(sender);
@@ -104,6 +131,7 @@ impl SpillWriter {
             sender: None,
             packer: None,
             shared: Arc::default(),
+            limits: TimeLimits::new(Pace::default()),
             began: processor_time(ClockId::ProcessCPUTime),
             time: Duration::ZERO,
             bytes: 0,
@@ -120,6 +148,7 @@ impl SpillWriter {
             let packing = Duration::from_nanos(self.shared.packing.load(Ordering::Relaxed));
             let all = processor_time(ClockId::ProcessCPUTime).saturating_sub(self.began);
             self.time = all.saturating_sub(packing);
+            self.shared.decoding.store(nanoseconds(self.time), Ordering::Relaxed);
         }
     }
 
@@ -143,7 +172,7 @@ impl SpillWriter {
         let piece = (self.piece.len() == length).then(|| Box::from(&self.piece[..]));
         self.piece.clear();
         let Some(piece) = piece else { return };
-        if self.is_dear() {
+        if self.is_slow() {
             for piece in self.waiting.take().into_iter().flatten() {
                 self.send(piece);
             }
@@ -161,17 +190,17 @@ impl SpillWriter {
         Duration::from_secs_f64(self.time.as_secs_f64() * bytes as f64 / self.bytes.max(1) as f64)
     }
 
-    /// As far as is known. With many threads much is decoded before the first byte comes: then a stream looks dear that
+    /// As far as is known. With many threads much is decoded before the first byte comes: then a stream looks slow that
     /// is not.
-    fn is_dear(&self) -> bool {
-        self.time >= SURE && self.time_for(self.longest) >= DEAR
+    fn is_slow(&self) -> bool {
+        self.time >= SURE && self.time_for(self.longest) >= self.limits.slow
     }
 
     /// True if the bytes that come next may be kept.
     fn wants(&self) -> bool {
         self.sender.is_some()
-            && (self.waiting.is_some() || self.is_dear())
-            && (self.time < SURE || self.time_for(self.since_point) >= NEAR)
+            && (self.waiting.is_some() || self.is_slow())
+            && (self.time < SURE || self.time_for(self.since_point) >= self.limits.near)
     }
 
     fn send(&mut self, piece: Piece) {
@@ -179,7 +208,7 @@ impl SpillWriter {
         self.shared.sent.fetch_add(1, Ordering::Relaxed);
         let sent = sender.try_send(piece).or_else(|error| match error {
             // No core is free.
-            TrySendError::Full(piece) if self.time_for(self.since_point) >= VERY_DEAR => {
+            TrySendError::Full(piece) if self.time_for(self.since_point) >= self.limits.waits => {
                 sender.send(piece).map_err(|_| true)
             }
             TrySendError::Full(_) => Err(false),
@@ -195,7 +224,7 @@ impl SpillWriter {
 
     /// The stream has ended: true if there is a file now.
     pub(super) fn finish(mut self) -> io::Result<bool> {
-        self.shared.is_abandoned.store(!self.is_dear(), Ordering::Relaxed);
+        self.shared.is_abandoned.store(!self.is_slow(), Ordering::Relaxed);
         self.end()
     }
 
@@ -211,7 +240,7 @@ impl SpillWriter {
 
 impl std::fmt::Debug for SpillWriter {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("SpillWriter").field("is_dear", &self.is_dear()).finish_non_exhaustive()
+        formatter.debug_struct("SpillWriter").field("is_slow", &self.is_slow()).finish_non_exhaustive()
     }
 }
 
@@ -223,11 +252,12 @@ impl Drop for SpillWriter {
     }
 }
 
-fn pack(stream: u64, pieces: &Receiver<Piece>, shared: &Shared, open: OpenSpill) -> io::Result<bool> {
+fn pack(stream: u64, is_idle: bool, pieces: &Receiver<Piece>, shared: &Shared, open: OpenSpill) -> io::Result<bool> {
     // Without a first piece there is no file.
     let Ok(first) = pieces.recv() else { return Ok(false) };
-    // Whoever decodes comes first.
-    if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), LOWEST_PRIORITY) {
+    // Whoever decodes comes first, unless it waits for this thread.
+    if is_idle && let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), LOWEST_PRIORITY)
+    {
         log::debug!("the packing thread keeps its priority: {error}");
     }
     let Some(mut writer) = open()? else { return Ok(false) };
@@ -237,20 +267,30 @@ fn pack(stream: u64, pieces: &Receiver<Piece>, shared: &Shared, open: OpenSpill)
         }
         let behind = shared.sent.fetch_sub(1, Ordering::Relaxed);
         if !writer.file().has(stream, start, checksum, piece.len()) {
-            let level = if behind > MOST_SENT / 2 { FAST_LEVEL } else { LEVEL };
+            let (packing, decoding) = (shared.packing.load(Ordering::Relaxed), shared.decoding.load(Ordering::Relaxed));
+            let level = if !is_idle {
+                (packing <= decoding / 100 * SHARE).then_some(LEVEL)
+            } else if behind > MOST_SENT / 2 {
+                Some(FAST_LEVEL)
+            } else {
+                Some(LEVEL)
+            };
             writer.add(stream, start, &piece, checksum, level)?;
         }
         if writer.is_full() {
             break;
         }
-        let spent = processor_time(ClockId::ThreadCPUTime).as_nanos();
-        shared.packing.store(u64::try_from(spent).unwrap_or(u64::MAX), Ordering::Relaxed);
+        shared.packing.store(nanoseconds(processor_time(ClockId::ThreadCPUTime)), Ordering::Relaxed);
     }
     if shared.is_abandoned.load(Ordering::Relaxed) {
         return writer.undo().map(|()| false);
     }
     writer.flush()?;
     Ok(true)
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn processor_time(clock: ClockId) -> Duration {
@@ -276,8 +316,12 @@ mod tests {
 
     /// Feeds a piece for each time, a seek point where there is none; returns which of them were kept.
     fn kept(times: &[Option<Duration>], room: u64, ends: bool) -> Option<Vec<usize>> {
+        kept_of(Pace::default(), times, room, ends)
+    }
+
+    fn kept_of(pace: Pace, times: &[Option<Duration>], room: u64, ends: bool) -> Option<Vec<usize>> {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let mut spill = SpillWriter::new(3, open(&file, room));
+        let mut spill = SpillWriter::new(3, pace, open(&file, room));
         let mut pieces = 0;
         let content = |number: usize| vec![number as u8; PIECE];
         for time in times {
@@ -294,7 +338,7 @@ mod tests {
             pieces += 1;
             // So that the packing thread keeps up.
             let has_ended = || spill.packer.as_ref().is_none_or(JoinHandle::is_finished);
-            let waits = spill.time_for(spill.since_point) >= VERY_DEAR;
+            let waits = spill.time_for(spill.since_point) >= spill.limits.waits;
             while !waits && spill.shared.sent.load(Ordering::Relaxed) > MOST_SENT / 2 && !has_ended() {
                 thread::yield_now();
             }
@@ -359,6 +403,17 @@ mod tests {
         // From a second on nobody here waits for the packing thread.
         let times = milliseconds(&[10; 1000]);
         assert_eq!(kept(&times, ALL, true), Some((0..1000).collect()));
+    }
+
+    #[test]
+    fn of_a_slow_codec_all_is_kept_where_random_reads_are_slow() {
+        let pace = Pace { bytes_per_millisecond: 40_000, in_whole_chunks: true };
+        // Faster than the packing thread by far: it stores what it has no time to pack.
+        let chunk = milliseconds(&[1; 15]);
+        let many = [&chunk[..], &[None]].concat().repeat(200);
+        assert_eq!(kept_of(pace, &many, ALL, true), Some((0..3000).collect()));
+        let fast = [Some(Duration::from_micros(100)), None].repeat(3000);
+        assert_eq!(kept_of(pace, &fast, ALL, true), None);
     }
 
     #[test]

@@ -562,7 +562,7 @@ fn file_of_pieces(bench: &Bench, change: impl Fn(usize, &mut Vec<u8>)) -> Arc<De
         let mut piece = bench.decoded[start as usize..(start + length) as usize].to_vec();
         let right = super::checksum(&piece, start);
         change(number, &mut piece);
-        writer.add(0, start, &piece, right, 1).unwrap();
+        writer.add(0, start, &piece, right, Some(1)).unwrap();
     }
     drop(writer);
     super::decoded_file::tests::reader_of(&file)

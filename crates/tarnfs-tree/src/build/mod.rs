@@ -220,7 +220,7 @@ impl FirstPass<'_> {
         if let Some(cache) = self.cache_to_fill() {
             let budget = self.options.cache.budget().clone();
             let anew = self.options.recreate == Recreate::Always;
-            indexing.keep(SpillWriter::new(0, cache.spill(self.archive, codec.name(), budget, anew)));
+            indexing.keep(SpillWriter::new(0, codec.pace(), cache.spill(self.archive, codec.name(), budget, anew)));
         }
         let mut stream = DecodingStream::new(indexing, direct, &shifts, &self.options.cancel)
             .of_archive(&self.options.progress.bytes, self.options.sink.as_ref());

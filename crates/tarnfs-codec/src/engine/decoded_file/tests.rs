@@ -43,7 +43,7 @@ fn pieces(count: u64) -> Vec<(u64, u64, Vec<u8>)> {
 
 fn put(writer: &mut DecodedFileWriter, pieces: &[(u64, u64, Vec<u8>)]) {
     for (stream, start, piece) in pieces {
-        writer.add(*stream, *start, piece, checksum(piece, *start), 1).unwrap();
+        writer.add(*stream, *start, piece, checksum(piece, *start), Some(1)).unwrap();
     }
 }
 
