@@ -84,7 +84,9 @@ fn an_index_with_other_hashes_does_not_belong_and_unknown_names_are_refused() {
         let (archive, index) = (scratch.path("a.tar"), scratch.path("index"));
         let arguments = ["index".as_ref(), archive.as_os_str(), "--hashes".as_ref(), hashes.as_ref()];
         run(&scratch, arguments.into_iter().chain(["--index-file".as_ref(), index.as_os_str()])).ok();
-        fs::read(index).unwrap()
+        let made = fs::read(&index).unwrap();
+        fs::remove_file(index).unwrap();
+        made
     };
     let (first, second) = (index("md5"), index("md5,crc32"));
     assert_ne!(first, second);

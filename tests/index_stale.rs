@@ -442,7 +442,7 @@ const SHAPES: [&[&str]; 8] = [
     &["-i", "--gnu-incremental"],
 ];
 
-/// > An index is used only for the archive and the options that it was made for.
+/// > An index is used only for its archive, and for the options that it was made with or for fewer hashes.
 #[test]
 fn an_index_made_with_other_options_is_not_used() {
     let scratch = Scratch::new();
@@ -455,7 +455,8 @@ fn an_index_made_with_other_options_is_not_used() {
     let different = expected.iter().collect::<std::collections::BTreeSet<_>>().len();
     assert!(different >= 5, "{different} different trees");
     for (made, shape) in SHAPES.iter().enumerate() {
-        ls(&path, &scratch, &[*shape, &["-c"]].concat()).ok();
+        scratch.shell("rm -f *.sqlite");
+        ls(&path, &scratch, shape).ok();
         let index = fs::read(scratch.path(INDEX)).unwrap();
         for (wanted, other) in SHAPES.iter().enumerate() {
             let ran = ls(&path, &scratch, &[*other, &["--no-recreate-index"]].concat());
@@ -463,14 +464,110 @@ fn an_index_made_with_other_options_is_not_used() {
             assert!(made == wanted || ran.err.contains("other options"), "{}", ran.err);
             let ran = ls(&path, &scratch, other).ok();
             assert!(ran.out == expected[wanted], "{shape:?} {other:?}");
-            let is_kept = fs::read(scratch.path(INDEX)).unwrap() == index;
-            assert_eq!(is_kept, made == wanted, "{shape:?} {other:?}");
-            fs::write(scratch.path(INDEX), &index).unwrap();
+            assert!(fs::read(scratch.path(INDEX)).unwrap() == index, "{shape:?} {other:?}");
+            // The other one is beside it.
+            assert_eq!(ran.err.contains("made with other options"), made != wanted, "{}", ran.err);
+            let again = ls(&path, &scratch, &[*other, &["--no-recreate-index"]].concat()).ok();
+            assert!(again.out == expected[wanted] && again.err.is_empty(), "{shape:?} {other:?}: {}", again.err);
+            scratch.shell("rm -f *.options-*.sqlite");
         }
     }
     // Others do not shape it.
-    ls(&path, &scratch, &["-c"]).ok();
+    scratch.shell("rm -f *.sqlite");
+    ls(&path, &scratch, &[]).ok();
     for options in [["-P", "1"], ["--gzip-seek-point-spacing", "1"], ["--index-minimum-file-count", "5"], ["-d", "2"]] {
         ls(&path, &scratch, &[&options[..], &["--no-recreate-index"]].concat()).ok();
     }
+}
+
+/// An index that took long to make survives a command that asks for something else.
+#[test]
+fn an_index_that_can_do_more_is_used_and_one_that_cannot_is_kept() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; seq 1200 | (cd tree; xargs touch); echo x > tree/x; tar cf tree/in.tar tree/x; tar cf a.tar tree",
+    );
+    let archive = scratch.path("a.tar");
+    let name = archive.to_str().unwrap();
+    let tarnfs = |words: &[&str]| run(&scratch, words.iter().copied().chain([name]));
+    let indexes = || {
+        let names = fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path());
+        let mut names: Vec<_> = names.filter(|path| path.to_str().unwrap().ends_with(".tarnfs.sqlite")).collect();
+        names.sort();
+        names.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect::<Vec<_>>()
+    };
+    let attributes = |words: &[&str]| {
+        let found = run(&scratch, ["stat", "--no-recreate-index", name, "tree/x"].iter().chain(words)).ok().text();
+        found.lines().filter(|line| line.contains("user.hash.")).count()
+    };
+    tarnfs(&["index", "-r", "--hashes", "sha256,md5"]).ok();
+    let dear = indexes();
+    assert_eq!(dear.len(), 1);
+    // Fewer hashes: those of the index that nobody asked for are not shown.
+    for (words, shown) in [(&["-r"][..], 0), (&["-r", "--hashes=md5"], 1), (&["-r", "--hashes=sha256,md5"], 2)] {
+        let listed = tarnfs(&[&["ls", "-R"], words].concat()).ok();
+        assert!(listed.err.is_empty() && listed.text().contains("in.tar/tree/x"), "{words:?}: {}", listed.err);
+        assert_eq!(attributes(words), shown, "{words:?}");
+    }
+    assert!(indexes() == dear);
+    // All that it has is compared.
+    let checked = tarnfs(&["check", "-r", "-d", "2"]).ok();
+    assert!(checked.err.contains("is right"), "{}", checked.err);
+    // Without -r another tree shows.
+    let listed = tarnfs(&["ls", "-R"]).ok();
+    let (first, other) = (dear[0].0.display(), indexes().into_iter().find(|one| *one != dear[0]).unwrap());
+    let told = format!(
+        "tarnfs: warning: {name}: index {first} was made with other options (-r --hashes=md5,sha256), and is kept; the one for these options is {}\n",
+        other.0.display()
+    );
+    assert_eq!(listed.err, told);
+    assert!(listed.text().contains("in.tar") && !listed.text().contains("in.tar/"));
+    let both = indexes();
+    assert!(both.len() == 2 && both.contains(&dear[0]));
+    // From now on both are used, and nothing is said.
+    for words in [&["ls"][..], &["ls", "-r"], &["ls", "-r", "--hashes", "md5"], &["ls", "--no-recreate-index"]] {
+        assert_eq!(tarnfs(words).ok().err, "", "{words:?}");
+    }
+    assert!(indexes() == both);
+    // Hashes that neither has: a third place, which then serves those without hashes, too.
+    tarnfs(&["index", "--hashes", "crc32"]).ok();
+    let three = indexes();
+    assert!(three.len() == 3 && both.iter().all(|one| three.contains(one)));
+    assert_eq!((attributes(&["--hashes=crc32"]), attributes(&[])), (1, 0));
+    // -c replaces the one that would be used, and no other.
+    tarnfs(&["index", "-c", "--hashes", "crc32,sha1"]).ok();
+    let replaced = indexes();
+    assert!(replaced.contains(&dear[0]), "the one with -r is none of these");
+    tarnfs(&["index", "-c", "-r"]).ok();
+    assert!(!indexes().contains(&dear[0]));
+    assert_eq!(attributes(&["-r"]), 0);
+    // Another archive of that name needs none of them.
+    scratch.shell("echo more > tree/more; tar cf a.tar tree");
+    tarnfs(&["ls"]).ok();
+    assert!(indexes().iter().filter(|one| replaced.contains(one)).count() < replaced.len());
+    assert_eq!(tarnfs(&["ls", "--no-recreate-index"]).ok().err.lines().filter(|line| line.contains("kept")).count(), 0);
+}
+
+/// Who names the file of an index has said where it is to be.
+#[test]
+fn an_index_file_that_is_named_is_replaced_by_other_options_with_c_alone() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; echo x > tree/x; tar cf a.tar tree");
+    let (archive, index) = (scratch.path("a.tar"), scratch.path("named"));
+    let option = format!("--index-file={}", index.display());
+    let tarnfs = |words: &[&str]| run(&scratch, words.iter().copied().chain([archive.to_str().unwrap(), &option]));
+    tarnfs(&["index", "-r"]).ok();
+    let made = fs::read(&index).unwrap();
+    let told = format!(
+        "index {} was made with other options (-r), and is kept; --recreate-index replaces it",
+        index.display()
+    );
+    let listed = tarnfs(&["ls", "-R"]).ok();
+    assert!(listed.err.contains(&told) && listed.text().contains('x'), "{}", listed.err);
+    let refused = tarnfs(&["index"]);
+    assert!(refused.code == 7 && refused.err.contains(&told), "{}", refused.err);
+    assert!(fs::read(&index).unwrap() == made);
+    tarnfs(&["index", "-c"]).ok();
+    assert!(fs::read(&index).unwrap() != made);
+    assert_eq!(tarnfs(&["ls"]).ok().err, "");
 }

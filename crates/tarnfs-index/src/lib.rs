@@ -14,6 +14,7 @@ pub mod location;
 pub mod own;
 mod pool;
 pub mod ratarmount;
+mod shape;
 mod sqlite;
 mod store;
 pub mod trust;
@@ -29,6 +30,7 @@ use tarnfs_codec::{ChunkTable, Damage};
 use tarnfs_format::{Kind, Time, Xattrs};
 use tarnfs_source::{Extent, Fingerprint, SharedSource};
 
+pub use shape::{DEFAULT_EXTENSIONS, Recursion, Shape};
 pub use writer::{Destination, Writer, WriterOptions};
 
 /// Number of a file or folder in one index. Computed from its row, so nobody needs a table of them. What hard links
@@ -107,37 +109,6 @@ pub struct Nested {
 
 /// Number of the first [`Nested`] stream. Layers of compression around the archive have smaller ones.
 pub const FIRST_NESTED: u32 = 1024;
-
-/// Which files in an archive are shown as folders of what they hold.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Recursion {
-    /// `--recursion-depth`: archives inside each other at most, a compressed tar counted as two; `None` for as many as
-    /// there are.
-    pub depth: Option<u32>,
-    /// `--recursive-extensions`, as given: which names make a file a candidate.
-    pub extensions: Vec<String>,
-    /// `-s`: the folder has the name without the extension.
-    pub strip_extension: bool,
-    /// `--transform-recursive-mount-point`: regular expression and replacement for the folder's path.
-    pub transform: Option<(String, String)>,
-}
-
-/// What shaped the index. Another value means another tree, so an index is only used with equal ones.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Shape {
-    /// `-e`: how names that are not UTF-8 are converted; `None` leaves them as they are.
-    pub encoding: Option<String>,
-    /// `-i`.
-    pub ignore_zeros: bool,
-    /// `--gnu-incremental` (`Some(true)`), `--detect-gnu-incremental` (`None`), neither (`Some(false)`).
-    pub gnu_incremental: Option<bool>,
-    /// `--transform`: regular expression and replacement for each path.
-    pub transform: Option<(String, String)>,
-    /// `-r`; `None` if archives inside the archive stay files.
-    pub recursion: Option<Recursion>,
-    /// `--hashes`: names of what is kept of each file's content, in order.
-    pub hashes: Vec<String>,
-}
 
 /// The archive that an index belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -242,6 +213,11 @@ pub trait Index: Send + Sync + Debug {
     /// Extended attributes. Of an index of tarnfs in the order of their names.
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error>;
 
+    /// From now on [`Index::xattrs`] leaves out those of these names: hashes that the index has and nobody asked for.
+    fn hide_xattrs(&self, names: Vec<Vec<u8>>) {
+        let _ = names;
+    }
+
     /// Extents of a sparse file.
     fn extents(&self, node: Node) -> Result<Vec<Extent>, Error>;
 
@@ -302,9 +278,12 @@ pub enum Error {
     /// Somebody else could have written it.
     #[error("not believed: {0}")]
     NotTrusted(String),
-    /// It belongs to another state of the archive, or was made with other options.
+    /// It belongs to another state of the archive.
     #[error("does not belong to this archive: {0}")]
     Stale(String),
+    /// It belongs to the archive, and shows another tree than the one that was asked for.
+    #[error("made with other options ({0})")]
+    OtherOptions(String),
     /// Written by a later version, or by another program.
     #[error("of a kind that this version does not read: {0}")]
     Unknown(String),

@@ -76,6 +76,13 @@ fn absolute(archive: &Path) -> PathBuf {
     resolved.unwrap_or_else(|_| archive.to_path_buf())
 }
 
+/// Where an index with this tag lies beside the one at `main`: `a.tar.TAG.tarnfs.sqlite`.
+pub(crate) fn with_tag(main: &Path, tag: &str) -> PathBuf {
+    let name = main.file_name().unwrap_or_default().as_bytes();
+    let name = name.strip_suffix(SUFFIX.as_bytes()).unwrap_or(name);
+    main.with_file_name(suffixed(&[name, b".", tag.as_bytes()].concat()))
+}
+
 fn suffixed(name: &[u8]) -> OsString {
     let mut name = name.to_vec();
     name.extend_from_slice(SUFFIX.as_bytes());
@@ -107,8 +114,8 @@ fn flat_name(absolute: &Path) -> OsString {
     suffixed(&name)
 }
 
-/// Room in a name for what [`crate::Writer`] puts around it while it writes.
-const TEMPORARY_ROOM: usize = 40;
+/// Room in a name for what [`crate::Writer`] puts around it while it writes, and for [`with_tag`].
+const TEMPORARY_ROOM: usize = 64;
 
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails")]

@@ -58,7 +58,8 @@ fn open_for(path: &Path, access: OFlags, archive: Option<&Owner>, trust_any: boo
     let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | links;
     let file = match open_file(path, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => File::from(file),
-        Err(Errno::NOENT | Errno::NOTDIR) => return Err(Error::Missing),
+        // A name that is too long is that of no file.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => return Err(Error::Missing),
         Err(Errno::LOOP) => return Err(refused(path, "it is a symbolic link")),
         Err(Errno::NXIO | Errno::ISDIR) => {
             return Err(Error::NotTrusted(format!("{} is not a file", path.display())));

@@ -14,9 +14,6 @@ enum Rule {
 #[derive(Debug)]
 pub(crate) struct Extensions(Vec<Rule>);
 
-/// What is taken for an archive if nothing else is said.
-pub const DEFAULT_EXTENSIONS: [&str; 4] = ["/archive", "/compressed", "/disk", "/split"];
-
 /// Sets of extensions, by the names that `--recursive-extensions` knows them by.
 const SETS: &[(&str, &str)] = &[
     (
@@ -221,7 +218,7 @@ mod tests {
     /// As ratarmount 1.3 has it.
     #[test]
     fn names_are_candidates_by_their_ends() {
-        let default = DEFAULT_EXTENSIONS.as_slice();
+        let default = crate::DEFAULT_EXTENSIONS.as_slice();
         for (values, name, expected) in [
             (default, "a.tar", Some("a")),
             (default, "a.TAR.GZ", Some("a")),

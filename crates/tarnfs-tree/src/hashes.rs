@@ -8,6 +8,11 @@ use sha2::digest::{Digest, DynDigest};
 /// What the names of the attributes begin with.
 pub(crate) const PREFIX: &str = "user.hash.";
 
+/// The attribute that has the hash of this name.
+pub(crate) fn attribute(hash: &str) -> Vec<u8> {
+    format!("{PREFIX}{hash}").into_bytes()
+}
+
 /// Makes one hasher.
 type Make = fn() -> Box<dyn Hasher>;
 
@@ -177,10 +182,8 @@ impl Running {
 
     /// The attributes of the file.
     pub(crate) fn finish(self) -> tarnfs_format::Xattrs {
-        let attribute = |(name, hasher): (&str, Box<dyn Hasher>)| {
-            (format!("{PREFIX}{name}").into_bytes(), hasher.hexadecimal().into_bytes())
-        };
-        self.0.into_iter().map(attribute).collect()
+        let finished = |(name, hasher): (&str, Box<dyn Hasher>)| (attribute(name), hasher.hexadecimal().into_bytes());
+        self.0.into_iter().map(finished).collect()
     }
 }
 

@@ -41,13 +41,12 @@ pub use archive::ArchiveTree;
 pub use compose::{ComposeError, Composition, compose};
 pub use control::{Control, ControlTree};
 pub use error::Error;
-pub use extensions::DEFAULT_EXTENSIONS;
 pub use folder::{FolderTree, Served};
 pub use lazy::{Base, Lazily, LazyTree};
 pub use subdirectory::Subdirectory;
 pub use subvolumes::Subvolumes;
 pub use tarnfs_format::{Device, Kind, Time, Xattrs};
-pub use tarnfs_index::Node;
+pub use tarnfs_index::{DEFAULT_EXTENSIONS, Node};
 pub use union::{Memory, UnionTree};
 pub use versions::Versions;
 

@@ -20,6 +20,7 @@ use crate::build::{FirstPass, Names, Progress, single_file};
 pub use crate::decoded_cache::DecodedCache;
 use crate::filling;
 use crate::grow::replay;
+use crate::hashes;
 use crate::recheck::Recheck;
 use crate::streams::{StreamContext, Streams, deep_layers};
 
@@ -50,6 +51,7 @@ pub enum IndexPlace {
 
 /// How an archive is opened.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct Options {
     /// What shapes the tree.
     pub shape: Shape,
@@ -63,6 +65,8 @@ pub struct Options {
     pub trust_index: bool,
     /// A new index is kept in its place; else it is made in memory. One that is there is used in any case.
     pub write_index: bool,
+    /// Where there is no index of our own, a sidecar of ratarmount is used.
+    pub use_sidecars: bool,
     /// Archives with fewer entries get no index on disk if reading them again is cheap ([`CHEAP_TO_READ`]) and the
     /// index is small.
     pub minimum_file_count: u64,
@@ -115,6 +119,7 @@ impl Default for Options {
             verify_mtime: false,
             trust_index: false,
             write_index: true,
+            use_sidecars: true,
             minimum_file_count: 1000,
             seek_point_spacing: None,
             threads,
@@ -163,6 +168,8 @@ pub struct OpenArchive {
     pub index_path: Option<PathBuf>,
     /// True if a first pass was made.
     pub is_new: bool,
+    /// True if the index is a sidecar of ratarmount, which says less than one of ours.
+    pub is_sidecar: bool,
     /// The innermost stream: the file with its compression undone.
     pub stream: SharedSource,
 }
@@ -237,6 +244,8 @@ enum Origin {
     Continued,
     /// From an older index.
     Found,
+    /// From a sidecar of ratarmount.
+    Sidecar,
 }
 
 /// An index that was made, and its file if it has one.
@@ -255,7 +264,7 @@ impl Opening<'_> {
         let mut reason = "there is none".to_owned();
         if self.options.recreate != Recreate::Always {
             match self.existing() {
-                Ok((index, index_path)) => return self.finish(index, Some(index_path), Origin::Found),
+                Ok((index, index_path, origin)) => return self.finish(index, Some(index_path), origin),
                 Err(why) => reason = why,
             }
         }
@@ -275,23 +284,29 @@ impl Opening<'_> {
     }
 
     /// The first index that belongs, or why the last one that was found does not.
-    fn existing(&self) -> Result<(Arc<dyn Index>, PathBuf), String> {
+    fn existing(&self) -> Result<(Arc<dyn Index>, PathBuf, Origin), String> {
         let owner = self.facts.owner;
         let mut reason = "there is none".to_owned();
-        let own = self.candidates().into_iter().map(|path| (self.own(&path, &owner), path));
-        let foreign = self.foreign_candidates().into_iter().map(|path| (self.foreign(&path, &owner), path));
+        let own = self.candidates().into_iter().map(|path| (self.own(&path, &owner), path, Origin::Found));
+        let sidecars = self.sidecar_candidates().into_iter();
+        let sidecars = sidecars.map(|path| (self.sidecar(&path, &owner), path, Origin::Sidecar));
         // Chained lazily: nobody looks for a sidecar of ratarmount if there is an index of our own.
         let mut start = Instant::now();
-        for (opened, path) in own.chain(foreign) {
+        for (opened, path, origin) in own.chain(sidecars) {
             let taken = std::mem::replace(&mut start, Instant::now()).elapsed().as_secs_f64();
             match opened {
                 Ok(index) => {
                     let (archive, index_file) = (self.path.display(), path.display());
                     log::debug!("{archive}: index {index_file} is used, checked in {taken:.3} s");
-                    return Ok((index, path));
+                    return Ok((index, path, origin));
                 }
                 Err(tarnfs_index::Error::Missing) => {
                     log::debug!("{}: no index at {}", self.path.display(), path.display());
+                }
+                // Nothing is wrong with it. If another one is made, that is said then.
+                Err(error @ tarnfs_index::Error::OtherOptions(_)) => {
+                    log::info!("{}: index {}: {error}", self.path.display(), path.display());
+                    reason = error.to_string();
                 }
                 Err(error) => {
                     log::warn!("{}: index {}: {error}", self.path.display(), path.display());
@@ -300,6 +315,47 @@ impl Opening<'_> {
             }
         }
         Err(reason)
+    }
+
+    /// Where a new index may be put, one place for each folder, and the indexes that have the first place there. An
+    /// index that belongs to the archive and shows another tree is kept, unless a new one was asked for.
+    fn destinations(&self) -> (Vec<PathBuf>, Vec<(PathBuf, String)>) {
+        let (mut free, mut kept) = (Vec::new(), Vec::new());
+        for places in self.places() {
+            let place = if self.options.recreate == Recreate::Always {
+                // The one that would have been used, or one that has less; else the first.
+                let wanted = &self.options.shape;
+                let with = |fits: &dyn Fn(&Shape) -> bool| places.iter().find(|path| self.has_shape(path, fits));
+                with(&|old| old.serves(wanted)).or_else(|| with(&|old| wanted.serves(old))).or(places.first())
+            } else {
+                places.iter().find(|path| match self.why_kept(path) {
+                    Some(why) => {
+                        kept.push(((*path).clone(), why));
+                        false
+                    }
+                    None => true,
+                })
+            };
+            free.extend(place.cloned());
+        }
+        (free, kept)
+    }
+
+    /// True if there is an index at `path` whose shape `fits`.
+    fn has_shape(&self, path: &Path, fits: &dyn Fn(&Shape) -> bool) -> bool {
+        let index = own::open(path, Some(&self.facts.owner), self.options.trust_index);
+        index.is_ok_and(|index| fits(&index.summary().shape))
+    }
+
+    /// Why no new index replaces the file at `path`, if that is so.
+    fn why_kept(&self, path: &Path) -> Option<String> {
+        match self.own(path, &self.facts.owner) {
+            Err(error @ tarnfs_index::Error::OtherOptions(_)) => Some(error.to_string()),
+            Err(tarnfs_index::Error::Unknown(_)) if ratarmount::may_be_one(path) => {
+                Some("made by ratarmount".to_owned())
+            }
+            _ => None,
+        }
     }
 
     /// The index of this archive as it was before something was appended to it, if there is one.
@@ -349,6 +405,9 @@ impl Opening<'_> {
         if self.was_appended_to(index.summary())? {
             return Err(tarnfs_index::Error::Stale("something was appended to it".to_owned()));
         }
+        let wanted = &self.options.shape.hashes;
+        let hidden = index.summary().shape.hashes.iter().filter(|hash| !wanted.contains(hash));
+        index.hide_xattrs(hidden.map(|hash| hashes::attribute(hash)).collect());
         Ok(index)
     }
 
@@ -363,7 +422,7 @@ impl Opening<'_> {
         Ok(block[..read].iter().any(|&byte| byte != 0))
     }
 
-    fn foreign(&self, path: &Path, owner: &trust::Owner) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
+    fn sidecar(&self, path: &Path, owner: &trust::Owner) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
         let file = trust::open(path, Some(owner), self.options.trust_index)?;
         let expected = ratarmount::Expected {
             source: self.source(),
@@ -377,19 +436,34 @@ impl Opening<'_> {
         ratarmount::open(file, &expected)
     }
 
-    fn candidates(&self) -> Vec<PathBuf> {
+    /// Where an index may lie, for each folder.
+    fn places(&self) -> Vec<Vec<PathBuf>> {
         match &self.options.place {
             IndexPlace::Memory => Vec::new(),
-            IndexPlace::File(path) => location::candidates(self.path, Some(path), &[]),
-            IndexPlace::Folders(folders) => location::candidates(self.path, None, folders),
+            IndexPlace::File(path) => vec![vec![path.clone()]],
+            IndexPlace::Folders(folders) => {
+                let mains = location::candidates(self.path, None, folders).into_iter();
+                let with_variants = |main: PathBuf| {
+                    let variants = self.options.shape.variants(&main);
+                    std::iter::once(main).chain(variants).collect()
+                };
+                mains.map(with_variants).collect()
+            }
         }
     }
 
+    fn candidates(&self) -> Vec<PathBuf> {
+        self.places().into_iter().flatten().collect()
+    }
+
     /// Where ratarmount puts its sidecars; a file that is named may be of either kind.
-    fn foreign_candidates(&self) -> Vec<PathBuf> {
+    fn sidecar_candidates(&self) -> Vec<PathBuf> {
         match &self.options.place {
+            _ if !self.options.use_sidecars => Vec::new(),
             IndexPlace::Memory => Vec::new(),
-            IndexPlace::File(path) => vec![path.clone()],
+            IndexPlace::File(path) => {
+                Some(path.clone()).filter(|path| ratarmount::may_be_one(path)).into_iter().collect()
+            }
             IndexPlace::Folders(folders) => ratarmount::candidates(self.path, folders),
         }
     }
@@ -422,8 +496,8 @@ impl Opening<'_> {
         let few = entries < options.minimum_file_count && source.len() < CHEAP_TO_READ && writer.bytes() < SMALL_INDEX;
         let is_named = matches!(options.place, IndexPlace::File(_));
         let keep = options.write_index && (is_named || !few);
-        let mut destinations: Vec<_> =
-            if keep { self.candidates().into_iter().map(Destination::File).collect() } else { Vec::new() };
+        let (free, kept) = if keep { self.destinations() } else { Default::default() };
+        let mut destinations: Vec<_> = free.into_iter().map(Destination::File).collect();
         destinations.push(Destination::Memory);
         let mut tried = Vec::new();
         let index = writer.finish_at_first(summary, &destinations, &mut |destination, error| {
@@ -436,6 +510,13 @@ impl Opening<'_> {
             Some(Destination::File(path)) => Some(path),
             _ => None,
         };
+        if let Some((path, why)) = kept.first() {
+            let instead = index_path.as_ref().map_or_else(
+                || "--recreate-index replaces it".to_owned(),
+                |path| format!("the one for these options is {}", path.display()),
+            );
+            log::warn!("{}: index {} was {why}, and is kept; {instead}", self.path.display(), path.display());
+        }
         // A place that cannot be written is ordinary as long as another one can.
         let level = if keep && index_path.is_none() { log::Level::Warn } else { log::Level::Info };
         if !tried.is_empty() {
@@ -549,7 +630,9 @@ impl Opening<'_> {
         let recheck = self.recheck(index.summary(), origin);
         let tree = ArchiveTree::new(Arc::clone(&index), streams, self.implied(), recheck);
         let tree = Arc::new(tree);
-        Ok(OpenArchive { tree, index, index_path, is_new: origin != Origin::Found, stream })
+        let is_sidecar = origin == Origin::Sidecar;
+        let is_new = !is_sidecar && origin != Origin::Found;
+        Ok(OpenArchive { tree, index, index_path, is_new, is_sidecar, stream })
     }
 
     /// What is kept decoded need not be decoded, and is added to while nobody reads.

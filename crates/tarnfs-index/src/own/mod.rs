@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tarnfs_codec::{ChunkTable, Damage};
 use tarnfs_format::{Kind, Xattrs};
@@ -52,7 +52,8 @@ pub fn open(path: &Path, archive_owner: Option<&trust::Owner>, trust_any: bool) 
     open_file(trust::open(path, archive_owner, trust_any)?)
 }
 
-/// [`Error::Stale`] if an index of that `summary` was made from another state of the archive or with other options.
+/// [`Error::Stale`] if an index of that `summary` was made from another state of the archive, and
+/// [`Error::OtherOptions`] if it was made from this one with options that it cannot serve ([`Shape::serves`]).
 ///
 /// With `verify_mtime` (`--verify-mtime`) the time of the archive's last change must be the same, too.
 pub fn belongs(summary: &Summary, archive: &Facts<'_>, shape: &Shape, verify_mtime: bool) -> Result<(), Error> {
@@ -61,14 +62,14 @@ pub fn belongs(summary: &Summary, archive: &Facts<'_>, shape: &Shape, verify_mti
     if indexed.length != archive.length {
         return stale(format!("it has {} bytes, {} when it was indexed", archive.length, indexed.length));
     }
-    if summary.shape != *shape {
-        return stale("the index was made with other options".to_owned());
-    }
     if verify_mtime && indexed.modified != archive.modified {
         return stale("it was changed at another time than the one that was indexed".to_owned());
     }
     if indexed.fingerprint != (archive.fingerprint)()? {
         return stale("its bytes are not those that were indexed".to_owned());
+    }
+    if !summary.shape.serves(shape) {
+        return Err(Error::OtherOptions(summary.shape.to_string()));
     }
     Ok(())
 }
@@ -129,7 +130,7 @@ pub(crate) fn open_store(store: Arc<Store>) -> Result<Arc<dyn Index>, Error> {
     // Of one that does not say it: where anything was found broken.
     let is_cut = is_cut.unwrap_or(has_damage || !summary.notes.is_empty());
     let bounds = Bounds { last, stream, unit, has_nested, is_cut };
-    let this = Own { pool, summary, bounds, has_damage };
+    let this = Own { pool, summary, bounds, has_damage, hidden: OnceLock::new() };
     match this.row(Node::ROOT)? {
         Some(root) if root.kind == Kind::Folder => Ok(Arc::new(this)),
         _ => Err(Error::Broken("it has no root".to_owned())),
@@ -143,6 +144,8 @@ struct Own {
     summary: Summary,
     bounds: Bounds,
     has_damage: bool,
+    /// See [`Index::hide_xattrs`].
+    hidden: OnceLock<Vec<Vec<u8>>>,
 }
 
 /// Rows that are read one after the other at the end of a search: cheaper than four more steps of it.
@@ -333,8 +336,16 @@ impl Index for Own {
                 }
                 found.push((name, value));
             }
+            if let Some(hidden) = self.hidden.get() {
+                found.retain(|(name, _)| !hidden.contains(name));
+            }
             Ok(found)
         })
+    }
+
+    fn hide_xattrs(&self, names: Vec<Vec<u8>>) {
+        // Once for each index that is opened.
+        let _ = self.hidden.set(names);
     }
 
     fn extents(&self, node: Node) -> Result<Vec<Extent>, Error> {

@@ -24,7 +24,7 @@ mod validity;
 mod writer;
 mod xz_blocks;
 
-pub use places::{beside, candidates};
+pub use places::{beside, candidates, may_be_one};
 pub use reader::{Expected, open};
 pub use writer::write;
 

@@ -117,27 +117,30 @@ pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Re
     let shape = &expected.shape;
     let encoding = arguments.get("encoding").and_then(Value::as_str).unwrap_or("utf-8");
     if normalised(encoding) != normalised(shape.encoding.as_deref().unwrap_or("utf-8")) {
-        return Err(Error::Stale(format!("names were converted from {encoding}")));
+        return Err(Error::OtherOptions(format!("names were converted from {encoding}")));
     }
     if arguments.get("ignoreZeros").and_then(Value::as_bool).unwrap_or(false) != shape.ignore_zeros {
-        return Err(Error::Stale("it was made with another value of --ignore-zeros".into()));
+        return Err(Error::OtherOptions("it was made with another value of --ignore-zeros".into()));
     }
     if arguments.get("transformPattern").is_some_and(|pattern| !pattern.is_null()) {
-        return Err(Error::Stale("paths were rewritten with --transform".into()));
+        return Err(Error::OtherOptions("paths were rewritten with --transform".into()));
+    }
+    if !shape.hashes.is_empty() {
+        return Err(Error::OtherOptions("it has no hashes that are known to be right".into()));
     }
     if shape.recursion.is_some() {
         // It holds nothing of what lies compressed in the archive: ratarmount makes an index of each such file, in
         // memory, at every mount.
-        return Err(Error::Stale("it does not say what archives in the archive hold".into()));
+        return Err(Error::OtherOptions("it does not say what archives in the archive hold".into()));
     }
     let may_be_recursive = arguments.get("mountRecursively").and_then(Value::as_bool).unwrap_or(true);
     if may_be_recursive && shows_archives_as_folders(connection)? {
-        return Err(Error::Stale("it was made with --recursive".into()));
+        return Err(Error::OtherOptions("it was made with --recursive".into()));
     }
     let incremental =
         value("isGnuIncremental")?.is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"));
     if shape.gnu_incremental.is_some_and(|wanted| wanted != incremental) {
-        return Err(Error::Stale("it was made with another value of --gnu-incremental".into()));
+        return Err(Error::OtherOptions("it was made with another value of --gnu-incremental".into()));
     }
     Ok(())
 }

@@ -163,7 +163,7 @@ fn what_was_made_with_recursive_is_not_used() {
     let recursive = Shape { recursion: Some(tarnfs_index::Recursion::default()), ..detecting() };
     for shape in [detecting(), recursive] {
         let error = open(&archive, &sidecar, shape).err().unwrap();
-        assert!(matches!(error, tarnfs_index::Error::Stale(_)), "{error}");
+        assert!(matches!(error, tarnfs_index::Error::OtherOptions(_)), "{error}");
     }
 }
 

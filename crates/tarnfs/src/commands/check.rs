@@ -1,7 +1,7 @@
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use tarnfs_index::Shape;
 use tarnfs_tree::open::{IndexPlace, Options, Recreate};
 
 use super::difference::difference;
@@ -18,8 +18,24 @@ pub(crate) fn run(arguments: &Check) -> Result<Code, Failure> {
 
 fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
     let name = shown(archive.as_os_str());
-    let fresh =
-        Options { place: IndexPlace::Memory, recreate: Recreate::Always, decoded_cache: None, ..options.clone() };
+    let existing = |shape: &Shape| {
+        let shape = shape.clone();
+        let options = Options { shape, recreate: Recreate::Never, decoded_cache: None, ..options.clone() };
+        inside::open_quietly(archive, &options)
+    };
+    let mut found = existing(&options.shape);
+    let shape = found.as_ref().map_or(&options.shape, |found| &found.index.summary().shape).clone();
+    if shape != options.shape {
+        // It has more hashes than were asked for: these are compared, too.
+        found = existing(&shape);
+    }
+    let fresh = Options {
+        shape,
+        place: IndexPlace::Memory,
+        recreate: Recreate::Always,
+        decoded_cache: None,
+        ..options.clone()
+    };
     let fresh = inside::open_quietly(archive, &fresh)?;
     let summary = fresh.index.summary();
     let mut lines = Vec::new();
@@ -34,15 +50,13 @@ fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
         let length = summary.layers.last().map_or(summary.archive.length, |layer| layer.decoded_length);
         lines.push(format!("{name}: whole: {} files, {length} bytes{decoded}", summary.files));
     }
-    let existing = Options { recreate: Recreate::Never, decoded_cache: None, ..options.clone() };
-    match inside::open_quietly(archive, &existing) {
+    match found {
         Ok(opened) => {
             let path = opened.index_path.as_deref().unwrap_or(Path::new("")).as_os_str().to_owned();
             // It counts rows as files, and says less.
-            let is_of_ratarmount = path.as_bytes().ends_with(b".index.sqlite");
-            let compared = (!is_of_ratarmount).then(|| difference(&opened.index, &fresh.index, &options.cancel));
+            let compared = (!opened.is_sidecar).then(|| difference(&opened.index, &fresh.index, &options.cancel));
             match compared.unwrap_or(Ok(None)) {
-                Ok(None) if is_of_ratarmount => {
+                Ok(None) if opened.is_sidecar => {
                     log::info!("{name}: its index {} is one of ratarmount: it was not compared", shown(&path));
                 }
                 Ok(None) => log::info!("{name}: its index {} is right", shown(&path)),
