@@ -6,9 +6,11 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use support::{Compare, Mounted, Scratch, can_mount, have, make_tree, run, wait_until};
 
 /// The real one, or `None` with a line that says so.
@@ -181,4 +183,108 @@ fn an_archive_that_changed_under_a_sidecar_gives_no_wrong_byte() {
         drop(noise);
         mounted.unmount();
     }
+}
+
+/// The name of the process that makes an index while an archive is mounted.
+const INDEXER: &str = "tarnfs-index";
+
+/// Processes of that name that have `archive` open.
+fn indexers_of(archive: &Path) -> Vec<Pid> {
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    processes
+        .filter(|process| fs::read_to_string(process.join("comm")).is_ok_and(|name| name.trim_end() == INDEXER))
+        .filter(|process| {
+            let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+            open.into_iter().any(|file| fs::read_link(file.path()).is_ok_and(|path| path == archive))
+        })
+        .filter_map(|process| Pid::from_raw(process.file_name()?.to_str()?.parse().ok()?))
+        .collect()
+}
+
+const LOST: &str = "hard links count as files, times are rounded, and modes of folders may differ";
+
+/// > With a sidecar of ratarmount an archive is there at once, and the next mount shows all of it.
+#[test]
+fn a_sidecar_is_used_and_an_index_of_our_own_is_made_meanwhile() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        "mkdir tree at; echo x > tree/a; ln tree/a tree/b; tar --format=posix -cf a.tar tree; touch {}",
+        support::FILL_AT_ONCE
+    ));
+    let (archive, at) = (scratch.path("a.tar"), scratch.path("at"));
+    let name = archive.to_str().unwrap();
+    run(&scratch, ["index", "--format=ratarmount", name]).ok();
+    let (sidecar, own) = (scratch.path("a.tar.index.sqlite"), scratch.path("a.tar.tarnfs.sqlite"));
+    let kept = fs::read(&sidecar).unwrap();
+    let mount = |options: &[&str]| {
+        let ran = run(&scratch, options.iter().chain(&[name, at.to_str().unwrap()])).ok();
+        let links = fs::metadata(at.join("tree/a")).unwrap().nlink();
+        (ran.err, links)
+    };
+    let unmount = || {
+        run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
+        wait_until("nobody makes an index", || indexers_of(&archive).is_empty());
+    };
+    let told = |instead: &str| {
+        format!("tarnfs: warning: {name}: ratarmount's index {} is used: {LOST}; {instead}\n", sidecar.display())
+    };
+    let by_hand = told("`tarnfs index` makes one that keeps all of it");
+
+    // Where nothing may be made, nothing is.
+    assert_eq!(mount(&["--no-recreate-index"]), (by_hand.clone(), 1));
+    unmount();
+    assert!(!own.exists());
+    // Without a mount: what shows attributes says so.
+    for words in [&["ls", name][..], &["stat", name, "tree/a"]] {
+        assert_eq!(run(&scratch, words).ok().err, by_hand, "{words:?}");
+    }
+    assert_eq!(run(&scratch, ["cat", name, "tree/a"]).ok().err, "");
+    assert!(!own.exists());
+
+    let log = format!("--log-file={}", scratch.path("log").display());
+    let (_, links) = mount(&["-d2", &log]);
+    assert_eq!(links, 1);
+    let logged = || fs::read_to_string(scratch.path("log")).unwrap();
+    assert!(logged().contains("an index that keeps all of it is made meanwhile, for the next mount"), "{}", logged());
+    wait_until("it is told", || logged().contains(&format!("the next mount uses the index {}", own.display())));
+    unmount();
+    // From now on that is used, and nothing is said.
+    assert_eq!(mount(&[]), (String::new(), 2));
+    unmount();
+    assert_eq!(run(&scratch, ["ls", name]).ok().err, "");
+    fs::remove_file(&own).unwrap();
+    // `index` was asked for one.
+    assert_eq!(run(&scratch, ["index", name]).ok().err, "");
+    assert!(own.exists());
+    assert!(fs::read(&sidecar).unwrap() == kept, "ratarmount's is left alone");
+}
+
+#[test]
+fn who_makes_an_index_meanwhile_ends_with_the_mount() {
+    if !can_mount() || !have("bzip2") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        "mkdir tree at; head -c 40000000 /dev/urandom > tree/noise; tar -c tree | bzip2 -1 > a.tar.bz2; touch {}",
+        support::FILL_AT_ONCE
+    ));
+    let (archive, at) = (scratch.path("a.tar.bz2"), scratch.path("at"));
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+    run(&scratch, ["--cache-size=0".as_ref(), archive.as_os_str(), at.as_os_str()]).ok();
+    let own = scratch.path("a.tar.bz2.tarnfs.sqlite");
+    wait_until("it is at work", || own.exists() || !indexers_of(&archive).is_empty());
+    for process in indexers_of(&archive) {
+        let _ = kill_process(process, Signal::STOP);
+    }
+    run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
+    for process in indexers_of(&archive) {
+        let _ = kill_process(process, Signal::CONT);
+    }
+    wait_until("it has ended", || indexers_of(&archive).is_empty());
+    let left: Vec<_> = fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!left.iter().any(|path| path.extension().is_some_and(|end| end == "tmp")), "{left:?}");
 }

@@ -64,10 +64,15 @@ fn start(queue: &mut Queue) -> Option<Receiver<()>> {
 /// Set by tests, which have to end however busy the machine is: then the thread keeps its priority.
 const FOR_TESTS: &str = "TARNFS_TEST_FILL_AT_ONCE";
 
-fn work(ready: &SyncSender<()>) {
+/// Gives this thread the processor, and the disk, only while nobody else wants them.
+pub fn step_back() {
     if std::env::var_os(FOR_TESTS).is_none() {
         lowest_priority();
     }
+}
+
+fn work(ready: &SyncSender<()>) {
+    step_back();
     let _ = ready.send(());
     while let Some(mut fill) = next() {
         let pause = match catch_unwind(AssertUnwindSafe(|| fill.step())) {

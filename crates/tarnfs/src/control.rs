@@ -184,7 +184,7 @@ impl Runner {
         options.cache = self.options.cache.clone();
         options.decoded_cache = options.decoded_cache.map(DecodedCache::filled_when_idle);
         let request = Request { sources: sources.to_vec(), mountpoint: self.real.clone(), made_up: false };
-        let (tree, _, _, _) = open_all(&request, mount, &options).map_err(failed)?;
+        let tree = open_all(&request, mount, &options, false).map_err(failed)?.tree;
         self.tree.add(&place, tree).map_err(refused)?;
         Ok(Done::Here)
     }

@@ -6,11 +6,12 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::{AsFd, FromRawFd, IntoRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -76,7 +77,7 @@ pub(crate) fn fork() -> Result<Role, Failure> {
 }
 
 /// Descriptors that the command line names: `/dev/fd/N` and what else leads to them.
-fn from_arguments() -> Vec<RawFd> {
+pub(crate) fn from_arguments() -> Vec<RawFd> {
     let words = std::env::args_os().collect::<Vec<_>>();
     words.iter().flat_map(|word| named_descriptors(word.as_bytes())).collect()
 }
@@ -143,8 +144,33 @@ impl Ready {
     }
 }
 
+/// Lets go of all that belongs to the daemon from which this process was forked: terminal, folder, and every open file
+/// but `socket`. What it kept open of the mount would keep that alive. `name` is for those who look at the list of
+/// processes.
+pub(crate) fn detach(socket: UnixStream, null: &File, name: &CStr) -> io::Result<UnixStream> {
+    const KEPT: RawFd = 3;
+    rustix::process::setsid()?;
+    rustix::process::chdir("/")?;
+    let _ = rustix::thread::set_name(name);
+    stdio_to(null)?;
+    let socket = socket.into_raw_fd();
+    // SAFETY: the socket becomes descriptor 3, and whatever else is open is closed. Nobody in this process uses any of
+    // it again: it goes on with what it is told over the socket alone, and ends without running destructors.
+    unsafe {
+        if socket == KEPT {
+            libc::fcntl(KEPT, libc::F_SETFD, libc::FD_CLOEXEC);
+        } else if libc::dup3(socket, KEPT, libc::O_CLOEXEC) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if libc::syscall(libc::SYS_close_range, KEPT + 1, libc::c_uint::MAX, 0) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(UnixStream::from_raw_fd(KEPT))
+    }
+}
+
 /// Lets go of the terminal, or whatever standard input, output and error were.
-pub(crate) fn stdio_to(null: &File) -> io::Result<()> {
+fn stdio_to(null: &File) -> io::Result<()> {
     rustix::stdio::dup2_stdin(null.as_fd())?;
     rustix::stdio::dup2_stdout(null.as_fd())?;
     rustix::stdio::dup2_stderr(null.as_fd())?;

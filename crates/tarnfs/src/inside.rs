@@ -86,6 +86,20 @@ pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchiv
     Ok((opened, code))
 }
 
+/// What a sidecar of ratarmount costs, in one line. `instead` says how there will be an index that has all.
+pub(crate) fn tell_of_sidecar(archive: &Path, opened: &OpenArchive, instead: &str) {
+    if let Some(path) = opened.index_path.as_ref().filter(|_| opened.is_sidecar) {
+        log::warn!(
+            "{}: ratarmount's index {} is used: hard links count as files, times are rounded, and modes of folders may differ; {instead}",
+            crate::args::shown(archive.as_os_str()),
+            crate::args::shown(path.as_os_str())
+        );
+    }
+}
+
+/// What [`tell_of_sidecar`] says where nobody makes such an index by itself.
+pub(crate) const INDEX_INSTEAD: &str = "`tarnfs index` makes one that keeps all of it";
+
 /// Opens `folder`, to show what is in it.
 pub(crate) fn open_folder(folder: &Path) -> Result<Arc<FolderTree>, Failure> {
     FolderTree::open(folder)

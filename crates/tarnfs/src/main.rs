@@ -6,6 +6,7 @@ mod control;
 mod daemon;
 mod exit;
 mod globs;
+mod indexer;
 mod inside;
 mod json;
 mod logging;

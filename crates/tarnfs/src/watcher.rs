@@ -10,14 +10,13 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::daemon::stdio_to;
+use crate::daemon::detach;
 use crate::made::Made;
 
 /// How long an answer may take: unmounting waits for nobody, but a helper has to be started where we are not root.
@@ -68,7 +67,7 @@ impl Watcher {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop(ours);
-                let code = match detach(&theirs, &null) {
+                let code = match detach(theirs, &null, c"tarnfs-unmount") {
                     Ok(socket) => i32::from(watch(socket).is_err()),
                     Err(_) => 1,
                 };
@@ -132,30 +131,6 @@ impl tarnfs_fuse::Unmounter for Watcher {
 
     fn abort(&self) -> io::Result<()> {
         self.order(Order::Abort, b"")
-    }
-}
-
-/// Lets go of all that belongs to the daemon: terminal, folder, and every open file. What it kept open of the mount
-/// would keep that alive.
-fn detach(socket: &UnixStream, null: &File) -> io::Result<UnixStream> {
-    const KEPT: i32 = 3;
-    rustix::process::setsid()?;
-    rustix::process::chdir("/")?;
-    // Only for those who look at the list of processes.
-    let _ = rustix::thread::set_name(c"tarnfs-unmount");
-    stdio_to(null)?;
-    // SAFETY: the socket becomes descriptor 3, and whatever else is open is closed. Nobody in this process uses any of
-    // it again: it goes on in `watch` alone, and ends without running destructors.
-    unsafe {
-        if socket.as_raw_fd() == KEPT {
-            libc::fcntl(KEPT, libc::F_SETFD, libc::FD_CLOEXEC);
-        } else if libc::dup3(socket.as_raw_fd(), KEPT, libc::O_CLOEXEC) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        if libc::syscall(libc::SYS_close_range, KEPT + 1, libc::c_uint::MAX, 0) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(<UnixStream as std::os::fd::FromRawFd>::from_raw_fd(KEPT))
     }
 }
 

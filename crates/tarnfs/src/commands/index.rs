@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use tarnfs_index::ratarmount;
-use tarnfs_tree::open::{IndexPlace, Options};
+use tarnfs_tree::open::{IndexPlace, Options, Recreate};
 
 use crate::args::{Index, IndexFormat, shown};
 use crate::exit::{Code, Failure};
@@ -24,6 +24,8 @@ pub(crate) fn run(arguments: &Index) -> Result<Code, Failure> {
 
 /// Makes the index of `archive`, unless there is one. Fails if it cannot be written.
 pub(crate) fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
+    // A sidecar of ratarmount is not what was asked for, unless nothing may be made.
+    let options = &Options { use_sidecars: options.recreate == Recreate::Never, ..options.clone() };
     let (opened, code) = inside::open_with(archive, options)?;
     match opened.index_path {
         Some(path) if opened.is_new => {

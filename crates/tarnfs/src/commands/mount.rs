@@ -16,6 +16,7 @@ use crate::commands::index;
 use crate::control::{self, Control};
 use crate::daemon::{self, Ready, Role};
 use crate::exit::{Code, Failure};
+use crate::indexer::Indexer;
 use crate::mountpoint::{self, Mountpoint, resolved};
 use crate::signals::{self, Ending};
 use crate::watcher::Watcher;
@@ -140,18 +141,23 @@ struct Sources {
     folders: Vec<Arc<FolderTree>>,
     /// Archives are opened as somebody looks into them.
     is_lazy: bool,
+    /// Numbers of the archives that are shown as a sidecar of ratarmount has them.
+    with_sidecar: Vec<usize>,
     code: Code,
 }
 
 /// Opens all sources, one after the other; the worst that can be said of one is said of all.
-fn open_sources(request: &Request, arguments: &Mount, options: &Options) -> Result<Sources, Failure> {
+///
+/// `is_indexed`: those that a sidecar of ratarmount describes get an index of our own meanwhile.
+fn open_sources(request: &Request, arguments: &Mount, options: &Options, is_indexed: bool) -> Result<Sources, Failure> {
     let sources = &request.sources;
     if sources.len() > 1 && matches!(options.place, IndexPlace::File(_)) {
         let what = "--index-file names the index of one archive, and there are several: --index-folders names a folder for all of them";
         return Err(Failure::new(Code::Usage, what));
     }
     let named = Vec::with_capacity(sources.len());
-    let mut opened = Sources { named, folders: Vec::new(), is_lazy: false, code: Code::Success };
+    let mut opened =
+        Sources { named, folders: Vec::new(), is_lazy: false, with_sidecar: Vec::new(), code: Code::Success };
     let lazily = |options: Options| Lazily {
         options,
         all: arguments.lazy,
@@ -159,7 +165,7 @@ fn open_sources(request: &Request, arguments: &Mount, options: &Options) -> Resu
         mountpoint: Some(resolved(&request.mountpoint)),
     };
     let recursion = options.shape.recursion.as_ref();
-    for source in sources {
+    for (number, source) in sources.iter().enumerate() {
         let tree: Arc<dyn Tree> = if source.is_dir() {
             let folder = inside::open_folder(source)?;
             opened.folders.push(Arc::clone(&folder));
@@ -180,6 +186,11 @@ fn open_sources(request: &Request, arguments: &Mount, options: &Options) -> Resu
             let (archive, code) = inside::open_with(source, &options)?;
             if code != Code::Success {
                 opened.code = code;
+            }
+            if archive.is_sidecar {
+                opened.with_sidecar.push(number);
+                let meanwhile = "an index that keeps all of it is made meanwhile, for the next mount";
+                inside::tell_of_sidecar(source, &archive, if is_indexed { meanwhile } else { inside::INDEX_INSTEAD });
             }
             if later {
                 opened.is_lazy = true;
@@ -231,16 +242,29 @@ fn not_mounted(mountpoint: &Path, options: &[String]) -> Result<(), Failure> {
     ))
 }
 
-/// Everything that is to be mounted, as one tree, the folders in it, and whether archives are opened later.
-#[allow(clippy::type_complexity, reason = "what it returns goes its own way at once")]
+/// Everything that is to be mounted, as one tree.
+pub(crate) struct Opened {
+    pub(crate) tree: Arc<dyn Tree>,
+    /// The folders in it.
+    folders: Vec<Arc<FolderTree>>,
+    /// Archives are opened later.
+    is_lazy: bool,
+    /// See [`Sources`].
+    with_sidecar: Vec<usize>,
+    code: Code,
+}
+
+/// Opens everything that is to be mounted; see [`open_sources`].
 pub(crate) fn open_all(
     request: &Request,
     arguments: &Mount,
     options: &Options,
-) -> Result<(Arc<dyn Tree>, Vec<Arc<FolderTree>>, bool, Code), Failure> {
-    let Sources { named, folders, is_lazy, code } = open_sources(request, arguments, options)?;
+    is_indexed: bool,
+) -> Result<Opened, Failure> {
+    let Sources { named, folders, is_lazy, with_sidecar, code } =
+        open_sources(request, arguments, options, is_indexed)?;
     let tree = compose(named, &composition(arguments));
-    tree.map(|tree| (tree, folders, is_lazy, code)).map_err(|error| match &error {
+    tree.map(|tree| Opened { tree, folders, is_lazy, with_sidecar, code }).map_err(|error| match &error {
         ComposeError::Prefix { error: Error::NotFound | Error::NotAFolder | Error::TooManyLinks, .. } => {
             Failure::new(Code::Failure, format!("{}: {error}", shown(&request.title())))
         }
@@ -319,7 +343,9 @@ impl Unmounter for Helper {
 }
 
 fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<Code, Failure> {
-    // Forked before there are threads. What is mounted already is unmounted by those who have mounted it.
+    // Forked before there are threads.
+    let indexer = Indexer::start(&request.sources, arguments);
+    // What is mounted already is unmounted by those who have mounted it.
     let watcher = if tarnfs_fuse::is_mounted_device(&request.mountpoint) { None } else { watcher() };
     let ending = Ending::default();
     if let Some(watcher) = &watcher {
@@ -350,7 +376,8 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     raise_descriptors();
     not_mounted(mountpoint, &mount_options.options)?;
     mountpoint::check(mountpoint, request.made_up)?;
-    let (tree, folders, is_lazy, code) = open_all(request, arguments, &options)?;
+    let Opened { tree, folders, is_lazy, with_sidecar, code } =
+        open_all(request, arguments, &options, indexer.is_some())?;
     let has_folders = !folders.is_empty();
     if let Some(helper) = &helper {
         let _ = helper.folders.set((!is_lazy).then_some(folders));
@@ -394,6 +421,11 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
         ready.report(code).map_err(|error| Failure::new(Code::Failure, format!("going to the background: {error}")))?;
     }
     filling::begin();
+    if let Some(indexer) = indexer.filter(|_| !with_sidecar.is_empty())
+        && let Err(error) = indexer.begin(&with_sidecar)
+    {
+        log::info!("{name}: no index is made meanwhile: {error}");
+    }
     if sandbox {
         sandbox::give_up_calls(has_folders);
     }

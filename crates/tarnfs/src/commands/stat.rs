@@ -11,6 +11,7 @@ use crate::{json, times};
 /// Shows everything that is known of each path; a symbolic link itself, not its target.
 pub(crate) fn run(arguments: &Stat) -> Result<Code, Failure> {
     let (opened, code) = inside::open(&arguments.archive, &arguments.open)?;
+    inside::tell_of_sidecar(&arguments.archive, &opened, inside::INDEX_INSTEAD);
     let tree = inside::tree(&opened);
     let mut paths = inside::Paths::new(&arguments.archive, arguments.open.colour(), code);
     let mut out = Output::new();

@@ -1,0 +1,180 @@
+//! A process that makes our own index of archives that are mounted with a sidecar of ratarmount, which says less. The
+//! next mount uses it.
+//!
+//! The daemon gives up the right to write files. So this process is forked before, while there is a single thread, and
+//! waits to be told which archives. It works at the lowest priority, in memory of its own, and ends with the daemon.
+
+#![allow(unsafe_code, reason = "fork(2), for a process without a program of its own")]
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tarnfs_index::{location, ratarmount};
+use tarnfs_source::Cancel;
+use tarnfs_tree::filling;
+use tarnfs_tree::open::{self, Options};
+
+use crate::args::{Mount, shown};
+use crate::{daemon, inside};
+
+/// How long what was begun may take to end once the daemon is gone. A temporary file that is left is removed by the
+/// next one that makes an index there.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The daemon's end.
+#[derive(Debug)]
+pub(crate) struct Indexer(UnixStream);
+
+impl Indexer {
+    /// Starts it if one of `archives` may be mounted with a sidecar. Must be called while the process has a single
+    /// thread, and signals are held.
+    pub(crate) fn start(archives: &[PathBuf], arguments: &Mount) -> Option<Self> {
+        if !may_be_needed(archives, arguments) {
+            return None;
+        }
+        Self::fork(archives, arguments).inspect_err(|error| log::debug!("no process to make indexes: {error}")).ok()
+    }
+
+    fn fork(archives: &[PathBuf], arguments: &Mount) -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let null = File::options().read(true).write(true).open("/dev/null")?;
+        // SAFETY: there are no other threads, so no lock is held that the child could wait for.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                drop(ours);
+                // SAFETY: as above. The daemon waits for the process in between alone, and so never has a dead child.
+                if unsafe { libc::fork() } == 0 {
+                    // A panic has nobody to tell.
+                    let _ = std::panic::catch_unwind(|| work(theirs, &null, archives, arguments));
+                }
+                // SAFETY: ends this process at once; nothing that the daemon wants to clean up is cleaned up twice.
+                unsafe { libc::_exit(0) }
+            }
+            child => {
+                // SAFETY: the child is ours, and nobody else waits for it. It ends at once.
+                unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+                Ok(Self(ours))
+            }
+        }
+    }
+
+    /// Has the archives of these numbers indexed. A thread says in the log what came of it.
+    pub(crate) fn begin(mut self, archives: &[usize]) -> io::Result<()> {
+        for &number in archives {
+            self.0.write_all(&(number as u64).to_le_bytes())?;
+        }
+        self.0.write_all(&END.to_le_bytes())?;
+        std::thread::Builder::new().name("tarnfs-index".into()).spawn(move || {
+            let mut said = Vec::new();
+            let mut buffer = [0; 4096];
+            while let Ok(read @ 1..) = self.0.read(&mut buffer) {
+                said.extend_from_slice(&buffer[..read]);
+                while let Some(end) = said.iter().position(|&byte| byte == 0) {
+                    let line: Vec<u8> = said.drain(..=end).collect();
+                    log::info!("{}", String::from_utf8_lossy(&line[..end]));
+                }
+            }
+        })?;
+        Ok(())
+    }
+}
+
+/// In place of a number: there are no more.
+const END: u64 = u64::MAX;
+
+/// True if one of the archives has a file where ratarmount puts its sidecars, and an index can be written. Not where
+/// descriptors or dictionaries are among the arguments: what these lead to may be there only once.
+fn may_be_needed(archives: &[PathBuf], arguments: &Mount) -> bool {
+    let open = &arguments.open;
+    let may_be_made = !open.recreate_index && !open.no_recreate_index && open.index_file.is_none();
+    if !may_be_made || !open.zstd_dictionary.is_empty() || !daemon::from_arguments().is_empty() {
+        return false;
+    }
+    let folders = match &open.index_folders {
+        None => location::default_folders(),
+        // A value that is wrong is told by whoever opens the archives.
+        Some(folders) => location::parse_folders(folders).unwrap_or_default(),
+    };
+    archives.iter().any(|archive| {
+        let has_sidecar = ratarmount::candidates(archive, &folders).iter().any(|path| path.exists());
+        has_sidecar && location::candidates(archive, None, &folders).iter().any(|path| may_be_written(path))
+    })
+}
+
+/// True if this user may write where `path` is, or make the folders that it is in.
+fn may_be_written(path: &Path) -> bool {
+    let folder = path.ancestors().skip(1).find(|folder| folder.exists());
+    folder.is_some_and(|folder| rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok())
+}
+
+/// All that this process does.
+fn work(socket: UnixStream, null: &File, archives: &[PathBuf], arguments: &Mount) -> io::Result<()> {
+    // Its file is closed with all others. The daemon is told instead.
+    log::set_max_level(log::LevelFilter::Off);
+    let cancel = Cancel::default();
+    // Before the folder is left from which relative paths go.
+    let options = options(arguments, &cancel)?;
+    let mut socket = daemon::detach(socket, null, c"tarnfs-index")?;
+    let mut numbers = Vec::new();
+    loop {
+        let mut number = [0; 8];
+        socket.read_exact(&mut number)?;
+        match u64::from_le_bytes(number) {
+            END => break,
+            number => numbers.push(number as usize),
+        }
+    }
+    let mut watched = socket.try_clone()?;
+    std::thread::Builder::new().spawn(move || {
+        // Nothing more is said: this is the end of the daemon.
+        let _ = watched.read(&mut [0]);
+        cancel.cancel();
+        std::thread::sleep(PATIENCE);
+        // SAFETY: ends this process at once.
+        unsafe { libc::_exit(1) }
+    })?;
+    filling::step_back();
+    for archive in numbers.into_iter().filter_map(|number| archives.get(number)) {
+        let said = index(archive, &options);
+        socket.write_all(&[said.as_bytes(), b"\0"].concat())?;
+    }
+    // The daemon sees that there is nothing more.
+    socket.shutdown(Shutdown::Both)
+}
+
+fn options(arguments: &Mount, cancel: &Cancel) -> io::Result<Options> {
+    let mut options =
+        inside::options(&arguments.open, cancel).map_err(|failure| io::Error::other(failure.to_string()))?;
+    if arguments.lazy {
+        options.shape.recursion = None;
+    }
+    // One thread, as for all that is done while somebody else may want the machine. Decoded pieces are kept by the
+    // daemon. There is a sidecar beside a small archive, too, so it gets an index.
+    Ok(Options {
+        use_sidecars: false,
+        threads: 1,
+        threads_of: Vec::new(),
+        decoded_cache: None,
+        minimum_file_count: 0,
+        ..options
+    })
+}
+
+/// Makes the index, and says what came of it.
+fn index(archive: &Path, options: &Options) -> String {
+    let name = shown(archive.as_os_str());
+    let options = Options { progress: Arc::default(), ..options.clone() };
+    match open::open(archive, &options) {
+        Ok(opened) => match opened.index_path {
+            Some(path) => format!("{name}: the next mount uses the index {}", shown(path.as_os_str())),
+            None => format!("{name}: an index could not be written anywhere; see --index-folders"),
+        },
+        Err(problem) => format!("{name}: an index of tarnfs could not be made: {problem}"),
+    }
+}
