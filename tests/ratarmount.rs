@@ -288,3 +288,67 @@ fn who_makes_an_index_meanwhile_ends_with_the_mount() {
     let left: Vec<_> = fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(!left.iter().any(|path| path.extension().is_some_and(|end| end == "tmp")), "{left:?}");
 }
+
+/// A gzip file that is not compressed at its start, and decodes to more than a reader waits for until it is verified.
+const LARGE: &str = "
+import struct, sys, tarfile, io, zlib
+noise = bytes((n * 7919 >> 3) & 255 for n in range(1 << 20))
+head = io.BytesIO()
+with tarfile.open(fileobj=head, mode='w') as tar:
+    for name, size in ('noise', len(noise)), ('zeros', 1150 << 20):
+        info = tarfile.TarInfo(name); info.size = size
+        if name == 'noise': tar.addfile(info, io.BytesIO(noise))
+        else: head.write(info.tobuf())
+head = head.getvalue()[:512 + len(noise) + 512]
+zeros = bytes(1 << 20)
+crc, length = zlib.crc32(head), len(head)
+with open('a.tar.gz', 'wb') as out:
+    out.write(bytes([31, 139, 8, 0, 0, 0, 0, 0, 0, 3]))
+    stored = zlib.compressobj(0, zlib.DEFLATED, -15)
+    out.write(stored.compress(head) + stored.flush(zlib.Z_FULL_FLUSH))
+    packed = zlib.compressobj(1, zlib.DEFLATED, -15)
+    for _ in range(1151):
+        out.write(packed.compress(zeros)); crc = zlib.crc32(zeros, crc); length += len(zeros)
+    out.write(packed.flush(zlib.Z_FINISH) + struct.pack('<II', crc, length & 0xffffffff))
+";
+
+/// > What was read before it could be verified is not kept by the kernel.
+#[test]
+fn wrong_bytes_are_an_error_as_soon_as_they_are_known() {
+    use std::os::unix::fs::FileExt;
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    fs::write(scratch.path("large.py"), LARGE).unwrap();
+    scratch.shell("python3 large.py");
+    let archive = scratch.path("a.tar.gz");
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+    let file = fs::File::options().read(true).write(true).open(&archive).unwrap();
+    let time = file.metadata().unwrap().modified().unwrap();
+    // In a stored block: only the check at the end of it all sees this.
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 300_000).unwrap();
+    file.write_all_at(&[!byte[0]], 300_000).unwrap();
+    file.set_modified(time).unwrap();
+    drop(file);
+    for options in [&[][..], &["--control-interface"]] {
+        let log = scratch.path(format!("log-{}", options.len()));
+        let to_log = format!("--log-file={}", log.display());
+        let mounted = Mounted::new(&scratch, &archive, &[options, &["--no-recreate-index", &to_log]].concat());
+        let path = mounted.path("noise");
+        let early = fs::File::open(&path).unwrap();
+        let mut content = vec![0; 1 << 20];
+        let first = early.read_exact_at(&mut content, 0);
+        wait_until("it is verified", || fs::read_to_string(&log).unwrap().contains("are damaged"));
+        if first.is_err() {
+            println!("{options:?}: all was verified before the first byte was read, on a busy machine");
+        }
+        let again = early.read_exact_at(&mut content[..4096], 0);
+        assert_eq!(again.unwrap_err().raw_os_error(), Some(libc::EIO), "{options:?}: who has it open");
+        let late = fs::read(&path);
+        assert_eq!(late.unwrap_err().raw_os_error(), Some(libc::EIO), "{options:?}");
+        drop(early);
+        mounted.unmount();
+    }
+}

@@ -21,6 +21,7 @@ use crate::protocol::{
     ReplySeek, ReplyStatfs, ReplyWrite, ReplyXattr, Totals as KernelTotals, capability, open,
 };
 use crate::statistics::{ATTRIBUTE, Operation};
+use crate::unproven::Unproven;
 use crate::workers::Workers;
 
 /// How long the kernel keeps what never changes: 136 years. (Larger numbers overflow its clock on some machines.)
@@ -66,6 +67,7 @@ struct Questions {
     terms: Terms,
     handles: Arc<Handles>,
     opened: Arc<Opened>,
+    unproven: Arc<Unproven>,
     deadlines: Arc<Deadlines>,
 }
 
@@ -89,6 +91,7 @@ impl Dispatcher {
             terms: Terms { keep, overrides: options.overrides },
             handles: Arc::new(Handles::new()),
             opened: Arc::new(Opened::new((!totals.is_immutable).then_some(FOR_NOW))),
+            unproven: Arc::default(),
             deadlines: Arc::clone(&deadlines),
         };
         Self {
@@ -343,7 +346,8 @@ impl Filesystem for Dispatcher {
             // An NFS server asks for numbers that the kernel has forgotten, so they must mean something for ever.
             kernel.take(capability::EXPORT_SUPPORT);
             kernel.take(capability::CACHE_SYMLINKS);
-            self.no_open = kernel.take(capability::NO_OPEN_SUPPORT);
+            // Of a file that it never opens it keeps what it has read.
+            self.no_open = !self.totals.is_unproven && kernel.take(capability::NO_OPEN_SUPPORT);
             self.no_opendir = kernel.take(capability::NO_OPENDIR_SUPPORT);
         } else {
             // What it has of a file it gives up when the file has changed.
@@ -418,10 +422,17 @@ impl Filesystem for Dispatcher {
         if self.no_open {
             return self.refuse_once(Operation::Open, reply);
         }
-        if self.totals.is_immutable {
+        if self.totals.is_immutable && !self.totals.is_unproven {
             self.deadlines.counters.count(Operation::Open);
             reply.opened(0, open::KEEP_CACHE | open::NOFLUSH, 0);
             return;
+        }
+        if self.totals.is_immutable {
+            let source = move |asks: &Questions| asks.source(node, 0);
+            return self.ask(Operation::Open, node, reply, source, move |asks, reply, source| {
+                let flags = asks.unproven.flags(node, &*source, open::KEEP_CACHE);
+                reply.opened(0, flags | open::NOFLUSH, 0);
+            });
         }
         let may_open = self.may_open(node, how);
         let source = move |asks: &Questions| {
@@ -430,9 +441,9 @@ impl Filesystem for Dispatcher {
         };
         let direct = if self.is_own(node) { open::DIRECT_IO } else { 0 };
         self.ask(Operation::Open, node, reply, source, move |asks, reply, source| {
-            let opening = asks.handles.open(node, source);
+            let opening = asks.handles.open(node, SharedSource::clone(&source));
             // What is never the same for long is not kept, nor are bytes put together before they are handed on.
-            let flags = if direct == 0 { opening.flags } else { direct };
+            let flags = if direct == 0 { asks.unproven.flags(node, &*source, opening.flags) } else { direct };
             if !reply.opened(opening.handle, flags | open::NOFLUSH, opening.backing) {
                 drop(asks.handles.close(opening.handle));
             }

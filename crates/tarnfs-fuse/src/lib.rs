@@ -35,6 +35,7 @@ mod protocol;
 mod session;
 mod statistics;
 mod unmount;
+mod unproven;
 mod workers;
 
 pub use device::is_mounted_device;

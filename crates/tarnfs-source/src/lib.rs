@@ -112,6 +112,12 @@ pub trait Source: Send + Sync + Debug {
         true
     }
 
+    /// True if what is read now may turn out to be wrong later, and be an error then: nobody should keep it. What stands
+    /// on another source says as much as that one.
+    fn is_unproven(&self) -> bool {
+        false
+    }
+
     /// The open file that has these very bytes at these very offsets and may change under whoever reads: the kernel can
     /// then be told to read there itself. `None` for all else.
     fn backing_file(&self) -> Option<BorrowedFd<'_>> {

@@ -51,6 +51,10 @@ impl Source for Slice {
         format!("{} at byte {}", self.whole.describe(), self.start)
     }
 
+    fn is_unproven(&self) -> bool {
+        self.whole.is_unproven()
+    }
+
     fn depth(&self) -> usize {
         self.whole.depth()
     }

@@ -91,6 +91,10 @@ impl Source for Stencil {
         format!("{}, sparse", self.packed.describe())
     }
 
+    fn is_unproven(&self) -> bool {
+        self.packed.is_unproven()
+    }
+
     fn depth(&self) -> usize {
         self.packed.depth()
     }

@@ -39,6 +39,10 @@ impl Source for Strict {
         self.0.describe()
     }
 
+    fn is_unproven(&self) -> bool {
+        self.0.is_unproven()
+    }
+
     fn depth(&self) -> usize {
         self.0.depth()
     }

@@ -63,6 +63,10 @@ impl Source for Asked {
         self.note("ready", offset, length as u64);
         !self.is_busy
     }
+
+    fn is_unproven(&self) -> bool {
+        true
+    }
 }
 
 #[test]
@@ -80,7 +84,7 @@ fn what_a_source_need_not_say_is_what_holds_for_most() {
     assert_eq!([0, 9, 10, 11].map(|offset| source.next_data(offset)), [Some(0), Some(9), None, None]);
     assert_eq!([0, 9, 10, 11].map(|offset| source.next_hole(offset)), [10, 10, 10, 11]);
     assert!(source.is_ready(0, 10));
-    assert!(source.backing_file().is_none());
+    assert!(source.backing_file().is_none() && !source.is_unproven());
     source.prefetch(0, 10);
     assert_eq!((source.read_at(&mut buffer, u64::MAX).unwrap(), source.read_at(&mut buffer, 10).unwrap()), (0, 0));
 }
@@ -89,6 +93,7 @@ fn what_a_source_need_not_say_is_what_holds_for_most() {
 fn a_slice_asks_for_its_part_alone() {
     let whole = Arc::new(Asked::default());
     let part = Slice::new(whole.clone(), 3, 4);
+    assert!(part.is_unproven());
     assert_eq!((part.len(), part.depth(), part.describe().as_str()), (4, 2, "digits at byte 3"));
     assert_eq!(part.read_at(&mut [0; 8], 1).unwrap(), 3);
     // Nothing behind its end need be read ahead.
@@ -116,6 +121,7 @@ fn a_sparse_file_asks_for_what_is_stored_of_it() {
     };
     let packed = Arc::new(Asked::default());
     let sparse = stencil(packed.clone());
+    assert!(sparse.is_unproven());
     assert_eq!((sparse.len(), sparse.depth(), sparse.describe().as_str()), (12, 2, "digits, sparse"));
     assert!(sparse.is_ready(3, 2));
     assert_eq!(packed.calls(), [("ready", 1, 2)]);
@@ -138,6 +144,7 @@ fn a_sparse_file_asks_for_what_is_stored_of_it() {
 fn a_strict_source_passes_everything_on() {
     let whole = Arc::new(Asked::default());
     let strict = Strict::new(whole.clone());
+    assert!(strict.is_unproven());
     assert_eq!((strict.len(), strict.depth(), strict.describe().as_str()), (10, 2, "digits"));
     assert_eq!([0, 2, 3].map(|offset| strict.next_data(offset)), [Some(2), Some(2), None]);
     assert_eq!([0, 4].map(|offset| strict.next_hole(offset)), [3, 4]);

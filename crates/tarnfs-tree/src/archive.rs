@@ -244,6 +244,7 @@ impl Tree for ArchiveTree {
             has_xattrs: summary.has_xattrs,
             has_acls: summary.has_acls,
             is_immutable: true,
+            is_unproven: self.streams.innermost().is_unproven(),
         }
     }
 

@@ -79,6 +79,7 @@ pub struct Attributes {
 
 /// What is known of a whole tree, for `statfs` and for what can be answered without looking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each says something else")]
 pub struct Totals {
     /// Files, folders and all else.
     pub nodes: u64,
@@ -90,6 +91,8 @@ pub struct Totals {
     pub has_acls: bool,
     /// True if nothing can ever change: whatever was answered once may be kept for ever.
     pub is_immutable: bool,
+    /// True if the content of some file is not verified yet ([`tarnfs_source::Source::is_unproven`]).
+    pub is_unproven: bool,
 }
 
 impl Totals {
@@ -103,6 +106,7 @@ impl Totals {
             all.has_xattrs |= one.has_xattrs;
             all.has_acls |= one.has_acls;
             all.is_immutable &= one.is_immutable;
+            all.is_unproven |= one.is_unproven;
         }
         all
     }

@@ -435,6 +435,10 @@ impl Source for Deep {
         format!("{}, decoded {} times", self.input.describe(), self.steps.len())
     }
 
+    fn is_unproven(&self) -> bool {
+        self.input.is_unproven()
+    }
+
     /// Also of what is decoded while it is opened.
     fn depth(&self) -> usize {
         self.input.depth() + self.steps.len()

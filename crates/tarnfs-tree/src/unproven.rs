@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tarnfs_codec::engine::{DecodedSource, Proven, Proving};
+use tarnfs_source::Source;
 
 /// Until it is tried again to read what could not be read.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -90,7 +91,7 @@ impl Unproven {
             }
             Ok(Proven::Damaged(damage)) => log::error!(
                 "{described}: bytes {} to {} of what it decodes to are damaged and not read any more: {}; what was read of them before was not \
-                 verified, and the kernel may keep that until it is mounted again",
+                 verified",
                 damage.decoded.start,
                 damage.decoded.end,
                 damage.what

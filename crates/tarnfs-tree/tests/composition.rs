@@ -279,7 +279,8 @@ impl Tree for Known {
     }
 
     fn totals(&self) -> Totals {
-        Totals { nodes: 1, bytes: 2, has_xattrs: true, has_acls: false, is_immutable: self.is_immutable }
+        let is_immutable = self.is_immutable;
+        Totals { nodes: 1, bytes: 2, has_xattrs: true, is_immutable, ..Totals::default() }
     }
 }
 

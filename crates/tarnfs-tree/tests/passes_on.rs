@@ -153,7 +153,8 @@ impl Tree for Telling {
     }
 
     fn totals(&self) -> Totals {
-        Totals { nodes: 6, bytes: 999, has_xattrs: true, has_acls: false, is_immutable: self.is_immutable }
+        let is_immutable = self.is_immutable;
+        Totals { nodes: 6, bytes: 999, has_xattrs: true, has_acls: false, is_immutable, is_unproven: true }
     }
 
     fn work(&self) -> Work {
@@ -313,6 +314,7 @@ fn totals_and_work_are_those_of_all() {
             // What is opened or added later may have them.
             has_acls: may_have_more,
             is_immutable: false,
+            is_unproven: true,
         };
         assert_eq!(tree.totals(), expected, "{what}");
         let mut work = tree.work();

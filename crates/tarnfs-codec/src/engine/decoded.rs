@@ -211,6 +211,10 @@ impl Source for DecodedSource {
         Ok(wanted)
     }
 
+    fn is_unproven(&self) -> bool {
+        self.inner.is_unproven() || self.inner.source.is_unproven()
+    }
+
     fn len(&self) -> u64 {
         self.inner.length
     }

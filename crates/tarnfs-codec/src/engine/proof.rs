@@ -4,7 +4,7 @@
 //! checks are compared, and the checksums of its pieces are kept, as if they stood in the table. Where a format can
 //! check nothing before the end, as gzip, the whole stream is decoded once. Its first reader does that before it gets
 //! a byte. Where that takes too long to wait for, it is done beside the readers ([`Proving`]); until then nothing is
-//! known of what they get ([`DecodedSource::is_unproven`]).
+//! known of what they get ([`Source::is_unproven`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -366,20 +366,21 @@ fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
+impl Inner {
+    /// True if what is read of it may be wrong without an error, until a [`Proving`] has ended.
+    pub(super) fn is_unproven(&self) -> bool {
+        // All chunks are alike in this; and if the table cannot be read, nothing is.
+        let is_open = || self.chunk_at(0).is_ok_and(|chunk| self.is_open(&chunk) && !self.is_provable(&chunk));
+        !self.waits_for_whole() && !self.proofs.is_whole() && is_open()
+    }
+}
+
 impl DecodedSource {
     /// `begin` is called for each read of what nobody has verified and nobody can but by decoding the whole
     /// ([`DecodedSource::proving`]). It must not wait for anything.
     pub fn when_unproven(&self, begin: impl Fn() + Send + Sync + 'static) {
         // It is said once, before anything is read.
         let _ = self.inner.unproven.set(Box::new(begin));
-    }
-
-    /// True if what is read of it may be wrong without an error, until a [`Proving`] has ended.
-    pub fn is_unproven(&self) -> bool {
-        let inner = &self.inner;
-        // All chunks are alike in this; and if the table cannot be read, nothing is.
-        let is_open = || inner.chunk_at(0).is_ok_and(|chunk| inner.is_open(&chunk) && !inner.is_provable(&chunk));
-        !inner.waits_for_whole() && !inner.proofs.is_whole() && is_open()
     }
 
     /// What it takes to verify the whole.

@@ -100,6 +100,10 @@ impl Source for Legible {
         self.source.describe()
     }
 
+    fn is_unproven(&self) -> bool {
+        self.source.is_unproven()
+    }
+
     fn depth(&self) -> usize {
         self.source.depth()
     }

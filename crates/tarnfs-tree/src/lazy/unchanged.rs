@@ -72,6 +72,10 @@ impl Source for Unchanged {
         self.source.describe()
     }
 
+    fn is_unproven(&self) -> bool {
+        self.source.is_unproven()
+    }
+
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         self.source.is_ready(offset, length)
     }
