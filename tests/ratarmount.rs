@@ -289,6 +289,24 @@ fn who_makes_an_index_meanwhile_ends_with_the_mount() {
     assert!(!left.iter().any(|path| path.extension().is_some_and(|end| end == "tmp")), "{left:?}");
 }
 
+#[test]
+fn who_makes_an_index_meanwhile_does_not_look_below_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir d; echo x > d/x; tar -cf d/a.tar -C d x");
+    let (folder, archive) = (scratch.path("d"), scratch.path("d/a.tar"));
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+    let log = scratch.path("log");
+    let words = ["-d2", "--log-file", log.to_str().unwrap()];
+    let paths = [folder.to_str().unwrap(), archive.to_str().unwrap(), folder.to_str().unwrap()];
+    run(&scratch, words.iter().chain(&paths)).ok();
+    wait_until("it is told", || fs::read_to_string(&log).unwrap().contains("the mount lies over it"));
+    // Not busy.
+    scratch.shell("umount d; [ ! -e d/a.tar.tarnfs.sqlite ]");
+}
+
 /// A gzip file that is not compressed at its start, and decodes to more than a reader waits for until it is verified.
 const LARGE: &str = "
 import struct, sys, tarfile, io, zlib

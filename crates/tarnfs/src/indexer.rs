@@ -9,6 +9,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -120,6 +121,7 @@ fn work(socket: UnixStream, null: &File, archives: &[PathBuf], arguments: &Mount
     let cancel = Cancel::default();
     // Before the folder is left from which relative paths go.
     let options = options(arguments, &cancel)?;
+    let archives: Vec<_> = archives.iter().map(|path| (path, identity(path))).collect();
     let mut socket = daemon::detach(socket, null, c"tarnfs-index")?;
     let mut numbers = Vec::new();
     loop {
@@ -140,12 +142,22 @@ fn work(socket: UnixStream, null: &File, archives: &[PathBuf], arguments: &Mount
         unsafe { libc::_exit(1) }
     })?;
     filling::step_back();
-    for archive in numbers.into_iter().filter_map(|number| archives.get(number)) {
-        let said = index(archive, &options);
+    for (archive, known) in numbers.into_iter().filter_map(|number| archives.get(number)) {
+        // What is open below the mount would keep that from being unmounted.
+        let said = if identity(archive) == *known {
+            index(archive, &options)
+        } else {
+            format!("{}: no index is made meanwhile: the mount lies over it", shown(archive.as_os_str()))
+        };
         socket.write_all(&[said.as_bytes(), b"\0"].concat())?;
     }
     // The daemon sees that there is nothing more.
     socket.shutdown(Shutdown::Both)
+}
+
+/// Which file lies there: device and number.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|found| (found.dev(), found.ino()))
 }
 
 fn options(arguments: &Mount, cancel: &Cancel) -> io::Result<Options> {
