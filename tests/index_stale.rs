@@ -570,4 +570,16 @@ fn an_index_file_that_is_named_is_replaced_by_other_options_with_c_alone() {
     tarnfs(&["index", "-c"]).ok();
     assert!(fs::read(&index).unwrap() != made);
     assert_eq!(tarnfs(&["ls"]).ok().err, "");
+    // A sidecar of ratarmount may be named as well.
+    tarnfs(&["index", "--format=ratarmount"]).ok();
+    let sidecar = fs::read(&index).unwrap();
+    let told = format!("index {} was made by ratarmount, and is kept", index.display());
+    for words in [&["ls", "-r"][..], &["ls", "--hashes=md5"]] {
+        let listed = tarnfs(words).ok();
+        assert!(listed.err.contains(&told), "{words:?}: {}", listed.err);
+    }
+    assert_eq!(tarnfs(&["index"]).code, 7);
+    assert!(fs::read(&index).unwrap() == sidecar);
+    tarnfs(&["index", "-c"]).ok();
+    assert!(fs::read(&index).unwrap() != sidecar);
 }

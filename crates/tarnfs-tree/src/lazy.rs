@@ -343,6 +343,9 @@ impl LazyTree {
         match opened {
             Ok(opened) => {
                 let summary = opened.index.summary();
+                if opened.is_sidecar {
+                    log::info!("{shown}: ratarmount's index is used, which does not keep everything");
+                }
                 for (offset, what) in summary.notes.iter().take(3) {
                     log::warn!("{shown}: damaged at byte {offset}: {what}");
                 }
