@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::decoded_file::DecodedFileWriter;
 use crate::{PIECE, Pace};
@@ -18,13 +18,16 @@ use rustix::time::{ClockId, clock_gettime};
 /// the end.
 ///
 /// With a fast codec the first pass does not wait: what the packing thread cannot keep up with is left out, unless a
-/// read of it would take very long, as in a stream without seek points. With a [slow](Pace::is_slow) one nothing is left
-/// out: pieces are stored as they are once packing has taken its share of the processor's time.
+/// read of it would take very long, as in a stream without seek points. With a [slow](Pace::is_slow) one it waits a
+/// little, and pieces are stored as they are once packing has taken its share of the processor's time.
 pub struct SpillWriter {
     sender: Option<SyncSender<Piece>>,
     packer: Option<JoinHandle<io::Result<bool>>>,
     shared: Arc<Shared>,
     limits: TimeLimits,
+    started: Instant,
+    /// How long it waited for the packing thread.
+    waited: Duration,
     /// The processor's time of all threads when the pass began: it is decoding that they spend it on.
     began: Duration,
     /// How long decoding took, and for how many bytes.
@@ -66,25 +69,28 @@ struct TimeLimits {
     /// What can be decoded within this time from a seek point on is not kept, also of a slow stream.
     near: Duration,
     /// For what takes longer to decode the first pass waits until it is kept.
-    waits: Duration,
-    /// The packing thread has the lowest priority, and packs whatever it gets.
-    is_idle: bool,
+    must_wait: Duration,
+    /// It waits a little for other pieces, too. So the packing thread keeps its priority, and packs only some pieces.
+    may_wait: bool,
 }
 
 impl TimeLimits {
     fn new(pace: Pace) -> Self {
+        let must_wait = Duration::from_secs(1);
         if pace.is_slow() {
             let slow = Duration::from_millis(if pace.in_whole_chunks { 2 } else { 4 });
-            Self { slow, near: Duration::ZERO, waits: Duration::ZERO, is_idle: false }
+            Self { slow, near: Duration::ZERO, must_wait, may_wait: true }
         } else {
-            let milliseconds = Duration::from_millis;
-            Self { slow: milliseconds(40), near: milliseconds(2), waits: milliseconds(1000), is_idle: true }
+            Self { slow: Duration::from_millis(40), near: Duration::from_millis(2), must_wait, may_wait: false }
         }
     }
 }
 
-/// Of 100 parts of the time that a slow codec takes, what packing may take.
+/// Of 100 parts of the processor's time that decoding takes with a slow codec, what packing may take.
 const SHARE: u64 = 4;
+
+/// Of 100 parts of the time of the first pass, what it may wait: the disk may be slow.
+const WAITING_SHARE: u32 = 10;
 
 /// Nothing is known of a stream before so much time has been spent on it.
 const SURE: Duration = Duration::from_millis(50);
@@ -111,7 +117,7 @@ impl SpillWriter {
         let limits = TimeLimits::new(pace);
         let packer = thread::Builder::new()
             .name("tarnfs-packer".to_owned())
-            .spawn(move || pack(stream, limits.is_idle, &receiver, &of_packer, open));
+            .spawn(move || pack(stream, limits, &receiver, &of_packer, open));
         let mut spill = Self::nothing();
         spill.limits = limits;
         match packer {
@@ -132,6 +138,8 @@ impl SpillWriter {
             packer: None,
             shared: Arc::default(),
             limits: TimeLimits::new(Pace::default()),
+            started: Instant::now(),
+            waited: Duration::ZERO,
             began: processor_time(ClockId::ProcessCPUTime),
             time: Duration::ZERO,
             bytes: 0,
@@ -206,10 +214,15 @@ impl SpillWriter {
     fn send(&mut self, piece: Piece) {
         let Some(sender) = &self.sender else { return };
         self.shared.sent.fetch_add(1, Ordering::Relaxed);
+        let may_wait = self.limits.may_wait && self.waited * 100 <= self.started.elapsed() * WAITING_SHARE;
+        let waits = may_wait || self.time_for(self.since_point) >= self.limits.must_wait;
         let sent = sender.try_send(piece).or_else(|error| match error {
-            // No core is free.
-            TrySendError::Full(piece) if self.time_for(self.since_point) >= self.limits.waits => {
-                sender.send(piece).map_err(|_| true)
+            // No core is free, or the disk is slow.
+            TrySendError::Full(piece) if waits => {
+                let start = Instant::now();
+                let sent = sender.send(piece).map_err(|_| true);
+                self.waited += start.elapsed();
+                sent
             }
             TrySendError::Full(_) => Err(false),
             TrySendError::Disconnected(_) => Err(true),
@@ -252,13 +265,21 @@ impl Drop for SpillWriter {
     }
 }
 
-fn pack(stream: u64, is_idle: bool, pieces: &Receiver<Piece>, shared: &Shared, open: OpenSpill) -> io::Result<bool> {
+fn pack(
+    stream: u64,
+    limits: TimeLimits,
+    pieces: &Receiver<Piece>,
+    shared: &Shared,
+    open: OpenSpill,
+) -> io::Result<bool> {
     // Without a first piece there is no file.
     let Ok(first) = pieces.recv() else { return Ok(false) };
     // Whoever decodes comes first, unless it waits for this thread.
-    if is_idle && let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), LOWEST_PRIORITY)
-    {
-        log::debug!("the packing thread keeps its priority: {error}");
+    if !limits.may_wait {
+        let lowered = rustix::process::setpriority_process(Some(rustix::thread::gettid()), LOWEST_PRIORITY);
+        if let Err(error) = lowered {
+            log::debug!("the packing thread keeps its priority: {error}");
+        }
     }
     let Some(mut writer) = open()? else { return Ok(false) };
     for (start, checksum, piece) in std::iter::once(first).chain(pieces) {
@@ -268,7 +289,7 @@ fn pack(stream: u64, is_idle: bool, pieces: &Receiver<Piece>, shared: &Shared, o
         let behind = shared.sent.fetch_sub(1, Ordering::Relaxed);
         if !writer.file().has(stream, start, checksum, piece.len()) {
             let (packing, decoding) = (shared.packing.load(Ordering::Relaxed), shared.decoding.load(Ordering::Relaxed));
-            let level = if !is_idle {
+            let level = if limits.may_wait {
                 (packing <= decoding / 100 * SHARE).then_some(LEVEL)
             } else if behind > MOST_SENT / 2 {
                 Some(FAST_LEVEL)
@@ -322,6 +343,8 @@ mod tests {
     fn kept_of(pace: Pace, times: &[Option<Duration>], room: u64, ends: bool) -> Option<Vec<usize>> {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut spill = SpillWriter::new(3, pace, open(&file, room));
+        // It may wait for hours, so that what is kept does not depend on the machine.
+        spill.started = spill.started.checked_sub(Duration::from_secs(100_000)).unwrap_or(spill.started);
         let mut pieces = 0;
         let content = |number: usize| vec![number as u8; PIECE];
         for time in times {
@@ -338,7 +361,7 @@ mod tests {
             pieces += 1;
             // So that the packing thread keeps up.
             let has_ended = || spill.packer.as_ref().is_none_or(JoinHandle::is_finished);
-            let waits = spill.time_for(spill.since_point) >= spill.limits.waits;
+            let waits = spill.time_for(spill.since_point) >= spill.limits.must_wait;
             while !waits && spill.shared.sent.load(Ordering::Relaxed) > MOST_SENT / 2 && !has_ended() {
                 thread::yield_now();
             }
