@@ -15,7 +15,7 @@ use support::{
 };
 
 /// An archive of one xz block that is slow to decode: text without patterns.
-fn dear() -> Scratch {
+fn slow() -> Scratch {
     let scratch = Scratch::new();
     scratch.shell("mkdir tree; head -c 12M /dev/urandom | base64 > tree/text; tar -C tree -c . | xz -0 -T1 > a.tar.xz");
     scratch
@@ -48,11 +48,11 @@ fn read(scratch: &Scratch, options: &[&str]) -> (u64, u64) {
 }
 
 #[test]
-fn what_is_dear_to_decode_is_kept_and_used_by_the_next_mount() {
+fn what_is_slow_to_decode_is_kept_and_used_by_the_next_mount() {
     if !can_mount() {
         return;
     }
-    let scratch = dear();
+    let scratch = slow();
     let (first, _) = read(&scratch, &[]);
     assert!(first > 0);
     let files = kept(&scratch);
@@ -74,7 +74,7 @@ fn what_is_dear_to_decode_is_kept_and_used_by_the_next_mount() {
 
 #[test]
 fn nothing_is_kept_of_what_is_fast_or_not_wanted() {
-    let scratch = dear();
+    let scratch = slow();
     scratch.shell("xz -dc a.tar.xz | gzip -1 > a.tar.gz");
     run(&scratch, ["index", "--cache-size", "0", scratch.path("a.tar.xz").to_str().unwrap()]).ok();
     run(&scratch, ["cat", "-c", scratch.path("a.tar.xz").to_str().unwrap()]).ok();
@@ -96,7 +96,7 @@ fn what_somebody_else_put_there_is_not_served() {
     if !can_mount() {
         return;
     }
-    let scratch = dear();
+    let scratch = slow();
     read(&scratch, &[]);
     let file = kept(&scratch).remove(0);
     let whole = fs::read(&file).unwrap();
@@ -134,7 +134,7 @@ fn what_somebody_else_put_there_is_not_served() {
     refuse("it is a folder");
 }
 
-/// An archive of blocks that are dear to decode, the last one among them, each of which is fast enough that a first
+/// An archive of blocks that are slow to decode, the last one among them, each of which is fast enough that a first
 /// pass keeps none.
 fn in_blocks(scratch: &Scratch) -> PathBuf {
     fs::write(scratch.path(FILL_AT_ONCE), "").unwrap();
@@ -283,7 +283,7 @@ fn unmounting_does_not_wait_for_what_is_kept() {
     if !can_mount() {
         return;
     }
-    let scratch = dear();
+    let scratch = slow();
     scratch.shell("xz -dc a.tar.xz | bzip2 -1 > a.tar.bz2");
     let at = scratch.path("mount");
     let mut mounted = start(&scratch, &scratch.path("a.tar.bz2"), &at, &[]);

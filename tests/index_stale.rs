@@ -501,21 +501,21 @@ fn an_index_that_can_do_more_is_used_and_one_that_cannot_is_kept() {
         found.lines().filter(|line| line.contains("user.hash.")).count()
     };
     tarnfs(&["index", "-r", "--hashes", "sha256,md5"]).ok();
-    let dear = indexes();
-    assert_eq!(dear.len(), 1);
+    let first_one = indexes();
+    assert_eq!(first_one.len(), 1);
     // Fewer hashes: those of the index that nobody asked for are not shown.
     for (words, shown) in [(&["-r"][..], 0), (&["-r", "--hashes=md5"], 1), (&["-r", "--hashes=sha256,md5"], 2)] {
         let listed = tarnfs(&[&["ls", "-R"], words].concat()).ok();
         assert!(listed.err.is_empty() && listed.text().contains("in.tar/tree/x"), "{words:?}: {}", listed.err);
         assert_eq!(attributes(words), shown, "{words:?}");
     }
-    assert!(indexes() == dear);
+    assert!(indexes() == first_one);
     // All that it has is compared.
     let checked = tarnfs(&["check", "-r", "-d", "2"]).ok();
     assert!(checked.err.contains("is right"), "{}", checked.err);
     // Without -r another tree shows.
     let listed = tarnfs(&["ls", "-R"]).ok();
-    let (first, other) = (dear[0].0.display(), indexes().into_iter().find(|one| *one != dear[0]).unwrap());
+    let (first, other) = (first_one[0].0.display(), indexes().into_iter().find(|one| *one != first_one[0]).unwrap());
     let told = format!(
         "tarnfs: warning: {name}: index {first} was made with other options (-r --hashes=md5,sha256), and is kept; the one for these options is {}\n",
         other.0.display()
@@ -523,7 +523,7 @@ fn an_index_that_can_do_more_is_used_and_one_that_cannot_is_kept() {
     assert_eq!(listed.err, told);
     assert!(listed.text().contains("in.tar") && !listed.text().contains("in.tar/"));
     let both = indexes();
-    assert!(both.len() == 2 && both.contains(&dear[0]));
+    assert!(both.len() == 2 && both.contains(&first_one[0]));
     // From now on both are used, and nothing is said.
     for words in [&["ls"][..], &["ls", "-r"], &["ls", "-r", "--hashes", "md5"], &["ls", "--no-recreate-index"]] {
         assert_eq!(tarnfs(words).ok().err, "", "{words:?}");
@@ -537,9 +537,9 @@ fn an_index_that_can_do_more_is_used_and_one_that_cannot_is_kept() {
     // -c replaces the one that would be used, and no other.
     tarnfs(&["index", "-c", "--hashes", "crc32,sha1"]).ok();
     let replaced = indexes();
-    assert!(replaced.contains(&dear[0]), "the one with -r is none of these");
+    assert!(replaced.contains(&first_one[0]), "the one with -r is none of these");
     tarnfs(&["index", "-c", "-r"]).ok();
-    assert!(!indexes().contains(&dear[0]));
+    assert!(!indexes().contains(&first_one[0]));
     assert_eq!(attributes(&["-r"]), 0);
     // Another archive of that name needs none of them.
     scratch.shell("echo more > tree/more; tar cf a.tar tree");

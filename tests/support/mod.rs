@@ -55,7 +55,7 @@ pub(crate) fn tarnfs(scratch: &Scratch) -> Command {
     command
 }
 
-/// Of this name in a scratch folder: what is dear is kept decoded at once, not when the machine is idle.
+/// Of this name in a scratch folder: what is slow to decode is kept at once, not when the machine is idle.
 pub(crate) const FILL_AT_ONCE: &str = "fill-at-once";
 
 fn in_scratch(command: &mut Command, scratch: &Scratch) {

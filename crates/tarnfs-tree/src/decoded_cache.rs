@@ -1,4 +1,4 @@
-//! Files of decoded pieces, of archives in which random reads are dear: in one folder, bounded in bytes.
+//! Files of decoded pieces, of archives in which random reads are slow: in one folder, bounded in bytes.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};

@@ -1,4 +1,4 @@
-//! Streams in which random reads are dear are kept decoded while the machine is idle: by one thread for all archives of
+//! Streams in which random reads are slow are kept decoded while the machine is idle: by one thread for all archives of
 //! this process, which gets the processor when nobody else wants it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

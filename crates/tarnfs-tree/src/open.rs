@@ -86,7 +86,7 @@ pub struct Options {
     /// What has been decoded, and the budget of all memory that grows with what is read. Archives that one process has
     /// open share it.
     pub cache: Arc<PieceCache>,
-    /// Where decoded pieces are kept on disk, of archives in which random reads are dear; nowhere if `None`.
+    /// Where decoded pieces are kept on disk, of archives in which random reads are slow; nowhere if `None`.
     pub decoded_cache: Option<DecodedCache>,
     /// Ends a first pass.
     pub cancel: Cancel,
@@ -638,7 +638,7 @@ impl Opening<'_> {
     /// What is kept decoded need not be decoded, and is added to while nobody reads.
     fn use_kept(&self, kept: &DecodedCache, decoded: &DecodedSource, codec: &str) {
         let (archive, budget) = (self.archive(), self.options.cache.budget());
-        if kept.is_filled && decoded.is_dear() {
+        if kept.is_filled && decoded.is_slow() {
             match kept.open_to_write(&archive, codec, budget) {
                 Ok(writer) => {
                     decoded.read_from(Arc::clone(writer.file()));

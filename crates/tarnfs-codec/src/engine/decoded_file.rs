@@ -12,7 +12,7 @@ use super::{checksum, lock};
 use crate::PIECE;
 use crate::sync::Mutex;
 
-/// Pieces of decoded streams in a file, each packed by itself, for streams in which random reads are dear.
+/// Pieces of decoded streams in a file, each packed by itself, for streams in which random reads are slow.
 ///
 /// ```text
 /// file   = MAGIC group*
@@ -58,7 +58,7 @@ const MOST_WRONG: usize = 64;
 /// Contexts kept for the next reader.
 const MOST_IDLE: usize = 4;
 
-/// A context of libzstd, which is dear to make, and room for a packed piece.
+/// A context of libzstd, which takes long to make, and room for a packed piece.
 struct Unpacker {
     context: DCtx<'static>,
     packed: Vec<u8>,

@@ -1,6 +1,6 @@
 //! Keeping a stream decoded while nobody reads.
 //!
-//! A [`Fill`] goes through the chunks of a stream in order. What is dear to decode and not in the file of decoded
+//! A [`Fill`] goes through the chunks of a stream in order. What is slow to decode and not in the file of decoded
 //! pieces yet it decodes and adds. It shares nothing with readers but the table of chunks: it has decoders of its own,
 //! which take memory of the budget, and neither passes through the memory gate nor registers a run. So no reader ever
 //! waits for the thread that does this, which may get the processor very late.
@@ -18,8 +18,8 @@ use super::decoded::{DecodedSource, Inner};
 use super::decoded_file::{DecodedFileWriter, WRITER_MEMORY};
 use crate::{Chunk, Codec, Decoder, PIECE};
 
-/// A random read that takes longer is dear.
-const DEAR_MILLISECONDS: u64 = 2;
+/// A random read that takes longer is slow.
+const SLOW_MILLISECONDS: u64 = 2;
 
 /// Nothing is decoded so long after the last read.
 const QUIET: Duration = Duration::from_secs(1);
@@ -78,13 +78,13 @@ fn is_quiet() -> bool {
 }
 
 /// True if a random read in this chunk takes long, on average.
-fn is_dear(codec: &dyn Codec, chunk: &Chunk) -> bool {
+fn is_slow(codec: &dyn Codec, chunk: &Chunk) -> bool {
     let pace = codec.pace();
     let bytes = if pace.in_whole_chunks { chunk.length } else { chunk.length / 2 };
-    bytes / pace.bytes_per_millisecond.max(1) >= DEAR_MILLISECONDS
+    bytes / pace.bytes_per_millisecond.max(1) >= SLOW_MILLISECONDS
 }
 
-/// Keeps what is dear of one stream.
+/// Keeps what is slow to decode of one stream.
 pub struct Fill {
     inner: Weak<Inner>,
     writer: DecodedFileWriter,
@@ -116,17 +116,17 @@ pub enum Filled {
 }
 
 impl DecodedSource {
-    /// True if random reads are dear in some part of it, and what is decoded there can be compared with checksums.
-    pub fn is_dear(&self) -> bool {
+    /// True if random reads are slow in some part of it, and what is decoded there can be compared with checksums.
+    pub fn is_slow(&self) -> bool {
         const SAMPLES: u64 = 4;
         let inner = &self.inner;
         (0..SAMPLES).any(|number| {
             let chunk = inner.chunks.look(inner.length / SAMPLES * number);
-            matches!(chunk, Ok(Some(chunk)) if is_dear(inner.codec, &chunk) && !chunk.checksums.is_empty())
+            matches!(chunk, Ok(Some(chunk)) if is_slow(inner.codec, &chunk) && !chunk.checksums.is_empty())
         })
     }
 
-    /// Keeps what is dear of it through `writer`, whose file it reads from. That does not keep it open.
+    /// Keeps what is slow to decode of it through `writer`, whose file it reads from. That does not keep it open.
     pub fn fill(&self, writer: DecodedFileWriter) -> Fill {
         Fill { inner: Arc::downgrade(&self.inner), writer, at: 0, chunk: None, decoder: None, memory: None }
     }
@@ -198,7 +198,7 @@ impl Fill {
         if self.writer.is_full() {
             log::info!("{}: there is no more space to keep it decoded", inner.describe());
         } else {
-            log::debug!("{}: what is dear to decode is kept", inner.describe());
+            log::debug!("{}: what is slow to decode is kept", inner.describe());
         }
         self.flush().unwrap_or(Filled::All)
     }
@@ -250,7 +250,7 @@ impl Fill {
         Ok(true)
     }
 
-    /// The next piece that is dear and not kept.
+    /// The next piece that is slow to decode and not kept.
     fn next_missing(&mut self, inner: &Inner) -> io::Result<Option<(Arc<Chunk>, PiecePlace)>> {
         while self.at < inner.length && !inner.is_closed() {
             let holds =
@@ -264,7 +264,7 @@ impl Fill {
             };
             self.chunk = Some(Arc::clone(&chunk));
             let end = chunk.point.decoded + chunk.length;
-            if !is_dear(inner.codec, &chunk) {
+            if !is_slow(inner.codec, &chunk) {
                 self.at = end;
             }
             while self.at < end {
@@ -343,10 +343,10 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_dear_is_kept_and_nothing_decoded_again() {
+    fn all_that_is_slow_is_kept_and_nothing_decoded_again() {
         let bench = bench(4 * MIB, 500_000, 16 << 20, 0);
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(bench.source.is_dear());
+        assert!(bench.source.is_slow());
         run(&mut bench.source.fill(writer_of(&file)));
         assert_eq!(kept(&bench, &file), all(&bench));
         // Nothing is held any more, and the next one has nothing to do.

@@ -58,7 +58,7 @@ impl Indexing {
         })
     }
 
-    /// From now on `spill` takes what is dear to decode.
+    /// From now on `spill` takes what is slow to decode.
     pub fn keep(&mut self, spill: SpillWriter) {
         self.spill = spill;
     }

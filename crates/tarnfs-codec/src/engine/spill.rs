@@ -95,7 +95,7 @@ const WAITING_SHARE: u32 = 10;
 /// Nothing is known of a stream before so much time has been spent on it.
 const SURE: Duration = Duration::from_millis(50);
 
-/// Pieces kept until it is known whether the stream is dear.
+/// Pieces kept until it is known whether the stream is slow.
 const MOST_WAITING: usize = (8 << 20) / PIECE;
 
 /// Pieces on their way to the packing thread.
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_turns_out_dear_late_is_kept_from_there_on() {
+    fn a_stream_that_turns_out_slow_late_is_kept_from_there_on() {
         let times = vec![Some(Duration::from_micros(100)); 1000];
         let found = kept(&times, ALL, true).unwrap();
         assert!((499..=501).contains(&found[0]), "{found:?}");
