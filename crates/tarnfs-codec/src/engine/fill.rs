@@ -27,6 +27,9 @@ const QUIET: Duration = Duration::from_secs(1);
 /// Pieces decoded in one step.
 const STEP: usize = 16;
 
+/// A chunk for which there was no memory so often is left out.
+const MOST_REFUSALS: u32 = 3;
+
 /// Level of zstd for what is kept.
 const LEVEL: i32 = 1;
 
@@ -93,6 +96,8 @@ pub struct Fill {
     /// The one that was looked at last.
     chunk: Option<Arc<Chunk>>,
     decoder: Option<Running>,
+    /// How often there was no memory for a decoder since the last step: each time the chunk is begun again.
+    refusals: u32,
     /// For the writer.
     memory: Option<Grant>,
 }
@@ -128,7 +133,15 @@ impl DecodedSource {
 
     /// Keeps what is slow to decode of it through `writer`, whose file it reads from. That does not keep it open.
     pub fn fill(&self, writer: DecodedFileWriter) -> Fill {
-        Fill { inner: Arc::downgrade(&self.inner), writer, at: 0, chunk: None, decoder: None, memory: None }
+        Fill {
+            inner: Arc::downgrade(&self.inner),
+            writer,
+            at: 0,
+            chunk: None,
+            decoder: None,
+            refusals: 0,
+            memory: None,
+        }
     }
 }
 
@@ -175,8 +188,14 @@ impl Fill {
         }
         let start = Instant::now();
         match self.decode(&inner) {
-            Ok(true) => {}
-            Ok(false) => return Filled::NotNow(NO_MEMORY),
+            Ok(true) => self.refusals = 0,
+            Ok(false) => {
+                self.refusals += 1;
+                if self.refusals >= MOST_REFUSALS {
+                    self.skip_chunk();
+                }
+                return Filled::NotNow(NO_MEMORY);
+            }
             Err(error) => return failed(&inner, &error),
         }
         let spent = start.elapsed();
@@ -201,6 +220,14 @@ impl Fill {
             log::debug!("{}: what is slow to decode is kept", inner.describe());
         }
         self.flush().unwrap_or(Filled::All)
+    }
+
+    /// Goes on behind the chunk that was looked at last.
+    fn skip_chunk(&mut self) {
+        self.refusals = 0;
+        if let Some(chunk) = &self.chunk {
+            self.at = chunk.point.decoded + chunk.length;
+        }
     }
 
     /// Goes on by some pieces; false if there is no memory for a decoder.
@@ -400,6 +427,21 @@ mod tests {
         drop(fill);
         assert_eq!(kept(&bench, &file), all(&bench));
         assert_eq!(bench.budget.used(), 0, "nothing is held any more");
+    }
+
+    #[test]
+    fn a_chunk_for_which_there_is_never_memory_is_left_out() {
+        let bench = bench(4 * MIB, 500_000, 16 << 20, 0);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut fill = bench.source.fill(writer_of(&file));
+        let rest = bench.budget.take(bench.budget.limit() - bench.budget.used() - WRITER_MEMORY).unwrap();
+        for _ in 0..MOST_REFUSALS {
+            assert!(matches!(fill.step(), Filled::NotNow(_)));
+        }
+        drop(rest);
+        run(&mut fill);
+        drop(fill);
+        assert_eq!(kept(&bench, &file), all(&bench) - bench.table.chunks[0].checksums.len());
     }
 
     #[test]
