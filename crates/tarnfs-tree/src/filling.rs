@@ -2,11 +2,12 @@
 //! this process, which gets the processor when nobody else wants it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{Pid, gettid};
 use tarnfs_codec::engine::{Fill, Filled, lowest_priority};
 
 /// What is to be kept, for all archives of this process.
@@ -29,10 +30,14 @@ struct Queue {
 pub fn begin() {
     let mut queue = queue();
     queue.has_begun = true;
-    let is_ready = start(&mut queue);
+    let (sender, thread) = sync_channel(1);
+    start(&mut queue, Some(sender));
     drop(queue);
-    // The thread is at its priority then. An error means that there is no thread.
-    let _ = is_ready.map(|is_ready| is_ready.recv());
+    // The thread gets its priority from here: on a busy machine one that has it may not run for long. An error means
+    // that there is no thread.
+    if let Ok(thread) = thread.recv() {
+        step_back(Some(thread));
+    }
 }
 
 /// Keeps one more, as soon as [`begin`] has been called.
@@ -41,39 +46,40 @@ pub(crate) fn add(fill: Fill) {
     queue.waiting.push((Instant::now(), fill));
     ADDED.notify_one();
     // Nobody waits: the thread changes its own priority.
-    start(&mut queue);
+    start(&mut queue, None);
 }
 
 fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the thread if there is work for one and none yet. The receiver hears of it when it has its priority.
-fn start(queue: &mut Queue) -> Option<Receiver<()>> {
+/// Starts the thread if there is work for one and none yet. `started` gets its number; else it steps back itself.
+fn start(queue: &mut Queue, started: Option<SyncSender<Pid>>) {
     if !queue.has_begun || queue.is_working || queue.waiting.is_empty() {
-        return None;
+        return;
     }
-    let (ready, is_ready) = sync_channel(1);
-    match thread::Builder::new().name("tarnfs-fill".to_owned()).spawn(move || work(&ready)) {
+    match thread::Builder::new().name("tarnfs-fill".to_owned()).spawn(move || work(started)) {
         Ok(_) => queue.is_working = true,
         Err(error) => log::info!("nothing is kept decoded: cannot start a thread: {error}"),
     }
-    Some(is_ready)
 }
 
 /// Set by tests, which have to end however busy the machine is: then the thread keeps its priority.
 const FOR_TESTS: &str = "TARNFS_TEST_FILL_AT_ONCE";
 
-/// Gives this thread the processor, and the disk, only while nobody else wants them.
-pub fn step_back() {
+/// Gives `thread`, or else the one that calls, the processor and the disk only while nobody else wants them.
+pub fn step_back(thread: Option<Pid>) {
     if std::env::var_os(FOR_TESTS).is_none() {
-        lowest_priority();
+        lowest_priority(thread);
     }
 }
 
-fn work(ready: &SyncSender<()>) {
-    step_back();
-    let _ = ready.send(());
+fn work(started: Option<SyncSender<Pid>>) {
+    match started {
+        // Fails only where nobody waits for it any more.
+        Some(started) => drop(started.send(gettid())),
+        None => step_back(None),
+    }
     while let Some(mut fill) = next() {
         let pause = match catch_unwind(AssertUnwindSafe(|| fill.step())) {
             Ok(Filled::Some) => Duration::ZERO,

@@ -141,7 +141,7 @@ fn work(socket: UnixStream, null: &File, archives: &[PathBuf], arguments: &Mount
         // SAFETY: ends this process at once.
         unsafe { libc::_exit(1) }
     })?;
-    filling::step_back();
+    filling::step_back(None);
     for (archive, known) in numbers.into_iter().filter_map(|number| archives.get(number)) {
         // What is open below the mount would keep that from being unmounted.
         let said = if identity(archive) == *known {
