@@ -108,7 +108,7 @@ fn volumes_one_behind_the_other_are_joined() {
     }
 }
 
-/// > Bytes whose checksum does not match are never served. Reading that range is an error, and the rest of the file
+/// > Without `--force`, bytes whose checksum does not match are never served. Reading that range is an error, and the rest of the file
 /// > is read.
 #[test]
 fn a_wrong_checksum_is_an_error_for_its_range_only() {
@@ -158,6 +158,87 @@ fn a_wrong_checksum_is_an_error_for_its_range_only() {
             }
             assert!((1..=4).contains(&refused), "{suffix}: {refused} of 6 refused");
         }
+        mount.unmount();
+    }
+}
+
+/// > With `--force`, what can be decoded but fails its checksum is served, too, and marked. What is lost is an error.
+#[test]
+fn what_fails_its_checksum_is_served_by_force() {
+    let scratch = Scratch::new();
+    scratch.shell("seq 200000 > f");
+    let whole = fs::read(scratch.path("f")).unwrap();
+    for (suffix, tool, wrong, right) in [
+        // The CRC-32 at the end of a gzip member, so all bytes are right.
+        ("gz", "gzip -c", 8, whole.len()),
+        ("zst", "zstd -qc", 1, whole.len()),
+        ("lz4", "lz4 -qc", 1, whole.len()),
+        // The CRC-64 of the only block, before the index (20 bytes and the footer).
+        ("xz", "xz -c", 33, whole.len()),
+    ] {
+        if !have(tool.split(' ').next().unwrap()) {
+            continue;
+        }
+        scratch.shell(&format!("{tool} < f > bad.{suffix}"));
+        let path = scratch.path(format!("bad.{suffix}"));
+        let mut bytes = fs::read(&path).unwrap();
+        let at = bytes.len() - wrong;
+        bytes[at] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let index = format!("--index-file={}", scratch.path(format!("{suffix}.sqlite")).display());
+        // The index is the same whoever made it: the second call without it refuses what the first one did.
+        for _ in ["first", "from the index"] {
+            let forced = run(&scratch, ["cat".as_ref(), "--force".as_ref(), index.as_ref(), path.as_os_str()]);
+            assert_eq!((forced.code, forced.out.len()), (5, right), "{suffix}: {}", forced.err);
+            assert!(forced.out == whole[..right], "{suffix}");
+            let plain = run(&scratch, ["cat".as_ref(), index.as_ref(), path.as_os_str()]);
+            assert_eq!((plain.code, plain.out.len()), (5, 0), "{suffix}: {}", plain.err);
+            assert!(plain.err.contains("--force serves it"), "{suffix}: {}", plain.err);
+        }
+        let checked = run(&scratch, ["check".as_ref(), path.as_os_str()]);
+        assert!(checked.text().contains(", between bytes "), "{suffix}: {}", checked.text());
+    }
+}
+
+#[test]
+fn a_forced_mount_marks_damaged_files_and_refuses_what_is_lost() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    // Two members: the data of the first are not valid from some byte on; the file in the second is whole.
+    scratch.shell("head -c 300000 /dev/urandom > a; seq 60000 > b; tar cf t.tar a b");
+    // One byte of a stored block, and the type of a later one.
+    let script = "import gzip
+d = open('t.tar', 'rb').read()
+first, at, decoded = bytearray(gzip.compress(d[:262144], 0)), 10, 0
+first[5000] ^= 1
+while decoded < 130000:
+    length = int.from_bytes(first[at + 1:at + 3], 'little')
+    at, decoded = at + 5 + length, decoded + length
+first[at] = 7
+open('t.tar.gz', 'wb').write(first + gzip.compress(d[262144:], 6))";
+    fs::write(scratch.path("make.py"), script).unwrap();
+    scratch.shell("python3 make.py");
+    let (a, b) = (fs::read(scratch.path("a")).unwrap(), fs::read(scratch.path("b")).unwrap());
+    let damaged = |path: &Path| rustix::fs::getxattr(path, "user.tarnfs.damaged", &mut [0; 200][..]).ok();
+    for force in [true, false, true] {
+        let options: &[&str] = if force { &["--force", "--index-minimum-file-count=0"] } else { &[] };
+        let mount = Mounted::any(&scratch, scratch.path("t.tar.gz"), options);
+        assert_eq!(mount.ran.code, 5, "{}", mount.ran.err);
+        let mut start = vec![0; 100_000];
+        let file = fs::File::open(mount.path("a")).unwrap();
+        let read = std::os::unix::fs::FileExt::read_exact_at(&file, &mut start, 0);
+        assert_eq!(read.is_ok(), force, "{read:?}");
+        if force {
+            let wrong: Vec<_> = (0..start.len()).filter(|&at| start[at] != a[at]).collect();
+            assert_eq!(wrong.len(), 1, "{wrong:?}");
+        }
+        let mut behind = [0; 1000];
+        assert!(std::os::unix::fs::FileExt::read_exact_at(&file, &mut behind, 200_000).is_err());
+        assert!(fs::read(mount.path("b")).is_ok_and(|read| read == b));
+        assert_eq!((damaged(&mount.path("a")).is_some(), damaged(&mount.path("b"))), (force, None));
+        drop(file);
         mount.unmount();
     }
 }

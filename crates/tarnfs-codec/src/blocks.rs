@@ -168,7 +168,13 @@ impl<F: Blocks> BlockDecoder<F> {
         }
         // What is damaged is known since the first pass, and no reason to serve nothing behind it.
         let Some(pass) = &mut self.pass else { return Ok(()) };
-        pass.findings.report(Damage { decoded: start..end, compressed: at, what: what.to_owned() });
+        pass.findings.report(Damage {
+            decoded: start..end,
+            lost_from: if is_decoded { end } else { start },
+            compressed: self.input.position().max(at),
+            compressed_from: at,
+            what: what.to_owned(),
+        });
         if !is_exact {
             pass.findings.shift(end);
         }
@@ -180,7 +186,13 @@ impl<F: Blocks> BlockDecoder<F> {
         let (compressed, rest) = (self.input.position(), self.input.remaining());
         if let Some(pass) = self.pass.as_mut().filter(|_| rest > 0) {
             let what = format!("{rest} bytes behind the end are of another format and are ignored");
-            pass.findings.report(Damage { decoded: self.decoded..self.decoded, compressed, what });
+            pass.findings.report(Damage {
+                decoded: self.decoded..self.decoded,
+                lost_from: self.decoded,
+                compressed,
+                compressed_from: compressed,
+                what,
+            });
         }
     }
 }

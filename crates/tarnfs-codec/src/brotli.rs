@@ -122,7 +122,13 @@ impl StreamDecoder {
         let (compressed, rest, decoded) = (self.input.position(), self.input.remaining(), self.decoded as u64);
         if let Some(findings) = self.findings.as_mut().filter(|_| rest > 0) {
             let what = format!("{rest} bytes behind the end of the brotli stream belong to nothing and are ignored");
-            findings.report(Damage { decoded: decoded..decoded, compressed, what });
+            findings.report(Damage {
+                decoded: decoded..decoded,
+                lost_from: decoded,
+                compressed,
+                compressed_from: compressed,
+                what,
+            });
         }
     }
 }

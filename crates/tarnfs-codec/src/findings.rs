@@ -83,7 +83,10 @@ mod tests {
 
     #[test]
     fn damage_of_bytes_is_kept_whatever_is_beside_it() {
-        let damage = |decoded| Damage { decoded, compressed: 1, what: "a test".to_owned() };
+        let damage = |decoded: std::ops::Range<u64>| {
+            let (lost_from, what) = (decoded.end, "a test".to_owned());
+            Damage { decoded, lost_from, compressed: 1, compressed_from: 1, what }
+        };
         let mut findings = Findings::default();
         for at in 0..100 {
             findings.report(damage(at..at + 1));

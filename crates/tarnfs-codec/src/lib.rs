@@ -91,10 +91,26 @@ pub struct Chunk {
 pub struct Damage {
     /// The bytes of the decoded stream that it concerns.
     pub decoded: Range<u64>,
+    /// From here on nothing was decoded, or what was is out of place. What comes before only fails a check of the
+    /// format, and is served to who asks for it ([`DecodeContext::unverified`]).
+    pub lost_from: u64,
     /// Byte of the compressed stream at which it was found; 0 for what only the entries of an archive show.
     pub compressed: u64,
+    /// What is wrong lies between this byte and `compressed`; the same byte where that is known exactly.
+    pub compressed_from: u64,
     /// What was found, as a clause: "the CRC-32 of this gzip member does not match its data".
     pub what: String,
+}
+
+impl Damage {
+    /// Where it lies, for people, in the compressed stream that is called `stream`.
+    pub fn place(&self, stream: &str) -> String {
+        if self.compressed_from < self.compressed {
+            format!("between bytes {} and {} of {stream}", self.compressed_from, self.compressed)
+        } else {
+            format!("found at byte {} of {stream}", self.compressed)
+        }
+    }
 }
 
 /// The chunks of one stream. Kept in an index, fetched one at a time: a stream of a terabyte has a great many.
@@ -107,6 +123,11 @@ pub trait ChunkTable: Send + Sync + Debug {
 
     /// Damage that overlaps this range of decoded bytes, if there is any.
     fn damage_in(&self, decoded: Range<u64>) -> io::Result<Option<Damage>>;
+
+    /// The same of what is lost ([`Damage::lost_from`]). A table that cannot tell says that all damage is.
+    fn lost_in(&self, decoded: Range<u64>) -> io::Result<Option<Damage>> {
+        self.damage_in(decoded)
+    }
 }
 
 /// What shapes a first pass.
@@ -194,6 +215,8 @@ pub struct DecodeContext {
     pub dictionaries: Dictionaries,
     /// For state that outgrows the memory a decoder may take.
     pub scratch: Scratch,
+    /// Bytes that fail a check of the format are wanted, too, if they are those that the first pass decoded.
+    pub unverified: bool,
 }
 
 /// What can be verified of a chunk that a table without checksums leads to.

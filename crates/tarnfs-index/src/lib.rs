@@ -266,6 +266,11 @@ pub trait Index: Send + Sync + Debug {
 
     /// Damage of the innermost stream that overlaps `range`.
     fn damage_in(&self, range: Range<u64>) -> Result<Option<Damage>, Error>;
+
+    /// True if some of the damage can be decoded and only fails a check of its format.
+    fn has_unverified(&self) -> bool {
+        false
+    }
 }
 
 /// Why an index could not be used, or not be written.

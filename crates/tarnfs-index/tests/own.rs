@@ -119,7 +119,18 @@ fn layers_come_back() {
     last.checksums.clear();
     writer.add_chunk(1, last.clone()).unwrap();
     for decoded in [500..600, 100..200, 150..300, 300..300] {
-        writer.add_damage(1, &Damage { decoded, compressed: 77, what: "bad".to_owned() }).unwrap();
+        writer
+            .add_damage(
+                1,
+                &Damage {
+                    lost_from: decoded.start,
+                    decoded,
+                    compressed: 77,
+                    compressed_from: 77,
+                    what: "bad".to_owned(),
+                },
+            )
+            .unwrap();
     }
     assert!(writer.add_chunk(100, Chunk::default()).is_err());
     let index = writer.finish(layered(), &Destination::Memory).unwrap();

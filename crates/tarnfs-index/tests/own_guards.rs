@@ -484,7 +484,18 @@ fn a_seek_point_lies_in_both_streams_and_before_what_is_asked_for() {
                 };
                 writer.add_chunk(0, chunk(0, 0, b"")).unwrap();
                 writer.add_chunk(0, chunk(half, 8 * 99, b"state")).unwrap();
-                writer.add_damage(0, &Damage { decoded: 10..20, compressed: 5, what: "bad".to_owned() }).unwrap();
+                writer
+                    .add_damage(
+                        0,
+                        &Damage {
+                            decoded: 10..20,
+                            lost_from: 10,
+                            compressed: 5,
+                            compressed_from: 5,
+                            what: "bad".to_owned(),
+                        },
+                    )
+                    .unwrap();
             },
             layered(),
         )

@@ -47,7 +47,12 @@ fn write_sample(path: &Path) {
             writer.add_chunk(layer, Chunk { point, length: 1 << 30, checksums: Vec::new() }).unwrap();
         }
     }
-    writer.add_damage(1, &Damage { decoded: 5..6, compressed: 7, what: "damage".to_owned() }).unwrap();
+    writer
+        .add_damage(
+            1,
+            &Damage { decoded: 5..6, lost_from: 5, compressed: 7, compressed_from: 7, what: "damage".to_owned() },
+        )
+        .unwrap();
     let mut summary = layered();
     summary.notes.push((5, "a note".to_owned()));
     writer.finish(summary, &Destination::File(path.to_path_buf())).unwrap();

@@ -12,6 +12,9 @@ use crate::recheck::Recheck;
 use crate::streams::Streams;
 use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xattrs};
 
+/// The extended attribute that a damaged file has where bytes are served that fail a check: what is wrong with it.
+const DAMAGED: &[u8] = b"user.tarnfs.damaged";
+
 /// One archive.
 #[derive(Debug)]
 pub struct ArchiveTree {
@@ -84,11 +87,11 @@ impl ArchiveTree {
         if self.row(node)?.kind == Kind::Folder { Ok(()) } else { Err(Error::NotAFolder) }
     }
 
-    /// True if not all of the file's bytes are served. Damage may be found behind them, when they have been
+    /// What is wrong with bytes of the file, if anything is known. Damage may be found behind them, when they have been
     /// hashed already.
-    fn is_damaged(&self, row: &Row) -> Result<bool, Error> {
+    fn damage_of(&self, row: &Row) -> Result<Option<String>, Error> {
         let stored = if row.is_sparse { self.sums(row.node)?.stored } else { row.size };
-        self.streams.is_damaged(row.stream, row.body..row.body.saturating_add(stored))
+        self.streams.damage_of(row.stream, row.body..row.body.saturating_add(stored))
     }
 
     fn sums(&self, node: Node) -> Result<MapSums, Error> {
@@ -174,13 +177,18 @@ impl Tree for ArchiveTree {
 
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
         let row = self.row(node)?;
-        if !row.has_xattrs {
-            return Ok(Vec::new());
-        }
-        let mut xattrs = self.index.xattrs(node)?;
+        let mut xattrs = if row.has_xattrs { self.index.xattrs(node)? } else { Vec::new() };
         let is_hash = |(name, _): &(Vec<u8>, Vec<u8>)| name.starts_with(hashes::PREFIX.as_bytes());
-        if row.kind == Kind::File && xattrs.iter().any(is_hash) && self.is_damaged(&row)? {
+        let marks = self.streams.serves_unverified();
+        if row.kind == Kind::File
+            && (marks || xattrs.iter().any(is_hash))
+            && let Some(what) = self.damage_of(&row)?
+        {
             xattrs.retain(|xattr| !is_hash(xattr));
+            if marks {
+                xattrs.retain(|(name, _)| name != DAMAGED);
+                xattrs.push((DAMAGED.to_vec(), what.into_bytes()));
+            }
         }
         Ok(xattrs)
     }
@@ -241,7 +249,7 @@ impl Tree for ArchiveTree {
         Totals {
             nodes: summary.files.saturating_add(summary.folders),
             bytes: summary.bytes,
-            has_xattrs: summary.has_xattrs,
+            has_xattrs: summary.has_xattrs || self.streams.serves_unverified() && !summary.notes.is_empty(),
             has_acls: summary.has_acls,
             is_immutable: true,
             is_unproven: self.streams.innermost().is_unproven(),

@@ -92,6 +92,8 @@ pub struct Options {
     pub cancel: Cancel,
     /// How far a first pass has come.
     pub progress: Arc<Progress>,
+    /// Bytes that can be decoded but fail a check of their format are served. The index is the same. `--force`
+    pub force: bool,
     /// Who gets what a first pass decodes.
     pub sink: Option<Arc<dyn Sink>>,
 }
@@ -131,6 +133,7 @@ impl Default for Options {
             decoded_cache: None,
             cancel: Cancel::default(),
             progress: Arc::default(),
+            force: false,
             sink: None,
         }
     }
@@ -464,6 +467,8 @@ impl Opening<'_> {
             IndexPlace::File(path) => {
                 Some(path.clone()).filter(|path| ratarmount::may_be_one(path)).into_iter().collect()
             }
+            // They do not say what is damaged, so nothing of it could be told from the rest.
+            IndexPlace::Folders(_) if self.options.force => Vec::new(),
             IndexPlace::Folders(folders) => ratarmount::candidates(self.path, folders),
         }
     }
@@ -604,7 +609,11 @@ impl Opening<'_> {
             cache: Arc::clone(cache),
             workers: Arc::clone(&workers),
             limits: options.limits,
-            decoding: DecodeContext { dictionaries: options.dictionaries.clone(), scratch: options.scratch.clone() },
+            decoding: DecodeContext {
+                dictionaries: options.dictionaries.clone(),
+                scratch: options.scratch.clone(),
+                unverified: options.force,
+            },
         };
         let deep = deep_layers(&index, &stream, &context)?;
         let shallow = if deep.is_some() { &[][..] } else { &index.summary().layers };

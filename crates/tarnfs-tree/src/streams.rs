@@ -7,8 +7,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
-use tarnfs_codec::DecodeContext;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Statistics, Workers};
+use tarnfs_codec::{Damage, DecodeContext};
 use tarnfs_index::{Index, Nested};
 use tarnfs_source::{Grant, Limits, MemorySource, SharedSource, Slice, Source};
 
@@ -139,21 +139,27 @@ impl Streams {
         Ok(chain)
     }
 
-    /// True if damage was found in these bytes of that stream, or in what they are decoded from. In very many layers
-    /// they count as damaged.
-    pub(crate) fn is_damaged(&self, mut number: u32, mut range: Range<u64>) -> Result<bool, Error> {
+    /// What is wrong with these bytes of that stream, or with what they are decoded from, if that is known. In very many
+    /// layers they count as damaged.
+    pub(crate) fn damage_of(&self, mut number: u32, mut range: Range<u64>) -> Result<Option<String>, Error> {
+        let told = |damage: Option<Damage>| damage.map(|damage| damage.what);
         for _ in 0..MOST_CALLS {
             if number == 0 {
-                return Ok(self.index.damage_in(range)?.is_some());
+                return Ok(told(self.index.damage_in(range)?));
             }
             let nested = self.index.nested(number)?;
             let decoded = Arc::clone(&self.index).chunks(number as usize)?;
-            if decoded.damage_in(range)?.is_some() {
-                return Ok(true);
+            if let Some(damage) = decoded.damage_in(range)? {
+                return Ok(Some(damage.what));
             }
             (number, range) = (nested.input, nested.start..nested.start.saturating_add(nested.length));
         }
-        Ok(true)
+        Ok(Some("it lies in too many layers of compression to tell".to_owned()))
+    }
+
+    /// True if bytes that fail a check are served, too.
+    pub(crate) fn serves_unverified(&self) -> bool {
+        self.context.decoding.unverified
     }
 
     fn step(&self, number: u32, nested: &Nested) -> Result<Step, Error> {

@@ -82,6 +82,13 @@ pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchiv
     if damage.len() > MOST_NAMED {
         log::warn!("{name}: damaged in {} more places", damage.len() - MOST_NAMED);
     }
+    if opened.index.has_unverified() {
+        if options.force {
+            log::warn!("{name}: bytes that fail their checksum are served (--force); only what is lost is an error");
+        } else {
+            log::warn!("{name}: some of it can be decoded but fails its checksum; --force serves it");
+        }
+    }
     let code = if damage.is_empty() { Code::Success } else { Code::Damaged };
     Ok((opened, code))
 }

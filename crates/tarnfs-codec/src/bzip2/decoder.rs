@@ -60,6 +60,8 @@ pub(super) struct BlockDecoder {
     gap: usize,
     /// Bytes that were looked through a second time.
     reread: u64,
+    /// A resumed decoder returns blocks that fail their check.
+    unverified: bool,
     /// The error that ended it.
     failed: Option<(io::ErrorKind, String)>,
     /// What only a first pass collects.
@@ -104,6 +106,11 @@ impl BlockDecoder {
         Ok(Self { level, marks, decoded: point.decoded, ..Self::new(source, point.compressed_bit, Expected::Anything) })
     }
 
+    /// From now on blocks are returned that fail their check, too.
+    pub(super) fn with_unverified(self, unverified: bool) -> Self {
+        Self { unverified, ..self }
+    }
+
     fn new(source: SharedSource, bit: u64, expected: Expected) -> Self {
         Self {
             reader: BitReader::new(SharedSource::clone(&source), bit),
@@ -119,6 +126,7 @@ impl BlockDecoder {
             length: 0,
             gap: 0,
             reread: 0,
+            unverified: false,
             failed: None,
             first_pass: None,
         }
@@ -188,7 +196,9 @@ impl BlockDecoder {
         self.reread = again;
         survey.findings.report(Damage {
             decoded: self.decoded..self.decoded.saturating_add(GAP as u64),
+            lost_from: self.decoded,
             compressed: at / 8,
+            compressed_from: at / 8,
             what: error.to_string(),
         });
         survey.findings.points.push(SeekPoint {
@@ -213,7 +223,7 @@ impl BlockDecoder {
         let matches = checked.stated == checked.computed;
         let what = "the CRC-32 of this bzip2 block does not match its data";
         match &mut self.first_pass {
-            None if !matches => return Err(self.reader.damaged(what)),
+            None if !matches && !self.unverified => return Err(self.reader.damaged(what)),
             None => {}
             Some(survey) => {
                 survey.stream = crc::combine(survey.stream, checked.stated);
@@ -224,7 +234,9 @@ impl BlockDecoder {
                 if !matches {
                     survey.findings.report(Damage {
                         decoded: self.decoded..self.decoded.saturating_add(checked.length),
-                        compressed: at / 8,
+                        lost_from: self.decoded.saturating_add(checked.length),
+                        compressed: self.reader.position() / 8,
+                        compressed_from: at / 8,
                         what: what.to_owned(),
                     });
                     // How many bytes a block should have is written nowhere.
@@ -260,7 +272,9 @@ impl BlockDecoder {
             if std::mem::take(&mut survey.stream) != stated {
                 survey.findings.report(Damage {
                     decoded: self.decoded..self.decoded,
+                    lost_from: self.decoded,
                     compressed: self.reader.position() / 8,
+                    compressed_from: self.reader.position() / 8,
                     what: "the CRC-32 at the end of this bzip2 stream does not match its blocks: one may be missing"
                         .to_owned(),
                 });
@@ -289,7 +303,9 @@ impl BlockDecoder {
         if let Some(garbage) = self.reader.find_nonzero(&survey.cancel)? {
             survey.findings.report(Damage {
                 decoded: self.decoded..self.decoded,
+                lost_from: self.decoded,
                 compressed: garbage,
+                compressed_from: garbage,
                 what: format!("behind the end of the bzip2 stream, from byte {at} on, there is something else"),
             });
         }

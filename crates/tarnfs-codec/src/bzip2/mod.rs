@@ -28,7 +28,7 @@ use std::io;
 
 use tarnfs_source::{Limits, SharedSource};
 
-use crate::{Checks, Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 use block::{BLOCK_MAGIC, END_MAGIC};
 use decoder::BlockDecoder;
 
@@ -74,6 +74,16 @@ impl Codec for Bzip2 {
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, _limits: &Limits) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(BlockDecoder::resume(source, point)?))
+    }
+
+    fn resume_with(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        _limits: &Limits,
+        context: &DecodeContext,
+    ) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(BlockDecoder::resume(source, point)?.with_unverified(context.unverified)))
     }
 
     /// The CRC of a block is compared before a byte of it is returned.

@@ -221,8 +221,13 @@ impl CodeDecoder {
         let broken = dictionary.bit;
         let what = "a code that stands for nothing yet";
         let Some(pass) = &mut self.pass else { return Err(self.invalid(broken / 8, what)) };
-        let mut damage =
-            Damage { decoded: pass.filled_since..self.decoded, compressed: broken / 8, what: what.to_owned() };
+        let mut damage = Damage {
+            decoded: pass.filled_since..self.decoded,
+            lost_from: self.decoded,
+            compressed: broken / 8,
+            compressed_from: broken / 8,
+            what: what.to_owned(),
+        };
         let state = state(dictionary);
         loop {
             pass.cancel.check()?;

@@ -282,10 +282,12 @@ impl Inner {
         };
         let mut damage = self.proofs.damage_in(range);
         if damage.is_none() && !undamaged {
-            damage = self.chunks.table().damage_in(range.clone())?;
+            let table = self.chunks.table();
+            let is_forced = self.decode_context.get().is_some_and(|context| context.unverified);
+            damage = if is_forced { table.lost_in(range.clone())? } else { table.damage_in(range.clone())? };
         }
         let Some(damage) = damage else { return Ok(()) };
-        let Damage { decoded: Range { start, end }, compressed, what } = damage;
+        let Damage { decoded: Range { start, end }, compressed, what, .. } = damage;
         let found = match compressed {
             0 => String::new(),
             byte => format!(" (found at byte {byte} of {})", self.source.describe()),

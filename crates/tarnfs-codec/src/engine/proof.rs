@@ -333,7 +333,7 @@ impl Inner {
     }
 
     fn options(&self) -> Options {
-        let DecodeContext { dictionaries, scratch } = self.decode_context();
+        let DecodeContext { dictionaries, scratch, .. } = self.decode_context();
         Options { seek_point_spacing: u64::MAX, limits: self.limits, dictionaries, scratch, ..Options::default() }
     }
 
@@ -463,9 +463,12 @@ impl UnprovenStream {
             Err(error) if is_damage(&error) && !source.has_failed() => {
                 // What the pass found before it failed: that more is wrong than what could not be decoded.
                 whole.pass.take_damage(&mut whole.found.damage);
+                let compressed = whole.pass.compressed_position();
                 whole.found.damage.push(Damage {
                     decoded: whole.at..self.table.decoded_length(),
-                    compressed: whole.pass.compressed_position(),
+                    lost_from: whole.at,
+                    compressed,
+                    compressed_from: compressed,
                     what: error.to_string(),
                 });
             }

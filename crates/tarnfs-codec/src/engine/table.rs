@@ -51,4 +51,11 @@ impl ChunkTable for Table {
         let overlaps = |damage: &&Damage| damage.decoded.start < decoded.end && decoded.start < damage.decoded.end;
         Ok(self.damage.iter().find(overlaps).cloned())
     }
+
+    fn lost_in(&self, decoded: Range<u64>) -> io::Result<Option<Damage>> {
+        let overlaps = |damage: &&Damage| {
+            damage.lost_from < decoded.end.min(damage.decoded.end) && decoded.start < damage.decoded.end
+        };
+        Ok(self.damage.iter().find(overlaps).cloned())
+    }
 }

@@ -375,8 +375,15 @@ fn a_decoder_that_gave_something_wrong_is_not_kept() {
 #[test]
 fn damaged_ranges_are_refused_and_others_served() {
     let bench = bench_with(2 * MIB, 500_000, 64 * MIB, 0, |table| {
-        table.damage.push(Damage { decoded: 1000..2000, compressed: 77, what: "its checksum does not match".into() });
-        table.damage.push(Damage { decoded: 9000..9001, compressed: 0, what: "something is missing".into() });
+        let damage = |decoded: std::ops::Range<u64>, lost_from, compressed, what: &str| Damage {
+            decoded,
+            lost_from,
+            compressed,
+            compressed_from: compressed,
+            what: what.into(),
+        };
+        table.damage.push(damage(1000..2000, 2000, 77, "its checksum does not match"));
+        table.damage.push(damage(9000..9001, 9000, 0, "something is missing"));
     });
     bench.check(0, 1000);
     bench.check(2000, 7000);

@@ -209,7 +209,7 @@ impl DeflateDecoder {
     /// Reads the header of a gzip member behind its magic; a seek point may be at its `start`.
     fn gzip_member(&mut self, start: Option<u64>) -> io::Result<()> {
         if !member::read_gzip_header(&mut self.input, &self.limits)? {
-            self.damaged(self.decoded, "the CRC-16 of a gzip header does not match");
+            self.damaged(self.decoded, self.input.position(), "the CRC-16 of a gzip header does not match");
         }
         self.begin(Checksum::crc32());
         let is_behind_gap = std::mem::take(&mut self.is_behind_gap);
@@ -287,7 +287,8 @@ impl DeflateDecoder {
                 let invalid = error(io::ErrorKind::InvalidData, &self.input, &what);
                 // Nothing says how much of what came before was wrong already.
                 let start = self.member.take().map(|member| member.start);
-                self.damaged(start.map_or(self.decoded, |start| start.decoded), &what);
+                let from = start.unwrap_or(Start { decoded: self.decoded, compressed: self.input.position() });
+                self.damaged(from.decoded, from.compressed, &what);
                 match start.map(|start| self.leave_member(start, self.input.position())).transpose() {
                     Ok(Some(true)) => {}
                     Ok(_) => self.fail(&invalid),
@@ -314,7 +315,8 @@ impl DeflateDecoder {
         let start = member.start.decoded;
         let more = ((self.decoded - start) as u32).wrapping_sub(u32::from_le_bytes(length)) as i32;
         if more.unsigned_abs() <= MOST {
-            self.damaged(start, "the data of a gzip member go on behind their end");
+            let from = member.start.compressed;
+            self.damaged(start, from, "the data of a gzip member go on behind their end");
         }
         Ok(())
     }
@@ -398,7 +400,7 @@ impl DeflateDecoder {
             (false, ..) => "the Adler-32 of a zlib stream does not match its data",
         };
         self.astray = Some(member.start);
-        self.damaged(member.start.decoded, what);
+        self.damaged(member.start.decoded, member.start.compressed, what);
         if let (false, false, Some(length), true) = (checksum_matches, length_matches, length, self.survey.is_some()) {
             self.leave_gap(member.start, u32::from_le_bytes(length), self.input.position());
         }
@@ -435,7 +437,8 @@ impl DeflateDecoder {
                 }
             }
         }
-        self.damaged(self.decoded, &format!("behind the compressed data, at byte {start}, is something else"));
+        let what = format!("behind the compressed data, at byte {start}, is something else");
+        self.damaged(self.decoded, self.input.position(), &what);
         self.place = DecoderState::End;
         // Behind a member that is whole, it is what gzip calls trailing garbage.
         if let Some(member) = self.astray.take() {
@@ -474,10 +477,15 @@ impl DeflateDecoder {
         // Never none: the chunk before must not be decoded further.
         let left = if left == 0 { ALIGNED } else { left };
         let start = self.decoded;
-        self.decoded += left;
-        self.damaged(start, "what is missing of a damaged gzip member");
-        self.decoded = start;
+        let compressed = self.input.position();
         if let Some(survey) = &mut self.survey {
+            survey.findings.report(Damage {
+                decoded: start..start + left,
+                lost_from: start,
+                compressed,
+                compressed_from: compressed,
+                what: "what is missing of a damaged gzip member".to_owned(),
+            });
             survey.mark(SeekPoint { compressed_bit: next * 8, decoded: start, state: Vec::new() });
             survey.findings.shift(start + left);
         }
@@ -524,20 +532,27 @@ impl DeflateDecoder {
         self.is_behind_gap = true;
     }
 
-    /// Notes that the decoded bytes from `start` to here are damaged.
-    fn damaged(&mut self, start: u64, what: &str) {
+    /// Notes that the decoded bytes from `start` to here are damaged, by something behind byte `from` of the compressed
+    /// stream.
+    fn damaged(&mut self, start: u64, from: u64, what: &str) {
         let Some(survey) = &mut self.survey else {
             log::warn!("{}: {what} (decoded bytes {start} to {})", self.input.source().describe(), self.decoded);
             return;
         };
         // Joined, so that a stream of nothing but empty or tiny damaged members takes no memory.
         match survey.findings.damage.last_mut() {
-            Some(last) if last.decoded.end == start && last.decoded.is_empty() == (start == self.decoded) => {
-                last.decoded.end = self.decoded;
+            Some(last)
+                if (last.decoded.end, last.lost_from) == (start, start)
+                    && last.decoded.is_empty() == (start == self.decoded) =>
+            {
+                (last.decoded.end, last.lost_from) = (self.decoded, self.decoded);
+                last.compressed = self.input.position();
             }
             _ => survey.findings.report(Damage {
                 decoded: start..self.decoded,
+                lost_from: self.decoded,
                 compressed: self.input.position(),
+                compressed_from: from,
                 what: what.to_owned(),
             }),
         }

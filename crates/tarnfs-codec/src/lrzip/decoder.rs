@@ -258,7 +258,13 @@ impl ChunkDecoder {
             }
             if has_crc && !is_right {
                 let what = "the CRC-32 of this chunk does not match its data".to_owned();
-                pass.suspects.push(Damage { decoded: chunk.start..self.decoded, compressed: chunk.at, what });
+                pass.suspects.push(Damage {
+                    decoded: chunk.start..self.decoded,
+                    lost_from: self.decoded,
+                    compressed: chunk.at,
+                    compressed_from: chunk.at,
+                    what,
+                });
                 // Told at once, whatever the digest will say at the end: whoever reads on settles now what goes on
                 // behind the chunk.
                 if chunk.header.length != Some(self.decoded - chunk.start) {
@@ -309,7 +315,11 @@ impl ChunkDecoder {
         self.state = ChunkState::Ended;
         let (decoded, rest) = (self.decoded, self.input.remaining());
         let Some(pass) = &mut self.pass else { return Ok(()) };
-        let mut report = |decoded, what: String| pass.findings.report(Damage { decoded, compressed: at, what });
+        let damage = |decoded: std::ops::Range<u64>, what: String| {
+            let lost_from = decoded.end;
+            Damage { decoded, lost_from, compressed: at, compressed_from: at, what }
+        };
+        let mut report = |decoded, what| pass.findings.report(damage(decoded, what));
         if header.length > 0 && header.length != decoded {
             let length = header.length;
             report(decoded..decoded, format!("the header says that there are {length} bytes, and there are {decoded}"));
@@ -332,17 +342,13 @@ impl ChunkDecoder {
                 } else {
                     (0..decoded, "the MD5 of this file does not match its data")
                 };
-                pass.findings.report(Damage { decoded: range, compressed: at, what: what.to_owned() });
+                pass.findings.report(damage(range, what.to_owned()));
             }
             // Why is known already; but of what has no other checksum nothing is.
             Some(false) => {
                 let what = "the MD5 of this file does not match, and there is no CRC-32 here";
                 let unchecked = pass.unchecked.drain(..).filter(|range| !range.is_empty());
-                pass.findings.damage.extend(unchecked.map(|decoded| Damage {
-                    decoded,
-                    compressed: at,
-                    what: what.to_owned(),
-                }));
+                pass.findings.damage.extend(unchecked.map(|decoded| damage(decoded, what.to_owned())));
             }
             _ => {}
         }
@@ -369,7 +375,13 @@ impl ChunkDecoder {
         let end = next.map_or(self.decoded, |(_, length)| chunk.start + length);
         if end > chunk.start {
             let decoded = chunk.start..end;
-            pass.findings.report(Damage { decoded, compressed: at, what: error.to_string() });
+            pass.findings.report(Damage {
+                decoded,
+                lost_from: self.decoded,
+                compressed: at,
+                compressed_from: at,
+                what: error.to_string(),
+            });
         }
         let Some((behind, _)) = next else { return Err(error) };
         (pass.has_gap, pass.is_behind_gap) = (true, end > chunk.start);

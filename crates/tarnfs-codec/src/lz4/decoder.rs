@@ -1,4 +1,5 @@
 use std::io;
+use std::ops::Range;
 
 use tarnfs_source::{Cancel, Limits, SharedSource};
 use xxhash_rust::xxh32::{Xxh32, xxh32};
@@ -216,7 +217,7 @@ impl FrameDecoder {
             Start::Other if first => return Err(self.invalid(at, "no frame of LZ4 starts there")),
             Start::Other => {
                 let what = format!("{} bytes behind the last frame are none and are ignored", self.input.remaining());
-                self.report(self.decoded, at, true, what);
+                self.report(self.decoded, at..at, true, what);
                 return Ok(Stage::Ended);
             }
         };
@@ -285,7 +286,12 @@ impl FrameDecoder {
         if !right && !frame.linked() {
             // A full block has the length that all have but the last.
             let is_full = filled == frame.largest_block();
-            self.report(self.decoded - filled as u64, at, is_full, "the checksum of a block does not match".to_owned());
+            self.report(
+                self.decoded - filled as u64,
+                at..at,
+                is_full,
+                "the checksum of a block does not match".to_owned(),
+            );
         }
         let decoded = &self.block[..filled];
         if let Some(hash) = &mut frame.hash {
@@ -314,7 +320,7 @@ impl FrameDecoder {
         // Where blocks have checksums, they say more exactly what is wrong.
         if !right && !frame.wrong_block {
             let what = "the checksum of this LZ4 frame does not match its data".to_owned();
-            self.report(frame.decoded, at, size == Some(produced), what);
+            self.report(frame.decoded, frame.compressed..at, size == Some(produced), what);
         } else if let Some(size) = size
             && size != produced
             && self.pass.is_some()
@@ -322,7 +328,7 @@ impl FrameDecoder {
         {
             self.report(
                 frame.decoded,
-                frame.compressed,
+                frame.compressed..frame.compressed,
                 false,
                 format!("this LZ4 frame has {produced} bytes, its header says {size}"),
             );
@@ -373,15 +379,21 @@ impl FrameDecoder {
     fn report_untrusted(&mut self, frame: &Frame) {
         if let Some((from, at, what)) = frame.untrusted {
             let size = frame.descriptor.and_then(|descriptor| descriptor.content_size);
-            self.report(from, at, size == Some(self.decoded - frame.decoded), what.to_owned());
+            self.report(from, at..at, size == Some(self.decoded - frame.decoded), what.to_owned());
         }
     }
 
     /// Reports damage from the decoded byte `from` up to the last one decoded; `exact` if there were as many bytes as
-    /// there should be.
-    fn report(&mut self, from: u64, compressed: u64, exact: bool, what: String) {
+    /// there should be. What is wrong lies in the bytes `compressed`.
+    fn report(&mut self, from: u64, compressed: Range<u64>, exact: bool, what: String) {
         if let Some(pass) = &mut self.pass {
-            pass.findings.report(Damage { decoded: from..self.decoded, compressed, what });
+            pass.findings.report(Damage {
+                decoded: from..self.decoded,
+                lost_from: self.decoded,
+                compressed: compressed.end,
+                compressed_from: compressed.start,
+                what,
+            });
             if !exact {
                 pass.findings.shift(self.decoded);
             }

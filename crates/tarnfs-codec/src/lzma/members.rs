@@ -359,7 +359,10 @@ impl<C: Container> MemberDecoder<C> {
         debug!("{}: at byte {compressed}: {what}", C::NAME);
         if self.first_pass {
             let decoded = self.member_decoded..self.decoded;
-            self.findings.report(Damage { decoded, compressed, what: what.to_owned() });
+            // Where no byte is concerned, it is about what lies behind.
+            let compressed_from = if decoded.is_empty() { compressed } else { self.member_compressed };
+            let what = what.to_owned();
+            self.findings.report(Damage { decoded, lost_from: self.decoded, compressed, compressed_from, what });
         }
     }
 

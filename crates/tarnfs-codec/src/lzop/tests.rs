@@ -151,7 +151,7 @@ fn a_damaged_block_is_missing_and_no_other() {
         assert_eq!(pass.damage.len(), usize::from(!right), "{at}: {:?}", pass.damage);
         for damage in &pass.damage {
             assert_eq!(damage.decoded, 2 * BLOCK as u64..3 * BLOCK as u64);
-            assert_eq!(damage.compressed, third as u64);
+            assert_eq!(damage.compressed_from, third as u64);
             if damage.what.contains("cannot be decoded") {
                 assert!(pass.data[2 * BLOCK..3 * BLOCK].iter().all(|&byte| byte == FILLER));
                 undecoded += 1;

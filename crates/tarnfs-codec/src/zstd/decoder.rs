@@ -485,7 +485,9 @@ impl FrameDecoder {
             return;
         }
         let decoded = self.frame.decoded..end;
-        self.findings.report(Damage { decoded, compressed, what });
+        // Where no byte is concerned, it is about what lies behind.
+        let compressed_from = if decoded.is_empty() { compressed } else { self.frame.compressed };
+        self.findings.report(Damage { decoded, lost_from: self.decoded, compressed, compressed_from, what });
     }
 
     /// Counts `written` bytes, and makes the frame that they belong to a seek point if the last one is far enough away.

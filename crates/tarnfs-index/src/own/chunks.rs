@@ -108,6 +108,10 @@ impl ChunkTable for Chunks {
     }
 
     fn damage_in(&self, decoded: Range<u64>) -> io::Result<Option<Damage>> {
-        self.index.damage_of(self.layer, decoded).map_err(as_io)
+        self.index.damage_of(self.layer, decoded, false).map_err(as_io)
+    }
+
+    fn lost_in(&self, decoded: Range<u64>) -> io::Result<Option<Damage>> {
+        self.index.damage_of(self.layer, decoded, true).map_err(as_io)
     }
 }

@@ -115,7 +115,7 @@ pub(crate) fn open_store(store: Arc<Store>) -> Result<Arc<dyn Index>, Error> {
         return Err(Error::Broken(format!("it is {length} bytes long and says otherwise")));
     }
     let pool = Pool::<Session>::new(Opened::new(store, false));
-    let (summary, unit, is_cut, last, has_damage, has_nested) = pool.with(|session| {
+    let (summary, unit, is_cut, last, has_damage, has_unverified, has_nested) = pool.with(|session| {
         schema::check(&session.connection)?;
         let summary = schema::read_summary(&session.connection)?;
         let unit = schema::read_header_unit(&session.connection)?;
@@ -123,14 +123,15 @@ pub(crate) fn open_store(store: Arc<Store>) -> Result<Arc<dyn Index>, Error> {
         let one = |sql: &str| session.connection.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).map_err(broken);
         let last = one("SELECT max(rowid) FROM entries")?.and_then(|last| u64::try_from(last).ok()).unwrap_or(0);
         let has_damage = one("SELECT EXISTS (SELECT 1 FROM damage)")? != Some(0);
+        let has_unverified = one("SELECT EXISTS (SELECT 1 FROM damage WHERE compressed < 0)")? != Some(0);
         let has_nested = one("SELECT EXISTS (SELECT 1 FROM layers WHERE layer >= 1024)")? != Some(0);
-        Ok((summary, unit, is_cut, last, has_damage, has_nested))
+        Ok((summary, unit, is_cut, last, has_damage, has_unverified, has_nested))
     })?;
     let stream = summary.layers.last().map_or(summary.archive.length, |layer| layer.decoded_length);
     // Of one that does not say it: where anything was found broken.
     let is_cut = is_cut.unwrap_or(has_damage || !summary.notes.is_empty());
     let bounds = Bounds { last, stream, unit, has_nested, is_cut };
-    let this = Own { pool, summary, bounds, has_damage, hidden: OnceLock::new() };
+    let this = Own { pool, summary, bounds, has_damage, has_unverified, hidden: OnceLock::new() };
     match this.row(Node::ROOT)? {
         Some(root) if root.kind == Kind::Folder => Ok(Arc::new(this)),
         _ => Err(Error::Broken("it has no root".to_owned())),
@@ -144,6 +145,7 @@ struct Own {
     summary: Summary,
     bounds: Bounds,
     has_damage: bool,
+    has_unverified: bool,
     /// See [`Index::hide_xattrs`].
     hidden: OnceLock<Vec<Vec<u8>>>,
 }
@@ -571,9 +573,13 @@ impl Index for Own {
 
     fn damage_in(&self, range: Range<u64>) -> Result<Option<Damage>, Error> {
         match self.summary.layers.len().checked_sub(1) {
-            Some(layer) => self.damage_of(layer, range),
+            Some(layer) => self.damage_of(layer, range, false),
             None => Ok(None),
         }
+    }
+
+    fn has_unverified(&self) -> bool {
+        self.has_unverified
     }
 }
 
@@ -753,7 +759,8 @@ impl Own {
         Ok(count)
     }
 
-    fn damage_of(&self, layer: usize, range: Range<u64>) -> Result<Option<Damage>, Error> {
+    /// `only_lost`: of what cannot be decoded, not of what only fails a check.
+    fn damage_of(&self, layer: usize, range: Range<u64>, only_lost: bool) -> Result<Option<Damage>, Error> {
         if !self.has_damage || range.is_empty() {
             return Ok(None);
         }
@@ -764,17 +771,22 @@ impl Own {
                 .connection
                 .prepare_cached(
                     "SELECT first, \"end\", compressed, what FROM damage WHERE layer = ? AND first < ? \
-                     ORDER BY first DESC LIMIT 1",
+                     AND compressed >= ? ORDER BY first DESC LIMIT 1",
                 )
                 .map_err(broken)?;
-            let mut rows = query.query([layer as i64, end]).map_err(broken)?;
+            let least = if only_lost { 0 } else { i64::MIN };
+            let mut rows = query.query([layer as i64, end, least]).map_err(broken)?;
             let Some(row) = rows.next().map_err(broken)? else { return Ok(None) };
             let get = |column: usize| row.get::<_, i64>(column).map_err(broken).map(|number| number.max(0) as u64);
             let decoded = get(0)?..get(1)?;
             if decoded.end <= range.start {
                 return Ok(None);
             }
-            Ok(Some(Damage { decoded, compressed: get(2)?, what: row.get(3).map_err(broken)? }))
+            let compressed = row.get::<_, i64>(2).map_err(broken)?;
+            let lost_from = if compressed < 0 { decoded.end } else { decoded.start };
+            let compressed = if compressed < 0 { !compressed } else { compressed } as u64;
+            let what = row.get(3).map_err(broken)?;
+            Ok(Some(Damage { decoded, lost_from, compressed, compressed_from: compressed, what }))
         })
     }
 }

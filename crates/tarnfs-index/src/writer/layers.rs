@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 
 use rusqlite::Connection;
 use tarnfs_codec::{Chunk, Damage};
@@ -106,6 +107,7 @@ impl Layers {
             all.push(damage.clone());
         } else if let Some(last) = all.last_mut() {
             last.decoded = last.decoded.start.min(damage.decoded.start)..last.decoded.end.max(damage.decoded.end);
+            last.lost_from = last.decoded.start;
         }
         Ok(())
     }
@@ -132,16 +134,11 @@ impl Layers {
             chunk.execute(row).map_err(failed)?;
         }
         for (layer, damage) in &self.damage {
-            let mut damage = damage.clone();
-            damage.sort_by_key(|damage| (damage.decoded.start, damage.decoded.end));
-            let mut end = 0;
-            for damage in damage {
-                let first = damage.decoded.start.max(end);
-                if first < damage.decoded.end {
-                    end = damage.decoded.end;
-                    let range = (layer, first as i64, i64::try_from(end).unwrap_or(i64::MAX));
-                    row.execute((range.0, range.1, range.2, damage.compressed as i64, damage.what)).map_err(failed)?;
-                }
+            for Part { range, is_lost, damage } in parts(damage) {
+                let compressed = i64::try_from(damage.compressed).unwrap_or(i64::MAX);
+                let compressed = if is_lost { compressed } else { !compressed };
+                let end = i64::try_from(range.end).unwrap_or(i64::MAX);
+                row.execute((layer, range.start as i64, end, compressed, &damage.what)).map_err(failed)?;
             }
         }
         let mut insert = prepare(connection, "INSERT INTO layers VALUES (?, ?, ?, ?, ?, ?)")?;
@@ -156,5 +153,81 @@ impl Layers {
             number = number.saturating_add(1);
         }
         Ok(())
+    }
+}
+
+/// A row of `damage`.
+struct Part<'a> {
+    range: Range<u64>,
+    is_lost: bool,
+    damage: &'a Damage,
+}
+
+/// What is lost of the damaged ranges, and what only fails a check, in order and without overlaps. What is lost to one
+/// of them is lost.
+fn parts(damage: &[Damage]) -> Vec<Part<'_>> {
+    let mut lost: Vec<Part<'_>> = Vec::new();
+    for (range, damage) in sorted(damage, |damage| damage.lost_from..damage.decoded.end) {
+        let start = lost.last().map_or(0, |last| last.range.end).max(range.start);
+        if start < range.end {
+            lost.push(Part { range: start..range.end, is_lost: true, damage });
+        }
+    }
+    let (mut unverified, mut at) = (Vec::new(), 0);
+    let mut behind = lost.as_slice();
+    for (range, damage) in sorted(damage, |damage| damage.decoded.start..damage.lost_from) {
+        at = range.start.max(at);
+        while at < range.end {
+            match behind.first().map(|part| part.range.clone()) {
+                Some(gap) if gap.end <= at => behind = behind.get(1..).unwrap_or_default(),
+                Some(gap) if gap.start <= at => at = gap.end,
+                gap => {
+                    let end = gap.map_or(range.end, |gap| gap.start.min(range.end));
+                    unverified.push(Part { range: at..end, is_lost: false, damage });
+                    at = end;
+                }
+            }
+        }
+    }
+    lost.append(&mut unverified);
+    lost.sort_by_key(|part| part.range.start);
+    lost
+}
+
+/// A part of each range, by where it starts.
+fn sorted(damage: &[Damage], part: impl Fn(&Damage) -> Range<u64>) -> Vec<(Range<u64>, &Damage)> {
+    let mut sorted: Vec<_> = damage.iter().map(|damage| (part(damage), damage)).collect();
+    sorted.sort_by_key(|(range, _)| (range.start, range.end));
+    sorted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_to_one_is_lost() {
+        let damage = |decoded, lost_from, compressed| Damage {
+            decoded,
+            lost_from,
+            compressed,
+            compressed_from: 0,
+            what: String::new(),
+        };
+        let all = [
+            damage(100..200, 200, 1),
+            // Files that are out of step, in what was decoded and behind it.
+            damage(120..130, 120, 2),
+            damage(180..250, 180, 3),
+            damage(190..260, 240, 4),
+            damage(300..300, 300, 5),
+        ];
+        let found: Vec<_> = parts(&all)
+            .iter()
+            .map(|Part { range, is_lost, damage }| (range.start, range.end, *is_lost, damage.compressed))
+            .collect();
+        let expected =
+            [(100, 120, false, 1), (120, 130, true, 2), (130, 180, false, 1), (180, 250, true, 3), (250, 260, true, 4)];
+        assert_eq!(found, expected);
     }
 }

@@ -70,7 +70,9 @@ impl Shifts {
         let from = if is_unknown { Some(entry.body.offset) } else { shift.map(|at| at.max(entry.body.offset)) };
         if let Some(from) = from.filter(|&from| from < end) {
             let what = "something is missing before it in its file".to_owned();
-            receiver.damage(tarnfs_codec::Damage { decoded: from..end, compressed: 0, what })?;
+            let damage =
+                tarnfs_codec::Damage { decoded: from..end, lost_from: from, compressed: 0, compressed_from: 0, what };
+            receiver.damage(damage)?;
         }
         for around in &mut self.around {
             let passed = self.at.iter().copied().find(|&at| at > around.header && at <= end);

@@ -330,7 +330,7 @@ fn finish_compressed(codec: &'static dyn Codec, mut stream: DecodingStream<'_>, 
         summary.notes.push((offset, format!("{}: {error}; what comes before it is served", codec.name())));
     }
     for damage in std::mem::take(&mut stream.damage) {
-        let what = format!("{}: {}, found at byte {} of the file", codec.name(), damage.what, damage.compressed);
+        let what = format!("{}: {}, {}", codec.name(), damage.what, damage.place("the file"));
         summary.notes.push((damage.decoded.start, what));
     }
     summary.layers.push(Layer { codec: codec.name().to_owned(), decoded_length: stream.indexing.decoded_position() });

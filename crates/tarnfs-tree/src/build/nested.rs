@@ -350,7 +350,7 @@ impl<'a> Expansion<'a> {
             note(format!("{}: {error}; what comes before byte {offset} is served", codec.name()))?;
         }
         for damage in stream.damage.iter().take(MOST_NOTES) {
-            note(format!("{}: {}, found at byte {} of it", codec.name(), damage.what, damage.compressed))?;
+            note(format!("{}: {}, {}", codec.name(), damage.what, damage.place("it")))?;
         }
         Ok(receiver.end(decoded)?)
     }

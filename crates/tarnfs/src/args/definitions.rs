@@ -117,6 +117,11 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_size: Option<u64>,
 
+    /// Serve also what can be decoded of damaged data but fails its checksum. Files with such bytes have the extended
+    /// attribute `user.tarnfs.damaged`
+    #[arg(hide_short_help = true, long, help_heading = "Decoding")]
+    pub(crate) force: bool,
+
     /// A zstd dictionary, as for `zstd -D`. Repeat the option for several. A frame names its dictionary by ID. A frame
     /// without an ID gets the dictionary that has none, or else the first
     #[arg(hide_short_help = true, long, value_name = "FILE", help_heading = "Decoding")]

@@ -129,6 +129,7 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
         cache: PieceCache::new(budget),
         decoded_cache,
         cancel: cancel.clone(),
+        force: open.force,
         ..Options::default()
     })
 }

@@ -20,7 +20,8 @@ pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
     let archive = &arguments.archive;
     let range = arguments.range.clone().unwrap_or(0..u64::MAX);
     // Of a part, only what lies behind the seek point before it is decoded, where there is an index.
-    if arguments.paths.is_empty() && arguments.range.is_none() {
+    // What goes to the output at once ends where damage is found.
+    if arguments.paths.is_empty() && arguments.range.is_none() && !arguments.open.force {
         return undo_compression(arguments);
     }
     let (opened, code) = inside::open(archive, &arguments.open)?;
@@ -99,14 +100,27 @@ impl CopyError {
 fn copy(source: &dyn Source, range: Range<u64>) -> Result<(), CopyError> {
     let mut out = io::stdout().lock();
     let mut buffer = vec![0; BATCH];
-    let mut offset = range.start;
+    let (mut offset, mut most) = (range.start, BATCH as u64);
     loop {
-        let length = (range.end - offset).min(BATCH as u64) as usize;
-        let read = source.read_at(&mut buffer[..length], offset).map_err(CopyError::Read)?;
-        if read == 0 {
-            return out.flush().map_err(CopyError::Write);
-        }
+        let length = (range.end - offset).min(most) as usize;
+        let read = match source.read_at(&mut buffer[..length], offset) {
+            Ok(0) => return out.flush().map_err(CopyError::Write),
+            Ok(read) => read,
+            // What comes before the byte that cannot be read is written.
+            Err(error) if is_damage(&error) && length > 1 => {
+                most = length as u64 / 2;
+                continue;
+            }
+            Err(error) => {
+                out.flush().map_err(CopyError::Write)?;
+                return Err(CopyError::Read(error));
+            }
+        };
         out.write_all(&buffer[..read]).map_err(CopyError::Write)?;
         offset += read as u64;
     }
+}
+
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }

@@ -186,10 +186,10 @@ fn batch(index: &Arc<dyn Index>, folder: Node, from: &mut u64) -> Result<Vec<(Ve
 }
 
 /// The damaged ranges of a layer, the last one first.
-fn damage(table: &dyn ChunkTable, length: u64) -> Result<Vec<(u64, u64)>, Error> {
+fn damage(table: &dyn ChunkTable, length: u64) -> Result<Vec<(u64, u64, u64)>, Error> {
     let (mut found, mut end) = (Vec::new(), length);
     while let Some(last) = table.damage_in(0..end)?.filter(|last| last.decoded.start < end) {
-        found.push((last.decoded.start, last.decoded.end));
+        found.push((last.decoded.start, last.lost_from, last.decoded.end));
         end = last.decoded.start;
     }
     Ok(found)

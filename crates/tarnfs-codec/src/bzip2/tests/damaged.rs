@@ -92,7 +92,7 @@ fn a_block_with_a_wrong_crc_is_damage_and_the_rest_is_served() {
     assert_eq!(outcome.points[1].state, [1, 1], "nobody reads a part of it");
     let [of_block, of_stream] = outcome.damage.as_slice() else { panic!("{:?}", outcome.damage) };
     assert_eq!(of_block.decoded, points[1].decoded..points[2].decoded);
-    assert_eq!(of_block.compressed, points[1].compressed_bit / 8);
+    assert_eq!(of_block.compressed_from, points[1].compressed_bit / 8);
     assert!(of_stream.decoded.is_empty());
     for (number, point) in points.iter().enumerate() {
         let outcome = resume(&compressed, point, 50_000);
