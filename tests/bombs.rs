@@ -314,3 +314,31 @@ E",
     let ran = in_little_memory(&scratch, 1024, &words);
     assert!(ran.err.contains("it stays a file"), "{:.2000}", ran.err);
 }
+
+/// The versions of one name are listed some at a time, not gathered: all of these take 100 MB.
+#[test]
+fn versions_of_one_name_take_little_memory() {
+    const NAMES: usize = 300_000;
+    const MOST: u64 = 64 << 20;
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let idle = idle(&scratch);
+    scratch.shell(&format!(
+        "touch x; tar -cf one.tar x; head -c 512 one.tar > header
+         for i in $(seq 1000); do cat header; done > thousand
+         for i in $(seq {}); do cat thousand; done > many.tar; head -c 1024 /dev/zero >> many.tar",
+        NAMES / 1000
+    ));
+    let mount = Foreground::patient(&scratch, &scratch.path("many.tar"), &[], Duration::from_secs(600))
+        .unwrap_or_else(|refused| panic!("{refused:?}"));
+    let built = mount.peak().saturating_sub(idle);
+    assert_eq!(fs::read_dir(mount.at.join("x.versions")).unwrap().count(), NAMES);
+    assert!(mount.at.join(format!("x.versions/{NAMES}")).exists());
+    assert!(!mount.at.join(format!("x.versions/{}", NAMES + 1)).exists());
+    let listed = mount.peak().saturating_sub(idle);
+    mount.unmount();
+    println!("{built} bytes over idle for the index, {listed} with the listing");
+    assert!(listed < built.max(MOST), "{listed} bytes");
+}

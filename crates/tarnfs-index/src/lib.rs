@@ -242,8 +242,14 @@ pub trait Index: Send + Sync + Debug {
     /// Those of [`Index::replaced`] that had this `name` in `folder`, hard links among them, in the order of the
     /// archive: the byte of the stream at which the entry's own header begins, and what it is. What a hard link is
     /// that led nowhere, nobody knows: it is left out. The node of a folder is one whose children are what lies at
-    /// this path, if anything does; a folder without a header was named by what lies in it alone.
-    fn replaced_of(&self, folder: Node, name: &[u8], receive: &mut dyn FnMut(Option<u64>, &Row)) -> Result<(), Error>;
+    /// this path, if anything does; a folder without a header was named by what lies in it alone. Ends where `receive`
+    /// returns false.
+    fn replaced_of(
+        &self,
+        folder: Node,
+        name: &[u8],
+        receive: &mut dyn FnMut(Option<u64>, &Row) -> bool,
+    ) -> Result<(), Error>;
 
     /// Every hard link: the folder it is in, its name, the byte of the stream at which its own header begins, the node
     /// that it shares.

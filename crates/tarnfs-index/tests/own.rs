@@ -308,6 +308,7 @@ fn nothing_that_is_replaced_vanishes() {
             .replaced_of(folder, name, &mut |header, row| {
                 assert_eq!(row.header, header);
                 found.push((row.kind, header.unwrap() >> 20));
+                true
             })
             .unwrap();
         found
@@ -349,7 +350,10 @@ fn what_came_last_shows_also_in_place_of_a_folder_with_something_in_it() {
     let versions = |folder: Node, name: &[u8]| {
         let mut rows = Vec::new();
         index
-            .replaced_of(folder, name, &mut |header, row| rows.push((header.map(|at| at >> 20), row.clone())))
+            .replaced_of(folder, name, &mut |header, row| {
+                rows.push((header.map(|at| at >> 20), row.clone()));
+                true
+            })
             .unwrap();
         rows
     };
@@ -407,7 +411,12 @@ fn versions_are_found_among_very_many() {
     let index = writer.finish(summary(), &Destination::Memory).unwrap();
     let count = |name: &str| {
         let mut count = 0;
-        index.replaced_of(Node::ROOT, name.as_bytes(), &mut |_, _| count += 1).unwrap();
+        index
+            .replaced_of(Node::ROOT, name.as_bytes(), &mut |_, _| {
+                count += 1;
+                true
+            })
+            .unwrap();
         count
     };
     assert_eq!(["00000", "00001", "25000", "49999", "nothere", "!"].map(count), [3, 3, 3, 3, 0, 0]);
@@ -604,7 +613,12 @@ fn versions_below(index: &dyn Index, folder: Node, path: &[u8], found: &mut BTre
     index.names(folder, &mut |name| names.extend([name.to_vec()])).unwrap();
     for name in names {
         let mut rows = Vec::new();
-        index.replaced_of(folder, &name, &mut |header, row| rows.push((header, row.clone()))).unwrap();
+        index
+            .replaced_of(folder, &name, &mut |header, row| {
+                rows.push((header, row.clone()));
+                true
+            })
+            .unwrap();
         // A hard link has the header of what it is a name of.
         rows.retain(|(header, row): &(Option<u64>, Row)| *header == row.header);
         let mut is_link = false;
@@ -664,6 +678,7 @@ proptest! {
                 if row.header == header {
                     found.extend(header);
                 }
+                true
             }).unwrap();
             prop_assert_eq!(&found, headers);
         }

@@ -193,17 +193,27 @@ impl Tree for ArchiveTree {
         Ok(xattrs)
     }
 
-    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
-        let mut versions: Vec<Row> = Vec::new();
-        self.index.replaced_of(folder, name, &mut |_, row| versions.push(row.clone()))?;
-        let shown = self.index.lookup(folder, name)?.filter(|shown| {
-            // A folder that shows since the link behind it leads nowhere is the last of them already.
-            let is_shown =
-                |last: &Row| last.kind == Kind::Folder && (last.node, last.header) == (shown.node, shown.header);
-            !versions.last().is_some_and(is_shown)
-        });
-        versions.extend(shown);
-        versions.iter().map(|row| self.attributes_of(row)).collect()
+    fn each_version(
+        &self,
+        folder: Node,
+        name: &[u8],
+        receive: &mut dyn FnMut(Attributes) -> bool,
+    ) -> Result<(), Error> {
+        let (mut last, mut result) = (None, Ok(true));
+        self.index.replaced_of(folder, name, &mut |_, row| {
+            last = (row.kind == Kind::Folder).then_some((row.node, row.header));
+            result = self.attributes_of(row).map(&mut *receive);
+            matches!(result, Ok(true))
+        })?;
+        if !result? {
+            return Ok(());
+        }
+        // A folder that shows since the link behind it leads nowhere is the last of them already.
+        let shown = self.index.lookup(folder, name)?.filter(|shown| last != Some((shown.node, shown.header)));
+        if let Some(row) = shown {
+            receive(self.attributes_of(&row)?);
+        }
+        Ok(())
     }
 
     fn open(&self, node: Node) -> Result<SharedSource, Error> {

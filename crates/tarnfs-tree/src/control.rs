@@ -571,16 +571,31 @@ impl Tree for ControlTree {
         self.ask(node, |_| Ok(Vec::new()), |tree, inner| tree.xattrs(inner))
     }
 
-    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+    fn each_version(
+        &self,
+        folder: Node,
+        name: &[u8],
+        receive: &mut dyn FnMut(Attributes) -> bool,
+    ) -> Result<(), Error> {
         if let Some(placed) = self.placed(folder, name) {
-            return Ok(vec![placed?]);
+            receive(placed?);
+            return Ok(());
         }
         match self.whose(folder)? {
-            Whose::Tree => self.tree.versions(folder, name),
-            Whose::Own(_) => Ok(self.lookup(folder, name).into_iter().collect()),
+            Whose::Tree => self.tree.each_version(folder, name, receive),
+            Whose::Own(_) => {
+                if let Ok(attributes) = self.lookup(folder, name) {
+                    receive(attributes);
+                }
+                Ok(())
+            }
             Whose::Added(added, number, inner) => {
-                let versions = added.tree(number)?.versions(inner, name)?;
-                versions.iter().map(|attributes| added.give(number, attributes)).collect()
+                let mut result = Ok(true);
+                added.tree(number)?.each_version(inner, name, &mut |attributes| {
+                    result = added.give(number, &attributes).map(&mut *receive);
+                    matches!(result, Ok(true))
+                })?;
+                result.map(drop)
             }
         }
     }

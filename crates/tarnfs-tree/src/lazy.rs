@@ -647,16 +647,19 @@ impl Tree for LazyTree {
         self.within(node, |tree, inner, _| tree.xattrs(inner))
     }
 
-    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
-        let versions: Vec<Attributes> = self.within(folder, |tree, inner, outer| {
-            let versions = tree.versions(inner, name)?;
-            let ours = |attributes: Attributes| Attributes { node: outer(attributes.node), ..attributes };
-            Ok(versions.into_iter().map(ours).collect())
-        })?;
-        for version in &versions {
-            self.hold(version.node);
-        }
-        Ok(versions)
+    fn each_version(
+        &self,
+        folder: Node,
+        name: &[u8],
+        receive: &mut dyn FnMut(Attributes) -> bool,
+    ) -> Result<(), Error> {
+        self.within(folder, |tree, inner, outer| {
+            tree.each_version(inner, name, &mut |attributes| {
+                let node = outer(attributes.node);
+                self.hold(node);
+                receive(Attributes { node, ..attributes })
+            })
+        })
     }
 
     fn node_limit(&self) -> u64 {

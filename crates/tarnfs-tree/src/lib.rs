@@ -220,15 +220,41 @@ pub trait Tree: Send + Sync {
     /// Extended attributes by name.
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error>;
 
-    /// Everything that was ever stored under `name` in `folder`, oldest first: what later entries, or sources further
-    /// to the right, have replaced, and last what shows. The node of a folder among them has what lies below the
-    /// folder now; several may have the same. Empty if there is nothing. Each is given as by a look-up, as far as
-    /// [`forget`](Self::forget) counts.
-    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+    /// Hands to `receive`, until that returns false, everything that was ever stored under `name` in `folder`, oldest
+    /// first: what later entries, or sources further to the right, have replaced, and last what shows. The node of a
+    /// folder among them has what lies below the folder now; several may have the same. Nothing if there is nothing.
+    /// Each is given as by a look-up, as far as [`forget`](Self::forget) counts, the last one as well.
+    fn each_version(
+        &self,
+        folder: Node,
+        name: &[u8],
+        receive: &mut dyn FnMut(Attributes) -> bool,
+    ) -> Result<(), Error> {
         match self.lookup(folder, name) {
-            Ok(attributes) => Ok(vec![attributes]),
-            Err(Error::NotFound) => Ok(Vec::new()),
+            Ok(attributes) => {
+                receive(attributes);
+                Ok(())
+            }
+            Err(Error::NotFound) => Ok(()),
             Err(error) => Err(error),
+        }
+    }
+
+    /// All that [`each_version`](Self::each_version) has. There may be millions.
+    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+        let mut versions = Vec::new();
+        let result = self.each_version(folder, name, &mut |version| {
+            versions.push(version);
+            true
+        });
+        match result {
+            Ok(()) => Ok(versions),
+            Err(error) => {
+                for version in versions {
+                    self.forget(version.node, 1);
+                }
+                Err(error)
+            }
         }
     }
 

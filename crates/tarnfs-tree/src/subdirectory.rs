@@ -109,8 +109,13 @@ impl Tree for Subdirectory {
         self.with(node, |tree, inner| tree.xattrs(inner))
     }
 
-    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
-        self.with(folder, |tree, inner| tree.versions(inner, name))
+    fn each_version(
+        &self,
+        folder: Node,
+        name: &[u8],
+        receive: &mut dyn FnMut(Attributes) -> bool,
+    ) -> Result<(), Error> {
+        self.with(folder, |tree, inner| tree.each_version(inner, name, receive))
     }
 
     fn node_limit(&self) -> u64 {

@@ -174,16 +174,26 @@ impl Tree for Subvolumes {
         self.ask(node, || Ok(Vec::new()), |tree, inner| tree.xattrs(inner))
     }
 
-    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+    fn each_version(
+        &self,
+        folder: Node,
+        name: &[u8],
+        receive: &mut dyn FnMut(Attributes) -> bool,
+    ) -> Result<(), Error> {
         let Some((tree, inner)) = self.place(folder)? else {
-            return match self.lookup(folder, name) {
-                Ok(attributes) => Ok(vec![attributes]),
-                Err(Error::NotFound) => Ok(Vec::new()),
-                Err(error) => Err(error),
-            };
+            match self.lookup(folder, name) {
+                Ok(attributes) => drop(receive(attributes)),
+                Err(Error::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+            return Ok(());
         };
-        let versions = self.trees[tree].versions(inner, name)?;
-        versions.into_iter().map(|attributes| self.spaces.attributes(tree, &attributes)).collect()
+        let mut result = Ok(true);
+        self.trees[tree].each_version(inner, name, &mut |attributes| {
+            result = self.spaces.attributes(tree, &attributes).map(&mut *receive);
+            matches!(result, Ok(true))
+        })?;
+        result.map(drop)
     }
 
     fn node_limit(&self) -> u64 {

@@ -264,44 +264,59 @@ impl Tree for UnionTree {
         self.ask(node, |tree, inner| tree.xattrs(inner))
     }
 
-    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+    fn each_version(
+        &self,
+        folder: Node,
+        name: &[u8],
+        receive: &mut dyn FnMut(Attributes) -> bool,
+    ) -> Result<(), Error> {
         let parts = match self.place(folder)? {
             NodePlace::Source(source, inner) => Arc::from([self.spaces.outer(source, inner)?]),
             NodePlace::Merged(parts) => parts,
         };
-        let mut versions = Vec::new();
+        // Given to nobody yet: the last one shows with what others further left have in it.
+        let mut waiting: Option<Attributes> = None;
+        let mut goes_on = true;
         for &part in parts.iter().rev() {
             let (tree, source, inner) = self.part(part)?;
             let mut failure = None;
-            match tree.versions(inner, name) {
-                Ok(found) => {
-                    for attributes in found {
-                        match self.spaces.attributes(source, &attributes) {
-                            // What only says that there is nothing is no version of anything.
-                            Ok(version) if parts.len() > 1 && is_whiteout(&version) => tree.forget(attributes.node, 1),
-                            Ok(version) => versions.push(version),
-                            Err(error) => failure = Some(error),
-                        }
-                    }
+            let listed = tree.each_version(inner, name, &mut |attributes| {
+                match self.spaces.attributes(source, &attributes) {
+                    // What only says that there is nothing is no version of anything.
+                    Ok(version) if parts.len() > 1 && is_whiteout(&version) => tree.forget(attributes.node, 1),
+                    Ok(version) => goes_on = waiting.replace(version).is_none_or(&mut *receive),
+                    Err(error) => failure = Some(error),
                 }
-                Err(error) if self.is_absence(source, &error) => {}
-                Err(error) => failure = Some(error),
+                goes_on && failure.is_none()
+            });
+            match listed {
+                Err(error) if !self.is_absence(source, &error) => failure = Some(error),
+                _ => {}
+            }
+            if let (Some(_), Some(waiting)) = (&failure, &waiting) {
+                self.forget(waiting.node, 1);
             }
             if let Some(error) = failure {
-                for version in &versions {
-                    self.forget(version.node, 1);
-                }
                 return Err(error);
             }
+            if !goes_on {
+                break;
+            }
+        }
+        let Some(mut last) = waiting else { return Ok(()) };
+        if !goes_on {
+            self.forget(last.node, 1);
+            return Ok(());
         }
         // A folder shows with what others further left have in it.
         if parts.len() > 1
-            && let Some(last) = versions.last_mut().filter(|last| last.kind == Kind::Folder)
+            && last.kind == Kind::Folder
             && let Ok(shown) = self.lookup(folder, name)
         {
-            self.forget(std::mem::replace(last, shown).node, 1);
+            self.forget(std::mem::replace(&mut last, shown).node, 1);
         }
-        Ok(versions)
+        receive(last);
+        Ok(())
     }
 
     fn node_limit(&self) -> u64 {

@@ -59,9 +59,10 @@ struct Rest {
     took: Duration,
 }
 
-/// Listings that are not done, and versions in all of them together: about 60 MB.
+/// Listings that are not done, versions in each, and in all of them together: about 30 MB.
 const MOST_RESTS: usize = 4;
-const MOST_OF_RESTS: usize = 1 << 19;
+const MOST_OF_REST: usize = 1 << 17;
+const MOST_OF_RESTS: usize = 1 << 18;
 
 /// How long one goes on where something may change, and how many times as long as it took to read.
 const FRESH: Duration = Duration::from_secs(1);
@@ -182,12 +183,25 @@ impl Versions {
         })
     }
 
-    /// What the tree has stored under `name` in `folder`, which may be a view.
-    fn stored(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
-        match self.inner(folder)? {
-            Some((inner, _)) => self.tree.versions(inner, name),
-            None => Ok(Vec::new()),
-        }
+    /// Hands to `receive` what the tree has stored under `name` in `folder`, which may be a view, behind the first
+    /// `from`, until it returns false.
+    fn stored(
+        &self,
+        folder: Node,
+        name: &[u8],
+        from: usize,
+        receive: &mut dyn FnMut(Attributes) -> bool,
+    ) -> Result<(), Error> {
+        let Some((inner, _)) = self.inner(folder)? else { return Ok(()) };
+        let mut passed = 0;
+        self.tree.each_version(inner, name, &mut |version| {
+            if passed == from {
+                return receive(version);
+            }
+            passed += 1;
+            self.tree.forget(version.node, 1);
+            true
+        })
     }
 
     /// The folder of versions of `name`.
@@ -210,18 +224,23 @@ impl Versions {
                 Err(error) => return Err(error),
             }
         }
-        let versions = self.stored(folder, name)?;
-        let last = versions.last().cloned();
-        self.forget_all(versions);
+        let mut last = None;
+        self.stored(folder, name, 0, &mut |version| {
+            self.tree.forget(version.node, 1);
+            last = Some(version);
+            true
+        })?;
         last.ok_or(Error::NotFound)
     }
 
     /// The version of that number, as the tree has it.
     fn version(&self, folder: Node, name: &[u8], number: &[u8]) -> Result<Attributes, Error> {
         let version = number_of(number).and_then(|number| number.checked_sub(1)).ok_or(Error::NotFound)?;
-        let mut versions = self.stored(folder, name)?;
-        let found = (version < versions.len()).then(|| versions.swap_remove(version));
-        self.forget_all(versions);
+        let mut found = None;
+        self.stored(folder, name, version, &mut |version| {
+            found = Some(version);
+            false
+        })?;
         found.ok_or(Error::NotFound)
     }
 
@@ -280,11 +299,16 @@ impl Versions {
             None => {}
         }
         let made = Instant::now();
-        let mut versions = VecDeque::from(self.stored(folder, name)?);
-        let given = versions.len().min(usize::try_from(from).unwrap_or(usize::MAX));
-        self.forget_all(versions.drain(..given));
-        let is_complete = versions.len() <= MOST_OF_RESTS;
-        self.forget_all(versions.drain(versions.len().min(MOST_OF_RESTS)..));
+        let mut versions = VecDeque::new();
+        let listed = self.stored(folder, name, usize::try_from(from).unwrap_or(usize::MAX), &mut |version| {
+            versions.push_back(version);
+            versions.len() < MOST_OF_REST
+        });
+        if let Err(error) = listed {
+            self.forget_all(versions);
+            return Err(error);
+        }
+        let is_complete = versions.len() < MOST_OF_REST;
         Ok(Rest { view, from, versions, is_complete, made, took: made.elapsed() })
     }
 
@@ -446,20 +470,30 @@ impl Tree for Versions {
         }
     }
 
-    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+    fn each_version(
+        &self,
+        folder: Node,
+        name: &[u8],
+        receive: &mut dyn FnMut(Attributes) -> bool,
+    ) -> Result<(), Error> {
         match self.inner(folder)? {
-            Some((_, false)) => return self.tree.versions(folder, name),
+            Some((_, false)) => return self.tree.each_version(folder, name, receive),
             Some((inner, true)) => {
-                let versions = self.tree.versions(inner, name)?;
-                return versions.into_iter().map(|attributes| self.shown(folder, name, attributes)).collect();
+                let mut result = Ok(true);
+                self.tree.each_version(inner, name, &mut |attributes| {
+                    result = self.shown(folder, name, attributes).map(&mut *receive);
+                    matches!(result, Ok(true))
+                })?;
+                return result.map(drop);
             }
             None => {}
         }
         match self.lookup(folder, name) {
-            Ok(attributes) => Ok(vec![attributes]),
-            Err(Error::NotFound) => Ok(Vec::new()),
-            Err(error) => Err(error),
+            Ok(attributes) => drop(receive(attributes)),
+            Err(Error::NotFound) => {}
+            Err(error) => return Err(error),
         }
+        Ok(())
     }
 
     fn node_limit(&self) -> u64 {

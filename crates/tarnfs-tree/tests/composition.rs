@@ -246,7 +246,12 @@ impl Tree for Known {
         Ok(vec![(b"user.content".to_vec(), self.get(node)?.content)])
     }
 
-    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+    fn each_version(
+        &self,
+        folder: Node,
+        name: &[u8],
+        receive: &mut dyn FnMut(Attributes) -> bool,
+    ) -> Result<(), Error> {
         let entry = self.folder(folder)?;
         let older = entry.older.get(name).into_iter().flatten().copied();
         let shown = entry.children.iter().find(|(own, _)| own == name).map(|(_, node)| *node);
@@ -254,7 +259,12 @@ impl Tree for Known {
             self.hold(node, 1);
             self.attributes(node)
         };
-        older.chain(shown).map(given).collect()
+        for node in older.chain(shown) {
+            if !receive(given(node)?) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn node_limit(&self) -> u64 {

@@ -110,11 +110,19 @@ impl Tree for Telling {
         Ok(vec![(b"user.number".to_vec(), vec![node.0 as u8])])
     }
 
-    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+    fn each_version(
+        &self,
+        folder: Node,
+        name: &[u8],
+        receive: &mut dyn FnMut(Attributes) -> bool,
+    ) -> Result<(), Error> {
         let older = if folder == SUB && name == b"old" { Some(Self::of(OLDER)) } else { None };
         match self.lookup(folder, name) {
-            Ok(shown) => Ok(older.into_iter().chain([shown]).collect()),
-            Err(Error::NotFound) => Ok(Vec::new()),
+            Ok(shown) => {
+                older.into_iter().chain([shown]).all(receive);
+                Ok(())
+            }
+            Err(Error::NotFound) => Ok(()),
             Err(error) => Err(error),
         }
     }

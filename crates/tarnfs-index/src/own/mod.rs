@@ -446,10 +446,20 @@ impl Index for Own {
         })
     }
 
-    fn replaced_of(&self, folder: Node, name: &[u8], receive: &mut dyn FnMut(Option<u64>, &Row)) -> Result<(), Error> {
-        let found = self.pool.with(|session| self.find_replaced(session, folder, name))?;
-        for (header, row) in &found {
-            receive(*header, row);
+    fn replaced_of(
+        &self,
+        folder: Node,
+        name: &[u8],
+        receive: &mut dyn FnMut(Option<u64>, &Row) -> bool,
+    ) -> Result<(), Error> {
+        let Some(mut rest) = self.pool.with(|session| self.find_replaced(session, folder, name))? else {
+            return Ok(());
+        };
+        while !rest.is_empty() {
+            let found = self.pool.with(|session| self.read_replaced(session, folder, name, &mut rest))?;
+            if !found.iter().all(|(header, row)| receive(*header, row)) {
+                break;
+            }
         }
         Ok(())
     }
@@ -620,19 +630,17 @@ const MOST_XATTR_BYTES: usize = 32 << 20;
 /// Names that are read at once: longer calls would run into the limit on the time of one.
 const NAMES: u64 = 65_536;
 
+/// Rows of one name in `replaced` that are read at once: a name may be stored millions of times.
+const REPLACED: usize = 1024;
+
 /// Children that are read at once.
 const BATCH: usize = 128;
 
 impl Own {
-    /// The rows of `replaced` of one name, with the bytes at which their headers begin. The table has the folders in
-    /// the order in which their children lie, and is numbered in its order: a search.
-    fn find_replaced(
-        &self,
-        session: &mut Session,
-        folder: Node,
-        name: &[u8],
-    ) -> Result<Vec<(Option<u64>, Row)>, Error> {
-        let Some(searched) = session.folder(folder.0, &self.bounds)? else { return Ok(Vec::new()) };
+    /// Where in `replaced` the rows of one name begin, up to its end. The table has the folders in the order in which
+    /// their children lie, and is numbered in its order: a search.
+    fn find_replaced(&self, session: &mut Session, folder: Node, name: &[u8]) -> Result<Option<Range<i64>>, Error> {
+        let Some(searched) = session.folder(folder.0, &self.bounds)? else { return Ok(None) };
         // Each by itself: of a query for both, SQLite reads the whole table.
         let end_of = |sql: &str| -> Result<Option<i64>, Error> {
             let mut query = session.connection.prepare_cached(sql).map_err(broken)?;
@@ -655,19 +663,33 @@ impl Own {
                 _ => high = middle,
             }
         }
+        Ok(Some(low..end))
+    }
+
+    /// Reads the next rows of that name, with the bytes at which their headers begin. `rest` is empty behind the last.
+    fn read_replaced(
+        &self,
+        session: &mut Session,
+        folder: Node,
+        name: &[u8],
+        rest: &mut Range<i64>,
+    ) -> Result<Vec<(Option<u64>, Row)>, Error> {
         let mut found = Vec::new();
-        while let Some(row) = Replaced::first(session, low, end)? {
-            if row.folder != folder.0 || row.name != name {
+        while found.len() < REPLACED {
+            let next = Replaced::first(session, rest.start, rest.end)?;
+            let Some(row) = next.filter(|row| row.folder == folder.0 && row.name == name) else {
+                *rest = 0..0;
                 break;
-            }
+            };
             session.patience.renew();
-            low = (row.stored.node as i64).saturating_add(1);
+            rest.start = (row.stored.node as i64).saturating_add(1);
             let header = row.stored.header(&self.bounds);
             if let Some(row) = session.complete(row.stored, None, &self.bounds)? {
                 found.push((header, row));
             }
         }
         if found.iter().any(|(_, row)| row.kind == Kind::Folder)
+            && let Some(searched) = session.folder(folder.0, &self.bounds)?
             && let Some((content, own)) = self.content(session, folder, searched, name)?
         {
             for (_, row) in found.iter_mut().filter(|(_, row)| row.kind == Kind::Folder) {

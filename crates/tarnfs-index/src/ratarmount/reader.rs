@@ -554,7 +554,12 @@ impl Index for RatarmountIndex {
         })
     }
 
-    fn replaced_of(&self, folder: Node, name: &[u8], receive: &mut dyn FnMut(Option<u64>, &Row)) -> Result<(), Error> {
+    fn replaced_of(
+        &self,
+        folder: Node,
+        name: &[u8],
+        receive: &mut dyn FnMut(Option<u64>, &Row) -> bool,
+    ) -> Result<(), Error> {
         let path = self.path(folder)?;
         let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else { return Ok(()) };
         let mut waiting: Option<Stored> = None;
@@ -567,7 +572,7 @@ impl Index for RatarmountIndex {
                 && let header = before.header()
                 && let Some(row) = self.resolve(before)?
             {
-                receive(header, &row);
+                return Ok(receive(header, &row));
             }
             Ok(true)
         })

@@ -351,6 +351,7 @@ impl Writing<'_> {
         if row.kind == Kind::Folder && !shows {
             self.index.replaced_of(folder, name, &mut |_, row| {
                 content = Some(row.node).filter(|_| row.kind == Kind::Folder).or(content);
+                true
             })?;
         }
         if let Some(node) = content {

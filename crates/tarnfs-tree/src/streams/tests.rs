@@ -71,7 +71,7 @@ impl Index for Toy {
     fn replaced(&self, _: &mut dyn FnMut(Node, &[u8], &Row)) -> Answer<()> {
         unreachable!()
     }
-    fn replaced_of(&self, _: Node, _: &[u8], _: &mut dyn FnMut(Option<u64>, &Row)) -> Answer<()> {
+    fn replaced_of(&self, _: Node, _: &[u8], _: &mut dyn FnMut(Option<u64>, &Row) -> bool) -> Answer<()> {
         unreachable!()
     }
     fn hard_links(&self, _: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Answer<()> {

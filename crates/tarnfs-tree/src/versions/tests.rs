@@ -90,14 +90,24 @@ impl Tree for Many {
     }
 
     /// Every third is a folder.
-    fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
+    fn each_version(
+        &self,
+        folder: Node,
+        name: &[u8],
+        receive: &mut dyn FnMut(Attributes) -> bool,
+    ) -> Result<(), Error> {
         self.2.fetch_add(1, Ordering::SeqCst);
-        let version = |number: usize| {
+        let version = |number: usize| -> Result<Attributes, Error> {
             let found = self.0.lookup(folder, name)?;
             let kind = if number.is_multiple_of(3) { Kind::Folder } else { found.kind };
             Ok(Attributes { kind, size: number as u64, ..found })
         };
-        (0..self.1).map(version).collect()
+        for number in 0..self.1 {
+            if !receive(version(number)?) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn node_limit(&self) -> u64 {
