@@ -6,6 +6,7 @@
 mod gated;
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -344,4 +345,29 @@ fn the_daemon_keeps_nothing_open_that_it_was_started_with() {
             fs::read_to_string(scratch.path("log")).is_ok_and(|log| log.contains(archive))
         });
     }
+}
+
+#[test]
+fn a_mount_in_use_is_left_unless_it_may_be_detached() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("echo hello > file; tar -cf a.tar file; mkdir mnt");
+    let at = scratch.path("mnt");
+    run(&scratch, [scratch.path("a.tar").as_os_str(), at.as_os_str()]).ok();
+    let open = fs::File::open(at.join("file")).unwrap();
+    for words in [&["-u"][..], &["unmount"]] {
+        let ran = run(&scratch, words.iter().map(OsStr::new).chain([at.as_os_str()]));
+        let expected = format!(
+            "tarnfs: {}: is in use: close what uses it, or detach it with `tarnfs unmount -l`, so that it ends when nobody \
+             uses it\n",
+            at.display()
+        );
+        assert_eq!((ran.code, ran.err), (6, expected));
+        assert!(at.join("file").exists());
+    }
+    run(&scratch, ["-l".as_ref(), "-u".as_ref(), at.as_os_str()]).ok();
+    assert!(!at.join("file").exists());
+    assert_eq!(std::io::read_to_string(open).unwrap(), "hello\n");
 }

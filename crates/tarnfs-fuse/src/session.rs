@@ -284,7 +284,7 @@ impl Shared {
         let done = match &self.device {
             Some(device) => unmount::unmount_device(device),
             // The table of mounts could not be read, so this can only be tried.
-            None => unmount::unmount(mount_point),
+            None => unmount::unmount(mount_point, true),
         };
         // What the other process says is why; this one may not even look.
         done.map_err(|error| told.map_or(error, |told| Error::io(format!("unmount {}", mount_point.display()), told)))

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -31,11 +32,18 @@ pub fn mounts() -> Result<Vec<MountedTree>, Error> {
 
 /// Unmounts the tree at `mount_point`, also one whose program has died.
 ///
-/// One that is in use is detached, with a warning in the log: it goes away for everybody who comes, and ends when the
-/// last who uses it is done. Other file systems are left alone, unless they are FUSE mounts whose program has died.
-pub fn unmount(mount_point: &Path) -> Result<(), Error> {
+/// One that is in use is left as it is. `lazily` it is detached: it goes away for everybody who comes, and ends when the
+/// last who uses it is done. So is one whose program has died. Other file systems are left alone, unless they are FUSE
+/// mounts whose program has died.
+pub fn unmount(mount_point: &Path, lazily: bool) -> Result<(), Error> {
     let (path, user) = find(mount_point)?;
-    let done = take_away(&path, false);
+    let mut done = take_away(&path, false);
+    // A program that has just ended, such as another mount that lay on this one, may still be closing its files.
+    let start = Instant::now();
+    while !lazily && is_busy(&done) && start.elapsed() < PATIENCE {
+        std::thread::sleep(PATIENCE / 50);
+        done = take_away(&path, false);
+    }
     // The helper says of other people's mounts only that it does not find them.
     if let (Err(Error::Fusermount(_) | Error::NoFusermount), Some(user)) = (&done, user)
         && user != getuid().as_raw()
@@ -44,13 +52,26 @@ pub fn unmount(mount_point: &Path) -> Result<(), Error> {
         let reason = format!("was mounted by {whose}: only they and root can unmount it");
         return Err(Error::mount_point(mount_point, reason));
     }
-    match done {
-        Err(Error::Io { source, .. }) if source.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {}
-        Err(Error::Fusermount(said)) if said.contains("busy") => {}
-        done => return done,
+    if !is_busy(&done) {
+        return done;
     }
-    log::warn!("{} is in use: detached, it ends when the last program that uses it does", path.display());
-    take_away(&path, true)
+    if lazily || is_dead(&path) {
+        return take_away(&path, true);
+    }
+    let reason =
+        "is in use: close what uses it, or detach it with `tarnfs unmount -l`, so that it ends when nobody uses it";
+    Err(Error::mount_point(mount_point, reason))
+}
+
+/// How long a mount that is in use is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn is_busy(done: &Result<(), Error>) -> bool {
+    match done {
+        Err(Error::Io { source, .. }) => source.raw_os_error() == Some(Errno::BUSY.raw_os_error()),
+        Err(Error::Fusermount(said)) => said.contains("busy"),
+        _ => false,
+    }
 }
 
 /// The path under which the table of mounts has `mount_point`, if it is ours to take away, and who mounted it.

@@ -95,10 +95,10 @@ fn wait_ends_when_somebody_unmounts() {
     let mut mounted = Mounted::new(small_tree());
     let mount = mounted.mount.take().unwrap();
     let waiter = std::thread::spawn(move || mount.wait());
-    unmount(mounted.folder.path()).unwrap();
+    unmount(mounted.folder.path(), false).unwrap();
     waiter.join().unwrap().unwrap();
     assert_eq!(mount_line(mounted.folder.path()), None);
-    let error = unmount(mounted.folder.path()).unwrap_err();
+    let error = unmount(mounted.folder.path(), false).unwrap_err();
     assert!(error.to_string().contains("nothing is mounted"), "{error}");
 }
 
@@ -109,7 +109,7 @@ fn other_file_systems_are_not_unmounted() {
     }
     let folder = tempfile::tempdir().unwrap();
     rustix::mount::mount("test", folder.path(), "tmpfs", MountFlags::empty(), CString::default().as_c_str()).unwrap();
-    let error = unmount(folder.path()).unwrap_err();
+    let error = unmount(folder.path(), false).unwrap_err();
     rustix::mount::unmount(folder.path(), UnmountFlags::empty()).unwrap();
     assert!(error.to_string().contains("tmpfs"), "{error}");
 }
@@ -141,13 +141,16 @@ fn a_stop_ends_an_idle_mount_and_detaches_one_in_use() {
 }
 
 #[test]
-fn a_mount_in_use_is_detached_by_unmount() {
+fn a_mount_in_use_is_left_or_detached() {
     if !can_mount() {
         return;
     }
     let mut mounted = Mounted::new(small_tree());
     let open = File::open(mounted.path("file")).unwrap();
-    unmount(mounted.folder.path()).unwrap();
+    let error = unmount(mounted.folder.path(), false).unwrap_err();
+    assert!(error.to_string().contains("is in use"), "{error}");
+    assert!(mount_line(mounted.folder.path()).is_some());
+    unmount(mounted.folder.path(), true).unwrap();
     assert_eq!(mount_line(mounted.folder.path()), None);
     drop(open);
     mounted.mount.take().unwrap().wait().unwrap();
@@ -195,7 +198,7 @@ fn child_process() {
             println!("content {}", fs::read_to_string(folder.join("file")).unwrap());
             let mut line = String::new();
             std::io::stdin().read_line(&mut line).unwrap();
-            println!("unmount {:?}", unmount(&folder));
+            println!("unmount {:?}", unmount(&folder, false));
             println!("wait {:?}", mount.wait());
         }
         Err(error) => println!("\nerror {error}"),
@@ -340,7 +343,7 @@ fn a_mount_whose_program_was_killed_is_taken_away_and_mounted_over() {
     assert_eq!(error, Some(Errno::NOTCONN.raw_os_error()));
     let error = mount(Arc::new(small_tree()), &path, &MountOptions::default()).unwrap_err();
     assert!(error.to_string().contains("has died"), "{error}");
-    unmount(&path).unwrap();
+    unmount(&path, false).unwrap();
     assert_eq!(mount_line(&path), None);
     drop(open);
     let again = mount(Arc::new(small_tree()), &path, &MountOptions::default()).unwrap();

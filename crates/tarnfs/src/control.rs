@@ -115,7 +115,7 @@ impl Runner {
         // Whatever cannot be read is said by a process of its own, as it would be anywhere.
         let Some(cli) = parse_quietly(words.clone()) else { return self.run(arguments) };
         match &cli {
-            Cli { command: Some(Command::Unmount { mountpoints }), .. } => self.unmount(mountpoints),
+            Cli { command: Some(Command::Unmount { mountpoints, .. }), .. } => self.unmount(mountpoints),
             Cli { command: Some(Command::Mount(mount)), .. } | Cli { command: None, mount, .. } => {
                 if mount.unmount.is_empty() { self.mount(mount, arguments) } else { self.unmount(&mount.unmount) }
             }
@@ -144,7 +144,8 @@ impl Runner {
         if others.is_empty() {
             return Ok(Done::Here);
         }
-        others.splice(0..0, ["unmount".into(), "--".into()]);
+        // Whoever writes the command has a file of this mount open.
+        others.splice(0..0, ["unmount".into(), "-l".into(), "--".into()]);
         self.run(&others)
     }
 

@@ -65,11 +65,11 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         logging::start(open.debug, open.log_file.as_deref(), colour)?;
     }
     match cli.command {
-        None if !cli.mount.unmount.is_empty() => Ok(unmount::run(&cli.mount.unmount)),
+        None if !cli.mount.unmount.is_empty() => Ok(unmount::run(&cli.mount.unmount, cli.mount.lazy)),
         None => mount::run(&cli.mount),
-        Some(Command::Mount(mount)) if !mount.unmount.is_empty() => Ok(unmount::run(&mount.unmount)),
+        Some(Command::Mount(mount)) if !mount.unmount.is_empty() => Ok(unmount::run(&mount.unmount, mount.lazy)),
         Some(Command::Mount(mount)) => mount::run(&mount),
-        Some(Command::Unmount { mountpoints }) => Ok(unmount::run(&mountpoints)),
+        Some(Command::Unmount { mountpoints, lazy }) => Ok(unmount::run(&mountpoints, lazy)),
         Some(Command::Mounts) => mounts::run(),
         Some(Command::Index(arguments)) => index::run(&arguments),
         Some(Command::Check(arguments)) => check::run(&arguments),

@@ -45,6 +45,10 @@ pub(crate) enum Command {
         /// Mount points, or archives that are mounted
         #[arg(required = true)]
         mountpoints: Vec<PathBuf>,
+
+        /// Detach also what is in use: it ends when nobody uses it any more
+        #[arg(short = 'l', long)]
+        lazy: bool,
     },
     /// List what is mounted, and where
     Mounts,
@@ -253,7 +257,7 @@ pub(crate) struct Mount {
     #[arg(value_name = "ARCHIVE... [MOUNTPOINT]", num_args = 0..)]
     pub(crate) paths: Vec<PathBuf>,
 
-    /// Unmount
+    /// Unmount. What is in use is left as it is; with -l it is detached, and ends when nobody uses it any more
     #[arg(short = 'u', long, value_name = "MOUNTPOINT", num_args = 1.., conflicts_with = "paths", help_heading = "Mounting")]
     pub(crate) unmount: Vec<PathBuf>,
 

@@ -4,12 +4,12 @@ use crate::args::shown;
 use crate::exit::{Code, Failure};
 use crate::terminal::{self, Colour};
 
-/// Unmounts all of them; the last failure decides the exit code.
-pub(crate) fn run(mountpoints: &[PathBuf]) -> Code {
+/// Unmounts all of them, `lazily` also those that are in use; the last failure decides the exit code.
+pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
     let mut code = Code::Success;
     for named in mountpoints {
         let mountpoint = &mounted_from(named).unwrap_or_else(|| named.clone());
-        if let Err(error) = tarnfs_fuse::unmount(mountpoint) {
+        if let Err(error) = tarnfs_fuse::unmount(mountpoint, lazily) {
             code = Code::CannotMount;
             let message = match error {
                 tarnfs_fuse::Error::MountPoint { .. } => error.to_string(),
