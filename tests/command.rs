@@ -527,3 +527,24 @@ fn many_archives_take_no_more_descriptors_than_one() {
         support::Ran::from(bash.stdin(Stdio::null()).output().unwrap()).ok();
     }
 }
+
+#[test]
+fn standard_input_is_an_archive_of_its_own() {
+    let scratch = Scratch::new();
+    scratch.shell("echo hello > file; tar -czf a.tar.gz file; gzip -c file > one.gz");
+    let tarnfs = env!("CARGO_BIN_EXE_tarnfs");
+    let of =
+        |line: &str| scratch.shell(&format!("export XDG_CACHE_HOME=$PWD/cache; {}", line.replace("tarnfs", tarnfs)));
+    // A pipe, and a file.
+    for from in ["cat a.tar.gz | tarnfs ARGS", "tarnfs ARGS < a.tar.gz"] {
+        let run = |arguments| of(&from.replace("ARGS", arguments));
+        assert_eq!(run("ls --index-minimum-file-count=0 -"), "file\n", "{from}");
+        assert_eq!(run("cat - file"), "hello\n", "{from}");
+        assert!(run("stat - file").contains("6 bytes"), "{from}");
+    }
+    assert_eq!(of("cat one.gz | tarnfs cat -"), "hello\n");
+    assert_eq!(of("tarnfs ls - < one.gz"), "stdin\n");
+    assert!(scratch.shell("ls").lines().all(|name| !name.ends_with(".sqlite")));
+    let nothing = run(&scratch, ["ls", "-"]);
+    assert_eq!((nothing.code, nothing.out.is_empty()), (4, true), "{}", nothing.err);
+}

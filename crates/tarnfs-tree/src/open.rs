@@ -187,7 +187,8 @@ pub struct FileFacts {
 }
 
 impl FileFacts {
-    fn of(file: &FileSource) -> io::Result<Self> {
+    /// Those of an open file.
+    pub fn of(file: &FileSource) -> io::Result<Self> {
         let modified = i64::try_from(file.identity().modified).unwrap_or(i64::MAX);
         Ok(Self { owner: trust::Owner::of(file)?, modified })
     }

@@ -1,13 +1,15 @@
 //! Opening an archive for a command: with a progress bar, Ctrl-C, and one warning for what is damaged.
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tarnfs_source::Cancel;
-use tarnfs_tree::open::{OpenArchive, Options, Problem, Sink};
+use tarnfs_source::{Cancel, FileSource};
+use tarnfs_tree::open::{FileFacts, IndexPlace, OpenArchive, Options, Problem, Sink};
 use tarnfs_tree::{Attributes, Error, FolderTree, Tree, Versions, path};
 
 use crate::args::{Open, open_options};
@@ -31,9 +33,38 @@ pub(crate) fn open_into(
     archive: &Path,
     arguments: &Open,
 ) -> Result<(OpenArchive, Code), Failure> {
+    // Before signals are listened to: they end who waits for its bytes.
+    let input = if archive == Path::new("-") { Some(standard_input()?) } else { None };
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
-    open_with(archive, &Options { sink, ..options(arguments, &ending.cancel())? })
+    let options = Options { sink, ..options(arguments, &ending.cancel())? };
+    let Some(input) = input else { return open_with(archive, &options) };
+    // Nobody would find an index of it again.
+    let options = Options { place: IndexPlace::Memory, write_index: false, decoded_cache: None, ..options };
+    let name = Path::new("stdin");
+    let opened = opened_with_bar(name, &options, || {
+        let facts = FileFacts::of(&input).map_err(Problem::CannotOpen)?;
+        tarnfs_tree::open::open_source(Arc::new(input), facts, name, &options)
+    })?;
+    let code = tell_of_damage(name, &opened, &options);
+    Ok((opened, code))
+}
+
+/// Standard input as a file: itself if it is one, else what comes from it, in a file without a name.
+fn standard_input() -> Result<FileSource, Failure> {
+    let failed = |error: io::Error| Failure::new(Code::CannotOpen, format!("standard input: {error}"));
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        let what = "-: standard input is a terminal; give an archive's path, or redirect an archive to it";
+        return Err(Failure::new(Code::Usage, what.to_owned()));
+    }
+    let mut file = File::from(stdin.as_fd().try_clone_to_owned().map_err(failed)?);
+    if !file.metadata().map_err(failed)?.is_file() {
+        let mut kept = tarnfs_source::temporary_file().map_err(failed)?;
+        io::copy(&mut file, &mut kept).map_err(failed)?;
+        file = kept;
+    }
+    FileSource::from_file(file, "stdin").map_err(failed)
 }
 
 /// What was typed, as options; see [`open_options`].
@@ -73,8 +104,14 @@ pub(crate) fn each(
 
 /// Opens `archive`; the code is [`Code::Damaged`] if something in it is broken.
 pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchive, Code), Failure> {
-    let name = crate::args::shown(archive.as_os_str());
     let opened = open_quietly(archive, options)?;
+    let code = tell_of_damage(archive, &opened, options);
+    Ok((opened, code))
+}
+
+/// Says what is broken in an archive; the code is [`Code::Damaged`] if something is.
+fn tell_of_damage(archive: &Path, opened: &OpenArchive, options: &Options) -> Code {
+    let name = crate::args::shown(archive.as_os_str());
     let damage = &opened.index.summary().notes;
     for (offset, what) in damage.iter().take(MOST_NAMED) {
         log::warn!("{name}: damaged at byte {offset}: {}", escaped(what.as_bytes()));
@@ -89,8 +126,7 @@ pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchiv
             log::warn!("{name}: some of it can be decoded but fails its checksum; --force serves it");
         }
     }
-    let code = if damage.is_empty() { Code::Success } else { Code::Damaged };
-    Ok((opened, code))
+    if damage.is_empty() { Code::Success } else { Code::Damaged }
 }
 
 /// What a sidecar of ratarmount costs, in one line. `instead` says how there will be an index that has all.
@@ -116,9 +152,18 @@ pub(crate) fn open_folder(folder: &Path) -> Result<Arc<FolderTree>, Failure> {
 
 /// [`open_with`], where nobody is told of damage.
 pub(crate) fn open_quietly(archive: &Path, options: &Options) -> Result<OpenArchive, Failure> {
+    opened_with_bar(archive, options, || tarnfs_tree::open::open(archive, options))
+}
+
+/// What `open` has opened, with a bar while it does so.
+fn opened_with_bar(
+    archive: &Path,
+    options: &Options,
+    open: impl FnOnce() -> Result<OpenArchive, Problem>,
+) -> Result<OpenArchive, Failure> {
     let name = crate::args::shown(archive.as_os_str());
     let bar = Bar::show(&crate::args::shown(archive.file_name().unwrap_or_default()), &options.progress);
-    let opened = tarnfs_tree::open::open(archive, options);
+    let opened = open();
     drop(bar);
     opened.map_err(|problem| {
         let code = match &problem {
