@@ -1,12 +1,14 @@
 //! The command without a mount: ls, cat, stat, index, what it refuses, and how it exits.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::ffi::OsStr;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use support::{Mounted, Ran, Scratch, can_mount, make_tree, run, tarnfs};
+use support::{Mounted, Ran, Scratch, can_mount, have, make_tree, run, tarnfs};
 
 /// > Exit codes tell what went wrong.
 #[test]
@@ -280,15 +282,115 @@ fn a_closed_pipe_ends_it_quietly() {
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"1\n2\n3\n4\n5\n"[..], &b""[..]));
 }
 
+/// With what a report of an error should say.
 #[test]
-fn completions_and_the_man_page_know_every_option() {
+fn the_version_tells_of_libraries_formats_and_the_kernel() {
     let scratch = Scratch::new();
-    for shell in ["bash", "zsh", "fish"] {
-        let text = run(&scratch, ["completions", shell]).ok().text();
-        for option in ["index-folders", "gzip-seek-point-spacing", "foreground", "unmount"] {
-            assert!(text.contains(option), "{shell} does not complete {option}");
-        }
+    let plain = run(&scratch, ["--version"]).ok().text();
+    assert_eq!(plain, concat!("tarnfs ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert_eq!(run(&scratch, ["-v", "-d0"]).ok().text(), plain);
+    let full = run(&scratch, ["--version", "-d1"]).ok().text();
+    assert_eq!(run(&scratch, ["-V", "--verbose"]).ok().text(), full);
+    let values: Vec<_> = full.lines().skip(1).filter_map(|line| line.split_once(": ")).collect();
+    let names: Vec<_> = values.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["libraries", "formats", "codecs", "indexes", "kernel", "FUSE", "fusermount3", "sandbox"]);
+    let value = |of: &str| values.iter().find(|(name, _)| *name == of).unwrap().1;
+    for library in ["SQLite 3.", "liblzma 5.", "zstd 1."] {
+        assert!(value("libraries").contains(library), "{full}");
     }
+    assert_eq!(value("formats"), "tar");
+    assert!(value("codecs").starts_with("brotli, bzip2, compress, gzip, "), "{full}");
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(value("kernel"), format!("Linux {}", release.trim()));
+    // Nothing stays mounted that this asked with.
+    let before = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    run(&scratch, ["--version", "-d1"]).ok();
+    assert_eq!(fs::read_to_string("/proc/self/mountinfo").unwrap(), before);
+    if can_mount() {
+        assert!(value("FUSE").starts_with("protocol 7."), "{full}");
+    }
+}
+
+/// What follows `words` in a shell, as the program says it.
+fn offered(scratch: &Scratch, words: &[&str]) -> String {
+    let mut command = tarnfs(scratch);
+    command.args(["__complete", "--", "tarnfs"]).args(words).current_dir(scratch.path(""));
+    let ran = command.output().map(Ran::from);
+    ran.expect("the program is built").ok().text()
+}
+
+#[test]
+fn completions_offer_what_may_come_next() {
+    let scratch = Scratch::new();
+    scratch
+        .shell("mkdir -p tree/sub at; seq 9 > tree/sub/nine; touch 'tree/with space' tree/nothing; tar cf a.tar tree");
+    let offered = |words: &[&str]| offered(&scratch, words);
+    assert!(offered(&[""]).starts_with("files\nmount\t"), "{}", offered(&[""]));
+    assert!(!offered(&[""]).contains("\n-"));
+    for words in [&["ls", ""][..], &["check", "a.tar", ""], &["--index-file", ""], &["cat", "--log-file="]] {
+        assert_eq!(offered(words), "files\n", "{words:?}");
+    }
+    for words in [&["a.tar", ""][..], &["mount", "-f", "a.tar", "a"], &["--index-folders", ""]] {
+        assert_eq!(offered(words), "folders\n", "{words:?}");
+    }
+    assert_eq!(offered(&["ls", "a.tar", ""]), "nothing\ntree/\n");
+    assert_eq!(
+        offered(&["cat", "-P", "1", "a.tar", "x", "tree/"]),
+        "nothing\ntree/nothing\ntree/sub/\ntree/with space\n"
+    );
+    assert_eq!(offered(&["stat", "--json", "a.tar", "/tree/sub/n"]), "nothing\n/tree/sub/nine\n");
+    assert_eq!(offered(&["ls", "missing.tar", ""]), "nothing\n");
+    assert_eq!(offered(&["completions", ""]), "nothing\nbash\nzsh\nfish\n");
+    // bash splits at the sign.
+    assert!(offered(&["index", "--format", "=", "ra"]).starts_with("nothing\nratarmount\t"));
+    assert_eq!(offered(&["ls", "--js"]), "nothing\n--json\tPrint one JSON object for each entry, one on a line\n");
+    for option in ["index-folders", "gzip-seek-point-spacing", "foreground", "unmount"] {
+        let typed = format!("--{}", &option[..4]);
+        assert!(offered(&[&typed]).contains(&format!("\n--{option}\t")), "{option}");
+    }
+    assert_eq!(scratch.shell("ls"), "a.tar\nat\ntree\n", "an index is made by nobody who looks");
+}
+
+#[test]
+fn shells_take_what_is_offered() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir -p tree 'at here'; touch 'tree/with space' a.txt; tar cf a.tar tree");
+    fs::create_dir(scratch.path("bin")).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tarnfs"), scratch.path("bin/tarnfs")).unwrap();
+    // Outside of a completion `compopt` says that there is none.
+    let bash = |words: &str| {
+        scratch.shell(&format!(
+            "set +e; PATH=$PWD/bin:$PATH; export XDG_CACHE_HOME=$PWD/cache; source <(tarnfs completions bash)
+             COMP_WORDS=(tarnfs {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+             _tarnfs tarnfs \"${{COMP_WORDS[COMP_CWORD]}}\" '' 2> /dev/null; printf '%s\n' \"${{COMPREPLY[@]}}\""
+        ))
+    };
+    assert_eq!(bash("ls a."), "a.tar\na.txt\n");
+    assert_eq!(bash("ls a.tar tree/"), "tree/with space\n");
+    let folders = bash("a.tar ''");
+    let mut folders: Vec<_> = folders.lines().collect();
+    folders.sort_unstable();
+    assert_eq!(folders, ["at here", "bin", "tree"]);
+    assert_eq!(bash("a.tar a."), "a.tar\na.txt\n");
+    if have("zsh") {
+        scratch.shell("PATH=$PWD/bin:$PATH; tarnfs completions zsh > _tarnfs; zsh -n _tarnfs");
+    }
+    if have("fish") {
+        let fish = |line: &str| {
+            scratch.shell(&format!(
+                "PATH=$PWD/bin:$PATH; export HOME=$PWD XDG_CACHE_HOME=$PWD/cache
+                 fish --no-config -c \"tarnfs completions fish | source; complete -C '{line}'\""
+            ))
+        };
+        assert_eq!(fish("tarnfs ls a.tar tree/"), "tree/with space\n");
+        assert!(fish("tarnfs index --format=ra").starts_with("--format=ratarmount\t"));
+        assert_eq!(fish("tarnfs a.tar at"), "at here/\n");
+    }
+}
+
+#[test]
+fn the_man_page_knows_every_option() {
+    let scratch = Scratch::new();
     let man = run(&scratch, ["man"]).ok().text();
     for part in ["index\\-folders", "ignore\\-zeros", "TARNFS LS", "the archive is damaged"] {
         assert!(man.contains(part), "the man page lacks {part}");

@@ -14,7 +14,7 @@ use crate::options::Parsed;
 use crate::{Error, fusermount, mountinfo};
 
 /// The device that connections to the kernel are made of.
-const DEVICE: &str = "/dev/fuse";
+pub(crate) const DEVICE: &str = "/dev/fuse";
 
 /// How the kernel lists our mounts.
 pub(crate) const MOUNT_TYPE: &str = "fuse.tarnfs";

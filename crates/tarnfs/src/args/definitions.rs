@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::size::{parse_range, parse_size};
 use crate::exit;
@@ -30,9 +30,17 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) mount: Mount,
 
-    /// Print the version
-    #[arg(short = 'v', long, visible_short_alias = 'V', action = clap::ArgAction::Version)]
-    version: (),
+    /// Print the version. With `-d 1` or --verbose also those of libraries, the formats, and what the kernel can do
+    #[arg(short = 'v', long, visible_short_alias = 'V')]
+    pub(crate) version: bool,
+
+    /// More of the version
+    #[arg(long, hide = true, requires = "version")]
+    verbose: bool,
+
+    /// The version with all that belongs to it was asked for.
+    #[arg(skip)]
+    pub(crate) version_in_full: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -62,10 +70,25 @@ pub(crate) enum Command {
     /// Print completions for a shell
     Completions {
         /// The shell
-        shell: clap_complete::Shell,
+        shell: Shell,
     },
     /// Print the man page
     Man,
+    /// Say what may come next in a command line: see `commands::complete`
+    #[command(name = "__complete", hide = true)]
+    Complete {
+        /// The words before the cursor
+        #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+        words: Vec<OsString>,
+    },
+}
+
+/// Shells that there are completions for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 /// How to open an archive. These options are the same for every command.
@@ -86,12 +109,18 @@ pub(crate) struct Open {
 
     /// Path of the index file. With `:memory:` no index is kept: a small one is held in memory, a large one in a
     /// temporary file
-    #[arg(hide_short_help = true, long, value_name = "FILE", help_heading = "Index")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Index"
+    )]
     pub(crate) index_file: Option<OsString>,
 
     /// Folders for the index, as a list with commas or as JSON. The first that works is used. An empty item is the
     /// archive's own folder [default: the archive's folder, then the user's cache]
-    #[arg(long, value_name = "FOLDERS", help_heading = "Index")]
+    #[arg(long, value_name = "FOLDERS", value_hint = ValueHint::DirPath, help_heading = "Index")]
     pub(crate) index_folders: Option<String>,
 
     /// Write no index for archives that are smaller than 16 MiB and have fewer entries than this

@@ -5,12 +5,13 @@ mod later;
 mod settings;
 mod size;
 
-pub(crate) use definitions::{Cat, Check, Cli, Command, Index, IndexFormat, List, Mount, Open, Stat};
+pub(crate) use definitions::{Cat, Check, Cli, Command, Index, IndexFormat, List, Mount, Open, Shell, Stat};
 pub(crate) use settings::{composition, mount_options, open_options};
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::exit::{Code, Failure};
@@ -63,6 +64,8 @@ fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
     later::refuse(&matches).map_err(Early::Refused)?;
     let mut cli = Cli::from_arg_matches(&matches)
         .map_err(|error| Early::Refused(Failure::new(Code::Usage, error.to_string())))?;
+    let is_typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+    cli.version_in_full = is_typed("verbose") || (is_typed("debug") && cli.mount.open.debug > 0);
     match &mut cli.command {
         Some(Command::Mount(mount)) => mount.fuse = inner.for_the_mount,
         _ => cli.mount.fuse = inner.for_the_mount,

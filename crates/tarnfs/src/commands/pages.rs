@@ -2,14 +2,18 @@
 
 use std::io::{self, Write};
 
-use crate::args::command;
+use crate::args::{Shell, command};
 use crate::exit::{self, Code, Failure};
 use crate::terminal::output_failure;
 
-pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Code, Failure> {
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut command(), "tarnfs", &mut text);
-    write(&text)
+/// A script for the shell, which asks `tarnfs __complete`.
+pub(crate) fn completions(shell: Shell) -> Result<Code, Failure> {
+    let script = match shell {
+        Shell::Bash => include_str!("completions/tarnfs.bash"),
+        Shell::Zsh => include_str!("completions/_tarnfs"),
+        Shell::Fish => include_str!("completions/tarnfs.fish"),
+    };
+    write(script.as_bytes())
 }
 
 /// The page of the command, and one section for each of its commands.
@@ -22,7 +26,7 @@ pub(crate) fn man() -> Result<Code, Failure> {
         page.render_synopsis_section(&mut text)?;
         page.render_description_section(&mut text)?;
         page.render_options_section(&mut text)?;
-        for subcommand in command.get_subcommands() {
+        for subcommand in command.get_subcommands().filter(|command| !command.is_hide_set()) {
             writeln!(text, ".SH TARNFS {}", subcommand.get_name().to_uppercase())?;
             let page = clap_mangen::Man::new(subcommand.clone());
             page.render_description_section(&mut text)?;
