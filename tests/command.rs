@@ -311,6 +311,37 @@ fn the_version_tells_of_libraries_formats_and_the_kernel() {
     }
 }
 
+/// Where it was asked for, an index that cannot be written is an error, said in one line.
+#[test]
+fn an_index_that_cannot_be_written_is_an_error_where_it_was_asked_for() {
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar -cf a.tar one");
+    let ran = |words: &[&str]| {
+        let ran = Ran::from(tarnfs(&scratch).args(words).current_dir(scratch.path("")).output().unwrap());
+        (ran.code, ran.err)
+    };
+    for words in [
+        &["--no-mount", "--index-file", "/proc/x", "a.tar"][..],
+        &["index", "--index-file", "/proc/x", "a.tar"],
+        &["ls", "--index-file", "/proc/x", "a.tar"],
+    ] {
+        let says = "tarnfs: a.tar: the index could not be written to /proc/x: a new file in /proc: No such file or directory\n";
+        assert_eq!(ran(words), (7, says.to_owned()), "{words:?}");
+    }
+    for command in ["--no-mount", "index"] {
+        let (code, message) = ran(&[command, "--index-folders", "/proc/x", "a.tar"]);
+        assert!(code == 7 && message.lines().count() == 1 && message.contains("/proc/x/"), "{code}: {message}");
+    }
+    // Of a mount at the default place it is a warning, and nothing where there would be none.
+    assert_eq!(ran(&["ls", "--index-folders", "/proc/x", "a.tar"]), (0, String::new()));
+    if can_mount() {
+        assert_eq!(ran(&["--index-file", "/proc/x", "a.tar", "at"]).0, 7);
+        assert!(!scratch.path("at").exists());
+    }
+    assert_eq!(ran(&["--no-mount", "a.tar"]), (0, String::new()));
+    assert!(scratch.path("a.tar.tarnfs.sqlite").exists(), "also of a small archive");
+}
+
 /// What follows `words` in a shell, as the program says it.
 fn offered(scratch: &Scratch, words: &[&str]) -> String {
     let mut command = tarnfs(scratch);

@@ -118,7 +118,7 @@ pub(crate) fn open_quietly(archive: &Path, options: &Options) -> Result<OpenArch
             Problem::NotAnArchive | Problem::Foreign(_) | Problem::Empty | Problem::OnlyZeros { .. } => {
                 Code::NotAnArchive
             }
-            Problem::NoIndex(_) | Problem::Index(_) => Code::Index,
+            Problem::NoIndex(_) | Problem::Unwritten(_) | Problem::Index(_) => Code::Index,
             Problem::Option(_) => Code::Usage,
             Problem::Cancelled => return Failure::new(Code::Interrupted, format!("{name}: interrupted")),
             _ => Code::CannotOpen,
