@@ -311,6 +311,78 @@ fn the_version_tells_of_libraries_formats_and_the_kernel() {
     }
 }
 
+/// One line for one trouble, the file named once, in words.
+#[test]
+fn messages_are_one_line_and_name_the_file_once() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; seq 100000 > tree/f; tar -cf a.tar tree; gzip -k a.tar; bzip2 -k a.tar
+         head -c 20000 a.tar.gz > cut.tar.gz; head -c 20000 a.tar.bz2 > cut.tar.bz2; touch empty",
+    );
+    let see = "; see --help";
+    let size = "give bytes, or a number with K, M or G behind it, such as 512M";
+    let cases: &[(&[&str], i32, String)] = &[
+        (&["ls", "missing.tar"], 3, "missing.tar: cannot be opened: No such file or directory".into()),
+        (&["ls", "tree"], 3, "tree: cannot be opened: it is a folder, not a file".into()),
+        (&["ls", "empty"], 4, "empty: is empty: a file of 0 bytes is no archive; its writing may have failed".into()),
+        (&["cat", "a.tar", "nope"], 1, "a.tar: nope: no such file or folder".into()),
+        (&["cat", "a.tar", "tree"], 1, "a.tar: tree: is a folder".into()),
+        (&["ls", "-d", "x", "a.tar"], 2, format!("invalid value 'x' for '--debug <LEVEL>': give a number{see}")),
+        (
+            &["ls", "--recursion-depth=x", "a.tar"],
+            2,
+            format!("invalid value 'x' for '--recursion-depth <N>': give a number{see}"),
+        ),
+        (&["ls", "--cache-size=x", "a.tar"], 2, format!("invalid value 'x' for '--cache-size <SIZE>': {size}{see}")),
+        (&["cat", "--range=x", "a.tar"], 2, format!("invalid value 'x' for '--range <OFFSET:LENGTH>': {size}{see}")),
+        (&["ls"], 2, format!("the following required arguments were not provided: <ARCHIVE>{see}")),
+        (
+            &["ls", "--jsn", "a.tar"],
+            2,
+            format!("unexpected argument '--jsn' found; a similar argument exists: '--json'{see}"),
+        ),
+        (
+            &["completions", "nosuch"],
+            2,
+            format!("invalid value 'nosuch' for '<SHELL>' [possible values: bash, zsh, fish]{see}"),
+        ),
+        (&["-o", "nosuch", "a.tar"], 2, "option nosuch is not known".into()),
+        (&["a.tar", "/a/b/c"], 6, "cannot make mount point /a/b/c: /a does not exist".into()),
+        (&["-u", "nothere"], 6, "nothere: nothing is mounted here".into()),
+        (
+            &["ls", "cut.tar.bz2"],
+            5,
+            "warning: cut.tar.bz2: damaged at byte 0: bzip2: ends at byte 20000, inside a bzip2 stream; \
+             what comes before it is served"
+                .into(),
+        ),
+    ];
+    for (words, code, says) in cases {
+        let ran = Ran::from(tarnfs(&scratch).args(*words).current_dir(scratch.path("")).output().unwrap());
+        assert_eq!((ran.code, ran.err), (*code, format!("tarnfs: {says}\n")), "{words:?}");
+    }
+    let cut = Ran::from(
+        tarnfs(&scratch).args(["cat", "cut.tar.gz", "tree/f"]).current_dir(scratch.path("")).output().unwrap(),
+    );
+    for line in cut.err.lines() {
+        assert_eq!(line.matches("cut.tar.gz").count(), 1, "{line}");
+    }
+    let checked = Ran::from(tarnfs(&scratch).args(["check", "a.tar"]).current_dir(scratch.path("")).output().unwrap());
+    assert_eq!(checked.text(), "a.tar: whole: 1 file, 593920 bytes\n");
+    // A log has times.
+    let log = scratch.path("log");
+    run(
+        &scratch,
+        ["ls".as_ref(), "-d3".as_ref(), "--log-file".as_ref(), log.as_os_str(), scratch.path("a.tar").as_os_str()],
+    )
+    .ok();
+    let log = fs::read_to_string(log).unwrap();
+    for line in log.lines() {
+        let parts: Vec<_> = line.splitn(5, ' ').collect();
+        assert!(parts[0].len() == 10 && parts[1].len() == 12 && parts[2].len() == 5 && parts[3] == "debug:", "{line}");
+    }
+}
+
 /// Where it was asked for, an index that cannot be written is an error, said in one line.
 #[test]
 fn an_index_that_cannot_be_written_is_an_error_where_it_was_asked_for() {

@@ -25,7 +25,14 @@ const NEWEST: ABI = ABI::V6;
 /// in the log what came of it.
 pub(crate) fn give_up_files(folders: &[impl AsFd]) {
     match restrict(folders) {
-        Ok(status) => log::debug!("sandbox for files: {status:?}"),
+        Ok(status) => {
+            let how = match status {
+                RulesetStatus::FullyEnforced => "on",
+                RulesetStatus::PartiallyEnforced => "on, as far as this kernel knows it",
+                RulesetStatus::NotEnforced => "off: this kernel has none",
+            };
+            log::debug!("sandbox for files: {how}");
+        }
         Err(error) => log::debug!("no sandbox for files: {error}"),
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
-use super::size::{parse_range, parse_size};
+use super::size::{parse_level, parse_number, parse_range, parse_size};
 use crate::exit;
 use crate::terminal::Colour;
 
@@ -124,7 +124,7 @@ pub(crate) struct Open {
     pub(crate) index_folders: Option<String>,
 
     /// Write no index for archives that are smaller than 16 MiB and have fewer entries than this
-    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1000, help_heading = "Index")]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1000, value_parser = parse_number::<u64>, help_heading = "Index")]
     pub(crate) index_minimum_file_count: u64,
 
     /// Use an index even if another user could have written it
@@ -153,7 +153,7 @@ pub(crate) struct Open {
 
     /// Distance between seek points (where decoding can start), in MiB of decoded data [alias: -gs] [default: as close
     /// as a hundredth of the archive's size allows, between 0.5 and 4]
-    #[arg(hide_short_help = true, long, value_name = "MIB", help_heading = "Decoding")]
+    #[arg(hide_short_help = true, long, value_name = "MIB", value_parser = parse_number::<f64>, help_heading = "Decoding")]
     pub(crate) gzip_seek_point_spacing: Option<f64>,
 
     /// Encoding of names that are not UTF-8: utf-8 (do not convert), latin1, cp437, shift_jis, ...
@@ -188,6 +188,7 @@ pub(crate) struct Open {
         long,
         value_name = "N",
         allow_negative_numbers = true,
+        value_parser = parse_number::<i64>,
         help_heading = "Archives in archives"
     )]
     pub(crate) recursion_depth: Option<i64>,
@@ -238,7 +239,7 @@ pub(crate) struct Open {
     pub(crate) transform: Option<Vec<String>>,
 
     /// How much to log: 0 errors, 1 warnings, 2 information, 3 everything
-    #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = 1, help_heading = "Messages")]
+    #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = 1, value_parser = parse_level, help_heading = "Messages")]
     pub(crate) debug: u8,
 
     /// Write messages to this file

@@ -28,8 +28,10 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, Result<Code, Failur
         Early::Refused(failure) => Err(failure),
         Early::Said(error) => {
             // Help and version go to standard output, errors of usage to standard error.
-            let code = if error.use_stderr() { Code::Usage } else { Code::Success };
-            error.print().map_err(|error| crate::terminal::output_failure(&error)).map(|()| code)
+            if error.use_stderr() {
+                return Err(Failure::new(Code::Usage, in_one_line(&error)));
+            }
+            error.print().map_err(|error| crate::terminal::output_failure(&error)).map(|()| Code::Success)
         }
     })
 }
@@ -38,6 +40,18 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, Result<Code, Failur
 /// would.
 pub(crate) fn parse_quietly(arguments: Vec<OsString>) -> Option<Cli> {
     read(arguments).ok()
+}
+
+/// What is wrong with a command line, as all other messages are: clap says it in several paragraphs.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let usage = text.find("\nUsage:").or_else(|| text.find("\nFor more information")).unwrap_or(text.len());
+    let paragraphs = text[..usage].trim_start_matches("error: ").split("\n\n").map(|paragraph| {
+        let words: Vec<_> = paragraph.split_whitespace().collect();
+        words.join(" ").trim_start_matches("tip: ").to_owned()
+    });
+    let said: Vec<_> = paragraphs.filter(|paragraph| !paragraph.is_empty()).collect();
+    format!("{}; see --help", said.join("; "))
 }
 
 /// What ends the reading of a command line.
