@@ -348,6 +348,7 @@ fn messages_are_one_line_and_name_the_file_once() {
         ),
         (&["-o", "nosuch", "a.tar"], 2, "option nosuch is not known".into()),
         (&["a.tar", "/a/b/c"], 6, "cannot make mount point /a/b/c: /a does not exist".into()),
+        (&["-o", "rw", "a.tar"], 2, "option rw: an archive is mounted for reading only; leave rw out".into()),
         (&["-u", "nothere"], 6, "nothere: nothing is mounted here".into()),
         (
             &["ls", "cut.tar.bz2"],

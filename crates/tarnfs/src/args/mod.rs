@@ -133,6 +133,11 @@ pub(crate) fn is_mount_helper(arguments: &[OsString]) -> bool {
     called.is_some_and(|name| name.as_bytes().starts_with(b"mount."))
 }
 
+/// [`is_mount_helper`], of this process.
+fn is_called_by_mount() -> bool {
+    is_mount_helper(&std::env::args_os().collect::<Vec<_>>())
+}
+
 /// How a path is shown in messages.
 pub(crate) fn shown(path: &OsStr) -> String {
     crate::terminal::escaped(path.as_bytes())
