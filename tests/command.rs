@@ -493,12 +493,38 @@ fn shells_take_what_is_offered() {
 }
 
 #[test]
-fn the_man_page_knows_every_option() {
+fn the_man_page_has_each_option_once_and_each_command_a_page() {
     let scratch = Scratch::new();
     let man = run(&scratch, ["man"]).ok().text();
-    for part in ["index\\-folders", "ignore\\-zeros", "TARNFS LS", "the archive is damaged"] {
-        assert!(man.contains(part), "the man page lacks {part}");
+    let headings: Vec<_> = man.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
+    for heading in ["SYNOPSIS", "COMMANDS", "EXAMPLES", "FILES", "ENVIRONMENT", "\"EXIT STATUS\"", "\"SEE ALSO\""] {
+        let plain = heading.trim_matches('"');
+        assert_eq!(
+            headings.iter().filter(|found| found.trim_matches('"') == plain).count(),
+            1,
+            "{plain}: {headings:?}"
+        );
     }
+    for option in ["index\\-folders", "ignore\\-zeros", "cache\\-size", "recursion\\-depth"] {
+        let starts =
+            man.lines().filter(|line| line.contains(&format!("\\-\\-{option}\\fR")) && line.starts_with("\\fB"));
+        assert_eq!(starts.count(), 1, "{option}");
+    }
+    assert!(man.contains("the archive is damaged"), "{man}");
+    let shared = "below Archives in archives, Decoding, Index, Messages and Reading tar work here, too.";
+    for command in ["mount", "unmount", "mounts", "index", "check", "ls", "cat", "stat", "completions", "man"] {
+        let page = run(&scratch, ["man", command]).ok().text();
+        assert!(page.contains(&format!("tarnfs\\-{command}")) && page.contains("EXIT STATUS"), "{page}");
+        assert!(!page.contains("ignore\\-zeros"), "{page}");
+        let is_reader = ["mount", "index", "check", "ls", "cat", "stat"].contains(&command);
+        let help = run(&scratch, [command, "--help"]).ok().text().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!((page.contains(shared), help.ends_with(shared)), (is_reader, is_reader), "{command}: {help}");
+    }
+    let refused = run(&scratch, ["man", "nosuch"]);
+    assert_eq!(
+        (refused.code, refused.err.as_str()),
+        (2, "tarnfs: nosuch: there is no such command; see tarnfs --help\n")
+    );
 }
 
 #[test]

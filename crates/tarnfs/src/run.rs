@@ -33,7 +33,7 @@ fn options_of(cli: &Cli) -> Option<&Open> {
             Command::Unmount { .. }
             | Command::Mounts
             | Command::Completions { .. }
-            | Command::Man
+            | Command::Man { .. }
             | Command::Complete { .. },
         ) => None,
     }
@@ -52,7 +52,7 @@ fn archives_of(cli: &Cli) -> &[PathBuf] {
             Command::Unmount { .. }
             | Command::Mounts
             | Command::Completions { .. }
-            | Command::Man
+            | Command::Man { .. }
             | Command::Complete { .. },
         ) => &[],
     }
@@ -90,7 +90,7 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Cat(arguments)) => cat::run(&arguments),
         Some(Command::Stat(arguments)) => stat::run(&arguments),
         Some(Command::Completions { shell }) => pages::completions(shell),
-        Some(Command::Man) => pages::man(),
+        Some(Command::Man { command }) => pages::man(command.as_deref()),
         Some(Command::Complete { words }) => complete::run(&words),
     }
 }

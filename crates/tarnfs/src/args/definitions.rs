@@ -72,8 +72,11 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
-    /// Print the man page
-    Man,
+    /// Print the man page, or that of a command
+    Man {
+        /// The command
+        command: Option<String>,
+    },
     /// Say what may come next in a command line: see `commands::complete`
     #[command(name = "__complete", hide = true)]
     Complete {

@@ -16,9 +16,26 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::exit::{Code, Failure};
 
-/// All that there is, for completions and the man page.
+/// All that there is, for completions.
 pub(crate) fn command() -> clap::Command {
     Cli::command()
+}
+
+/// Headings of the options that are the same for every command.
+const SHARED: [&str; 5] = ["Archives in archives", "Decoding", "Index", "Messages", "Reading tar"];
+
+/// The same for help and man pages: commands show their own options, and name those that they share with all.
+pub(crate) fn command_in_short() -> clap::Command {
+    let is_shared = |arg: &clap::Arg| arg.get_help_heading().is_some_and(|heading| SHARED.contains(&heading));
+    Cli::command().mut_subcommands(|command| {
+        if !command.get_arguments().any(is_shared) {
+            return command;
+        }
+        let (last, others) = SHARED.split_last().unwrap_or((&"", &[]));
+        let headings = format!("{} and {last}", others.join(", "));
+        let line = format!("The options of `tarnfs --help` below {headings} work here, too.");
+        command.mut_args(|arg| if is_shared(&arg) { arg.hide(true) } else { arg }).after_help(line)
+    })
 }
 
 /// Reads a command line. Help and version are printed here and come back as `Err(Ok)`.
@@ -64,7 +81,7 @@ enum Early {
 
 fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
     let Some(arguments) = as_mount_helper(two_letter_options(arguments)) else { return Err(Early::Nothing) };
-    let command = later::with_ratarmounts_options(command());
+    let command = later::with_ratarmounts_options(command_in_short());
     let matches = |arguments: &[OsString]| command.clone().try_get_matches_from(arguments).map_err(Early::Said);
     let first: ArgMatches = matches(&arguments)?;
     let inner = later::among_options_of_the_mount(&command, &first);
