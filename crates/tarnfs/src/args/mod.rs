@@ -56,7 +56,7 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, Result<Code, Failur
 /// Reads a command line without printing anything. `None` where there is nothing to do but to print what [`parse`]
 /// would.
 pub(crate) fn parse_quietly(arguments: Vec<OsString>) -> Option<Cli> {
-    read(arguments).ok()
+    read(arguments).ok().filter(|cli| !cli.version)
 }
 
 /// What is wrong with a command line, as all other messages are: clap says it in several paragraphs.

@@ -17,7 +17,7 @@ pub(crate) fn completions(shell: Shell) -> Result<Code, Failure> {
 }
 
 /// Behind the options of the page of tarnfs: title and text in the language of man(7).
-const SECTIONS: &str = r#".SH EXAMPLES
+const SECTIONS: &str = r".SH EXAMPLES
 .TP
 .B tarnfs backup.tar.gz
 mounts the archive at ./backup
@@ -64,7 +64,7 @@ no colours, whatever it is set to
 .TP
 .B TZ
 the time zone in which times are shown
-"#;
+";
 
 /// The page of tarnfs, or that of one of its commands: `tarnfs-ls(1)`.
 pub(crate) fn man(of: Option<&str>) -> Result<Code, Failure> {
