@@ -1,12 +1,14 @@
 //! The command without a mount: ls, cat, stat, index, what it refuses, and how it exits.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::ffi::OsStr;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use support::{Mounted, Ran, Scratch, can_mount, make_tree, run, tarnfs};
+use support::{Mounted, Ran, Scratch, can_mount, have, make_tree, run, tarnfs};
 
 /// > Exit codes tell what went wrong.
 #[test]
@@ -280,19 +282,249 @@ fn a_closed_pipe_ends_it_quietly() {
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"1\n2\n3\n4\n5\n"[..], &b""[..]));
 }
 
+/// With what a report of an error should say.
 #[test]
-fn completions_and_the_man_page_know_every_option() {
+fn the_version_tells_of_libraries_formats_and_the_kernel() {
     let scratch = Scratch::new();
-    for shell in ["bash", "zsh", "fish"] {
-        let text = run(&scratch, ["completions", shell]).ok().text();
-        for option in ["index-folders", "gzip-seek-point-spacing", "foreground", "unmount"] {
-            assert!(text.contains(option), "{shell} does not complete {option}");
-        }
+    let plain = run(&scratch, ["--version"]).ok().text();
+    assert_eq!(plain, concat!("tarnfs ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert_eq!(run(&scratch, ["-v", "-d0"]).ok().text(), plain);
+    let full = run(&scratch, ["--version", "-d1"]).ok().text();
+    assert_eq!(run(&scratch, ["-V", "--verbose"]).ok().text(), full);
+    let values: Vec<_> = full.lines().skip(1).filter_map(|line| line.split_once(": ")).collect();
+    let names: Vec<_> = values.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["libraries", "formats", "codecs", "indexes", "kernel", "FUSE", "fusermount3", "sandbox"]);
+    let value = |of: &str| values.iter().find(|(name, _)| *name == of).unwrap().1;
+    for library in ["SQLite 3.", "liblzma 5.", "zstd 1."] {
+        assert!(value("libraries").contains(library), "{full}");
     }
+    assert_eq!(value("formats"), "tar");
+    assert!(value("codecs").starts_with("brotli, bzip2, compress, gzip, "), "{full}");
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(value("kernel"), format!("Linux {}", release.trim()));
+    // Nothing stays mounted that this asked with.
+    let before = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    run(&scratch, ["--version", "-d1"]).ok();
+    assert_eq!(fs::read_to_string("/proc/self/mountinfo").unwrap(), before);
+    if can_mount() {
+        assert!(value("FUSE").starts_with("protocol 7."), "{full}");
+    }
+}
+
+/// One line for one trouble, the file named once, in words.
+#[test]
+fn messages_are_one_line_and_name_the_file_once() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; seq 100000 > tree/f; tar -cf a.tar tree; gzip -k a.tar; bzip2 -k a.tar
+         head -c 20000 a.tar.gz > cut.tar.gz; head -c 20000 a.tar.bz2 > cut.tar.bz2; touch empty",
+    );
+    let see = "; see --help";
+    let size = "give bytes, or a number with K, M or G behind it, such as 512M";
+    let cases: &[(&[&str], i32, String)] = &[
+        (&["ls", "missing.tar"], 3, "missing.tar: cannot be opened: No such file or directory".into()),
+        (&["ls", "tree"], 3, "tree: cannot be opened: it is a folder, not a file".into()),
+        (&["ls", "empty"], 4, "empty: is empty: a file of 0 bytes is no archive; its writing may have failed".into()),
+        (&["cat", "a.tar", "nope"], 1, "a.tar: nope: no such file or folder".into()),
+        (&["cat", "a.tar", "tree"], 1, "a.tar: tree: is a folder".into()),
+        (&["ls", "-d", "x", "a.tar"], 2, format!("invalid value 'x' for '--debug <LEVEL>': give a number{see}")),
+        (
+            &["ls", "--recursion-depth=x", "a.tar"],
+            2,
+            format!("invalid value 'x' for '--recursion-depth <N>': give a number{see}"),
+        ),
+        (&["ls", "--cache-size=x", "a.tar"], 2, format!("invalid value 'x' for '--cache-size <SIZE>': {size}{see}")),
+        (&["cat", "--range=x", "a.tar"], 2, format!("invalid value 'x' for '--range <OFFSET:LENGTH>': {size}{see}")),
+        (&["ls"], 2, format!("the following required arguments were not provided: <ARCHIVE>{see}")),
+        (
+            &["ls", "--jsn", "a.tar"],
+            2,
+            format!("unexpected argument '--jsn' found; a similar argument exists: '--json'{see}"),
+        ),
+        (
+            &["completions", "nosuch"],
+            2,
+            format!("invalid value 'nosuch' for '<SHELL>' [possible values: bash, zsh, fish]{see}"),
+        ),
+        (&["-o", "nosuch", "a.tar"], 2, "option nosuch is not known".into()),
+        (&["a.tar", "/a/b/c"], 6, "cannot make mount point /a/b/c: /a does not exist".into()),
+        (&["-o", "rw", "a.tar"], 2, "option rw: an archive is mounted for reading only; leave rw out".into()),
+        (&["-u", "nothere"], 6, "nothere: nothing is mounted here".into()),
+        (
+            &["ls", "cut.tar.bz2"],
+            5,
+            "warning: cut.tar.bz2: damaged at byte 0: bzip2: ends at byte 20000, inside a bzip2 stream; \
+             what comes before it is served"
+                .into(),
+        ),
+    ];
+    for (words, code, says) in cases {
+        let ran = Ran::from(tarnfs(&scratch).args(*words).current_dir(scratch.path("")).output().unwrap());
+        assert_eq!((ran.code, ran.err), (*code, format!("tarnfs: {says}\n")), "{words:?}");
+    }
+    let cut = Ran::from(
+        tarnfs(&scratch).args(["cat", "cut.tar.gz", "tree/f"]).current_dir(scratch.path("")).output().unwrap(),
+    );
+    for line in cut.err.lines() {
+        assert_eq!(line.matches("cut.tar.gz").count(), 1, "{line}");
+    }
+    let checked = Ran::from(tarnfs(&scratch).args(["check", "a.tar"]).current_dir(scratch.path("")).output().unwrap());
+    assert_eq!(checked.text(), "a.tar: whole: 1 file, 593920 bytes\n");
+    // A log has times.
+    let log = scratch.path("log");
+    run(
+        &scratch,
+        ["ls".as_ref(), "-d3".as_ref(), "--log-file".as_ref(), log.as_os_str(), scratch.path("a.tar").as_os_str()],
+    )
+    .ok();
+    let log = fs::read_to_string(log).unwrap();
+    for line in log.lines() {
+        let parts: Vec<_> = line.splitn(5, ' ').collect();
+        assert!(parts[0].len() == 10 && parts[1].len() == 12 && parts[2].len() == 5 && parts[3] == "debug:", "{line}");
+    }
+}
+
+/// Where it was asked for, an index that cannot be written is an error, said in one line.
+#[test]
+fn an_index_that_cannot_be_written_is_an_error_where_it_was_asked_for() {
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar -cf a.tar one");
+    let ran = |words: &[&str]| {
+        let ran = Ran::from(tarnfs(&scratch).args(words).current_dir(scratch.path("")).output().unwrap());
+        (ran.code, ran.err)
+    };
+    for words in [
+        &["--no-mount", "--index-file", "/proc/x", "a.tar"][..],
+        &["index", "--index-file", "/proc/x", "a.tar"],
+        &["ls", "--index-file", "/proc/x", "a.tar"],
+    ] {
+        let says = "tarnfs: a.tar: the index could not be written to /proc/x: a new file in /proc: No such file or directory\n";
+        assert_eq!(ran(words), (7, says.to_owned()), "{words:?}");
+    }
+    for command in ["--no-mount", "index"] {
+        let (code, message) = ran(&[command, "--index-folders", "/proc/x", "a.tar"]);
+        assert!(code == 7 && message.lines().count() == 1 && message.contains("/proc/x/"), "{code}: {message}");
+    }
+    // Of a mount at the default place it is a warning, and nothing where there would be none.
+    assert_eq!(ran(&["ls", "--index-folders", "/proc/x", "a.tar"]), (0, String::new()));
+    if can_mount() {
+        assert_eq!(ran(&["--index-file", "/proc/x", "a.tar", "at"]).0, 7);
+        assert!(!scratch.path("at").exists());
+    }
+    assert_eq!(ran(&["--no-mount", "a.tar"]), (0, String::new()));
+    assert!(scratch.path("a.tar.tarnfs.sqlite").exists(), "also of a small archive");
+}
+
+/// What follows `words` in a shell, as the program says it.
+fn offered(scratch: &Scratch, words: &[&str]) -> String {
+    let mut command = tarnfs(scratch);
+    command.args(["__complete", "--", "tarnfs"]).args(words).current_dir(scratch.path(""));
+    let ran = command.output().map(Ran::from);
+    ran.expect("the program is built").ok().text()
+}
+
+#[test]
+fn completions_offer_what_may_come_next() {
+    let scratch = Scratch::new();
+    scratch
+        .shell("mkdir -p tree/sub at; seq 9 > tree/sub/nine; touch 'tree/with space' tree/nothing; tar cf a.tar tree");
+    let offered = |words: &[&str]| offered(&scratch, words);
+    assert!(offered(&[""]).starts_with("files\nmount\t"), "{}", offered(&[""]));
+    assert!(!offered(&[""]).contains("\n-"));
+    for words in [&["ls", ""][..], &["check", "a.tar", ""], &["--index-file", ""], &["cat", "--log-file="]] {
+        assert_eq!(offered(words), "files\n", "{words:?}");
+    }
+    for words in [&["a.tar", ""][..], &["mount", "-f", "a.tar", "a"], &["--index-folders", ""]] {
+        assert_eq!(offered(words), "folders\n", "{words:?}");
+    }
+    assert_eq!(offered(&["ls", "a.tar", ""]), "nothing\ntree/\n");
+    assert_eq!(
+        offered(&["cat", "-P", "1", "a.tar", "x", "tree/"]),
+        "nothing\ntree/nothing\ntree/sub/\ntree/with space\n"
+    );
+    assert_eq!(offered(&["stat", "--json", "a.tar", "/tree/sub/n"]), "nothing\n/tree/sub/nine\n");
+    assert_eq!(offered(&["ls", "missing.tar", ""]), "nothing\n");
+    assert_eq!(offered(&["completions", ""]), "nothing\nbash\nzsh\nfish\n");
+    // bash splits at the sign.
+    assert!(offered(&["index", "--format", "=", "ra"]).starts_with("nothing\nratarmount\t"));
+    assert_eq!(offered(&["ls", "--js"]), "nothing\n--json\tPrint one JSON object for each entry, one on a line\n");
+    for option in ["index-folders", "gzip-seek-point-spacing", "foreground", "unmount"] {
+        let typed = format!("--{}", &option[..4]);
+        assert!(offered(&[&typed]).contains(&format!("\n--{option}\t")), "{option}");
+    }
+    assert_eq!(scratch.shell("ls"), "a.tar\nat\ntree\n", "an index is made by nobody who looks");
+}
+
+#[test]
+fn shells_take_what_is_offered() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir -p tree 'at here'; touch 'tree/with space' a.txt; tar cf a.tar tree");
+    fs::create_dir(scratch.path("bin")).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tarnfs"), scratch.path("bin/tarnfs")).unwrap();
+    // Outside of a completion `compopt` says that there is none.
+    let bash = |words: &str| {
+        scratch.shell(&format!(
+            "set +e; PATH=$PWD/bin:$PATH; export XDG_CACHE_HOME=$PWD/cache; source <(tarnfs completions bash)
+             COMP_WORDS=(tarnfs {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+             _tarnfs tarnfs \"${{COMP_WORDS[COMP_CWORD]}}\" '' 2> /dev/null; printf '%s\n' \"${{COMPREPLY[@]}}\""
+        ))
+    };
+    assert_eq!(bash("ls a."), "a.tar\na.txt\n");
+    assert_eq!(bash("ls a.tar tree/"), "tree/with space\n");
+    let folders = bash("a.tar ''");
+    let mut folders: Vec<_> = folders.lines().collect();
+    folders.sort_unstable();
+    assert_eq!(folders, ["at here", "bin", "tree"]);
+    assert_eq!(bash("a.tar a."), "a.tar\na.txt\n");
+    if have("zsh") {
+        scratch.shell("PATH=$PWD/bin:$PATH; tarnfs completions zsh > _tarnfs; zsh -n _tarnfs");
+    }
+    if have("fish") {
+        let fish = |line: &str| {
+            scratch.shell(&format!(
+                "PATH=$PWD/bin:$PATH; export HOME=$PWD XDG_CACHE_HOME=$PWD/cache
+                 fish --no-config -c \"tarnfs completions fish | source; complete -C '{line}'\""
+            ))
+        };
+        assert_eq!(fish("tarnfs ls a.tar tree/"), "tree/with space\n");
+        assert!(fish("tarnfs index --format=ra").starts_with("--format=ratarmount\t"));
+        assert_eq!(fish("tarnfs a.tar at"), "at here/\n");
+    }
+}
+
+#[test]
+fn the_man_page_has_each_option_once_and_each_command_a_page() {
+    let scratch = Scratch::new();
     let man = run(&scratch, ["man"]).ok().text();
-    for part in ["index\\-folders", "ignore\\-zeros", "TARNFS LS", "the archive is damaged"] {
-        assert!(man.contains(part), "the man page lacks {part}");
+    let headings: Vec<_> = man.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
+    for heading in ["SYNOPSIS", "COMMANDS", "EXAMPLES", "FILES", "ENVIRONMENT", "\"EXIT STATUS\"", "\"SEE ALSO\""] {
+        let plain = heading.trim_matches('"');
+        assert_eq!(
+            headings.iter().filter(|found| found.trim_matches('"') == plain).count(),
+            1,
+            "{plain}: {headings:?}"
+        );
     }
+    for option in ["index\\-folders", "ignore\\-zeros", "cache\\-size", "recursion\\-depth"] {
+        let starts =
+            man.lines().filter(|line| line.contains(&format!("\\-\\-{option}\\fR")) && line.starts_with("\\fB"));
+        assert_eq!(starts.count(), 1, "{option}");
+    }
+    assert!(man.contains("the archive is damaged"), "{man}");
+    let shared = "below Archives in archives, Decoding, Index, Messages and Reading tar work here, too.";
+    for command in ["mount", "unmount", "mounts", "index", "check", "ls", "cat", "stat", "completions", "man"] {
+        let page = run(&scratch, ["man", command]).ok().text();
+        assert!(page.contains(&format!("tarnfs\\-{command}")) && page.contains("EXIT STATUS"), "{page}");
+        assert!(!page.contains("ignore\\-zeros"), "{page}");
+        let is_reader = ["mount", "index", "check", "ls", "cat", "stat"].contains(&command);
+        let help = run(&scratch, [command, "--help"]).ok().text().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!((page.contains(shared), help.ends_with(shared)), (is_reader, is_reader), "{command}: {help}");
+    }
+    let refused = run(&scratch, ["man", "nosuch"]);
+    assert_eq!(
+        (refused.code, refused.err.as_str()),
+        (2, "tarnfs: nosuch: there is no such command; see tarnfs --help\n")
+    );
 }
 
 #[test]

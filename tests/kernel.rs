@@ -295,9 +295,9 @@ fn whatever_mounts_it_the_mount_gives_no_rights() {
         ];
         for (name, words, program) in who {
             // The last three are what fstab's "defaults" stand for, and mean nothing here.
-            for options in ["ro", "suid", "dev", "rw"] {
+            for options in ["ro", "suid", "dev", "rw,suid,dev"] {
                 // A folder of its own each, as the one before is removed some time after it was unmounted.
-                let at = format!("{}-{options}", name.replace(' ', "-"));
+                let at = format!("{name}-{options}").replace([' ', ','], "-");
                 let script = format!(
                     "export XDG_CACHE_HOME=$PWD; {program} {at} -o {options} || exit 9; grep \" $PWD/{at} \" /proc/self/mountinfo; \
                      cat {at}/disk {at}/null; echo denied $?; {at}/id -u; umount {at} 2> /dev/null || ../tarnfs -u {at}; rmdir {at} 2> /dev/null; true"

@@ -347,6 +347,11 @@ pub static CODECS: &[&dyn Codec] = &[
     &zstd::Zstd,
 ];
 
+/// The C libraries that are compiled in, and their versions.
+pub fn c_libraries() -> [(&'static str, String); 2] {
+    [("liblzma", xz::liblzma_version()), ("zstd", zstd_safe::version_string().to_owned())]
+}
+
 /// The codec of that name.
 pub fn by_name(name: &str) -> Option<&'static dyn Codec> {
     CODECS.iter().copied().find(|codec| codec.name() == name)

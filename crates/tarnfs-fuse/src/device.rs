@@ -14,7 +14,7 @@ use crate::options::Parsed;
 use crate::{Error, fusermount, mountinfo};
 
 /// The device that connections to the kernel are made of.
-const DEVICE: &str = "/dev/fuse";
+pub(crate) const DEVICE: &str = "/dev/fuse";
 
 /// How the kernel lists our mounts.
 pub(crate) const MOUNT_TYPE: &str = "fuse.tarnfs";
@@ -101,7 +101,8 @@ fn check_mount_point(path: &Path) -> Result<PathBuf, Error> {
     let refuse = |error: io::Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOENT) => Error::mount_point(path, "does not exist: make it (mkdir) or name another folder"),
         Some(Errno::NOTCONN | Errno::CONNABORTED) => {
-            Error::mount_point(path, "has a mount on it whose program has died: take it away first (tarnfs unmount)")
+            let first = format!("run `tarnfs -u {}` first", path.display());
+            Error::mount_point(path, format!("has a mount whose program has died; {first}"))
         }
         _ => Error::io(format!("use {} as mount point", path.display()), error),
     };

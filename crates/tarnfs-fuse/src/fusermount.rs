@@ -20,8 +20,8 @@ const OVERRIDE: &str = "FUSERMOUNT_PATH";
 /// Folders in which the helper is, also where `PATH` has been emptied.
 const USUAL_FOLDERS: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin";
 
-/// The helper's path. With the override set, only that one.
-fn find() -> Result<PathBuf, Error> {
+/// The path of the helper that mounts for people who may not. With `FUSERMOUNT_PATH` set, only that one.
+pub fn find() -> Result<PathBuf, Error> {
     if let Some(path) = env::var_os(OVERRIDE) {
         let path = PathBuf::from(path);
         return if path.is_file() { Ok(path) } else { Err(Error::NoFusermount) };

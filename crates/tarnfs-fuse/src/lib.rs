@@ -40,8 +40,9 @@ mod workers;
 
 pub use device::is_mounted_device;
 pub use error::Error;
+pub use fusermount::find as fusermount;
 pub use options::{MountOptions, plain_option, split_options};
-pub use protocol::REQUESTS_FOR_BACKING_FILES;
+pub use protocol::{Offer, REQUESTS_FOR_BACKING_FILES, offer};
 pub use session::{Mount, Stopper, mount};
 pub use statistics::{ATTRIBUTE as STATISTICS_ATTRIBUTE, Operation, Statistics};
 pub use unmount::{

@@ -30,6 +30,8 @@ use tarnfs_codec::{ChunkTable, Damage};
 use tarnfs_format::{Kind, Time, Xattrs};
 use tarnfs_source::{Extent, Fingerprint, SharedSource};
 
+pub use own::schema::VERSION as SCHEMA_VERSION;
+pub use rusqlite::version as sqlite_version;
 pub use shape::{DEFAULT_EXTENSIONS, Recursion, Shape};
 pub use writer::{Destination, Writer, WriterOptions};
 

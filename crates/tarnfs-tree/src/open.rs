@@ -65,6 +65,8 @@ pub struct Options {
     pub trust_index: bool,
     /// A new index is kept in its place; else it is made in memory. One that is there is used in any case.
     pub write_index: bool,
+    /// It is an error if a new index can be written nowhere. That is so anyway where its file was named.
+    pub index_is_required: bool,
     /// Where there is no index of our own, a sidecar of ratarmount is used.
     pub use_sidecars: bool,
     /// Archives with fewer entries get no index on disk if reading them again is cheap ([`CHEAP_TO_READ`]) and the
@@ -121,6 +123,7 @@ impl Default for Options {
             verify_mtime: false,
             trust_index: false,
             write_index: true,
+            index_is_required: false,
             use_sidecars: true,
             minimum_file_count: 1000,
             seek_point_spacing: None,
@@ -522,6 +525,9 @@ impl Opening<'_> {
                 |path| format!("the one for these options is {}", path.display()),
             );
             log::warn!("{}: index {} was {why}, and is kept; {instead}", self.path.display(), path.display());
+        }
+        if index_path.is_none() && !tried.is_empty() && (is_named || options.index_is_required) {
+            return Err(Problem::Unwritten(tried.join(", nor to ")));
         }
         // A place that cannot be written is ordinary as long as another one can.
         let level = if keep && index_path.is_none() { log::Level::Warn } else { log::Level::Info };

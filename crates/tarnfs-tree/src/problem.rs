@@ -29,6 +29,8 @@ pub enum Problem {
     },
     /// No index belongs to it, and none may be made.
     NoIndex(String),
+    /// An index that was asked for cannot be written; the places, and what is wrong with each.
+    Unwritten(String),
     /// The index cannot be read or written.
     Index(tarnfs_index::Error),
     /// An option has a value that means nothing.
@@ -65,6 +67,7 @@ impl fmt::Display for Problem {
             Self::NoIndex(reason) => {
                 write!(f, "has no index that can be used ({reason}), and --no-recreate-index forbids making one")
             }
+            Self::Unwritten(places) => write!(f, "the index could not be written to {places}"),
             Self::Index(error) => write!(f, "index: {error}"),
             Self::Option(text) => f.write_str(text),
             Self::Cancelled => f.write_str("interrupted"),

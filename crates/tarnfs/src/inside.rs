@@ -114,10 +114,11 @@ fn tell_of_damage(archive: &Path, opened: &OpenArchive, options: &Options) -> Co
     let name = crate::args::shown(archive.as_os_str());
     let damage = &opened.index.summary().notes;
     for (offset, what) in damage.iter().take(MOST_NAMED) {
-        log::warn!("{name}: damaged at byte {offset}: {}", escaped(what.as_bytes()));
+        log::warn!("{name}: damaged at byte {offset}: {}", escaped(named_once(archive, what).as_bytes()));
     }
     if damage.len() > MOST_NAMED {
-        log::warn!("{name}: damaged in {} more places", damage.len() - MOST_NAMED);
+        let more = damage.len() - MOST_NAMED;
+        log::warn!("{name}: damaged in {more} more {}", if more == 1 { "place" } else { "places" });
     }
     if opened.index.has_unverified() {
         if options.force {
@@ -142,6 +143,32 @@ pub(crate) fn tell_of_sidecar(archive: &Path, opened: &OpenArchive, instead: &st
 
 /// What [`tell_of_sidecar`] says where nobody makes such an index by itself.
 pub(crate) const INDEX_INSTEAD: &str = "`tarnfs index` makes one that keeps all of it";
+
+/// `message` about `archive`, in a line that begins with its name: without that name in it again.
+pub(crate) fn named_once(archive: &Path, message: &str) -> String {
+    let path = archive.display();
+    let others = [
+        (format!("{path}, decoded: "), "in the decoded data, "),
+        (format!("{path}, decoded ends"), "the decoded data ends"),
+        (format!("{path}: "), ""),
+        (format!("{path} is "), "it is "),
+        (format!("{path})"), "the archive)"),
+    ];
+    let mut text = message.to_owned();
+    for (written, instead) in others {
+        let mut rest = std::mem::take(&mut text);
+        while let Some(at) = rest.find(&written) {
+            // The same letters in the middle of a sentence are no name.
+            let before = &rest[..at];
+            let is_word = before.is_empty() || before.ends_with(": ") || before.ends_with(" of ");
+            text += &rest[..at];
+            text += if is_word { instead } else { &written };
+            rest.drain(..at + written.len());
+        }
+        text += &rest;
+    }
+    text
+}
 
 /// Opens `folder`, to show what is in it.
 pub(crate) fn open_folder(folder: &Path) -> Result<Arc<FolderTree>, Failure> {
@@ -170,12 +197,12 @@ fn opened_with_bar(
             Problem::NotAnArchive | Problem::Foreign(_) | Problem::Empty | Problem::OnlyZeros { .. } => {
                 Code::NotAnArchive
             }
-            Problem::NoIndex(_) | Problem::Index(_) => Code::Index,
+            Problem::NoIndex(_) | Problem::Unwritten(_) | Problem::Index(_) => Code::Index,
             Problem::Option(_) => Code::Usage,
             Problem::Cancelled => return Failure::new(Code::Interrupted, format!("{name}: interrupted")),
             _ => Code::CannotOpen,
         };
-        Failure::new(code, format!("{name}: {problem}"))
+        Failure::new(code, format!("{name}: {}", named_once(archive, &problem.to_string())))
     })
 }
 
@@ -236,6 +263,7 @@ pub(crate) fn failure(archive: &Path, path: &[u8], error: &Error) -> Failure {
         Error::Index(_) => Code::Index,
         _ => Code::Failure,
     };
+    let error = named_once(archive, &error.to_string());
     let archive = crate::args::shown(archive.as_os_str());
     let place = if path.is_empty() { archive } else { format!("{archive}: {}", escaped(path)) };
     Failure::new(code, format!("{place}: {error}"))

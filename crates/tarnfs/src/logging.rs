@@ -6,6 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError, RwLock};
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::exit::{Code, Failure};
@@ -23,6 +25,8 @@ pub(crate) fn tell(listener: impl Fn(&str) + Send + Sync + 'static) {
 
 struct Logger {
     file: Option<Mutex<File>>,
+    /// Asked for at the start: later its file may not be open to us.
+    zone: TimeZone,
     colour: bool,
 }
 
@@ -38,7 +42,11 @@ pub(crate) fn start(level: u8, file: Option<&Path>, colour: Colour) -> Result<()
     let filter = [LevelFilter::Error, LevelFilter::Warn, LevelFilter::Info, LevelFilter::Debug];
     log::set_max_level(filter.get(usize::from(level)).copied().unwrap_or(LevelFilter::Debug));
     // A second logger in one process would be a bug; then the first one goes on.
-    let _ = log::set_boxed_logger(Box::new(Logger { file: file.map(Mutex::new), colour: colour.is_on() }));
+    let _ = log::set_boxed_logger(Box::new(Logger {
+        file: file.map(Mutex::new),
+        zone: TimeZone::system(),
+        colour: colour.is_on(),
+    }));
     Ok(())
 }
 
@@ -88,7 +96,8 @@ impl Log for Logger {
         // A line that cannot be written is lost; there is no other place to say so.
         if let Some(file) = &self.file {
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = writeln!(file, "{word}: {message}");
+            let time = Timestamp::now().to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S%.3f %z");
+            let _ = writeln!(file, "{time} {word}: {message}");
         } else {
             let (start, end) = match record.level() {
                 Level::Error | Level::Warn if self.colour => ("\x1b[33m", "\x1b[0m"),

@@ -32,7 +32,19 @@ pub(crate) struct Mountpoint<'a> {
 
 fn failed(path: &Path, what: &str) -> Failure {
     let path = shown(path.as_os_str());
-    Failure::new(Code::CannotMount, format!("the mount point {path} {what}: tarnfs ARCHIVE MOUNTPOINT names another"))
+    Failure::new(Code::CannotMount, format!("the mount point {path} {what}; name another: tarnfs ARCHIVE MOUNTPOINT"))
+}
+
+/// That the folder cannot be made: what is missing is said by name.
+fn cannot_make(path: &Path, error: &io::Error) -> Failure {
+    let missing = path.ancestors().skip(1).take_while(|parent| !parent.exists()).last();
+    let why = match missing {
+        Some(missing) if error.kind() == io::ErrorKind::NotFound => {
+            format!("{} does not exist", shown(missing.as_os_str()))
+        }
+        _ => error.to_string(),
+    };
+    Failure::new(Code::CannotMount, format!("cannot make mount point {}: {why}", shown(path.as_os_str())))
 }
 
 /// What would keep `path` from being a mount point, asked before the archive is read: that may take long. `made_up`:
@@ -42,8 +54,7 @@ pub(crate) fn check(path: &Path, made_up: bool) -> Result<(), Failure> {
     match metadata {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let parent = path.parent().unwrap_or(path);
-            rustix::fs::access(parent, rustix::fs::Access::WRITE_OK)
-                .map_err(|error| failed(path, &format!("cannot be made: {}", io::Error::from(error))))
+            rustix::fs::access(parent, rustix::fs::Access::WRITE_OK).map_err(|error| cannot_make(path, &error.into()))
         }
         Ok(_) if made_up => open(path).map(drop),
         Ok(metadata) if !metadata.is_dir() && !tarnfs_fuse::is_mounted_device(path) => {
@@ -100,10 +111,7 @@ impl<'a> Mountpoint<'a> {
             Ok(made) => Some(Arc::new(made)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) => {
-                return Err(Failure::new(
-                    Code::CannotMount,
-                    format!("the mount point {} cannot be made: {error}", shown(path.as_os_str())),
-                ));
+                return Err(cannot_make(path, &error));
             }
         };
         ending.made_folder(made.clone());

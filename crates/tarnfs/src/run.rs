@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::args::{Cat, Check, Cli, Command, Index, List, Open, Stat, parse, shown};
-use crate::commands::{cat, check, index, ls, mount, mounts, pages, stat, unmount};
+use crate::commands::{cat, check, complete, index, ls, mount, mounts, pages, stat, unmount, version};
 use crate::exit::{Code, Failure};
 use crate::logging;
 use crate::terminal::Colour;
@@ -29,7 +29,13 @@ fn options_of(cli: &Cli) -> Option<&Open> {
         Some(Command::Ls(list)) => Some(&list.open),
         Some(Command::Cat(cat)) => Some(&cat.open),
         Some(Command::Stat(stat)) => Some(&stat.open),
-        Some(Command::Unmount { .. } | Command::Mounts | Command::Completions { .. } | Command::Man) => None,
+        Some(
+            Command::Unmount { .. }
+            | Command::Mounts
+            | Command::Completions { .. }
+            | Command::Man { .. }
+            | Command::Complete { .. },
+        ) => None,
     }
 }
 
@@ -42,7 +48,13 @@ fn archives_of(cli: &Cli) -> &[PathBuf] {
         Some(
             Command::Ls(List { archive, .. }) | Command::Cat(Cat { archive, .. }) | Command::Stat(Stat { archive, .. }),
         ) => std::slice::from_ref(archive),
-        Some(Command::Unmount { .. } | Command::Mounts | Command::Completions { .. } | Command::Man) => &[],
+        Some(
+            Command::Unmount { .. }
+            | Command::Mounts
+            | Command::Completions { .. }
+            | Command::Man { .. }
+            | Command::Complete { .. },
+        ) => &[],
     }
 }
 
@@ -65,6 +77,7 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         logging::start(open.debug, open.log_file.as_deref(), colour)?;
     }
     match cli.command {
+        None if cli.version => version::run(cli.version_in_full),
         None if !cli.mount.unmount.is_empty() => Ok(unmount::run(&cli.mount.unmount, cli.mount.lazy)),
         None => mount::run(&cli.mount),
         Some(Command::Mount(mount)) if !mount.unmount.is_empty() => Ok(unmount::run(&mount.unmount, mount.lazy)),
@@ -77,6 +90,7 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Cat(arguments)) => cat::run(&arguments),
         Some(Command::Stat(arguments)) => stat::run(&arguments),
         Some(Command::Completions { shell }) => pages::completions(shell),
-        Some(Command::Man) => pages::man(),
+        Some(Command::Man { command }) => pages::man(command.as_deref()),
+        Some(Command::Complete { words }) => complete::run(&words),
     }
 }

@@ -5,6 +5,8 @@
 //! named here; only for threads that are started later. [`give_up_calls`] (seccomp): system calls that serving a mount
 //! does not need fail, for all threads. Where the kernel lacks one of them, the other has to do.
 
+#![allow(unsafe_code)] // One question to the kernel that the crate does not let out.
+
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
@@ -23,9 +25,32 @@ const NEWEST: ABI = ABI::V6;
 /// in the log what came of it.
 pub(crate) fn give_up_files(folders: &[impl AsFd]) {
     match restrict(folders) {
-        Ok(status) => log::debug!("sandbox for files: {status:?}"),
+        Ok(status) => {
+            let how = match status {
+                RulesetStatus::FullyEnforced => "on",
+                RulesetStatus::PartiallyEnforced => "on, as far as this kernel knows it",
+                RulesetStatus::NotEnforced => "off: this kernel has none",
+            };
+            log::debug!("sandbox for files: {how}");
+        }
         Err(error) => log::debug!("no sandbox for files: {error}"),
     }
+}
+
+/// The version of Landlock that this kernel has, if it is switched on.
+pub(crate) fn landlock_version() -> Option<u32> {
+    const ONLY_THE_VERSION: u32 = 1;
+    // SAFETY: with this flag the call reads no memory, makes nothing and returns a number.
+    let version =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, ONLY_THE_VERSION) };
+    u32::try_from(version).ok()
+}
+
+/// Whether system calls can be given up: known for this processor, and the kernel can let them fail.
+pub(crate) fn has_seccomp() -> bool {
+    const ACTIONS: &str = "/proc/sys/kernel/seccomp/actions_avail";
+    !CALLS.is_empty()
+        && std::fs::read_to_string(ACTIONS).is_ok_and(|actions| actions.split_whitespace().any(|it| it == "errno"))
 }
 
 fn restrict(folders: &[impl AsFd]) -> Result<RulesetStatus, landlock::RulesetError> {

@@ -18,6 +18,7 @@ mod decoder;
 mod index;
 #[cfg(test)]
 mod tests;
+mod version;
 
 use std::io;
 
@@ -26,6 +27,7 @@ use tarnfs_source::{Limits, SharedSource};
 use crate::{Checks, Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
 use container::{Fault, STREAM_HEADER};
 use decoder::XzDecoder;
+pub(crate) use version::liblzma_version;
 
 /// The codec for `.xz`.
 #[derive(Debug)]

@@ -5,6 +5,7 @@
 
 mod abi;
 mod backing;
+mod probe;
 mod reply;
 mod session;
 mod spin;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 pub(crate) use abi::{capability, open};
 pub use backing::REQUESTS_FOR_BACKING_FILES;
 pub(crate) use backing::{Backing, Backings};
+pub use probe::{Offer, offer};
 pub(crate) use reply::{
     Attributes, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs,
     ReplyWrite, ReplyXattr, Totals,

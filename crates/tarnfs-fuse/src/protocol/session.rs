@@ -24,7 +24,7 @@ use crate::guard;
 
 /// Room for a request. The largest that comes to a read-only mount sets an extended attribute of 64 KiB; the kernel
 /// wants a page of room for data, too.
-const REQUEST: usize = 128 << 10;
+pub(super) const REQUEST: usize = 128 << 10;
 
 /// The largest read in pages of so many bytes: 1 MiB, and not more than 256 pages, the most that the kernel allows
 /// unless told otherwise. What is longer than [`MOST_BYTES`] is not answered whole.
@@ -299,7 +299,7 @@ fn truncates(mut body: In<'_>) -> bool {
 }
 
 /// What a look at the device finds.
-enum Received {
+pub(super) enum Received {
     /// A request of so many bytes.
     Request(usize),
     Nothing,
@@ -308,7 +308,7 @@ enum Received {
 }
 
 /// Reads a request, if there is one.
-fn receive(mut device: &File, buffer: &mut [u8]) -> io::Result<Received> {
+pub(super) fn receive(mut device: &File, buffer: &mut [u8]) -> io::Result<Received> {
     match device.read(buffer) {
         Ok(length) => Ok(Received::Request(length)),
         Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -329,6 +329,25 @@ impl Drop for Finish<'_> {
     }
 }
 
+/// `struct fuse_init_in`.
+pub(super) struct Init {
+    unique: u64,
+    pub(super) major: u32,
+    pub(super) minor: u32,
+    /// The largest read ahead, in bytes.
+    most_ahead: u32,
+    /// Its [`capability`]s.
+    pub(super) offered: u64,
+}
+
+/// `request`, if it is the one that begins a mount.
+pub(super) fn init(request: &[u8]) -> Option<Init> {
+    let Some(Request { opcode: opcode::INIT, unique, mut body, .. }) = parse(request) else { return None };
+    let (major, minor, most_ahead, offered) = (body.u32(), body.u32(), body.u32(), u64::from(body.u32()));
+    let offered = if offered & capability::INIT_EXT == 0 { offered } else { offered | u64::from(body.u32()) << 32 };
+    Some(Init { unique, major, minor, most_ahead, offered })
+}
+
 /// `INIT`, once or twice: a kernel of a later major version asks again in ours.
 fn greet(device: &Arc<File>, buffer: &mut [u8], filesystem: &mut impl Filesystem) -> io::Result<()> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::Unsupported, what);
@@ -338,11 +357,9 @@ fn greet(device: &Arc<File>, buffer: &mut [u8], filesystem: &mut impl Filesystem
             Received::Nothing => continue,
             Received::End => return Err(wrong("unmounted at once".to_owned())),
         };
-        let Some(Request { opcode: opcode::INIT, unique, mut body, .. }) = parse(&buffer[..length]) else {
+        let Some(Init { unique, major, minor, most_ahead, offered }) = init(&buffer[..length]) else {
             return Err(wrong("the kernel's first request is not the one that begins a mount".to_owned()));
         };
-        let (major, minor, most_ahead, offered) = (body.u32(), body.u32(), body.u32(), u64::from(body.u32()));
-        let offered = if offered & capability::INIT_EXT == 0 { offered } else { offered | u64::from(body.u32()) << 32 };
         let reply = Reply::new(device, unique);
         if major > MAJOR {
             let mut out = Out::default();

@@ -12,7 +12,7 @@ const SCHEMA: &str = include_str!("../schema.sql");
 /// "tarn" in ASCII.
 pub(crate) const APPLICATION: u32 = 0x7461_726e;
 /// The number of the schema. An index of another number is made anew.
-pub(crate) const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 
 /// Notes that are read: the writer bounds them as well, and whoever reads a million of them learns no more.
 const MOST_NOTES: i64 = 10_000;

@@ -2,9 +2,9 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
-use super::size::{parse_range, parse_size};
+use super::size::{parse_level, parse_number, parse_range, parse_size};
 use crate::exit;
 use crate::terminal::Colour;
 
@@ -30,9 +30,17 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) mount: Mount,
 
-    /// Print the version
-    #[arg(short = 'v', long, visible_short_alias = 'V', action = clap::ArgAction::Version)]
-    version: (),
+    /// Print the version. With `-d 1` or --verbose also those of libraries, the formats, and what the kernel can do
+    #[arg(short = 'v', long, visible_short_alias = 'V')]
+    pub(crate) version: bool,
+
+    /// More of the version
+    #[arg(long, hide = true, requires = "version")]
+    verbose: bool,
+
+    /// The version with all that belongs to it was asked for.
+    #[arg(skip)]
+    pub(crate) version_in_full: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -66,10 +74,28 @@ pub(crate) enum Command {
     /// Print completions for a shell
     Completions {
         /// The shell
-        shell: clap_complete::Shell,
+        shell: Shell,
     },
-    /// Print the man page
-    Man,
+    /// Print the man page, or that of a command
+    Man {
+        /// The command
+        command: Option<String>,
+    },
+    /// Say what may come next in a command line: see `commands::complete`
+    #[command(name = "__complete", hide = true)]
+    Complete {
+        /// The words before the cursor
+        #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+        words: Vec<OsString>,
+    },
+}
+
+/// Shells that there are completions for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 /// How to open an archive. These options are the same for every command.
@@ -90,16 +116,22 @@ pub(crate) struct Open {
 
     /// Path of the index file. With `:memory:` no index is kept: a small one is held in memory, a large one in a
     /// temporary file
-    #[arg(hide_short_help = true, long, value_name = "FILE", help_heading = "Index")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        help_heading = "Index"
+    )]
     pub(crate) index_file: Option<OsString>,
 
     /// Folders for the index, as a list with commas or as JSON. The first that works is used. An empty item is the
     /// archive's own folder [default: the archive's folder, then the user's cache]
-    #[arg(long, value_name = "FOLDERS", help_heading = "Index")]
+    #[arg(long, value_name = "FOLDERS", value_hint = ValueHint::DirPath, help_heading = "Index")]
     pub(crate) index_folders: Option<String>,
 
     /// Write no index for archives that are smaller than 16 MiB and have fewer entries than this
-    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1000, help_heading = "Index")]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1000, value_parser = parse_number::<u64>, help_heading = "Index")]
     pub(crate) index_minimum_file_count: u64,
 
     /// Use an index even if another user could have written it
@@ -133,7 +165,7 @@ pub(crate) struct Open {
 
     /// Distance between seek points (where decoding can start), in MiB of decoded data [alias: -gs] [default: as close
     /// as a hundredth of the archive's size allows, between 0.5 and 4]
-    #[arg(hide_short_help = true, long, value_name = "MIB", help_heading = "Decoding")]
+    #[arg(hide_short_help = true, long, value_name = "MIB", value_parser = parse_number::<f64>, help_heading = "Decoding")]
     pub(crate) gzip_seek_point_spacing: Option<f64>,
 
     /// Encoding of names that are not UTF-8: utf-8 (do not convert), latin1, cp437, shift_jis, ...
@@ -168,6 +200,7 @@ pub(crate) struct Open {
         long,
         value_name = "N",
         allow_negative_numbers = true,
+        value_parser = parse_number::<i64>,
         help_heading = "Archives in archives"
     )]
     pub(crate) recursion_depth: Option<i64>,
@@ -218,7 +251,7 @@ pub(crate) struct Open {
     pub(crate) transform: Option<Vec<String>>,
 
     /// How much to log: 0 errors, 1 warnings, 2 information, 3 everything
-    #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = 1, help_heading = "Messages")]
+    #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = 1, value_parser = parse_level, help_heading = "Messages")]
     pub(crate) debug: u8,
 
     /// Write messages to this file

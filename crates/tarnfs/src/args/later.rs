@@ -78,7 +78,7 @@ pub(crate) struct OptionsOfTheMount {
 /// dashes. `modules=subdir,subdir=PATH` is how libfuse is told what is `--prefix=PATH` here.
 pub(crate) fn among_options_of_the_mount(command: &Command, matches: &ArgMatches) -> OptionsOfTheMount {
     /// What asks for something else than a mount.
-    const NEVER: [&str; 4] = ["fuse", "help", "unmount", "version"];
+    const NEVER: [&str; 5] = ["fuse", "help", "unmount", "verbose", "version"];
     let matches = match matches.subcommand() {
         Some((_, matches)) => matches,
         None => matches,

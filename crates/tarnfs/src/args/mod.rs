@@ -5,19 +5,37 @@ mod later;
 mod settings;
 mod size;
 
-pub(crate) use definitions::{Cat, Check, Cli, Command, Index, IndexFormat, List, Mount, Open, Stat};
+pub(crate) use definitions::{Cat, Check, Cli, Command, Index, IndexFormat, List, Mount, Open, Shell, Stat};
 pub(crate) use settings::{composition, mount_options, open_options};
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::exit::{Code, Failure};
 
-/// All that there is, for completions and the man page.
+/// All that there is, for completions.
 pub(crate) fn command() -> clap::Command {
     Cli::command()
+}
+
+/// Headings of the options that are the same for every command.
+const SHARED: [&str; 5] = ["Archives in archives", "Decoding", "Index", "Messages", "Reading tar"];
+
+/// The same for help and man pages: commands show their own options, and name those that they share with all.
+pub(crate) fn command_in_short() -> clap::Command {
+    let is_shared = |arg: &clap::Arg| arg.get_help_heading().is_some_and(|heading| SHARED.contains(&heading));
+    Cli::command().mut_subcommands(|command| {
+        if !command.get_arguments().any(is_shared) {
+            return command;
+        }
+        let (last, others) = SHARED.split_last().unwrap_or((&"", &[]));
+        let headings = format!("{} and {last}", others.join(", "));
+        let line = format!("The options of `tarnfs --help` below {headings} work here, too.");
+        command.mut_args(|arg| if is_shared(&arg) { arg.hide(true) } else { arg }).after_help(line)
+    })
 }
 
 /// Reads a command line. Help and version are printed here and come back as `Err(Ok)`.
@@ -27,8 +45,10 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, Result<Code, Failur
         Early::Refused(failure) => Err(failure),
         Early::Said(error) => {
             // Help and version go to standard output, errors of usage to standard error.
-            let code = if error.use_stderr() { Code::Usage } else { Code::Success };
-            error.print().map_err(|error| crate::terminal::output_failure(&error)).map(|()| code)
+            if error.use_stderr() {
+                return Err(Failure::new(Code::Usage, in_one_line(&error)));
+            }
+            error.print().map_err(|error| crate::terminal::output_failure(&error)).map(|()| Code::Success)
         }
     })
 }
@@ -36,7 +56,19 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, Result<Code, Failur
 /// Reads a command line without printing anything. `None` where there is nothing to do but to print what [`parse`]
 /// would.
 pub(crate) fn parse_quietly(arguments: Vec<OsString>) -> Option<Cli> {
-    read(arguments).ok()
+    read(arguments).ok().filter(|cli| !cli.version)
+}
+
+/// What is wrong with a command line, as all other messages are: clap says it in several paragraphs.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let usage = text.find("\nUsage:").or_else(|| text.find("\nFor more information")).unwrap_or(text.len());
+    let paragraphs = text[..usage].trim_start_matches("error: ").split("\n\n").map(|paragraph| {
+        let words: Vec<_> = paragraph.split_whitespace().collect();
+        words.join(" ").trim_start_matches("tip: ").to_owned()
+    });
+    let said: Vec<_> = paragraphs.filter(|paragraph| !paragraph.is_empty()).collect();
+    format!("{}; see --help", said.join("; "))
 }
 
 /// What ends the reading of a command line.
@@ -49,7 +81,7 @@ enum Early {
 
 fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
     let Some(arguments) = as_mount_helper(two_letter_options(arguments)) else { return Err(Early::Nothing) };
-    let command = later::with_ratarmounts_options(command());
+    let command = later::with_ratarmounts_options(command_in_short());
     let matches = |arguments: &[OsString]| command.clone().try_get_matches_from(arguments).map_err(Early::Said);
     let first: ArgMatches = matches(&arguments)?;
     let inner = later::among_options_of_the_mount(&command, &first);
@@ -63,6 +95,8 @@ fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
     later::refuse(&matches).map_err(Early::Refused)?;
     let mut cli = Cli::from_arg_matches(&matches)
         .map_err(|error| Early::Refused(Failure::new(Code::Usage, error.to_string())))?;
+    let is_typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+    cli.version_in_full = is_typed("verbose") || (is_typed("debug") && cli.mount.open.debug > 0);
     match &mut cli.command {
         Some(Command::Mount(mount)) => mount.fuse = inner.for_the_mount,
         _ => cli.mount.fuse = inner.for_the_mount,
@@ -114,6 +148,11 @@ fn as_mount_helper(arguments: Vec<OsString>) -> Option<Vec<OsString>> {
 pub(crate) fn is_mount_helper(arguments: &[OsString]) -> bool {
     let called = arguments.first().and_then(|path| std::path::Path::new(path).file_name());
     called.is_some_and(|name| name.as_bytes().starts_with(b"mount."))
+}
+
+/// [`is_mount_helper`], of this process.
+fn is_called_by_mount() -> bool {
+    is_mount_helper(&std::env::args_os().collect::<Vec<_>>())
 }
 
 /// How a path is shown in messages.

@@ -230,11 +230,11 @@ pub(crate) fn mount_options(mount: &Mount, archive: &OsStr) -> MountOptions {
         !FOR_MOUNT.contains(&option.as_str()) && !option.starts_with("x-") && !option.starts_with("comment=")
     };
     let mut options = mount.fuse.clone();
-    if options.iter().any(|option| option == "rw") && !mount.control_interface {
-        // mount(8) always says one of ro and rw, so this cannot be an error.
-        log::info!("-o rw: the mount is read-only nevertheless: an archive cannot be changed");
-    }
-    options.retain(|option| is_ours(&option));
+    let has = |wanted: &str| options.iter().any(|option| option == wanted);
+    // mount(8) and mount.fuse3 always say one of ro and rw, and with it whether devices and set-user-id count.
+    let is_typed = !["suid", "nosuid", "dev", "nodev"].into_iter().any(has) && !super::is_called_by_mount();
+    let is_refused = has("rw") && is_typed && !mount.control_interface;
+    options.retain(|option| is_ours(&option) || (is_refused && option == "rw"));
     let before = options.len();
     options.retain(|option| option != "allow_other");
     MountOptions {

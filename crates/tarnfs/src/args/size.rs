@@ -2,12 +2,13 @@
 
 use std::num::IntErrorKind;
 use std::ops::Range;
+use std::str::FromStr;
 
 /// `text` in bytes: a number, with a unit behind it or none. `K`, `KiB`, `M`, `MiB`, ... are powers of 1024; `kB`,
 /// `MB`, ... of 1000.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     const UNITS: [char; 5] = ['K', 'M', 'G', 'T', 'P'];
-    let problem = || format!("{text} is no size: give bytes, or a number with K, M or G behind it, such as 512M");
+    let problem = || "give bytes, or a number with K, M or G behind it, such as 512M".to_owned();
     let text = text.trim();
     let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -29,6 +30,16 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(u64::MAX),
         Err(_) => Err(problem()),
     }
+}
+
+/// A number of the type of the option.
+pub(crate) fn parse_number<N: FromStr>(text: &str) -> Result<N, String> {
+    text.trim().parse().map_err(|_| "give a number".to_owned())
+}
+
+/// The level of `-d`: what is more than the highest is that.
+pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
+    parse_number::<u64>(text).map(|level| level.min(u8::MAX.into()) as u8)
 }
 
 /// `OFFSET:LENGTH`, `OFFSET:` or `OFFSET`, both as sizes.

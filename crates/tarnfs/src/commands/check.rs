@@ -42,13 +42,17 @@ fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
     let mut notes: Vec<_> = summary.notes.iter().collect();
     notes.sort();
     for (offset, what) in notes {
-        lines.push(format!("{name}: damaged at byte {offset}: {}", escaped(what.as_bytes())));
+        lines.push(format!(
+            "{name}: damaged at byte {offset}: {}",
+            escaped(inside::named_once(archive, what).as_bytes())
+        ));
     }
     let mut code = if lines.is_empty() { Code::Success } else { Code::Damaged };
     if lines.is_empty() {
         let decoded = if summary.layers.is_empty() { "" } else { " decoded" };
         let length = summary.layers.last().map_or(summary.archive.length, |layer| layer.decoded_length);
-        lines.push(format!("{name}: whole: {} files, {length} bytes{decoded}", summary.files));
+        let files = if summary.files == 1 { "file" } else { "files" };
+        lines.push(format!("{name}: whole: {} {files}, {length} bytes{decoded}", summary.files));
     }
     match found {
         Ok(opened) => {

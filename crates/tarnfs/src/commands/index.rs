@@ -25,7 +25,8 @@ pub(crate) fn run(arguments: &Index) -> Result<Code, Failure> {
 /// Makes the index of `archive`, unless there is one. Fails if it cannot be written.
 pub(crate) fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
     // A sidecar of ratarmount is not what was asked for, unless nothing may be made.
-    let options = &Options { use_sidecars: options.recreate == Recreate::Never, ..options.clone() };
+    let use_sidecars = options.recreate == Recreate::Never;
+    let options = &Options { use_sidecars, index_is_required: true, ..options.clone() };
     let (opened, code) = inside::open_with(archive, options)?;
     match opened.index_path {
         Some(path) if opened.is_new => {
@@ -34,12 +35,8 @@ pub(crate) fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
         Some(path) => log::info!("{}: its index {} is good", shown(archive.as_os_str()), path.display()),
         None if options.place == IndexPlace::Memory => {}
         None => {
-            let place = match &options.place {
-                IndexPlace::File(path) => format!("to {}", shown(path.as_os_str())),
-                _ => "anywhere; see --index-folders".to_owned(),
-            };
-            let message = format!("{}: the index could not be written {place}", shown(archive.as_os_str()));
-            return Err(Failure::new(Code::Index, message));
+            let what = "no index was written: one that was made with other options is kept";
+            return Err(Failure::new(Code::Index, format!("{}: {what}", shown(archive.as_os_str()))));
         }
     }
     Ok(code)

@@ -2,6 +2,7 @@
 
 pub(crate) mod cat;
 pub(crate) mod check;
+pub(crate) mod complete;
 mod difference;
 pub(crate) mod index;
 pub(crate) mod ls;
@@ -10,3 +11,4 @@ pub(crate) mod mounts;
 pub(crate) mod pages;
 pub(crate) mod stat;
 pub(crate) mod unmount;
+pub(crate) mod version;

@@ -2,39 +2,132 @@
 
 use std::io::{self, Write};
 
-use crate::args::command;
+use crate::args::{Shell, command_in_short};
 use crate::exit::{self, Code, Failure};
 use crate::terminal::output_failure;
 
-pub(crate) fn completions(shell: clap_complete::Shell) -> Result<Code, Failure> {
+/// A script for the shell, which asks `tarnfs __complete`.
+pub(crate) fn completions(shell: Shell) -> Result<Code, Failure> {
+    let script = match shell {
+        Shell::Bash => include_str!("completions/tarnfs.bash"),
+        Shell::Zsh => include_str!("completions/_tarnfs"),
+        Shell::Fish => include_str!("completions/tarnfs.fish"),
+    };
+    write(script.as_bytes())
+}
+
+/// Behind the options of the page of tarnfs: title and text in the language of man(7).
+const SECTIONS: &str = r".SH EXAMPLES
+.TP
+.B tarnfs backup.tar.gz
+mounts the archive at ./backup
+.TP
+.B tarnfs \-u backup
+unmounts it
+.TP
+.B tarnfs monday.tar tuesday.tar.gz mnt
+mounts two archives at mnt, the second over the first
+.TP
+.B tarnfs ls \-lR backup.tar.gz home/me
+lists a folder in the archive, without a mount
+.TP
+.B tarnfs cat backup.tar.gz home/me/notes.txt
+writes a file of the archive to standard output
+.SH FILES
+.TP
+.I ARCHIVE.tarnfs.sqlite
+the index of an archive
+.TP
+.I ARCHIVE.index.sqlite
+an index that ratarmount wrote
+.TP
+.I ~/.cache/tarnfs
+indexes of archives whose folder cannot be written, and in
+.I decoded
+pieces of archives that are slow to decode
+.TP
+.I MOUNTPOINT/.ratarmount\-control
+takes commands, with \-\-control\-interface
+.SH ENVIRONMENT
+.TP
+.B XDG_CACHE_HOME
+the folder in which the folder tarnfs is, instead of ~/.cache
+.TP
+.B TMPDIR
+the folder of temporary files; else /var/tmp
+.TP
+.B FUSERMOUNT_PATH
+the program that mounts for people who are not root, instead of fusermount3 in PATH
+.TP
+.B NO_COLOR
+no colours, whatever it is set to
+.TP
+.B TZ
+the time zone in which times are shown
+";
+
+/// The page of tarnfs, or that of one of its commands: `tarnfs-ls(1)`.
+pub(crate) fn man(of: Option<&str>) -> Result<Code, Failure> {
+    let root = command_in_short();
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut command(), "tarnfs", &mut text);
+    let rendered = match of {
+        None => page(&mut text, &root),
+        Some(name) => {
+            let found = root.get_subcommands().find(|command| command.get_name() == name && !command.is_hide_set());
+            let Some(found) = found else {
+                return Err(Failure::new(Code::Usage, format!("{name}: there is no such command; see tarnfs --help")));
+            };
+            page_of_command(&mut text, found.clone())
+        }
+    };
+    rendered.map_err(|error| output_failure(&error))?;
     write(&text)
 }
 
-/// The page of the command, and one section for each of its commands.
-pub(crate) fn man() -> Result<Code, Failure> {
-    let command = command();
-    let mut text = Vec::new();
-    let page = clap_mangen::Man::new(command.clone());
-    let rendered = page.render_title(&mut text).and_then(|()| {
-        page.render_name_section(&mut text)?;
-        page.render_synopsis_section(&mut text)?;
-        page.render_description_section(&mut text)?;
-        page.render_options_section(&mut text)?;
-        for subcommand in command.get_subcommands() {
-            writeln!(text, ".SH TARNFS {}", subcommand.get_name().to_uppercase())?;
-            let page = clap_mangen::Man::new(subcommand.clone());
-            page.render_description_section(&mut text)?;
-            page.render_synopsis_section(&mut text)?;
-            page.render_options_section(&mut text)?;
-        }
-        let (heading, table) = exit::TABLE.split_once(":\n").unwrap_or_default();
-        write!(text, ".SH {}\n.nf\n{table}\n.fi\n", heading.to_uppercase())?;
-        page.render_version_section(&mut text)
-    });
-    rendered.map_err(|error| output_failure(&error))?;
-    write(&text)
+fn page(text: &mut Vec<u8>, root: &clap::Command) -> io::Result<()> {
+    let page = clap_mangen::Man::new(root.clone());
+    page.render_title(text)?;
+    page.render_name_section(text)?;
+    writeln!(text, ".SH SYNOPSIS")?;
+    for line in ["[OPTIONS] ARCHIVE... [MOUNTPOINT]", "\\-u MOUNTPOINT...", "COMMAND ..."] {
+        writeln!(text, ".B tarnfs\n{line}\n.br")?;
+    }
+    page.render_description_section(text)?;
+    writeln!(text, ".SH COMMANDS\nEach has a page of its own, such as tarnfs\\-ls(1).")?;
+    let commands = || root.get_subcommands().filter(|command| !command.is_hide_set());
+    for command in commands() {
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        writeln!(text, ".TP\n.B {}\n{}", command.get_name(), about.replace('-', "\\-"))?;
+    }
+    page.render_options_section(text)?;
+    text.extend(SECTIONS.bytes());
+    exit_status(text)?;
+    let others = commands().map(|command| format!("tarnfs\\-{}(1)", command.get_name()));
+    let others: Vec<_> = others.chain(["fusermount3(1)", "mount(8)", "tar(1)"].map(str::to_owned)).collect();
+    writeln!(text, ".SH SEE ALSO\n{}", others.join(", "))
+}
+
+fn page_of_command(text: &mut Vec<u8>, command: clap::Command) -> io::Result<()> {
+    let name = format!("tarnfs-{}", command.get_name());
+    let called = format!("tarnfs {}", command.get_name());
+    // What is said behind the options has a place of its own.
+    let shared = command.get_after_help().map(ToString::to_string);
+    let page = clap_mangen::Man::new(command.after_help("").bin_name(called).display_name(name));
+    page.render_title(text)?;
+    page.render_name_section(text)?;
+    page.render_synopsis_section(text)?;
+    page.render_description_section(text)?;
+    page.render_options_section(text)?;
+    if let Some(shared) = shared {
+        writeln!(text, ".PP\n{}", shared.replace("`tarnfs --help`", "tarnfs(1)").replace('-', "\\-"))?;
+    }
+    exit_status(text)?;
+    writeln!(text, ".SH SEE ALSO\ntarnfs(1)")
+}
+
+fn exit_status(text: &mut Vec<u8>) -> io::Result<()> {
+    let (heading, table) = exit::TABLE.split_once(":\n").unwrap_or_default();
+    write!(text, ".SH {}\n.nf\n{table}\n.fi\n", heading.to_uppercase())
 }
 
 fn write(text: &[u8]) -> Result<Code, Failure> {

@@ -8,7 +8,16 @@ use crate::terminal::{self, Colour};
 pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
     let mut code = Code::Success;
     for named in mountpoints {
-        let mountpoint = &mounted_from(named).unwrap_or_else(|| named.clone());
+        let places = mounted_from(named);
+        if places.len() > 1 {
+            code = Code::CannotMount;
+            let all: Vec<_> = places.iter().map(|place| shown(place.as_os_str())).collect();
+            let message =
+                format!("{} is mounted at {}: name one of these", shown(named.as_os_str()), all.join(" and "));
+            terminal::report(&Failure::new(code, message), Colour::default());
+            continue;
+        }
+        let mountpoint = &places.into_iter().next().unwrap_or_else(|| named.clone());
         if let Err(error) = tarnfs_fuse::unmount(mountpoint, lazily) {
             code = Code::CannotMount;
             let message = match error {
@@ -21,14 +30,12 @@ pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
     code
 }
 
-/// Where the archive `path` is mounted, if it is an archive and mounted in one place.
-fn mounted_from(path: &Path) -> Option<PathBuf> {
+/// Where the archive `path` is mounted, if it is an archive.
+fn mounted_from(path: &Path) -> Vec<PathBuf> {
     if !path.is_file() {
-        return None;
+        return Vec::new();
     }
-    let path = std::path::absolute(path).ok()?;
-    let mounts = tarnfs_fuse::mounts().ok()?;
-    let mut places = mounts.into_iter().filter(|mount| Path::new(&mount.source) == path);
-    let found = places.next()?;
-    places.next().is_none().then_some(found.mount_point)
+    let Ok(path) = std::path::absolute(path) else { return Vec::new() };
+    let mounts = tarnfs_fuse::mounts().unwrap_or_default();
+    mounts.into_iter().filter(|mount| Path::new(&mount.source) == path).map(|mount| mount.mount_point).collect()
 }

@@ -1,0 +1,25 @@
+# Completions of tarnfs for bash. The program itself says what may come next.
+_tarnfs() {
+    local IFS=$'\n' current=$2 line words
+    words=("${COMP_WORDS[@]:0:COMP_CWORD}")
+    # In front of what is a word to tarnfs, bash may have cut off an option.
+    [[ ${COMP_WORDS[COMP_CWORD]} == = ]] && words+=(=)
+    words=("${words[@]//\\/}")
+    mapfile -t line < <("$1" __complete -- "${words[@]}" "${current//\\/}" 2>/dev/null)
+    COMPREPLY=()
+    for word in "${line[@]:1}"; do
+        COMPREPLY+=("${word%%$'\t'*}")
+    done
+    # Quotes what needs it, and shows only the last part of a path.
+    compopt -o filenames
+    case ${line[0]} in
+    files) COMPREPLY+=($(compgen -f -- "$current")) ;;
+    folders)
+        COMPREPLY+=($(compgen -d -- "$current"))
+        [[ ${#COMPREPLY[@]} -gt 0 ]] || COMPREPLY=($(compgen -f -- "$current"))
+        ;;
+    esac
+    [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == */ ]] && compopt -o nospace
+    return 0
+}
+complete -o nosort -F _tarnfs tarnfs
