@@ -295,7 +295,7 @@ fn who_makes_an_index_meanwhile_does_not_look_below_the_mount() {
         return;
     }
     let scratch = Scratch::new();
-    scratch.shell("mkdir d; echo x > d/x; tar -cf d/a.tar -C d x");
+    scratch.shell(&format!("mkdir d; echo x > d/x; tar -cf d/a.tar -C d x; : > {}", support::FILL_AT_ONCE));
     let (folder, archive) = (scratch.path("d"), scratch.path("d/a.tar"));
     run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
     let log = scratch.path("log");

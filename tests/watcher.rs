@@ -149,8 +149,8 @@ const CALLS: [(&str, &str); 3] = [
 ];
 
 /// What the system answers to the process when it makes these calls, of which one makes the file `made`: less than 0 if
-/// one is refused.
-fn ask(process: u32, made: &Path) -> Vec<i64> {
+/// one is refused. `None` where this gdb cannot make calls: not of every processor it can write all registers.
+fn ask(process: u32, made: &Path) -> Option<Vec<i64>> {
     let mut command = Command::new("gdb");
     command.args(["-nx", "-batch", "-p", &process.to_string(), "-ex", "set language c"]);
     for (_, call) in CALLS {
@@ -159,10 +159,13 @@ fn ask(process: u32, made: &Path) -> Vec<i64> {
     }
     let output = command.stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    if said.contains("Couldn't write extended state status") {
+        return None;
+    }
     let answers = said.lines().filter_map(|line| line.strip_prefix('$')?.split_once(" = ")?.1.trim().parse().ok());
     let answers: Vec<i64> = answers.collect();
     assert_eq!(answers.len(), CALLS.len(), "{said}");
-    answers
+    Some(answers)
 }
 
 #[test]
@@ -181,8 +184,9 @@ fn the_daemon_has_given_up_what_it_does_not_need() {
     let seccomp = of_all_threads(free.id(), "Seccomp:");
     // That these calls say what they are taken to say is seen where nothing is given up.
     let can_call = cfg!(target_arch = "x86_64") && have("gdb");
-    if can_call {
-        let answers = ask(free.id(), &made);
+    let answers = can_call.then(|| ask(free.id(), &made)).flatten();
+    let can_call = answers.is_some();
+    if let Some(answers) = answers {
         assert!(answers.iter().all(|&answer| answer >= 0), "{CALLS:?}: {answers:?}");
         fs::remove_file(&made).unwrap();
     }
@@ -196,7 +200,7 @@ fn the_daemon_has_given_up_what_it_does_not_need() {
         assert!(of_all_threads(child.id(), "NoNewPrivs:").iter().all(|mode| mode == "1"));
     }
     if can_call {
-        let answers = ask(child.id(), &made);
+        let answers = ask(child.id(), &made).unwrap();
         assert!(answers.iter().all(|&answer| answer < 0), "{CALLS:?}: {answers:?}");
     }
     assert_eq!(fs::read(at.join("file")).unwrap(), b"hello\n");
