@@ -1,5 +1,3 @@
-use tarnfs_source::testing::{Fault, FaultySource, When};
-
 use super::encoder::Recipe;
 use super::*;
 
@@ -239,21 +237,6 @@ fn nothing_is_skipped_later() {
     let mut decoder = Bzip2.resume(cut, &point, &Limits::default()).unwrap();
     assert!(decoder.read(&mut bytes).is_err());
     assert!(!decoder.skip(50_000).unwrap());
-}
-
-/// A disk that fails once has damaged nothing.
-#[test]
-fn what_cannot_be_read_now_is_no_damage() {
-    let compressed = compress("bzip2", &["-1"], &noise(600_000, 4));
-    for number in 2..5 {
-        let source = FaultySource::new(memory(&compressed), Fault::Error(libc::EIO), When::At(number));
-        let mut pass = Bzip2.first_pass(Arc::new(source), &Options { threads: 1, ..Options::default() }).unwrap();
-        let error = io::copy(&mut AsRead(&mut *pass), &mut io::sink()).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EIO), "read {number}");
-        let mut damage = Vec::new();
-        pass.take_damage(&mut damage);
-        assert_eq!(damage, []);
-    }
 }
 
 proptest! {
