@@ -1,15 +1,17 @@
 use std::io::ErrorKind;
 use std::ops::Range;
+use std::sync::Arc;
 
 use proptest::prelude::*;
-use tarnfs_source::Limits;
+use tarnfs_source::testing::{Fault, FaultySource, When};
+use tarnfs_source::{Limits, SharedSource};
 
 use super::{Xz, xz_block_state};
 use crate::testing::{
     Pass, assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps,
-    noise, resume, sample, source, tool, tool_status,
+    noise, resume, sample, source, to_the_end, tool, tool_status,
 };
-use crate::{Codec, PIECE, SeekPoint};
+use crate::{Codec, Options, PIECE, SeekPoint};
 
 fn xz(options: &str, data: &[u8]) -> Vec<u8> {
     tool(&format!("xz -q -c {options}"), data)
@@ -156,6 +158,28 @@ fn a_footer_belongs_to_its_header_and_its_index() {
         let pass = with(change);
         assert_eq!((pass.data == data, pass.error_kind()), (true, ErrorKind::InvalidData));
     }
+}
+
+/// The sizes of a damaged block are searched for from the end of the file, but not for each of very many.
+#[test]
+fn very_many_damaged_blocks_cost_little_more_than_others() {
+    let data = noise(600_000);
+    let stream = xz("-0 --block-size=100", &data);
+    let bounds = block_bounds(&stream);
+    let mut damaged = stream.clone();
+    // The number of a filter; not that of the last ones, so that there is a block behind each.
+    for block in bounds[1..bounds.len() - 2].iter().step_by(2) {
+        damaged[block + 2] = 0xFF;
+    }
+    let reads = |stream: &[u8]| {
+        let counted = Arc::new(FaultySource::new(source(stream), Fault::Nothing, When::From(u64::MAX)));
+        let options = Options { threads: 1, ..Options::default() };
+        let mut pass = Xz.first_pass(Arc::clone(&counted) as SharedSource, &options).unwrap();
+        let whole = to_the_end(&mut *pass, PIECE).is_ok_and(|decoded| decoded == data);
+        (whole, counted.reads())
+    };
+    let ((is_whole, few), (_, more)) = (reads(&stream), reads(&damaged));
+    assert!(is_whole && more < 5 * few, "{few} and {more} reads");
 }
 
 /// Without a check at the end of the block nothing else would tell.
