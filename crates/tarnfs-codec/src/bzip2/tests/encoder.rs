@@ -7,6 +7,7 @@ use super::super::run_length::Expander;
 
 /// One block of a stream, to be changed before it is written.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "each is another thing that can be wrong with a block")]
 pub(super) struct Recipe {
     /// The block after the first run-length coding.
     pub(super) block: Vec<u8>,
