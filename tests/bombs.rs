@@ -11,12 +11,12 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use foreground::Foreground;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Scratch, can_mount, have, tarnfs};
+use support::{DEFAULT_SIGNALS, Scratch, behind, can_mount, have, wait_until};
 
 /// What a bomb may take beyond what a mount of a small archive takes.
 const MOST_FOR_A_BOMB: u64 = 256 << 20;
@@ -26,6 +26,15 @@ const MOST_FOR_A_HEADER: u64 = 128 << 20;
 
 fn is_full() -> bool {
     std::env::var_os("TARNFS_FULL").is_some()
+}
+
+/// True if `child` looks at Ctrl-C itself, or has ended.
+fn takes_signals(child: &Child) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.map_or(0, |bits| u64::from_str_radix(bits.trim(), 16).unwrap());
+    // In the bit mask, signal 1 has bit 0.
+    status.contains("State:\tZ") || caught >> (libc::SIGINT - 1) & 1 == 1
 }
 
 /// Memory of a mount of a small archive.
@@ -101,8 +110,9 @@ open('tail', 'wb').write(header('end', 4) + b'end\\\\n'.ljust(512, b'\\\\0') + b
         assert!(memory < MOST_FOR_A_BOMB, "{suffix}: {memory} bytes over a mount of a small archive");
         assert!(index < 16 << 20, "{suffix}: an index of {index} bytes");
         // And it can be interrupted.
-        let mut index = tarnfs(&scratch).args(["index", "-c"]).arg(&archive).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(150));
+        let mut index = behind(&scratch, DEFAULT_SIGNALS).args(["index", "-c"]).arg(&archive).spawn().unwrap();
+        wait_until("it takes signals", || takes_signals(&index));
+        std::thread::sleep(Duration::from_millis(100));
         let start = Instant::now();
         let sent = kill_process(Pid::from_child(&index), Signal::INT);
         let code = index.wait().unwrap().code();

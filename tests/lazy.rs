@@ -157,7 +157,7 @@ fn an_archive_that_is_written_in_place_is_listed_anew_and_never_read_wrongly() {
     }
 }
 
-/// Hundreds of archives in each other: those that lie too deep are files.
+/// More archives in each other than are looked into: those that lie too deep are files.
 #[test]
 fn archives_in_archives_without_end() {
     if !can_mount() {
@@ -165,7 +165,7 @@ fn archives_in_archives_without_end() {
     }
     let scratch = Scratch::new();
     scratch.shell(
-        "echo end > x.tgz; for i in $(seq 300); do tar czf y.tgz x.tgz; mv y.tgz x.tgz; done
+        "echo end > x.tgz; for i in $(seq 130); do tar czf y.tgz x.tgz; mv y.tgz x.tgz; done
          mkdir f; cp x.tgz f; tar cf all.tar x.tgz",
     );
     for (source, options, expected) in [
@@ -175,14 +175,28 @@ fn archives_in_archives_without_end() {
     ] {
         let mounted = Mounted::new(&scratch, scratch.path(source), options);
         let mut at = mounted.path("x.tgz");
+        // Where other work keeps the machine busy, an answer through so many archives may miss its deadline once.
+        let is_folder = |at: &Path| {
+            let mut found = fs::metadata(at);
+            wait_until("there is an answer", || {
+                let is_late = found.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EIO));
+                if is_late {
+                    found = fs::metadata(at);
+                }
+                !is_late
+            });
+            found.unwrap().is_dir()
+        };
         let mut depth = 0;
-        while at.is_dir() {
+        while is_folder(&at) {
             depth += 1;
             at.push("x.tgz");
-            assert!(depth <= 300);
+            assert!(depth <= 130);
         }
         assert_eq!(depth, expected, "{source} {options:?}");
-        assert_eq!(fs::read(&at).unwrap()[..2], [0x1f, 0x8b]);
+        wait_until("the innermost file can be read", || {
+            fs::read(&at).is_ok_and(|bytes| bytes.starts_with(&[0x1f, 0x8b]))
+        });
         assert_eq!(statistics(&mounted.at)["panics"], 0);
         mounted.unmount();
     }

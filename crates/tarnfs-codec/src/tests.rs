@@ -3,10 +3,11 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tarnfs_source::Cancel;
+use tarnfs_source::testing::{Fault, FaultySource, When};
+use tarnfs_source::{Cancel, SharedSource};
 
-use crate::testing::{Broken, decode, length_before_damage, noise, sample, source, tool};
-use crate::{Options, by_name};
+use crate::testing::{Broken, decode, length_before_damage, noise, sample, source, to_the_end, tool};
+use crate::{Options, PIECE, by_name};
 
 #[test]
 fn what_cannot_be_read_further_on_ends_no_pass_before_it_is_there() {
@@ -32,6 +33,46 @@ fn what_cannot_be_read_further_on_ends_no_pass_before_it_is_there() {
         }
     }
     assert!(early.is_empty(), "{early:#?}");
+}
+
+/// A disk that fails once has damaged nothing: an index that said so would be believed for ever.
+#[test]
+fn what_cannot_be_read_now_is_no_damage() {
+    let data = [sample(300_000, 41), noise(200_000)].concat();
+    for (codec, stream) in [
+        ("brotli", tool("brotli -cq 5", &data)),
+        ("bzip2", tool("bzip2 -1c", &data)),
+        ("gzip", tool("gzip -nc", &data)),
+        ("lz4", tool("lz4 -qcB4", &data)),
+        ("lzip", tool("lzip -qc0", &data)),
+        ("lzma", tool("xz -qc0 --format=lzma", &data)),
+        ("lzop", tool("lzop -qc1", &data)),
+        ("xz", tool("xz -qc0 --block-size=100000", &data)),
+        ("xz", tool("xz -qc0 -T2 --block-size=100000", &data)),
+        ("zstd", tool("zstd -qc", &data)),
+    ] {
+        for number in 1.. {
+            let faulty = FaultySource::new(source(&stream), Fault::Error(libc::EIO), When::At(number));
+            let faulty = Arc::new(faulty);
+            let options = Options { threads: 1, ..Options::default() };
+            let pass = by_name(codec).unwrap().first_pass(Arc::clone(&faulty) as SharedSource, &options);
+            let mut damage = Vec::new();
+            let error = pass.and_then(|mut pass| {
+                let decoded = to_the_end(&mut *pass, PIECE);
+                pass.take_damage(&mut damage);
+                decoded
+            });
+            if !faulty.has_struck() {
+                assert!(number > 1 && error.unwrap() == data, "{codec}");
+                break;
+            }
+            assert_eq!(damage, [], "{codec}, read {number}");
+            match error {
+                Ok(decoded) => assert!(decoded == data, "{codec}, read {number}: other bytes in silence"),
+                Err(error) => assert!(error.to_string().contains("os error 5"), "{codec}, read {number}: {error}"),
+            }
+        }
+    }
 }
 
 #[test]

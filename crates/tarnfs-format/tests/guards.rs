@@ -217,3 +217,43 @@ fn numbers_that_are_none_are_told_of() {
     let told = read_whole(&archive);
     assert_eq!((told.entries[0].uid, told.entries[0].mtime.seconds), (7, 9));
 }
+
+#[test]
+fn names_of_owners_are_read_where_a_header_has_them() {
+    let owners = |magic: &[u8]| {
+        let mut block = Block::new("name", b'0');
+        block.put(257, magic).put(265, b"alice\0").put(297, b"staff\0");
+        let told = read(&[block.done(), END.to_vec()].concat());
+        (told.entries[0].user.clone(), told.entries[0].group.clone())
+    };
+    assert_eq!(owners(b"ustar\x0000"), (b"alice".to_vec(), b"staff".to_vec()));
+    assert_eq!(owners(b"ustar  \0"), (b"alice".to_vec(), b"staff".to_vec()));
+    assert_eq!(owners(b""), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn access_control_lists_are_those_of_what_can_have_them() {
+    let list: &[u8] = b"user::rw-,user:1000:r--,group::r--,mask::r--,other::---";
+    let xattrs = |key: &str, typeflag: u8| {
+        let mut block = Block::new("name", typeflag);
+        block.ustar().put(157, b"target");
+        let told = read(&[pax(b'x', &[(key, list)]), block.done(), END.to_vec()].concat());
+        told.entries[0].xattrs.iter().map(|(name, _)| String::from_utf8(name.clone()).unwrap()).collect::<Vec<_>>()
+    };
+    for (typeflag, has_access, has_default) in [(b'0', true, false), (b'5', true, true), (b'2', false, false)] {
+        let shown = |name: &str, has: bool| if has { vec![name.to_owned()] } else { Vec::new() };
+        let [access, default] = ["SCHILY.acl.access", "SCHILY.acl.default"].map(|key| xattrs(key, typeflag));
+        assert_eq!(access, shown("system.posix_acl_access", has_access), "{}", char::from(typeflag));
+        assert_eq!(default, shown("system.posix_acl_default", has_default), "{}", char::from(typeflag));
+    }
+}
+
+#[test]
+fn an_attribute_as_long_as_it_may_be_is_kept() {
+    let limits = Limits { xattr_value: 10, ..Limits::default() };
+    for (value, is_kept) in [(&b"0123456789"[..], true), (b"0123456789a", false)] {
+        let archive = [pax(b'x', &[("SCHILY.xattr.user.long", value)]), file("name", b"1"), END.to_vec()].concat();
+        let told = try_read(&archive, &Options { limits, ..Options::default() }).unwrap();
+        assert_eq!((told.entries[0].xattrs.len() == 1, told.damage.is_empty()), (is_kept, is_kept));
+    }
+}

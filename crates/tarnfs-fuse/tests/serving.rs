@@ -13,10 +13,10 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Gate, MemoryTree, Mounted, Opens, Slow, can_mount, wait_until};
+use common::{Gate, MemoryTree, Mounted, Opens, Slow, Written, can_mount, wait_until};
 use rustix::fs::{Dir, XattrFlags, getxattr, getxattr_query, listxattr, major, minor, setxattr};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
@@ -419,6 +419,44 @@ fn nothing_can_be_changed() {
     }
     assert!(mounted.statistics().of(Operation::Write) > 0, "we have refused");
     assert_eq!(fs::read(mounted.path("file")).unwrap(), pattern(10));
+}
+
+/// A file that controls the mount can be written and emptied, and nothing else of it, or of others, be changed.
+#[test]
+fn what_takes_writes_takes_nothing_else() {
+    if !can_mount() {
+        return;
+    }
+    let mut tree = MemoryTree::default();
+    (tree.totals.has_xattrs, tree.totals.is_immutable) = (true, false);
+    tree.file(Node::ROOT, "file", pattern(10));
+    tree.folder(Node::ROOT, "folder");
+    let node = tree.file(Node::ROOT, "command", *b"").attributes.node;
+    let written = Arc::new(Written { node, by: Mutex::default() });
+    tree.written = Some(Arc::clone(&written));
+    let mounted = Mounted::new(tree);
+    let command = mounted.path("command");
+    let files: Vec<_> = ["one", "two"]
+        .map(|text| {
+            let file = OpenOptions::new().write(true).truncate(true).open(&command).unwrap();
+            file.set_len(0).unwrap();
+            assert_errno(file.set_len(7), Errno::ROFS);
+            file.write_at(text.as_bytes(), 5).unwrap();
+            file
+        })
+        .into();
+    drop(files);
+    wait_until("both are done", || written.by.lock().unwrap().values().all(|texts| texts.len() == 2));
+    let all: Vec<_> = written.by.lock().unwrap().values().cloned().collect();
+    assert_eq!(all, [[&b"one"[..], b""], [b"two", b""]]);
+    for (what, result) in try_to_change(&command, &mounted.path("new")) {
+        assert!(result.is_ok() == ["write", "truncate"].contains(&what), "{what}: {result:?}");
+    }
+    for (what, result) in try_to_change(&mounted.path("file"), &mounted.path("new")) {
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem, "{what}");
+    }
+    let may_write = |name: &str| rustix::fs::access(mounted.path(name), rustix::fs::Access::WRITE_OK);
+    assert_eq!((may_write("command"), may_write("file")), (Ok(()), Err(Errno::ROFS)));
 }
 
 #[test]

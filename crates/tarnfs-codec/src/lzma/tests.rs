@@ -1,4 +1,5 @@
 mod files;
+mod states;
 
 use super::checkpoint::{Checkpoint, MOST};
 use super::decoder::Outcome;

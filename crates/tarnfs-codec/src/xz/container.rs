@@ -208,6 +208,50 @@ mod tests {
     }
 
     #[test]
+    fn a_block_header_is_looked_at_to_its_end() {
+        let read = |body: &[u8]| {
+            let mut header = vec![0];
+            header.extend_from_slice(body);
+            header.resize(header.len().next_multiple_of(4), 0);
+            header[0] = (header.len() / 4) as u8;
+            header.extend(crc32fast::hash(&header).to_le_bytes());
+            block_header(&header, CheckId::CRC32).map(|header| header.filters.len()).map_err(|fault| match fault {
+                Fault::Damaged(what) => ("damaged", what),
+                Fault::Unsupported(what) => ("not supported", what),
+            })
+        };
+        // Flags, sizes, then each filter: its number, and its properties behind their length.
+        let lzma2: [u8; 3] = [0x21, 1, 8];
+        let delta = [3, 1, 0];
+        let reserved = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x40, 0];
+        let largest = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F];
+        for (parts, expected) in [
+            (&[&[0][..], &lzma2][..], Ok(1)),
+            (&[&[1], &delta, &lzma2], Ok(2)),
+            (&[&[0x40, 1], &lzma2], Ok(1)),
+            (&[&[0xC0, 1, 1], &lzma2], Ok(1)),
+            (&[&[0x04], &lzma2], Err(("not supported", "block flags 04"))),
+            (&[&[0x40, 0], &lzma2], Err(("damaged", "the compressed size"))),
+            (&[&[0x40], &largest, &lzma2], Err(("damaged", "the compressed size"))),
+            (&[&[0x01], &reserved, &lzma2], Err(("damaged", "a reserved number"))),
+            (&[&[0], &delta], Err(("not supported", "a chain of filters"))),
+            (&[&[1], &lzma2, &delta], Err(("not supported", "a chain of filters"))),
+            (&[&[1], &lzma2, &lzma2], Err(("not supported", "a chain of filters"))),
+            (&[&[0], &lzma2, &[0, 1]], Err(("not supported", "fields not known"))),
+            (&[&[0], &[0x21, 0x7F, 8]], Err(("damaged", "past its end"))),
+        ] {
+            let body = parts.concat();
+            match (read(&body), expected) {
+                (Ok(filters), Ok(wanted)) => assert_eq!(filters, wanted, "{body:x?}"),
+                (Err((kind, what)), Err((wanted, part))) => {
+                    assert!(kind == wanted && what.contains(part), "{body:x?}: {kind}, {what}");
+                }
+                (read, _) => panic!("{body:x?}: {read:?}"),
+            }
+        }
+    }
+
+    #[test]
     fn sizes_of_checks() {
         let sizes: Vec<_> = (0..16).filter_map(CheckId::new).map(CheckId::size).collect();
         assert_eq!(sizes, [0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64]);

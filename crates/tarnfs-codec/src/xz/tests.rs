@@ -1,15 +1,17 @@
 use std::io::ErrorKind;
 use std::ops::Range;
+use std::sync::Arc;
 
 use proptest::prelude::*;
-use tarnfs_source::Limits;
+use tarnfs_source::testing::{Fault, FaultySource, When};
+use tarnfs_source::{Limits, SharedSource};
 
 use super::{Xz, xz_block_state};
 use crate::testing::{
     Pass, assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps,
-    noise, resume, sample, source, tool, tool_status,
+    noise, resume, sample, source, to_the_end, tool, tool_status,
 };
-use crate::{Codec, PIECE, SeekPoint};
+use crate::{Codec, Options, PIECE, SeekPoint};
 
 fn xz(options: &str, data: &[u8]) -> Vec<u8> {
     tool(&format!("xz -q -c {options}"), data)
@@ -135,6 +137,80 @@ fn thousands_of_tiny_blocks_have_few_seek_points() {
     assert_eq!(pass.points.len(), 3);
     assert_points_lead_to(&Xz, &stream, &pass.points, &data);
     assert!(pass.whole() == data);
+}
+
+#[test]
+fn a_footer_belongs_to_its_header_and_its_index() {
+    let data = sample(1000, 5);
+    let stream = xz("-1 --check=crc32", &data);
+    let with = |change: &dyn Fn(&mut [u8])| {
+        let mut stream = stream.clone();
+        let at = stream.len() - 12;
+        let footer = &mut stream[at..];
+        change(footer);
+        let crc = crc32fast::hash(&footer[4..10]);
+        footer[..4].copy_from_slice(&crc.to_le_bytes());
+        decode(&Xz, &stream)
+    };
+    assert!(with(&|_| {}).whole() == data);
+    // The size of the index, and the check.
+    for change in [(&|footer: &mut [u8]| footer[4] += 1) as &dyn Fn(&mut [u8]), &|footer| footer[9] = 4] {
+        let pass = with(change);
+        assert_eq!((pass.data == data, pass.error_kind()), (true, ErrorKind::InvalidData));
+    }
+}
+
+/// The sizes of a damaged block are searched for from the end of the file, but not for each of very many.
+#[test]
+fn very_many_damaged_blocks_cost_little_more_than_others() {
+    let data = noise(600_000);
+    let stream = xz("-0 --block-size=100", &data);
+    let bounds = block_bounds(&stream);
+    let mut damaged = stream.clone();
+    // The number of a filter; not that of the last ones, so that there is a block behind each.
+    for block in bounds[1..bounds.len() - 2].iter().step_by(2) {
+        damaged[block + 2] = 0xFF;
+    }
+    let reads = |stream: &[u8]| {
+        let counted = Arc::new(FaultySource::new(source(stream), Fault::Nothing, When::From(u64::MAX)));
+        let options = Options { threads: 1, ..Options::default() };
+        let mut pass = Xz.first_pass(Arc::clone(&counted) as SharedSource, &options).unwrap();
+        let whole = to_the_end(&mut *pass, PIECE).is_ok_and(|decoded| decoded == data);
+        (whole, counted.reads())
+    };
+    let ((is_whole, few), (_, more)) = (reads(&stream), reads(&damaged));
+    assert!(is_whole && more < 5 * few, "{few} and {more} reads");
+}
+
+/// Without a check at the end of the block nothing else would tell.
+#[test]
+fn chunks_that_lack_what_they_need_are_refused() {
+    // A chunk that is stored starts the dictionary, and another one has the first properties.
+    let data = [noise(70_000), sample(30_000, 6)].concat();
+    let stream = xz("-1 --check=none", &data);
+    let first = 12 + (usize::from(stream[12]) + 1) * 4;
+    let mut at = first;
+    while stream[at] < 0x80 {
+        at += 3 + 1 + usize::from(u16::from_be_bytes([stream[at + 1], stream[at + 2]]));
+    }
+    assert!(stream[first] == 1 && stream[at] >= 0xC0);
+    for (at, byte, message) in [
+        (first, 2, "does not start a dictionary"),
+        (first, 0x7F, "a control byte that is not valid"),
+        (at, stream[at] & 0x1F | 0x80, "lacks its properties"),
+        (at, stream[at] & 0x1F | 0xA0, "lacks its properties"),
+        // Four bits each of the position and of the last byte.
+        (at + 5, 4 * 9 + 4, "the properties of an LZMA2 chunk are not valid"),
+        (at + 5, 225, "the properties of an LZMA2 chunk are not valid"),
+    ] {
+        let mut stream = stream.clone();
+        stream[at] = byte;
+        let pass = decode(&Xz, &stream);
+        let said =
+            pass.damage.iter().map(|damage| damage.what.clone()).chain(pass.error.map(|error| error.to_string()));
+        let said: Vec<_> = said.collect();
+        assert!(said.iter().any(|what| what.contains(message)), "{message}: {said:?}");
+    }
 }
 
 /// Where the blocks of a file of one stream start, and where the last ends.

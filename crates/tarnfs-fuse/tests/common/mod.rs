@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use tarnfs_fuse::{Mount, MountOptions, Statistics, mount};
 use tarnfs_source::{MemorySource, SharedSource, Source};
-use tarnfs_tree::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree};
+use tarnfs_tree::{Attributes, Child, Control, Error, Kind, Node, Time, Totals, Tree};
 
 /// One file or folder.
 pub(crate) struct Item {
@@ -46,6 +46,36 @@ pub(crate) struct MemoryTree {
     pub(crate) meeting: Option<Arc<Barrier>>,
     /// The next question whether there is anything to wait for panics.
     pub(crate) ready_panics: Arc<AtomicBool>,
+    /// A file that takes writes.
+    pub(crate) written: Option<Arc<Written>>,
+}
+
+/// What was written to a file, by each that had it open; the last is empty once that one is done.
+pub(crate) struct Written {
+    pub(crate) node: Node,
+    pub(crate) by: Mutex<BTreeMap<u64, Vec<Vec<u8>>>>,
+}
+
+impl Control for Written {
+    fn takes_writes(&self, node: Node) -> bool {
+        node == self.node
+    }
+
+    fn is_own(&self, node: Node) -> bool {
+        node == self.node
+    }
+
+    fn is_fleeting(&self, node: Node) -> bool {
+        node == self.node
+    }
+
+    fn write(&self, writer: u64, bytes: &[u8]) {
+        self.by.lock().unwrap().entry(writer).or_default().push(bytes.to_vec());
+    }
+
+    fn close(&self, writer: u64) {
+        self.write(writer, b"");
+    }
 }
 
 /// Takes so many pages of stack, and more.
@@ -65,6 +95,7 @@ impl Default for MemoryTree {
             until_panic: Arc::default(),
             meeting: None,
             ready_panics: Arc::default(),
+            written: None,
         };
         // Number 0 is not used.
         tree.items.push(item(Kind::File, Node(0)));
@@ -206,6 +237,10 @@ impl Tree for MemoryTree {
 
     fn totals(&self) -> Totals {
         self.totals
+    }
+
+    fn control(&self) -> Option<&dyn Control> {
+        self.written.as_deref().map(|written| written as &dyn Control)
     }
 }
 

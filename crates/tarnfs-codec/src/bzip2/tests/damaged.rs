@@ -1,3 +1,4 @@
+use super::encoder::Recipe;
 use super::*;
 
 /// Two streams of a block each, and what they hold.
@@ -194,6 +195,48 @@ fn seek_points_that_lie_are_refused() {
     for state in [vec![1], vec![1, 0], vec![1, 10], vec![2, 9], vec![1, 9, 0], vec![0; 100]] {
         assert_eq!(resume(&compressed, &SeekPoint { state, ..good.clone() }, usize::MAX).error, invalid);
     }
+    // Marks: bytes of text, decoded bytes, a row.
+    let mark = [0x80, 0x40, 0x80, 0x40, 5, 0, 0];
+    for (marks, error) in [
+        (mark.to_vec(), None),
+        ([0, 1, 0, 0, 0].to_vec(), invalid),
+        ([&mark[..], &[0, 1, 0, 0, 0]].concat(), invalid),
+        ([0x80, 0x80, 0x40, 0x80, 0x40, 5, 0, 0].to_vec(), invalid),
+        ([0x80, 0x40, 0x80, 0x40, 0, 0, 0x10].to_vec(), invalid),
+        ([0x80, 0x40, 0x80, 0x80, 0x80, 0x80, 1, 5, 0, 0].to_vec(), invalid),
+    ] {
+        let point = SeekPoint { state: [&[2, 9], &marks[..]].concat(), ..good.clone() };
+        assert_eq!(Bzip2.resume(memory(&compressed), &point, &Limits::default()).err().map(|e| e.kind()), error);
+    }
+}
+
+/// An archive may have been replaced by one whose block has the same length, and is of another kind.
+#[test]
+fn marks_of_another_block_are_refused() {
+    let plain = prose(40_000);
+    let point = first_pass(&Recipe::new(&plain).stream()).points.swap_remove(0);
+    assert_eq!(point.state[0], 2);
+    let randomised = Recipe { is_randomised: true, ..Recipe::new(&plain) }.stream();
+    assert!(part_of(&randomised, &point, 20_000, 10).is_err());
+}
+
+/// A decoder skips only before it has read anything.
+#[test]
+fn nothing_is_skipped_later() {
+    let plain = prose(150_000);
+    let compressed = compress("bzip2", &["-9"], &plain);
+    let points = first_pass(&compressed).points;
+    let mut decoder = Bzip2.resume(memory(&compressed), &points[0], &Limits::default()).unwrap();
+    let mut bytes = vec![0; 1000];
+    let read = decoder.read(&mut bytes).unwrap();
+    assert!(!decoder.skip(50_000).unwrap());
+    decoder.by_ref_reader().read_exact(&mut bytes[read..]).unwrap();
+    assert!(plain.starts_with(&bytes));
+    let cut = memory(&compressed[..2]);
+    let point = SeekPoint { compressed_bit: 100, ..points[0].clone() };
+    let mut decoder = Bzip2.resume(cut, &point, &Limits::default()).unwrap();
+    assert!(decoder.read(&mut bytes).is_err());
+    assert!(!decoder.skip(50_000).unwrap());
 }
 
 proptest! {

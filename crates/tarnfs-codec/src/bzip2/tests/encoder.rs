@@ -7,6 +7,7 @@ use super::super::run_length::Expander;
 
 /// One block of a stream, to be changed before it is written.
 #[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "each is another thing that can be wrong with a block")]
 pub(super) struct Recipe {
     /// The block after the first run-length coding.
     pub(super) block: Vec<u8>,
@@ -21,6 +22,14 @@ pub(super) struct Recipe {
     pub(super) hidden: Vec<bool>,
     pub(super) codes: u64,
     pub(super) level: u8,
+    /// Added to the length that is written for the last run.
+    pub(super) run_off_by: usize,
+    /// The bits of the end are all ones.
+    pub(super) ends_in_ones: bool,
+    /// No byte is said to occur: the symbols are those for runs, and the end.
+    pub(super) uses_nothing: bool,
+    /// As if there were no symbols.
+    pub(super) has_no_selectors: bool,
 }
 
 impl Recipe {
@@ -34,6 +43,10 @@ impl Recipe {
             hidden: Vec::new(),
             codes: 2,
             level: 9,
+            run_off_by: 0,
+            ends_in_ones: false,
+            uses_nothing: false,
+            has_no_selectors: false,
         }
     }
 
@@ -51,6 +64,9 @@ impl Recipe {
     }
 
     fn used(&self) -> Vec<u8> {
+        if self.uses_nothing {
+            return Vec::new();
+        }
         let mut used = self.sorted_from();
         used.sort_unstable();
         used.dedup();
@@ -99,9 +115,14 @@ impl Recipe {
         }
 
         let last = rows.iter().map(|&row| doubled[row + block.len() - 1]);
-        let symbols = symbols(last, used);
+        let mut symbols = if self.uses_nothing { vec![0] } else { symbols(last, used, self.run_off_by) };
+        symbols.push(self.alphabet() - 1);
         let groups = symbols.len().div_ceil(50) + self.more_selectors;
         bits.write(self.codes, 3);
+        if self.has_no_selectors {
+            bits.write(0, 15);
+            return;
+        }
         // A zero ends each of them.
         let hidden: Vec<bool> = self.hidden.iter().copied().chain([false]).collect();
         let more = hidden.iter().filter(|&&bit| !bit).count();
@@ -117,16 +138,18 @@ impl Recipe {
         for _ in 0..self.codes {
             write_lengths(bits, &lengths);
         }
-        let codes = canonical(&lengths);
+        let mut codes = canonical(&lengths);
+        if self.ends_in_ones {
+            codes[alphabet - 1] = (1 << lengths[alphabet - 1]) - 1;
+        }
         for symbol in symbols {
             bits.write(codes[symbol], u32::from(lengths[symbol]));
         }
     }
 }
 
-/// The second run-length coding of the positions in the move-to-front list, and the end.
-fn symbols(bytes: impl Iterator<Item = u8>, mut list: Vec<u8>) -> Vec<usize> {
-    let end = list.len() + 1;
+/// The second run-length coding of the positions in the move-to-front list. `more` is added to the last run.
+fn symbols(bytes: impl Iterator<Item = u8>, mut list: Vec<u8>, more: usize) -> Vec<usize> {
     let (mut symbols, mut run) = (Vec::new(), 0_usize);
     let digits = |run: &mut usize, symbols: &mut Vec<usize>| {
         while *run > 0 {
@@ -145,8 +168,8 @@ fn symbols(bytes: impl Iterator<Item = u8>, mut list: Vec<u8>) -> Vec<usize> {
         symbols.push(position + 1);
         list[..=position].rotate_right(1);
     }
+    run += more;
     digits(&mut run, &mut symbols);
-    symbols.push(end);
     symbols
 }
 

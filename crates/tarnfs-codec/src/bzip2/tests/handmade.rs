@@ -34,6 +34,26 @@ fn randomised_blocks_are_restored() {
     }
 }
 
+/// Each of these blocks would be whole if that check were missing, and is none to bzip2 either.
+#[test]
+fn blocks_that_no_checksum_gives_away_are_refused() {
+    let long = noise(100_001, 3);
+    let unused = vec![20; Recipe::new(b"abc").alphabet()];
+    for (message, recipe) in [
+        // A run of 2^32 and 3 bytes.
+        ("a run is longer", Recipe { run_off_by: 1 << 32, ..Recipe::new(b"aaa") }),
+        // It ends in no run, which would be checked by itself.
+        ("longer than its level", Recipe { level: 1, ..Recipe::new(&long) }),
+        ("no Huffman code", Recipe { lengths: unused, ends_in_ones: true, ..Recipe::new(b"abc") }),
+        ("uses no bytes", Recipe { uses_nothing: true, ..Recipe::new(b"\0") }),
+        ("no selectors", Recipe { has_no_selectors: true, ..Recipe::new(b"abc") }),
+    ] {
+        let outcome = agrees_with_bzip2(message, &recipe);
+        assert_eq!((outcome.bytes.len(), outcome.error), (0, Some(io::ErrorKind::InvalidData)), "{message}");
+        assert!(outcome.message.contains(message), "{message}: {}", outcome.message);
+    }
+}
+
 /// The bits of a block that could also be selectors.
 fn block_of_selectors() -> Vec<bool> {
     let bits = |seed| {
@@ -111,6 +131,7 @@ fn codes_with_too_many_symbols_are_refused() {
 fn headers_that_lie_are_refused() {
     let good = Recipe::new(&prose(200));
     for (what, recipe) in [
+        ("a selector of a code that is not there", Recipe { hidden: vec![true; 2], ..good.clone() }),
         ("one code", Recipe { codes: 1, ..good.clone() }),
         ("seven codes", Recipe { codes: 7, ..good.clone() }),
         ("origin behind the block", Recipe { origin_off_by: 200, ..good.clone() }),

@@ -243,6 +243,30 @@ fn a_dictionary_has_a_limit() {
 }
 
 #[test]
+fn a_dictionary_has_a_size_that_lzip_knows() {
+    let data = sample(300, 51);
+    let stream = lzip("-0", &data);
+    for (bits, error) in
+        [(12, None), (29, None), (11, Some(ErrorKind::InvalidData)), (30, Some(ErrorKind::InvalidData))]
+    {
+        let stream = [&stream[..5], &[bits], &stream[6..]].concat();
+        assert_eq!(decode(&Lzip, &stream).error.map(|error| error.kind()), error, "2^{bits} bytes");
+        assert_eq!(Lzip.bid(&stream) > 0, error.is_none());
+    }
+}
+
+#[test]
+fn a_file_that_holds_more_than_its_header_says_is_damaged() {
+    let data = [&b"one"[..], &b"ab".repeat(40), &sample(200, 52)].concat();
+    let stream = lzma("-6", &data);
+    for length in 0..data.len() {
+        let pass = decode(&Lzma, &with_length(stream.clone(), length));
+        assert!(data[..length].starts_with(&pass.data), "{length} bytes");
+        assert_eq!(pass.error_kind(), ErrorKind::InvalidData, "{length} bytes");
+    }
+}
+
+#[test]
 fn they_bid_for_their_own() {
     let data = sample(10_000, 48);
     let (alone, members) = (lzma("", &data), lzip("", &data));
