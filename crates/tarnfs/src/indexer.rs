@@ -44,6 +44,8 @@ impl Indexer {
     fn fork(archives: &[PathBuf], arguments: &Mount) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let null = File::options().read(true).write(true).open("/dev/null")?;
+        // Now, before something is mounted over them: the other process may begin late.
+        let archives: Vec<_> = archives.iter().map(|path| (path.as_path(), identity(path))).collect();
         // SAFETY: there are no other threads, so no lock is held that the child could wait for.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
@@ -52,7 +54,7 @@ impl Indexer {
                 // SAFETY: as above. The daemon waits for the process in between alone, and so never has a dead child.
                 if unsafe { libc::fork() } == 0 {
                     // A panic has nobody to tell.
-                    let _ = std::panic::catch_unwind(|| work(theirs, &null, archives, arguments));
+                    let _ = std::panic::catch_unwind(|| work(theirs, &null, &archives, arguments));
                 }
                 // SAFETY: ends this process at once; nothing that the daemon wants to clean up is cleaned up twice.
                 unsafe { libc::_exit(0) }
@@ -115,13 +117,17 @@ fn may_be_written(path: &Path) -> bool {
 }
 
 /// All that this process does.
-fn work(socket: UnixStream, null: &File, archives: &[PathBuf], arguments: &Mount) -> io::Result<()> {
+fn work(
+    socket: UnixStream,
+    null: &File,
+    archives: &[(&Path, Option<(u64, u64)>)],
+    arguments: &Mount,
+) -> io::Result<()> {
     // Its file is closed with all others. The daemon is told instead.
     log::set_max_level(log::LevelFilter::Off);
     let cancel = Cancel::default();
     // Before the folder is left from which relative paths go.
     let options = options(arguments, &cancel)?;
-    let archives: Vec<_> = archives.iter().map(|path| (path, identity(path))).collect();
     let mut socket = daemon::detach(socket, null, c"tarnfs-index")?;
     let mut numbers = Vec::new();
     loop {
