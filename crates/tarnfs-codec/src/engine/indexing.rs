@@ -61,6 +61,7 @@ impl Indexing {
     /// From now on `spill` takes what is slow to decode.
     pub fn keep(&mut self, spill: SpillWriter) {
         self.spill = spill;
+        self.spill.cancel = self.cancel.clone();
     }
 
     /// After the end of the stream: true if pieces of it are in a [`DecodedFile`](super::DecodedFile) now. After an

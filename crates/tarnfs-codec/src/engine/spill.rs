@@ -5,6 +5,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use tarnfs_source::Cancel;
+
 use super::decoded_file::DecodedFileWriter;
 use crate::{PIECE, Pace};
 
@@ -19,7 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 ///
 /// With a fast codec the first pass does not wait: what the packing thread cannot keep up with is left out, unless a
 /// read of it would take very long, as in a stream without seek points. With a [slow](Pace::is_slow) one it waits a
-/// little, and pieces are stored as they are once packing has taken its share of the processor's time.
+/// little, and what the packing thread has no time to pack is stored as it is.
 pub struct SpillWriter {
     sender: Option<SyncSender<Piece>>,
     packer: Option<JoinHandle<io::Result<bool>>>,
@@ -28,6 +30,7 @@ pub struct SpillWriter {
     started: Instant,
     /// How long it waited for the packing thread.
     waited: Duration,
+    pub(super) cancel: Cancel,
     /// The processor's time of all threads when the pass began: it is decoding that they spend it on.
     began: Duration,
     /// How long decoding took, and for how many bytes.
@@ -50,8 +53,6 @@ struct Shared {
     is_abandoned: AtomicBool,
     /// The processor's time of the packing thread, ns.
     packing: AtomicU64,
-    /// That of decoding, ns.
-    decoding: AtomicU64,
 }
 
 /// Opens the file where the pieces go and locks it: called once, when the first piece is to be kept. `None` if somebody
@@ -70,7 +71,7 @@ struct TimeLimits {
     near: Duration,
     /// For what takes longer to decode the first pass waits until it is kept.
     must_wait: Duration,
-    /// It waits a little for other pieces, too. So the packing thread keeps its priority, and packs only some pieces.
+    /// It waits a little for other pieces, too. What cannot be packed meanwhile is stored as it is.
     may_wait: bool,
 }
 
@@ -86,11 +87,12 @@ impl TimeLimits {
     }
 }
 
-/// Of 100 parts of the processor's time that decoding takes with a slow codec, what packing may take.
-const SHARE: u64 = 4;
+/// Of 100 parts of the time of the first pass, what it may wait with a slow codec: the disk may be slow. Where whole
+/// blocks are decoded ahead, other threads go on meanwhile.
+const WAITING_SHARE: u32 = 33;
 
-/// Of 100 parts of the time of the first pass, what it may wait: the disk may be slow.
-const WAITING_SHARE: u32 = 10;
+/// The longest that it waits for one piece.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// Nothing is known of a stream before so much time has been spent on it.
 const SURE: Duration = Duration::from_millis(50);
@@ -107,6 +109,9 @@ const FAST_LEVEL: i32 = -5;
 
 /// As `nice -n 19`.
 const LOWEST_PRIORITY: i32 = 19;
+
+/// As `nice -n 10`: where all cores decode it still gets a tenth of one.
+const LOW_PRIORITY: i32 = 10;
 
 impl SpillWriter {
     /// Pieces of the stream of this number, of a codec of this `pace`, go to the file that `open` opens.
@@ -140,6 +145,7 @@ impl SpillWriter {
             limits: TimeLimits::new(Pace::default()),
             started: Instant::now(),
             waited: Duration::ZERO,
+            cancel: Cancel::default(),
             began: processor_time(ClockId::ProcessCPUTime),
             time: Duration::ZERO,
             bytes: 0,
@@ -156,7 +162,6 @@ impl SpillWriter {
             let packing = Duration::from_nanos(self.shared.packing.load(Ordering::Relaxed));
             let all = processor_time(ClockId::ProcessCPUTime).saturating_sub(self.began);
             self.time = all.saturating_sub(packing);
-            self.shared.decoding.store(nanoseconds(self.time), Ordering::Relaxed);
         }
     }
 
@@ -214,19 +219,29 @@ impl SpillWriter {
     fn send(&mut self, piece: Piece) {
         let Some(sender) = &self.sender else { return };
         self.shared.sent.fetch_add(1, Ordering::Relaxed);
-        let may_wait = self.limits.may_wait && self.waited * 100 <= self.started.elapsed() * WAITING_SHARE;
-        let waits = may_wait || self.time_for(self.since_point) >= self.limits.must_wait;
-        let sent = sender.try_send(piece).or_else(|error| match error {
-            // No core is free, or the disk is slow.
-            TrySendError::Full(piece) if waits => {
-                let start = Instant::now();
-                let sent = sender.send(piece).map_err(|_| true);
-                self.waited += start.elapsed();
-                sent
-            }
-            TrySendError::Full(_) => Err(false),
-            TrySendError::Disconnected(_) => Err(true),
-        });
+        let must_wait = self.time_for(self.since_point) >= self.limits.must_wait;
+        let share = (self.started.elapsed() * WAITING_SHARE / 100).saturating_sub(self.waited);
+        let most = match () {
+            () if must_wait => LONGEST_WAIT,
+            () if self.limits.may_wait => share.min(LONGEST_WAIT),
+            () => Duration::ZERO,
+        };
+        let start = Instant::now();
+        let mut sent = sender.try_send(piece);
+        let sent = loop {
+            sent = match sent {
+                Ok(()) => break Ok(()),
+                Err(TrySendError::Disconnected(_)) => break Err(true),
+                // No core is free, or the disk is slow.
+                Err(TrySendError::Full(piece)) if start.elapsed() < most && self.cancel.check().is_ok() => {
+                    thread::sleep(Duration::from_millis(1));
+                    sender.try_send(piece)
+                }
+                // It may be that the disk does not answer at all.
+                Err(TrySendError::Full(_)) => break Err(must_wait),
+            };
+        };
+        self.waited += start.elapsed();
         if let Err(has_ended) = sent {
             self.shared.sent.fetch_sub(1, Ordering::Relaxed);
             if has_ended {
@@ -274,12 +289,10 @@ fn pack(
 ) -> io::Result<bool> {
     // Without a first piece there is no file.
     let Ok(first) = pieces.recv() else { return Ok(false) };
-    // Whoever decodes comes first, unless it waits for this thread.
-    if !limits.may_wait {
-        let lowered = rustix::process::setpriority_process(Some(rustix::thread::gettid()), LOWEST_PRIORITY);
-        if let Err(error) = lowered {
-            log::debug!("the packing thread keeps its priority: {error}");
-        }
+    // Whoever decodes comes first.
+    let priority = if limits.may_wait { LOW_PRIORITY } else { LOWEST_PRIORITY };
+    if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), priority) {
+        log::debug!("the packing thread keeps its priority: {error}");
     }
     let Some(mut writer) = open()? else { return Ok(false) };
     for (start, checksum, piece) in std::iter::once(first).chain(pieces) {
@@ -288,13 +301,10 @@ fn pack(
         }
         let behind = shared.sent.fetch_sub(1, Ordering::Relaxed);
         if !writer.file().has(stream, start, checksum, piece.len()) {
-            let (packing, decoding) = (shared.packing.load(Ordering::Relaxed), shared.decoding.load(Ordering::Relaxed));
-            let level = if limits.may_wait {
-                (packing <= decoding / 100 * SHARE).then_some(LEVEL)
-            } else if behind > MOST_SENT / 2 {
-                Some(FAST_LEVEL)
-            } else {
-                Some(LEVEL)
+            let level = match () {
+                () if limits.may_wait && behind > MOST_SENT / 8 => None,
+                () if behind > MOST_SENT / 2 => Some(FAST_LEVEL),
+                () => Some(LEVEL),
             };
             writer.add(stream, start, &piece, checksum, level)?;
         }
