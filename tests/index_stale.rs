@@ -583,3 +583,24 @@ fn an_index_file_that_is_named_is_replaced_by_other_options_with_c_alone() {
     tarnfs(&["index", "-c"]).ok();
     assert!(fs::read(&index).unwrap() != sidecar);
 }
+
+/// Who is done last replaces none that the others have made.
+#[test]
+fn indexes_of_other_options_that_are_made_at_once_are_all_kept() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; (cd tree; seq 20000 | xargs touch); tar cf a.tar tree");
+    let archive = scratch.path("a.tar");
+    let shapes = [&[][..], &["-i"], &["-e", "latin1"], &["--transform", "tree", "t"]];
+    let children = shapes.map(|shape| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tarnfs"));
+        command.arg("ls").arg(&archive).args(shape).env("XDG_CACHE_HOME", scratch.path("cache"));
+        command.stdout(std::process::Stdio::null()).spawn().unwrap()
+    });
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    for shape in shapes {
+        let ran = ls(&archive, &scratch, &[shape, &["--no-recreate-index"]].concat());
+        assert_eq!(ran.code, 0, "{shape:?}: {}", ran.err);
+    }
+}

@@ -329,23 +329,35 @@ impl Opening<'_> {
     fn destinations(&self) -> (Vec<PathBuf>, Vec<(PathBuf, String)>) {
         let (mut free, mut kept) = (Vec::new(), Vec::new());
         for places in self.places() {
-            let place = if self.options.recreate == Recreate::Always {
-                // The one that would have been used, or one that has less; else the first.
-                let wanted = &self.options.shape;
-                let with = |fits: &dyn Fn(&Shape) -> bool| places.iter().find(|path| self.has_shape(path, fits));
-                with(&|old| old.serves(wanted)).or_else(|| with(&|old| wanted.serves(old))).or(places.first())
-            } else {
-                places.iter().find(|path| match self.why_kept(path) {
-                    Some(why) => {
-                        kept.push(((*path).clone(), why));
-                        false
-                    }
-                    None => true,
-                })
-            };
-            free.extend(place.cloned());
+            free.extend(self.free(&places, &mut kept));
         }
         (free, kept)
+    }
+
+    /// Which of `places`, those of one folder, a new index gets; what lies at others goes to `kept`.
+    fn free(&self, places: &[PathBuf], kept: &mut Vec<(PathBuf, String)>) -> Option<PathBuf> {
+        if self.options.recreate == Recreate::Always {
+            // The one that would have been used, or one that has less; else the first.
+            let wanted = &self.options.shape;
+            let with = |fits: &dyn Fn(&Shape) -> bool| places.iter().find(|path| self.has_shape(path, fits));
+            let place = with(&|old| old.serves(wanted)).or_else(|| with(&|old| wanted.serves(old))).or(places.first());
+            return place.cloned();
+        }
+        let mut free = places.iter().filter(|path| match self.why_kept(path) {
+            Some(why) => {
+                kept.push(((*path).clone(), why));
+                false
+            }
+            None => true,
+        });
+        free.next().cloned()
+    }
+
+    /// Which file a new index replaces that was meant for `path`, now that it is complete: somebody else may have made
+    /// another one there since.
+    fn place_now(&self, path: &Path) -> Option<PathBuf> {
+        let places = self.places().into_iter().find(|places| places.iter().any(|place| place == path))?;
+        self.free(&places, &mut Vec::new())
     }
 
     /// True if there is an index at `path` whose shape `fits`.
@@ -361,6 +373,8 @@ impl Opening<'_> {
             Err(tarnfs_index::Error::Unknown(_)) if ratarmount::may_be_one(path) => {
                 Some("made by ratarmount".to_owned())
             }
+            // Then this archive would not have been read: somebody has made it meanwhile.
+            Ok(index) if index.summary().shape != self.options.shape => Some("made with more hashes".to_owned()),
             _ => None,
         }
     }
@@ -509,16 +523,19 @@ impl Opening<'_> {
         let mut destinations: Vec<_> = free.into_iter().map(Destination::File).collect();
         destinations.push(Destination::Memory);
         let mut tried = Vec::new();
-        let index = writer.finish_at_first(summary, &destinations, &mut |destination, error| {
+        let mut index_path = None;
+        let mut choose = |path: &Path| {
+            index_path = self.place_now(path);
+            index_path.clone()
+        };
+        let index = writer.finish_at_first(summary, &destinations, &mut choose, &mut |destination, error| {
             if let Destination::File(path) = destination {
                 tried.push(format!("{}: {error}", path.display()));
             }
         })?;
-        let written = destinations.get(tried.len()).cloned();
-        let index_path = match written {
-            Some(Destination::File(path)) => Some(path),
-            _ => None,
-        };
+        if matches!(destinations.get(tried.len()), Some(Destination::Memory)) {
+            index_path = None;
+        }
         if let Some((path, why)) = kept.first() {
             let instead = index_path.as_ref().map_or_else(
                 || "--recreate-index replaces it".to_owned(),
