@@ -325,23 +325,42 @@ impl Opening<'_> {
     }
 
     /// Where a new index may be put, one place for each folder, and the indexes that have the first place there. An
-    /// index that belongs to the archive and shows another tree is kept, unless a new one was asked for.
+    /// index that belongs to the archive and shows another tree is kept. Where a new one was asked for, the place of
+    /// the one that this call would use comes first.
     fn destinations(&self) -> (Vec<PathBuf>, Vec<(PathBuf, String)>) {
-        let (mut free, mut kept) = (Vec::new(), Vec::new());
+        let mut kept = Vec::new();
+        let replaced = self.replaced();
+        let mut free: Vec<PathBuf> = replaced.clone().into_iter().collect();
         for places in self.places() {
-            free.extend(self.free(&places, &mut kept));
+            if !replaced.as_ref().is_some_and(|replaced| places.contains(replaced)) {
+                free.extend(self.free(&places, &mut kept));
+            }
+        }
+        if replaced.is_some() {
+            // As was asked for; nobody need be told of others.
+            kept.clear();
         }
         (free, kept)
     }
 
+    /// The index that is replaced since a new one was asked for: the one that this call would use, else one that has
+    /// less.
+    fn replaced(&self) -> Option<PathBuf> {
+        if self.options.recreate != Recreate::Always {
+            return None;
+        }
+        let (places, wanted) = (self.candidates(), &self.options.shape);
+        let with = |fits: &dyn Fn(&Path) -> bool| places.iter().find(|path| fits(path)).cloned();
+        with(&|path| self.own(path, &self.facts.owner).is_ok())
+            .or_else(|| with(&|path| self.has_shape(path, &|old| old.serves(wanted))))
+            .or_else(|| with(&|path| self.has_shape(path, &|old| wanted.serves(old))))
+    }
+
     /// Which of `places`, those of one folder, a new index gets; what lies at others goes to `kept`.
     fn free(&self, places: &[PathBuf], kept: &mut Vec<(PathBuf, String)>) -> Option<PathBuf> {
-        if self.options.recreate == Recreate::Always {
-            // The one that would have been used, or one that has less; else the first.
-            let wanted = &self.options.shape;
-            let with = |fits: &dyn Fn(&Shape) -> bool| places.iter().find(|path| self.has_shape(path, fits));
-            let place = with(&|old| old.serves(wanted)).or_else(|| with(&|old| wanted.serves(old))).or(places.first());
-            return place.cloned();
+        if let ([place], Recreate::Always) = (places, self.options.recreate) {
+            // It is named.
+            return Some(place.clone());
         }
         let mut free = places.iter().filter(|path| match self.why_kept(path) {
             Some(why) => {
@@ -357,7 +376,8 @@ impl Opening<'_> {
     /// another one there since.
     fn place_now(&self, path: &Path) -> Option<PathBuf> {
         let places = self.places().into_iter().find(|places| places.iter().any(|place| place == path))?;
-        self.free(&places, &mut Vec::new())
+        let replaced = self.replaced().filter(|replaced| places.contains(replaced));
+        replaced.or_else(|| self.free(&places, &mut Vec::new()))
     }
 
     /// True if there is an index at `path` whose shape `fits`.
