@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
 use tarnfs_codec::{DecodeContext, Dictionaries, Scratch};
+use tarnfs_format::name;
 use tarnfs_index::{
     Archive, Destination, Index, Shape, Summary, Writer, WriterOptions, location, own, ratarmount, trust,
 };
@@ -663,7 +664,8 @@ impl Opening<'_> {
         let shallow = if deep.is_some() { &[][..] } else { &index.summary().layers };
         for (number, layer) in shallow.iter().enumerate() {
             let codec = tarnfs_codec::by_name(&layer.codec).ok_or_else(|| {
-                tarnfs_index::Error::Unknown(format!("compressed with {}, which is not known", layer.codec))
+                let codec = name::excerpt(layer.codec.as_bytes());
+                tarnfs_index::Error::Unknown(format!("compressed with {codec}, which is not known"))
             })?;
             let chunks = Arc::clone(&index).chunks(number)?;
             let decoded =
