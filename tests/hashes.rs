@@ -127,10 +127,17 @@ fn a_file_of_holes_without_end_has_no_hashes() {
                 .env("XDG_CACHE_HOME", scratch.path("cache"))
                 .output();
             let ran = support::Ran::from(output.unwrap());
-            // As for anything that is noted.
-            assert_eq!(ran.code, 5, "{archive} {options:?}: {}", ran.err);
+            // Nothing is damaged.
+            assert_eq!(ran.code, 0, "{archive} {options:?}: {}", ran.err);
             assert!(ran.text().contains("user.hash.md5"), "{archive} {options:?}: {}", ran.text());
             assert!(ran.err.contains("hole: no hashes of it are kept"), "{archive} {options:?}: {}", ran.err);
+        }
+        let name = scratch.path(archive);
+        assert_eq!(run(&scratch, ["index".as_ref(), "--hashes=md5".as_ref(), name.as_os_str()]).code, 0);
+        // Said when it is indexed, not by whoever uses that.
+        for options in [&[][..], &["--hashes=md5"]] {
+            let ran = run(&scratch, ["ls", name.to_str().unwrap()].iter().chain(options)).ok();
+            assert_eq!(ran.err, "", "{archive} {options:?}");
         }
     }
 }
@@ -166,5 +173,39 @@ fn hashing_a_hole_can_be_interrupted() {
             std::thread::sleep(Duration::from_millis(50));
         }
         assert_eq!(child.wait().unwrap().code(), Some(130), "{archive}");
+    }
+}
+
+/// Others than those that were computed.
+#[test]
+fn hashes_that_the_archive_has_are_shown_from_an_index_with_more() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 -c \"
+import tarfile, io
+with tarfile.open('a.tar', 'w', format=tarfile.PAX_FORMAT) as tar:
+    for name, kind, value in ('d', tarfile.DIRTYPE, 'of-d'), ('d/x', tarfile.REGTYPE, 'of-x'), ('d/y', tarfile.REGTYPE, None):
+        info = tarfile.TarInfo(name); info.type = kind
+        if value: info.pax_headers = {'SCHILY.xattr.user.hash.md5': value, 'SCHILY.xattr.user.other': 'o'}
+        tar.addfile(info)\"",
+    );
+    let archive = scratch.path("a.tar");
+    let name = archive.to_str().unwrap();
+    let attributes = |path: &str, options: &[&str]| {
+        let shown = run(&scratch, ["stat", name, path].iter().chain(options)).ok().text();
+        let lines = shown.lines().filter(|line| line.contains("user."));
+        lines.map(str::to_owned).collect::<Vec<_>>().join("\n")
+    };
+    let paths = ["d", "d/x", "d/y"];
+    let memory = |options: &[&str]| paths.map(|path| attributes(path, &[options, &["--index-file=:memory:"]].concat()));
+    let (plain, hashed) = (memory(&[]), memory(&["--hashes=md5"]));
+    assert!(plain[0].contains("of-d") && plain[1].contains("of-x") && plain[2].is_empty(), "{plain:?}");
+    let of_nothing = "d41d8cd98f00b204e9800998ecf8427e";
+    assert!(hashed[0].contains("of-d") && hashed[1].contains(of_nothing) && !hashed[1].contains("of-x"), "{hashed:?}");
+    run(&scratch, ["index", "--hashes=md5,sha1", name]).ok();
+    for (options, expected) in
+        [(&["--no-recreate-index"][..], plain), (&["--no-recreate-index", "--hashes=md5"], hashed)]
+    {
+        assert_eq!(paths.map(|path| attributes(path, options)), expected);
     }
 }

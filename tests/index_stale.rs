@@ -583,3 +583,53 @@ fn an_index_file_that_is_named_is_replaced_by_other_options_with_c_alone() {
     tarnfs(&["index", "-c"]).ok();
     assert!(fs::read(&index).unwrap() != sidecar);
 }
+
+/// Who is done last replaces none that the others have made.
+#[test]
+fn indexes_of_other_options_that_are_made_at_once_are_all_kept() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; (cd tree; seq 20000 | xargs touch); tar cf a.tar tree");
+    let archive = scratch.path("a.tar");
+    let shapes = [&[][..], &["-i"], &["-e", "latin1"], &["--transform", "tree", "t"]];
+    let children = shapes.map(|shape| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tarnfs"));
+        command.arg("ls").arg(&archive).args(shape).env("XDG_CACHE_HOME", scratch.path("cache"));
+        command.stdout(std::process::Stdio::null()).spawn().unwrap()
+    });
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    for shape in shapes {
+        let ran = ls(&archive, &scratch, &[shape, &["--no-recreate-index"]].concat());
+        assert_eq!(ran.code, 0, "{shape:?}: {}", ran.err);
+    }
+}
+
+/// Others are kept, also in a folder that comes before.
+#[test]
+fn a_new_index_replaces_the_one_in_use_in_whichever_folder_it_is() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree one two; (cd tree; seq 1200 | xargs touch); tar cf a.tar tree");
+    let archive = scratch.path("a.tar");
+    let (one, two) = (scratch.path("one"), scratch.path("two"));
+    let both = format!("--index-folders={},{}", one.display(), two.display());
+    let tarnfs = |words: &[&str]| run(&scratch, words.iter().copied().chain([archive.to_str().unwrap()])).ok();
+    let indexes = |folder: &Path| {
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        files.map(|path| (path.clone(), fs::metadata(path).unwrap().modified().unwrap())).collect::<Vec<_>>()
+    };
+    tarnfs(&["index", &format!("--index-folders={}", two.display())]);
+    tarnfs(&["index", "-r", &both]);
+    let before = (indexes(&one), indexes(&two));
+    assert_eq!((before.0.len(), before.1.len()), (1, 1));
+    let made = tarnfs(&["index", "-c", &both]);
+    assert_eq!(made.err, "");
+    assert_eq!(indexes(&one), before.0);
+    let after = indexes(&two);
+    assert!(after.len() == 1 && after != before.1);
+    // Where this call would use none, it gets a place of its own.
+    tarnfs(&["index", "-c", "-i", &both]);
+    assert!(indexes(&one).len() == 2 && indexes(&one).contains(&before.0[0]));
+    assert_eq!(indexes(&two), after);
+    tarnfs(&["ls", "-r", "--no-recreate-index", &both]);
+}

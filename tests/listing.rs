@@ -62,6 +62,28 @@ fn globs_are_expanded_in_the_archive() {
     assert!(ran.err.contains("*.none"), "{}", ran.err);
 }
 
+/// `**` may reach a path in many ways.
+#[test]
+fn a_glob_gives_each_path_once_and_in_order() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p b/a/a/.a a/a; for file in b/a/a/.a/x b/a/a/x b/a/x b/x a/a/x a/y; do echo $file > $file; done; tar -cf a.tar b a",
+    );
+    for (glob, found) in [
+        ("**/x", &["a/a/x", "b/a/a/x", "b/a/x", "b/x"][..]),
+        ("**/a/**/x", &["a/a/x", "b/a/a/x", "b/a/x"]),
+        ("**/**/**/x", &["a/a/x", "b/a/a/x", "b/a/x", "b/x"]),
+        ("b/**/a/x", &["b/a/a/x", "b/a/x"]),
+        ("{b,a}/**/[xy]", &["a/a/x", "a/y", "b/a/a/x", "b/a/x", "b/x"]),
+        ("*/a/a/.a/*", &["b/a/a/.a/x"]),
+    ] {
+        let lines = on(&scratch, &["cat", glob]).ok().text();
+        assert_eq!(lines.lines().collect::<Vec<_>>(), found, "{glob}");
+    }
+    let all = on(&scratch, &["ls", "--directory", "b/**"]).ok().text();
+    assert_eq!(all, "b/a\nb/a/a\nb/a/a/x\nb/a/x\nb/x\n");
+}
+
 #[test]
 fn a_name_that_looks_like_a_glob_is_itself() {
     let scratch = Scratch::new();

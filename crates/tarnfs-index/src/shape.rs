@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use tarnfs_format::name;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::location::with_tag;
@@ -91,7 +92,8 @@ impl Shape {
     }
 }
 
-/// The options for people, without defaults: "-r --hashes=sha256".
+/// The options for people, without defaults: "-r --hashes=sha256". They may come from a file that lies: escaped, and as
+/// many as a message needs.
 impl fmt::Display for Shape {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = self.clone();
@@ -102,7 +104,7 @@ impl fmt::Display for Shape {
         }
         match shown.words() {
             words if words.is_empty() => formatter.write_str("none"),
-            words => formatter.write_str(&words.join(" ")),
+            words => write!(formatter, "{}", name::excerpt(words.join(" ").as_bytes())),
         }
     }
 }
@@ -147,6 +149,13 @@ mod tests {
             assert!(!with(shape, &["md5"]).serves(&with(shape, &["sha1"])));
             assert!(!shape.serves(&with(shape, &["sha1"])));
         }
+    }
+
+    #[test]
+    fn what_an_index_says_of_its_options_goes_to_messages_escaped_and_cut() {
+        let encoding = Some(format!("\u{1b}[2J{}", "x".repeat(1 << 20)));
+        let shown = Shape { encoding, gnu_incremental: Some(false), ..Shape::default() }.to_string();
+        assert!(shown.starts_with("--encoding=\\x1b[2Jxx") && shown.len() < 1000, "{} bytes", shown.len());
     }
 
     #[test]

@@ -113,7 +113,9 @@ fn without_room_or_right_it_is_an_error_and_nothing_is_left() {
     writer.add(&entry(0, Kind::File, b"a", b"")).unwrap();
     let places = [Destination::File(missing.join("index")), Destination::File(folder.path().join("good"))];
     let mut failed = Vec::new();
-    let index = writer.finish_at_first(summary(), &places, &mut |place, _| failed.push(place.clone())).unwrap();
+    let mut choose = |path: &Path| Some(path.to_path_buf());
+    let failed_at = &mut |place: &Destination, _: &Error| failed.push(place.clone());
+    let index = writer.finish_at_first(summary(), &places, &mut choose, failed_at).unwrap();
     assert_eq!((failed.as_slice(), walk(&*index).unwrap().len()), (&places[..1], 2));
 
     let full = folder.path().join("full");

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use sha2::digest::{Digest, DynDigest};
+use tarnfs_index::own;
 
 /// What the names of the attributes begin with.
 pub(crate) const PREFIX: &str = "user.hash.";
@@ -11,6 +12,11 @@ pub(crate) const PREFIX: &str = "user.hash.";
 /// The attribute that has the hash of this name.
 pub(crate) fn attribute(hash: &str) -> Vec<u8> {
     format!("{PREFIX}{hash}").into_bytes()
+}
+
+/// The same, as an index gets it: apart from attributes that the archive has.
+fn computed(hash: &str) -> Vec<u8> {
+    [own::COMPUTED, &attribute(hash)].concat()
 }
 
 /// Makes one hasher.
@@ -182,7 +188,7 @@ impl Running {
 
     /// The attributes of the file.
     pub(crate) fn finish(self) -> tarnfs_format::Xattrs {
-        let finished = |(name, hasher): (&str, Box<dyn Hasher>)| (attribute(name), hasher.hexadecimal().into_bytes());
+        let finished = |(name, hasher): (&str, Box<dyn Hasher>)| (computed(name), hasher.hexadecimal().into_bytes());
         self.0.into_iter().map(finished).collect()
     }
 }
@@ -205,10 +211,10 @@ mod tests {
     fn known_values() {
         let pairs = hashes("MD5,sha3_224,crc32,sha256,md5", b"abc");
         let expected = [
-            ("user.hash.crc32", "352441c2"),
-            ("user.hash.md5", "900150983cd24fb0d6963f7d28e17f72"),
-            ("user.hash.sha256", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
-            ("user.hash.sha3-224", "e642824c3f8cf24ad09234ee7d3c766fc9a3a5168d0c94ad73b46fdf"),
+            ("\0user.hash.crc32", "352441c2"),
+            ("\0user.hash.md5", "900150983cd24fb0d6963f7d28e17f72"),
+            ("\0user.hash.sha256", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+            ("\0user.hash.sha3-224", "e642824c3f8cf24ad09234ee7d3c766fc9a3a5168d0c94ad73b46fdf"),
         ];
         assert_eq!(pairs, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         let both = hashes("md5-sha1", b"abc");

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
 use tarnfs_codec::{DecodeContext, Dictionaries, Scratch};
+use tarnfs_format::name;
 use tarnfs_index::{
     Archive, Destination, Index, Shape, Summary, Writer, WriterOptions, location, own, ratarmount, trust,
 };
@@ -325,27 +326,59 @@ impl Opening<'_> {
     }
 
     /// Where a new index may be put, one place for each folder, and the indexes that have the first place there. An
-    /// index that belongs to the archive and shows another tree is kept, unless a new one was asked for.
+    /// index that belongs to the archive and shows another tree is kept. Where a new one was asked for, the place of
+    /// the one that this call would use comes first.
     fn destinations(&self) -> (Vec<PathBuf>, Vec<(PathBuf, String)>) {
-        let (mut free, mut kept) = (Vec::new(), Vec::new());
+        let mut kept = Vec::new();
+        let replaced = self.replaced();
+        let mut free: Vec<PathBuf> = replaced.clone().into_iter().collect();
         for places in self.places() {
-            let place = if self.options.recreate == Recreate::Always {
-                // The one that would have been used, or one that has less; else the first.
-                let wanted = &self.options.shape;
-                let with = |fits: &dyn Fn(&Shape) -> bool| places.iter().find(|path| self.has_shape(path, fits));
-                with(&|old| old.serves(wanted)).or_else(|| with(&|old| wanted.serves(old))).or(places.first())
-            } else {
-                places.iter().find(|path| match self.why_kept(path) {
-                    Some(why) => {
-                        kept.push(((*path).clone(), why));
-                        false
-                    }
-                    None => true,
-                })
-            };
-            free.extend(place.cloned());
+            if !replaced.as_ref().is_some_and(|replaced| places.contains(replaced)) {
+                free.extend(self.free(&places, &mut kept));
+            }
+        }
+        if replaced.is_some() {
+            // As was asked for; nobody need be told of others.
+            kept.clear();
         }
         (free, kept)
+    }
+
+    /// The index that is replaced since a new one was asked for: the one that this call would use, else one that has
+    /// less.
+    fn replaced(&self) -> Option<PathBuf> {
+        if self.options.recreate != Recreate::Always {
+            return None;
+        }
+        let (places, wanted) = (self.candidates(), &self.options.shape);
+        let with = |fits: &dyn Fn(&Path) -> bool| places.iter().find(|path| fits(path)).cloned();
+        with(&|path| self.own(path, &self.facts.owner).is_ok())
+            .or_else(|| with(&|path| self.has_shape(path, &|old| old.serves(wanted))))
+            .or_else(|| with(&|path| self.has_shape(path, &|old| wanted.serves(old))))
+    }
+
+    /// Which of `places`, those of one folder, a new index gets; what lies at others goes to `kept`.
+    fn free(&self, places: &[PathBuf], kept: &mut Vec<(PathBuf, String)>) -> Option<PathBuf> {
+        if let ([place], Recreate::Always) = (places, self.options.recreate) {
+            // It is named.
+            return Some(place.clone());
+        }
+        let mut free = places.iter().filter(|path| match self.why_kept(path) {
+            Some(why) => {
+                kept.push(((*path).clone(), why));
+                false
+            }
+            None => true,
+        });
+        free.next().cloned()
+    }
+
+    /// Which file a new index replaces that was meant for `path`, now that it is complete: somebody else may have made
+    /// another one there since.
+    fn place_now(&self, path: &Path) -> Option<PathBuf> {
+        let places = self.places().into_iter().find(|places| places.iter().any(|place| place == path))?;
+        let replaced = self.replaced().filter(|replaced| places.contains(replaced));
+        replaced.or_else(|| self.free(&places, &mut Vec::new()))
     }
 
     /// True if there is an index at `path` whose shape `fits`.
@@ -361,6 +394,8 @@ impl Opening<'_> {
             Err(tarnfs_index::Error::Unknown(_)) if ratarmount::may_be_one(path) => {
                 Some("made by ratarmount".to_owned())
             }
+            // Then this archive would not have been read: somebody has made it meanwhile.
+            Ok(index) if index.summary().shape != self.options.shape => Some("made with more hashes".to_owned()),
             _ => None,
         }
     }
@@ -509,16 +544,19 @@ impl Opening<'_> {
         let mut destinations: Vec<_> = free.into_iter().map(Destination::File).collect();
         destinations.push(Destination::Memory);
         let mut tried = Vec::new();
-        let index = writer.finish_at_first(summary, &destinations, &mut |destination, error| {
+        let mut index_path = None;
+        let mut choose = |path: &Path| {
+            index_path = self.place_now(path);
+            index_path.clone()
+        };
+        let index = writer.finish_at_first(summary, &destinations, &mut choose, &mut |destination, error| {
             if let Destination::File(path) = destination {
                 tried.push(format!("{}: {error}", path.display()));
             }
         })?;
-        let written = destinations.get(tried.len()).cloned();
-        let index_path = match written {
-            Some(Destination::File(path)) => Some(path),
-            _ => None,
-        };
+        if matches!(destinations.get(tried.len()), Some(Destination::Memory)) {
+            index_path = None;
+        }
         if let Some((path, why)) = kept.first() {
             let instead = index_path.as_ref().map_or_else(
                 || "--recreate-index replaces it".to_owned(),
@@ -626,7 +664,8 @@ impl Opening<'_> {
         let shallow = if deep.is_some() { &[][..] } else { &index.summary().layers };
         for (number, layer) in shallow.iter().enumerate() {
             let codec = tarnfs_codec::by_name(&layer.codec).ok_or_else(|| {
-                tarnfs_index::Error::Unknown(format!("compressed with {}, which is not known", layer.codec))
+                let codec = name::excerpt(layer.codec.as_bytes());
+                tarnfs_index::Error::Unknown(format!("compressed with {codec}, which is not known"))
             })?;
             let chunks = Arc::clone(&index).chunks(number)?;
             let decoded =

@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code, reason = "fork(2), for a process without a program of its own")]
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -21,7 +22,7 @@ use tarnfs_tree::filling;
 use tarnfs_tree::open::{self, Options};
 
 use crate::args::{Mount, shown};
-use crate::{daemon, inside};
+use crate::{daemon, inside, signals};
 
 /// How long what was begun may take to end once the daemon is gone. A temporary file that is left is removed by the
 /// next one that makes an index there.
@@ -129,15 +130,9 @@ fn work(
     // Before the folder is left from which relative paths go.
     let options = options(arguments, &cancel)?;
     let mut socket = daemon::detach(socket, null, c"tarnfs-index")?;
-    let mut numbers = Vec::new();
-    loop {
-        let mut number = [0; 8];
-        socket.read_exact(&mut number)?;
-        match u64::from_le_bytes(number) {
-            END => break,
-            number => numbers.push(number as usize),
-        }
-    }
+    // They were held for the daemon's sake. From now on one ends this process, as any other.
+    signals::release();
+    let numbers = numbers(&mut socket, archives.len())?;
     let mut watched = socket.try_clone()?;
     std::thread::Builder::new().spawn(move || {
         // Nothing more is said: this is the end of the daemon.
@@ -150,10 +145,9 @@ fn work(
     filling::step_back(None);
     for (archive, known) in numbers.into_iter().filter_map(|number| archives.get(number)) {
         // What is open below the mount would keep that from being unmounted.
-        let said = if identity(archive) == *known {
-            index(archive, &options)
-        } else {
-            format!("{}: no index is made meanwhile: the mount lies over it", shown(archive.as_os_str()))
+        let said = match why_not(known.as_ref(), identity(archive).as_ref()) {
+            None => index(archive, &options),
+            Some(why) => format!("{}: no index is made meanwhile: {why}", shown(archive.as_os_str())),
         };
         socket.write_all(&[said.as_bytes(), b"\0"].concat())?;
     }
@@ -161,9 +155,34 @@ fn work(
     socket.shutdown(Shutdown::Both)
 }
 
+/// Which of so many archives are named. Each once, whatever the daemon says.
+fn numbers(socket: &mut impl Read, archives: usize) -> io::Result<BTreeSet<usize>> {
+    let mut numbers = BTreeSet::new();
+    loop {
+        let mut number = [0; 8];
+        socket.read_exact(&mut number)?;
+        match u64::from_le_bytes(number) {
+            END => return Ok(numbers),
+            number => numbers.extend(usize::try_from(number).ok().filter(|&number| number < archives)),
+        }
+    }
+}
+
 /// Which file lies there: device and number.
-fn identity(path: &Path) -> Option<(u64, u64)> {
+type Identity = (u64, u64);
+
+fn identity(path: &Path) -> Option<Identity> {
     path.metadata().ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Why the file that lies there `now` is not indexed, if it is not the one that lay there `before` the mount.
+fn why_not(before: Option<&Identity>, now: Option<&Identity>) -> Option<&'static str> {
+    match (before, now) {
+        (_, None) => Some("it is not there any more"),
+        (Some(before), Some(now)) if before == now => None,
+        (Some((device, _)), Some((now, _))) if device != now => Some("the mount lies over it"),
+        _ => Some("another file has taken its place"),
+    }
 }
 
 fn options(arguments: &Mount, cancel: &Cancel) -> io::Result<Options> {
@@ -194,5 +213,28 @@ fn index(archive: &Path, options: &Options) -> String {
             None => format!("{name}: an index could not be written anywhere; see --index-folders"),
         },
         Err(problem) => format!("{name}: an index of tarnfs could not be made: {problem}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_lies_names_no_more_archives_than_there_are() {
+        let bytes = |numbers: &[u64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>();
+        let said = [&[2, 0, 3, u64::MAX - 1][..], &[0; 1000], &[END, 1]].concat();
+        assert_eq!(numbers(&mut bytes(&said).as_slice(), 3).unwrap(), BTreeSet::from([0, 2]));
+        assert!(numbers(&mut bytes(&[1]).as_slice(), 3).is_err(), "the daemon is gone");
+    }
+
+    #[test]
+    fn the_log_says_what_became_of_an_archive() {
+        let before = Some(&(1, 10));
+        assert_eq!(why_not(before, before), None);
+        assert_eq!(why_not(before, None), Some("it is not there any more"));
+        assert_eq!(why_not(before, Some(&(1, 11))), Some("another file has taken its place"));
+        assert_eq!(why_not(before, Some(&(2, 10))), Some("the mount lies over it"));
+        assert_eq!(why_not(None, before), Some("another file has taken its place"));
     }
 }

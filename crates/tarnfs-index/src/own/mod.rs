@@ -74,6 +74,10 @@ pub fn belongs(summary: &Summary, archive: &Facts<'_>, shape: &Shape, verify_mti
     Ok(())
 }
 
+/// What stands before the name of an attribute that the archive does not have: a hash that was computed. Attributes of
+/// both kinds may have the same name.
+pub const COMPUTED: &[u8] = b"\0";
+
 /// Bytes of a file's start that say what it is (SQLite's file format, section 1.3).
 const HEAD: usize = 100;
 
@@ -322,26 +326,35 @@ impl Index for Own {
 
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
         let too_large = || lies(node.0, "its extended attributes are too large");
+        let hidden = self.hidden.get();
         self.pool.with(|session| {
             let mut query = session
                 .connection
                 .prepare_cached("SELECT name, value FROM xattrs JOIN xattr_names USING (id) WHERE node = ? ORDER BY id")
                 .map_err(broken)?;
             let mut rows = query.query([node.0 as i64]).map_err(broken)?;
-            let (mut found, mut bytes) = (Vec::new(), 0_usize);
+            let (mut computed, mut stored, mut bytes) = (Vec::new(), Vec::new(), 0_usize);
             while let Some(row) = rows.next().map_err(broken)? {
                 let (name, value): (Vec<u8>, Vec<u8>) = (row.get(0).map_err(broken)?, row.get(1).map_err(broken)?);
                 bytes = bytes.saturating_add(name.len()).saturating_add(value.len());
                 let is_one = name.len() <= LONGEST_XATTR_NAME && value.len() <= LIMITS.xattr_value;
-                if !is_one || found.len() >= LIMITS.xattrs || bytes > MOST_XATTR_BYTES {
+                if !is_one || computed.len().saturating_add(stored.len()) >= LIMITS.xattrs || bytes > MOST_XATTR_BYTES {
                     return Err(too_large());
                 }
-                found.push((name, value));
+                match name.strip_prefix(COMPUTED) {
+                    None => stored.push((name, value)),
+                    Some(name) if hidden.is_some_and(|hidden| hidden.iter().any(|one| one == name)) => {}
+                    Some(name) => computed.push((name.to_vec(), value)),
+                }
             }
-            if let Some(hidden) = self.hidden.get() {
-                found.retain(|(name, _)| !hidden.contains(name));
+            if computed.is_empty() {
+                return Ok(stored);
             }
-            Ok(found)
+            // Of two of one name, the computed one shows.
+            computed.append(&mut stored);
+            computed.sort_by(|(one, _), (other, _)| one.cmp(other));
+            computed.dedup_by(|(one, _), (other, _)| one == other);
+            Ok(computed)
         })
     }
 

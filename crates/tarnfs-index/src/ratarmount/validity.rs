@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
+use tarnfs_format::name;
 
 use super::header::entry_at;
 use super::reader::{Expected, RatarmountIndex};
@@ -47,7 +48,7 @@ pub(super) fn check_schema(connection: &Connection) -> Result<bool, Error> {
     for table in ["files", "metadata", "versions"] {
         match kind(table)?.as_deref() {
             Some("table") => {}
-            Some(other) => return Err(Error::Broken(format!("{table} is a {other}"))),
+            Some(other) => return Err(Error::Broken(format!("{table} is a {}", name::excerpt(other.as_bytes())))),
             None => return Err(Error::Unknown(format!("there is no table {table}"))),
         }
     }
@@ -101,13 +102,17 @@ pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Re
     };
     match value("backendName")?.as_deref() {
         Some("SQLiteIndexedTar") => {}
-        Some(other) => return Err(Error::Unknown(format!("made by ratarmount's backend {other}"))),
+        Some(other) => {
+            let other = name::excerpt(other.as_bytes());
+            return Err(Error::Unknown(format!("made by ratarmount's backend {other}")));
+        }
         None => return Err(Error::Unknown("it does not say by which backend of ratarmount it was made".into())),
     }
     let stats = json("tarstats")?.ok_or_else(|| Error::Stale("it does not say of which archive it is".into()))?;
     let length = expected.source.len();
     if stats.get("st_size").and_then(Value::as_u64) != Some(length) {
         let stored = stats.get("st_size").map_or("unknown".into(), Value::to_string);
+        let stored = name::excerpt(stored.as_bytes());
         return Err(Error::Stale(format!("the archive's length was {stored} and is {length}")));
     }
     if expected.verify_mtime && !is_same_time(&stats, expected.modified) {
@@ -117,6 +122,7 @@ pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Re
     let shape = &expected.shape;
     let encoding = arguments.get("encoding").and_then(Value::as_str).unwrap_or("utf-8");
     if normalised(encoding) != normalised(shape.encoding.as_deref().unwrap_or("utf-8")) {
+        let encoding = name::excerpt(encoding.as_bytes());
         return Err(Error::OtherOptions(format!("names were converted from {encoding}")));
     }
     if arguments.get("ignoreZeros").and_then(Value::as_bool).unwrap_or(false) != shape.ignore_zeros {

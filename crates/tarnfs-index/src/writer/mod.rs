@@ -20,7 +20,7 @@ mod spool;
 pub(crate) mod temporary;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rusqlite::Connection;
@@ -424,21 +424,24 @@ impl Writer {
     /// Writes the index and opens it. Of `summary`, `files`, `folders`, `bytes` and `has_*` are filled in here, and
     /// hard links without a target are added to `notes`.
     pub fn finish(self, summary: Summary, destination: &Destination) -> Result<Arc<dyn Index>, Error> {
-        self.finish_at_first(summary, std::slice::from_ref(destination), &mut |_, _| {})
+        let mut choose = |path: &Path| Some(path.to_path_buf());
+        self.finish_at_first(summary, std::slice::from_ref(destination), &mut choose, &mut |_, _| {})
     }
 
     /// As [`Writer::finish`], at the first of `destinations` where it succeeds; each failure is told to `failed`. The
-    /// error of the last one if all fail.
+    /// error of the last one if all fail. When an index is complete, `choose` is asked which file in the folder of its
+    /// destination it replaces, if any: another process may have made one meanwhile.
     #[allow(clippy::needless_pass_by_value, reason = "a summary is made for one index")]
     pub fn finish_at_first(
         mut self,
         summary: Summary,
         destinations: &[Destination],
+        choose: &mut dyn FnMut(&Path) -> Option<PathBuf>,
         failed: &mut dyn FnMut(&Destination, &Error),
     ) -> Result<Arc<dyn Index>, Error> {
         let mut last = Error::Io(io::Error::new(io::ErrorKind::InvalidInput, "no place for the index was given"));
         for destination in destinations {
-            match self.write(&summary, destination) {
+            match self.write(&summary, destination, choose) {
                 Ok(index) => return Ok(index),
                 Err(error) if self.cancel.is_cancelled() => return Err(error),
                 Err(error) => {
@@ -450,13 +453,18 @@ impl Writer {
         Err(last)
     }
 
-    fn write(&mut self, summary: &Summary, destination: &Destination) -> Result<Arc<dyn Index>, Error> {
+    fn write(
+        &mut self,
+        summary: &Summary,
+        destination: &Destination,
+        choose: &mut dyn FnMut(&Path) -> Option<PathBuf>,
+    ) -> Result<Arc<dyn Index>, Error> {
         match destination {
             Destination::File(path) => {
                 let temporary = Temporary::create(path, self.archive.as_ref())?;
                 self.fill(summary, &Opened::file(temporary.file()?, true), PAGE)?;
                 let finished = temporary.reopen()?;
-                temporary.rename()?;
+                temporary.rename_to(choose)?;
                 own::open_file(finished)
             }
             Destination::Memory => {

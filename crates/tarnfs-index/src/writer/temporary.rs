@@ -11,6 +11,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, fchmod, fchown, flock, fstat, open, statat, unlink,
@@ -136,10 +137,22 @@ impl Temporary {
     }
 
     /// Makes its content durable, then gives it its name, then makes the name durable.
-    pub(crate) fn rename(mut self) -> io::Result<()> {
+    pub(crate) fn rename(self) -> io::Result<()> {
+        self.rename_to(&mut |destination| Some(destination.to_path_buf()))
+    }
+
+    /// The same; the name is the one that `choose` makes of the one that was meant, in the same folder. Other processes
+    /// that do so wait meanwhile, so `choose` sees what they have made. `AlreadyExists` if it gives none.
+    pub(crate) fn rename_to(mut self, choose: &mut dyn FnMut(&Path) -> Option<PathBuf>) -> io::Result<()> {
         self.file.sync_all()?;
-        std::fs::rename(&self.path, &self.destination)?;
+        let lock = lock(folder_of(&self.destination));
+        let Some(chosen) = choose(&self.destination) else {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "another one was made there meanwhile"));
+        };
+        std::fs::rename(&self.path, &chosen)?;
         self.is_renamed = true;
+        drop(lock);
+        self.destination = chosen;
         // The file is complete and has its name. A folder that cannot be synced costs at most a new index after a power
         // cut.
         if let Err(error) = File::open(folder_of(&self.destination)).and_then(|folder| folder.sync_all()) {
@@ -203,6 +216,22 @@ fn is_database(file: &File) -> bool {
             Some(0) => has(b"offsetheader") && has(b"files") && has(b"metadata"),
             _ => false,
         }
+}
+
+/// A lock on `folder`, held until it is dropped. `None` where there are no locks, and where somebody holds it for long:
+/// anybody who may read the folder can.
+fn lock(folder: &Path) -> Option<File> {
+    const STEP: Duration = Duration::from_millis(20);
+    const STEPS: u32 = 250;
+    let folder = File::open(folder).ok()?;
+    for _ in 0..STEPS {
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(folder),
+            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => std::thread::sleep(STEP),
+            Err(_) => return None,
+        }
+    }
+    None
 }
 
 fn folder_of(destination: &Path) -> &Path {

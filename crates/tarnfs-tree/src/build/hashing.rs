@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -31,18 +31,22 @@ const MOST_HOLES_BESIDE: u64 = 1 << 40;
 
 /// Bytes of holes that may still be hashed, in all files of one pass.
 #[derive(Debug)]
-pub(super) struct Holes(AtomicU64);
+pub(super) struct Holes {
+    left: AtomicU64,
+    /// Set when somebody was told of a file that has more.
+    is_told: AtomicBool,
+}
 
 impl Holes {
     /// Of an archive of so many bytes.
     pub(super) fn new(archive_length: u64) -> Self {
         let most = archive_length.saturating_mul(MOST_HOLES_FOR_EACH_BYTE).saturating_add(MOST_HOLES_BESIDE);
-        Self(AtomicU64::new(most))
+        Self { left: AtomicU64::new(most), is_told: AtomicBool::new(false) }
     }
 
     /// False if there are more than may be hashed.
     fn claim(&self, bytes: u64) -> bool {
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok()
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok()
     }
 }
 
@@ -87,11 +91,14 @@ impl<'a> Hashing<'a> {
         let body = &entry.body;
         let holes = holes_in(body);
         if !self.holes.claim(holes) {
-            let what = format!(
-                "{}: no hashes of it are kept: it has {holes} bytes of holes, and in an archive of this length so many are not hashed",
-                name::excerpt(&entry.path)
-            );
-            self.receiver.note(entry.header, what).map_err(io::Error::other)?;
+            // Nothing is damaged, so this is no note of the index. An archive may have very many such files.
+            if !self.holes.is_told.swap(true, Ordering::Relaxed) {
+                log::warn!(
+                    "{}: no hashes of it are kept: it has {holes} bytes of holes, and in an archive of this length so \
+                     many are not hashed; other files like it are not named",
+                    name::excerpt(&entry.path)
+                );
+            }
             return Ok(Content::Hashed(Vec::new()));
         }
         if let Some((source, base)) = source {
