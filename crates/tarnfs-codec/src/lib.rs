@@ -128,6 +128,11 @@ pub trait ChunkTable: Send + Sync + Debug {
     fn lost_in(&self, decoded: Range<u64>) -> io::Result<Option<Damage>> {
         self.damage_in(decoded)
     }
+
+    /// True if chunks have checksums, so that nobody need look through all of them for one that has none.
+    fn has_checksums(&self) -> bool {
+        false
+    }
 }
 
 /// What shapes a first pass.

@@ -83,6 +83,8 @@ pub(super) struct Inner {
     pub(super) expected_to_prove: Expected,
     /// What is known where the table has no checksums.
     pub(super) proofs: Proofs,
+    /// Some of it can be verified only with the whole, and readers do not wait for that.
+    pub(super) has_unprovable: bool,
     /// Called where nothing is known.
     pub(super) unproven: OnceLock<Box<dyn Fn() + Send + Sync>>,
     sequences: Mutex<Sequences>,
@@ -109,7 +111,7 @@ impl DecodedSource {
         limits: Limits,
     ) -> Arc<Self> {
         let length = table.decoded_length();
-        let inner = Inner {
+        let mut inner = Inner {
             codec,
             length,
             chunks: Chunks::new(table, &source, cache.budget().clone()),
@@ -119,6 +121,7 @@ impl DecodedSource {
             expected: cache.gate.expected(),
             expected_to_prove: cache.gate.expected(),
             proofs: Proofs::default(),
+            has_unprovable: false,
             unproven: OnceLock::new(),
             cache,
             workers,
@@ -134,6 +137,7 @@ impl DecodedSource {
             closed: AtomicBool::new(false),
             counters: Counters::default(),
         };
+        inner.has_unprovable = inner.find_unprovable();
         Arc::new(Self { inner: Arc::new(inner) })
     }
 

@@ -36,6 +36,9 @@ const GRANTED_TOGETHER: usize = 64 << 10;
 /// Chunks known to be damaged; more are decoded again.
 const MOST_DAMAGED: usize = 1024;
 
+/// Chunks that are looked at when a stream is opened: about a second's work.
+const MOST_LOOKED_AT: usize = if cfg!(test) { 1000 } else { 1 << 16 };
+
 /// Bytes of a chunk's entry beside its checksums.
 const OVERHEAD: usize = 128;
 
@@ -367,11 +370,30 @@ fn is_damage(error: &io::Error) -> bool {
 }
 
 impl Inner {
-    /// True if what is read of it may be wrong without an error, until a [`Proving`] has ended.
+    /// True if what is read of it may be wrong without an error, until a [`Proving`] has ended. Reads no index.
     pub(super) fn is_unproven(&self) -> bool {
-        // All chunks are alike in this; and if the table cannot be read, nothing is.
-        let is_open = || self.chunk_at(0).is_ok_and(|chunk| self.is_open(&chunk) && !self.is_provable(&chunk));
-        !self.waits_for_whole() && !self.proofs.is_whole() && is_open()
+        self.has_unprovable && !self.proofs.is_whole()
+    }
+
+    /// True if some chunk can be verified only with the whole stream, and readers do not wait for that. Asked once, when
+    /// the stream is opened. If the table cannot be read, or has too many chunks to look at, the answer is yes.
+    pub(super) fn find_unprovable(&self) -> bool {
+        if self.waits_for_whole() || self.chunks.table().has_checksums() {
+            return false;
+        }
+        let mut at = 0;
+        for _ in 0..MOST_LOOKED_AT {
+            match self.chunks.look(at) {
+                Ok(Some(chunk)) if !self.is_open(&chunk) || self.is_provable(&chunk) => {
+                    at = chunk.point.decoded + chunk.length;
+                }
+                _ => return true,
+            }
+            if at >= self.length {
+                return false;
+            }
+        }
+        true
     }
 }
 

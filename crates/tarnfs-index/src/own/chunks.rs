@@ -114,4 +114,8 @@ impl ChunkTable for Chunks {
     fn lost_in(&self, decoded: Range<u64>) -> io::Result<Option<Damage>> {
         self.index.damage_of(self.layer, decoded, true).map_err(as_io)
     }
+
+    fn has_checksums(&self) -> bool {
+        true
+    }
 }

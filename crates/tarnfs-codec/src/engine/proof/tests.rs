@@ -324,8 +324,56 @@ fn a_stream_says_whether_it_is_unproven() {
         assert!(!foreign.open(|_| {}).is_unproven());
     }
     let mut own = Foreign::of_gzip();
-    own.table.chunks.iter_mut().for_each(|chunk| chunk.checksums = vec![0; PART.div_ceil(PIECE)]);
+    own.table
+        .chunks
+        .iter_mut()
+        .for_each(|chunk| chunk.checksums = vec![0; chunk.length.div_ceil(PIECE as u64) as usize]);
     assert!(!own.open(|_| {}).is_unproven());
+}
+
+/// A short frame, and behind it one that is too long to wait for.
+fn short_and_long() -> Foreign {
+    let mut foreign = Foreign::of_parts("zstd", "zstd -q -c --check");
+    foreign.table.chunks.truncate(1);
+    foreign.stream.truncate(0);
+    foreign.decoded.truncate(PART);
+    foreign.stream.extend(tool("zstd -q -c --check", &foreign.decoded));
+    let (length, long) = (LONGEST_WAIT + 1, noise(LONGEST_WAIT as usize + 1));
+    let point =
+        SeekPoint { compressed_bit: 8 * foreign.stream.len() as u64, decoded: PART as u64, ..SeekPoint::default() };
+    foreign.table.chunks.push(Chunk { point, length, checksums: Vec::new() });
+    foreign.stream.extend(tool("zstd -q -c --check", &long));
+    foreign.decoded.extend(long);
+    foreign
+}
+
+#[test]
+fn one_chunk_that_is_too_long_makes_a_stream_unproven() {
+    let foreign = short_and_long();
+    let source = foreign.open(|_| {});
+    assert!(source.is_unproven() && foreign.reads(&source, 10, 10));
+    assert!(source.is_unproven() && foreign.reads(&source, PART + 10, 10));
+    assert_eq!(source.proving().run().unwrap(), Proven::Right);
+    assert!(!source.is_unproven());
+}
+
+#[test]
+fn a_table_that_cannot_be_read_or_is_too_long_is_unproven() {
+    let mut foreign = Foreign::of_xz("");
+    assert!(!foreign.open(|_| {}).is_unproven());
+    // A seek point behind the end of the stream.
+    foreign.table.chunks[1].point.compressed_bit = u64::MAX;
+    assert!(foreign.open(|_| {}).is_unproven());
+    let chunk = |start: u64| Chunk {
+        point: SeekPoint { decoded: start, ..SeekPoint::default() },
+        length: 800,
+        checksums: Vec::new(),
+    };
+    let mut foreign = Foreign::of_parts("zstd", "zstd -q -c --check");
+    foreign.table.chunks = (0..MOST_LOOKED_AT as u64).map(|number| chunk(800 * number)).collect();
+    assert!(!foreign.open(|_| {}).is_unproven());
+    foreign.table.chunks.push(chunk(800 * MOST_LOOKED_AT as u64));
+    assert!(foreign.open(|_| {}).is_unproven());
 }
 
 #[test]
