@@ -428,22 +428,24 @@ impl Filesystem for Dispatcher {
             return;
         }
         if self.totals.is_immutable {
-            let source = move |asks: &Questions| asks.source(node, 0);
-            return self.ask(Operation::Open, node, reply, source, move |asks, reply, source| {
-                let flags = asks.unproven.flags(node, &*source, open::KEEP_CACHE);
+            let is_unproven = move |asks: &Questions| Ok(asks.source(node, 0)?.is_unproven());
+            return self.ask(Operation::Open, node, reply, is_unproven, move |asks, reply, is_unproven| {
+                let flags = asks.unproven.flags(node, is_unproven, open::KEEP_CACHE);
                 reply.opened(0, flags | open::NOFLUSH, 0);
             });
         }
         let may_open = self.may_open(node, how);
         let source = move |asks: &Questions| {
             may_open?;
-            asks.tree.open(Node(node)).map_err(|error| asks.cannot_open(node, &error))
+            let source = asks.tree.open(Node(node)).map_err(|error| asks.cannot_open(node, &error))?;
+            let is_unproven = source.is_unproven();
+            Ok((source, is_unproven))
         };
         let direct = if self.is_own(node) { open::DIRECT_IO } else { 0 };
-        self.ask(Operation::Open, node, reply, source, move |asks, reply, source| {
-            let opening = asks.handles.open(node, SharedSource::clone(&source));
+        self.ask(Operation::Open, node, reply, source, move |asks, reply, (source, is_unproven)| {
+            let opening = asks.handles.open(node, source);
             // What is never the same for long is not kept, nor are bytes put together before they are handed on.
-            let flags = if direct == 0 { asks.unproven.flags(node, &*source, opening.flags) } else { direct };
+            let flags = if direct == 0 { asks.unproven.flags(node, is_unproven, opening.flags) } else { direct };
             if !reply.opened(opening.handle, flags | open::NOFLUSH, opening.backing) {
                 drop(asks.handles.close(opening.handle));
             }

@@ -1,10 +1,8 @@
-//! Files whose bytes are read before they are verified ([`Source::is_unproven`]): the kernel keeps nothing of them, so
+//! Files whose bytes are read before they are verified ([`tarnfs_source::Source::is_unproven`]): the kernel keeps nothing of them, so
 //! that wrong ones are not served once they are known to be wrong.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
-
-use tarnfs_source::Source;
 
 use crate::deadline::lock;
 use crate::protocol::open;
@@ -26,10 +24,11 @@ impl Default for Unproven {
 }
 
 impl Unproven {
-    /// With which flags `node` is opened, where they would be `flags` for a file that is verified.
-    pub(crate) fn flags(&self, node: u64, source: &dyn Source, flags: u32) -> u32 {
+    /// With which flags `node` is opened, where they would be `flags` for a file that is verified. Waits for nothing: by
+    /// then nobody else can answer the kernel.
+    pub(crate) fn flags(&self, node: u64, is_unproven: bool, flags: u32) -> u32 {
         let mut nodes = lock(&self.nodes);
-        if source.is_unproven() {
+        if is_unproven {
             if let Some(noted) = &mut *nodes {
                 noted.insert(node);
                 if noted.len() > MOST {
@@ -49,50 +48,25 @@ impl Unproven {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    #[derive(Debug, Default)]
-    struct Verified(AtomicBool);
-
-    impl Source for Verified {
-        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
-            Ok(0)
-        }
-
-        fn len(&self) -> u64 {
-            0
-        }
-
-        fn describe(&self) -> String {
-            "a file".to_owned()
-        }
-
-        fn is_unproven(&self) -> bool {
-            !self.0.load(Ordering::Relaxed)
-        }
-    }
 
     #[test]
     fn what_was_opened_too_early_is_read_anew_once() {
-        let (unproven, file) = (Unproven::default(), Verified::default());
+        let unproven = Unproven::default();
         let kept = open::KEEP_CACHE | open::PASSTHROUGH;
-        assert_eq!(unproven.flags(7, &file, kept), open::DIRECT_IO);
-        file.0.store(true, Ordering::Relaxed);
-        assert_eq!(unproven.flags(8, &file, kept), kept);
-        assert_eq!(unproven.flags(7, &file, kept), open::PASSTHROUGH);
-        assert_eq!(unproven.flags(7, &file, kept), kept);
+        assert_eq!(unproven.flags(7, true, kept), open::DIRECT_IO);
+        assert_eq!(unproven.flags(8, false, kept), kept);
+        assert_eq!(unproven.flags(7, false, kept), open::PASSTHROUGH);
+        assert_eq!(unproven.flags(7, false, kept), kept);
     }
 
     #[test]
     fn of_very_many_nothing_is_kept() {
-        let (unproven, file) = (Unproven::default(), Verified::default());
+        let unproven = Unproven::default();
         for node in 0..=MOST as u64 {
-            unproven.flags(node, &file, open::KEEP_CACHE);
+            unproven.flags(node, true, open::KEEP_CACHE);
         }
-        file.0.store(true, Ordering::Relaxed);
         for _ in 0..2 {
-            assert_eq!(unproven.flags(7, &file, open::KEEP_CACHE), 0);
+            assert_eq!(unproven.flags(7, false, open::KEEP_CACHE), 0);
         }
     }
 }
