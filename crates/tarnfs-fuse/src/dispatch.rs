@@ -341,6 +341,7 @@ impl Filesystem for Dispatcher {
         // Without its automatic mode, which falls back to asking for one name after the other.
         kernel.take(capability::DO_READDIRPLUS);
         kernel.take(capability::PARALLEL_DIROPS);
+        kernel.take(capability::DIRECT_IO_ALLOW_MMAP);
         // Not ASYNC_DIO: whoever reads past the page cache with it cannot be interrupted.
         if self.totals.is_immutable {
             // An NFS server asks for numbers that the kernel has forgotten, so they must mean something for ever.

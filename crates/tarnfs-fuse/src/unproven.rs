@@ -1,5 +1,5 @@
-//! Files whose bytes are read before they are verified ([`tarnfs_source::Source::is_unproven`]): the kernel keeps nothing of them, so
-//! that wrong ones are not served once they are known to be wrong.
+//! Files whose bytes are read before they are verified ([`tarnfs_source::Source::is_unproven`]): the kernel keeps
+//! nothing of them, so that wrong ones are not served once they are known to be wrong.
 
 use std::collections::HashSet;
 use std::sync::Mutex;

@@ -69,6 +69,8 @@ pub(crate) mod capability {
     pub(crate) const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
     /// The flags go on in a second field.
     pub(crate) const INIT_EXT: u64 = 1 << 30;
+    /// Files that are read past the page cache can be mapped into memory, to share it (Linux 6.6).
+    pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     pub(crate) const PASSTHROUGH: u64 = 1 << 37;
 }
 
