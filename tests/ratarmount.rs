@@ -312,12 +312,13 @@ fn who_makes_an_index_meanwhile_does_not_look_below_the_mount() {
 /// A gzip file that is not compressed at its start, and decodes to more than a reader waits for until it is verified.
 const LARGE: &str = "
 import struct, sys, tarfile, io, zlib
-noise = bytes((n * 7919 >> 3) & 255 for n in range(1 << 20))
+first = sys.argv[1] if sys.argv[1:] else 'noise'
+noise = open(first, 'rb').read() if sys.argv[1:] else bytes((n * 7919 >> 3) & 255 for n in range(1 << 20))
 head = io.BytesIO()
 with tarfile.open(fileobj=head, mode='w') as tar:
-    for name, size in ('noise', len(noise)), ('zeros', 1150 << 20):
+    for name, size in (first, len(noise)), ('zeros', 1150 << 20):
         info = tarfile.TarInfo(name); info.size = size
-        if name == 'noise': tar.addfile(info, io.BytesIO(noise))
+        if name == first: tar.addfile(info, io.BytesIO(noise))
         else: head.write(info.tobuf())
 head = head.getvalue()[:512 + len(noise) + 512]
 zeros = bytes(1 << 20)
@@ -332,7 +333,82 @@ with open('a.tar.gz', 'wb') as out:
     out.write(packed.flush(zlib.Z_FINISH) + struct.pack('<II', crc, length & 0xffffffff))
 ";
 
-/// > What was read before it could be verified is not kept by the kernel.
+/// Changes a byte of `archive`, but not its time.
+fn flip(archive: &Path, position: u64) {
+    use std::os::unix::fs::FileExt;
+    let file = fs::File::options().read(true).write(true).open(archive).unwrap();
+    let time = file.metadata().unwrap().modified().unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, position).unwrap();
+    file.write_all_at(&[!byte[0]], position).unwrap();
+    file.set_modified(time).unwrap();
+}
+
+const WARNING: &str = "its index has no checksums";
+
+#[test]
+fn a_long_frame_behind_a_short_one_is_not_trusted() {
+    use std::os::unix::fs::FileExt;
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    // The first frame ends inside the second file. Blocks of noise are not compressed.
+    scratch.shell(
+        "head -c 50000 /dev/urandom > first; head -c 1000000 /dev/urandom > second; truncate -s 1150M zeros
+         tar c first second zeros > all; (head -c 100000 all | zstd -q; tail -c +100001 all | zstd -q -1) > a.tar.zst; rm all",
+    );
+    let archive = scratch.path("a.tar.zst");
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+    flip(&archive, 600_000);
+    let log = scratch.path("log");
+    let mounted = Mounted::new(&scratch, &archive, &["--no-recreate-index", &format!("--log-file={}", log.display())]);
+    let is_said = |what: &str| fs::read_to_string(&log).unwrap().contains(what);
+    assert!(is_said(WARNING), "{}", fs::read_to_string(&log).unwrap());
+    let second = fs::File::open(mounted.path("second")).unwrap();
+    let mut content = vec![0; 1_000_000];
+    let _ = second.read_exact_at(&mut content, 0);
+    wait_until("it is verified", || is_said("are damaged"));
+    let again = second.read_exact_at(&mut content, 0);
+    assert_eq!(again.unwrap_err().raw_os_error(), Some(libc::EIO));
+    drop(second);
+    assert_eq!(fs::read(mounted.path("second")).unwrap_err().raw_os_error(), Some(libc::EIO));
+    mounted.unmount();
+}
+
+#[test]
+fn an_archive_in_a_stream_that_is_not_verified_waits_for_that() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    fs::write(scratch.path("large.py"), LARGE).unwrap();
+    scratch.shell("head -c 1000000 /dev/urandom > file; tar cf inner.tar file; python3 large.py inner.tar");
+    let archive = scratch.path("a.tar.gz");
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+    for is_wrong in [false, true] {
+        if is_wrong {
+            flip(&archive, 300_000);
+        }
+        // What the mount before may have made.
+        scratch.shell("find . -name 'a.tar.gz.*' ! -name a.tar.gz.index.sqlite -delete");
+        let log = scratch.path(format!("log-{is_wrong}"));
+        let to_log = format!("--log-file={}", log.display());
+        let mounted = Mounted::new(&scratch, &archive, &["-r", "--lazy", &to_log]);
+        let read = fs::read(mounted.path("inner.tar/file"));
+        let said = fs::read_to_string(&log).unwrap();
+        if is_wrong {
+            assert_eq!(read.map(|bytes| bytes.len()).unwrap_err().raw_os_error(), Some(libc::EIO), "{said}");
+        } else {
+            assert!(read.unwrap() == fs::read(scratch.path("file")).unwrap(), "{said}");
+        }
+        // The archive inside has an index of ours.
+        assert_eq!(said.matches(WARNING).count(), 1, "{said}");
+        mounted.unmount();
+    }
+}
+
+/// > What was read before it could be verified is not kept by the kernel, but for what is mapped into memory.
 #[test]
 fn wrong_bytes_are_an_error_as_soon_as_they_are_known() {
     use std::os::unix::fs::FileExt;
@@ -344,20 +420,22 @@ fn wrong_bytes_are_an_error_as_soon_as_they_are_known() {
     scratch.shell("python3 large.py");
     let archive = scratch.path("a.tar.gz");
     run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
-    let file = fs::File::options().read(true).write(true).open(&archive).unwrap();
-    let time = file.metadata().unwrap().modified().unwrap();
     // In a stored block: only the check at the end of it all sees this.
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, 300_000).unwrap();
-    file.write_all_at(&[!byte[0]], 300_000).unwrap();
-    file.set_modified(time).unwrap();
-    drop(file);
+    flip(&archive, 300_000);
     for options in [&[][..], &["--control-interface"]] {
         let log = scratch.path(format!("log-{}", options.len()));
         let to_log = format!("--log-file={}", log.display());
         let mounted = Mounted::new(&scratch, &archive, &[options, &["--no-recreate-index", &to_log]].concat());
         let path = mounted.path("noise");
         let early = fs::File::open(&path).unwrap();
+        // Nothing has been read yet, so it is not verified.
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let release: Vec<u32> = release.split('.').take(2).filter_map(|number| number.parse().ok()).collect();
+        if release >= vec![6, 6] {
+            let map =
+                "import mmap, sys; file = open(sys.argv[1], 'rb'); mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ)";
+            assert!(Command::new("python3").args(["-c", map]).arg(&path).status().unwrap().success());
+        }
         let mut content = vec![0; 1 << 20];
         let first = early.read_exact_at(&mut content, 0);
         wait_until("it is verified", || fs::read_to_string(&log).unwrap().contains("are damaged"));

@@ -118,6 +118,13 @@ pub trait Source: Send + Sync + Debug {
         false
     }
 
+    /// Waits until all of it is verified, where it is not ([`Source::is_unproven`]). What was found to be wrong is an
+    /// error for whoever reads there. An error says that nothing is known. `Interrupted` once `is_abandoned`.
+    fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        let _ = is_abandoned;
+        Ok(())
+    }
+
     /// The open file that has these very bytes at these very offsets and may change under whoever reads: the kernel can
     /// then be told to read there itself. `None` for all else.
     fn backing_file(&self) -> Option<BorrowedFd<'_>> {

@@ -55,6 +55,10 @@ impl Source for Slice {
         self.whole.is_unproven()
     }
 
+    fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        self.whole.verify(is_abandoned)
+    }
+
     fn depth(&self) -> usize {
         self.whole.depth()
     }

@@ -95,6 +95,10 @@ impl Source for Stencil {
         self.packed.is_unproven()
     }
 
+    fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        self.packed.verify(is_abandoned)
+    }
+
     fn depth(&self) -> usize {
         self.packed.depth()
     }

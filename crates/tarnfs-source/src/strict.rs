@@ -43,6 +43,10 @@ impl Source for Strict {
         self.0.is_unproven()
     }
 
+    fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        self.0.verify(is_abandoned)
+    }
+
     fn depth(&self) -> usize {
         self.0.depth()
     }

@@ -67,6 +67,10 @@ impl Source for Asked {
     fn is_unproven(&self) -> bool {
         true
     }
+
+    fn verify(&self, _: &dyn Fn() -> bool) -> io::Result<()> {
+        Err(io::ErrorKind::TimedOut.into())
+    }
 }
 
 #[test]
@@ -85,6 +89,7 @@ fn what_a_source_need_not_say_is_what_holds_for_most() {
     assert_eq!([0, 9, 10, 11].map(|offset| source.next_hole(offset)), [10, 10, 10, 11]);
     assert!(source.is_ready(0, 10));
     assert!(source.backing_file().is_none() && !source.is_unproven());
+    source.verify(&|| false).unwrap();
     source.prefetch(0, 10);
     assert_eq!((source.read_at(&mut buffer, u64::MAX).unwrap(), source.read_at(&mut buffer, 10).unwrap()), (0, 0));
 }
@@ -93,7 +98,7 @@ fn what_a_source_need_not_say_is_what_holds_for_most() {
 fn a_slice_asks_for_its_part_alone() {
     let whole = Arc::new(Asked::default());
     let part = Slice::new(whole.clone(), 3, 4);
-    assert!(part.is_unproven());
+    assert!(part.is_unproven() && part.verify(&|| false).is_err());
     assert_eq!((part.len(), part.depth(), part.describe().as_str()), (4, 2, "digits at byte 3"));
     assert_eq!(part.read_at(&mut [0; 8], 1).unwrap(), 3);
     // Nothing behind its end need be read ahead.
@@ -121,7 +126,7 @@ fn a_sparse_file_asks_for_what_is_stored_of_it() {
     };
     let packed = Arc::new(Asked::default());
     let sparse = stencil(packed.clone());
-    assert!(sparse.is_unproven());
+    assert!(sparse.is_unproven() && sparse.verify(&|| false).is_err());
     assert_eq!((sparse.len(), sparse.depth(), sparse.describe().as_str()), (12, 2, "digits, sparse"));
     assert!(sparse.is_ready(3, 2));
     assert_eq!(packed.calls(), [("ready", 1, 2)]);
@@ -144,7 +149,7 @@ fn a_sparse_file_asks_for_what_is_stored_of_it() {
 fn a_strict_source_passes_everything_on() {
     let whole = Arc::new(Asked::default());
     let strict = Strict::new(whole.clone());
-    assert!(strict.is_unproven());
+    assert!(strict.is_unproven() && strict.verify(&|| false).is_err());
     assert_eq!((strict.len(), strict.depth(), strict.describe().as_str()), (10, 2, "digits"));
     assert_eq!([0, 2, 3].map(|offset| strict.next_data(offset)), [Some(2), Some(2), None]);
     assert_eq!([0, 4].map(|offset| strict.next_hole(offset)), [3, 4]);

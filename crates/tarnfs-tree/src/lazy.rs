@@ -18,9 +18,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tarnfs_index::{Shape, trust};
-use tarnfs_source::{MemorySource, SharedSource, Source};
+use tarnfs_source::{SharedSource, Source};
 
 use crate::build::{HEAD, Names, content_of};
+use crate::in_memory::InMemory;
 use crate::lanes::new_lane;
 use crate::open::{FileFacts, IndexPlace, Options, Problem, open_source};
 use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
@@ -109,30 +110,16 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// Bytes of a file in an archive, in memory.
+/// Bytes that an archive in memory takes of those that all may take.
 #[derive(Debug)]
-struct InMemory {
-    bytes: MemorySource,
+struct Room {
+    bytes: usize,
     total: Arc<AtomicUsize>,
 }
 
-impl Drop for InMemory {
+impl Drop for Room {
     fn drop(&mut self) {
-        self.total.fetch_sub(self.bytes.len() as usize, Ordering::Relaxed);
-    }
-}
-
-impl Source for InMemory {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.bytes.read_at(buffer, offset)
-    }
-
-    fn len(&self) -> u64 {
-        self.bytes.len()
-    }
-
-    fn describe(&self) -> String {
-        self.bytes.describe()
+        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -304,6 +291,7 @@ impl LazyTree {
             return Err(changed(&shown.to_string()));
         }
         let source = tree.open(inner)?;
+        self.wait_until_verified(&*source, &shown.to_string())?;
         let mut legible = None;
         let (source, around): (SharedSource, usize) = match (&self.base, outer) {
             (Base::Folder(folder), None) => {
@@ -363,6 +351,27 @@ impl LazyTree {
         }
     }
 
+    /// An archive in a stream that is not verified yet is not opened before: its index would be made of bytes that may
+    /// be wrong, and those stay once the stream is known to be damaged.
+    fn wait_until_verified(&self, source: &dyn Source, shown: &str) -> Result<(), Error> {
+        if !source.is_unproven() {
+            return Ok(());
+        }
+        log::info!("{shown}: is opened as soon as what it lies in is verified");
+        let verified = source.verify(&|| self.how.options.cancel.is_cancelled());
+        let verified = verified.and_then(|()| {
+            if source.is_unproven() {
+                Err(io::Error::other(format!("{}: could not be verified", source.describe())))
+            } else {
+                Ok(())
+            }
+        });
+        verified.map_err(|error| {
+            log::warn!("{shown}: not opened, as what it lies in is not verified: {error}");
+            Error::Io(error)
+        })
+    }
+
     /// An archive that lies in so many layers of compression that reading it through all of them would take the stack.
     fn read_into_memory(&self, source: &dyn Source) -> Result<SharedSource, Error> {
         let length = source.len();
@@ -377,12 +386,7 @@ impl LazyTree {
             // Others hold the memory, and can give it back.
             return Err(rustix::io::Errno::NOMEM.into());
         }
-        let empty = |bytes| InMemory { bytes: MemorySource::new(bytes, source.describe()), total };
-        let mut bytes = vec![0; length as usize];
-        let read = source.read_exact_at(&mut bytes, 0);
-        let memory = empty(bytes);
-        read?;
-        Ok(Arc::new(memory))
+        Ok(Arc::new(InMemory::read(source, Room { bytes: length as usize, total })?))
     }
 
     /// Where the file lies, for its index; `None` if it lies in no folder, or the way to it leads through our own

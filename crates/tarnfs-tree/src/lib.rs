@@ -16,6 +16,7 @@ pub mod filling;
 mod folder;
 mod grow;
 pub mod hashes;
+mod in_memory;
 mod lanes;
 mod lazy;
 pub mod open;

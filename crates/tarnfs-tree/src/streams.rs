@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Statistics, Workers};
 use tarnfs_codec::{Damage, DecodeContext};
 use tarnfs_index::{Index, Nested};
-use tarnfs_source::{Grant, Limits, MemorySource, SharedSource, Slice, Source};
+use tarnfs_source::{Grant, Limits, SharedSource, Slice, Source};
 
 use crate::build::most_layers;
+use crate::in_memory::InMemory;
 use crate::{Error, Work, unproven};
 
 /// Nested streams that are open at a time.
@@ -355,33 +356,17 @@ struct Deep {
     opened: Mutex<Option<SharedSource>>,
 }
 
-/// What was decoded into memory, and the part of the budget that it takes.
-#[derive(Debug)]
-struct InMemory {
-    bytes: MemorySource,
-    _grant: Grant,
-}
-
-impl Source for InMemory {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.bytes.read_at(buffer, offset)
-    }
-
-    fn len(&self) -> u64 {
-        self.bytes.len()
-    }
-
-    fn describe(&self) -> String {
-        self.bytes.describe()
-    }
-}
-
 impl Deep {
     fn opened(&self) -> io::Result<SharedSource> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(opened) = &*opened {
+        if let Some(opened) = &*opened
+            // What was copied before it was verified is copied again.
+            && (!opened.is_unproven() || self.input.is_unproven())
+        {
             return Ok(SharedSource::clone(opened));
         }
+        // Before more room is taken.
+        *opened = None;
         let mut source = SharedSource::clone(&self.input);
         for (step, number) in self.steps.iter().zip(1..) {
             source = step.decode(source, &self.context);
@@ -394,7 +379,7 @@ impl Deep {
     }
 
     /// All bytes of `source`, which comes out of so many layers.
-    fn in_memory(&self, source: &dyn Source, layers: usize) -> io::Result<InMemory> {
+    fn in_memory(&self, source: &dyn Source, layers: usize) -> io::Result<InMemory<Grant>> {
         let (length, name) = (source.len(), source.describe());
         let what = || format!("{name}: {length} bytes in {layers} layers of compression");
         if length > MOST_IN_MEMORY {
@@ -408,9 +393,7 @@ impl Deep {
             );
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         };
-        let mut bytes = vec![0; length as usize];
-        source.read_exact_at(&mut bytes, 0)?;
-        Ok(InMemory { bytes: MemorySource::new(bytes, name), _grant: grant })
+        InMemory::read(source, grant)
     }
 
     /// A part of the budget, if need be at the cost of the others, which can be decoded again.
@@ -443,6 +426,10 @@ impl Source for Deep {
 
     fn is_unproven(&self) -> bool {
         self.input.is_unproven()
+    }
+
+    fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        self.input.verify(is_abandoned)
     }
 
     /// Also of what is decoded while it is opened.

@@ -3,39 +3,48 @@
 //! it. Then all that is read is compared.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tarnfs_codec::engine::{DecodedSource, Proven, Proving};
-use tarnfs_source::Source;
+use tarnfs_codec::engine::{DecodedSource, Proven, Prover, Proving};
 
 /// Until it is tried again to read what could not be read.
 const PAUSE: Duration = Duration::from_secs(60);
 
+/// How often who waits looks whether anybody still wants that.
+const LOOK: Duration = Duration::from_millis(200);
+
 /// Has the whole of `stream` verified once somebody reads what cannot be verified otherwise.
 pub(crate) fn watch(stream: &DecodedSource) {
     // What it has of the stream does not keep that open.
-    let unproven = Arc::new(Unproven { proving: stream.proving(), state: Mutex::new(ProofState::Waiting) });
-    stream.when_unproven(move || unproven.begin());
+    stream.proven_by(Arc::new(Unproven(Arc::new(Proof {
+        proving: stream.proving(),
+        state: Mutex::new(ProofState::Waiting),
+        changed: Condvar::new(),
+    }))));
 }
 
 /// Says so where what is read of an archive may be wrong at first.
 pub(crate) fn warn_of(stream: &DecodedSource) {
-    if stream.is_unproven() {
+    if stream.is_itself_unproven() {
         let proving = stream.proving();
         log::warn!(
-            "{}: its index has no checksums, and {} can check nothing before the end: until all of it was decoded once beside the first reader, \
-             wrong bytes are not noticed (`tarnfs index` makes an index that has checksums)",
+            "{}: its index has no checksums, and not every part of this {} stream can be checked for itself: until all of it was decoded once \
+             beside the first reader, wrong bytes are not noticed (`tarnfs index` makes an index that has checksums)",
             proving.describe(),
             proving.codec()
         );
     }
 }
 
-struct Unproven {
+struct Unproven(Arc<Proof>);
+
+struct Proof {
     proving: Proving,
     state: Mutex<ProofState>,
+    changed: Condvar,
 }
 
 enum ProofState {
@@ -43,8 +52,9 @@ enum ProofState {
     Waiting,
     /// For a turn, or at work.
     Begun,
-    /// For the next try.
-    Failed(Instant),
+    /// For the next try, and why the last one failed.
+    Failed(Instant, String),
+    Ended,
 }
 
 /// Those that wait for their turn, for all archives of this process: one at a time, so that readers of a hundred
@@ -52,18 +62,49 @@ enum ProofState {
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), is_working: false });
 
 struct Queue {
-    waiting: VecDeque<Arc<Unproven>>,
+    waiting: VecDeque<Arc<Proof>>,
     is_working: bool,
 }
 
-impl Unproven {
+impl Prover for Unproven {
+    fn begin(&self) {
+        self.0.begin();
+    }
+
+    fn wait(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        self.0.begin();
+        let mut state = self.0.state();
+        loop {
+            match &*state {
+                ProofState::Ended => return Ok(()),
+                ProofState::Failed(_, why) => {
+                    let described = self.0.proving.describe();
+                    return Err(io::Error::other(format!("{described}: could not be verified: {why}")));
+                }
+                _ if is_abandoned() => return Err(io::ErrorKind::Interrupted.into()),
+                _ => (state, _) = self.0.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+impl Proof {
+    fn state(&self) -> MutexGuard<'_, ProofState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, state: ProofState) {
+        *self.state() = state;
+        self.changed.notify_all();
+    }
+
     /// Waits for nothing: it is called by whoever reads.
     fn begin(self: &Arc<Self>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         match *state {
-            ProofState::Begun => return,
-            ProofState::Failed(at) if at.elapsed() < PAUSE => return,
-            ProofState::Failed(_) => {}
+            ProofState::Begun | ProofState::Ended => return,
+            ProofState::Failed(at, _) if at.elapsed() < PAUSE => return,
+            ProofState::Failed(..) => {}
             ProofState::Waiting => log::info!("{}: all of it is decoded once, to verify it", self.proving.describe()),
         }
         *state = ProofState::Begun;
@@ -85,7 +126,9 @@ impl Unproven {
 
     fn verify(&self) {
         let described = self.proving.describe();
-        match self.proving.run() {
+        let proven = self.proving.run();
+        let is_done = proven.is_ok();
+        match proven {
             Ok(Proven::Right) => {
                 log::info!("{described}: all of it was decoded once: what is read is verified from now on");
             }
@@ -99,11 +142,14 @@ impl Unproven {
             Ok(Proven::Abandoned) => {}
             Err(error) => self.failed(&error.to_string()),
         }
+        if is_done {
+            self.set(ProofState::Ended);
+        }
     }
 
     fn failed(&self, why: &str) {
         log::warn!("{}: could not be verified this time: {why}", self.proving.describe());
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = ProofState::Failed(Instant::now());
+        self.set(ProofState::Failed(Instant::now(), why.to_owned()));
     }
 }
 

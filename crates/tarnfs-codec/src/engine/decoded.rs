@@ -13,7 +13,7 @@ use super::fill::note_read;
 use super::in_flight::{InFlight, Queued, RunGuard, Task, Turn};
 use super::memory_gate::{Expected, GatePass};
 use super::pool::Piece;
-use super::proof::{NOT_VERIFIED, Proofs};
+use super::proof::{NOT_VERIFIED, Proofs, Prover};
 use super::sequence::Sequences;
 use super::workers::Workers;
 use super::{checksum, lock};
@@ -86,7 +86,7 @@ pub(super) struct Inner {
     /// Some of it can be verified only with the whole, and readers do not wait for that.
     pub(super) has_unprovable: bool,
     /// Called where nothing is known.
-    pub(super) unproven: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    pub(super) prover: OnceLock<Arc<dyn Prover>>,
     sequences: Mutex<Sequences>,
     /// Length of the chunk that was last decoded from.
     chunk_length: AtomicU64,
@@ -122,7 +122,7 @@ impl DecodedSource {
             expected_to_prove: cache.gate.expected(),
             proofs: Proofs::default(),
             has_unprovable: false,
-            unproven: OnceLock::new(),
+            prover: OnceLock::new(),
             cache,
             workers,
             limits,
@@ -216,7 +216,15 @@ impl Source for DecodedSource {
     }
 
     fn is_unproven(&self) -> bool {
-        self.inner.is_unproven() || self.inner.source.is_unproven()
+        self.is_itself_unproven() || self.inner.source.is_unproven()
+    }
+
+    fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        self.inner.source.verify(is_abandoned)?;
+        match self.inner.prover.get() {
+            Some(prover) if self.is_itself_unproven() => prover.wait(is_abandoned),
+            _ => Ok(()),
+        }
     }
 
     fn len(&self) -> u64 {

@@ -199,8 +199,8 @@ impl Inner {
             }
             let is_provable = self.is_provable(&chunk);
             if !is_provable && !self.waits_for_whole() {
-                if let Some(begin) = self.unproven.get() {
-                    begin();
+                if let Some(prover) = self.prover.get() {
+                    prover.begin();
                 }
                 return Ok(chunk);
             }
@@ -398,17 +398,30 @@ impl Inner {
 }
 
 impl DecodedSource {
-    /// `begin` is called for each read of what nobody has verified and nobody can but by decoding the whole
-    /// ([`DecodedSource::proving`]). It must not wait for anything.
-    pub fn when_unproven(&self, begin: impl Fn() + Send + Sync + 'static) {
+    /// Who verifies the whole, where nothing else can be done.
+    pub fn proven_by(&self, prover: Arc<dyn Prover>) {
         // It is said once, before anything is read.
-        let _ = self.inner.unproven.set(Box::new(begin));
+        let _ = self.inner.prover.set(prover);
+    }
+
+    /// [`Source::is_unproven`], whatever it is decoded from.
+    pub fn is_itself_unproven(&self) -> bool {
+        self.inner.is_unproven()
     }
 
     /// What it takes to verify the whole.
     pub fn proving(&self) -> Proving {
         Proving { inner: Arc::downgrade(&self.inner), stream: self.inner.stream_to_prove() }
     }
+}
+
+/// Has a stream verified ([`DecodedSource::proving`]).
+pub trait Prover: Send + Sync {
+    /// Called for each read of what nobody has verified, and nobody can but by decoding the whole. Waits for nothing.
+    fn begin(&self);
+
+    /// Begins, and waits until that has ended. An error says why it could not be done.
+    fn wait(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()>;
 }
 
 /// Decodes a whole stream, so that a table without checksums gets some.

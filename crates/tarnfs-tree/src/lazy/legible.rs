@@ -104,6 +104,10 @@ impl Source for Legible {
         self.source.is_unproven()
     }
 
+    fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        self.source.verify(is_abandoned)
+    }
+
     fn depth(&self) -> usize {
         self.source.depth()
     }

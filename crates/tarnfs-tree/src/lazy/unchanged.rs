@@ -76,6 +76,10 @@ impl Source for Unchanged {
         self.source.is_unproven()
     }
 
+    fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        self.source.verify(is_abandoned)
+    }
+
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         self.source.is_ready(offset, length)
     }

@@ -218,13 +218,23 @@ fn readers_wait_for_one_who_verifies() {
     }
 }
 
-/// What asks for the whole to be verified, and how often it was asked for.
-fn asked(source: &DecodedSource) -> Arc<AtomicUsize> {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&asked);
-    source.when_unproven(move || {
-        counter.fetch_add(1, Ordering::Relaxed);
-    });
+/// How often the whole was asked to be verified.
+struct Asked(AtomicUsize);
+
+impl Prover for Asked {
+    fn begin(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn wait(&self, _: &dyn Fn() -> bool) -> io::Result<()> {
+        self.begin();
+        Err(ErrorKind::TimedOut.into())
+    }
+}
+
+fn asked(source: &DecodedSource) -> Arc<Asked> {
+    let asked = Arc::new(Asked(AtomicUsize::new(0)));
+    source.proven_by(Arc::<Asked>::clone(&asked));
     asked
 }
 
@@ -234,17 +244,19 @@ fn the_whole_is_verified_where_no_part_can_be() {
     let source = foreign.open(|_| {});
     let times = asked(&source);
     assert!(foreign.reads(&source, 10, 10));
-    assert_eq!(times.load(Ordering::Relaxed), 1);
+    assert_eq!(times.0.load(Ordering::Relaxed), 1);
+    assert_eq!(source.verify(&|| false).unwrap_err().kind(), ErrorKind::TimedOut);
     assert_eq!(source.proving().run().unwrap(), Proven::Right);
     assert!(!source.is_ready(10, 10), "what nobody had verified is gone");
     assert!(foreign.reads(&source, 0, LENGTH));
-    assert_eq!(times.load(Ordering::Relaxed), 1, "nothing more is asked for");
+    source.verify(&|| false).unwrap();
+    assert_eq!(times.0.load(Ordering::Relaxed), 2, "nothing more is asked for");
     // What can be verified in parts never asks.
     let foreign = Foreign::of_xz("");
     let source = foreign.open(|_| {});
     let times = asked(&source);
     assert!(foreign.reads(&source, 0, LENGTH));
-    assert_eq!(times.load(Ordering::Relaxed), 0);
+    assert_eq!(times.0.load(Ordering::Relaxed), 0);
 }
 
 /// A gzip stream that readers wait for.
@@ -272,7 +284,7 @@ fn a_short_stream_is_verified_before_its_first_byte_is_read() {
             }
         });
         assert!(source.inner.proofs.is_whole());
-        assert_eq!(times.load(Ordering::Relaxed), 0, "nobody else is asked for it");
+        assert_eq!(times.0.load(Ordering::Relaxed), 0, "nobody else is asked for it");
         let source = foreign.open_from(foreign.source(|_| {}), 64 << 20, workers);
         for offset in (0..length).step_by(50_000) {
             assert!(foreign.reads(&source, offset, 50_000));
