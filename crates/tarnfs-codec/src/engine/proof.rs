@@ -375,8 +375,8 @@ impl Inner {
         self.has_unprovable && !self.proofs.is_whole()
     }
 
-    /// True if some chunk can be verified only with the whole stream, and readers do not wait for that. Asked once, when
-    /// the stream is opened. If the table cannot be read, or has too many chunks to look at, the answer is yes.
+    /// True if some chunk can be verified only with the whole stream, and readers do not wait for that. Asked once,
+    /// when the stream is opened. If the table cannot be read, or has too many chunks to look at, the answer is yes.
     pub(super) fn find_unprovable(&self) -> bool {
         if self.waits_for_whole() || self.chunks.table().has_checksums() {
             return false;
