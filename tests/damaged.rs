@@ -108,8 +108,8 @@ fn volumes_one_behind_the_other_are_joined() {
     }
 }
 
-/// > Without `--force`, bytes whose checksum does not match are never served. Reading that range is an error, and the rest of the file
-/// > is read.
+/// > Without `--force`, bytes whose checksum does not match are never served. Reading that range is an error, and the
+/// > rest of the file is read.
 #[test]
 fn a_wrong_checksum_is_an_error_for_its_range_only() {
     if !can_mount() {

@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 
 use tarnfs_index::Recursion;
+use tarnfs_source::MemorySource;
 
 use super::archives::MOST_OPENING;
 use super::*;

@@ -2,7 +2,7 @@ use std::sync::OnceLock;
 
 use tarnfs_codec::{Chunk, ChunkTable, Damage};
 use tarnfs_index::{Archive, FIRST_NESTED, Node, Row, Shape, Summary};
-use tarnfs_source::{Budget, Fingerprint};
+use tarnfs_source::{Budget, Fingerprint, MemorySource};
 
 use super::*;
 
