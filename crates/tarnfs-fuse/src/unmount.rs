@@ -32,9 +32,9 @@ pub fn mounts() -> Result<Vec<MountedTree>, Error> {
 
 /// Unmounts the tree at `mount_point`, also one whose program has died.
 ///
-/// One that is in use is left as it is. `lazily` it is detached: it goes away for everybody who comes, and ends when the
-/// last who uses it is done. So is one whose program has died. Other file systems are left alone, unless they are FUSE
-/// mounts whose program has died.
+/// One that is in use is left as it is. `lazily` it is detached: it goes away for everybody who comes, and ends when
+/// the last who uses it is done. So is one whose program has died. Other file systems are left alone, unless they are
+/// FUSE mounts whose program has died.
 pub fn unmount(mount_point: &Path, lazily: bool) -> Result<(), Error> {
     let (path, user) = find(mount_point)?;
     let mut done = take_away(&path, false);

@@ -24,8 +24,8 @@ impl Default for Unproven {
 }
 
 impl Unproven {
-    /// With which flags `node` is opened, where they would be `flags` for a file that is verified. Waits for nothing: by
-    /// then nobody else can answer the kernel.
+    /// With which flags `node` is opened, where they would be `flags` for a file that is verified. Waits for nothing:
+    /// by then nobody else can answer the kernel.
     pub(crate) fn flags(&self, node: u64, is_unproven: bool, flags: u32) -> u32 {
         let mut nodes = lock(&self.nodes);
         if is_unproven {

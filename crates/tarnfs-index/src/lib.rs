@@ -215,8 +215,8 @@ pub trait Index: Send + Sync + Debug {
     /// Extended attributes. Of an index of tarnfs in the order of their names.
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error>;
 
-    /// From now on [`Index::xattrs`] leaves out those of these names that were computed ([`own::COMPUTED`]): hashes that
-    /// the index has and nobody asked for.
+    /// From now on [`Index::xattrs`] leaves out those of these names that were computed ([`own::COMPUTED`]): hashes
+    /// that the index has and nobody asked for.
     fn hide_xattrs(&self, names: Vec<Vec<u8>>) {
         let _ = names;
     }

@@ -112,8 +112,8 @@ pub trait Source: Send + Sync + Debug {
         true
     }
 
-    /// True if what is read now may turn out to be wrong later, and be an error then: nobody should keep it. What stands
-    /// on another source says as much as that one.
+    /// True if what is read now may turn out to be wrong later, and be an error then: nobody should keep it. What
+    /// stands on another source says as much as that one.
     fn is_unproven(&self) -> bool {
         false
     }

@@ -140,8 +140,8 @@ impl Streams {
         Ok(chain)
     }
 
-    /// What is wrong with these bytes of that stream, or with what they are decoded from, if that is known. In very many
-    /// layers they count as damaged.
+    /// What is wrong with these bytes of that stream, or with what they are decoded from, if that is known. In very
+    /// many layers they count as damaged.
     pub(crate) fn damage_of(&self, mut number: u32, mut range: Range<u64>) -> Result<Option<String>, Error> {
         let told = |damage: Option<Damage>| damage.map(|damage| damage.what);
         for _ in 0..MOST_CALLS {

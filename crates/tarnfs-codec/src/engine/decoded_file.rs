@@ -454,8 +454,8 @@ impl DecodedFileWriter {
         self.packed.len() >= BATCH
     }
 
-    /// Packs a piece at this `level` of zstd, or leaves it as it is without one, and writes it with those before it once
-    /// they are enough.
+    /// Packs a piece at this `level` of zstd, or leaves it as it is without one, and writes it with those before it
+    /// once they are enough.
     pub(super) fn add(
         &mut self,
         stream: u64,

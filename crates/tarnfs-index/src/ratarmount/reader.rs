@@ -50,7 +50,8 @@ pub struct Expected {
 /// files, and as bytes those of the stream; chunks have no checksums.
 ///
 /// [`Error::Stale`] if the archive has another size, or if headers are not where the sidecar says;
-/// [`Error::OtherOptions`] if other options shaped the tree; [`Error::Unknown`] for other schemas and backends; [`Error::Broken`] for one that was not finished.
+/// [`Error::OtherOptions`] if other options shaped the tree; [`Error::Unknown`] for other schemas and backends;
+/// [`Error::Broken`] for one that was not finished.
 pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, Error> {
     let numbering = numbering_of(&file)?;
     let connections = Connections::new(Opened::file(file, false));
