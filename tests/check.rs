@@ -76,7 +76,7 @@ fn an_index_that_does_not_match_the_archive_is_told() {
     assert_eq!(run(&scratch, ["index", "--no-recreate-index", name]).code, 0, "no sample lies there");
     let wrong = check(&scratch, "a.tar.zst");
     assert!(wrong.code == 7 && wrong.text().contains("is wrong: its checksums"), "{wrong:?}");
-    assert!(wrong.text().contains("whole: 1 files"), "{wrong:?}");
+    assert!(wrong.text().contains("whole: 1 file,"), "{wrong:?}");
     run(&scratch, ["index", "-c", name]).ok();
     check(&scratch, "a.tar.zst").ok();
 }
