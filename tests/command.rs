@@ -509,6 +509,8 @@ fn the_man_page_has_each_option_once_and_each_command_a_page() {
         let starts =
             man.lines().filter(|line| line.contains(&format!("\\-\\-{option}\\fR")) && line.starts_with("\\fB"));
         assert_eq!(starts.count(), 1, "{option}");
+        let text = man.lines().skip_while(|line| !line.contains(&format!("\\-\\-{option}\\fR"))).nth(1);
+        assert!(text.is_some_and(|text| !text.is_empty() && !text.starts_with('.')), "{option} has a text: {text:?}");
     }
     assert!(man.contains("the archive is damaged"), "{man}");
     let shared = "below Archives in archives, Decoding, Index, Messages and Reading tar work here, too.";

@@ -90,6 +90,11 @@ impl<S: Pooled> Pool<S> {
         Ok(Borrowed { number: self.number, session: Some(session) })
     }
 
+    /// Does `work` with a connection, once: for work that hands on at once what it finds.
+    pub(crate) fn with_once<T>(&self, work: impl FnOnce(&mut S) -> Result<T, Error>) -> Result<T, Error> {
+        work(&mut *self.get()?)
+    }
+
     /// Does `work` with a connection. Where SQLite has no memory, it does it twice: what it has begun then comes again.
     pub(crate) fn with<T>(&self, mut work: impl FnMut(&mut S) -> Result<T, Error>) -> Result<T, Error> {
         once_more(|| work(&mut *self.get()?))

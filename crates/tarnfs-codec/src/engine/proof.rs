@@ -485,6 +485,27 @@ struct Found {
     grants: Vec<Grant>,
 }
 
+/// Damaged parts that are told from each other. Of more, what lies between them counts as damaged, too.
+const MOST_DAMAGE: usize = 10_000;
+
+impl Found {
+    fn take_damage(&mut self, pass: &mut dyn FirstPass) {
+        let mut found = Vec::new();
+        pass.take_damage(&mut found);
+        for damage in found.into_iter().filter(|damage| !damage.decoded.is_empty()) {
+            let is_full = self.damage.len() >= MOST_DAMAGE;
+            match self.damage.last_mut() {
+                Some(last) if is_full => {
+                    let Range { start, end } = damage.decoded;
+                    last.decoded = last.decoded.start.min(start)..last.decoded.end.max(end);
+                    last.lost_from = last.decoded.start;
+                }
+                _ => self.damage.push(damage),
+            }
+        }
+    }
+}
+
 impl UnprovenStream {
     /// Decodes the whole; `None` if it was abandoned. `holds` is told how many bytes of memory that takes.
     fn decode(&self, is_abandoned: impl Fn() -> bool, holds: &mut dyn FnMut(usize)) -> io::Result<Option<Found>> {
@@ -497,7 +518,7 @@ impl UnprovenStream {
             Ok(false) => return Ok(None),
             Err(error) if is_damage(&error) && !source.has_failed() => {
                 // What the pass found before it failed: that more is wrong than what could not be decoded.
-                whole.pass.take_damage(&mut whole.found.damage);
+                whole.found.take_damage(&mut *whole.pass);
                 let compressed = whole.pass.compressed_position();
                 whole.found.damage.push(Damage {
                     decoded: whole.at..self.table.decoded_length(),
@@ -563,7 +584,7 @@ impl Whole<'_> {
         // What comes behind the last byte may be the check of all those before.
         let at = self.at;
         match self.pass.read(&mut [0]) {
-            Ok(0) => self.pass.take_damage(&mut self.found.damage),
+            Ok(0) => self.found.take_damage(&mut *self.pass),
             Ok(_) => {
                 // The check was not reached, and a table that is wrong there says nothing of where the last one was.
                 self.at = 0;
@@ -623,7 +644,7 @@ impl Whole<'_> {
             (self.holds)(self.pass.memory() + PIECE);
             checksums.push(checksum(piece, self.at));
             self.at += filled as u64;
-            self.pass.take_damage(&mut self.found.damage);
+            self.found.take_damage(&mut *self.pass);
             self.pass.take_shifts(&mut shifts);
             self.pass.take_points(&mut points);
             points.clear();

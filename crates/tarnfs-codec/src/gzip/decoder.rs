@@ -536,7 +536,7 @@ impl DeflateDecoder {
     /// stream.
     fn damaged(&mut self, start: u64, from: u64, what: &str) {
         let Some(survey) = &mut self.survey else {
-            log::warn!("{}: {what} (decoded bytes {start} to {})", self.input.source().describe(), self.decoded);
+            log::debug!("{}: {what} (decoded bytes {start} to {})", self.input.source().describe(), self.decoded);
             return;
         };
         // Joined, so that a stream of nothing but empty or tiny damaged members takes no memory.

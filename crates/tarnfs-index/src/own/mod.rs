@@ -213,6 +213,9 @@ impl Own {
 const RANGE: &str = "SELECT name, rowid, class, header, size, mtime FROM entries \
                      WHERE rowid >= ? AND rowid < ? ORDER BY rowid";
 
+/// A row with the folder that it is in and its name there.
+type InFolder = (Node, Vec<u8>, Row);
+
 impl Index for Own {
     fn summary(&self) -> &Summary {
         &self.summary
@@ -415,48 +418,16 @@ impl Index for Own {
     }
 
     fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error> {
-        self.pool.with(|session| {
-            let mut after = self.bounds.last as i64;
-            loop {
-                let mut batch = Vec::new();
-                {
-                    let mut query = session
-                        .connection
-                        .prepare_cached(
-                            "SELECT name, node, class, header, size, mtime, folder FROM replaced \
-                             WHERE node > ? ORDER BY node LIMIT 256",
-                        )
-                        .map_err(broken)?;
-                    let mut rows = query.query([after]).map_err(broken)?;
-                    while let Some(row) = rows.next().map_err(broken)? {
-                        let stored = Stored::read(row)?;
-                        // The root's own name is empty; nothing else's is.
-                        let folder = row.get::<_, i64>(6).map_err(broken)?;
-                        let is_root =
-                            folder == 1 && row.get_ref(0).map_err(broken)?.as_blob().is_ok_and(<[u8]>::is_empty);
-                        let name = if is_root { Vec::new() } else { name_of(row)?.to_vec() };
-                        // Rows that do not go on in order come from a broken tree of pages, and may have no end.
-                        let node = i64::try_from(stored.node).ok().filter(|&node| node > after);
-                        after = node.ok_or_else(|| lies(stored.node, "it is out of order"))?;
-                        batch.push((folder, name, stored));
-                    }
-                }
-                if batch.is_empty() {
-                    return Ok(());
-                }
-                session.patience.renew();
-                for (folder, name, stored) in batch {
-                    if session.folder(folder as u64, &self.bounds)?.is_none() {
-                        return Err(lies(stored.node, "the folder that it was in is none"));
-                    }
-                    if !session.is_hard_link(&stored)?
-                        && let Some(row) = session.complete(stored, None, &self.bounds)?
-                    {
-                        receive(Node(folder as u64), &name, &row);
-                    }
-                }
+        let mut after = self.bounds.last as i64;
+        loop {
+            // It may be done twice: so what is found is handed on behind it.
+            let (found, last) = self.pool.with(|session| self.read_all_replaced(session, after))?;
+            for (folder, name, row) in &found {
+                receive(*folder, name, row);
             }
-        })
+            let Some(last) = last else { return Ok(()) };
+            after = last;
+        }
     }
 
     fn replaced_of(
@@ -469,7 +440,13 @@ impl Index for Own {
             return Ok(());
         };
         while !rest.is_empty() {
-            let found = self.pool.with(|session| self.read_replaced(session, folder, name, &mut rest))?;
+            let (found, behind) = self.pool.with(|session| {
+                // It may be done twice.
+                let mut rest = rest.clone();
+                let found = self.read_replaced(session, folder, name, &mut rest)?;
+                Ok((found, rest))
+            })?;
+            rest = behind;
             if !found.iter().all(|(header, row)| receive(*header, row)) {
                 break;
             }
@@ -478,7 +455,7 @@ impl Index for Own {
     }
 
     fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error> {
-        self.pool.with(|session| {
+        self.pool.with_once(|session| {
             let mut folders = session
                 .connection
                 .prepare_cached("SELECT parent, first, count, subfolders, node FROM folders ORDER BY node")
@@ -677,6 +654,49 @@ impl Own {
             }
         }
         Ok(Some(low..end))
+    }
+
+    /// Some of the rows of replaced entries behind node `after`, without hard links, each with its folder and name; and
+    /// the last node that was looked at, if there was one.
+    fn read_all_replaced(&self, session: &mut Session, mut after: i64) -> Result<(Vec<InFolder>, Option<i64>), Error> {
+        let mut batch = Vec::new();
+        {
+            let mut query = session
+                .connection
+                .prepare_cached(
+                    "SELECT name, node, class, header, size, mtime, folder FROM replaced \
+                     WHERE node > ? ORDER BY node LIMIT 256",
+                )
+                .map_err(broken)?;
+            let mut rows = query.query([after]).map_err(broken)?;
+            while let Some(row) = rows.next().map_err(broken)? {
+                let stored = Stored::read(row)?;
+                // The root's own name is empty; nothing else's is.
+                let folder = row.get::<_, i64>(6).map_err(broken)?;
+                let is_root = folder == 1 && row.get_ref(0).map_err(broken)?.as_blob().is_ok_and(<[u8]>::is_empty);
+                let name = if is_root { Vec::new() } else { name_of(row)?.to_vec() };
+                // Rows that do not go on in order come from a broken tree of pages, and may have no end.
+                let node = i64::try_from(stored.node).ok().filter(|&node| node > after);
+                after = node.ok_or_else(|| lies(stored.node, "it is out of order"))?;
+                batch.push((folder, name, stored));
+            }
+        }
+        if batch.is_empty() {
+            return Ok((Vec::new(), None));
+        }
+        session.patience.renew();
+        let mut found = Vec::new();
+        for (folder, name, stored) in batch {
+            if session.folder(folder as u64, &self.bounds)?.is_none() {
+                return Err(lies(stored.node, "the folder that it was in is none"));
+            }
+            if !session.is_hard_link(&stored)?
+                && let Some(row) = session.complete(stored, None, &self.bounds)?
+            {
+                found.push((Node(folder as u64), name, row));
+            }
+        }
+        Ok((found, Some(after)))
     }
 
     /// Reads the next rows of that name, with the bytes at which their headers begin. `rest` is empty behind the last.

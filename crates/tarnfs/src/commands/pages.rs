@@ -42,9 +42,10 @@ the index of an archive
 an index that ratarmount wrote
 .TP
 .I ~/.cache/tarnfs
-indexes of archives whose folder cannot be written, and in
-.I decoded
-pieces of archives that are slow to decode
+indexes of archives whose folder cannot be written
+.TP
+.I ~/.cache/tarnfs/decoded
+decoded pieces of archives that are slow to decode
 .TP
 .I MOUNTPOINT/.ratarmount\-control
 takes commands, with \-\-control\-interface
@@ -68,7 +69,9 @@ the time zone in which times are shown
 
 /// The page of tarnfs, or that of one of its commands: `tarnfs-ls(1)`.
 pub(crate) fn man(of: Option<&str>) -> Result<Code, Failure> {
-    let root = command_in_short();
+    // Else those that `-h` leaves out would have no text.
+    let with_all = |command: clap::Command| command.mut_args(|argument| argument.hide_short_help(false));
+    let root = with_all(command_in_short());
     let mut text = Vec::new();
     let rendered = match of {
         None => page(&mut text, &root),
@@ -77,7 +80,7 @@ pub(crate) fn man(of: Option<&str>) -> Result<Code, Failure> {
             let Some(found) = found else {
                 return Err(Failure::new(Code::Usage, format!("{name}: there is no such command; see tarnfs --help")));
             };
-            page_of_command(&mut text, found.clone())
+            page_of_command(&mut text, with_all(found.clone()))
         }
     };
     rendered.map_err(|error| output_failure(&error))?;

@@ -601,3 +601,43 @@ fn nothing_is_pushed_out_of_what_the_whole_has_shown() {
         assert_eq!(left == 10, was_installed, "{left} are left");
     }
 }
+
+/// A first pass that has only found damage.
+struct OnlyDamage(crate::Findings);
+
+impl crate::Decoder for OnlyDamage {
+    fn read(&mut self, _buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    fn memory(&self) -> usize {
+        0
+    }
+}
+
+impl FirstPass for OnlyDamage {
+    fn findings(&mut self) -> Option<&mut crate::Findings> {
+        Some(&mut self.0)
+    }
+
+    fn compressed_position(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn damage_in_very_many_places_takes_bounded_memory_and_all_of_it_counts() {
+    let mut pass = OnlyDamage(crate::Findings::default());
+    let mut found = Found::default();
+    let places = 3 * MOST_DAMAGE as u64;
+    for at in 0..places {
+        let decoded = at * 10..at * 10 + 1;
+        let (lost_from, what) = (decoded.end, "a test".to_owned());
+        pass.0.damage.push(Damage { decoded, lost_from, compressed: 0, compressed_from: 0, what });
+        found.take_damage(&mut pass);
+    }
+    assert_eq!(found.damage.len(), MOST_DAMAGE);
+    let is_damaged = |at: u64| found.damage.iter().any(|damage| damage.decoded.contains(&at));
+    assert!((0..places).step_by(997).all(|place| is_damaged(place * 10)));
+    assert!(is_damaged((places - 1) * 10) && !is_damaged(5));
+}
