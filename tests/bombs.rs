@@ -352,3 +352,118 @@ fn versions_of_one_name_take_little_memory() {
     println!("{built} bytes over idle for the index, {listed} with the listing");
     assert!(listed < built.max(MOST), "{listed} bytes");
 }
+
+/// Makes `bomb.tar.zst`: so many entries, each with a header of 16 MiB of attributes, which compresses to 3 KiB.
+fn attribute_bomb(scratch: &Scratch, entries: u32) {
+    scratch.shell(&format!(
+        "python3 - <<'E' | zstd -q -1 --long=27 > bomb.tar.zst
+import sys, tarfile
+def header(name, kind, size):
+    info = tarfile.TarInfo(name); info.type = kind; info.size = size
+    return info.tobuf(tarfile.USTAR_FORMAT)
+def record(key):
+    return b'60026 SCHILY.xattr.user.%03d=' % key + b'A' * 59997 + bytes([10])
+pax = b''.join(record(key) for key in range(270))
+pax = header('pax', b'x', len(pax)) + pax.ljust(-(-len(pax) // 512) * 512, bytes(1))
+for number in range({entries}):
+    sys.stdout.buffer.write(pax); sys.stdout.buffer.write(header('f%d' % number, b'0', 0))
+sys.stdout.buffer.write(bytes(1024))
+E"
+    ));
+}
+
+/// Runs `tarnfs ls bomb.tar.zst` behind `limits`: its exit code, what it said, and its peak of memory.
+fn list_bomb(scratch: &Scratch, limits: &str) -> (Option<i32>, String, u64) {
+    let script = "import resource, subprocess, sys
+ran = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10)
+sys.exit(ran.returncode)";
+    let output = Command::new("bash")
+        .args(["-c", &format!("{limits} exec python3 -c \"$@\""), "bash", script, env!("CARGO_BIN_EXE_tarnfs")])
+        .args(["ls", "--cache-memory=64M", "--index-file=:memory:", "bomb.tar.zst"])
+        .current_dir(scratch.path(""))
+        .output()
+        .unwrap();
+    let peak = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned(), peak)
+}
+
+/// > An index takes little memory, even one that is not kept on disk.
+#[test]
+fn an_index_that_no_disk_takes_has_a_limit() {
+    let scratch = Scratch::new();
+    attribute_bomb(&scratch, 24);
+    let (code, said, peak) = list_bomb(&scratch, "ulimit -f 20480;");
+    println!("{code:?}, {peak} bytes: {said}");
+    assert!(code != Some(0) && said.contains("limit") && said.contains("TMPDIR"), "{code:?}: {said}");
+    assert!(peak < 448 << 20, "{peak} bytes");
+}
+
+/// > A header that asks for much memory gets what the archive can fill, or an error that names the limit.
+#[test]
+fn an_index_does_not_outgrow_its_archive() {
+    let scratch = Scratch::new();
+    attribute_bomb(&scratch, 72);
+    let (code, said, peak) = list_bomb(&scratch, "");
+    println!("{code:?}, {peak} bytes: {said}");
+    assert!(code != Some(0) && said.contains("the limit for an archive of its length"), "{code:?}: {said}");
+    assert!(peak < 448 << 20, "{peak} bytes");
+}
+
+/// A map of a sparse file takes 12 MiB here, and there are 40 of them.
+#[test]
+fn maps_of_sparse_files_take_little_memory_together() {
+    const FILES: usize = 40;
+    if !support::can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        r"python3 - <<'E' | zstd -q -o a.tar.zst
+import sys, tarfile
+EXTENTS = 1 << 19
+pad = lambda data: data + bytes(-len(data) % 512)
+def header(name, kind, size):
+    info = tarfile.TarInfo(name); info.type = kind; info.size = size
+    return info.tobuf(tarfile.USTAR_FORMAT)
+def record(key, value):
+    length = len(key) + len(value) + 3
+    length += len(str(length + len(str(length))))
+    return b'%d %s=%s\n' % (length, key, value)
+numbers = pad(b'%d\n' % EXTENTS + b''.join(b'%d\n1\n' % (2 * n) for n in range(EXTENTS)))
+write = sys.stdout.buffer.write
+for number in range({FILES}):
+    pax = record(b'GNU.sparse.major', b'1') + record(b'GNU.sparse.minor', b'0')
+    pax += record(b'GNU.sparse.name', b'%d' % number) + record(b'GNU.sparse.realsize', b'%d' % (2 * EXTENTS))
+    write(header('x', b'x', len(pax)) + pad(pax) + header('f', b'0', len(numbers) + EXTENTS))
+    write(numbers + pad(b'x' * EXTENTS))
+write(bytes(1024))
+E"
+    ));
+    let (at, archive) = (scratch.path("mnt"), scratch.path("a.tar.zst"));
+    let mut command = support::tarnfs(&scratch);
+    command.args(["-f", "--index-file", ":memory:"]).args([&archive, &at]);
+    let mut daemon = support::daemon(command, &at);
+    let process = daemon.id();
+    let resident = || {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+    };
+    let expected: Vec<u8> = b"x\0".repeat(1 << 19);
+    let read = |number: usize| assert!(fs::read(at.join(number.to_string())).unwrap() == expected, "{number}");
+    support::wait_until("it is served", || at.join("0").exists());
+    read(0);
+    let before = resident();
+    // Also where several are read at once.
+    std::thread::scope(|scope| {
+        for first in 0..4 {
+            scope.spawn(move || (first..FILES).step_by(4).for_each(read));
+        }
+    });
+    let grown = resident().saturating_sub(before);
+    // 64 MiB of maps are kept, each of four readers has one, and one is being made.
+    assert!(grown < 240, "{grown} MiB more");
+    support::signal(&daemon, rustix::process::Signal::TERM);
+    daemon.wait().unwrap();
+}

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use devour::Random;
 use foreground::Foreground;
-use support::{Scratch, can_mount, wait_until};
+use support::{Mounted, Scratch, can_mount, wait_until};
 
 const TOOLS: [(&str, &str); 8] = [
     ("tar", "cat"),
@@ -177,5 +177,36 @@ fn cut_to_nothing_under_eight_readers() {
         // What the page cache does not have is gone, and the rest of the tree is still there.
         assert_eq!(fs::read_dir(at).unwrap().count(), FILES);
         mount.unmount();
+    }
+}
+
+/// > A plain tar that is written in place and gets its time back is an error, too. So is one that only got new
+/// > extended attributes or another time of its last read, or that was moved and moved back between two reads.
+#[test]
+fn a_change_that_is_hidden_is_seen_where_there_are_no_checksums() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir folder; head -c 20M /dev/zero | tr '\\0' A > big; tar -cf a.tar big");
+    for (source, options, file) in [
+        ("folder/a.tar", &["--index-file=:memory:"][..], "big"),
+        ("folder", &["--recursive", "--index-file=:memory:"], "a.tar/big"),
+    ] {
+        for change in ["dd if=/dev/zero of=folder/a.tar bs=4096 seek=1717 count=1 conv=notrunc status=none", ":"] {
+            scratch.shell("cp a.tar folder/a.tar; touch -d '2001-02-03 04:05:06' folder/a.tar");
+            let mounted = Mounted::new(&scratch, scratch.path(source), options);
+            let file = fs::File::open(mounted.path(file)).unwrap();
+            file.read_exact_at(&mut [0; 10], 0).unwrap();
+            scratch.shell(&format!("{change}; touch -d '2001-02-03 04:05:06' folder/a.tar"));
+            // Far behind what the kernel has read ahead.
+            let mut bytes = vec![b'A'; 4096];
+            let read = file.read_exact_at(&mut bytes, 1717 * 4096);
+            assert!(bytes.iter().all(|&byte| byte == b'A'), "wrong bytes: {source} {change}");
+            let found = read.map_err(|error| error.raw_os_error());
+            assert!(matches!(found, Err(Some(libc::ESTALE | libc::EIO))), "{source} {change}: {found:?}");
+            drop(file);
+            mounted.unmount();
+        }
     }
 }

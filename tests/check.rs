@@ -61,6 +61,84 @@ fn whole_archives_are_whole_and_damage_is_told_with_its_place() {
     assert!(!scratch.path("a.gz.tarnfs.sqlite").exists(), "nothing is written");
 }
 
+/// Which bytes are meant, those of the file or those that come out of it, is said in the same words for all codecs.
+#[test]
+fn damage_is_told_in_the_same_words_for_all_codecs() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; seq 1 20000 > tree/a; seq 30000 60000 > tree/b; tar -C tree --sort=name -cf a.tar a b");
+    // Numbers depend on the versions of the tools: N stands for each.
+    let without_numbers = |text: &str| {
+        let words = text.replace("CRC-32", "CRC").replace("CRC-64", "CRC").replace("Adler-32", "Adler");
+        let mut shown = String::new();
+        for character in words.chars() {
+            match character {
+                '0'..='9' if shown.ends_with('N') => {}
+                '0'..='9' => shown.push('N'),
+                other => shown.push(other),
+            }
+        }
+        shown
+    };
+    let lines = |name: &str| {
+        let mut command = support::tarnfs(&scratch);
+        let ran = Ran::from(command.args(["check", name]).current_dir(scratch.path("")).output().unwrap());
+        assert_eq!((ran.code, ran.err.as_str()), (5, ""), "{name}");
+        without_numbers(&ran.text())
+    };
+    let force = "; --force serves what of it can be decoded";
+    let all = format!("NAME: N of the N files that can be listed are damaged{force}\n");
+    let end = "of the compressed file; what comes before it is served\n";
+    for (suffix, tool, checksum, wrong, cut_in) in [
+        ("gz", "gzip -nc", 8, "gzip: the CRC of a gzip member does not match its data", "deflate data"),
+        ("xz", "xz -c", 28, "xz: the check of an xz block does not match its data", "a block"),
+        ("zst", "zstd -qc", 1, "zstd: the XXHN of a zstd frame does not match its data", "a block"),
+        ("lz", "lzip -c", 20, "lzip: the CRC of an lzip member does not match its data", "the LZMA data"),
+    ] {
+        if !support::have(tool.split(' ').next().unwrap()) {
+            continue;
+        }
+        let name = format!("b.{suffix}");
+        scratch.shell(&format!("{tool} < a.tar > {name}"));
+        let length = fs::metadata(scratch.path(&name)).unwrap().len();
+        flip(&scratch.path(&name), length - checksum);
+        let places = "between bytes N and N of the compressed file\n";
+        let expected = format!("NAME: damaged at byte N of the decoded data: {wrong}, {places}{all}");
+        assert_eq!(lines(&name), expected.replace("NAME", &name), "{suffix}");
+        // A mount and `ls` warn in the same words.
+        let warned = run(&scratch, [Path::new("ls"), &scratch.path(&name)]).err;
+        assert!(without_numbers(&warned).contains(&format!("of the decoded data: {wrong}, {places}")), "{warned}");
+        // Its last quarter is gone.
+        scratch.shell(&format!("head -c $(({length} * 3 / 4)) {name} > cut.{suffix}"));
+        let cut = lines(&format!("cut.{suffix}"));
+        let codec = wrong.split_once(':').unwrap().0;
+        let told = format!(
+            "cut.{suffix}: damaged at byte N of the decoded data: {codec}: the compressed file is cut short inside \
+             {cut_in}, at byte N {end}"
+        );
+        assert!(cut.contains(&told), "{told}{cut}");
+        assert!(cut.ends_with("is damaged\n"), "{cut}");
+    }
+    // What is read says so, too.
+    let ran = run(&scratch, ["cat".as_ref(), scratch.path("b.gz").as_os_str(), "a".as_ref()]);
+    let length = fs::metadata(scratch.path("b.gz")).unwrap().len();
+    let decoded = fs::metadata(scratch.path("a.tar")).unwrap().len();
+    let error = format!(
+        "a: bytes 0 to {decoded} of the decoded data are damaged: the CRC-32 of a gzip member does not match its data, \
+         found at byte {length} of the compressed file\n"
+    );
+    assert!(ran.err.ends_with(&error), "{error}{}", ran.err);
+    // Without compression there is only the file.
+    scratch.shell("head -c 200000 a.tar > cut.tar");
+    let told = "cut.tar: damaged at byte N of the file: the archive ends after N of the N bytes of the entry whose \
+                header is at byte N\n";
+    let counted = "cut.tar: N of the N files that can be listed is damaged\n";
+    assert_eq!(lines("cut.tar"), format!("{told}{counted}"));
+    // A compressed file of no archive.
+    scratch.shell("gzip -nc tree/a > c.gz");
+    flip(&scratch.path("c.gz"), fs::metadata(scratch.path("c.gz")).unwrap().len() - 8);
+    assert!(lines("c.gz").ends_with(&format!("c.gz: the file in it is damaged{force}\n")));
+}
+
 #[test]
 fn an_index_that_does_not_match_the_archive_is_told() {
     let scratch = Scratch::new();
@@ -75,7 +153,11 @@ fn an_index_that_does_not_match_the_archive_is_told() {
     flip(&archive, 7_000_001);
     assert_eq!(run(&scratch, ["index", "--no-recreate-index", name]).code, 0, "no sample lies there");
     let wrong = check(&scratch, "a.tar.zst");
-    assert!(wrong.code == 7 && wrong.text().contains("is wrong: its checksums"), "{wrong:?}");
+    assert!(
+        wrong.code == 7
+            && wrong.text().contains("differ (the archive was changed after it was indexed): its checksums"),
+        "{wrong:?}"
+    );
     assert!(wrong.text().contains("whole: 1 file,"), "{wrong:?}");
     run(&scratch, ["index", "-c", name]).ok();
     check(&scratch, "a.tar.zst").ok();

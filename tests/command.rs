@@ -41,7 +41,7 @@ fn exit_codes_tell_what_went_wrong() {
         ("fifo", 3, "fifo"),
         ("text", 4, "not an archive"),
         ("/dev/null", 3, "device"),
-        ("cut.tar", 5, "byte 1024: the archive ends"),
+        ("cut.tar", 5, "byte 1024 of the file: the archive ends after "),
         ("cut.tar.gz", 5, "gzip"),
     ] {
         let (got, message) = code(&["ls", archive]);
@@ -252,10 +252,22 @@ fn stat_tells_all_that_is_known() {
     let stat =
         |path: &str| run(&scratch, ["stat".as_ref(), scratch.path("a.tar").as_os_str(), path.as_ref()]).ok().text();
     let block = stat("block");
-    for part in ["Type: file", "Size: 512 bytes", "Mode: 2640", "(2038-01-20 00:00:00.123456789 UTC)"] {
+    for part in ["Type: file", "Size: 512 bytes", "Mode: 2640", "2038-01-20 00:00:00.123456789 UTC"] {
         assert!(block.contains(part), "{block}");
     }
     assert!(stat("link").contains("Target: file"));
+    let root = run(&scratch, ["stat".as_ref(), scratch.path("a.tar").as_os_str()]).ok().text();
+    assert!(root.starts_with("  Path: /\n  Type: folder\n"), "{root}");
+    // In both zones where they differ.
+    let in_zone = |zone: &str| {
+        let mut command = tarnfs(&scratch);
+        command.args(["stat".as_ref(), scratch.path("a.tar").as_os_str(), "block".as_ref()]).env("TZ", zone);
+        let text = Ran::from(command.output().unwrap()).ok().text();
+        text.lines().find_map(|line| line.strip_prefix("Modify: ").map(str::to_owned)).unwrap()
+    };
+    let utc = "2038-01-20 00:00:00.123456789 UTC";
+    assert_eq!(in_zone("UTC0"), utc);
+    assert_eq!(in_zone("XXX-1"), format!("2038-01-20 01:00:00.123456789 +0100 ({utc})"));
     assert!(stat("file").contains("Links: 3"));
 }
 
@@ -286,10 +298,12 @@ fn a_closed_pipe_ends_it_quietly() {
 #[test]
 fn the_version_tells_of_libraries_formats_and_the_kernel() {
     let scratch = Scratch::new();
-    let plain = run(&scratch, ["--version"]).ok().text();
+    let plain = run(&scratch, ["-v", "-d0"]).ok().text();
     assert_eq!(plain, concat!("tarnfs ", env!("CARGO_PKG_VERSION"), "\n"));
-    assert_eq!(run(&scratch, ["-v", "-d0"]).ok().text(), plain);
-    let full = run(&scratch, ["--version", "-d1"]).ok().text();
+    // As ratarmount does; and `-d 1` is the default.
+    let full = run(&scratch, ["--version"]).ok().text();
+    assert!(full.starts_with(&plain), "{full}");
+    assert_eq!(run(&scratch, ["-v", "-d1"]).ok().text(), full);
     assert_eq!(run(&scratch, ["-V", "--verbose"]).ok().text(), full);
     let values: Vec<_> = full.lines().skip(1).filter_map(|line| line.split_once(": ")).collect();
     let names: Vec<_> = values.iter().map(|(name, _)| *name).collect();
@@ -319,7 +333,6 @@ fn messages_are_one_line_and_name_the_file_once() {
         "mkdir tree; seq 100000 > tree/f; tar -cf a.tar tree; gzip -k a.tar; bzip2 -k a.tar
          head -c 20000 a.tar.gz > cut.tar.gz; head -c 20000 a.tar.bz2 > cut.tar.bz2; touch empty",
     );
-    let see = "; see --help";
     let size = "give bytes, or a number with K, M or G behind it, such as 512M";
     let cases: &[(&[&str], i32, String)] = &[
         (&["ls", "missing.tar"], 3, "missing.tar: cannot be opened: No such file or directory".into()),
@@ -327,34 +340,41 @@ fn messages_are_one_line_and_name_the_file_once() {
         (&["ls", "empty"], 4, "empty: is empty: a file of 0 bytes is no archive; its writing may have failed".into()),
         (&["cat", "a.tar", "nope"], 1, "a.tar: nope: no such file or folder".into()),
         (&["cat", "a.tar", "tree"], 1, "a.tar: tree: is a folder".into()),
-        (&["ls", "-d", "x", "a.tar"], 2, format!("invalid value 'x' for '--debug <LEVEL>': give a number{see}")),
+        (&["ls", "-d", "x", "a.tar"], 2, "--debug x: give a number from 0 to 3".into()),
+        (&["-o", "debug=x", "a.tar"], 2, "--debug x: give a number from 0 to 3".into()),
+        (&["ls", "--recursion-depth=x", "a.tar"], 2, "--recursion-depth x: give a number".into()),
+        (&["ls", "--cache-size=x", "a.tar"], 2, format!("--cache-size x: {size}")),
+        (&["cat", "--range=x", "a.tar"], 2, format!("--range x: {size}")),
         (
-            &["ls", "--recursion-depth=x", "a.tar"],
+            &["-P", "many", "a.tar"],
             2,
-            format!("invalid value 'x' for '--recursion-depth <N>': give a number{see}"),
+            "--parallelization many: give a number of threads, or CODEC:NUMBER,...,:NUMBER".into(),
         ),
-        (&["ls", "--cache-size=x", "a.tar"], 2, format!("invalid value 'x' for '--cache-size <SIZE>': {size}{see}")),
-        (&["cat", "--range=x", "a.tar"], 2, format!("invalid value 'x' for '--range <OFFSET:LENGTH>': {size}{see}")),
-        (&["ls"], 2, format!("the following required arguments were not provided: <ARCHIVE>{see}")),
+        (&["ls"], 2, "no ARCHIVE is given: tarnfs ls [OPTIONS] ARCHIVE [PATH...]".into()),
+        (&["index"], 2, "no ARCHIVE is given: tarnfs index [OPTIONS] ARCHIVE...".into()),
+        (&[], 2, "which archive? See tarnfs --help".into()),
+        (&["mounts", "x"], 2, "x: one argument too many: tarnfs mounts".into()),
         (
             &["ls", "--jsn", "a.tar"],
             2,
-            format!("unexpected argument '--jsn' found; a similar argument exists: '--json'{see}"),
+            "--jsn is not an option of tarnfs ls; did you mean --json? Or see tarnfs ls --help".into(),
         ),
-        (
-            &["completions", "nosuch"],
-            2,
-            format!("invalid value 'nosuch' for '<SHELL>' [possible values: bash, zsh, fish]{see}"),
-        ),
-        (&["-o", "nosuch", "a.tar"], 2, "option nosuch is not known".into()),
+        (&["-x", "a.tar"], 2, "-x is not an option of tarnfs; see tarnfs --help".into()),
+        (&["ls", "--index-file"], 2, "--index-file needs a value: --index-file FILE".into()),
+        (&["--transform", "a"], 2, "--transform needs 2 values: --transform RE REPLACEMENT".into()),
+        (&["ls", "--recursive=yes", "a.tar"], 2, "--recursive takes no value: leave out yes".into()),
+        (&["ls", "--json", "-l", "a.tar"], 2, "--json does not go with --long: leave one of them out".into()),
+        (&["completions", "nosuch"], 2, "SHELL nosuch: give one of bash, zsh, fish".into()),
+        (&["help", "nosuch"], 2, "nosuch: there is no such command; see tarnfs --help".into()),
+        (&["-o", "nosuch", "a.tar"], 2, "-o nosuch: this option is not known; leave it out".into()),
         (&["a.tar", "/a/b/c"], 6, "cannot make mount point /a/b/c: /a does not exist".into()),
-        (&["-o", "rw", "a.tar"], 2, "option rw: an archive is mounted for reading only; leave rw out".into()),
+        (&["-o", "rw", "a.tar"], 2, "-o rw: an archive is mounted for reading only; leave rw out".into()),
         (&["-u", "nothere"], 6, "nothere: nothing is mounted here".into()),
         (
             &["ls", "cut.tar.bz2"],
             5,
-            "warning: cut.tar.bz2: damaged at byte 0: bzip2: ends at byte 20000, inside a bzip2 stream; \
-             what comes before it is served"
+            "warning: cut.tar.bz2: damaged at byte 0 of the decoded data: bzip2: the compressed file is cut short \
+             inside a bzip2 stream, at byte 20000 of the compressed file; what comes before it is served"
                 .into(),
         ),
     ];
@@ -405,8 +425,10 @@ fn an_index_that_cannot_be_written_is_an_error_where_it_was_asked_for() {
         let (code, message) = ran(&[command, "--index-folders", "/proc/x", "a.tar"]);
         assert!(code == 7 && message.lines().count() == 1 && message.contains("/proc/x/"), "{code}: {message}");
     }
-    // Of a mount at the default place it is a warning, and nothing where there would be none.
-    assert_eq!(ran(&["ls", "--index-folders", "/proc/x", "a.tar"]), (0, String::new()));
+    // Where the archive is only looked at it is a warning.
+    let (code, message) = ran(&["ls", "--index-folders", "/proc/x", "a.tar"]);
+    let starts = "tarnfs: warning: a.tar: the index could not be written to /proc/x/";
+    assert!(code == 0 && message.lines().count() == 1 && message.starts_with(starts), "{code}: {message}");
     if can_mount() {
         assert_eq!(ran(&["--index-file", "/proc/x", "a.tar", "at"]).0, 7);
         assert!(!scratch.path("at").exists());
@@ -476,6 +498,14 @@ fn shells_take_what_is_offered() {
     folders.sort_unstable();
     assert_eq!(folders, ["at here", "bin", "tree"]);
     assert_eq!(bash("a.tar a."), "a.tar\na.txt\n");
+    // An alias that is there before the completions.
+    let alias = scratch.shell(
+        "set +e; PATH=$PWD/bin:$PATH; export XDG_CACHE_HOME=$PWD/cache; alias ratarmount='tarnfs -d 2'
+         source <(tarnfs completions bash); complete -p ratarmount
+         COMP_WORDS=(ratarmount ls a.tar tree/); COMP_CWORD=3; _tarnfs ratarmount tree/ '' 2> /dev/null
+         printf '%s\n' \"${COMPREPLY[@]}\"",
+    );
+    assert_eq!(alias, "complete -o nosort -F _tarnfs ratarmount\ntree/with space\n");
     if have("zsh") {
         scratch.shell("PATH=$PWD/bin:$PATH; tarnfs completions zsh > _tarnfs; zsh -n _tarnfs");
     }
@@ -521,6 +551,12 @@ fn the_man_page_has_each_option_once_and_each_command_a_page() {
         let is_reader = ["mount", "index", "check", "ls", "cat", "stat"].contains(&command);
         let help = run(&scratch, [command, "--help"]).ok().text().split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!((page.contains(shared), help.ends_with(shared)), (is_reader, is_reader), "{command}: {help}");
+    }
+    for (command, synopsis) in [("index", "[OPTIONS] ARCHIVE..."), ("ls", "[OPTIONS] ARCHIVE [PATH...]")] {
+        let page = run(&scratch, ["man", command]).ok().text();
+        assert!(page.contains(&format!(".SH SYNOPSIS\n.B tarnfs {command}\n{synopsis}\n")), "{page}");
+        let help = run(&scratch, [command, "--help"]).ok().text();
+        assert!(help.contains(&format!("\nUsage: tarnfs {command} {synopsis}\n")), "{help}");
     }
     let refused = run(&scratch, ["man", "nosuch"]);
     assert_eq!(
@@ -608,6 +644,85 @@ open('x.7z', 'wb').write(b'7z' + bytes([0xbc, 0xaf, 0x27, 0x1c, 0, 4]) + bytes(2
     // In a compressed file it is the file that it is.
     let ran = run(&scratch, ["ls".as_ref(), scratch.path("x.zip.gz").as_os_str()]).ok();
     assert_eq!(ran.text(), "x.zip\n");
+}
+
+/// A header that is gone, or a file that is something else: what the name promises is a hint.
+#[test]
+fn what_a_name_says_is_told_where_the_content_says_nothing() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "echo one > one; tar -cf a.tar one; gzip -n a.tar; printf '\\336\\255\\276\\357' | dd of=a.tar.gz conv=notrunc status=none
+         echo '<!DOCTYPE html><html></html>' > page.tar.xz; head -c 2000 /dev/zero > zeros.TGZ; printf 'no tar' > text.tar",
+    );
+    let start = fs::read(scratch.path("a.tar.gz")).unwrap()[4..16]
+        .iter()
+        .fold(String::new(), |text, byte| format!("{text} {byte:02x}"));
+    for (name, says) in [
+        ("a.tar.gz", format!("gzip, but it starts with the bytes de ad be ef{start}")),
+        ("page.tar.xz", "xz, but it starts with \"<!DOCTYPE html><\"".to_owned()),
+        ("zeros.TGZ", format!("gzip, but it starts with the bytes{}", " 00".repeat(16))),
+        ("text.tar", "tar, but it starts with \"no tar\"".to_owned()),
+    ] {
+        let ran = Ran::from(tarnfs(&scratch).args(["ls", name]).current_dir(scratch.path("")).output().unwrap());
+        let hint = "is not an archive that tarnfs knows: its name says";
+        let expected = format!("tarnfs: {name}: {hint} {says}; it may be damaged or encrypted\n");
+        assert_eq!((ran.code, ran.err), (4, expected), "{name}");
+    }
+}
+
+#[test]
+fn an_option_without_effect_is_named() {
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar -cf a.tar one");
+    for (words, says) in [
+        (&["-s"][..], "-s (--strip-recursive-tar-extension)"),
+        (&["--transform-recursive-mount-point", "a", "b"], "--transform-recursive-mount-point"),
+    ] {
+        let mut command = tarnfs(&scratch);
+        let ran = Ran::from(command.arg("ls").args(words).arg("a.tar").current_dir(scratch.path("")).output().unwrap());
+        let warning = format!("tarnfs: warning: {says} has no effect without -r (--recursive)\n");
+        assert_eq!((ran.code, ran.err), (0, warning), "{words:?}");
+    }
+}
+
+#[test]
+fn index_says_where_it_wrote() {
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar -cf a.tar one; gzip -k a.tar");
+    let ran = |words: &[&str]| {
+        let ran = Ran::from(tarnfs(&scratch).args(words).current_dir(scratch.path("")).output().unwrap()).ok();
+        (ran.text(), ran.err)
+    };
+    let path = |name: &str| scratch.path(name).display().to_string();
+    let (one, two) = (path("a.tar.tarnfs.sqlite"), path("a.tar.gz.tarnfs.sqlite"));
+    let written = format!("a.tar: index written to {one}\na.tar.gz: index written to {two}\n");
+    assert_eq!(ran(&["index", "a.tar", "a.tar.gz"]), (written, String::new()));
+    assert_eq!(ran(&["index", "a.tar"]), (format!("a.tar: its index {one} is up to date\n"), String::new()));
+    let sidecar = "a.tar: index written to a.tar.index.sqlite\n".to_owned();
+    assert_eq!(ran(&["index", "--format=ratarmount", "a.tar"]), (sidecar, String::new()));
+    // An option of ratarmount, and of its users' scripts.
+    assert_eq!(ran(&["--no-mount", "-c", "a.tar"]), (String::new(), String::new()));
+}
+
+#[test]
+fn a_terminal_gets_no_bytes_that_are_not_text() {
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar -cf a.tar one; gzip -k a.tar");
+    let cat = |words: &str| {
+        let command = format!("{} cat {words}", env!("CARGO_BIN_EXE_tarnfs"));
+        let mut script = Command::new("script");
+        script.args(["-qec", &command, "/dev/null"]).env("NO_COLOR", "1").env("XDG_CACHE_HOME", scratch.path("cache"));
+        let output = script.current_dir(scratch.path("")).stdin(Stdio::null()).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stdout).replace('\r', ""))
+    };
+    let refused =
+        "tarnfs: standard output is a terminal, and this is not text: send it to a file or a pipe, or give --binary\n";
+    for words in ["a.tar", "a.tar.gz", "--range 0:1000 a.tar.gz"] {
+        assert_eq!(cat(words), (1, refused.to_owned()), "{words}");
+    }
+    assert_eq!(cat("a.tar.gz one"), (0, "one\n".to_owned()));
+    let (code, shown) = cat("--binary a.tar.gz");
+    assert!(code == 0 && shown.starts_with("one\0"), "{code}: {shown}");
 }
 
 #[test]
@@ -777,8 +892,54 @@ fn standard_input_is_an_archive_of_its_own() {
         assert!(run("stat - file").contains("6 bytes"), "{from}");
     }
     assert_eq!(of("cat one.gz | tarnfs cat -"), "hello\n");
-    assert_eq!(of("tarnfs ls - < one.gz"), "stdin\n");
+    assert_eq!(of("tarnfs ls - < one.gz"), "file\n");
+    assert_eq!(of("gzip < file | tarnfs ls -"), "stdin\n");
     assert!(scratch.shell("ls").lines().all(|name| !name.ends_with(".sqlite")));
     let nothing = run(&scratch, ["ls", "-"]);
     assert_eq!((nothing.code, nothing.out.is_empty()), (4, true), "{}", nothing.err);
+}
+
+/// As `tar -t` does: whoever started the program may have read what comes before.
+#[test]
+fn a_file_on_standard_input_begins_where_it_stands() {
+    let scratch = Scratch::new();
+    scratch.shell("echo hello > file; echo other > other; tar -cf b.tar other; tar -czf a.tar.gz file");
+    let tarnfs = env!("CARGO_BIN_EXE_tarnfs");
+    for archive in ["a.tar.gz", "b.tar"] {
+        scratch.shell(&format!("(cat b.tar; cat {archive}) > both"));
+        let skipped = "export XDG_CACHE_HOME=$PWD/cache; (head -c $(stat -c %s b.tar) > skipped;";
+        let read = |line: &str| scratch.shell(&format!("{skipped} {tarnfs} {line}) < both"));
+        let name = if archive == "b.tar" { "other" } else { "file" };
+        assert_eq!(read("ls -"), format!("{name}\n"));
+        let content = if archive == "b.tar" { "other\n" } else { "hello\n" };
+        assert_eq!(read(&format!("cat - {name}")), content);
+    }
+    // At its end there is nothing.
+    let output = scratch.shell(&format!("(cat > all; {tarnfs} ls - 2>&1 || echo $?) < both"));
+    assert!(output.ends_with("4\n"), "{output}");
+}
+
+/// > What comes from a pipe is copied only as long as others have space, and the error says where it was copied to.
+#[test]
+fn a_pipe_does_not_fill_the_disk() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir small; mount -t tmpfs -o size=64m none small");
+    let script = format!(
+        "head -c 1G /dev/zero | TMPDIR=$PWD/small {} ls - 2>&1; echo ${{PIPESTATUS[1]}}",
+        env!("CARGO_BIN_EXE_tarnfs")
+    );
+    let output = Command::new("bash").args(["-c", &script]).current_dir(scratch.path("")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let left = scratch.shell("stat -f -c '%b %f' small; umount small");
+    let small = scratch.path("small");
+    assert!(
+        said.contains(&format!("a copy of it in {} would leave less than 6710886 bytes free", small.display())),
+        "{said}"
+    );
+    assert!(said.contains("TMPDIR") && said.ends_with("\n3\n"), "{said}");
+    let blocks: Vec<&str> = left.split_whitespace().collect();
+    assert_eq!(blocks[0], blocks[1], "nothing is left there");
 }

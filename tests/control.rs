@@ -338,6 +338,48 @@ fn loops_are_refused() {
     mount.mounted.unmount();
 }
 
+/// A file system whose program answers nobody, until this is dropped.
+struct Silent {
+    at: PathBuf,
+    device: Option<File>,
+}
+
+impl Silent {
+    fn mount(at: PathBuf) -> Self {
+        use std::os::fd::AsRawFd;
+        let device = File::options().read(true).write(true).open("/dev/fuse").unwrap();
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+        let options = std::ffi::CString::new(options).unwrap();
+        rustix::mount::mount(c"none", &at, c"fuse", rustix::mount::MountFlags::empty(), &*options).unwrap();
+        Self { at, device: Some(device) }
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        // Whoever waits gets an error.
+        self.device = None;
+        rustix::mount::unmount(&self.at, rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_is_gone_holds_up_no_other_command() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    sources(&scratch);
+    let mut mount = Controlled::new(&scratch, "a.tar", &[]);
+    let silent = Silent::mount(scratch.folder("server"));
+    mount.refuses(format!("ratarmount {}/a.tar new", silent.at.display()), "does not answer");
+    mount.refuses(format!("ratarmount -u {}/x/a", silent.at.display()), "does not answer");
+    mount.does(&format!("ratarmount {} new", scratch.path("a.tar").display()));
+    assert_eq!(fs::read_to_string(mount.path("new/d/f")).unwrap(), "one\n");
+    drop(silent);
+    mount.mounted.unmount();
+}
+
 /// > Any other command runs in a process of its own, as from the command line. What it prints is in `output`.
 #[test]
 fn other_commands_run() {

@@ -8,6 +8,7 @@ mod support;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -15,8 +16,8 @@ use std::time::Duration;
 use gated::Gated;
 use rustix::process::{Pid, Signal, kill_process};
 use support::{
-    DEFAULT_SIGNALS, Mounted, Scratch, behind, can_mount, foreground, have, in_own_namespace, is_gone, is_mounted,
-    kill_watcher, run, signal, tarnfs, wait_until,
+    DEFAULT_SIGNALS, Mounted, Scratch, behind, can_mount, daemon_saying, foreground, have, in_own_namespace, is_gone,
+    is_mounted, kill_watcher, run, signal, tarnfs, wait_until,
 };
 
 fn small(scratch: &Scratch) -> std::path::PathBuf {
@@ -38,6 +39,67 @@ fn a_signal_unmounts_and_cleans_up() {
         signal(&child, which);
         assert_eq!(child.wait().unwrap().code(), Some(0), "{which:?}");
         assert!(is_gone(&at), "{which:?}: the mount point that it made is gone");
+    }
+}
+
+/// Each of its files is an error of its own to read: 3000 warnings, more than a pipe holds and more than are kept.
+#[test]
+fn a_log_that_nobody_reads_stops_nobody() {
+    const FILES: usize = 3000;
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!("mkdir tree; for n in $(seq {FILES}); do echo $n > tree/$n; done; tar -C tree -cf a.tar ."));
+    let (at, archive) = (scratch.path("mnt"), scratch.path("a.tar"));
+    for (log, is_read) in [(None, false), (None, true), (Some("fifo"), true)] {
+        let mut command = behind(&scratch, DEFAULT_SIGNALS);
+        command.args(["-f", "--index-file", ":memory:"]);
+        let mut fifo = None;
+        if let Some(name) = log {
+            scratch.shell(&format!("mkfifo {name}"));
+            // Read and written, so that nobody waits for the other end.
+            fifo = Some(fs::File::options().read(true).write(true).open(scratch.path(name)).unwrap());
+            command.arg("--log-file").arg(scratch.path(name));
+        }
+        command.args([&archive, &at]);
+        let mut daemon = daemon_saying(command, &at, Stdio::piped());
+        let read = |name: usize| fs::read(at.join(name.to_string()));
+        wait_until("it is served", || read(1).is_ok());
+        fs::File::options().append(true).open(&archive).unwrap().write_all(b"x").unwrap();
+        let readers: Vec<_> = (0..4)
+            .map(|first| {
+                let at = at.clone();
+                std::thread::spawn(move || {
+                    let names = (2 + first..=FILES).step_by(4);
+                    names.filter(|name| fs::read(at.join(name.to_string())).is_err()).count()
+                })
+            })
+            .collect();
+        wait_until("all have their answer", || readers.iter().all(std::thread::JoinHandle::is_finished));
+        assert_eq!(readers.into_iter().map(|reader| reader.join().unwrap()).sum::<usize>(), FILES - 1);
+        assert!(fs::metadata(at.join("none")).is_err() && at.join("7").exists());
+        let mut told: Box<dyn Read + Send> = Box::new(daemon.stderr.take().unwrap());
+        if let Some(fifo) = fifo {
+            told = Box::new(fifo);
+        }
+        if is_read {
+            let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
+            while !text.ends_with(b" missing here: more was said than was read or could be written\n") {
+                let length = told.read(&mut buffer).unwrap();
+                assert!(length > 0, "{:.2000}", String::from_utf8_lossy(&text));
+                text.extend_from_slice(&buffer[..length]);
+            }
+            let text = String::from_utf8(text).unwrap();
+            let missing = text.lines().last().unwrap().split("warning: ").nth(1).unwrap();
+            let missing: usize = missing.split(' ').next().unwrap().parse().unwrap();
+            let warnings = text.lines().filter(|line| line.contains(": read of node ")).count();
+            assert!(missing > 0 && warnings + missing >= FILES - 1, "{warnings} {missing}");
+        }
+        signal(&daemon, Signal::TERM);
+        wait_until("it has ended", || daemon.try_wait().unwrap().is_some());
+        assert!(is_gone(&at));
+        scratch.shell("truncate -s -1 a.tar");
     }
 }
 
@@ -118,6 +180,31 @@ fn a_dead_daemon_can_be_unmounted_and_mounted_over() {
     assert_eq!(fs::read(at.join("file")).unwrap(), b"hello\n");
     run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// > Unmounting does not wait for a server that hangs.
+#[test]
+fn a_mount_whose_server_hangs_is_left_with_advice() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; echo hello > tree/file");
+    let at = scratch.folder("mnt");
+    // What is in a folder may change, so the kernel asks again.
+    let mut child = foreground(&scratch, &scratch.path("tree"), &at);
+    let busy = fs::File::open(at.join("file")).unwrap();
+    let server = Pid::from_child(&child);
+    kill_process(server, Signal::STOP).unwrap();
+    let path = at.to_str().unwrap();
+    let mut command = behind(&scratch, &["timeout", "-s", "KILL", "200"]);
+    let ran = support::Ran::from(command.args(["-u", path]).output().unwrap());
+    assert_eq!(ran.code, 6, "{}", ran.err);
+    assert!(ran.err.contains("does not answer") && ran.err.contains("tarnfs -l -u"), "{}", ran.err);
+    run(&scratch, ["-l", "-u", path]).ok();
+    kill_process(server, Signal::CONT).unwrap();
+    drop(busy);
+    child.wait().unwrap();
 }
 
 #[test]

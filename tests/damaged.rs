@@ -243,6 +243,43 @@ open('t.tar.gz', 'wb').write(first + gzip.compress(d[262144:], 6))";
     }
 }
 
+/// ratarmount's sidecars do not say what is damaged: with `--force` one that is named changes nothing.
+#[test]
+fn a_forced_mount_marks_damaged_files_although_a_sidecar_is_named() {
+    if !can_mount() || !have("bzip2") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("head -c 3000000 /dev/urandom > a; echo b > b; tar c a b | bzip2 > t.tar.bz2");
+    let archive = scratch.path("t.tar.bz2");
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+    let sidecar = scratch.path("t.tar.bz2.index.sqlite");
+    let kept = fs::read(&sidecar).unwrap();
+    let mut bytes = fs::read(&archive).unwrap();
+    let time = archive.metadata().unwrap().modified().unwrap();
+    bytes[1_500_000] ^= 0x55;
+    fs::write(&archive, bytes).unwrap();
+    fs::File::options().write(true).open(&archive).unwrap().set_modified(time).unwrap();
+    let seen = |index: &str| {
+        let options = ["--force", "--index-file", index];
+        let mount = Mounted::any(&scratch, &archive, &options);
+        let damaged = |name: &str| {
+            let mut what = vec![0; 1000];
+            let length = rustix::fs::getxattr(mount.path(name), "user.tarnfs.damaged", &mut what[..]).ok()?;
+            what.truncate(length);
+            Some(String::from_utf8(what).unwrap())
+        };
+        let seen = (mount.ran.code, damaged("a"), damaged("b"), mount.ran.err.contains("damaged"));
+        mount.unmount();
+        fs::write(scratch.path("log"), "").unwrap();
+        seen
+    };
+    let without = seen(":memory:");
+    assert!(without.0 == 5 && without.1.is_some() && without.2.is_none() && without.3, "{without:?}");
+    assert_eq!(seen(sidecar.to_str().unwrap()), without);
+    assert!(fs::read(&sidecar).unwrap() == kept, "ratarmount's is left alone");
+}
+
 /// Every archive of other projects' tests: listed and read through the command. No signal, no panic, no hang, a
 /// documented exit code.
 #[test]

@@ -119,8 +119,7 @@ fn a_dictionary_that_is_missing_or_wrong_is_told() {
     let (_, command, _) = ARCHIVES[1];
     scratch.shell(&format!("{command} > a.tar.zst"));
     let says = |ran: &Ran, text: &str| assert!(ran.code != 0 && ran.err.contains(text), "{text}: {ran:?}");
-    let missing =
-        "zstd frame at byte 0: needs dictionary 4711, which was not given: name its file with --zstd-dictionary";
+    let missing = "the zstd frame at byte 0 of the compressed file needs dictionary 4711, which was not given: name its file with --zstd-dictionary";
     for names in [&[][..], &["b"], &["raw"]] {
         for command in ["ls", "index", "check", "cat"] {
             let ran = with(&scratch, names, command, "a.tar.zst", &[]);

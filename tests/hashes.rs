@@ -209,3 +209,36 @@ with tarfile.open('a.tar', 'w', format=tarfile.PAX_FORMAT) as tar:
         assert_eq!(paths.map(|path| attributes(path, options)), expected);
     }
 }
+
+/// What the archive itself says of a file is shown, whatever became of the file.
+#[test]
+fn hashes_that_are_stored_in_the_archive_stay_where_a_file_is_damaged() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let script = "import gzip, io, os, tarfile
+out = io.BytesIO()
+with tarfile.open(fileobj=out, mode='w', format=tarfile.PAX_FORMAT) as tar:
+    for name in 'whole', 'damaged':
+        info = tarfile.TarInfo(name); info.size = 300000
+        info.pax_headers = {'SCHILY.xattr.user.hash.mine': 'stored'}
+        tar.addfile(info, io.BytesIO(os.urandom(300000)))
+whole = out.getvalue()
+first, second = gzip.compress(whole[:301568], 0), bytearray(gzip.compress(whole[301568:], 0))
+second[100000] ^= 1
+open('a.tar.gz', 'wb').write(first + second)";
+    fs::write(scratch.path("make.py"), script).unwrap();
+    scratch.shell("python3 make.py");
+    for options in [&["--hashes", "md5"][..], &[]] {
+        let mounted = Mounted::any(&scratch, scratch.path("a.tar.gz"), options);
+        assert_eq!(mounted.ran.code, 5, "{}", mounted.ran.err);
+        assert!(fs::read(mounted.path("whole")).is_ok() && fs::read(mounted.path("damaged")).is_err());
+        for (name, has_computed) in [("whole", !options.is_empty()), ("damaged", false)] {
+            let file = mounted.path(name);
+            assert_eq!(attribute(&file, "mine").as_deref(), Some("stored"), "{name}");
+            assert_eq!(attribute(&file, "md5").is_some(), has_computed, "{name}");
+        }
+        mounted.unmount();
+    }
+}

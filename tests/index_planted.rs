@@ -320,3 +320,81 @@ E",
     assert!(ran.code != 0 && ran.out.is_empty(), "{}", ran.text());
     assert!(ran.err.contains("more than 100 layers of compression"), "{}", ran.err);
 }
+
+/// Folders that all say that the files of one of them are theirs: what grows from such an index would have no end.
+#[test]
+fn folders_that_share_their_files_are_noticed_where_an_archive_grew() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 - <<'E'
+import tarfile
+with tarfile.open('a.tar', 'w') as tar:
+    for number in range(100):
+        folder = tarfile.TarInfo('d%d' % number); folder.type = tarfile.DIRTYPE; tar.addfile(folder)
+    for number in range(3000):
+        tar.addfile(tarfile.TarInfo('z/f%d' % number))
+E
+        echo more > more",
+    );
+    let archive = scratch.path("a.tar");
+    run(&scratch, ["index".as_ref(), archive.as_os_str()]).ok();
+    scratch.shell(
+        "python3 - <<'E'
+import sqlite3
+index = sqlite3.connect('a.tar.tarnfs.sqlite')
+files = index.execute('SELECT first, count FROM folders WHERE count = 3000').fetchone()
+assert index.execute('UPDATE folders SET first = ?, count = ? WHERE count = 0', files).rowcount == 100
+index.commit()
+E
+        tar -rf a.tar more",
+    );
+    let ran = run(&scratch, ["ls".as_ref(), "-R".as_ref(), archive.as_os_str()]).ok();
+    assert!(ran.err.contains("is broken: its folders hold more"), "{}", ran.err);
+    assert_eq!(ran.text().lines().filter(|line| line.contains('f')).count(), 3000);
+}
+
+/// In a user namespace the owners of two files may have one number, though they are two users.
+#[test]
+fn an_owner_without_a_number_is_nobodys_friend() {
+    let scratch = Scratch::new();
+    let can = Command::new("unshare").args(["-Ur", "true"]).status();
+    if !is_root() || !can.is_ok_and(|status| status.success()) {
+        println!("left out: needs root and user namespaces");
+        return;
+    }
+    prepare(&scratch);
+    scratch.shell("chown 4321 shared/a.tar; cp evil shared/a.tar.tarnfs.sqlite; chown 1234 shared/a.tar.tarnfs.sqlite");
+    let listed = || {
+        let output = Command::new("unshare")
+            .args(["-Ur", env!("CARGO_BIN_EXE_tarnfs"), "ls", "-lR"])
+            .arg(scratch.path("shared/a.tar"))
+            .env("XDG_CACHE_HOME", scratch.path("cache"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (shown, said) = listed();
+    assert!(!shown.contains(EVIL) && said.contains("not known in this container"), "{said}");
+    // Its own is of nobody else.
+    scratch.shell("rm shared/a.tar.tarnfs.sqlite; cp good shared/a.tar.tarnfs.sqlite");
+    assert_eq!(listed().1, "");
+}
+
+/// Behind an access control list the bits of the group are a mask: others than the group may write it.
+#[test]
+fn an_index_that_a_list_lets_others_write_is_not_believed() {
+    let scratch = Scratch::new();
+    if !is_root() || !support::have("setfacl") {
+        println!("left out: needs root and setfacl");
+        return;
+    }
+    prepare(&scratch);
+    scratch.shell("chmod 664 shared/a.tar; cp good shared/a.tar.tarnfs.sqlite; chmod 664 shared/a.tar.tarnfs.sqlite");
+    let listed = || listed(&scratch, &["--no-recreate-index"]);
+    assert_eq!(listed().status.code(), Some(0), "the group may write both");
+    scratch.shell("setfacl -m user:4321:rw,mask::rw shared/a.tar.tarnfs.sqlite");
+    let output = listed();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(7) && said.contains("access control list"), "{said}");
+}

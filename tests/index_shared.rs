@@ -9,6 +9,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -149,7 +150,63 @@ fn an_index_on_read_only_media_is_used_as_it_is() {
             assert_eq!(listing(), before, "it was mounted");
         }
     });
-    scratch.shell("umount media; umount home");
+    // The daemon may end a little after its mount, and has the folder open.
+    scratch.shell("umount home");
+    support::wait_until("nobody has the medium open", || {
+        Command::new("umount").arg(scratch.path("media")).stderr(Stdio::null()).status().unwrap().success()
+    });
     result.unwrap();
     assert!(fs::read(scratch.path("media").join(INDEX)).unwrap() == index);
+}
+
+/// Two users in a folder of both: each would replace what the other has made, at each call.
+/// > An index of another user is not replaced unless that is asked for.
+#[test]
+fn users_who_share_a_folder_leave_each_others_index() {
+    if !is_root() {
+        println!("left out: needs root, to be somebody else");
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch, 1200);
+    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), scratch.path("tarnfs")).unwrap();
+    scratch.shell(
+        "mkdir shared home1 home2; mv a.tar shared; chown 3000 shared/a.tar; chown 1001 home1; chown 1002 home2
+         chmod 755 . tarnfs; chmod 644 shared/a.tar; chmod 777 shared",
+    );
+    let list = |user: u32, more: &str| {
+        let who = format!("setpriv --reuid {user} --regid {user} --clear-groups");
+        let output = Command::new("bash")
+            .args(["-c", &format!("{who} ./tarnfs ls -R {more} shared/a.tar 2>&1 >/dev/null")])
+            .current_dir(scratch.path(""))
+            .env_remove("XDG_CACHE_HOME")
+            .env("HOME", scratch.path(format!("home{}", user - 1000)))
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{said}");
+        said
+    };
+    let place = scratch.path("shared/a.tar.tarnfs.sqlite");
+    let identity = |path: &Path| fs::metadata(path).map(|facts| (facts.ino(), facts.uid())).unwrap();
+    list(1001, "");
+    let first = identity(&place);
+    assert_eq!(first.1, 1001);
+    let said = list(1002, "");
+    assert!(said.contains("made by another user") && said.contains("home2/.cache/tarnfs"), "{said}");
+    assert_eq!(identity(&place), first);
+    let cache = scratch.path("home2/.cache/tarnfs");
+    let cached: Vec<_> = names(&cache).into_iter().filter(|name| name.ends_with(".sqlite")).collect();
+    assert_eq!(cached.len(), 1, "{cached:?}");
+    let cached = cache.join(&cached[0]);
+    let second = identity(&cached);
+    // From now on each has one.
+    list(1001, "");
+    list(1002, "");
+    assert_eq!((identity(&place), identity(&cached)), (first, second));
+    // One that is named is somebody else's all the same, unless a new one is asked for.
+    assert!(list(1002, "--index-file shared/a.tar.tarnfs.sqlite").contains("made by another user"));
+    assert_eq!(identity(&place), first);
+    list(1002, "-c --index-file shared/a.tar.tarnfs.sqlite");
+    assert_eq!(identity(&place).1, 1002);
 }

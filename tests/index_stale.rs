@@ -375,6 +375,29 @@ E
     entries.into_iter().find(|entry| entry["path"] == "late").unwrap()
 }
 
+/// Where more was replaced than shows, the old index is no shorter way.
+#[test]
+fn an_archive_of_which_most_was_replaced_is_read_from_its_start() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 - <<'E'
+import tarfile
+with tarfile.open('a.tar', 'w') as tar:
+    for number in range(10000): tar.addfile(tarfile.TarInfo('d/f%d' % (number % 1000)))
+E
+         echo late > late",
+    );
+    let path = scratch.path("a.tar");
+    ls(&path, &scratch, &[]).ok();
+    scratch.shell("tar --owner=5 -rf a.tar late");
+    let ran = ls(&path, &scratch, &["-d", "2"]).ok();
+    assert!(ran.err.contains("more of its entries were replaced than show"), "{}", ran.err);
+    let appended = fs::read(scratch.path(INDEX)).unwrap();
+    run(&scratch, ["index".as_ref(), "-c".as_ref(), path.as_os_str()]).ok();
+    let fresh = fs::read(scratch.path(INDEX)).unwrap();
+    assert!(appended == fresh, "{}", different_tables(&scratch, &appended));
+}
+
 /// What a link to a link leads to is what the first one led to, though its path was replaced in between.
 #[test]
 fn a_link_to_a_link_whose_target_was_replaced_is_found_out_again() {

@@ -84,7 +84,7 @@ fn names_without_extensions_and_what_else_has_them() {
         names.sort();
         names
     };
-    assert_eq!(names(&mounted.at), ["a", "b", "c", "c.tar"]);
+    assert_eq!(names(&mounted.at), ["a", "a.tar", "b", "b.tar.gz", "c", "c.tar"]);
     assert_eq!(fs::read(mounted.path("b/x")).unwrap(), b"1\n");
     assert_eq!(fs::read(mounted.path("c")).unwrap(), b"file\n");
     assert_eq!(names(&mounted.path("c.tar")), ["x"]);
@@ -131,10 +131,12 @@ fn an_archive_that_is_written_in_place_is_listed_anew_and_never_read_wrongly() {
         let mut buffer = [0; 1000];
         file.read_exact_at(&mut buffer, 0).unwrap();
         assert_eq!(buffer, [b'a'; 1000]);
-        // Renamed and back: still the same bytes.
+        // Renamed and back, which leaves no trace: the same bytes where checksums verify them, else perhaps none.
         scratch.shell(&format!("mv f/x.{archive} f/y.{archive}; mv f/y.{archive} f/x.{archive}"));
-        file.read_exact_at(&mut buffer, 150_000).unwrap();
-        assert_eq!(buffer, [b'a'; 1000]);
+        match file.read_exact_at(&mut buffer, 150_000) {
+            Ok(()) => assert_eq!(buffer, [b'a'; 1000]),
+            Err(error) => assert_eq!((archive, error.raw_os_error()), ("tar", Some(libc::ESTALE))),
+        }
         let before = fs::metadata(&path).unwrap();
         scratch.shell(&format!("cat b.{archive} > f/x.{archive}"));
         if keeps_time {

@@ -145,12 +145,14 @@ fn cut_at_every_byte() {
     println!("{} prefixes of {} samples", opened.into_inner(), samples.len());
 }
 
-/// What could be read whole is what it was. A compressed file that is no archive is cut with its file, and is no file
-/// of that name.
+/// What could be read whole is what it was. A compressed file that is no archive is cut with its file: where its header
+/// names the one file in it, that file is shorter.
 fn check_cut(expected: &Contents, found: &Contents, case: &str) {
+    let one_file = expected.len() == 1;
     for (path, bytes) in found {
         if let (Some(bytes), Some(Some(expected))) = (bytes, expected.get(path)) {
-            assert!(bytes == expected, "{case}: {}", String::from_utf8_lossy(path));
+            let right = if one_file { expected.starts_with(bytes) } else { bytes == expected };
+            assert!(right, "{case}: {}", String::from_utf8_lossy(path));
         }
     }
 }

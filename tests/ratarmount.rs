@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
 
+#[path = "support/gated.rs"]
+mod gated;
 mod support;
 
 use std::fs;
@@ -10,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use gated::Gated;
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Compare, Mounted, Scratch, can_mount, have, make_tree, run, wait_until};
 
@@ -291,6 +294,44 @@ fn who_makes_an_index_meanwhile_ends_with_the_mount() {
     assert!(!left.iter().any(|path| path.extension().is_some_and(|end| end == "tmp")), "{left:?}");
 }
 
+/// > Of several mounts of one archive with a sidecar of ratarmount, one makes the index.
+#[test]
+fn one_of_several_mounts_makes_the_index() {
+    if !can_mount() || !have("bzip2") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        "mkdir tree one two; head -c 40000000 /dev/urandom > tree/noise; tar -c tree | bzip2 -1 > a.tar.bz2; touch {}",
+        support::FILL_AT_ONCE
+    ));
+    let archive = scratch.path("a.tar.bz2");
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+    let own = scratch.path("a.tar.bz2.tarnfs.sqlite");
+    let mount = |name: &str| {
+        let log = format!("--log-file={}", scratch.path(format!("log-{name}")).display());
+        let words = ["-d2", "--cache-size=0", &log, archive.to_str().unwrap()];
+        run(&scratch, words.into_iter().chain([scratch.path(name).to_str().unwrap()])).ok();
+    };
+    let said = |name: &str, what: &str| fs::read_to_string(scratch.path(format!("log-{name}"))).unwrap().contains(what);
+    mount("one");
+    wait_until("it is at work", || !indexers_of(&archive).is_empty());
+    let first = indexers_of(&archive);
+    for process in &first {
+        kill_process(*process, Signal::STOP).unwrap();
+    }
+    mount("two");
+    wait_until("the other one waits", || said("two", "is waited for"));
+    assert!(!own.exists() && indexers_of(&archive) == first, "one is at work");
+    for process in &first {
+        kill_process(*process, Signal::CONT).unwrap();
+    }
+    for name in ["one", "two"] {
+        wait_until("it is told", || said(name, &format!("the next mount uses the index {}", own.display())));
+        run(&scratch, ["-u".as_ref(), scratch.path(name).as_os_str()]).ok();
+    }
+}
+
 #[test]
 fn who_makes_an_index_meanwhile_does_not_look_below_the_mount() {
     if !can_mount() {
@@ -311,16 +352,13 @@ fn who_makes_an_index_meanwhile_does_not_look_below_the_mount() {
 
 /// A gzip file that is not compressed at its start, and decodes to more than a reader waits for until it is verified.
 const LARGE: &str = "
-import struct, sys, tarfile, io, zlib
-first = sys.argv[1] if sys.argv[1:] else 'noise'
-noise = open(first, 'rb').read() if sys.argv[1:] else bytes((n * 7919 >> 3) & 255 for n in range(1 << 20))
-head = io.BytesIO()
-with tarfile.open(fileobj=head, mode='w') as tar:
-    for name, size in (first, len(noise)), ('zeros', 1150 << 20):
-        info = tarfile.TarInfo(name); info.size = size
-        if name == first: tar.addfile(info, io.BytesIO(noise))
-        else: head.write(info.tobuf())
-head = head.getvalue()[:512 + len(noise) + 512]
+import struct, sys, tarfile, zlib
+noise = bytes((n * 7919 >> 3) & 255 for n in range(1 << 20))
+files = [(name, open(name, 'rb').read()) for name in sys.argv[1:]] or [('noise', noise)]
+head = b''
+for name, data in files + [('zeros', None)]:
+    info = tarfile.TarInfo(name); info.size = 1150 << 20 if data is None else len(data)
+    head += info.tobuf() + (data or b'') + bytes(-info.size % 512)
 zeros = bytes(1 << 20)
 crc, length = zlib.crc32(head), len(head)
 with open('a.tar.gz', 'wb') as out:
@@ -376,6 +414,31 @@ fn a_long_frame_behind_a_short_one_is_not_trusted() {
     mounted.unmount();
 }
 
+/// Each block is verified for itself, however many there are.
+#[test]
+fn a_stream_of_very_many_blocks_needs_no_proof_of_the_whole() {
+    if !can_mount() || !have("xz") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 -c \"
+import subprocess, tarfile
+pack = lambda data: subprocess.run(['xz', '-0', '-c'], input=data, stdout=subprocess.PIPE, check=True).stdout
+info = tarfile.TarInfo('zeros'); info.size = 70000 << 14
+with open('a.tar.xz', 'wb') as out:
+    out.write(pack(info.tobuf())); out.write(pack(bytes(1 << 14)) * 70000); out.write(pack(bytes(1024)))\"",
+    );
+    let archive = scratch.path("a.tar.xz");
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+    let log = scratch.path("log");
+    let to_log = format!("--log-file={}", log.display());
+    let mounted = Mounted::new(&scratch, &archive, &["--no-recreate-index", &to_log]);
+    let said = fs::read_to_string(&log).unwrap();
+    assert!(!said.contains(WARNING), "{said}");
+    mounted.unmount();
+}
+
 #[test]
 fn an_archive_in_a_stream_that_is_not_verified_waits_for_that() {
     if !can_mount() {
@@ -406,6 +469,54 @@ fn an_archive_in_a_stream_that_is_not_verified_waits_for_that() {
         assert_eq!(said.matches(WARNING).count(), 1, "{said}");
         mounted.unmount();
     }
+}
+
+/// > Archives in a stream that is not verified yet wait for that as long as it gets on, and hold up no others.
+#[test]
+fn archives_that_are_not_verified_hold_up_no_others() {
+    // More than are opened at a time, and more than one tree may have waiting.
+    const MANY: usize = 100;
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    fs::write(scratch.path("large.py"), LARGE).unwrap();
+    scratch.shell(&format!(
+        "head -c 1000 /dev/urandom > file; tar cf one.tar file; mkdir in; for i in $(seq {MANY}); do cp one.tar in/$i.tar; done
+         python3 large.py in/*.tar; mkdir other; cp one.tar other/other.tar; tar cf b.tar other"
+    ));
+    let gated = Gated::new(&scratch, "a.tar.gz", "gated");
+    let archive = scratch.path("gated/a.tar.gz");
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+    let at = scratch.folder("at");
+    let log = scratch.path("log");
+    let to_log = format!("--log-file={}", log.display());
+    let mut words = vec!["-r", "--lazy", "-d2", &to_log];
+    let b = scratch.path("b.tar");
+    run(&scratch, ["index".as_ref(), b.as_os_str()]).ok();
+    words.extend([archive.to_str().unwrap(), b.to_str().unwrap(), at.to_str().unwrap()]);
+    run(&scratch, words).ok();
+    let expected = fs::read(scratch.path("file")).unwrap();
+    // What comes out of it at its start is there, the rest is not.
+    gated.close();
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (1..=MANY)
+            .map(|number| {
+                let path = at.join(format!("in/{number}.tar/file"));
+                scope.spawn(move || fs::read(path))
+            })
+            .collect();
+        gated.until_waited_for();
+        wait_until("all wait", || support::statistics(&at)["in_flight"].as_u64().unwrap() >= MANY as u64);
+        let opened = fs::read(at.join("other/other.tar/file"));
+        gated.open();
+        let said = || fs::read_to_string(&log).unwrap();
+        assert!(opened.unwrap_or_else(|error| panic!("{error}: {}", said())) == expected);
+        for read in waiting {
+            assert!(read.join().unwrap().unwrap_or_else(|error| panic!("{error}: {}", said())) == expected);
+        }
+    });
+    run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
 }
 
 /// > What was read before it could be verified is not kept by the kernel, but for what is mapped into memory.
@@ -449,4 +560,42 @@ fn wrong_bytes_are_an_error_as_soon_as_they_are_known() {
         drop(early);
         mounted.unmount();
     }
+}
+
+/// A sidecar that computes what it says: one search in a long text takes seconds, and nothing can end it.
+#[test]
+fn a_sidecar_that_computes_is_not_used() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 - <<'E'
+import tarfile
+with tarfile.open('a.tar', 'w', format=tarfile.PAX_FORMAT) as tar:
+    member = tarfile.TarInfo('f'); member.pax_headers = {'SCHILY.xattr.user.a': 'right'}
+    tar.addfile(member)
+E",
+    );
+    let archive = scratch.path("a.tar");
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+    scratch.shell(
+        r#"python3 - <<'E'
+import sqlite3
+sidecar = sqlite3.connect('a.tar.index.sqlite')
+rows = sidecar.execute('SELECT offsetheader, keyid, value FROM xattrsdata').fetchall()
+long = "replace(hex(zeroblob(490000)), '0', 'a')"
+short = "(replace(hex(zeroblob(245000)), '0', 'a') || 'b')"
+searches = f' || instr({long}, {short})' * 20
+sidecar.execute('DROP VIEW xattrs')
+sidecar.execute('DROP TABLE xattrsdata')
+table = 'CREATE TABLE xattrsdata (offsetheader INTEGER, keyid INTEGER, own BLOB, value AS (%s), PRIMARY KEY (offsetheader, keyid))'
+sidecar.execute(table % 'own')
+sidecar.executemany('INSERT INTO xattrsdata (offsetheader, keyid, own) VALUES (?, ?, ?)', rows)
+sidecar.execute('PRAGMA writable_schema = ON')
+# Not before: whatever is inserted is computed.
+sidecar.execute("UPDATE sqlite_schema SET sql = ? WHERE name = 'xattrsdata'", (table % f'own{searches}',))
+sidecar.commit()
+E"#,
+    );
+    let ran = run(&scratch, ["stat".as_ref(), "--json".as_ref(), archive.as_os_str(), "f".as_ref()]).ok();
+    assert!(ran.err.contains("generated columns"), "{}", ran.err);
+    assert!(ran.text().contains("user.a"), "{}", ran.text());
 }

@@ -84,6 +84,8 @@ fn the_examples_do_what_they_say() {
                 "## Archives in archives",
                 "## Hashes",
                 "## More archives while it is mounted",
+                "## What is mounted",
+                "## Statistics",
             ],
         ),
     ];

@@ -178,8 +178,14 @@ impl Drop for Daemon {
 
 /// Starts `command`, which mounts at `at` and stays in the foreground.
 #[track_caller]
-pub(crate) fn daemon(mut command: Command, at: &Path) -> Daemon {
-    let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+pub(crate) fn daemon(command: Command, at: &Path) -> Daemon {
+    daemon_saying(command, at, Stdio::null())
+}
+
+/// The same, with this standard error.
+#[track_caller]
+pub(crate) fn daemon_saying(mut command: Command, at: &Path, to: Stdio) -> Daemon {
+    let child = command.stdin(Stdio::null()).stderr(to).spawn().unwrap();
     let mut daemon = Daemon { child, at: at.to_owned() };
     wait_until("it is mounted", || {
         assert!(daemon.try_wait().unwrap().is_none(), "it has ended");

@@ -5,6 +5,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, Limits, SharedSource};
 
+use crate::faults;
 use crate::input::Input;
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint, stepwise};
 
@@ -98,7 +99,7 @@ impl<F: Blocks> BlockDecoder<F> {
         decoder.decoded = point.decoded;
         let is_known = point.state.is_empty() || decoder.format.restore(&point.state);
         if !is_known || !point.compressed_bit.is_multiple_of(8) || at > decoder.input.source().len() {
-            return Err(decoder.invalid(at, "a seek point that this file cannot have"));
+            return Err(faults::invalid(at, "a seek point that this file cannot have"));
         }
         Ok(decoder)
     }
@@ -114,11 +115,6 @@ impl<F: Blocks> BlockDecoder<F> {
             ended: false,
             pass,
         }
-    }
-
-    fn invalid(&self, at: u64, what: &str) -> io::Error {
-        let source = self.input.source().describe();
-        io::Error::new(io::ErrorKind::InvalidData, format!("{source}: at byte {at}: {what}"))
     }
 
     /// Goes on to the next block that has bytes, or to the end of the stream.
@@ -143,12 +139,8 @@ impl<F: Blocks> BlockDecoder<F> {
                 }
                 Ok(Part::End) => self.end(),
                 Err(Stop::Io(error)) => return Err(error),
-                Err(Stop::Invalid(what)) => return Err(self.invalid(at, &what)),
-                Err(Stop::Cut(place)) => {
-                    let (source, length) = (self.input.source().describe(), self.input.source().len());
-                    let what = format!("{source}: ends at byte {length}, inside {place}: the file is cut short");
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
-                }
+                Err(Stop::Invalid(what)) => return Err(faults::invalid(at, what)),
+                Err(Stop::Cut(place)) => return Err(faults::cut(self.input.source().len(), place)),
             }
         }
         Ok(())
@@ -158,7 +150,7 @@ impl<F: Blocks> BlockDecoder<F> {
     fn add(&mut self, at: u64, length: usize, fault: Option<&Fault>) -> io::Result<()> {
         let start = self.decoded;
         let Some(end) = start.checked_add(length as u64) else {
-            return Err(self.invalid(at, "the stream is longer than 2^64 bytes"));
+            return Err(faults::invalid(at, "the stream is longer than 2^64 bytes"));
         };
         (self.filled, self.decoded) = (length, end);
         let Some(&Fault { what, is_decoded, is_exact }) = fault else { return Ok(()) };

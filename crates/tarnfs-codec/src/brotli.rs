@@ -10,6 +10,7 @@ use std::io;
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, SliceWrapper, StandardAlloc};
 use tarnfs_source::{Cancel, Limits, SharedSource};
 
+use crate::faults;
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
 use crate::{Codec, Damage, Decoder, Findings, FirstPass, Options, Pace, SeekPoint};
@@ -55,6 +56,9 @@ impl Codec for Brotli {
 /// Bytes of input asked for at once.
 const WANTED: usize = 16 << 10;
 
+/// Decoded bytes at once at most, whatever is asked for: how many come before damage depends on it.
+const STEP: usize = 64 << 10;
+
 /// Windows have at least 2^10 bytes.
 const NARROWEST: u32 = 10;
 
@@ -73,6 +77,9 @@ struct StreamDecoder {
     ended: bool,
     failure: Option<io::Error>,
     decoded: usize,
+    /// What was decoded last, of which this much was handed out.
+    block: Vec<u8>,
+    served: usize,
     findings: Option<Findings>,
 }
 
@@ -88,6 +95,8 @@ impl StreamDecoder {
             ended: false,
             failure: None,
             decoded: 0,
+            block: Vec::new(),
+            served: 0,
             findings,
         }
     }
@@ -97,8 +106,8 @@ impl StreamDecoder {
     }
 
     fn error(&self, kind: io::ErrorKind, what: &str) -> io::Error {
-        let (source, at) = (self.input.source().describe(), self.input.position());
-        io::Error::new(kind, format!("{source}: at byte {at}: {what}"))
+        let at = self.input.position();
+        if kind == io::ErrorKind::Unsupported { faults::unsupported(at, what) } else { faults::invalid(at, what) }
     }
 
     /// Looks how much memory the stream asks for, before it gets any.
@@ -131,25 +140,33 @@ impl StreamDecoder {
             });
         }
     }
-}
 
-impl Stepwise for StreamDecoder {
-    fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Decodes the next bytes. Before damage they are the same whatever is asked for, so that all that a first pass
+    /// has seen can be read later.
+    fn decode(&mut self) -> io::Result<()> {
         // There may be any number of blocks that hold nothing.
         self.cancel.check()?;
+        self.block.resize(STEP, 0);
+        self.served = 0;
+        let written = self.decode_block().inspect_err(|_| self.block.clear())?;
+        self.block.truncate(written);
+        Ok(())
+    }
+
+    fn decode_block(&mut self) -> io::Result<usize> {
         let mut state = match self.state.take() {
             Some(state) => state,
             None => self.start()?,
         };
         let input = self.input.fill(WANTED)?;
-        let (mut unread, mut read, mut room, mut written) = (input.len(), 0, buffer.len(), 0);
+        let (mut unread, mut read, mut room, mut written) = (input.len(), 0, self.block.len(), 0);
         let result = BrotliDecompressStream(
             &mut unread,
             &mut read,
             input,
             &mut room,
             &mut written,
-            buffer,
+            &mut self.block,
             &mut self.decoded,
             &mut state,
         );
@@ -159,21 +176,30 @@ impl Stepwise for StreamDecoder {
             BrotliResult::ResultSuccess => self.end_stream(),
             BrotliResult::NeedsMoreOutput => {}
             BrotliResult::NeedsMoreInput if read > 0 || written > 0 => {}
+            // What came before is right. It fails again.
+            BrotliResult::ResultFailure if written > 0 => {}
             BrotliResult::NeedsMoreInput if at_end => {
-                let (source, length) = (self.input.source().describe(), self.input.source().len());
-                let what = format!("{source}: ends at byte {length}, inside the brotli stream: the file is cut short");
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+                return Err(faults::cut(self.input.source().len(), "the brotli stream"));
             }
             BrotliResult::NeedsMoreInput | BrotliResult::ResultFailure => {
-                return Err(self.invalid(&format!("the brotli stream cannot be decoded: {:?}", state.error_code)));
+                return Err(self.invalid("the brotli stream cannot be decoded"));
             }
         }
         self.state = Some(state);
         Ok(written)
     }
+}
+
+impl Stepwise for StreamDecoder {
+    fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.served == self.block.len() {
+            self.decode()?;
+        }
+        Ok(stepwise::hand_out(&self.block, &mut self.served, buffer))
+    }
 
     fn has_ended(&self) -> bool {
-        self.ended
+        self.ended && self.served == self.block.len()
     }
 
     fn end(&mut self) {
@@ -199,7 +225,7 @@ impl Decoder for StreamDecoder {
                 + codes.iter().sum::<usize>()
                 + size_of_val(state.distance_hgroup.codes.slice())
         });
-        size_of::<Self>() + self.input.memory() + state
+        size_of::<Self>() + self.input.memory() + self.block.capacity() + state
     }
 }
 

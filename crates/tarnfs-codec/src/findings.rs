@@ -57,18 +57,25 @@ mod tests {
     fn what_is_wrong_with_streams_of_nothing_takes_no_memory() {
         let sized = [0x68, 0x40, 5, 0, 0, 0, 0, 0, 0, 0];
         let header_checksum = (xxhash_rust::xxh32::xxh32(&sized, 0) >> 8) as u8;
-        for (codec, stream) in [
-            ("bzip2", empty("bzip2 -c", 1)),
-            ("gzip", empty("gzip -nc", 5)),
-            ("lz4", empty("lz4 -qc", 1)),
+        // Of lrzip: a chunk of two streams that hold nothing but the end and a CRC-32. Of snappy: a stored chunk.
+        let lrzip = [&b"LRZI\x00\x06"[..], &[0; 18]].concat();
+        let chunk = |is_last| [1, is_last, 0, 3, 0, 0, 8, 3, 0, 0, 0, 3, 7, 7, 0, 0, 0, 0, 1, 2, 3, 4];
+        let chunks = [lrzip, chunk(0).repeat(999), chunk(1).to_vec()].concat();
+        let snappy = [&b"\xff\x06\0\0sNaPpY"[..], &[1, 4, 0, 0, 1, 2, 3, 4]].concat();
+        // A file of lzop that holds nothing has only the checksum of its header, without which nothing is read.
+        for (codec, bytes) in [
+            ("bzip2", empty("bzip2 -c", 1).repeat(1000)),
+            ("gzip", empty("gzip -nc", 5).repeat(1000)),
+            ("lrzip", chunks),
+            ("lz4", empty("lz4 -qc", 1).repeat(1000)),
             // The length that the header says: all behind it may be out of step.
-            ("lz4", [&b"\x04\x22\x4d\x18"[..], &sized, &[header_checksum], &[0; 4]].concat()),
-            ("lzip", empty("lzip -qc", 16)),
+            ("lz4", [&b"\x04\x22\x4d\x18"[..], &sized, &[header_checksum], &[0; 4]].concat().repeat(1000)),
+            ("lzip", empty("lzip -qc", 16).repeat(1000)),
+            ("snappy", snappy.repeat(1000)),
             // The padding of the index.
-            ("xz", empty("xz -qc", 17)),
-            ("zstd", empty("zstd -qc", 1)),
+            ("xz", empty("xz -qc", 17).repeat(1000)),
+            ("zstd", empty("zstd -qc", 1).repeat(1000)),
         ] {
-            let bytes = stream.repeat(1000);
             for threads in [1, 3] {
                 let options = Options { threads, ..Options::default() };
                 let mut pass = by_name(codec).unwrap().first_pass(source(&bytes), &options).unwrap();

@@ -16,6 +16,7 @@ mod blocks;
 mod brotli;
 mod bzip2;
 mod compress;
+mod faults;
 mod findings;
 mod gzip;
 mod input;
@@ -103,12 +104,12 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Where it lies, for people, in the compressed stream that is called `stream`.
-    pub fn place(&self, stream: &str) -> String {
+    /// Where it lies in the compressed file, for people.
+    pub fn place(&self) -> String {
         if self.compressed_from < self.compressed {
-            format!("between bytes {} and {} of {stream}", self.compressed_from, self.compressed)
+            format!("between bytes {} and {} of the compressed file", self.compressed_from, self.compressed)
         } else {
-            format!("found at byte {} of {stream}", self.compressed)
+            format!("at byte {} of the compressed file", self.compressed)
         }
     }
 }
@@ -127,6 +128,12 @@ pub trait ChunkTable: Send + Sync + Debug {
     /// The same of what is lost ([`Damage::lost_from`]). A table that cannot tell says that all damage is.
     fn lost_in(&self, decoded: Range<u64>) -> io::Result<Option<Damage>> {
         self.damage_in(decoded)
+    }
+
+    /// Decoded bytes in its longest chunk, if all are verified in the same way ([`Codec::checks`]) and it need not make
+    /// each of them to tell.
+    fn longest(&self) -> io::Result<Option<u64>> {
+        Ok(None)
     }
 
     /// True if chunks have checksums, so that nobody need look through all of them for one that has none.
@@ -275,6 +282,13 @@ pub trait Codec: Send + Sync {
     /// How sure it is that a stream which begins with `head` (at least 1 KiB, unless the stream is shorter) is in this
     /// format: the number of bits that had to match. 0 if it is not.
     fn bid(&self, head: &[u8]) -> u32;
+
+    /// The name that a stream which begins with `head` says that its file had before it was compressed. It may hold any
+    /// bytes but 0.
+    fn stored_name<'h>(&self, head: &'h [u8]) -> Option<&'h [u8]> {
+        let _ = head;
+        None
+    }
 
     /// True for a format whose streams begin with nothing that tells them: it never bids, and only a file's name says
     /// that it is in it.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use tarnfs_source::{Limits, MemorySource, SharedSource, Source};
+use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource, Source};
 
 use crate::{Codec, Damage, Decoder, FirstPass, Options, PIECE, SeekPoint};
 
@@ -24,6 +24,27 @@ const MOST: usize = 64 << 20;
 
 pub(crate) fn source(bytes: &[u8]) -> SharedSource {
     Arc::new(MemorySource::new(bytes, "test"))
+}
+
+/// Asks the pass to end when it reads behind byte `.1`.
+#[derive(Debug)]
+pub(crate) struct CancelledBehind(pub(crate) SharedSource, pub(crate) u64, pub(crate) Cancel);
+
+impl Source for CancelledBehind {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if offset >= self.1 {
+            self.2.cancel();
+        }
+        self.0.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
 }
 
 /// Decodes all of `bytes`, `step` bytes at a time: on one thread and on several, which must not differ.

@@ -96,6 +96,8 @@ trait Overdue: Send + Sync + std::fmt::Debug {
     fn range(&self) -> (u64, Range<u64>);
     /// Answers with an error and logs it, if there is no answer yet.
     fn give_up(&self, age: Duration) -> bool;
+    /// It waits for what has come so far. How long it has been no further.
+    fn wait_at(&self, steps: u64) -> Duration;
 }
 
 struct Waiting<R> {
@@ -106,6 +108,8 @@ struct Waiting<R> {
     since: Instant,
     /// When whoever waits got a signal.
     signalled: Mutex<Option<Instant>>,
+    /// How far that was which it waits for when somebody looked, and since when.
+    seen: Mutex<Option<(u64, Instant)>>,
     reply: Mutex<Option<R>>,
 }
 
@@ -143,10 +147,22 @@ impl<R: Refuse> Overdue for Waiting<R> {
         (self.node, self.bytes.clone())
     }
 
+    fn wait_at(&self, steps: u64) -> Duration {
+        let mut seen = lock(&self.seen);
+        match *seen {
+            Some((before, since)) if before == steps => since.elapsed(),
+            _ => {
+                *seen = Some((steps, Instant::now()));
+                Duration::ZERO
+            }
+        }
+    }
+
     fn give_up(&self, age: Duration) -> bool {
         let Some(reply) = lock(&self.reply).take() else { return false };
         reply.refuse(Errno::IO);
-        log::warn!("{self:?}: no answer after {:.1} s, given up", age.as_secs_f64());
+        let (what, node) = (self.operation.name(), self.node);
+        log::warn!("{what} of node {node}: no answer after {:.1} s; an error was answered instead", age.as_secs_f64());
         true
     }
 }
@@ -235,8 +251,9 @@ impl Deadlines {
 
     fn enter<R: Refuse>(self: &Arc<Self>, operation: Operation, node: u64, bytes: Range<u64>, reply: R) -> Ticket<R> {
         self.counters.count(operation);
-        let (since, signalled, reply) = (Instant::now(), Mutex::default(), Mutex::new(Some(reply)));
-        let waiting = Arc::new(Waiting { operation, node, bytes, since, signalled, reply });
+        let (since, reply) = (Instant::now(), Mutex::new(Some(reply)));
+        let (signalled, seen) = (Mutex::default(), Mutex::default());
+        let waiting = Arc::new(Waiting { operation, node, bytes, since, signalled, seen, reply });
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let is_signalled = {
             let mut requests = lock(&self.requests);
@@ -315,8 +332,9 @@ impl Deadlines {
     }
 
     /// The watchdog: gives up what is overdue, and calls `after` while anybody is at work on such a thing, until
-    /// [`Deadlines::finish`].
-    pub(crate) fn watch(&self, after: impl Fn()) {
+    /// [`Deadlines::finish`]. What takes very long can be waited for as long as it gets on, and as long as whoever
+    /// waits gets no signal: `held_up` says how far that is which a question about a node waits for.
+    pub(crate) fn watch(&self, held_up: impl Fn(u64) -> Option<u64>, after: impl Fn()) {
         let nap = LONGEST_NAP.min(self.limit / 4).max(Duration::from_millis(5));
         loop {
             let ended = lock(&self.ended);
@@ -327,7 +345,7 @@ impl Deadlines {
             }
             drop(ended);
             self.let_signalled_go();
-            if self.give_up_overdue() {
+            if self.give_up_overdue(&held_up) {
                 after();
             }
         }
@@ -340,7 +358,7 @@ impl Deadlines {
     }
 
     /// True while somebody works on what is overdue, also where it has its answer: threads may have to be replaced.
-    fn give_up_overdue(&self) -> bool {
+    fn give_up_overdue(&self, held_up: &dyn Fn(u64) -> Option<u64>) -> bool {
         let now = Instant::now();
         let age = |request: &Arc<dyn Overdue>| now.saturating_duration_since(request.since());
         // Answered outside the lock: the kernel may let somebody else ask at once.
@@ -350,9 +368,13 @@ impl Deadlines {
             .take_while(|(_, request)| age(request) >= self.limit)
             .map(|(&number, request)| (number, Arc::clone(request)))
             .collect();
-        let is_stuck = !overdue.is_empty();
-        let mut given_up = 0;
+        let (mut is_stuck, mut given_up) = (false, 0);
         for (number, request) in overdue {
+            let gets_on = |steps| request.wait_at(steps) < self.limit;
+            if request.unique().is_some() && held_up(request.range().0).is_some_and(gets_on) {
+                continue;
+            }
+            is_stuck = true;
             // Noted before the kernel gets its error, upon which it asks again.
             let mut requests = lock(&self.requests);
             let (node, bytes) = request.range();
@@ -393,7 +415,7 @@ mod tests {
         let deadlines = Deadlines::new(Duration::from_millis(20));
         let (ticket, receiver) = begin(&deadlines);
         std::thread::scope(|scope| {
-            scope.spawn(|| deadlines.watch(|| ()));
+            scope.spawn(|| deadlines.watch(|_| None, || ()));
             assert_eq!(receiver.recv(), Ok(Errno::IO.raw_os_error()));
             assert!(!ticket.is_wanted());
             ticket.answer(|reply| reply.send(0).unwrap());
@@ -453,6 +475,33 @@ mod tests {
     }
 
     #[test]
+    fn what_gets_on_is_waited_for_beyond_the_deadline() {
+        let deadlines = Deadlines::with(Duration::from_millis(1), Duration::ZERO);
+        let (ticket, receiver) = begin(&deadlines);
+        let (other, refused) = channel();
+        let other = deadlines.begin(Operation::Lookup, 8, other);
+        for steps in 0..10 {
+            std::thread::sleep(Duration::from_millis(2));
+            let held_up = |node| (node == 7).then_some(steps);
+            assert!(deadlines.give_up_overdue(&held_up), "somebody is still at the other one");
+            assert!(ticket.is_wanted());
+        }
+        assert_eq!(refused.recv(), Ok(Errno::IO.raw_os_error()), "it is not held up");
+        drop(other);
+        while ticket.is_wanted() {
+            deadlines.give_up_overdue(&|_| Some(9));
+        }
+        assert_eq!(receiver.recv(), Ok(Errno::IO.raw_os_error()), "it got no further");
+        // A signal ends it as any other request.
+        let (sender, receiver) = channel();
+        let ticket = deadlines.begin(Operation::Lookup, 7, sender);
+        assert!(deadlines.interrupt(9));
+        deadlines.let_signalled_go();
+        assert!(!ticket.is_wanted());
+        assert_eq!(receiver.recv(), Ok(Errno::INTR.raw_os_error()));
+    }
+
+    #[test]
     fn bytes_that_somebody_is_stuck_on_are_not_waited_for_again() {
         let deadlines = Deadlines::new(Duration::ZERO);
         let read = |node, bytes| {
@@ -460,7 +509,7 @@ mod tests {
             (deadlines.begin_read(node, bytes, sender), receiver)
         };
         let (stuck, receiver) = read(7, 4096..8192);
-        assert!(deadlines.give_up_overdue() && deadlines.give_up_overdue());
+        assert!(deadlines.give_up_overdue(&|_| None) && deadlines.give_up_overdue(&|_| None));
         assert_eq!(receiver.recv(), Ok(Errno::IO.raw_os_error()));
         for (node, bytes, is_same) in
             [(7, 8000..9000, true), (7, 0..5000, true), (7, 8192..9000, false), (8, 0..9000, false)]
@@ -471,7 +520,7 @@ mod tests {
             assert_eq!(receiver.recv(), Ok(Errno::IO.raw_os_error()));
         }
         drop(stuck);
-        assert!(!deadlines.give_up_overdue(), "nobody is at work");
+        assert!(!deadlines.give_up_overdue(&|_| None), "nobody is at work");
         assert!(read(7, 4096..8192).0.is_some());
         assert_eq!(lock(&deadlines.requests).stuck, []);
         assert_eq!(deadlines.statistics(Work::default()).of(Operation::Read), 6);

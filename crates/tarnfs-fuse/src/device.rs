@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getgid, getpid, getuid, pidfd_getfd, pidfd_open};
 
 use crate::options::Parsed;
-use crate::{Error, fusermount, mountinfo};
+use crate::{Error, fusermount};
 
 /// The device that connections to the kernel are made of.
 pub(crate) const DEVICE: &str = "/dev/fuse";
@@ -136,14 +136,11 @@ fn mount_directly(device: &File, mount_point: &Path, options: &Parsed) -> Result
     }
 }
 
-/// Lets the kernel read further ahead; only root can ask for it, and all works without.
-pub(crate) fn raise_read_ahead(mount_point: &Path) {
-    if let Ok(Some(entry)) = mountinfo::find(mount_point)
-        && entry.kind == MOUNT_TYPE
-    {
-        let setting = format!("/sys/class/bdi/{}/read_ahead_kb", entry.device);
-        if let Err(error) = std::fs::write(&setting, READ_AHEAD_KIB) {
-            log::debug!("{setting} stays as it is: {error}");
-        }
+/// Lets the kernel read further ahead of who reads the file system `device` ("major:minor"); only root can ask for it,
+/// and all works without.
+pub(crate) fn raise_read_ahead(device: &str) {
+    let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
+    if let Err(error) = std::fs::write(&setting, READ_AHEAD_KIB) {
+        log::debug!("{setting} stays as it is: {error}");
     }
 }

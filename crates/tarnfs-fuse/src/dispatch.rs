@@ -22,7 +22,7 @@ use crate::protocol::{
 };
 use crate::statistics::{ATTRIBUTE, Operation};
 use crate::unproven::Unproven;
-use crate::workers::Workers;
+use crate::workers::{self, Workers};
 
 /// How long the kernel keeps what never changes: 136 years. (Larger numbers overflow its clock on some machines.)
 const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
@@ -145,18 +145,27 @@ impl Dispatcher {
         if self.is_ready(asked) {
             return answer(&self.asks);
         }
-        self.later(asked, answer);
+        // What an archive is for itself is known before anybody can look into it.
+        if operation == Operation::Lookup { self.later_if_held_up(asked, answer) } else { self.later(asked, answer) }
     }
 
     /// Has `work`, which is about `node`, done by a thread that may wait.
     fn later(&self, node: u64, work: impl FnOnce(&Questions) + Send + 'static) {
-        let asks = self.asks.clone();
         self.deadlines.counters.handed_on.add(1);
-        self.workers.submit(asks.tree.lane(Node(node)), node, move || {
-            // Of what lies around the question, such as the way to the answer.
-            if let Err(told) = guard::catch(|| work(&asks)) {
+        hand_on(&self.workers, self.asks.clone(), node, work);
+    }
+
+    /// The same of what looks into `node`. Where that is held up, one thread waits until it is so no more, however many
+    /// questions wait for the same.
+    fn later_if_held_up(&self, node: u64, work: impl FnOnce(&Questions) + Send + 'static) {
+        let Some(held_up) = self.asks.tree.held_up(Node(node)) else { return self.later(node, work) };
+        self.deadlines.counters.handed_on.add(1);
+        let (asks, workers) = (self.asks.clone(), self.workers.clone());
+        self.workers.submit(workers::waiting_lane(held_up.by), node, move || {
+            if let Err(told) = guard::catch(|| asks.tree.wait_out(Node(node))) {
                 asks.deadlines.panicked(Operation::Other, node, &told);
             }
+            hand_on(&workers, asks, node, work);
         });
     }
 
@@ -225,8 +234,9 @@ impl Questions {
     fn seek(&self, node: u64, handle: u64, offset: u64, whence: u32) -> Answer<u64> {
         let source = self.source(node, handle)?;
         match whence {
-            _ if offset >= source.len() => Err(Errno::NXIO),
+            // Behind the end there are none. A file whose length cannot be asked for may say that it has none left.
             SEEK_DATA => source.next_data(offset).ok_or(Errno::NXIO),
+            _ if offset >= source.len() => Err(Errno::NXIO),
             SEEK_HOLE => Ok(source.next_hole(offset)),
             _ => Err(Errno::INVAL),
         }
@@ -278,6 +288,16 @@ impl Drop for Given {
     }
 }
 
+/// Has `work`, which is about `node`, done by a thread that may wait.
+fn hand_on(workers: &Workers, asks: Questions, node: u64, work: impl FnOnce(&Questions) + Send + 'static) {
+    workers.submit(asks.tree.lane(Node(node)), node, move || {
+        // Of what lies around the question, such as the way to the answer.
+        if let Err(told) = guard::catch(|| work(&asks)) {
+            asks.deadlines.panicked(Operation::Other, node, &told);
+        }
+    });
+}
+
 /// Does `work`; a panic is EIO.
 fn attempt<T>(deadlines: &Deadlines, operation: Operation, node: u64, work: impl FnOnce() -> Answer<T>) -> Answer<T> {
     guard::catch(work).unwrap_or_else(|told| {
@@ -303,8 +323,12 @@ fn answer_read(
             ticket.answer(|reply| reply.data(&buffer[..read]));
         }
         Ok(Err(error)) => {
-            deadlines.failed(node, offset, &error);
-            ticket.refuse(errno(&Error::Io(error)));
+            // The answer first: who writes the log may be slow.
+            let error = Error::Io(error);
+            ticket.refuse(errno(&error));
+            if let Error::Io(error) = error {
+                deadlines.failed(node, offset, &error);
+            }
         }
         Err(told) => {
             deadlines.panicked(Operation::Read, node, &told);
@@ -438,7 +462,7 @@ impl Filesystem for Dispatcher {
         let may_open = self.may_open(node, how);
         let source = move |asks: &Questions| {
             may_open?;
-            let source = asks.tree.open(Node(node)).map_err(|error| asks.cannot_open(node, &error))?;
+            let source = asks.opened.open(&*asks.tree, Node(node)).map_err(|error| asks.cannot_open(node, &error))?;
             let is_unproven = source.is_unproven();
             Ok((source, is_unproven))
         };
@@ -503,10 +527,10 @@ impl Filesystem for Dispatcher {
                 Err(errno) => ticket.refuse(errno),
             }
         };
-        if self.is_ready(folder) {
+        if self.asks.tree.lists_at_once(Node(folder), offset) {
             return fill(&self.asks);
         }
-        self.later(folder, fill);
+        self.later_if_held_up(folder, fill);
     }
 
     fn read(&self, node: u64, handle: u64, offset: u64, size: u32, reply: ReplyData) {
@@ -560,7 +584,7 @@ impl Filesystem for Dispatcher {
         // All trees are asked, and one of them may wait for a server: in a lane that is nobody's.
         let ticket = self.deadlines.begin(Operation::Statfs, 0, reply);
         let asks = self.asks.clone();
-        self.workers.submit(u64::MAX, 0, move || {
+        self.workers.submit(workers::NOBODYS_LANE, 0, move || {
             match attempt(&asks.deadlines, Operation::Statfs, 0, || Ok(asks.tree.totals())) {
                 Ok(totals) => ticket.answer(|reply| send(reply, totals)),
                 Err(errno) => ticket.refuse(errno),
@@ -661,7 +685,10 @@ mod tests {
 
     /// Nothing in it can change, and it counts what is forgotten.
     #[derive(Default)]
-    struct Counting(Mutex<Vec<(Node, u64)>>);
+    struct Counting {
+        forgotten: Mutex<Vec<(Node, u64)>>,
+        is_busy: bool,
+    }
 
     impl Tree for Counting {
         fn lookup(&self, _: Node, _: &[u8]) -> Result<tarnfs_tree::Attributes, Error> {
@@ -693,7 +720,11 @@ mod tests {
         }
 
         fn forget(&self, node: Node, times: u64) {
-            self.0.lock().unwrap().push((node, times));
+            self.forgotten.lock().unwrap().push((node, times));
+        }
+
+        fn is_ready(&self, _: Node) -> bool {
+            !self.is_busy
         }
 
         fn open(&self, _: Node) -> Result<SharedSource, Error> {
@@ -719,7 +750,32 @@ mod tests {
         dispatcher.forget(7, 3);
         drop(Given::new(&dispatcher.asks, vec![Node(8), Node(9)]));
         Given::new(&dispatcher.asks, vec![Node(5)]).taken();
-        assert_eq!(*tree.0.lock().unwrap(), [(Node(7), 3), (Node(8), 1), (Node(9), 1)]);
+        assert_eq!(*tree.forgotten.lock().unwrap(), [(Node(7), 3), (Node(8), 1), (Node(9), 1)]);
+    }
+
+    /// What the kernel is sent of an answer that is an error.
+    fn error_in(mut sent: impl std::io::Read) -> i32 {
+        let mut header = [0; 16];
+        sent.read_exact(&mut header).unwrap();
+        i32::from_ne_bytes(header[4..8].try_into().unwrap())
+    }
+
+    #[test]
+    fn a_panic_on_the_way_to_the_kernel_is_an_answer() {
+        guard::install();
+        for is_busy in [false, true] {
+            let tree = Counting { is_busy, ..Counting::default() };
+            let (forever, options) = (Duration::from_secs(100_000), Parsed::new(&MountOptions::default()).unwrap());
+            let deadlines = Deadlines::new(forever);
+            let dispatcher = Dispatcher::new(Arc::new(tree), &options, Workers::new(forever), deadlines);
+            let (sent, device) = rustix::pipe::pipe().unwrap();
+            let reply = ReplyOpen::to(&Arc::new(File::from(device)));
+            let ask = || {
+                dispatcher.ask(Operation::Open, 7, reply, |_| Ok(()), |_, _reply, ()| panic!("as tested"));
+            };
+            assert_eq!(guard::catch(ask).is_ok(), is_busy, "a worker keeps it to itself");
+            assert_eq!(error_in(File::from(sent)), -Errno::IO.raw_os_error());
+        }
     }
 
     #[test]

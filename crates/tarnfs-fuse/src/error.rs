@@ -40,7 +40,7 @@ pub enum Error {
         reason: String,
     },
     /// An option after `-o` that is not known or cannot be kept.
-    #[error("option {0}")]
+    #[error("-o {0}")]
     Option(String),
     /// The system refused for another reason.
     #[error("cannot {doing}: {source}")]

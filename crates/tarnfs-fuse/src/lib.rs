@@ -46,5 +46,5 @@ pub use protocol::{Offer, REQUESTS_FOR_BACKING_FILES, offer};
 pub use session::{Mount, Stopper, mount};
 pub use statistics::{ATTRIBUTE as STATISTICS_ATTRIBUTE, Operation, Statistics};
 pub use unmount::{
-    MountedTree, Unmounter, abort, is_mounted_on, mounts, unmount, unmount_dead, unmount_dead_device, unmount_device,
+    MountedTree, Unmounter, abort, is_mounted, mounts, unmount, unmount_dead, unmount_dead_device, unmount_device,
 };

@@ -61,6 +61,12 @@ pub(crate) fn find(mount_point: &Path) -> Result<Option<MountEntry>, Error> {
     Ok(table.rsplit(|&byte| byte == b'\n').filter_map(parse).find(|entry| entry.mount_point == mount_point))
 }
 
+/// The mount of this number.
+pub(crate) fn of_id(id: u64) -> Result<Option<MountEntry>, Error> {
+    let table = read()?;
+    Ok(table.split(|&byte| byte == b'\n').filter_map(parse).find(|entry| entry.id == id))
+}
+
 /// All mounts of this `kind`, in the order in which they were made.
 pub(crate) fn of_kind(kind: &str) -> Result<Vec<MountEntry>, Error> {
     let entries = read()?;
@@ -139,6 +145,7 @@ mod tests {
         assert!(find(Path::new("/no such mount")).unwrap().is_none());
         let root = find(Path::new("/")).unwrap().unwrap();
         assert!(of_device(&root.device, &root.kind).unwrap().contains(&root));
+        assert_eq!(of_id(root.id).unwrap().as_ref(), Some(&root));
         assert_eq!(of_device(&root.device, "no such kind").unwrap(), []);
         assert_eq!(of_device("no:such", &root.kind).unwrap(), []);
     }

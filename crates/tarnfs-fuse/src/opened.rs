@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use tarnfs_source::SharedSource;
 use tarnfs_tree::{Error, Node, Tree};
 
@@ -12,6 +13,16 @@ use crate::handles::share_of_descriptors;
 /// How many are kept. Found by looking at each, so not more than a few dozen; a `make -j` or a data loader has fewer at
 /// once.
 const MOST: usize = 64;
+
+/// Bytes of memory that those take together which are kept ([`tarnfs_source::Source::memory`]); the last one may take
+/// more.
+const MOST_BYTES: usize = 64 << 20;
+
+/// How long a file is waited for that takes more memory than others have left.
+const PATIENCE: Duration = Duration::from_secs(50);
+
+/// How often is looked whether they have given it back.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// The files read last.
 #[derive(Debug, Default)]
@@ -39,18 +50,71 @@ impl Opened {
 
     /// The content of `node`.
     pub(crate) fn get(&self, tree: &dyn Tree, node: Node) -> Result<SharedSource, Error> {
-        let now = Instant::now();
-        if let Some(file) = lock(&self.files).iter_mut().find(|file| file.node == node)
-            && self.keep.is_none_or(|keep| now.saturating_duration_since(file.opened) < keep)
-        {
-            file.used = now;
-            return Ok(SharedSource::clone(&file.source));
+        let mut is_kept = true;
+        let source = self.try_for_memory(|| {
+            if let Some(kept) = self.kept(node) {
+                return Ok(kept);
+            }
+            is_kept = false;
+            tree.open(node)
+        })?;
+        if is_kept {
+            return Ok(source);
         }
-        let source = tree.open(node)?;
-        let file = File { node, source: SharedSource::clone(&source), opened: now, used: now };
+        let memory = source.memory();
         // Closed outside the lock.
-        let _replaced = self.insert(file);
+        drop(self.make_room(memory));
+        if memory < usize::MAX {
+            let now = Instant::now();
+            let _replaced = self.insert(File { node, source: SharedSource::clone(&source), opened: now, used: now });
+        }
         Ok(source)
+    }
+
+    /// Opens `node`, for somebody who keeps it.
+    pub(crate) fn open(&self, tree: &dyn Tree, node: Node) -> Result<SharedSource, Error> {
+        self.try_for_memory(|| tree.open(node))
+    }
+
+    /// Does `open`. If there is no memory for it, the files that are kept are closed, and those that are being read
+    /// waited for.
+    fn try_for_memory<T>(&self, mut open: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        let begin = Instant::now();
+        loop {
+            match open() {
+                Err(error) if error.errno() == Errno::NOMEM && begin.elapsed() < PATIENCE => {
+                    drop(self.make_room(usize::MAX));
+                    std::thread::sleep(LOOK);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// `node`, if it is open.
+    fn kept(&self, node: Node) -> Option<SharedSource> {
+        let now = Instant::now();
+        let mut files = lock(&self.files);
+        let file = files.iter_mut().find(|file| file.node == node)?;
+        if self.keep.is_some_and(|keep| now.saturating_duration_since(file.opened) >= keep) {
+            return None;
+        }
+        file.used = now;
+        Some(SharedSource::clone(&file.source))
+    }
+
+    /// Takes out those that were used first, until there is room for `bytes` more or nothing left that takes any.
+    fn make_room(&self, bytes: usize) -> Vec<File> {
+        let mut files = lock(&self.files);
+        let mut closed = Vec::new();
+        loop {
+            let held = files.iter().map(|file| file.source.memory()).fold(bytes, usize::saturating_add);
+            let large = files.iter().enumerate().filter(|(_, file)| file.source.memory() > 0);
+            match large.min_by_key(|(_, file)| file.used) {
+                Some((place, _)) if held > MOST_BYTES => closed.push(files.swap_remove(place)),
+                _ => return closed,
+            }
+        }
     }
 
     fn insert(&self, file: File) -> Option<File> {
@@ -72,8 +136,33 @@ impl Opened {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use tarnfs_source::MemorySource;
+    use tarnfs_source::{MemorySource, Source};
     use tarnfs_tree::{Attributes, Child, Totals, Xattrs};
+
+    /// From this node on files take memory, in MiB what they are further; this one takes more than there is.
+    const HEAVY: u64 = 500;
+    const MIB: usize = 1 << 20;
+
+    #[derive(Debug)]
+    struct Heavy(usize);
+
+    impl Source for Heavy {
+        fn read_at(&self, _: &mut [u8], _: u64) -> std::io::Result<usize> {
+            Ok(0)
+        }
+
+        fn len(&self) -> u64 {
+            0
+        }
+
+        fn describe(&self) -> String {
+            "heavy".to_owned()
+        }
+
+        fn memory(&self) -> usize {
+            self.0
+        }
+    }
 
     /// Files with numbers, each opened anew whenever that is asked for. Nothing else is.
     struct Files;
@@ -108,7 +197,12 @@ mod tests {
         }
 
         fn open(&self, node: Node) -> Result<SharedSource, Error> {
-            if node.0 < 1000 { Ok(Arc::new(MemorySource::new([1], "one"))) } else { Err(Error::NotFound) }
+            match node.0 {
+                1000.. => Err(Error::NotFound),
+                HEAVY => Ok(Arc::new(Heavy(usize::MAX))),
+                heavy if heavy > HEAVY => Ok(Arc::new(Heavy((node.0 - HEAVY) as usize * MIB))),
+                _ => Ok(Arc::new(MemorySource::new([1], "one"))),
+            }
         }
 
         fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
@@ -130,6 +224,29 @@ mod tests {
             assert_eq!(lock(&opened.files).len(), 1, "one of each");
             assert!(matches!(opened.get(&Files, Node(1000)), Err(Error::NotFound)));
         }
+    }
+
+    #[test]
+    fn what_takes_memory_is_kept_within_a_bound() {
+        let opened = Opened::new(None);
+        let get = |number: u64| opened.get(&Files, Node(number)).unwrap();
+        let kept = || lock(&opened.files).iter().map(|file| file.node.0).collect::<Vec<_>>();
+        get(7);
+        for mib in [20, 24, 16] {
+            get(HEAVY + mib);
+        }
+        assert_eq!(kept(), [7, HEAVY + 20, HEAVY + 24, HEAVY + 16]);
+        get(HEAVY + 20);
+        // The one used longest ago goes.
+        get(HEAVY + 28);
+        assert_eq!(kept(), [7, HEAVY + 20, HEAVY + 16, HEAVY + 28]);
+        // The last one may take more than all.
+        get(HEAVY + 96);
+        assert_eq!(kept(), [7, HEAVY + 96]);
+        assert!(Arc::ptr_eq(&get(HEAVY + 96), &get(HEAVY + 96)));
+        // What there is no memory for is not kept, and gets what others have.
+        get(HEAVY);
+        assert_eq!(kept(), [7]);
     }
 
     #[test]

@@ -219,7 +219,7 @@ impl Parsed {
                     "{option}: what is in an archive gets no rights here; leave it out"
                 )));
             }
-            _ => return Err(Error::Option(format!("{option} is not known"))),
+            _ => return Err(Error::Option(format!("{option}: this option is not known; leave it out"))),
         }
         Ok(())
     }

@@ -2,13 +2,15 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use tarnfs_tree::{Served, Tree};
+use rustix::fs::{Mode, OFlags, openat};
+use tarnfs_tree::{Node, Served, Tree};
 
 use crate::deadline::{Deadlines, lock};
 use crate::dispatch::Dispatcher;
@@ -32,7 +34,7 @@ pub struct Mount {
     tree: Arc<dyn Tree>,
     shared: Arc<Shared>,
     session: Option<JoinHandle<()>>,
-    watchdog: Option<JoinHandle<()>>,
+    watchdog: Option<Watchdog>,
     workers: Workers,
     _served: Option<Served>,
 }
@@ -40,6 +42,23 @@ pub struct Mount {
 impl std::fmt::Debug for Mount {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Mount").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+/// The thread that watches over deadlines.
+#[derive(Debug)]
+struct Watchdog {
+    thread: JoinHandle<()>,
+    /// Ends with the thread.
+    ended: Mutex<Receiver<()>>,
+}
+
+impl Watchdog {
+    /// Waits until it ends; not for ever, as it answers requests and logs, and either may be stuck.
+    fn finish(self) {
+        if lock(&self.ended).recv_timeout(LONGEST_STOP) == Err(RecvTimeoutError::Disconnected) {
+            let _ = self.thread.join();
+        }
     }
 }
 
@@ -91,33 +110,40 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     let deadlines = Deadlines::new(options.deadline);
     let workers = Workers::new(options.deadline);
     let dispatcher = Dispatcher::new(Arc::clone(&tree), &parsed, workers.clone(), Arc::clone(&deadlines));
+    let of_connection = mountinfo::of_connection(&connection.device);
     let undo = |error| {
-        if let Some(path) = &connection.mount_point {
-            unmount::undo(path);
+        match (of_connection, &connection.mount_point) {
+            (Some((major, minor)), Some(_)) => drop(unmount::unmount_device(&format!("{major}:{minor}"))),
+            (None, Some(path)) => unmount::undo(path),
+            (_, None) => {}
         }
         Error::io(format!("begin serving {}", mountpoint.display()), error)
     };
     let own_queues = connection.can_open_device && options.threads > 1;
     let device = File::from(connection.device);
-    let of_connection = mountinfo::of_connection(&device);
     let session = Session::begin(dispatcher, device, options.threads, own_queues).map_err(undo)?;
-    let entry = connection.mount_point.as_deref().and_then(|path| mountinfo::find(path).ok().flatten());
-    if let Some(path) = &connection.mount_point {
-        device::raise_read_ahead(path);
+    let entry = match &connection.mount_point {
+        Some(path) => found(path, of_connection, options.folder.as_deref()).map_err(undo)?,
+        None => None,
+    };
+    // Where it is by now.
+    let mount_point = entry.as_ref().map(|entry| entry.mount_point.clone()).or_else(|| connection.mount_point.clone());
+    if let Some(entry) = &entry {
+        device::raise_read_ahead(&entry.device);
     }
     // Before anything is answered.
     let served = entry.as_ref().and_then(MountEntry::numbers).or(of_connection);
     let served = served.map(|(major, minor)| Served::begin(major, minor));
     let device = entry.map(|entry| entry.device);
     let mut unmounter = None;
-    if let (Some(other), Some(path), Some(device)) = (&options.unmounter, &connection.mount_point, &device) {
+    if let (Some(other), Some(path), Some(device)) = (&options.unmounter, &mount_point, &device) {
         match other.mounted(path, device) {
             Ok(()) => unmounter = Some(Arc::clone(other)),
             Err(error) => log::debug!("{}: unmounted by its own process: {error}", path.display()),
         }
     }
     let shared = Arc::new(Shared {
-        mount_point: connection.mount_point.clone(),
+        mount_point,
         device,
         unmounter,
         deadlines: Arc::clone(&deadlines),
@@ -127,9 +153,16 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     let start = |name: &str, stack: usize, work: Box<dyn FnOnce() + Send>| {
         thread::Builder::new().name(name.to_owned()).stack_size(stack).spawn(work).map_err(undo)
     };
-    let replace = workers.clone();
+    let (replace, asked) = (workers.clone(), Arc::clone(&tree));
+    // The watchdog must outlive whatever panics.
+    let held_up = move |node| guard::catch(|| asked.held_up(Node(node))).ok().flatten().map(|held_up| held_up.steps);
+    let (held, ended) = channel();
+    let watch = move || {
+        let _held: Sender<()> = held;
+        deadlines.watch(held_up, || replace.replace_stuck());
+    };
     let watchdog =
-        start("tarnfs-watchdog", SMALL_STACK, Box::new(move || deadlines.watch(|| replace.replace_stuck())))?;
+        Watchdog { thread: start("tarnfs-watchdog", SMALL_STACK, Box::new(watch))?, ended: Mutex::new(ended) };
     let of_session = Arc::clone(&shared);
     let session = start(
         "tarnfs-session",
@@ -137,6 +170,40 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
         Box::new(move || of_session.serve(|| session.run(&|| of_session.gone()))),
     )?;
     Ok(Mount { tree, shared, session: Some(session), watchdog: Some(watchdog), workers, _served: served })
+}
+
+/// The line that the table of mounts has of what was mounted on `path`; `None` where the table cannot be read.
+///
+/// A folder above it may have got another name meanwhile, so it is known by the file system's numbers where the
+/// connection tells them, else by what lies on the `folder` that was mounted on, if that is open. A mount that nobody
+/// finds again could not be taken away.
+fn found(path: &Path, of_connection: Option<(u32, u32)>, folder: Option<&OwnedFd>) -> io::Result<Option<MountEntry>> {
+    let found = match (of_connection, folder) {
+        (Some((major, minor)), _) => {
+            let all = mountinfo::of_device(&format!("{major}:{minor}"), device::MOUNT_TYPE);
+            // Of several, which other mounts have copied, the one that was meant.
+            all.map(|all| all.iter().find(|entry| entry.mount_point == path).or(all.first()).cloned())
+        }
+        (None, Some(folder)) => match mount_on(folder, path) {
+            Some(id) => mountinfo::of_id(id),
+            None => Ok(None),
+        },
+        (None, None) => mountinfo::find(path),
+    };
+    let found = found.map(|found| found.filter(|entry| entry.kind == device::MOUNT_TYPE));
+    match found {
+        Ok(None) => Err(io::Error::new(io::ErrorKind::NotFound, "it was moved, or unmounted at once")),
+        Ok(found) => Ok(found),
+        Err(_) => Ok(None),
+    }
+}
+
+/// The number of the mount that lies on `folder`, whose path was `path`.
+fn mount_on(folder: &OwnedFd, path: &Path) -> Option<u64> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // From the folder itself nothing leads to what covers it.
+    let parent = openat(folder, "..", flags, Mode::empty()).ok()?;
+    mountinfo::id_of(&openat(&parent, path.file_name()?, flags, Mode::empty()).ok()?)
 }
 
 impl Mount {
@@ -160,7 +227,7 @@ impl Mount {
         self.workers.finish();
         self.shared.deadlines.finish();
         if let Some(watchdog) = self.watchdog.take() {
-            let _ = watchdog.join();
+            watchdog.finish();
         }
         log::info!("{}: {}", self.shared.shown(), self.statistics().to_json());
         if let Some(result) = ended {
@@ -353,6 +420,34 @@ mod tests {
             Stopper { shared }.stop();
             assert_eq!(*lock(&told.0), expected);
         }
+    }
+
+    /// Whoever may write a folder above can move it while it is mounted on.
+    #[test]
+    fn what_was_mounted_is_found_wherever_it_is_by_now() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().canonicalize().unwrap();
+        let (d, moved) = (root.join("d"), root.join("moved"));
+        std::fs::create_dir_all(d.join("at")).unwrap();
+        let options = Parsed::new(&MountOptions::default()).unwrap();
+        let folder = OwnedFd::from(File::open(d.join("at")).unwrap());
+        let Ok(connection) = device::connect(&d.join("at"), Some(folder.as_fd()), &options) else {
+            println!("left out: needs the right to mount");
+            return;
+        };
+        let numbers = mountinfo::of_connection(&connection.device);
+        let device = mountinfo::find(&d.join("at")).unwrap().unwrap().device;
+        std::fs::rename(&d, &moved).unwrap();
+        let path = connection.mount_point.as_deref().unwrap();
+        let [by_number, by_folder, by_path] = [(numbers, None), (None, Some(&folder)), (None, None)]
+            .map(|(numbers, folder)| found(path, numbers, folder));
+        unmount::unmount_device(&device).unwrap();
+        // Older kernels do not tell the number of a connection.
+        if numbers.is_some() {
+            assert_eq!(by_number.unwrap().unwrap().mount_point, moved.join("at"));
+        }
+        assert_eq!(by_folder.unwrap().unwrap().mount_point, moved.join("at"));
+        assert!(by_path.is_err() && found(path, None, Some(&folder)).is_err());
     }
 
     #[test]

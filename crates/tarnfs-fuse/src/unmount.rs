@@ -1,15 +1,16 @@
 //! Taking mounts away.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use rustix::process::getuid;
+use rustix::process::{Pid, Signal, WaitOptions, getuid, kill_process, waitpid};
 
 use crate::device::MOUNT_TYPE;
 use crate::mountinfo::MountEntry;
@@ -36,13 +37,14 @@ pub fn mounts() -> Result<Vec<MountedTree>, Error> {
 /// the last who uses it is done. So is one whose program has died. Other file systems are left alone, unless they are
 /// FUSE mounts whose program has died.
 pub fn unmount(mount_point: &Path, lazily: bool) -> Result<(), Error> {
-    let (path, user) = find(mount_point)?;
-    let mut done = take_away(&path, false);
+    let entry = find(mount_point)?;
+    let (path, user) = (&entry.mount_point, entry.user);
+    let mut done = take_away(&entry, false);
     // A program that has just ended, such as another mount that lay on this one, may still be closing its files.
     let start = Instant::now();
     while !lazily && is_busy(&done) && start.elapsed() < PATIENCE {
         std::thread::sleep(PATIENCE / 50);
-        done = take_away(&path, false);
+        done = take_away(&entry, false);
     }
     // The helper says of other people's mounts only that it does not find them.
     if let (Err(Error::Fusermount(_) | Error::NoFusermount), Some(user)) = (&done, user)
@@ -55,12 +57,54 @@ pub fn unmount(mount_point: &Path, lazily: bool) -> Result<(), Error> {
     if !is_busy(&done) {
         return done;
     }
-    if lazily || is_dead(&path) {
-        return take_away(&path, true);
+    if lazily {
+        return take_away(&entry, true);
     }
-    let reason =
-        "is in use: close what uses it, or detach it with `tarnfs unmount -l`, so that it ends when nobody uses it";
+    let reason = match answers(path) {
+        Some(false) => return take_away(&entry, true),
+        Some(true) => {
+            "is in use: close what uses it, or detach it with `tarnfs unmount -l`, so that it ends when nobody uses it"
+        }
+        None => "is in use, and what serves it does not answer: detach it with `tarnfs -l -u`, and end that process",
+    };
     Err(Error::mount_point(mount_point, reason))
+}
+
+/// How long a mount may take to say that it is alive.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// False if the program that serves the mount at `path` has died; `None` if that is not known after some seconds. Who
+/// waits for a program that hangs may be held until that one ends, so another process asks.
+fn answers(path: &Path) -> Option<bool> {
+    let name = CString::new(path.as_os_str().as_bytes()).ok()?;
+    #[expect(unsafe_code, reason = "fork(2), for a process that asks one question")]
+    // SAFETY: the child calls what a signal handler may call, and ends.
+    let child = match unsafe { libc::fork() } {
+        0 => {
+            let mut found = std::mem::MaybeUninit::uninit();
+            // SAFETY: the name ends with a zero, and there is room for the answer.
+            let asked = unsafe { libc::stat(name.as_ptr(), found.as_mut_ptr()) };
+            // SAFETY: the number of the error is this thread's own.
+            let error = unsafe { *libc::__errno_location() };
+            let is_dead = asked != 0 && matches!(error, libc::ENOTCONN | libc::ECONNABORTED);
+            // SAFETY: ends this process; nothing of the parent's is cleaned up.
+            unsafe { libc::_exit(i32::from(is_dead)) }
+        }
+        child => Pid::from_raw(child)?,
+    };
+    let start = Instant::now();
+    loop {
+        match waitpid(Some(child), WaitOptions::NOHANG) {
+            Ok(None) if start.elapsed() < ANSWER => std::thread::sleep(ANSWER / 500),
+            Ok(None) => {
+                let _ = kill_process(child, Signal::KILL);
+                // Not waited for: it may not end before the mount does.
+                return None;
+            }
+            Ok(Some((_, status))) => return Some(status.exit_status() != Some(1)),
+            Err(_) => return None,
+        }
+    }
 }
 
 /// How long a mount that is in use is waited for.
@@ -74,12 +118,12 @@ fn is_busy(done: &Result<(), Error>) -> bool {
     }
 }
 
-/// The path under which the table of mounts has `mount_point`, if it is ours to take away, and who mounted it.
-fn find(mount_point: &Path) -> Result<(PathBuf, Option<u32>), Error> {
+/// What the table of mounts has at `mount_point`, if it is ours to take away.
+fn find(mount_point: &Path) -> Result<MountEntry, Error> {
     for path in candidates(mount_point)? {
         let Some(entry) = mountinfo::find(&path)? else { continue };
-        if entry.kind == MOUNT_TYPE || entry.kind.starts_with("fuse") && is_dead(&path) {
-            return Ok((path, entry.user));
+        if entry.kind == MOUNT_TYPE || entry.kind.starts_with("fuse") && answers(&path) == Some(false) {
+            return Ok(entry);
         }
         return Err(Error::mount_point(
             mount_point,
@@ -90,7 +134,7 @@ fn find(mount_point: &Path) -> Result<(PathBuf, Option<u32>), Error> {
 }
 
 /// The absolute paths that `mount_point` can mean. The first asks nothing of the mount itself, which may have died.
-fn candidates(mount_point: &Path) -> Result<Vec<PathBuf>, Error> {
+fn candidates(mount_point: &Path) -> Result<impl Iterator<Item = PathBuf>, Error> {
     let absolute = std::path::absolute(mount_point)
         .map_err(|error| Error::io(format!("find {}", mount_point.display()), error))?;
     let mut paths = Vec::new();
@@ -98,8 +142,8 @@ fn candidates(mount_point: &Path) -> Result<Vec<PathBuf>, Error> {
         paths.extend(parent.canonicalize().map(|parent| parent.join(name)));
     }
     paths.push(absolute.clone());
-    paths.extend(absolute.canonicalize());
-    Ok(paths)
+    // This may ask.
+    Ok(paths.into_iter().chain(std::iter::once_with(move || absolute.canonicalize()).flatten()))
 }
 
 /// Takes a mount away in the place of the process that serves it.
@@ -146,10 +190,9 @@ pub fn unmount_device(device: &str) -> Result<(), Error> {
     failed
 }
 
-/// True if the file system `device` ("major:minor") is one of ours and is what is mounted on `mount_point`.
-pub fn is_mounted_on(mount_point: &Path, device: &str) -> Result<bool, Error> {
-    let found = mountinfo::find(mount_point)?;
-    Ok(found.is_some_and(|entry| entry.device == device && entry.kind == MOUNT_TYPE))
+/// True if the file system `device` ("major:minor") is one of ours and is mounted, wherever that is by now.
+pub fn is_mounted(device: &str) -> Result<bool, Error> {
+    Ok(!mountinfo::of_device(device, MOUNT_TYPE)?.is_empty())
 }
 
 /// Takes away what is mounted on `mount_point`, if it is one of ours and its program has died. No error if it is not.
@@ -182,25 +225,9 @@ pub(crate) fn undo(mount_point: &Path) {
     }
 }
 
-/// Unmounts lazily this mount and no other: by the time that it is used, a path may lead elsewhere.
+/// Unmounts lazily this mount and no other.
 fn take_away_entry(entry: &MountEntry) -> Result<(), Error> {
-    let path = &entry.mount_point;
-    let failed = |error: Errno| Error::io(format!("unmount {}", path.display()), io::Error::from(error));
-    // It asks nothing of the mount, whose program may have died.
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let place = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
-    if mountinfo::id_of(&place) != Some(entry.id) {
-        let reason = "is covered by another mount: unmount that first, and then this one (tarnfs unmount)";
-        return Err(Error::mount_point(path, reason));
-    }
-    match rustix::mount::unmount(format!("/proc/self/fd/{}", place.as_raw_fd()), UnmountFlags::DETACH) {
-        Ok(()) => Ok(()),
-        Err(Errno::PERM) => {
-            drop(place);
-            fusermount::unmount(path, true)
-        }
-        Err(error) => Err(failed(error)),
-    }
+    take_away(entry, true)
 }
 
 /// Ends the connection of the file system `device` ("major:minor"): who waits for an answer gets an error. Only where
@@ -217,12 +244,85 @@ fn is_dead(path: &Path) -> bool {
     matches!(code, Some(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-/// Unmounts `path`, by ourselves where we may; `lazily` also what is in use.
-fn take_away(path: &Path, lazily: bool) -> Result<(), Error> {
+/// Unmounts this mount and no other, by ourselves where we may: by the time that it is used, a path may lead elsewhere.
+/// `lazily` also what is in use.
+fn take_away(entry: &MountEntry, lazily: bool) -> Result<(), Error> {
+    let path = &entry.mount_point;
+    let failed = |error: Errno| Error::io(format!("unmount {}", path.display()), io::Error::from(error));
+    // The folder that the mount lies in, which stays the same whatever becomes of its path. (Of the root there is none,
+    // and a descriptor of the mount itself would keep it in use.)
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let (folder, name) = (path.parent().unwrap_or(path), path.file_name().unwrap_or(OsStr::new(".")));
+    let folder = openat(CWD, folder, flags | OFlags::DIRECTORY, Mode::empty()).map_err(failed)?;
+    // It asks nothing of the mount, whose program may have died.
+    let place = openat(&folder, name, flags, Mode::empty()).map_err(failed)?;
+    if mountinfo::id_of(&place) != Some(entry.id) {
+        let reason = "is covered by another mount, which is to be unmounted first, or was moved: run `tarnfs mounts`, \
+                      and unmount it where it is now";
+        return Err(Error::mount_point(path, reason));
+    }
+    drop(place);
+    // Nobody can give a name on which something is mounted to anything else.
     let flags = UnmountFlags::NOFOLLOW | if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    match rustix::mount::unmount(path, flags) {
+    let target = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
+    match rustix::mount::unmount(&target, flags) {
         Ok(()) => Ok(()),
-        Err(Errno::PERM) => fusermount::unmount(path, lazily),
-        Err(error) => Err(Error::io(format!("unmount {}", path.display()), io::Error::from(error))),
+        Err(Errno::PERM) => {
+            drop(folder);
+            fusermount::unmount(path, lazily)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mount::{MountFlags, mount};
+
+    /// The file systems that a test has mounted.
+    struct Mounted(Vec<PathBuf>);
+
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            for path in &self.0 {
+                let _ = rustix::mount::unmount(path, UnmountFlags::DETACH);
+            }
+        }
+    }
+
+    /// Whoever may write the folder in which it is mounted can move that, and put a link in its place.
+    #[test]
+    fn what_a_path_leads_to_by_now_is_not_unmounted_in_its_place() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().canonicalize().unwrap();
+        let [d, moved, other] = ["d", "moved", "other"].map(|name| root.join(name));
+        let paths = [d.join("at"), other.join("at"), moved.join("at")];
+        for path in &paths[..2] {
+            std::fs::create_dir_all(path).unwrap();
+        }
+        let guard = Mounted(paths.to_vec());
+        for path in &paths[..2] {
+            if mount("none", path, "tmpfs", MountFlags::empty(), None::<&std::ffi::CStr>).is_err() {
+                println!("left out: needs the right to mount");
+                return;
+            }
+        }
+        let entry = mountinfo::find(&paths[0]).unwrap().unwrap();
+        std::fs::rename(&d, &moved).unwrap();
+        std::os::unix::fs::symlink(&other, &d).unwrap();
+        for lazily in [false, true] {
+            assert!(take_away(&entry, lazily).is_err());
+        }
+        assert!(mountinfo::find(&paths[1]).unwrap().is_some() && mountinfo::find(&paths[2]).unwrap().is_some());
+        // What is in use stays, unless it is to go lazily.
+        std::fs::remove_file(&d).unwrap();
+        std::fs::rename(&moved, &d).unwrap();
+        let open = std::fs::File::open(&paths[0]).unwrap();
+        assert!(is_busy(&take_away(&entry, false)));
+        drop(open);
+        take_away(&entry, false).unwrap();
+        assert!(mountinfo::find(&paths[0]).unwrap().is_none());
+        drop(guard);
     }
 }

@@ -22,6 +22,17 @@ use queue::{Job, Queue};
 /// Threads that work for one lane. The kernel keeps at most a few dozen reads waiting at once.
 const MOST_PER_LANE: usize = 16;
 
+/// What is in a lane of this kind waits for one and the same thing: one thread waits for all of it.
+const WAITING: u64 = 1 << 63;
+
+/// No tree has this lane.
+pub(crate) const NOBODYS_LANE: u64 = WAITING - 1;
+
+/// The lane of jobs that wait for what has this number.
+pub(crate) fn waiting_lane(number: u64) -> u64 {
+    WAITING | number
+}
+
 /// Of these, how many may read the same file.
 const MOST_PER_NODE: usize = MOST_PER_LANE / 2;
 
@@ -109,7 +120,8 @@ impl Shares {
     fn lane_has_room(&self, lane: u64, stuck: &Stuck) -> bool {
         let of_lane = self.lanes.get(&lane).copied().unwrap_or(0);
         let working = of_lane - stuck.lanes.get(&lane).copied().unwrap_or(0);
-        working < MOST_PER_LANE && self.all < MOST_OF_ALL && (self.all - stuck.all < MOST || of_lane == 0)
+        let most = if lane & WAITING == 0 { MOST_PER_LANE } else { 1 };
+        working < most && self.all < MOST_OF_ALL && (self.all - stuck.all < MOST || of_lane == 0)
     }
 
     /// The same of this lane and node.
@@ -180,7 +192,9 @@ impl WorkersState {
     /// Jobs that have been at work beyond the deadline, by lane. As many as [`MOST_STUCK`] do not count.
     fn stuck(&self, deadline: Duration) -> Stuck {
         let mut stuck = Stuck::default();
-        for job in self.running.values().filter(|job| job.since.elapsed() >= deadline) {
+        // Who waits for what takes long is not stuck: another thread would do no more.
+        let is_stuck = |job: &&Running| job.lane & WAITING == 0 && job.since.elapsed() >= deadline;
+        for job in self.running.values().filter(is_stuck) {
             if stuck.all < MOST_STUCK {
                 stuck.all += 1;
                 *stuck.lanes.entry(job.lane).or_default() += 1;
@@ -343,6 +357,33 @@ mod tests {
         assert_eq!((of_first, state.threads < MOST_OF_ALL), (MOST_PER_LANE, true));
         drop(state);
         drop(release);
+        workers.finish();
+    }
+
+    /// Neither as stuck threads that are replaced: nobody could do more than wait for the same.
+    #[test]
+    fn one_thread_waits_for_what_many_wait_for() {
+        let workers = Workers::new(Duration::ZERO);
+        let (release, held) = channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        let (done, finished) = channel();
+        for number in 0..100_u64 {
+            let (held, done) = (Arc::clone(&held), done.clone());
+            workers.submit(waiting_lane(7), number, move || {
+                let _ = lock(&held).recv();
+                done.send(number).unwrap();
+            });
+        }
+        workers.replace_stuck();
+        let (other, answered) = channel();
+        workers.submit(7, 1, move || other.send(()).unwrap());
+        answered.recv().unwrap();
+        while lock(&workers.pool.state).running.is_empty() {
+            thread::yield_now();
+        }
+        assert_eq!(lock(&workers.pool.state).running.values().filter(|job| job.lane == waiting_lane(7)).count(), 1);
+        drop((release, done));
+        assert_eq!(finished.iter().count(), 100);
         workers.finish();
     }
 

@@ -71,6 +71,7 @@ fn main() -> Result<(), Error> {
     let archive = Archive { length: count * 512 + 1024, fingerprint: Fingerprint(1), modified: 0 };
     let summary = Summary {
         archive,
+        name: None,
         shape: Shape::default(),
         layers: Vec::new(),
         format: "tar".to_owned(),

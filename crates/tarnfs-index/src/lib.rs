@@ -49,7 +49,7 @@ impl Node {
 pub const OVERFLOWN_OWNER: u32 = 65_534;
 
 /// What an index says of one node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Row {
     /// Its number: of the file itself, also if it was found through a hard link.
     pub node: Node,
@@ -128,6 +128,8 @@ pub struct Archive {
 pub struct Summary {
     /// The archive that was indexed.
     pub archive: Archive,
+    /// The name that its file had then, if it is known: whose index this is.
+    pub name: Option<Vec<u8>>,
     /// What shaped the index.
     pub shape: Shape,
     /// Layers of compression, outermost first. Streams are numbered likewise: stream 0 is the file, stream n what
@@ -242,17 +244,27 @@ pub trait Index: Send + Sync + Debug {
     /// Hard links are not among them.
     fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error>;
 
+    /// How many that are, hard links perhaps among them.
+    fn replaced_count(&self) -> Result<u64, Error> {
+        let mut count = 0_u64;
+        self.replaced(&mut |_, _, _| count = count.saturating_add(1))?;
+        Ok(count)
+    }
+
     /// Those of [`Index::replaced`] that had this `name` in `folder`, hard links among them, in the order of the
     /// archive: the byte of the stream at which the entry's own header begins, and what it is. What a hard link is
     /// that led nowhere, nobody knows: it is left out. The node of a folder is one whose children are what lies at
     /// this path, if anything does; a folder without a header was named by what lies in it alone. Ends where `receive`
     /// returns false.
+    ///
+    /// The first `from` are passed over. Returns how many that were: less if there are not so many.
     fn replaced_of(
         &self,
         folder: Node,
         name: &[u8],
+        from: u64,
         receive: &mut dyn FnMut(Option<u64>, &Row) -> bool,
-    ) -> Result<(), Error>;
+    ) -> Result<u64, Error>;
 
     /// Every hard link: the folder it is in, its name, the byte of the stream at which its own header begins, the node
     /// that it shares.

@@ -1,6 +1,7 @@
 //! Where indexes are looked for and put.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -21,14 +22,18 @@ pub fn candidates(archive: &Path, index_file: Option<&Path>, folders: &[PathBuf]
     if let Some(file) = index_file {
         return vec![file.to_path_buf()];
     }
-    let absolute = absolute(archive);
+    candidates_of(&absolute(archive), folders)
+}
+
+/// The same for an archive whose path is `absolute` and has no symbolic links: no file system is asked.
+pub fn candidates_of(absolute: &Path, folders: &[PathBuf]) -> Vec<PathBuf> {
     folders
         .iter()
         .filter_map(|folder| {
             if folder.as_os_str().is_empty() {
                 return absolute.file_name().map(|name| absolute.with_file_name(suffixed(name.as_bytes())));
             }
-            Some(folder.join(flat_name(&absolute)))
+            Some(folder.join(flat_name(absolute)))
         })
         .collect()
 }
@@ -48,6 +53,27 @@ pub fn cache_folder() -> Option<PathBuf> {
                 .map(|home| home.join(".cache"))
         });
     cache.map(|folder| folder.join("tarnfs"))
+}
+
+/// What has to be there before an index can be put into `folder`, and is not: such a path is more likely mistyped than
+/// meant. The folder itself is made, and so is [`cache_folder`] with all that it lies in.
+pub fn missing_above(folder: &Path) -> Option<PathBuf> {
+    let cache = cache_folder();
+    let caches = cache.as_deref().and_then(Path::parent);
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty())?;
+    if caches.is_some_and(|caches| caches == parent) {
+        return None;
+    }
+    let is_missing = |path: &&Path| {
+        !path.as_os_str().is_empty() && path.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    parent.ancestors().take_while(is_missing).last().map(Path::to_owned)
+}
+
+/// Why an index cannot be put into `folder`, where something [is missing](missing_above).
+pub fn why_no_folder(folder: &Path) -> Option<String> {
+    let missing = missing_above(folder)?;
+    Some(format!("cannot make index folder {}: {} does not exist", folder.display(), missing.display()))
 }
 
 /// The value of `--index-folders`: paths with commas between them, or a JSON list of paths where one has a comma in it.

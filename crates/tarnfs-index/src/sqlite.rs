@@ -8,6 +8,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::ffi::ErrorCode;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, PrepFlags};
+use tarnfs_format::name;
 
 use crate::Error;
 use crate::vfs::Opened;
@@ -124,7 +125,8 @@ pub(crate) fn broken(error: rusqlite::Error) -> Error {
             failed(error)
         }
         Some(ErrorCode::OperationInterrupted) => Error::Broken("a query found no end".to_owned()),
-        _ => Error::Broken(error.to_string()),
+        // It names what is in the file.
+        _ => Error::Broken(name::excerpt(error.to_string().as_bytes()).to_string()),
     }
 }
 
@@ -154,6 +156,14 @@ mod tests {
         let connection = open_for_writing(&writable, 4096).unwrap();
         connection.execute_batch("CREATE TABLE a (b); INSERT INTO a VALUES (1)").unwrap();
         Opened::file(file, false)
+    }
+
+    #[test]
+    fn names_in_a_file_steer_no_terminal() {
+        let connection = Connection::open_in_memory().unwrap();
+        let error = connection.execute_batch("SELECT * FROM \"a\u{1b}[31m\nb\"").unwrap_err();
+        let told = broken(error).to_string();
+        assert!(told.contains('a') && !told.contains(['\u{1b}', '\n']), "{told:?}");
     }
 
     #[test]

@@ -18,12 +18,12 @@ pub(crate) enum Store {
 }
 
 /// Bytes in pieces, so that growing copies nothing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Memory {
     pieces: Vec<Piece>,
     length: u64,
-    /// What memory it may have; all that it wants if this is `None`.
-    share: Option<Share>,
+    /// What memory it may have.
+    share: Share,
     /// What lies in no memory is here, at its own place.
     file: Option<File>,
     is_complete: bool,
@@ -40,14 +40,17 @@ enum Piece {
 struct Share {
     budget: Budget,
     left: usize,
+    /// False where no disk takes anything: then it is an error if no memory is granted.
+    has_disk: bool,
 }
 
 impl Share {
-    /// The memory of one piece. A quarter of the budget is left to others: caches and decoders need some.
+    /// The memory of one piece. A quarter of a budget that has other uses is left to these: caches and decoders.
     fn take(&mut self) -> Option<Grant> {
         let left = self.left.checked_sub(PIECE)?;
         let limit = self.budget.limit();
-        if self.budget.used().saturating_add(PIECE) > limit.saturating_sub(limit / 4) {
+        let for_others = if self.has_disk { limit / 4 } else { 0 };
+        if self.budget.used().saturating_add(PIECE) > limit.saturating_sub(for_others) {
             return None;
         }
         let grant = self.budget.take(PIECE)?;
@@ -72,12 +75,23 @@ fn zeros() -> io::Result<Box<[u8]>> {
     Ok(piece.into_boxed_slice())
 }
 
+/// Says that `budget`, which is for what no disk takes, is used up.
+fn no_room(budget: &Budget) -> io::Error {
+    let mib = budget.limit() >> 20;
+    let what = format!(
+        "no disk takes a temporary file of this index, and it needs more than {mib} MiB of memory, the limit; name a folder with room in TMPDIR, or a larger --cache-memory"
+    );
+    io::Error::new(io::ErrorKind::OutOfMemory, what)
+}
+
 impl Memory {
     /// One piece more: in memory, or in a temporary file where that is not granted.
     fn new_piece(&mut self) -> io::Result<Piece> {
-        let Some(share) = &mut self.share else { return Ok(Piece::Memory(zeros()?, None)) };
-        if let Some(grant) = share.take() {
+        if let Some(grant) = self.share.take() {
             return Ok(Piece::Memory(zeros()?, Some(grant)));
+        }
+        if !self.share.has_disk {
+            return Err(no_room(&self.share.budget));
         }
         if self.file.is_none() {
             self.file = Some(tarnfs_source::temporary_file()?);
@@ -124,9 +138,7 @@ impl Memory {
             }
             let gone = self.pieces.drain(pieces.min(self.pieces.len())..);
             let freed = gone.filter(|piece| matches!(piece, Piece::Memory(_, Some(_)))).count();
-            if let Some(share) = &mut self.share {
-                share.left = share.left.saturating_add(freed.saturating_mul(PIECE));
-            }
+            self.share.left = self.share.left.saturating_add(freed.saturating_mul(PIECE));
         }
         while self.pieces.len() < pieces {
             let piece = self.new_piece()?;
@@ -171,22 +183,26 @@ impl Memory {
             bytes.truncate(end);
             *piece = bytes.into_boxed_slice();
             if grant.take().is_some() {
-                *grant = self.share.as_ref().and_then(|share| share.budget.take(end));
+                *grant = self.share.budget.take(end);
             }
         }
     }
 }
 
 impl Store {
-    /// No bytes, in memory.
-    pub(crate) fn in_memory() -> Self {
-        Self::Memory(RwLock::default())
+    /// No bytes, in memory that comes from `budget`, which is for what no disk takes. It is an error if that is not
+    /// enough.
+    pub(crate) fn without_disk(budget: &Budget) -> Self {
+        Self::with(Share { budget: budget.clone(), left: usize::MAX, has_disk: false })
     }
 
     /// No bytes, in up to `most` bytes of memory that come from `budget`. What gets none goes to a temporary file.
     pub(crate) fn within(budget: &Budget, most: usize) -> Self {
-        let share = Share { budget: budget.clone(), left: most };
-        Self::Memory(RwLock::new(Memory { share: Some(share), ..Memory::default() }))
+        Self::with(Share { budget: budget.clone(), left: most, has_disk: true })
+    }
+
+    fn with(share: Share) -> Self {
+        Self::Memory(RwLock::new(Memory { pieces: Vec::new(), length: 0, share, file: None, is_complete: false }))
     }
 
     /// From here on it is only read.
@@ -245,7 +261,25 @@ mod tests {
 
     #[test]
     fn memory_does_what_a_file_does() {
-        does_what_a_file_does(&Store::in_memory());
+        let budget = Budget::new(100 * PIECE);
+        let store = Store::without_disk(&budget);
+        does_what_a_file_does(&store);
+        drop(store);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn memory_without_a_disk_ends_with_the_budget() {
+        let budget = Budget::new(8 * PIECE);
+        let stores = [(); 2].map(|()| Store::without_disk(&budget));
+        stores[0].write_all_at(&vec![7; 5 * PIECE], 0).unwrap();
+        stores[1].write_all_at(&vec![8; 3 * PIECE], 0).unwrap();
+        let error = stores[1].write_all_at(b"more", 3 * PIECE as u64).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+        assert!(error.to_string().contains("2 MiB") && error.to_string().contains("TMPDIR"), "{error}");
+        let mut byte = [0];
+        stores[0].read_exact_at(&mut byte, 5 * PIECE as u64 - 1).unwrap();
+        assert_eq!((byte, budget.used()), ([7], 8 * PIECE));
     }
 
     /// Pieces are given back when the store is cut, and taken again.

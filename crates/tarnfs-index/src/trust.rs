@@ -2,18 +2,19 @@
 //!
 //! The rule: whoever could write the index could have written the archive as well. So an index is believed only if it
 //! is a regular file with one name, reached through no symbolic link, that belongs to this user, to root, or to the
-//! owner of the archive, and that nobody may write who may not write the archive, too.
+//! owner of the archive, and that nobody may write who may not write the archive, too. In a user namespace, users
+//! without a number there all have one number: that is nobody's.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, open as open_file};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fgetxattr, fstat, open as open_file, statat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::Error;
+use crate::{Error, OVERFLOWN_OWNER};
 
 /// Who may write an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,15 +82,43 @@ fn open_for(path: &Path, access: OFlags, archive: Option<&Owner>, trust_any: boo
     if ![me, 0].contains(&stat.st_uid) && archive.is_none_or(|archive| archive.user != stat.st_uid) {
         return Err(refused(path, &format!("it belongs to user {}", stat.st_uid)));
     }
-    let group_may = archive.is_some_and(|archive| archive.mode & GROUP_WRITES != 0 && archive.group == stat.st_gid);
+    if stands_for_all(stat.st_uid, "uid") {
+        return Err(refused(path, "it belongs to a user that is not known in this container"));
+    }
+    let group_may = archive.is_some_and(|archive| archive.mode & GROUP_WRITES != 0 && archive.group == stat.st_gid)
+        && !stands_for_all(stat.st_gid, "gid");
     if stat.st_mode & GROUP_WRITES != 0 && !group_may {
         return Err(refused(path, &format!("group {} may write it", stat.st_gid)));
+    }
+    // The bits of the group are those of the mask then, and anybody may be named behind it.
+    if stat.st_mode & GROUP_WRITES != 0 && fgetxattr(&file, "system.posix_acl_access", &mut [0; 0][..]).is_ok() {
+        return Err(refused(path, "it has an access control list that may let others write it"));
     }
     let others_may = archive.is_some_and(|archive| archive.mode & OTHERS_WRITE != 0);
     if stat.st_mode & OTHERS_WRITE != 0 && !others_may {
         return Err(refused(path, "everybody may write it"));
     }
     Ok(file)
+}
+
+/// True if there is a file at `path` that belongs to somebody else than this user.
+pub fn is_of_another(path: &Path) -> bool {
+    statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| stat.st_uid != geteuid().as_raw() || stands_for_all(stat.st_uid, "uid"))
+}
+
+/// True of the number that stands for every user (`kind` is "uid") or group ("gid") without one in this user namespace:
+/// two files that have it may belong to anybody.
+fn stands_for_all(number: u32, kind: &str) -> bool {
+    let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
+    let overflow = read(format!("/proc/sys/kernel/overflow{kind}")).trim().parse().unwrap_or(OVERFLOWN_OWNER);
+    if number != overflow {
+        return false;
+    }
+    // Where all have a number, it is that of one.
+    let map = read(format!("/proc/self/{kind}_map"));
+    let lengths = map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok());
+    lengths.fold(0, u64::saturating_add) < u64::from(u32::MAX)
 }
 
 fn refused(path: &Path, reason: &str) -> Error {

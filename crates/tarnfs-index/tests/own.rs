@@ -305,7 +305,7 @@ fn nothing_that_is_replaced_vanishes() {
     let replaced_of = |folder, name: &[u8]| {
         let mut found = Vec::new();
         index
-            .replaced_of(folder, name, &mut |header, row| {
+            .replaced_of(folder, name, 0, &mut |header, row| {
                 assert_eq!(row.header, header);
                 found.push((row.kind, header.unwrap() >> 20));
                 true
@@ -350,7 +350,7 @@ fn what_came_last_shows_also_in_place_of_a_folder_with_something_in_it() {
     let versions = |folder: Node, name: &[u8]| {
         let mut rows = Vec::new();
         index
-            .replaced_of(folder, name, &mut |header, row| {
+            .replaced_of(folder, name, 0, &mut |header, row| {
                 rows.push((header.map(|at| at >> 20), row.clone()));
                 true
             })
@@ -412,7 +412,7 @@ fn versions_are_found_among_very_many() {
     let count = |name: &str| {
         let mut count = 0;
         index
-            .replaced_of(Node::ROOT, name.as_bytes(), &mut |_, _| {
+            .replaced_of(Node::ROOT, name.as_bytes(), 0, &mut |_, _| {
                 count += 1;
                 true
             })
@@ -614,7 +614,7 @@ fn versions_below(index: &dyn Index, folder: Node, path: &[u8], found: &mut BTre
     for name in names {
         let mut rows = Vec::new();
         index
-            .replaced_of(folder, &name, &mut |header, row| {
+            .replaced_of(folder, &name, 0, &mut |header, row| {
                 rows.push((header, row.clone()));
                 true
             })
@@ -674,7 +674,7 @@ proptest! {
         // What is found by name is the same, less hard links, whose headers are their own.
         for ((folder, name), headers) in &by_name {
             let mut found = Vec::new();
-            index.replaced_of(*folder, name, &mut |header, row| {
+            index.replaced_of(*folder, name, 0, &mut |header, row| {
                 if row.header == header {
                     found.extend(header);
                 }
@@ -890,4 +890,26 @@ fn rows_are_small() {
         assert_eq!(number("SELECT count(*) FROM entries WHERE class = 2"), 48);
         assert_eq!(number("SELECT header FROM entries WHERE name = CAST('9' AS BLOB)"), 9 * step / unit);
     }
+}
+
+/// What is refused when it is read is not written: the rest of the entry can be read.
+#[test]
+fn attributes_that_nobody_could_read_are_left_out_with_a_note() {
+    let mut writer = writer(1 << 20);
+    let mut large = entry(0, Kind::File, b"large", b"");
+    large.xattrs = vec![(b"user.a".to_vec(), vec![1; 65_537]), (b"user.b".to_vec(), vec![2; 65_536])];
+    writer.add(&large).unwrap();
+    let mut many = entry(1, Kind::File, b"many", b"");
+    many.xattrs = (0..16_385).map(|number| (format!("user.{number:05}").into_bytes(), b"1".to_vec())).collect();
+    writer.add(&many).unwrap();
+    let index = writer.finish(summary(), &Destination::Memory).unwrap();
+    let xattrs = |name: &[u8]| {
+        let row = index.lookup(Node::ROOT, name).unwrap().unwrap();
+        index.xattrs(row.node).unwrap()
+    };
+    assert_eq!(xattrs(b"large"), large.xattrs[1..]);
+    assert_eq!(xattrs(b"many"), many.xattrs[..16_384]);
+    let notes = &index.summary().notes;
+    assert_eq!((notes.len(), notes[1].0), (2, many.header));
+    assert!(notes[0].1.contains("large") && notes[0].1.contains("left out"), "{notes:?}");
 }

@@ -75,7 +75,7 @@ fn killed_at_any_moment_it_leaves_a_whole_index_or_none() {
 #[test]
 fn two_writers_at_once_both_end_well() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("deeper/down/index");
+    let path = folder.path().join("deeper/index");
     for _ in 0..10 {
         std::thread::scope(|scope| {
             for _ in 0..4 {

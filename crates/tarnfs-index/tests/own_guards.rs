@@ -254,7 +254,7 @@ fn a_folder_is_found_in_its_own_one_only() {
     let index = planted.open().unwrap();
     let mut found = Vec::new();
     index
-        .replaced_of(y, b"zone", &mut |_, row| {
+        .replaced_of(y, b"zone", 0, &mut |_, row| {
             found.push(row.node);
             true
         })
@@ -262,7 +262,7 @@ fn a_folder_is_found_in_its_own_one_only() {
     assert_eq!(found, [planted.node("y/zone/")]);
     planted.change("UPDATE folders SET parent = {x/} WHERE node = {y/zone/}");
     let index = planted.open().unwrap();
-    assert!(why(index.replaced_of(y, b"zone", &mut |_, _| true)).contains("another folder"));
+    assert!(why(index.replaced_of(y, b"zone", 0, &mut |_, _| true)).contains("another folder"));
 }
 
 #[test]

@@ -9,14 +9,14 @@
 mod common;
 
 use std::fs::{self, File, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
 use tarnfs_codec::{Chunk, Damage, SeekPoint};
 use tarnfs_format::{Device, Kind, Time};
-use tarnfs_index::{Destination, Error, Index, Node, own, trust};
+use tarnfs_index::{Destination, Error, Index, Node, own, ratarmount, trust};
 use tarnfs_source::Extent;
 
 use common::{entry, layered, walk, writer};
@@ -458,6 +458,62 @@ fn an_index_that_somebody_else_could_have_written_is_not_believed() {
     assert!(!is_believed(&path));
     std::os::unix::fs::chown(&archive, nobody, nobody).unwrap();
     assert!(is_believed(&path), "whoever owns the archive may say what is in it");
+}
+
+#[test]
+fn what_is_written_to_is_a_file_of_this_user_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pieces");
+    let mut made = trust::open_to_write(&path).unwrap();
+    made.write_all(b"written").unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+    // What is there is kept, and can be read as well.
+    let mut again = trust::open_to_write(&path).unwrap();
+    assert_eq!(io::read_to_string(&again).unwrap(), "written");
+    again.write_all(b" more").unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"written more");
+    let is_refused = |path: &Path| matches!(trust::open_to_write(path), Err(Error::NotTrusted(_)));
+    let other = folder.path().join("other");
+    symlink(&path, &other).unwrap();
+    assert!(is_refused(&other));
+    fs::remove_file(&other).unwrap();
+    fs::hard_link(&path, &other).unwrap();
+    assert!(is_refused(&other));
+    fs::remove_file(&other).unwrap();
+    for mode in [0o620, 0o602] {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        assert!(is_refused(&path), "{mode:o}");
+    }
+    assert!(is_refused(folder.path()));
+    // A link to nowhere makes no file there.
+    symlink(folder.path().join("nowhere"), &other).unwrap();
+    assert!(is_refused(&other) && !folder.path().join("nowhere").exists());
+}
+
+#[test]
+fn a_sidecar_is_a_database_of_another_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("some");
+    let may_be_one = || ratarmount::may_be_one(&path);
+    assert!(!may_be_one());
+    write_sample(&path);
+    assert!(!may_be_one(), "it is an index of tarnfs");
+    fs::remove_file(&path).unwrap();
+    sqlite(&path, "CREATE TABLE files (path)");
+    assert!(may_be_one());
+    let whole = fs::read(&path).unwrap();
+    for (bytes, is_one) in [(&whole[..72], true), (&whole[..71], false), (&b"no database".repeat(10), false)] {
+        fs::write(&path, bytes).unwrap();
+        assert_eq!(may_be_one(), is_one);
+    }
+    fs::remove_file(&path).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    assert!(!may_be_one());
+    // Where one may lie: beside the archive, and named after its path in other folders.
+    let found = ratarmount::candidates(Path::new("/data/x_y.tar"), &["".into(), "/kept".into()]);
+    let expected = ["/data/x_y.tar.index.sqlite", "/kept/_data_x_y.tar.index.sqlite"];
+    assert_eq!(found[..2], expected.map(std::path::PathBuf::from));
+    assert!(found[2..].iter().all(|path| path.ends_with("_data_x_y.tar.index.sqlite")));
 }
 
 #[test]

@@ -14,8 +14,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use common::{entry, summary, writer};
+use tarnfs_codec::Damage;
 use tarnfs_format::{Entry, Kind};
-use tarnfs_index::{Destination, Index, Node, Row, Writer};
+use tarnfs_index::{Destination, Index, Nested, Node, Row, Writer};
 use tarnfs_source::Extent;
 
 const CHILD: &str = "TARNFS_TEST_WRITER";
@@ -44,6 +45,7 @@ fn child_process() {
     match what {
         "runs" => many_runs(&destination),
         "large" => large_entries(&destination),
+        "damage" => damage_of_many(&destination),
         "large-in-memory" => large_entries(&Destination::Memory),
         _ => panic!("{what}"),
     }
@@ -106,6 +108,44 @@ fn large_entries(destination: &Destination) {
     assert!(index.extents(sparse.node).unwrap() == extents);
     assert_eq!(index.xattrs(sparse.node).unwrap(), [(b"user.a".to_vec(), b"1".to_vec())]);
     assert_eq!(index.link(link.node).unwrap(), [b'x'; 10_000]);
+}
+
+/// Streams of which every other frame is damaged.
+fn damage_of_many(destination: &Destination) {
+    const STREAMS: u32 = 200;
+    const RANGES: u64 = 5000;
+    let mut writer = writer(0);
+    for stream in 0..STREAMS {
+        let number = writer.next_nested();
+        for range in 0..RANGES {
+            let start = range * 16;
+            let what = format!("the checksum of frame {range} of stream {stream} does not match its data");
+            let damage =
+                Damage { decoded: start..start + 8, lost_from: start, compressed: start, compressed_from: start, what };
+            writer.add_damage(number as usize, &damage).unwrap();
+        }
+        let nested = Nested { codec: "zstd".to_owned(), decoded_length: RANGES * 16, input: 0, start: 0, length: 1000 };
+        assert_eq!(writer.add_nested(&nested).unwrap(), number);
+    }
+    let index = writer.finish(summary(), destination).unwrap();
+    for stream in [0, 1, 19, 20, 100, STREAMS - 1] {
+        let table = Arc::clone(&index).chunks((tarnfs_index::FIRST_NESTED + stream) as usize).unwrap();
+        for range in [0, 1, 77, RANGES - 1] {
+            let start = range * 16;
+            let found = table.damage_in(start..start + 8).unwrap().unwrap();
+            // Where there is too much of it, what follows the first counts as one.
+            let is_told_apart = stream < 20;
+            assert_eq!(found.decoded == (start..start + 8), is_told_apart, "{stream} {range}: {found:?}");
+            let behind = table.damage_in(start + 8..start + 16).unwrap();
+            assert_eq!(behind.is_none(), is_told_apart || range == RANGES - 1, "{stream} {range}: {behind:?}");
+        }
+    }
+}
+
+#[test]
+fn damage_of_many_streams_takes_little_memory() {
+    let peak = peak_of("damage");
+    assert!(peak < 64 << 20, "{peak} bytes");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The memory that caches, windows and workers may use together, in bytes. Clones share it.
 ///
@@ -13,6 +13,8 @@ pub struct Budget(Arc<Counter>);
 struct Counter {
     limit: usize,
     used: AtomicUsize,
+    /// Somebody has what [`Budget::alone`] gives.
+    is_exceeded: AtomicBool,
 }
 
 /// Bytes taken from a [`Budget`]; given back when dropped.
@@ -22,10 +24,20 @@ pub struct Grant {
     bytes: usize,
 }
 
+/// The right to take more than a [`Budget`] grants; given back when dropped.
+#[derive(Debug)]
+pub struct Alone(Arc<Counter>);
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.0.is_exceeded.store(false, Ordering::Release);
+    }
+}
+
 impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self(Arc::new(Counter { limit, used: AtomicUsize::new(0) }))
+        Self(Arc::new(Counter { limit, used: AtomicUsize::new(0), is_exceeded: AtomicBool::new(false) }))
     }
 
     /// Enough for so many threads: 128 MiB for the first two, and 16 MiB for each further one. At most a quarter of the
@@ -44,6 +56,13 @@ impl Budget {
             })
             .ok()
             .map(|_| Grant { counter: Arc::clone(&self.0), bytes })
+    }
+
+    /// What cannot be done with less than it takes may be done without a grant, but one thing at a time. `None` while
+    /// there is another.
+    pub fn alone(&self) -> Option<Alone> {
+        let was_exceeded = self.0.is_exceeded.swap(true, Ordering::Acquire);
+        (!was_exceeded).then(|| Alone(Arc::clone(&self.0)))
     }
 
     /// The limit in bytes.
@@ -134,6 +153,15 @@ mod tests {
         assert_eq!(budget.used(), 100);
         drop(first);
         assert_eq!((budget.used(), second.bytes()), (40, 40));
+    }
+
+    #[test]
+    fn one_at_a_time_may_take_more() {
+        let budget = Budget::new(1);
+        let alone = budget.alone().unwrap();
+        assert!(budget.alone().is_none() && budget.take(1).is_some());
+        drop(alone);
+        assert!(budget.alone().is_some());
     }
 
     #[test]

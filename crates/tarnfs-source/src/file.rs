@@ -1,6 +1,6 @@
 use std::fs::File;
 use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -25,7 +25,29 @@ struct Seen {
     identity: FileIdentity,
     /// Of the bytes when the file was opened; made when first needed is too late, so made at [`FileSource::watch`].
     fingerprint: Option<Fingerprint>,
+    /// What a change of the inode alone leaves a trace in.
+    inode: Inode,
+    /// What is read is verified by whoever reads it.
+    is_verified: bool,
     stale: bool,
+}
+
+/// What of a file changes without its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Inode {
+    mode: u32,
+    owner: (u32, u32),
+    links: u64,
+    /// Where the system says that the file lies now, if it says so.
+    name: Option<PathBuf>,
+}
+
+impl Inode {
+    fn of(file: &File) -> io::Result<Self> {
+        let stat = fstat(file)?;
+        let name = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok();
+        Ok(Self { mode: stat.st_mode, owner: (stat.st_uid, stat.st_gid), links: stat.st_nlink as u64, name })
+    }
 }
 
 impl FileSource {
@@ -54,7 +76,8 @@ impl FileSource {
             ));
         }
         let identity = FileIdentity::of(&file)?;
-        let seen = Mutex::new(Seen { identity, fingerprint: None, stale: false });
+        let inode = Inode::of(&file)?;
+        let seen = Mutex::new(Seen { identity, fingerprint: None, inode, is_verified: false, stale: false });
         Ok(Self { file, path, length: identity.length, seen })
     }
 
@@ -69,9 +92,16 @@ impl FileSource {
     }
 
     /// From here on, a change of the inode alone (a rename, a chmod, a new hard link) is told from a change of the
-    /// bytes by comparing with `fingerprint`. Without it every change makes the source stale.
+    /// bytes by comparing with `fingerprint`. Without it every change makes the source stale. Samples miss much: where
+    /// name, mode, owner and number of links are what they were, the bytes are taken for changed, unless what is read
+    /// is verified ([`FileSource::is_verified_by_reader`]).
     pub fn watch(&self, fingerprint: Fingerprint) {
         self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner).fingerprint = Some(fingerprint);
+    }
+
+    /// Whoever reads from now on has checksums of it.
+    pub fn is_verified_by_reader(&self) {
+        self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_verified = true;
     }
 
     /// ESTALE if the file no longer is what was opened. Called after each read: what was read before a change that
@@ -84,9 +114,10 @@ impl FileSource {
         }
         let same_content = now.length == seen.identity.length && now.modified == seen.identity.modified;
         if !seen.stale && same_content && seen.fingerprint.is_some() {
-            let sampled = Fingerprint::of(&Unchecked(self))?;
-            if seen.fingerprint == Some(sampled) {
-                seen.identity = now;
+            let inode = Inode::of(&self.file)?;
+            if (seen.is_verified || inode != seen.inode) && seen.fingerprint == Some(Fingerprint::of(&Unchecked(self))?)
+            {
+                (seen.identity, seen.inode) = (now, inode);
                 return Ok(());
             }
         }
@@ -182,8 +213,10 @@ impl Source for FileSource {
     }
 
     fn prefetch(&self, offset: u64, length: u64) {
-        // An advice that the kernel does not take changes nothing.
-        let _ = fadvise(&self.file, offset, std::num::NonZeroU64::new(length), Advice::WillNeed);
+        // To the kernel no length is all that follows. An advice that it does not take changes nothing.
+        if let Some(length) = std::num::NonZeroU64::new(length) {
+            let _ = fadvise(&self.file, offset, Some(length), Advice::WillNeed);
+        }
     }
 }
 
@@ -244,6 +277,45 @@ mod tests {
                 assert_eq!(error.kind(), io::ErrorKind::StaleNetworkFileHandle, "watched: {watched}");
             }
         }
+    }
+
+    /// Samples do not see every change, so they only tell of a file whose inode has changed in a way that can be seen.
+    #[test]
+    fn a_change_that_samples_miss_makes_a_file_stale_unless_who_reads_verifies_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let opened = |is_verified: bool| {
+            std::fs::write(&path, vec![8; 500_000]).unwrap();
+            let source = FileSource::open(&path).unwrap();
+            source.watch(Fingerprint::of(&source).unwrap());
+            if is_verified {
+                source.is_verified_by_reader();
+            }
+            source
+        };
+        let read = |source: &FileSource| source.read_at(&mut [0; 10], 100);
+        for is_verified in [false, true] {
+            let source = opened(is_verified);
+            // The same bytes are what no sample can tell.
+            overwrite(&path);
+            let found = read(&source).map_err(|error| error.kind());
+            assert_eq!(found, if is_verified { Ok(10) } else { Err(io::ErrorKind::StaleNetworkFileHandle) });
+        }
+        // Each of these is a change of the inode alone, and what follows it is none.
+        let source = opened(false);
+        let moved = folder.path().join("b");
+        let steps: [&dyn Fn() -> io::Result<()>; 4] = [
+            &|| std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o640)),
+            &|| std::fs::hard_link(&path, folder.path().join("c")),
+            &|| std::fs::rename(&path, &moved),
+            &|| std::fs::remove_file(&moved),
+        ];
+        for step in steps {
+            step().unwrap();
+            assert_eq!(read(&source).unwrap(), 10);
+        }
+        overwrite(&folder.path().join("c"));
+        assert_eq!(read(&source).unwrap_err().kind(), io::ErrorKind::StaleNetworkFileHandle);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use rustix::fs::{FileType, SeekFrom, fstat, seek};
+use rustix::io::Errno;
 
 use crate::Source;
 use crate::file::{is_cached, read_fully};
@@ -27,9 +28,14 @@ impl FollowedFile {
         Ok(Self { file, path })
     }
 
-    fn seek(&self, to: SeekFrom) -> Option<u64> {
+    /// `None` where the system says that there is nothing more. On any other error `otherwise`: whoever is told that
+    /// there is nothing takes it for zeros, and a read says what is wrong.
+    fn seek(&self, to: SeekFrom, otherwise: u64) -> Option<u64> {
         // The descriptor's position, which this moves, means nothing to `pread`.
-        seek(&self.file, to).ok()
+        match seek(&self.file, to) {
+            Err(Errno::NXIO) => None,
+            found => Some(found.unwrap_or(otherwise)),
+        }
     }
 }
 
@@ -57,11 +63,13 @@ impl Source for FollowedFile {
     }
 
     fn next_data(&self, offset: u64) -> Option<u64> {
-        self.seek(SeekFrom::Data(offset))
+        // Beyond what the system can count there is nothing.
+        i64::try_from(offset).ok().and_then(|_| self.seek(SeekFrom::Data(offset), offset))
     }
 
     fn next_hole(&self, offset: u64) -> u64 {
-        self.seek(SeekFrom::Hole(offset)).unwrap_or_else(|| self.len().max(offset))
+        let more = offset.saturating_add(1);
+        self.seek(SeekFrom::Hole(offset), more).unwrap_or_else(|| self.len().max(offset))
     }
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {
@@ -95,6 +103,22 @@ mod tests {
         writer.set_len(1 << 20).unwrap();
         assert_eq!((source.next_data(0), source.next_hole(5)), (None, 5));
         assert_eq!(source.read_at(&mut buffer, u64::MAX).unwrap(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_sought_is_an_error_of_the_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, b"0123456789").unwrap();
+        // Such a descriptor says what the file is, and neither seeks nor reads.
+        let file = rustix::fs::open(&path, rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        let source = FollowedFile::new(File::from(file), &path).unwrap();
+        assert_eq!((source.len(), source.next_data(3), source.next_hole(3)), (10, Some(3), 4));
+        assert!(source.read_at(&mut [0; 5], 3).is_err());
+        let source = FollowedFile::new(File::open(&path).unwrap(), &path).unwrap();
+        assert_eq!((source.next_data(3), source.next_hole(3)), (Some(3), 10));
+        assert_eq!((source.next_data(10), source.next_hole(10)), (None, 10));
+        assert_eq!((source.next_data(u64::MAX), source.next_data(1 << 63)), (None, None));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-pub use budget::{Budget, Grant};
+pub use budget::{Alone, Budget, Grant};
 pub use cancel::Cancel;
 pub use changed::{FileIdentity, Fingerprint};
 pub use file::FileSource;
@@ -36,7 +36,7 @@ pub use memory::MemorySource;
 pub use slice::Slice;
 pub use stencil::{Extent, Stencil};
 pub use strict::Strict;
-pub use temporary::temporary_file;
+pub use temporary::{temporary_file, temporary_file_in};
 
 /// Bytes that any number of threads may read at any offset. They, and their number, stay the same, but for those of a
 /// file that is shown as it is now ([`FollowedFile`]).
@@ -56,7 +56,7 @@ pub trait Source: Send + Sync + Debug {
     /// Length in bytes.
     fn len(&self) -> u64;
 
-    /// What a person would call this source, for messages: the path of a file, "x.gz, decoded".
+    /// What a person would call this source, for messages: the path of a file, "the decoded data of x.gz".
     fn describe(&self) -> String;
 
     /// How many decoders a read goes through, one inside the other: 0 for what is read as it is. What stands on another
@@ -123,6 +123,12 @@ pub trait Source: Send + Sync + Debug {
     fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
         let _ = is_abandoned;
         Ok(())
+    }
+
+    /// Bytes of memory that this source alone takes while it is open, where that grows with what it is made from.
+    /// `usize::MAX` where it takes more than there is for it: then it is to be closed as soon as it is not being read.
+    fn memory(&self) -> usize {
+        0
     }
 
     /// The open file that has these very bytes at these very offsets and may change under whoever reads: the kernel can

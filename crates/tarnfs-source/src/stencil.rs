@@ -1,6 +1,6 @@
 use std::io;
 
-use crate::{SharedSource, Source};
+use crate::{Alone, Grant, SharedSource, Source};
 
 /// Bytes that lie together in a sparse file: where they are in the file, and how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -18,18 +18,49 @@ pub struct Extent {
 #[derive(Debug)]
 pub struct Stencil {
     packed: SharedSource,
-    /// Sorted, disjoint, none empty; with each the byte of `packed` at which its data begins.
-    extents: Vec<(Extent, u64)>,
+    /// Sorted, disjoint, none empty.
+    extents: Vec<Placed>,
     length: u64,
+    room: Room,
+}
+
+/// An extent, and the byte of what is stored at which its data begins.
+#[derive(Debug)]
+struct Placed {
+    offset: u64,
+    length: u64,
+    from: u64,
+}
+
+impl Placed {
+    fn end(&self) -> u64 {
+        self.offset + self.length
+    }
+}
+
+/// The memory that a map takes.
+#[derive(Debug)]
+enum Room {
+    /// Nobody counts it.
+    Uncounted,
+    Granted(Grant),
+    /// More than was granted.
+    Exceeding {
+        _alone: Option<Alone>,
+    },
 }
 
 impl Stencil {
+    /// Bytes of memory that each extent takes.
+    pub const PER_EXTENT: usize = size_of::<Placed>();
+
     /// A file of `length` bytes whose `extents` hold the bytes of `packed` in order.
     ///
     /// `InvalidData` if the extents are not in ascending order, overlap or go past `length`. Empty extents are
     /// dropped.
     pub fn new(packed: SharedSource, extents: impl IntoIterator<Item = Extent>, length: u64) -> io::Result<Self> {
-        let mut placed = Vec::new();
+        let extents = extents.into_iter();
+        let mut placed = Vec::with_capacity(extents.size_hint().0);
         let (mut end, mut from) = (0, 0_u64);
         for extent in extents {
             let next = extent.offset.checked_add(extent.length);
@@ -42,16 +73,27 @@ impl Stencil {
             end = next;
             from = from.checked_add(extent.skip).ok_or(io::ErrorKind::InvalidData)?;
             if extent.length > 0 {
-                placed.push((extent, from));
+                placed.push(Placed { offset: extent.offset, length: extent.length, from });
                 from = from.checked_add(extent.length).ok_or(io::ErrorKind::InvalidData)?;
             }
         }
-        Ok(Self { packed, extents: placed, length })
+        Ok(Self { packed, extents: placed, length, room: Room::Uncounted })
+    }
+
+    /// The same, whose map takes what was `granted`; without that more than there is, for which it has to be `alone`
+    /// unless it is small.
+    #[must_use]
+    pub fn within(mut self, granted: Option<Grant>, alone: Option<Alone>) -> Self {
+        self.room = match granted {
+            Some(grant) => Room::Granted(grant),
+            None => Room::Exceeding { _alone: alone },
+        };
+        self
     }
 
     /// Index of the first extent that ends behind `offset`.
     fn extent_at(&self, offset: u64) -> usize {
-        self.extents.partition_point(|(extent, _)| extent.offset + extent.length <= offset)
+        self.extents.partition_point(|extent| extent.end() <= offset)
     }
 }
 
@@ -65,15 +107,15 @@ impl Source for Stencil {
             let position = offset + done as u64;
             let rest = &mut buffer[done..];
             match self.extents.get(next) {
-                Some((extent, from)) if extent.offset <= position => {
+                Some(extent) if extent.offset <= position => {
                     let skip = position - extent.offset;
                     let length = (extent.length - skip).min(rest.len() as u64) as usize;
-                    self.packed.read_exact_at(&mut rest[..length], from + skip)?;
+                    self.packed.read_exact_at(&mut rest[..length], extent.from + skip)?;
                     done += length;
                     next += 1;
                 }
                 following => {
-                    let hole = following.map_or(u64::MAX, |(extent, _)| extent.offset - position);
+                    let hole = following.map_or(u64::MAX, |extent| extent.offset - position);
                     let length = hole.min(rest.len() as u64) as usize;
                     rest[..length].fill(0);
                     done += length;
@@ -104,30 +146,36 @@ impl Source for Stencil {
     }
 
     fn next_data(&self, offset: u64) -> Option<u64> {
-        let (extent, _) = self.extents.get(self.extent_at(offset))?;
+        let extent = self.extents.get(self.extent_at(offset))?;
         Some(extent.offset.max(offset))
     }
 
     fn next_hole(&self, offset: u64) -> u64 {
         let mut position = offset;
-        for (extent, _) in &self.extents[self.extent_at(offset)..] {
+        for extent in &self.extents[self.extent_at(offset)..] {
             if extent.offset > position {
                 break;
             }
-            position = extent.offset + extent.length;
+            position = extent.end();
         }
         position.min(self.length).max(offset)
     }
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         let end = offset.saturating_add(length as u64);
-        self.extents[self.extent_at(offset)..].iter().take_while(|(extent, _)| extent.offset < end).all(
-            |(extent, from)| {
-                let skip = offset.saturating_sub(extent.offset);
-                let most = (extent.length - skip).min(length as u64) as usize;
-                self.packed.is_ready(from + skip, most)
-            },
-        )
+        self.extents[self.extent_at(offset)..].iter().take_while(|extent| extent.offset < end).all(|extent| {
+            let skip = offset.saturating_sub(extent.offset);
+            let most = (extent.length - skip).min(length as u64) as usize;
+            self.packed.is_ready(extent.from + skip, most)
+        })
+    }
+
+    fn memory(&self) -> usize {
+        match &self.room {
+            Room::Uncounted => self.extents.len() * Self::PER_EXTENT,
+            Room::Granted(grant) => grant.bytes(),
+            Room::Exceeding { .. } => usize::MAX,
+        }
     }
 }
 

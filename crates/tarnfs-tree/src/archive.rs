@@ -1,10 +1,12 @@
 //! An archive as a tree: rows from its index, bytes from its innermost stream.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::io::Errno;
 use tarnfs_index::{Index, Row};
-use tarnfs_source::{Extent, SharedSource, Slice, Stencil};
+use tarnfs_source::{Cancel, Extent, SharedSource, Slice, Stencil};
 
 use crate::hashes;
 use crate::lanes::new_lane;
@@ -30,32 +32,51 @@ pub struct ArchiveTree {
 
 /// What is asked of maps of sparse files whenever somebody asks what the file is. A map may take megabytes.
 #[derive(Debug, Default)]
-struct Maps(Mutex<HashMap<Node, MapSums>>);
+struct Maps {
+    sums: Mutex<HashMap<Node, MapSums>>,
+    /// There is, or was, a large one among them.
+    has_large: AtomicBool,
+}
 
 /// Sums over the extents of a map, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct MapSums {
     /// Of the data in them.
     data: u64,
     /// Of what is stored of the file.
     stored: u64,
+    /// How many extents there are.
+    count: usize,
 }
 
 impl Maps {
     /// So many are known at a time: a few hundred kilobytes.
     const MOST: usize = 1 << 13;
 
+    /// A map of so many extents is read at once, and takes no memory worth mentioning.
+    const FEW: usize = 1 << 12;
+
+    /// True if the map of `node` is known to be large, as it is once somebody has asked what the file is.
+    fn is_large(&self, node: Node) -> bool {
+        let known = || self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_large.load(Ordering::Relaxed) && known().get(&node).is_some_and(|sums| sums.count > Self::FEW)
+    }
+
     /// The sums of the map of `node`, which `read` reads if they are not known.
     fn sums(&self, node: Node, read: impl FnOnce() -> Result<Vec<Extent>, Error>) -> Result<MapSums, Error> {
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&sums) = known().get(&node) {
             return Ok(sums);
         }
         let add = |sums: MapSums, extent: &Extent| MapSums {
             data: sums.data.saturating_add(extent.length),
             stored: sums.stored.saturating_add(extent.skip.saturating_add(extent.length)),
+            count: sums.count + 1,
         };
-        let sums = read()?.iter().fold(MapSums { data: 0, stored: 0 }, add);
+        let sums = read()?.iter().fold(MapSums::default(), add);
+        if sums.count > Self::FEW {
+            self.has_large.store(true, Ordering::Relaxed);
+        }
         let mut known = known();
         if known.len() >= Self::MOST {
             known.clear();
@@ -92,6 +113,47 @@ impl ArchiveTree {
     fn damage_of(&self, row: &Row) -> Result<Option<String>, Error> {
         let stored = if row.is_sparse { self.sums(row.node)?.stored } else { row.size };
         self.streams.damage_of(row.stream, row.body..row.body.saturating_add(stored))
+    }
+
+    /// How many files show, and of how many something is lost or damaged.
+    pub fn count_damaged(&self, cancel: &Cancel) -> Result<(u64, u64), Error> {
+        /// Rows that are looked at under one lock of the index.
+        const BATCH: usize = 256;
+        let (mut files, mut damaged) = (0_u64, 0_u64);
+        let mut waiting = vec![(Node::ROOT, 0)];
+        while let Some((folder, from)) = waiting.pop() {
+            cancel.check()?;
+            let (mut rows, mut next) = (Vec::new(), from);
+            self.index.children(folder, from, &mut |behind, _, row| {
+                next = behind;
+                rows.push(row.clone());
+                rows.len() < BATCH
+            })?;
+            if rows.len() == BATCH {
+                waiting.push((folder, next));
+            }
+            for row in rows {
+                match row.kind {
+                    Kind::Folder => waiting.push((row.node, 0)),
+                    Kind::File => {
+                        files += 1;
+                        damaged += u64::from(self.is_cut(&row)? || self.damage_of(&row)?.is_some());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok((files, damaged))
+    }
+
+    /// True for a file whose stream ends before it does.
+    fn is_cut(&self, row: &Row) -> Result<bool, Error> {
+        let length = match row.stream {
+            0 => self.streams.innermost().len(),
+            number => self.index.nested(number)?.decoded_length,
+        };
+        let stored = if row.is_sparse { self.sums(row.node)?.stored } else { row.size };
+        Ok(row.body.saturating_add(stored) > length)
     }
 
     fn sums(&self, node: Node) -> Result<MapSums, Error> {
@@ -178,7 +240,9 @@ impl Tree for ArchiveTree {
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
         let row = self.row(node)?;
         let mut xattrs = if row.has_xattrs { self.index.xattrs(node)? } else { Vec::new() };
-        let is_hash = |(name, _): &(Vec<u8>, Vec<u8>)| name.starts_with(hashes::PREFIX.as_bytes());
+        // Those that the archive has stay: they say what the file should be.
+        let computed: Vec<_> = self.index.summary().shape.hashes.iter().map(|hash| hashes::attribute(hash)).collect();
+        let is_hash = |(name, _): &(Vec<u8>, Vec<u8>)| computed.contains(name);
         let marks = self.streams.serves_unverified();
         if row.kind == Kind::File
             && (marks || xattrs.iter().any(is_hash))
@@ -197,15 +261,22 @@ impl Tree for ArchiveTree {
         &self,
         folder: Node,
         name: &[u8],
+        from: u64,
         receive: &mut dyn FnMut(Attributes) -> bool,
     ) -> Result<(), Error> {
         let (mut last, mut result) = (None, Ok(true));
-        self.index.replaced_of(folder, name, &mut |_, row| {
+        // The one before is looked at: it may be what shows.
+        let before = from.saturating_sub(1);
+        let mut count = 0;
+        count += self.index.replaced_of(folder, name, before, &mut |_, row| {
             last = (row.kind == Kind::Folder).then_some((row.node, row.header));
-            result = self.attributes_of(row).map(&mut *receive);
+            count += 1;
+            if count > from - before {
+                result = self.attributes_of(row).map(&mut *receive);
+            }
             matches!(result, Ok(true))
         })?;
-        if !result? {
+        if !result? || count < from {
             return Ok(());
         }
         // A folder that shows since the link behind it leads nowhere is the last of them already.
@@ -230,15 +301,21 @@ impl Tree for ArchiveTree {
         if !row.is_sparse {
             return Ok(Arc::new(Slice::new(stream, row.body, row.size)));
         }
-        let extents = self.index.extents(node)?;
-        let stored =
-            extents.iter().map(|extent| extent.skip.saturating_add(extent.length)).fold(0, u64::saturating_add);
+        let MapSums { stored, count, .. } = self.maps.sums(node, || Ok(self.index.extents(node)?))?;
+        let cache = self.streams.cache();
+        // While it is read it takes several times what it takes then. Others can give back the memory.
+        let is_large = count > Maps::FEW;
+        let alone = is_large.then(|| cache.budget().alone().ok_or(Errno::NOMEM)).transpose()?;
         let packed = Arc::new(Slice::new(stream, row.body, stored));
-        Ok(Arc::new(Stencil::new(packed, extents, row.size)?))
+        let stencil = Stencil::new(packed, self.index.extents(node)?, row.size)?;
+        let granted = cache.take(count.saturating_mul(Stencil::PER_EXTENT));
+        Ok(Arc::new(stencil.within(granted, alone)))
     }
 
+    /// Who opens a sparse file with a large map may have to wait for memory.
     fn is_ready(&self, node: Node) -> bool {
-        self.index.knows_extents() || !self.row(node).is_ok_and(|row| row.is_sparse)
+        let is_at_hand = self.index.knows_extents() || !self.row(node).is_ok_and(|row| row.is_sparse);
+        is_at_hand && !self.maps.is_large(node)
     }
 
     fn lane(&self, _: Node) -> u64 {
@@ -279,11 +356,11 @@ mod tests {
     fn a_map_is_read_once_as_long_as_its_sums_are_known() {
         let maps = Maps::default();
         let extents = || Ok(vec![Extent { offset: 5, length: 10, skip: 1 }, Extent { offset: 20, length: 7, skip: 0 }]);
-        let sums = MapSums { data: 17, stored: 18 };
+        let sums = MapSums { data: 17, stored: 18, count: 2 };
         for number in 0..3 * Maps::MOST as u64 {
             assert_eq!(maps.sums(Node(number), extents).unwrap(), sums);
             assert_eq!(maps.sums(Node(number), || panic!("it is known")).unwrap(), sums);
-            assert!(maps.0.lock().unwrap().len() <= Maps::MOST);
+            assert!(maps.sums.lock().unwrap().len() <= Maps::MOST);
         }
         assert!(maps.sums(Node(0), || Err(Error::NotFound)).is_err(), "what cannot be read is not known");
     }

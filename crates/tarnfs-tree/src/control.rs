@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tarnfs_source::{MemorySource, SharedSource, Source as _};
 
 use crate::spaces::{OWN, Spaces};
-use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xattrs, path};
+use crate::{Attributes, Child, Error, HeldUp, Kind, Node, Time, Totals, Tree, Work, Xattrs, path};
 use output::Output;
 use writers::Writers;
 pub use writers::{LONGEST_LINE, Line};
@@ -575,23 +575,28 @@ impl Tree for ControlTree {
         &self,
         folder: Node,
         name: &[u8],
+        from: u64,
         receive: &mut dyn FnMut(Attributes) -> bool,
     ) -> Result<(), Error> {
         if let Some(placed) = self.placed(folder, name) {
-            receive(placed?);
+            if from == 0 {
+                receive(placed?);
+            }
             return Ok(());
         }
         match self.whose(folder)? {
-            Whose::Tree => self.tree.each_version(folder, name, receive),
+            Whose::Tree => self.tree.each_version(folder, name, from, receive),
             Whose::Own(_) => {
-                if let Ok(attributes) = self.lookup(folder, name) {
+                if from == 0
+                    && let Ok(attributes) = self.lookup(folder, name)
+                {
                     receive(attributes);
                 }
                 Ok(())
             }
             Whose::Added(added, number, inner) => {
                 let mut result = Ok(true);
-                added.tree(number)?.each_version(inner, name, &mut |attributes| {
+                added.tree(number)?.each_version(inner, name, from, &mut |attributes| {
                     result = added.give(number, &attributes).map(&mut *receive);
                     matches!(result, Ok(true))
                 })?;
@@ -609,8 +614,30 @@ impl Tree for ControlTree {
         self.ask(node, |_| Ok(true), |tree, inner| Ok(tree.is_ready(inner))).unwrap_or(true)
     }
 
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        self.ask(folder, |_| Ok(true), |tree, inner| Ok(tree.lists_at_once(inner, from))).unwrap_or(true)
+            && self.is_ready(folder)
+    }
+
     fn lane(&self, node: Node) -> u64 {
         self.ask(node, |_| Ok(0), |tree, inner| Ok(tree.lane(inner))).unwrap_or(0)
+    }
+
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        self.ask(node, |_| Ok(None), |tree, inner| Ok(tree.held_up(inner))).unwrap_or(None)
+    }
+
+    fn wait_out(&self, node: Node) {
+        let waited = self.ask(
+            node,
+            |_| Ok(()),
+            |tree, inner| {
+                tree.wait_out(inner);
+                Ok(())
+            },
+        );
+        // What is not there any more holds nobody up.
+        drop(waited);
     }
 
     fn asked_for(&self, folder: Node, name: &[u8]) -> Node {

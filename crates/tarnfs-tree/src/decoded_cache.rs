@@ -1,5 +1,6 @@
 //! Files of decoded pieces, of archives in which random reads are slow: in one folder, bounded in bytes.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -7,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, RawDir, SeekFrom, flock, fstatvfs, seek, statat, unlinkat};
@@ -58,7 +59,11 @@ impl DecodedCache {
             Ok(file) => file,
             Err(tarnfs_index::Error::Missing) => return None,
             Err(error) => {
-                log::warn!("decoded pieces are not used: {error}");
+                // Of a folder that may not be looked into whoever writes an index says it.
+                let is_said =
+                    path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+                let level = if is_said { log::Level::Info } else { log::Level::Warn };
+                log::log!(level, "decoded pieces are not used: {error}");
                 return None;
             }
         };
@@ -84,7 +89,7 @@ impl DecodedCache {
         is_used(&file, &path);
         let name = path.file_name().unwrap_or_default().to_owned();
         let space = FileSpace {
-            others: self.others(&name)?,
+            others: self.others()?,
             own: file.try_clone()?,
             name,
             folder: File::open(&self.folder)?,
@@ -112,16 +117,16 @@ impl DecodedCache {
         self.folder.join(format!("{:016x}-{:x}.{codec}{SUFFIX}", archive.fingerprint.0, archive.length))
     }
 
-    /// Opens the files that may make room, without the one of this name: those that were used least recently. Removes
-    /// what others have left behind.
-    fn others(&self, own: &OsStr) -> io::Result<Vec<(File, OsString)>> {
+    /// Opens the files that may make room: those that were used least recently. Removes what others have left behind.
+    fn others(&self) -> io::Result<Arc<Others>> {
+        let others = Others::of(&self.folder);
         let mut found = Vec::new();
         for entry in self.folder.read_dir()? {
             let entry = entry?;
             let (path, name) = (entry.path(), entry.file_name());
             // It may be gone by now.
             let Ok(metadata) = entry.metadata() else { continue };
-            if !metadata.is_file() || name == own {
+            if !metadata.is_file() {
                 continue;
             }
             let is_old = || metadata.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= OLD));
@@ -132,12 +137,42 @@ impl DecodedCache {
             }
         }
         found.sort();
-        let open = |(_, path, name): (_, PathBuf, OsString)| {
+        let mut files = others.files();
+        let is_there = |file: &File| file.metadata().is_ok_and(|metadata| metadata.nlink() > 0);
+        let mut open: HashMap<OsString, File> =
+            files.drain(..).filter(|(file, _)| is_there(file)).map(|(file, name)| (name, file)).collect();
+        let opened = |(_, path, name): (_, PathBuf, OsString)| {
             const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-            let file = OpenOptions::new().read(true).write(true).custom_flags(NOFOLLOW).open(path).ok()?;
-            Some((file, name))
+            let anew = || OpenOptions::new().read(true).write(true).custom_flags(NOFOLLOW).open(path).ok();
+            Some((open.remove(&name).or_else(anew)?, name))
         };
-        Ok(found.into_iter().take(MOST_OTHERS).filter_map(open).collect())
+        files.extend(found.into_iter().take(MOST_OTHERS).filter_map(opened));
+        drop(files);
+        Ok(others)
+    }
+}
+
+/// The files of one folder that may make room. All archives of this process share them: with a list for each, 80
+/// archives would hold 5000 descriptors.
+#[derive(Debug, Default)]
+struct Others(Mutex<Vec<(File, OsString)>>);
+
+impl Others {
+    /// Those of this folder, as long as anybody has them.
+    fn of(folder: &Path) -> Arc<Self> {
+        static ALL: Mutex<Vec<(PathBuf, Weak<Others>)>> = Mutex::new(Vec::new());
+        let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(_, others)| others.strong_count() > 0);
+        let known = all.iter().find(|(path, _)| path == folder).and_then(|(_, others)| others.upgrade());
+        known.unwrap_or_else(|| {
+            let others = Arc::default();
+            all.push((folder.to_path_buf(), Arc::downgrade(&others)));
+            others
+        })
+    }
+
+    fn files(&self) -> MutexGuard<'_, Vec<(File, OsString)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -172,8 +207,8 @@ struct FileSpace {
     limit: Option<u64>,
     own: File,
     name: OsString,
-    /// Files that may make room.
-    others: Vec<(File, OsString)>,
+    /// Files that may make room, and our own.
+    others: Arc<Others>,
 }
 
 impl FileSpace {
@@ -207,9 +242,20 @@ impl FileSpace {
 
     /// Empties files that nobody writes until they have `bytes` less; none if that does not suffice.
     fn make_room(&self, bytes: u64) -> io::Result<bool> {
+        let others = self.others.files();
+        let made = self.empty_others(&others, bytes);
+        // Whatever came of it: a file that stays locked makes room for nobody.
+        for (file, _) in &*others {
+            let _ = flock(file, FlockOperation::Unlock);
+        }
+        made
+    }
+
+    /// The same; those that were looked at stay locked.
+    fn empty_others(&self, others: &[(File, OsString)], bytes: u64) -> io::Result<bool> {
         let is_free = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
         let mut free = Vec::new();
-        for (file, name) in self.others.iter().filter(|(file, _)| is_free(file)) {
+        for (file, name) in others.iter().filter(|(file, name)| *name != self.name && is_free(file)) {
             let metadata = file.metadata()?;
             if metadata.nlink() > 0 && metadata.len() > 0 {
                 free.push((metadata.modified()?, metadata.len(), name, file));
@@ -226,9 +272,6 @@ impl FileSpace {
                 let _ = unlinkat(&self.folder, name, AtFlags::empty());
                 made += length;
             }
-        }
-        for (file, _) in &self.others {
-            let _ = flock(file, FlockOperation::Unlock);
         }
         Ok(suffices)
     }
@@ -284,7 +327,7 @@ mod tests {
         let file = trust::open_to_write(&path).unwrap();
         flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
         let name = path.file_name().unwrap().to_owned();
-        let others = cache.others(&name).unwrap();
+        let others = cache.others().unwrap();
         FileSpace { others, own: file, name, folder: File::open(&cache.folder).unwrap(), limit: cache.limit }
     }
 
@@ -355,6 +398,47 @@ mod tests {
         assert!(!cache.path(&archive(1), "toy").exists());
         assert_eq!(grow(&mut living, 700), Extended::Written);
         assert_eq!(grow(&mut living, 701), Extended::Full);
+    }
+
+    /// However many archives are open, the files that may make room are open once.
+    #[test]
+    fn many_archives_take_few_descriptors() {
+        const ARCHIVES: usize = 40;
+        let folder = tempfile::tempdir().unwrap();
+        let cache = DecodedCache::new(folder.path().to_path_buf(), Some(1000));
+        for number in 1..=100 {
+            std::fs::write(cache.path(&archive(number), "toy"), "kept").unwrap();
+        }
+        let _writers: Vec<_> = (1..=ARCHIVES as u64)
+            .map(|number| cache.open_to_write(&archive(number), "toy", &Budget::new(0)).unwrap())
+            .collect();
+        // Tests beside this one open files, too.
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        let open = open.filter(|entry| {
+            let link = entry.as_ref().ok().and_then(|entry| entry.path().read_link().ok());
+            link.is_some_and(|path| path.starts_with(folder.path()))
+        });
+        let open = open.count();
+        assert!((ARCHIVES..=4 * ARCHIVES + MOST_OTHERS).contains(&open), "{open}");
+    }
+
+    /// One that cannot be emptied keeps no other from being used.
+    #[test]
+    fn nothing_stays_locked_where_making_room_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = DecodedCache::new(folder.path().to_path_buf(), Some(1000));
+        for number in 1..=2 {
+            assert_eq!(grow(&mut folder_of(&cache, number), 400), Extended::Written);
+            set_age(&cache, number, 1000 - number);
+        }
+        let third = &mut folder_of(&cache, 3);
+        // Read only: it cannot be cut.
+        third.others.files()[0].0 = File::open(cache.path(&archive(1), "toy")).unwrap();
+        assert!(third.extend(600, &mut || Ok(())).is_err());
+        for number in 1..=2 {
+            let file = File::open(cache.path(&archive(number), "toy")).unwrap();
+            flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        }
     }
 
     /// Many at once never have more than the limit together.

@@ -11,18 +11,28 @@ use rustix::thread::{Pid, gettid};
 use tarnfs_codec::engine::{Fill, Filled, lowest_priority};
 
 /// What is to be kept, for all archives of this process.
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: Vec::new(), has_begun: false, is_working: false });
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: Vec::new(), added: 0, has_begun: false, is_working: false });
 
 /// There is one more.
 static ADDED: Condvar = Condvar::new();
 
 struct Queue {
-    /// Each with the time before which it is not gone on with.
-    waiting: Vec<(Instant, Fill)>,
+    waiting: Vec<Waiting>,
+    /// How many were ever added.
+    added: u64,
     /// See [`begin`].
     has_begun: bool,
     /// There is a thread.
     is_working: bool,
+}
+
+/// One that is gone on with later.
+struct Waiting {
+    /// The first ones come first, until all of what they keep is kept.
+    number: u64,
+    /// Not before this time.
+    at: Instant,
+    fill: Fill,
 }
 
 /// From now on what is slow to decode is kept. To be called before system calls are given up that change priorities,
@@ -43,7 +53,9 @@ pub fn begin() {
 /// Keeps one more, as soon as [`begin`] has been called.
 pub(crate) fn add(fill: Fill) {
     let mut queue = queue();
-    queue.waiting.push((Instant::now(), fill));
+    queue.added += 1;
+    let number = queue.added;
+    queue.waiting.push(Waiting { number, at: Instant::now(), fill });
     ADDED.notify_one();
     // Nobody waits: the thread changes its own priority.
     start(&mut queue, None);
@@ -80,7 +92,7 @@ fn work(started: Option<SyncSender<Pid>>) {
         Some(started) => drop(started.send(gettid())),
         None => step_back(None),
     }
-    while let Some(mut fill) = next() {
+    while let Some(Waiting { number, mut fill, .. }) = next() {
         let pause = match catch_unwind(AssertUnwindSafe(|| fill.step())) {
             Ok(Filled::Some) => Duration::ZERO,
             Ok(Filled::NotNow(pause)) => pause,
@@ -90,22 +102,29 @@ fn work(started: Option<SyncSender<Pid>>) {
                 continue;
             }
         };
-        queue().waiting.push((Instant::now() + pause, fill));
+        // Only the first one keeps what it needs: many would leave no memory for those who read.
+        if !pause.is_zero() && queue().waiting.iter().any(|other| other.number < number) {
+            fill.rest();
+        }
+        queue().waiting.push(Waiting { number, at: Instant::now() + pause, fill });
     }
 }
 
-/// Waits for the time of the first one; `None` once there is none at all.
-fn next() -> Option<Fill> {
+/// Waits until one may be gone on with; `None` once there is none at all.
+fn next() -> Option<Waiting> {
     let mut queue = queue();
     loop {
-        let first = queue.waiting.iter().enumerate().min_by_key(|(_, (at, _))| *at);
-        let Some((number, &(at, _))) = first else {
+        let now = Instant::now();
+        // Those that may not go on yet are behind all that may.
+        let order = |one: &Waiting| (one.at.saturating_duration_since(now), one.number);
+        let first = queue.waiting.iter().enumerate().min_by_key(|(_, one)| order(one));
+        let Some((position, first)) = first else {
             queue.is_working = false;
             return None;
         };
-        let pause = at.saturating_duration_since(Instant::now());
+        let pause = first.at.saturating_duration_since(now);
         if pause.is_zero() {
-            return Some(queue.waiting.swap_remove(number).1);
+            return Some(queue.waiting.swap_remove(position));
         }
         queue = ADDED.wait_timeout(queue, pause).unwrap_or_else(PoisonError::into_inner).0;
     }

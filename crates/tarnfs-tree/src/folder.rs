@@ -112,6 +112,11 @@ impl FolderTree {
         Some(Path::new(OsStr::from_bytes(&folder)).join(OsStr::from_bytes(&place.name)))
     }
 
+    /// The folder that a file below the root lies in.
+    pub(crate) fn folder_of(&self, file: Node) -> Result<OwnedFd, Error> {
+        Ok(self.find(file)?.folder.as_fd().try_clone_to_owned()?)
+    }
+
     fn numbers(&self) -> MutexGuard<'_, Numbers> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }

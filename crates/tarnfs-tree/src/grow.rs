@@ -13,11 +13,19 @@ use tarnfs_index::{Error, Index, Node, Row, Writer};
 ///
 /// [`Error::Stale`] if the index does not know enough of the archive for that.
 pub(crate) fn replay(index: &Arc<dyn Index>, writer: &mut Writer) -> Result<(), Error> {
+    let (summary, replaced) = (index.summary(), index.replaced_count()?);
+    if replaced > summary.files.saturating_add(summary.folders) {
+        // Each of them costs more than a header does.
+        return Err(Error::Stale("more of its entries were replaced than show".to_owned()));
+    }
     let links = Links::of(&**index)?;
     check_clashes(&**index, &links)?;
-    Order::of(&**index, &links)?.tell(writer);
+    let order = Order::of(&**index, &links)?;
+    order.tell(writer);
+    let rows = order.rows;
+    drop(order);
     let shared = links.all().map(|(_, node)| (node, None)).collect();
-    let mut replay = Replay { index, writer, links: &links, shared, waiting: Vec::new() };
+    let mut replay = Replay { index, writer, links: &links, shared, waiting: Vec::new(), rows };
     replay.folders()?;
     replay.replaced()?;
     replay.links()
@@ -27,7 +35,13 @@ pub(crate) fn replay(index: &Arc<dyn Index>, writer: &mut Writer) -> Result<(), 
 /// show again only for what was named in it last.
 fn check_clashes(index: &dyn Index, links: &Links) -> Result<(), Error> {
     let mut problem = Ok(());
-    let check = |folder: Node, name: &[u8], is_folder: bool| -> Result<(), Error> {
+    // Those of one name come together.
+    let mut last: Option<(Node, Vec<u8>, bool)> = None;
+    let mut check = |folder: Node, name: &[u8], is_folder: bool| -> Result<(), Error> {
+        if last.as_ref().is_some_and(|last| (last.0, last.1.as_slice(), last.2) == (folder, name, is_folder)) {
+            return Ok(());
+        }
+        last = Some((folder, name.to_vec(), is_folder));
         match index.lookup(folder, name)? {
             Some(shown) if (shown.kind == Kind::Folder) == is_folder => Ok(()),
             _ => Err(Error::Stale("a folder in it has the path of something else".to_owned())),
@@ -185,8 +199,15 @@ fn each_child(
     }
 }
 
+/// Bytes of an entry's header.
+const HEADER: u64 = 512;
+
 /// The folders in the order in which the archive first names them.
-struct Order(Vec<Folder>);
+struct Order {
+    folders: Vec<Folder>,
+    /// Rows of all folders.
+    rows: u64,
+}
 
 struct Folder {
     /// Place of the one that it is in; of the root its own.
@@ -200,6 +221,10 @@ struct Folder {
 impl Order {
     fn of(index: &dyn Index, links: &Links) -> Result<Self, Error> {
         const NEVER: u64 = u64::MAX;
+        let summary = index.summary();
+        // Of folders that lie about which rows are theirs, several may have the same ones: nothing would end that soon.
+        let most_files = summary.end.min(summary.archive.length) / HEADER;
+        let (mut rows, mut files) = (0_u64, 0_u64);
         let mut folders = vec![Folder { parent: 0, name: Vec::new(), depth: 0, first: NEVER }];
         let mut places = HashMap::from([(Node::ROOT, 0)]);
         let mut open = vec![(Node::ROOT, 0)];
@@ -208,10 +233,20 @@ impl Order {
                 let link = links.shown.get(&(node, name.clone()));
                 let first = link.map_or(row.header, |(header, _)| Some(*header)).unwrap_or(NEVER);
                 folders[place].first = folders[place].first.min(first);
+                rows += 1;
                 if row.kind == Kind::Folder {
                     open.push((row.node, folders.len()));
-                    places.insert(row.node, folders.len());
+                    if places.insert(row.node, folders.len()).is_some() {
+                        return Err(Error::Broken(format!("the folder {} is in two folders", row.node.0)));
+                    }
                     folders.push(Folder { parent: place, name, depth: folders[place].depth + 1, first });
+                    return Ok(());
+                }
+                files += 1;
+                if files > most_files {
+                    let what =
+                        format!("its folders hold more than the {most_files} files that its archive has room for");
+                    return Err(Error::Broken(what));
                 }
                 Ok(())
             })?;
@@ -243,18 +278,19 @@ impl Order {
             let parent = folders[place].parent;
             folders[parent].first = folders[parent].first.min(folders[place].first);
         }
-        Ok(Self(folders))
+        Ok(Self { folders, rows })
     }
 
     fn tell(&self, writer: &mut Writer) {
-        let mut order: Vec<usize> = (1..self.0.len()).collect();
-        order.sort_by_key(|&place| (self.0[place].first, self.0[place].depth));
+        let folders = &self.folders;
+        let mut order: Vec<usize> = (1..folders.len()).collect();
+        order.sort_by_key(|&place| (folders[place].first, folders[place].depth));
         for place in order {
             let mut components = Vec::new();
             let mut at = place;
             while at != 0 {
-                components.push(self.0[at].name.as_slice());
-                at = self.0[at].parent;
+                components.push(folders[at].name.as_slice());
+                at = folders[at].parent;
             }
             components.reverse();
             writer.expect_folder(&components.join(&b'/'));
@@ -270,6 +306,8 @@ struct Replay<'a> {
     shared: HashMap<Node, Option<Vec<u8>>>,
     /// Hard links, until all paths are known: path, header, node.
     waiting: Vec<(Vec<u8>, u64, Node)>,
+    /// Rows that the folders have.
+    rows: u64,
 }
 
 impl Replay<'_> {
@@ -282,6 +320,8 @@ impl Replay<'_> {
         let mut open = vec![(Node::ROOT, Vec::new())];
         while let Some((folder, prefix)) = open.pop() {
             each_child(&*index, folder, &mut |name, row| {
+                let changed = || Error::Broken("it changed while it was read".to_owned());
+                self.rows = self.rows.checked_sub(1).ok_or_else(changed)?;
                 let path = [prefix.as_slice(), &name].concat();
                 if let Some(&(header, node)) = self.links.shown.get(&(folder, name)) {
                     self.waiting.push((path, header, node));
@@ -297,12 +337,25 @@ impl Replay<'_> {
     }
 
     fn replaced(&mut self) -> Result<(), Error> {
-        let mut rows = Vec::new();
-        self.index.replaced(&mut |folder, name, row| rows.push((folder, name.to_vec(), row.clone())))?;
-        for (folder, name, row) in rows {
-            let path = self.path(folder, &name)?;
-            self.entry(path, &row)?;
-        }
+        let index = Arc::clone(self.index);
+        let mut problem = Ok(());
+        // Those of one folder come together.
+        let mut last: Option<(Node, Vec<u8>)> = None;
+        index.replaced(&mut |folder, name, row| {
+            if problem.is_err() {
+                return;
+            }
+            if last.as_ref().is_none_or(|(last, _)| *last != folder) {
+                match self.path(folder, b"") {
+                    Ok(path) => last = Some((folder, path)),
+                    Err(error) => problem = Err(error),
+                }
+            }
+            if let Some((_, prefix)) = last.as_ref().filter(|_| problem.is_ok()) {
+                problem = self.entry([prefix.as_slice(), name].concat(), row);
+            }
+        })?;
+        problem?;
         for (folder, name, header, node) in &self.links.replaced {
             let path = self.path(*folder, name)?;
             self.waiting.push((path, *header, *node));

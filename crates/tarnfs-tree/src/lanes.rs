@@ -8,3 +8,12 @@ pub(crate) fn new_lane() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed) & 0xffff_ffff
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_two_trees_share_a_lane() {
+        let [one, other] = [(); 2].map(|()| super::new_lane());
+        assert!(one != other && one.max(other) < 1 << 32);
+    }
+}

@@ -12,23 +12,28 @@ mod tests;
 mod unchanged;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tarnfs_format::name;
 use tarnfs_index::{Shape, trust};
 use tarnfs_source::{SharedSource, Source};
 
 use crate::build::{HEAD, Names, content_of};
 use crate::in_memory::InMemory;
 use crate::lanes::new_lane;
-use crate::open::{FileFacts, IndexPlace, Options, Problem, open_source};
+use crate::open::{FileFacts, IndexPlace, Options, Problem, open_within};
 use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
-use crate::{Attributes, Child, Error, FolderTree, Kind, Node, Time, Totals, Tree, Work, Xattrs};
+use crate::{Attributes, Child, Error, FolderTree, HeldUp, Kind, Node, Time, Totals, Tree, Work, Xattrs, unproven};
 use archives::{Archives, File, FoundArchive, MOST, Outcome, Ranges, Released, Steps, Version, WIDTH, Where};
 use legible::Legible;
 use unchanged::Unchanged;
+
+/// In a position of a listing: see [`LazyTree::position`].
+const HALF: u64 = 1 << 63;
 
 /// Children that are looked at together.
 const BATCH: usize = 128;
@@ -39,6 +44,9 @@ const DEEPEST: u32 = 100;
 
 /// How long opening an archive may get no further before others are opened in its place.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Lanes of archives that are not open.
+const LANES: u64 = 8;
 
 /// How often who waits for the opening of others looks whether they get on.
 const LOOK: Duration = Duration::from_secs(1);
@@ -221,12 +229,20 @@ impl LazyTree {
 
     /// Opens the archive of that number, which lies in `outer`, or waits for whoever does.
     fn open_in(&self, number: u32, outer: Option<&(Arc<dyn Tree>, usize)>) -> Result<(Arc<dyn Tree>, usize), Error> {
+        let mut is_verified = false;
         let mut archives = self.archives();
         let file = loop {
             match archives.find(number) {
                 FoundArchive::Open(tree, calls) => return Ok((tree, calls)),
                 FoundArchive::Failed => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
                 FoundArchive::Free => return Err(rustix::io::Errno::STALE.into()),
+                FoundArchive::Closed(file) if archives.is_unproven(number) && !is_verified => {
+                    // Before it counts as one that is being opened: this may take longer than any of those.
+                    drop(archives);
+                    self.wait_until_verified(number, &file, outer)?;
+                    is_verified = true;
+                    archives = self.archives();
+                }
                 FoundArchive::Closed(file) if archives.may_begin(self.patience) => break file,
                 FoundArchive::Closed(_) | FoundArchive::Opening(_) => {
                     let look = LOOK.min(self.patience);
@@ -237,7 +253,12 @@ impl LazyTree {
         let steps = archives.begin(number);
         drop(archives);
         let mut opening = Opening { tree: self, number, outcome: Outcome::NotNow };
-        let opened = self.with_room(|| self.opened(&file, outer, &steps));
+        let opened = self.with_room(|| self.opened(number, &file, outer, &steps));
+        if opened.is_err() && !is_verified && self.archives().is_unproven(number) {
+            // Found just now. This time it is waited for before.
+            drop(opening);
+            return self.open_in(number, outer);
+        }
         let opened = opened.and_then(|(tree, calls, numbering)| {
             // It may have been open with an index of another program, and have one of ours by now.
             if self.archives().is_renumbered(number, numbering) {
@@ -275,28 +296,29 @@ impl LazyTree {
     /// it is read, and what numbers its nodes.
     fn opened(
         &self,
+        number: u32,
         file: &File,
         outer: Option<&(Arc<dyn Tree>, usize)>,
         steps: &Steps,
     ) -> Result<(Arc<dyn Tree>, usize, u64), Error> {
         use std::os::unix::ffi::OsStrExt as _;
         let shown = tarnfs_format::name::escape(&file.name);
-        let (tree, inner) = match (self.place(file.node), outer) {
-            (Where::Base(node), _) => (self.base.tree(), node),
-            (Where::Archive(_, node), Some((tree, _))) => (&**tree, node),
-            (Where::Archive(..), None) => return Err(Error::NotFound),
-        };
+        let (tree, inner) = self.tree_of(file, outer)?;
         let attributes = tree.attributes(inner)?;
         if Version::of(&attributes) != file.version {
             return Err(changed(&shown.to_string()));
         }
         let source = tree.open(inner)?;
-        self.wait_until_verified(&*source, &shown.to_string())?;
-        let mut legible = None;
+        if source.is_unproven() {
+            self.archives().set_unproven(number, true);
+            return Err(io::Error::other(format!("{shown}: what it lies in is not verified")).into());
+        }
+        let (mut legible, mut unchanged) = (None, None);
         let (source, around): (SharedSource, usize) = match (&self.base, outer) {
             (Base::Folder(folder), None) => {
                 let reads = Arc::clone(&steps.reads);
-                (Arc::new(Unchanged::new(source, (Arc::clone(folder), inner), file.version, reads)?), 0)
+                let source = Unchanged::new(source, (Arc::clone(folder), inner), &attributes, reads)?;
+                (Arc::clone(unchanged.insert(Arc::new(source))) as SharedSource, 0)
             }
             (_, Some((_, calls))) if *calls >= MOST_CALLS => (self.read_into_memory(&*source)?, 0),
             (_, outer) => {
@@ -305,7 +327,12 @@ impl LazyTree {
             }
         };
         let path = self.path_of(file.node);
-        let place = if path.is_some() { self.how.options.place.clone() } else { IndexPlace::Memory };
+        let (path, home) = path.zip(self.home_of(file.node)).unzip();
+        let place = match &self.how.options.place {
+            // A named file is the index of one archive.
+            IndexPlace::Folders(_) if path.is_some() => self.how.options.place.clone(),
+            _ => IndexPlace::Memory,
+        };
         let path = path.unwrap_or_else(|| PathBuf::from(std::ffi::OsStr::from_bytes(&file.name)));
         let recursion = self.how.options.shape.recursion.clone().filter(|_| !self.how.all);
         let recursion = recursion.and_then(|mut recursion| {
@@ -324,18 +351,22 @@ impl LazyTree {
             owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode },
             modified: nanoseconds(attributes.mtime),
         };
-        let opened = open_source(source, facts, &path, &options);
+        let opened = open_within(source, facts, &path, home, &options);
         if let Some(legible) = legible {
             legible.finish();
         }
         match opened {
             Ok(opened) => {
+                if let Some(unchanged) = unchanged.filter(|_| opened.has_checksums()) {
+                    unchanged.is_verified_by_reader();
+                }
                 let summary = opened.index.summary();
                 if opened.is_sidecar {
                     log::info!("{shown}: ratarmount's index is used, which does not keep everything");
                 }
+                let of = if summary.layers.is_empty() { "file" } else { "decoded data" };
                 for (offset, what) in summary.notes.iter().take(3) {
-                    log::warn!("{shown}: damaged at byte {offset}: {what}");
+                    log::warn!("{shown}: damaged at byte {offset} of the {of}: {}", name::escape(what.as_bytes()));
                 }
                 Ok((opened.tree, around + summary.layers.len(), opened.index.numbering()))
             }
@@ -351,12 +382,39 @@ impl LazyTree {
         }
     }
 
+    /// The tree that `file` is in, and its number there. The file lies in `outer`, or in the base.
+    fn tree_of<'t>(
+        &'t self,
+        file: &File,
+        outer: Option<&'t (Arc<dyn Tree>, usize)>,
+    ) -> Result<(&'t dyn Tree, Node), Error> {
+        match (self.place(file.node), outer) {
+            (Where::Base(node), _) => Ok((self.base.tree(), node)),
+            (Where::Archive(_, node), Some((tree, _))) => Ok((&**tree, node)),
+            (Where::Archive(..), None) => Err(Error::NotFound),
+        }
+    }
+
     /// An archive in a stream that is not verified yet is not opened before: its index would be made of bytes that may
-    /// be wrong, and those stay once the stream is known to be damaged.
-    fn wait_until_verified(&self, source: &dyn Source, shown: &str) -> Result<(), Error> {
-        if !source.is_unproven() {
+    /// be wrong, and those stay once the stream is known to be damaged. Nor is it known before whether it is one.
+    fn wait_until_verified(
+        &self,
+        number: u32,
+        file: &File,
+        outer: Option<&(Arc<dyn Tree>, usize)>,
+    ) -> Result<(), Error> {
+        if matches!((&self.base, outer), (Base::Folder(_), None)) {
+            // A file as it is.
             return Ok(());
         }
+        let (tree, inner) = self.tree_of(file, outer)?;
+        let source = tree.open(inner)?;
+        if !source.is_unproven() {
+            self.archives().set_unproven(number, false);
+            return Ok(());
+        }
+        self.archives().set_unproven(number, true);
+        let shown = tarnfs_format::name::escape(&file.name);
         log::info!("{shown}: is opened as soon as what it lies in is verified");
         let verified = source.verify(&|| self.how.options.cancel.is_cancelled());
         let verified = verified.and_then(|()| {
@@ -369,7 +427,25 @@ impl LazyTree {
         verified.map_err(|error| {
             log::warn!("{shown}: not opened, as what it lies in is not verified: {error}");
             Error::Io(error)
-        })
+        })?;
+        self.archives().set_unproven(number, false);
+        if self.is_archive(&*source, &file.name)? {
+            return Ok(());
+        }
+        log::warn!("{shown}: is no archive, now that what it lies in is verified");
+        self.with(|archives, released| archives.is_none(number, released));
+        Err(io::Error::from(io::ErrorKind::InvalidData).into())
+    }
+
+    /// True if a file of that name begins as an archive does.
+    fn is_archive(&self, source: &dyn Source, name: &[u8]) -> Result<bool, Error> {
+        let mut head = vec![0; HEAD.min(usize::try_from(source.len()).unwrap_or(HEAD))];
+        match self.with_room(|| Ok(source.read_at(&mut head, 0)?)) {
+            Ok(read) => Ok(content_of(&head[..read], name).is_some()),
+            Err(error) if is_for_now(&error) => Err(error),
+            // What cannot be read is no archive; whoever reads the file is told why.
+            Err(_) => Ok(false),
+        }
     }
 
     /// An archive that lies in so many layers of compression that reading it through all of them would take the stack.
@@ -387,6 +463,12 @@ impl LazyTree {
             return Err(rustix::io::Errno::NOMEM.into());
         }
         Ok(Arc::new(InMemory::read(source, Room { bytes: length as usize, total })?))
+    }
+
+    /// The folder that the file lies in, open: by the time that its index is written the path may lead elsewhere.
+    fn home_of(&self, file: Node) -> Option<OwnedFd> {
+        let (Base::Folder(folder), Where::Base(node)) = (&self.base, self.place(file)) else { return None };
+        folder.folder_of(node).ok()
     }
 
     /// Where the file lies, for its index; `None` if it lies in no folder, or the way to it leads through our own
@@ -433,20 +515,26 @@ impl LazyTree {
         if let Some((_, archive)) = known {
             return Ok(archive);
         }
-        let mut head = vec![0; HEAD.min(usize::try_from(attributes.size).unwrap_or(HEAD))];
-        let read = self.with_room(|| Ok(self.open(file)?.read_at(&mut head, 0)?));
-        let is_archive = match read {
-            Ok(read) => content_of(&head[..read], name).is_some(),
+        let (is_archive, is_unproven) = match self.with_room(|| self.open(file)) {
+            // Asked first: the stream may be verified only after this was read.
+            Ok(source) if source.is_unproven() => (self.is_archive(&*source, name)?, true),
+            Ok(source) => (self.is_archive(&*source, name)?, false),
+            // Somebody has a lease on it, which is being taken away. Others in its folder must not suffer.
+            Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(error) if is_for_now(&error) => return Err(error),
-            // What cannot be read is no archive; whoever reads the file is told why.
-            Err(_) => false,
+            Err(_) => (false, false),
         };
-        Ok(self.with(|archives, released| {
-            if !is_archive {
-                archives.no_archive(file, version, released);
-                return None;
+        Ok(self.with(|archives, released| match (is_archive, is_unproven) {
+            (true, _) => {
+                let file = File { node: file, folder, version, name: name.to_vec(), depth };
+                archives.met(file, is_unproven, released)
             }
-            archives.met(File { node: file, folder, version, name: name.to_vec(), depth }, released)
+            (false, false) => {
+                archives.no_archive(file, version, released);
+                None
+            }
+            // Not remembered: it is looked at again once that is known to be right.
+            (false, true) => None,
         }))
     }
 
@@ -505,6 +593,40 @@ impl LazyTree {
         Err(Error::NotFound)
     }
 
+    /// With `-s`: the file that the archive `name` is, which shows beside its folder.
+    fn beside(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
+        let file = self.within(folder, |tree, inner, outer| {
+            let attributes = tree.lookup(inner, name)?;
+            Ok(Attributes { node: outer(attributes.node), ..attributes })
+        })?;
+        self.hold(file.node);
+        Ok(file)
+    }
+
+    /// Where in a listing of `folder` the tree below goes on, and whether the folder of the archive that comes next
+    /// there was given already, but not its file. Both are in one number; the tree below uses 63 bits in a folder of
+    /// the file system, and few elsewhere.
+    fn position(&self, folder: Node, from: u64) -> (u64, bool) {
+        match () {
+            () if !self.strips() => (from, false),
+            () if self.has_large_positions(folder) => (from & !HALF, from & HALF != 0),
+            () => (from / 2, !from.is_multiple_of(2)),
+        }
+    }
+
+    /// The inverse of [`LazyTree::position`].
+    fn position_of(&self, folder: Node, inner: u64, is_half: bool) -> u64 {
+        match () {
+            () if !self.strips() => inner,
+            () if self.has_large_positions(folder) => inner | if is_half { HALF } else { 0 },
+            () => inner.saturating_mul(2).saturating_add(u64::from(is_half)),
+        }
+    }
+
+    fn has_large_positions(&self, folder: Node) -> bool {
+        matches!((self.place(folder), &self.base), (Where::Base(_), Base::Folder(_)))
+    }
+
     fn strips(&self) -> bool {
         self.how.options.shape.recursion.as_ref().is_some_and(|recursion| recursion.strip_extension)
     }
@@ -535,7 +657,7 @@ impl LazyTree {
 fn is_for_now(error: &Error) -> bool {
     use rustix::io::Errno;
     let Error::Io(error) = error else { return false };
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR))
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR))
 }
 
 fn nanoseconds(time: Time) -> i64 {
@@ -561,7 +683,12 @@ impl Tree for LazyTree {
         match found {
             Ok(attributes) => {
                 self.hold(attributes.node);
-                self.shown(folder, name, attributes)
+                let shown = self.shown(folder, name, attributes)?;
+                if self.shown_name(folder, name, &shown) == name {
+                    return Ok(shown);
+                }
+                self.forget(shown.node, 1);
+                self.beside(folder, name)
             }
             Err(Error::NotFound) if self.strips() => self.stripped(folder, name),
             Err(error) => Err(error),
@@ -569,7 +696,7 @@ impl Tree for LazyTree {
     }
 
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
-        let mut from = from;
+        let (mut from, mut is_half) = self.position(folder, from);
         loop {
             // Gathered before they are looked at: a tree that is being listed may not take questions.
             let mut children = Vec::new();
@@ -597,15 +724,33 @@ impl Tree for LazyTree {
             let is_last = children.len() < BATCH;
             let mut children = children.into_iter();
             while let Some((name, attributes, next)) = children.next() {
-                let shown = self.shown(folder, &name, attributes).map(|attributes| {
-                    let name = self.shown_name(folder, &name, &attributes);
-                    from = next;
+                let before = std::mem::replace(&mut from, next);
+                let was_given = std::mem::take(&mut is_half);
+                let mut give = |name: &[u8], attributes: Attributes, next: u64| {
                     let node = attributes.node;
-                    let is_taken = receive(Child { name: &name, attributes, next });
+                    let is_taken = receive(Child { name, attributes, next });
                     if !is_taken {
                         self.forget(node, 1);
                     }
                     is_taken
+                };
+                let shown = self.shown(folder, &name, attributes).and_then(|attributes| {
+                    let shown_name = self.shown_name(folder, &name, &attributes);
+                    let next = self.position_of(folder, next, false);
+                    if shown_name == name {
+                        return Ok(give(&name, attributes, next));
+                    }
+                    // An archive and its file, in this order.
+                    if was_given {
+                        self.forget(attributes.node, 1);
+                    } else if !give(&shown_name, attributes, self.position_of(folder, before, true)) {
+                        return Ok(false);
+                    }
+                    match self.beside(folder, &name) {
+                        // It has gone meanwhile.
+                        Err(Error::NotFound) => Ok(true),
+                        file => Ok(give(&name, file?, next)),
+                    }
                 });
                 if !matches!(shown, Ok(true)) {
                     // Those behind it were not given to anybody either.
@@ -655,10 +800,11 @@ impl Tree for LazyTree {
         &self,
         folder: Node,
         name: &[u8],
+        from: u64,
         receive: &mut dyn FnMut(Attributes) -> bool,
     ) -> Result<(), Error> {
         self.within(folder, |tree, inner, outer| {
-            tree.each_version(inner, name, &mut |attributes| {
+            tree.each_version(inner, name, from, &mut |attributes| {
                 let node = outer(attributes.node);
                 self.hold(node);
                 receive(Attributes { node, ..attributes })
@@ -679,12 +825,46 @@ impl Tree for LazyTree {
         }
     }
 
-    /// Each archive has one of its own: reading one must not wait until others have been indexed.
+    /// Each that is open has one of its own: reading one must not wait until others have been indexed. Those that are
+    /// not share a few: who waits for them takes threads, and there may be any number of them.
     fn lane(&self, node: Node) -> u64 {
         match (self.place(node), &self.base) {
             (Where::Base(inner), base) => base.tree().lane(inner),
             (Where::Archive(..), Base::Folder(folder)) if !folder.is_ready(Node::ROOT) => folder.lane(Node::ROOT),
-            (Where::Archive(number, _), _) => (u64::from(number) + 1) << 32 | self.lane,
+            (Where::Archive(number, _), _) => {
+                let number = u64::from(number);
+                let is_open = self.archives().is_open(number as u32);
+                (if is_open { number + 1 } else { MOST as u64 + 1 + number % LANES }) << 32 | self.lane
+            }
+        }
+    }
+
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        match self.place(node) {
+            Where::Base(inner) => self.base.tree().held_up(inner),
+            Where::Archive(number, _) => {
+                let file = self.archives().unproven(number).map(|(_, file)| file.node)?;
+                Some(HeldUp { by: self.lane(file), steps: unproven::steps() })
+            }
+        }
+    }
+
+    fn wait_out(&self, node: Node) {
+        match self.place(node) {
+            Where::Base(inner) => self.base.tree().wait_out(inner),
+            Where::Archive(number, _) => {
+                let found = self.archives().unproven(number).map(|(number, file)| (number, file.clone()));
+                let Some((number, file)) = found else { return };
+                let waited = match self.place(file.node) {
+                    Where::Base(_) => self.wait_until_verified(number, &file, None),
+                    Where::Archive(outer, _) => self.open_archive(outer).and_then(|tree| {
+                        // How deep it lies does not matter here.
+                        self.wait_until_verified(number, &file, Some(&(tree, 0)))
+                    }),
+                };
+                // Who asks next is told.
+                drop(waited);
+            }
         }
     }
 

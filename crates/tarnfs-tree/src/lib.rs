@@ -16,6 +16,7 @@ pub mod filling;
 mod folder;
 mod grow;
 pub mod hashes;
+mod home;
 mod in_memory;
 mod lanes;
 mod lazy;
@@ -159,6 +160,15 @@ impl Work {
     }
 }
 
+/// What looking into a node has to wait for ([`Tree::held_up`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldUp {
+    /// Who waits for the same has the same number. It is below 2⁶³.
+    pub by: u64,
+    /// Changes as long as that gets on.
+    pub steps: u64,
+}
+
 /// In a listing, the number of a child of which only name and kind are known now, since it cannot be asked. Nobody is
 /// given a node.
 pub const UNKNOWN: Node = Node(0);
@@ -224,13 +234,18 @@ pub trait Tree: Send + Sync {
     /// Hands to `receive`, until that returns false, everything that was ever stored under `name` in `folder`, oldest
     /// first: what later entries, or sources further to the right, have replaced, and last what shows. The node of a
     /// folder among them has what lies below the folder now; several may have the same. Nothing if there is nothing.
-    /// Each is given as by a look-up, as far as [`forget`](Self::forget) counts, the last one as well.
+    /// Each is given as by a look-up, as far as [`forget`](Self::forget) counts, the last one as well. The first `from`
+    /// are passed over.
     fn each_version(
         &self,
         folder: Node,
         name: &[u8],
+        from: u64,
         receive: &mut dyn FnMut(Attributes) -> bool,
     ) -> Result<(), Error> {
+        if from > 0 {
+            return Ok(());
+        }
         match self.lookup(folder, name) {
             Ok(attributes) => {
                 receive(attributes);
@@ -244,7 +259,7 @@ pub trait Tree: Send + Sync {
     /// All that [`each_version`](Self::each_version) has. There may be millions.
     fn versions(&self, folder: Node, name: &[u8]) -> Result<Vec<Attributes>, Error> {
         let mut versions = Vec::new();
-        let result = self.each_version(folder, name, &mut |version| {
+        let result = self.each_version(folder, name, 0, &mut |version| {
             versions.push(version);
             true
         });
@@ -271,6 +286,12 @@ pub trait Tree: Send + Sync {
         true
     }
 
+    /// The same of listing `folder` from position `from` on: all of it may have to be gathered first.
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        let _ = from;
+        self.is_ready(folder)
+    }
+
     /// Questions about nodes of one lane may all have to wait for the same: an archive that is being indexed, a server
     /// that does not answer. Who has threads that wait leaves some of them to other lanes.
     fn lane(&self, node: Node) -> u64 {
@@ -283,6 +304,19 @@ pub trait Tree: Send + Sync {
     fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
         let _ = name;
         folder
+    }
+
+    /// What looking into `node` has to wait for that may take very long, whoever asks: a stream is verified, say. Who
+    /// has threads that wait has one of them [`wait_out`](Self::wait_out) what many questions wait for. Asked by
+    /// threads that must not wait.
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        let _ = node;
+        None
+    }
+
+    /// Waits until `node` is held up no more, or nobody gets on with that. What came of it is told to who asks next.
+    fn wait_out(&self, node: Node) {
+        let _ = node;
     }
 
     /// Whoever was given `node` by [`lookup`](Self::lookup) and [`read_dir`](Self::read_dir), so many `times` in all,

@@ -1,6 +1,7 @@
 //! Opening an archive: its index where one belongs to it, else a first pass that makes one.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ pub use crate::decoded_cache::DecodedCache;
 use crate::filling;
 use crate::grow::replay;
 use crate::hashes;
+use crate::home::Home;
 use crate::recheck::Recheck;
 use crate::streams::{StreamContext, Streams, deep_layers};
 
@@ -179,6 +181,8 @@ pub struct OpenArchive {
     pub is_sidecar: bool,
     /// The innermost stream: the file with its compression undone.
     pub stream: SharedSource,
+    /// Device and number of its file, where it is one that was opened by its path.
+    pub file: Option<(u64, u64)>,
 }
 
 /// What is known of an archive's file beside its bytes.
@@ -211,11 +215,30 @@ pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
         _ => Problem::CannotOpen(error),
     })?);
     let facts = FileFacts::of(&file).map_err(Problem::CannotOpen)?;
+    // Before anything is read, which takes a while.
+    let home = Home::of(&*file).inspect_err(|error| log::info!("{}: its folder is not known: {error}", path.display()));
+    let home = home.ok().flatten();
+    if home.is_none() {
+        log::info!("{}: no index beside it: its folder is not known", path.display());
+    }
     let fingerprint = fingerprint(&*file)?;
     // From now on a rename is told from a rewrite.
     file.watch(fingerprint);
     log::debug!("{}: opened and sampled in {:.3} s", path.display(), start.elapsed().as_secs_f64());
-    Opening { path, source: file, facts, options, fingerprint }.open()
+    let identity = file.identity();
+    let source = Arc::clone(&file) as SharedSource;
+    let opened = Opening { path, source, facts, options, fingerprint, home, is_at_path: true }.open()?;
+    if opened.has_checksums() {
+        file.is_verified_by_reader();
+    }
+    Ok(OpenArchive { file: Some((identity.device, identity.inode)), ..opened })
+}
+
+impl OpenArchive {
+    /// True if all bytes that are read of the archive's file are verified. Those of a plain tar are not.
+    pub(crate) fn has_checksums(&self) -> bool {
+        !self.index.summary().layers.is_empty() && !self.is_sidecar
+    }
 }
 
 /// True of "https://host/x.tar": a scheme as RFC 3986 has it, and two slashes.
@@ -233,9 +256,22 @@ pub fn open_source(
     path: &Path,
     options: &Options,
 ) -> Result<OpenArchive, Problem> {
+    open_within(source, facts, path, None, options)
+}
+
+/// The same; `folder` is the one that the file at `path` lies in, a path without symbolic links.
+pub(crate) fn open_within(
+    source: SharedSource,
+    facts: FileFacts,
+    path: &Path,
+    folder: Option<OwnedFd>,
+    options: &Options,
+) -> Result<OpenArchive, Problem> {
+    let home =
+        folder.zip(path.parent()).map(|(folder, parent)| (Home::new(folder, parent.to_owned()), path.to_owned()));
     let source: SharedSource = Arc::new(Strict::new(source));
     let fingerprint = fingerprint(&*source)?;
-    Opening { path, source, facts, options, fingerprint }.open()
+    Opening { path, source, facts, options, fingerprint, home, is_at_path: false }.open()
 }
 
 /// Samples the file.
@@ -256,6 +292,11 @@ enum Origin {
     Sidecar,
 }
 
+/// True if nobody knows whether there is a file at `path`: its folder may not be looked into.
+fn is_unreachable(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
 /// An index that was made, and its file if it has one.
 type Built = (Arc<dyn Index>, Option<PathBuf>, Origin);
 
@@ -265,6 +306,10 @@ struct Opening<'a> {
     facts: FileFacts,
     options: &'a Options,
     fingerprint: Fingerprint,
+    /// The folder that the file lies in, and its path there.
+    home: Option<(Home, PathBuf)>,
+    /// The source is the file that lay at `path`.
+    is_at_path: bool,
 }
 
 impl Opening<'_> {
@@ -279,12 +324,38 @@ impl Opening<'_> {
         if self.options.recreate == Recreate::Never {
             return Err(Problem::NoIndex(reason));
         }
+        if let Some(whose) = self.of_another_archive() {
+            return Err(Problem::Unwritten(format!("{whose}: name another file, or replace it with -c")));
+        }
         let (index, index_path, origin) = self.build()?;
         self.finish(index, index_path, origin)
     }
 
     fn source(&self) -> SharedSource {
         Arc::clone(&self.source)
+    }
+
+    /// Whose index the named file is, if it is that of another archive. One of this archive as it was once is replaced.
+    fn of_another_archive(&self) -> Option<String> {
+        let IndexPlace::File(path) = &self.options.place else { return None };
+        if self.options.recreate == Recreate::Always {
+            return None;
+        }
+        let index = own::open(path, Some(&self.facts.owner), self.options.trust_index).ok()?;
+        let summary = index.summary();
+        let archive = self.archive();
+        let is_it = (summary.archive.length, summary.archive.fingerprint) == (archive.length, archive.fingerprint);
+        let resolved = self.path.canonicalize().ok();
+        let names = [Some(self.path), resolved.as_deref()].into_iter().flatten().filter_map(Path::file_name);
+        let is_named_so = |name: &[u8]| names.map(std::ffi::OsStr::as_bytes).any(|own| own == name);
+        if is_it || summary.name.as_deref().is_some_and(is_named_so) || self.grown_from().is_some() {
+            return None;
+        }
+        let (file, length) = (path.display(), summary.archive.length);
+        Some(match &summary.name {
+            Some(name) => format!("{file} is the index of {} ({length} bytes)", name::escape(name)),
+            None => format!("{file} is the index of another archive ({length} bytes)"),
+        })
     }
 
     fn archive(&self) -> Archive {
@@ -317,7 +388,11 @@ impl Opening<'_> {
                     reason = error.to_string();
                 }
                 Err(error) => {
-                    log::warn!("{}: index {}: {error}", self.path.display(), path.display());
+                    // Said once, where it matters: when an index is not written, or is not replaced.
+                    let is_said_later = is_unreachable(&path)
+                        || (self.options.recreate == Recreate::IfNeeded && self.of_another_archive().is_some());
+                    let level = if is_said_later { log::Level::Info } else { log::Level::Warn };
+                    log::log!(level, "{}: index {}: {error}", self.path.display(), path.display());
                     reason = error.to_string();
                 }
             }
@@ -363,6 +438,15 @@ impl Opening<'_> {
             // It is named.
             return Some(place.clone());
         }
+        // Each of two who do not trust one another would replace the other's at each call.
+        let is_of_another = |path: &&PathBuf| {
+            let refused = matches!(self.own(path, &self.facts.owner), Err(tarnfs_index::Error::NotTrusted(_)));
+            refused && trust::is_of_another(path)
+        };
+        if let Some(place) = places.iter().find(is_of_another) {
+            kept.push((place.clone(), "made by another user".to_owned()));
+            return None;
+        }
         let mut free = places.iter().filter(|path| match self.why_kept(path) {
             Some(why) => {
                 kept.push(((*path).clone(), why));
@@ -376,14 +460,25 @@ impl Opening<'_> {
     /// Which file a new index replaces that was meant for `path`, now that it is complete: somebody else may have made
     /// another one there since.
     fn place_now(&self, path: &Path) -> Option<PathBuf> {
+        if self.is_at_path && path.exists() && self.is_outdated() {
+            // What is there may be the index of what is there now.
+            return None;
+        }
         let places = self.places().into_iter().find(|places| places.iter().any(|place| place == path))?;
         let replaced = self.replaced().filter(|replaced| places.contains(replaced));
         replaced.or_else(|| self.free(&places, &mut Vec::new()))
     }
 
+    /// True if another file lies at the archive's path than the one that was read, or it was changed since.
+    fn is_outdated(&self) -> bool {
+        let Ok(now) = FileSource::open(self.path) else { return false };
+        let modified = FileFacts::of(&now).map(|facts| facts.modified);
+        now.len() != self.source.len() || modified.is_ok_and(|modified| modified != self.facts.modified)
+    }
+
     /// True if there is an index at `path` whose shape `fits`.
     fn has_shape(&self, path: &Path, fits: &dyn Fn(&Shape) -> bool) -> bool {
-        let index = own::open(path, Some(&self.facts.owner), self.options.trust_index);
+        let index = self.own_at(path, &self.facts.owner);
         index.is_ok_and(|index| fits(&index.summary().shape))
     }
 
@@ -391,7 +486,7 @@ impl Opening<'_> {
     fn why_kept(&self, path: &Path) -> Option<String> {
         match self.own(path, &self.facts.owner) {
             Err(error @ tarnfs_index::Error::OtherOptions(_)) => Some(error.to_string()),
-            Err(tarnfs_index::Error::Unknown(_)) if ratarmount::may_be_one(path) => {
+            Err(tarnfs_index::Error::Unknown(_)) if ratarmount::may_be_one(&self.at(path)) => {
                 Some("made by ratarmount".to_owned())
             }
             // Then this archive would not have been read: somebody has made it meanwhile.
@@ -406,7 +501,7 @@ impl Opening<'_> {
             return None;
         }
         self.candidates().into_iter().find_map(|path| {
-            let index = own::open(&path, Some(&self.facts.owner), self.options.trust_index).ok()?;
+            let index = self.own_at(&path, &self.facts.owner).ok()?;
             let old = index.summary();
             let can_grow = old.layers.is_empty()
                 && old.notes.is_empty()
@@ -430,8 +525,31 @@ impl Opening<'_> {
         self.source.read_at(&mut flag, TYPE_FLAG).is_ok() && flag == *b"g"
     }
 
+    /// What leads to `path` whatever becomes of the archive's folder, if it lies there.
+    fn at(&self, path: &Path) -> PathBuf {
+        self.home.as_ref().map_or_else(|| path.to_owned(), |(home, _)| home.at(path))
+    }
+
+    /// The inverse of [`Opening::at`].
+    fn shown(&self, path: &Path) -> PathBuf {
+        self.home.as_ref().map_or_else(|| path.to_owned(), |(home, _)| home.shown(path))
+    }
+
+    /// What was said of a file that was reached so.
+    fn named(&self, message: &str) -> String {
+        self.home.as_ref().map_or_else(|| message.to_owned(), |(home, _)| home.named(message))
+    }
+
+    /// The index at `path`, whatever it belongs to.
+    fn own_at(&self, path: &Path, owner: &trust::Owner) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
+        own::open(&self.at(path), Some(owner), self.options.trust_index).map_err(|error| match error {
+            tarnfs_index::Error::NotTrusted(why) => tarnfs_index::Error::NotTrusted(self.named(&why)),
+            error => error,
+        })
+    }
+
     fn own(&self, path: &Path, owner: &trust::Owner) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
-        let index = own::open(path, Some(owner), self.options.trust_index)?;
+        let index = self.own_at(path, owner)?;
         let archive = self.archive();
         let facts =
             own::Facts { length: archive.length, modified: archive.modified, fingerprint: &|| Ok(archive.fingerprint) };
@@ -484,12 +602,17 @@ impl Opening<'_> {
             IndexPlace::Memory => Vec::new(),
             IndexPlace::File(path) => vec![vec![path.clone()]],
             IndexPlace::Folders(folders) => {
-                let mains = location::candidates(self.path, None, folders).into_iter();
+                let mains = if let Some((_, path)) = &self.home {
+                    location::candidates_of(path, folders)
+                } else {
+                    let elsewhere = folders.iter().filter(|folder| !folder.as_os_str().is_empty()).cloned();
+                    location::candidates(self.path, None, &elsewhere.collect::<Vec<_>>())
+                };
                 let with_variants = |main: PathBuf| {
                     let variants = self.options.shape.variants(&main);
                     std::iter::once(main).chain(variants).collect()
                 };
-                mains.map(with_variants).collect()
+                mains.into_iter().map(with_variants).collect()
             }
         }
     }
@@ -502,12 +625,12 @@ impl Opening<'_> {
     fn sidecar_candidates(&self) -> Vec<PathBuf> {
         match &self.options.place {
             _ if !self.options.use_sidecars => Vec::new(),
+            // They do not say what is damaged, so nothing of it could be told from the rest.
+            _ if self.options.force => Vec::new(),
             IndexPlace::Memory => Vec::new(),
             IndexPlace::File(path) => {
                 Some(path.clone()).filter(|path| ratarmount::may_be_one(path)).into_iter().collect()
             }
-            // They do not say what is damaged, so nothing of it could be told from the rest.
-            IndexPlace::Folders(_) if self.options.force => Vec::new(),
             IndexPlace::Folders(folders) => ratarmount::candidates(self.path, folders),
         }
     }
@@ -531,6 +654,14 @@ impl Opening<'_> {
             options,
             archive: self.archive(),
         };
+        let no_folder = self.no_folder();
+        if let Some(why) = &no_folder {
+            // Now, not when all has been read, which may take long.
+            if options.index_is_required {
+                return Err(Problem::Unwritten(why.clone()));
+            }
+            log::warn!("{}: no index is kept: {why}", self.path.display());
+        }
         let (origin, (writer, summary)) = match self.continued(&pass)? {
             Some(continued) => (Origin::Continued, continued),
             None => (Origin::Read, pass.run(self.writer()?)?),
@@ -539,22 +670,26 @@ impl Opening<'_> {
         let (read, entries) = (start.elapsed(), writer.entries());
         let few = entries < options.minimum_file_count && source.len() < CHEAP_TO_READ && writer.bytes() < SMALL_INDEX;
         let is_named = matches!(options.place, IndexPlace::File(_));
-        let keep = options.write_index && (is_named || !few);
+        let keep = options.write_index && no_folder.is_none() && (is_named || !few);
         let (free, kept) = if keep { self.destinations() } else { Default::default() };
-        let mut destinations: Vec<_> = free.into_iter().map(Destination::File).collect();
+        let mut destinations: Vec<_> = free.iter().map(|path| Destination::File(self.at(path))).collect();
         destinations.push(Destination::Memory);
-        let mut tried = Vec::new();
+        let (mut tried, mut mistyped) = (Vec::new(), Vec::new());
         let mut index_path = None;
         let mut choose = |path: &Path| {
-            index_path = self.place_now(path);
-            index_path.clone()
+            index_path = self.place_now(&self.shown(path));
+            index_path.as_deref().map(|path| self.at(path))
         };
         let index = writer.finish_at_first(summary, &destinations, &mut choose, &mut |destination, error| {
             if let Destination::File(path) = destination {
-                tried.push(format!("{}: {error}", path.display()));
+                match path.parent().and_then(location::why_no_folder) {
+                    Some(why) => mistyped.push(why),
+                    None => tried.push(self.named(&format!("{}: {error}", path.display()))),
+                }
             }
         })?;
-        if matches!(destinations.get(tried.len()), Some(Destination::Memory)) {
+        let failed = tried.len() + mistyped.len();
+        if matches!(destinations.get(failed), Some(Destination::Memory)) {
             index_path = None;
         }
         if let Some((path, why)) = kept.first() {
@@ -564,13 +699,18 @@ impl Opening<'_> {
             );
             log::warn!("{}: index {} was {why}, and is kept; {instead}", self.path.display(), path.display());
         }
-        if index_path.is_none() && !tried.is_empty() && (is_named || options.index_is_required) {
-            return Err(Problem::Unwritten(tried.join(", nor to ")));
-        }
-        // A place that cannot be written is ordinary as long as another one can.
-        let level = if keep && index_path.is_none() { log::Level::Warn } else { log::Level::Info };
+        let is_mistyped = !mistyped.is_empty();
         if !tried.is_empty() {
-            log::log!(level, "{}: the index could not be written to {}", self.path.display(), tried.join(", nor to "));
+            mistyped.push(format!("the index could not be written to {}", tried.join(", nor to ")));
+        }
+        let why = mistyped.join("; ");
+        if index_path.is_none() && failed > 0 && (is_named || options.index_is_required) {
+            return Err(Problem::Unwritten(why));
+        }
+        if failed > 0 {
+            // A place that cannot be written is ordinary as long as another one can.
+            let level = if is_mistyped || index_path.is_none() { log::Level::Warn } else { log::Level::Info };
+            log::log!(level, "{}: {why}", self.path.display());
         }
         log::debug!(
             "{}: read in {:.3} s, index of {entries} entries written to {} in {:.3} s",
@@ -582,6 +722,16 @@ impl Opening<'_> {
         Ok((index, index_path, origin))
     }
 
+    /// Why no index can be put anywhere, where none of the folders for it is there or can be made.
+    fn no_folder(&self) -> Option<String> {
+        let IndexPlace::Folders(folders) = &self.options.place else { return None };
+        let why = |folder: &PathBuf| {
+            if folder.as_os_str().is_empty() || folder.exists() { None } else { location::why_no_folder(folder) }
+        };
+        let all: Option<Vec<_>> = folders.iter().map(why).collect();
+        all.filter(|all| !all.is_empty() && self.options.write_index).map(|all| all.join("; "))
+    }
+
     /// A writer of an index that those may read who may read the archive.
     fn writer(&self) -> Result<Writer, Problem> {
         let options = self.options;
@@ -590,7 +740,7 @@ impl Opening<'_> {
             budget: options.cache.budget().clone(),
             cancel: options.cancel.clone(),
         })?;
-        Ok(writer.readable_as(self.facts.owner))
+        Ok(writer.readable_as(self.facts.owner).of_archive(self.source.len()))
     }
 
     /// Reads only what was appended, where there is a good index of what was there before.
@@ -687,7 +837,7 @@ impl Opening<'_> {
         let tree = Arc::new(tree);
         let is_sidecar = origin == Origin::Sidecar;
         let is_new = !is_sidecar && origin != Origin::Found;
-        Ok(OpenArchive { tree, index, index_path, is_new, is_sidecar, stream })
+        Ok(OpenArchive { tree, index, index_path, is_new, is_sidecar, stream, file: None })
     }
 
     /// What is kept decoded need not be decoded, and is added to while nobody reads.

@@ -9,6 +9,13 @@ pub enum Problem {
     CannotOpen(io::Error),
     /// It is no archive and no compressed file that tarnfs knows.
     NotAnArchive,
+    /// It is nothing that tarnfs knows, and not what its name says either.
+    Misnamed {
+        /// What the suffix of its name stands for: "gzip".
+        says: &'static str,
+        /// Its first bytes.
+        start: Vec<u8>,
+    },
     /// It is something else that people keep files in: "a ZIP archive".
     Foreign(&'static str),
     /// There is no such file, and what was given is a URL.
@@ -29,7 +36,7 @@ pub enum Problem {
     },
     /// No index belongs to it, and none may be made.
     NoIndex(String),
-    /// An index that was asked for cannot be written; the places, and what is wrong with each.
+    /// An index that was asked for cannot be written; why.
     Unwritten(String),
     /// The index cannot be read or written.
     Index(tarnfs_index::Error),
@@ -48,10 +55,20 @@ impl fmt::Display for Problem {
                 let formats: Vec<_> = tarnfs_format::FORMATS.iter().map(|format| format.name()).collect();
                 write!(
                     f,
-                    "is not an archive that tarnfs knows: neither one of {} nor a file compressed with one of {}",
+                    "is not an archive that tarnfs knows: it is no {}, and not compressed with {}",
                     formats.join(", "),
                     codecs.join(", ")
                 )
+            }
+            Self::Misnamed { says, start } => {
+                write!(f, "is not an archive that tarnfs knows: its name says {says}, but it starts with ")?;
+                if start.iter().all(|byte| matches!(byte, b' '..=b'~')) {
+                    write!(f, "\"{}\"", String::from_utf8_lossy(start))?;
+                } else {
+                    let bytes: Vec<_> = start.iter().map(|byte| format!("{byte:02x}")).collect();
+                    write!(f, "the bytes {}", bytes.join(" "))?;
+                }
+                f.write_str("; it may be damaged or encrypted")
             }
             Self::Empty => f.write_str("is empty: a file of 0 bytes is no archive; its writing may have failed"),
             Self::Foreign(what) => write!(f, "is {what}, which tarnfs cannot read yet"),
@@ -67,7 +84,7 @@ impl fmt::Display for Problem {
             Self::NoIndex(reason) => {
                 write!(f, "has no index that can be used ({reason}), and --no-recreate-index forbids making one")
             }
-            Self::Unwritten(places) => write!(f, "the index could not be written to {places}"),
+            Self::Unwritten(why) => f.write_str(why),
             Self::Index(error) => write!(f, "index: {error}"),
             Self::Option(text) => f.write_str(text),
             Self::Cancelled => f.write_str("interrupted"),

@@ -146,7 +146,7 @@ fn parts(replacement: &str) -> Result<Vec<Part>, String> {
                 let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
                 let number = name.parse().ok().filter(|_| is_number);
                 if number.is_none() && !is_identifier(name) {
-                    return Err(format!("{name:?} is not the name of a group"));
+                    return Err(format!("{name} is not the name of a group"));
                 }
                 Some(number.map_or_else(|| Part::Named(name.to_owned()), Part::Group))
             }
@@ -268,6 +268,7 @@ mod tests {
             (r"\b|b", "_", "ab b", "_a__ ___"),
             ("(?i)B*", "-", "abB", "-a--"),
             ("(a)", r"\012", "ab", "\nb"),
+            ("(a)", r"\n\t\r\f\v\a\b\\", "a", "\n\t\r\x0c\x0b\x07\x08\\"),
             ("(a)", r"\08\07x\0", "ab", "\08\x07x\0b"),
             ("(a)", r"\1011\177\377", "ab", "A1\x7f\u{ff}b"),
             ("(a)", r"\1é\g<01>", "ab", "aéab"),

@@ -77,6 +77,11 @@ impl Streams {
         Self { index, innermost, layers, context, nested: Mutex::default(), deep: Arc::default() }
     }
 
+    /// What all streams of the process share.
+    pub(crate) fn cache(&self) -> &PieceCache {
+        &self.context.cache
+    }
+
     /// The archive's own.
     pub(crate) fn innermost(&self) -> &SharedSource {
         &self.innermost
@@ -182,13 +187,14 @@ impl Streams {
             return Work::default();
         }
         let held = cache.memory();
-        let of_cache = held.pieces + held.free_pieces + held.paused_decoders;
+        let of_cache = held.pieces + held.free_pieces + held.paused_decoders + held.seek_points;
         let memory = [
             ("pieces", held.pieces),
             ("free_pieces", held.free_pieces),
             ("paused_decoders", held.paused_decoders),
             ("working_decoders", held.working_decoders),
-            ("seek_points", cache.budget().used().saturating_sub(of_cache)),
+            ("seek_points", held.seek_points),
+            ("other", cache.budget().used().saturating_sub(of_cache)),
         ];
         let mut work = Work {
             memory: memory.map(|(owner, bytes)| (owner, bytes as u64)).into(),

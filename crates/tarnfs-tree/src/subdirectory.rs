@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tarnfs_source::SharedSource;
 
-use crate::{Attributes, Child, Error, Kind, Node, Totals, Tree, Work, Xattrs, path};
+use crate::{Attributes, Child, Error, HeldUp, Kind, Node, Totals, Tree, Work, Xattrs, path};
 
 /// What lies below one folder of a tree.
 ///
@@ -113,9 +113,10 @@ impl Tree for Subdirectory {
         &self,
         folder: Node,
         name: &[u8],
+        from: u64,
         receive: &mut dyn FnMut(Attributes) -> bool,
     ) -> Result<(), Error> {
-        self.with(folder, |tree, inner| tree.each_version(inner, name, receive))
+        self.with(folder, |tree, inner| tree.each_version(inner, name, from, receive))
     }
 
     fn node_limit(&self) -> u64 {
@@ -127,8 +128,20 @@ impl Tree for Subdirectory {
         is_found && self.tree.is_ready(self.at_once(node))
     }
 
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        self.is_ready(folder) && self.tree.lists_at_once(self.at_once(folder), from)
+    }
+
     fn lane(&self, node: Node) -> u64 {
         self.tree.lane(self.at_once(node))
+    }
+
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        self.tree.held_up(self.at_once(node))
+    }
+
+    fn wait_out(&self, node: Node) {
+        self.tree.wait_out(self.at_once(node));
     }
 
     fn asked_for(&self, folder: Node, name: &[u8]) -> Node {

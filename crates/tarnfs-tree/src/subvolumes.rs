@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tarnfs_source::SharedSource;
 
 use crate::spaces::{OWN, Spaces};
-use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xattrs};
+use crate::{Attributes, Child, Error, HeldUp, Kind, Node, Time, Totals, Tree, Work, Xattrs};
 
 /// Trees by the names of their folders.
 pub struct Subvolumes {
@@ -178,9 +178,13 @@ impl Tree for Subvolumes {
         &self,
         folder: Node,
         name: &[u8],
+        from: u64,
         receive: &mut dyn FnMut(Attributes) -> bool,
     ) -> Result<(), Error> {
         let Some((tree, inner)) = self.place(folder)? else {
+            if from > 0 {
+                return Ok(());
+            }
             match self.lookup(folder, name) {
                 Ok(attributes) => drop(receive(attributes)),
                 Err(Error::NotFound) => {}
@@ -189,7 +193,7 @@ impl Tree for Subvolumes {
             return Ok(());
         };
         let mut result = Ok(true);
-        self.trees[tree].each_version(inner, name, &mut |attributes| {
+        self.trees[tree].each_version(inner, name, from, &mut |attributes| {
             result = self.spaces.attributes(tree, &attributes).map(&mut *receive);
             matches!(result, Ok(true))
         })?;
@@ -209,8 +213,25 @@ impl Tree for Subvolumes {
         self.trees.iter().zip(&*last).all(|(tree, last)| last.is_some() || tree.is_ready(Node::ROOT))
     }
 
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        match self.spaces.inner(folder) {
+            Some((tree, inner)) => self.trees[tree].lists_at_once(inner, from),
+            None => self.is_ready(folder),
+        }
+    }
+
     fn lane(&self, node: Node) -> u64 {
         self.spaces.inner(node).map_or(0, |(tree, inner)| self.trees[tree].lane(inner))
+    }
+
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        self.spaces.inner(node).and_then(|(tree, inner)| self.trees[tree].held_up(inner))
+    }
+
+    fn wait_out(&self, node: Node) {
+        if let Some((tree, inner)) = self.spaces.inner(node) {
+            self.trees[tree].wait_out(inner);
+        }
     }
 
     fn asked_for(&self, folder: Node, name: &[u8]) -> Node {

@@ -22,7 +22,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tarnfs_source::SharedSource;
 
 use crate::spaces::{OWN, Spaces};
-use crate::{Attributes, Child, Device, Error, Kind, Node, Totals, Tree, Work, Xattrs};
+use crate::{Attributes, Child, Device, Error, HeldUp, Kind, Node, Totals, Tree, Work, Xattrs};
 
 use listing::Listings;
 pub use listing::Memory;
@@ -268,11 +268,32 @@ impl Tree for UnionTree {
         &self,
         folder: Node,
         name: &[u8],
+        from: u64,
         receive: &mut dyn FnMut(Attributes) -> bool,
     ) -> Result<(), Error> {
         let parts = match self.place(folder)? {
-            NodePlace::Source(source, inner) => Arc::from([self.spaces.outer(source, inner)?]),
+            NodePlace::Source(source, inner) => {
+                let mut result = Ok(true);
+                let listed = self.sources[source].each_version(inner, name, from, &mut |attributes| {
+                    result = self.spaces.attributes(source, &attributes).map(&mut *receive);
+                    matches!(result, Ok(true))
+                });
+                return match listed {
+                    Err(error) if !self.is_absence(source, &error) => Err(error),
+                    _ => result.map(drop),
+                };
+            }
             NodePlace::Merged(parts) => parts,
+        };
+        // What is no version is only known when it is seen, so all are counted.
+        let mut passed = 0;
+        let receive = &mut |version: Attributes| {
+            if passed == from {
+                return receive(version);
+            }
+            passed += 1;
+            self.forget(version.node, 1);
+            true
         };
         // Given to nobody yet: the last one shows with what others further left have in it.
         let mut waiting: Option<Attributes> = None;
@@ -280,10 +301,10 @@ impl Tree for UnionTree {
         for &part in parts.iter().rev() {
             let (tree, source, inner) = self.part(part)?;
             let mut failure = None;
-            let listed = tree.each_version(inner, name, &mut |attributes| {
+            let listed = tree.each_version(inner, name, 0, &mut |attributes| {
                 match self.spaces.attributes(source, &attributes) {
                     // What only says that there is nothing is no version of anything.
-                    Ok(version) if parts.len() > 1 && is_whiteout(&version) => tree.forget(attributes.node, 1),
+                    Ok(version) if is_whiteout(&version) => tree.forget(attributes.node, 1),
                     Ok(version) => goes_on = waiting.replace(version).is_none_or(&mut *receive),
                     Err(error) => failure = Some(error),
                 }
@@ -309,8 +330,7 @@ impl Tree for UnionTree {
             return Ok(());
         }
         // A folder shows with what others further left have in it.
-        if parts.len() > 1
-            && last.kind == Kind::Folder
+        if last.kind == Kind::Folder
             && let Ok(shown) = self.lookup(folder, name)
         {
             self.forget(std::mem::replace(&mut last, shown).node, 1);
@@ -334,6 +354,17 @@ impl Tree for UnionTree {
         }
     }
 
+    /// A folder of several parts is gathered as a whole.
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        match self.place(folder) {
+            Ok(NodePlace::Source(source, inner)) => self.sources[source].lists_at_once(inner, from),
+            Ok(NodePlace::Merged(parts)) => {
+                self.is_ready(folder) && (self.is_gathered(folder, from) || self.is_small(&parts))
+            }
+            Err(_) => true,
+        }
+    }
+
     fn lane(&self, node: Node) -> u64 {
         match self.place(node) {
             Ok(NodePlace::Source(source, inner)) => self.sources[source].lane(inner),
@@ -343,6 +374,29 @@ impl Tree for UnionTree {
                 parts.find(|(tree, _, inner)| !tree.is_ready(*inner)).map_or(0, |(tree, _, inner)| tree.lane(inner))
             }
             Err(_) => 0,
+        }
+    }
+
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        match self.place(node) {
+            Ok(NodePlace::Source(source, inner)) => self.sources[source].held_up(inner),
+            Ok(NodePlace::Merged(parts)) => parts.iter().find_map(|&part| {
+                let (tree, _, inner) = self.part(part).ok()?;
+                tree.held_up(inner)
+            }),
+            Err(_) => None,
+        }
+    }
+
+    fn wait_out(&self, node: Node) {
+        match self.place(node) {
+            Ok(NodePlace::Source(source, inner)) => self.sources[source].wait_out(inner),
+            Ok(NodePlace::Merged(parts)) => {
+                for (tree, _, inner) in parts.iter().filter_map(|&part| self.part(part).ok()) {
+                    tree.wait_out(inner);
+                }
+            }
+            Err(_) => {}
         }
     }
 

@@ -4,14 +4,23 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tarnfs_codec::engine::{DecodedSource, Proven, Prover, Proving};
 
-/// Until it is tried again to read what could not be read.
+/// Until it is tried again to verify what could not be verified. It doubles with each try: each decodes until it fails.
 const PAUSE: Duration = Duration::from_secs(60);
+
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
+/// The pause behind so many failures.
+fn pause(failures: u32) -> Duration {
+    PAUSE.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(LONGEST_PAUSE)
+}
 
 /// How often who waits looks whether anybody still wants that.
 const LOOK: Duration = Duration::from_millis(200);
@@ -22,6 +31,7 @@ pub(crate) fn watch(stream: &DecodedSource) {
     stream.proven_by(Arc::new(Unproven(Arc::new(Proof {
         proving: stream.proving(),
         state: Mutex::new(ProofState::Waiting),
+        failures: AtomicU32::new(0),
         changed: Condvar::new(),
     }))));
 }
@@ -44,6 +54,8 @@ struct Unproven(Arc<Proof>);
 struct Proof {
     proving: Proving,
     state: Mutex<ProofState>,
+    /// How often it could not be done.
+    failures: AtomicU32,
     changed: Condvar,
 }
 
@@ -64,6 +76,14 @@ static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), is_wor
 struct Queue {
     waiting: VecDeque<Arc<Proof>>,
     is_working: bool,
+}
+
+/// What [`steps`] says.
+static STEPS: AtomicU64 = AtomicU64::new(0);
+
+/// Changes as long as some stream is being verified. That is done one after the other, so who waits for any gets on.
+pub(crate) fn steps() -> u64 {
+    STEPS.load(Ordering::Relaxed)
 }
 
 impl Prover for Unproven {
@@ -103,7 +123,7 @@ impl Proof {
         let mut state = self.state();
         match *state {
             ProofState::Begun | ProofState::Ended => return,
-            ProofState::Failed(at, _) if at.elapsed() < PAUSE => return,
+            ProofState::Failed(at, _) if at.elapsed() < pause(self.failures.load(Ordering::Relaxed)) => return,
             ProofState::Failed(..) => {}
             ProofState::Waiting => log::info!("{}: all of it is decoded once, to verify it", self.proving.describe()),
         }
@@ -126,15 +146,15 @@ impl Proof {
 
     fn verify(&self) {
         let described = self.proving.describe();
-        let proven = self.proving.run();
+        let proven = self.proving.run(&|| _ = STEPS.fetch_add(1, Ordering::Relaxed));
         let is_done = proven.is_ok();
         match proven {
             Ok(Proven::Right) => {
                 log::info!("{described}: all of it was decoded once: what is read is verified from now on");
             }
             Ok(Proven::Damaged(damage)) => log::error!(
-                "{described}: bytes {} to {} of what it decodes to are damaged and not read any more: {}; what was read of them before was not \
-                 verified",
+                "{described}: bytes {} to {} of the decoded data are damaged and not read any more: {}; what was read of \
+                 them before was not verified",
                 damage.decoded.start,
                 damage.decoded.end,
                 damage.what
@@ -148,7 +168,12 @@ impl Proof {
     }
 
     fn failed(&self, why: &str) {
-        log::warn!("{}: could not be verified this time: {why}", self.proving.describe());
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        log::warn!(
+            "{}: could not be verified this time: {why}; it is tried again in {} minutes if somebody reads it",
+            self.proving.describe(),
+            pause(failures).as_secs() / 60
+        );
         self.set(ProofState::Failed(Instant::now(), why.to_owned()));
     }
 }
@@ -165,5 +190,16 @@ fn work() {
         if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| next.verify())).is_err() {
             next.failed("the decoder panicked; this is an error in tarnfs, please report it");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_again_and_again_is_tried_less_and_less() {
+        let minutes: Vec<u64> = (1..=8).chain([u32::MAX]).map(|failures| pause(failures).as_secs() / 60).collect();
+        assert_eq!(minutes, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! A folder among the versions has what lies below its path now, whichever version it is. It has numbers of its own,
 //! and so have all folders in it: no folder may be in two places. These are [`View`]s. Files in it are those of the
-//! tree.
+//! tree. Who may enter a view is said by the folder that shows at its path: an older version may have been open to all.
 
 #[cfg(test)]
 mod tests;
@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 
 use tarnfs_source::SharedSource;
 
+use crate::lanes::new_lane;
 use crate::spaces::OWN;
-use crate::{Attributes, Child, Error, Kind, Node, Totals, Tree, UNKNOWN, Work, Xattrs};
+use crate::{Attributes, Child, Error, HeldUp, Kind, Node, Totals, Tree, UNKNOWN, Work, Xattrs};
 
 /// What the folder of versions has behind the file's name.
 const SUFFIX: &[u8] = b".versions";
@@ -31,6 +32,8 @@ pub struct Versions {
     /// Where the numbers of views begin: behind those of the tree.
     first: u64,
     is_immutable: bool,
+    /// Of what is asked of trees that are ready.
+    lane: u64,
     views: RwLock<Views>,
     /// Listings of folders of versions that were not done, those used last behind the others.
     rests: Mutex<Vec<Rest>>,
@@ -64,6 +67,9 @@ const MOST_RESTS: usize = 4;
 const MOST_OF_REST: usize = 1 << 17;
 const MOST_OF_RESTS: usize = 1 << 18;
 
+/// Children of a view that are looked at together.
+const BATCH: usize = 128;
+
 /// How long one goes on where something may change, and how many times as long as it took to read.
 const FRESH: Duration = Duration::from_secs(1);
 const FRESH_TIMES: u32 = 10;
@@ -88,7 +94,7 @@ impl Versions {
     /// `tree`, with a folder of versions for each file and folder in it.
     pub fn new(tree: Arc<dyn Tree>) -> Self {
         let (first, is_immutable) = (tree.node_limit(), tree.totals().is_immutable);
-        Self { first, is_immutable, tree, views: RwLock::default(), rests: Mutex::default() }
+        Self { first, is_immutable, lane: new_lane(), tree, views: RwLock::default(), rests: Mutex::default() }
     }
 
     /// The view that `node` is. `None` for what is in the tree.
@@ -140,6 +146,11 @@ impl Versions {
     /// About a folder of versions the tree is asked by the name of what it holds versions of. Where trees stand beside
     /// each other, that may lead to a server, while the folder that they stand in answers at once.
     fn asked(&self, node: Node, name: Option<&[u8]>) -> Option<Node> {
+        let asked = self.all_asked(node, name)?;
+        asked.iter().copied().find(|&node| !self.tree.is_ready(node)).or_else(|| asked.first().copied())
+    }
+
+    fn all_asked(&self, node: Node, name: Option<&[u8]>) -> Option<Vec<Node>> {
         let mut asked = Vec::new();
         let mut ask_for = |folder: Node, name: &[u8]| -> Option<()> {
             if let Some((inner, _)) = self.inner(folder).ok()? {
@@ -170,7 +181,13 @@ impl Versions {
             _ if name.is_none_or(|name| name.ends_with(SUFFIX)) => asked.push(at),
             _ => {}
         }
-        asked.iter().copied().find(|&node| !self.tree.is_ready(node)).or_else(|| asked.first().copied())
+        Some(asked)
+    }
+
+    /// Stands for what is asked of trees that are ready, but may take its time: there may be millions of versions, and
+    /// a view is asked together with what shows.
+    fn slow(&self) -> Node {
+        Node(self.first.saturating_add(OWN))
     }
 
     /// The folder of the tree that has what is in `folder`, and whether that is a view. `None` for a folder of
@@ -189,19 +206,11 @@ impl Versions {
         &self,
         folder: Node,
         name: &[u8],
-        from: usize,
+        from: u64,
         receive: &mut dyn FnMut(Attributes) -> bool,
     ) -> Result<(), Error> {
         let Some((inner, _)) = self.inner(folder)? else { return Ok(()) };
-        let mut passed = 0;
-        self.tree.each_version(inner, name, &mut |version| {
-            if passed == from {
-                return receive(version);
-            }
-            passed += 1;
-            self.tree.forget(version.node, 1);
-            true
-        })
+        self.tree.each_version(inner, name, from, receive)
     }
 
     /// The folder of versions of `name`.
@@ -257,13 +266,82 @@ impl Versions {
             return Ok(attributes);
         }
         let inner = attributes.node;
-        match self.give(View::Folder(parent, Arc::from(name), inner)) {
-            Ok(node) => Ok(Attributes { node, ..attributes }),
-            Err(error) => {
-                self.tree.forget(inner, 1);
-                Err(error)
+        let guarded = self.guarded(parent, name, attributes);
+        let given = guarded.and_then(|attributes| {
+            let node = self.give(View::Folder(parent, Arc::from(name), inner))?;
+            Ok(Attributes { node, ..attributes })
+        });
+        given.inspect_err(|_| self.tree.forget(inner, 1))
+    }
+
+    /// Calls `work` with the folder of the tree that shows where `name` of the view `parent` is, if there is one now.
+    fn with_now<T>(
+        &self,
+        parent: Node,
+        name: &[u8],
+        work: impl FnOnce(Option<&Attributes>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        // From the view up to where the way leaves the tree.
+        let (mut at, mut names) = (parent, vec![Arc::from(name)]);
+        loop {
+            let view = match self.view(at) {
+                Ok(Some(view)) => view,
+                Ok(None) => break,
+                // Forgotten by whoever knew what is in it. The kernel forgets children first.
+                Err(Error::NotFound) => return work(None),
+                Err(error) => return Err(error),
+            };
+            match view {
+                View::Folder(above, name, _) => {
+                    names.push(name);
+                    at = above;
+                }
+                // The last of them is a number, and stands for this.
+                View::Versions(folder, name) => {
+                    names.pop();
+                    names.push(name);
+                    at = folder;
+                }
             }
         }
+        let mut now: Option<Attributes> = None;
+        while let Some(name) = names.pop() {
+            let folder = now.take();
+            let found = self.tree.lookup(folder.as_ref().map_or(at, |folder| folder.node), &name);
+            if let Some(folder) = folder {
+                self.tree.forget(folder.node, 1);
+            }
+            match found {
+                Ok(found) if found.kind == Kind::Folder => now = Some(found),
+                Ok(other) => {
+                    self.tree.forget(other.node, 1);
+                    break;
+                }
+                Err(Error::NotFound | Error::NotAFolder) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let result = work(now.as_ref());
+        if let Some(now) = now {
+            self.tree.forget(now.node, 1);
+        }
+        result
+    }
+
+    /// A folder of the tree that is `name` of the view `parent`, for no more than those who may enter what shows there.
+    fn guarded(&self, parent: Node, name: &[u8], version: Attributes) -> Result<Attributes, Error> {
+        self.with_now(parent, name, |now| {
+            // Where something else shows, the last of the folders counts. One that nothing lies in may have no number
+            // that leads to it.
+            let last = match now {
+                Some(now) => now.clone(),
+                None => match self.tree.attributes(version.node) {
+                    Err(Error::NotFound) => return Ok(version),
+                    last => last?,
+                },
+            };
+            Ok(Attributes { mode: version.mode & last.mode, uid: last.uid, gid: last.gid, ..version })
+        })
     }
 
     /// A folder of versions: for those who may enter the folder that the file is in, and as old as what is the newest
@@ -300,7 +378,7 @@ impl Versions {
         }
         let made = Instant::now();
         let mut versions = VecDeque::new();
-        let listed = self.stored(folder, name, usize::try_from(from).unwrap_or(usize::MAX), &mut |version| {
+        let listed = self.stored(folder, name, from, &mut |version| {
             versions.push_back(version);
             versions.len() < MOST_OF_REST
         });
@@ -379,6 +457,15 @@ impl Versions {
         from: u64,
         receive: &mut dyn FnMut(Child<'_>) -> bool,
     ) -> Result<(), Error> {
+        let is_what_shows = match self.view(view)? {
+            Some(View::Folder(above, name, _)) => {
+                self.with_now(above, &name, |now| Ok(now.is_none_or(|now| now.node == inner)))?
+            }
+            _ => true,
+        };
+        if !is_what_shows {
+            return self.list_part(view, inner, from, receive);
+        }
         let mut result = Ok(());
         self.tree.read_dir(inner, from, &mut |child| {
             if child.attributes.kind != Kind::Folder || child.attributes.node == UNKNOWN {
@@ -402,8 +489,60 @@ impl Versions {
     }
 }
 
+impl Versions {
+    /// Lists a view of a folder that shows with more in it, from other trees. Gathered before they are looked at: a
+    /// tree that is being listed may not take questions.
+    fn list_part(
+        &self,
+        view: Node,
+        inner: Node,
+        from: u64,
+        receive: &mut dyn FnMut(Child<'_>) -> bool,
+    ) -> Result<(), Error> {
+        let mut from = from;
+        loop {
+            let mut children: VecDeque<(Vec<u8>, Attributes, u64)> = VecDeque::new();
+            let listed = self.tree.read_dir(inner, from, &mut |child| {
+                let has_room = children.len() < BATCH;
+                if has_room {
+                    children.push_back((child.name.to_vec(), child.attributes, child.next));
+                }
+                has_room
+            });
+            let is_last = children.len() < BATCH;
+            let forget_all = |children: VecDeque<(Vec<u8>, Attributes, u64)>| {
+                self.forget_all(children.into_iter().map(|(_, attributes, _)| attributes));
+            };
+            if listed.is_err() {
+                forget_all(children);
+                return listed;
+            }
+            while let Some((name, attributes, next)) = children.pop_front() {
+                let is_known = attributes.node != UNKNOWN;
+                let shown = if is_known { self.shown(view, &name, attributes) } else { Ok(attributes) };
+                let given = shown.map(|attributes| {
+                    let node = attributes.node;
+                    let is_taken = receive(Child { name: &name, attributes, next });
+                    if !is_taken && is_known {
+                        self.forget(node, 1);
+                    }
+                    is_taken
+                });
+                if !matches!(given, Ok(true)) {
+                    forget_all(children);
+                    return given.map(drop);
+                }
+                from = next;
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+}
+
 /// The number that `name` is, written as numbers are: no sign, no zeros in front.
-fn number_of(name: &[u8]) -> Option<usize> {
+fn number_of(name: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(name).ok().filter(|text| !text.starts_with(['0', '+']))?;
     text.parse().ok()
 }
@@ -443,10 +582,11 @@ impl Tree for Versions {
             Some(View::Folder(above, name, inner)) => match self.view(above) {
                 Ok(Some(View::Versions(folder, file))) => {
                     let version = self.version(folder, &file, &name)?;
+                    let guarded = self.guarded(above, &name, version.clone());
                     self.tree.forget(version.node, 1);
-                    version
+                    guarded?
                 }
-                _ => self.tree.attributes(inner)?,
+                _ => self.guarded(above, &name, self.tree.attributes(inner)?)?,
             },
         };
         Ok(Attributes { node, ..attributes })
@@ -464,9 +604,13 @@ impl Tree for Versions {
     }
 
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
-        match self.inner(node)? {
-            Some((inner, _)) => self.tree.xattrs(inner),
-            None => Ok(Vec::new()),
+        match self.view(node)? {
+            None => self.tree.xattrs(node),
+            Some(View::Versions(..)) => Ok(Vec::new()),
+            // The access list is among them.
+            Some(View::Folder(above, name, inner)) => {
+                self.with_now(above, &name, |now| self.tree.xattrs(now.map_or(inner, |now| now.node)))
+            }
         }
     }
 
@@ -474,18 +618,20 @@ impl Tree for Versions {
         &self,
         folder: Node,
         name: &[u8],
+        from: u64,
         receive: &mut dyn FnMut(Attributes) -> bool,
     ) -> Result<(), Error> {
         match self.inner(folder)? {
-            Some((_, false)) => return self.tree.each_version(folder, name, receive),
+            Some((_, false)) => return self.tree.each_version(folder, name, from, receive),
             Some((inner, true)) => {
                 let mut result = Ok(true);
-                self.tree.each_version(inner, name, &mut |attributes| {
+                self.tree.each_version(inner, name, from, &mut |attributes| {
                     result = self.shown(folder, name, attributes).map(&mut *receive);
                     matches!(result, Ok(true))
                 })?;
                 return result.map(drop);
             }
+            None if from > 0 => return Ok(()),
             None => {}
         }
         match self.lookup(folder, name) {
@@ -497,25 +643,45 @@ impl Tree for Versions {
     }
 
     fn node_limit(&self) -> u64 {
-        self.first.saturating_add(OWN)
+        self.slow().0.saturating_add(1)
     }
 
     fn is_ready(&self, node: Node) -> bool {
         if node.0 < self.first {
             return self.tree.is_ready(node);
         }
-        self.asked(node, None).is_none_or(|node| self.tree.is_ready(node))
+        // Of what nobody knows, the answer takes no time.
+        node != self.slow() && self.view(node).is_err()
+    }
+
+    fn lists_at_once(&self, folder: Node, from: u64) -> bool {
+        if folder.0 < self.first { self.tree.lists_at_once(folder, from) } else { self.is_ready(folder) }
     }
 
     fn lane(&self, node: Node) -> u64 {
-        self.asked(node, None).map_or(0, |node| self.tree.lane(node))
+        if node.0 < self.first {
+            return self.tree.lane(node);
+        }
+        let asked = self.asked(node, None).filter(|&node| !self.tree.is_ready(node));
+        asked.map_or(self.lane, |node| self.tree.lane(node))
+    }
+
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        self.asked(node, None).and_then(|node| self.tree.held_up(node))
+    }
+
+    fn wait_out(&self, node: Node) {
+        if let Some(node) = self.asked(node, None) {
+            self.tree.wait_out(node);
+        }
     }
 
     fn asked_for(&self, folder: Node, name: &[u8]) -> Node {
         if folder.0 < self.first && !name.ends_with(SUFFIX) {
             return self.tree.asked_for(folder, name);
         }
-        self.asked(folder, Some(name)).unwrap_or(folder)
+        let Some(asked) = self.asked(folder, Some(name)) else { return folder };
+        if self.tree.is_ready(asked) { self.slow() } else { asked }
     }
 
     fn forget(&self, node: Node, times: u64) {
@@ -547,7 +713,9 @@ impl Tree for Versions {
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         match self.view(node)? {
             Some(View::Versions(folder, _)) => self.owner_names(folder),
-            Some(View::Folder(_, _, inner)) => self.tree.owner_names(inner),
+            Some(View::Folder(above, name, inner)) => {
+                self.with_now(above, &name, |now| self.tree.owner_names(now.map_or(inner, |now| now.node)))
+            }
             None => self.tree.owner_names(node),
         }
     }

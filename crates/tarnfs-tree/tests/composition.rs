@@ -250,6 +250,7 @@ impl Tree for Known {
         &self,
         folder: Node,
         name: &[u8],
+        from: u64,
         receive: &mut dyn FnMut(Attributes) -> bool,
     ) -> Result<(), Error> {
         let entry = self.folder(folder)?;
@@ -259,7 +260,7 @@ impl Tree for Known {
             self.hold(node, 1);
             self.attributes(node)
         };
-        for node in older.chain(shown) {
+        for node in older.chain(shown).skip(from as usize) {
             if !receive(given(node)?) {
                 break;
             }

@@ -5,9 +5,12 @@
 mod common;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use tarnfs_tree::open::{IndexPlace, Options, Recreate};
+use tarnfs_tree::open::{IndexPlace, Options, Recreate, Sink};
 
 use common::{archives, memory, open, options, survey};
 
@@ -80,4 +83,44 @@ fn the_schema_is_the_one_that_was_kept() {
         now == then,
         "the schema has changed: once it is released it needs another number (see tests/indexes/README.md)"
     );
+}
+
+/// In the middle of a first pass, somebody puts a new archive in the place of the old one, and makes its index.
+#[derive(Debug)]
+struct Meanwhile {
+    archive: PathBuf,
+    newer: Vec<u8>,
+    is_done: AtomicBool,
+}
+
+fn beside() -> Options {
+    Options { place: IndexPlace::Folders(vec![PathBuf::new()]), ..options() }
+}
+
+impl Sink for Meanwhile {
+    fn write(&self, _decoded: &[u8]) -> io::Result<()> {
+        if !self.is_done.swap(true, Ordering::Relaxed) {
+            let new = self.archive.with_extension("new");
+            fs::write(&new, &self.newer)?;
+            fs::rename(new, &self.archive)?;
+            assert!(tarnfs_tree::open::open(&self.archive, &beside()).unwrap().index_path.is_some());
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn who_has_read_an_older_archive_leaves_the_index_of_the_newer_one() {
+    let mut archives = archives();
+    let (newer, older) = (archives.swap_remove(1).1, archives.swap_remove(0).1);
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("a");
+    fs::write(&archive, older).unwrap();
+    let meanwhile = Arc::new(Meanwhile { archive: archive.clone(), newer, is_done: AtomicBool::new(false) });
+    let sink: Arc<dyn Sink> = Arc::<Meanwhile>::clone(&meanwhile);
+    let opened = tarnfs_tree::open::open(&archive, &Options { sink: Some(sink), ..beside() }).unwrap();
+    assert!(meanwhile.is_done.load(Ordering::Relaxed));
+    assert_eq!(opened.index_path, None);
+    let next = tarnfs_tree::open::open(&archive, &Options { recreate: Recreate::Never, ..beside() });
+    assert!(next.is_ok_and(|next| next.index_path.is_some()));
 }

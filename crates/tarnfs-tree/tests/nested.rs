@@ -322,6 +322,38 @@ fn archives_that_multiply_stop() {
     assert!(indexes[0] == indexes[1], "4 threads make another index than 1");
 }
 
+/// The same of those that lie in it uncompressed.
+#[test]
+fn archives_that_are_not_compressed_are_counted() {
+    let leaf = vec![("leaf".to_owned(), Item::File { end: "", bytes: b"leaf".to_vec() })];
+    let inner = tar_of(&leaf);
+    let many = |count| {
+        let file = |number| (format!("{number}"), Item::File { end: ".tar", bytes: inner.clone() });
+        tar_of(&(0..count).map(file).collect())
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = recursive(&folder.path().join("index"), 1, Recreate::Always);
+    options.limits.nested = 10;
+    // One after the other, and all of them in one that is compressed itself.
+    for archive in [
+        Xz.pack(&many(3000)),
+        tar_of(&vec![("x".to_owned(), Item::File { end: ".tar.xz", bytes: Xz.pack(&many(3000)) })]),
+    ] {
+        let most = archive.len() as u64 / 16 + 30;
+        assert!(most < 3000);
+        let opened = open(memory("archive", &archive), &options).unwrap();
+        let notes = &opened.index.summary().notes;
+        assert!(notes.iter().any(|(_, note)| note.contains("is it a bomb")), "{notes:?}");
+        let found = survey(&*opened.tree, &mut |path, error| panic!("{}: {error}", String::from_utf8_lossy(path)));
+        let of = |kind: &str| {
+            let found = found.iter().filter(|(path, (what, _))| path.ends_with(b".tar") && what.starts_with(kind));
+            found.count() as u64
+        };
+        let (folders, files) = (of("Folder"), of("File"));
+        assert!(folders > 0 && folders <= most && folders + files == 3000, "{folders} folders, {files} files");
+    }
+}
+
 /// Pieces of the content that are right, and those that cannot be read; wrong ones are none.
 fn pieces(tree: &dyn Tree, path: &str, content: &[u8]) -> (usize, usize) {
     let find = |folder, name: &str| tree.lookup(folder, name.as_bytes()).unwrap().node;

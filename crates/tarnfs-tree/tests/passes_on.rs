@@ -11,8 +11,8 @@ use tarnfs_index::{Recursion, Shape};
 use tarnfs_source::{MemorySource, SharedSource};
 use tarnfs_tree::open::{IndexPlace, Options};
 use tarnfs_tree::{
-    Attributes, Base, Child, ControlTree, Error, FolderTree, Kind, Lazily, LazyTree, Node, Subdirectory, Subvolumes,
-    Time, Totals, Tree, UnionTree, Versions, Work, Xattrs,
+    Attributes, Base, Child, ControlTree, Error, FolderTree, HeldUp, Kind, Lazily, LazyTree, Node, Subdirectory,
+    Subvolumes, Time, Totals, Tree, UnionTree, Versions, Work, Xattrs,
 };
 
 /// `sub`, a folder, with `file`, `link` and `old` in it; `old` was another file before.
@@ -114,12 +114,13 @@ impl Tree for Telling {
         &self,
         folder: Node,
         name: &[u8],
+        from: u64,
         receive: &mut dyn FnMut(Attributes) -> bool,
     ) -> Result<(), Error> {
         let older = if folder == SUB && name == b"old" { Some(Self::of(OLDER)) } else { None };
         match self.lookup(folder, name) {
             Ok(shown) => {
-                older.into_iter().chain([shown]).all(receive);
+                older.into_iter().chain([shown]).skip(from as usize).all(receive);
                 Ok(())
             }
             Err(Error::NotFound) => Ok(()),
@@ -138,6 +139,14 @@ impl Tree for Telling {
 
     fn lane(&self, node: Node) -> u64 {
         1234 + node.0
+    }
+
+    fn held_up(&self, node: Node) -> Option<HeldUp> {
+        Some(HeldUp { by: 4321 + node.0, steps: 5 })
+    }
+
+    fn wait_out(&self, node: Node) {
+        self.note("wait", node, 0);
     }
 
     fn asked_for(&self, _: Node, name: &[u8]) -> Node {
@@ -267,6 +276,15 @@ fn what_is_not_changed_is_what_the_tree_says() {
         assert_eq!(versions.len(), 2, "{what}");
         same(&versions[0], OLDER);
         assert_eq!(versions[1], old, "{what}");
+        for from in 0..4 {
+            let mut behind = Vec::new();
+            let mut receive = |version| {
+                behind.push(version);
+                true
+            };
+            tree.each_version(sub.node, b"old", from, &mut receive).unwrap();
+            assert!(behind.iter().eq(versions.iter().skip(from as usize)), "{what}, behind {from}: {behind:?}");
+        }
         assert!(tree.versions(sub.node, b"none").unwrap().is_empty(), "{what}");
         // In a union, a file that was a folder a moment ago has nothing to add.
         assert!(tree.versions(file.node, b"none").map_or(true, |none| what == "union" && none.is_empty()), "{what}");
@@ -305,6 +323,10 @@ fn who_has_to_wait_is_told_by_the_tree_that_is_asked() {
             inner.is_busy.store(false, Ordering::SeqCst);
         }
         assert_eq!(tree.lane(file), 1234 + FILE.0, "{what}");
+        assert_eq!(tree.held_up(file), Some(HeldUp { by: 4321 + FILE.0, steps: 5 }), "{what}");
+        inner.asked();
+        tree.wait_out(file);
+        assert!(inner.asked().contains(&("wait", FILE.0, 0)), "{what}");
         let expected = if what == "lazy" { sub } else { file };
         assert_eq!(tree.asked_for(sub, b"file"), expected, "{what}");
     }

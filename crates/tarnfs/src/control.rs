@@ -16,6 +16,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 use tarnfs_tree::control::{LONGEST_LINE, Line, Refusal};
 use tarnfs_tree::open::{DecodedCache, Options};
@@ -128,7 +129,7 @@ impl Runner {
         let mut others: Vec<OsString> = Vec::new();
         let mut problems = Vec::new();
         for path in mountpoints {
-            match self.inside(path) {
+            match self.inside(path)? {
                 PathPlace::Inside(inside) => {
                     if let Err(refusal) = self.tree.remove(&inside) {
                         problems.push(format!("{}: {refusal}", shown(path.as_os_str())));
@@ -159,7 +160,7 @@ impl Runner {
             ))
         };
         // A single path is an archive, and is mounted beside itself.
-        let place = if sources.is_empty() { PathPlace::Outside } else { self.inside(last) };
+        let place = if sources.is_empty() { PathPlace::Outside } else { self.inside(last)? };
         if let Some(path) = relative(sources) {
             return refuse_relative(&path);
         }
@@ -198,6 +199,47 @@ impl Runner {
     }
 
     /// Where in the mount `path` is: relative ones begin at its root.
+    fn inside(&self, path: &Path) -> Result<PathPlace, String> {
+        let (own, asked) = (self.own(), path.to_owned());
+        in_time(path, move || own.inside(&asked))
+    }
+
+    /// Fails for what this mount shows itself: whoever reads it would wait for us, who wait for it.
+    fn is_outside(&self, source: &Path) -> Result<(), String> {
+        let (own, asked) = (self.own(), source.to_owned());
+        if in_time(source, move || own.shows(&asked))? {
+            let source = shown(source.as_os_str());
+            return Err(format!("{source}: is inside this mount, and a mount cannot show what it shows itself"));
+        }
+        Ok(())
+    }
+
+    fn own(&self) -> Own {
+        Own { mountpoint: self.mountpoint.clone(), real: self.real.clone() }
+    }
+}
+
+/// How long a file system may take to say what a path is.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What `ask` says of `path`. Other commands do not wait for a server that is gone: who asks it, waits alone.
+fn in_time<T: Send + 'static>(path: &Path, ask: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    let (send, told) = sync_channel(1);
+    let asking = thread::Builder::new().name("tarnfs-asking".to_owned()).spawn(move || {
+        let _ = send.send(ask());
+    });
+    asking.map_err(|error| format!("starting a thread: {error}"))?;
+    let silent = |_| format!("{}: does not answer; is it on a server that is gone?", shown(path.as_os_str()));
+    told.recv_timeout(PATIENCE).map_err(silent)
+}
+
+/// The mount that is controlled, by both of its names.
+struct Own {
+    mountpoint: PathBuf,
+    real: PathBuf,
+}
+
+impl Own {
     fn inside(&self, path: &Path) -> PathPlace {
         let below = |path: &Path| {
             let path = plain(path);
@@ -220,18 +262,13 @@ impl Runner {
         }
     }
 
-    /// Fails for what this mount shows itself: whoever reads it would wait for us, who wait for it.
-    fn is_outside(&self, source: &Path) -> Result<(), String> {
+    /// True if `source` is something that this mount shows.
+    fn shows(&self, source: &Path) -> bool {
         let device = |path: &Path| path.metadata().ok().map(|found| found.dev());
         let own = device(&self.real);
-        let is_own = !matches!(self.inside(source), PathPlace::Outside)
+        !matches!(self.inside(source), PathPlace::Outside)
             || source.canonicalize().is_ok_and(|real| real.starts_with(&self.real))
-            || own.is_some() && device(source) == own;
-        if is_own {
-            let source = shown(source.as_os_str());
-            return Err(format!("{source}: is inside this mount, and a mount cannot show what it shows itself"));
-        }
-        Ok(())
+            || own.is_some() && device(source) == own
     }
 }
 

@@ -31,8 +31,8 @@ pub(crate) enum Code {
 pub(crate) const TABLE: &str = "\
 Exit status:
   0    all went well
-  1    something else failed, such as a path that is not in the archive
-  2    the command line means nothing
+  1    something else failed, for example a path is not in the archive
+  2    the command line is wrong
   3    the archive cannot be opened or read
   4    the file is not an archive
   5    the archive is damaged; what is whole is served (and mounted)

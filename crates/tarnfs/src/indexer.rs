@@ -10,12 +10,14 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use tarnfs_index::{location, ratarmount};
 use tarnfs_source::Cancel;
 use tarnfs_tree::filling;
@@ -46,7 +48,7 @@ impl Indexer {
         let (ours, theirs) = UnixStream::pair()?;
         let null = File::options().read(true).write(true).open("/dev/null")?;
         // Now, before something is mounted over them: the other process may begin late.
-        let archives: Vec<_> = archives.iter().map(|path| (path.as_path(), identity(path))).collect();
+        let archives: Vec<_> = archives.iter().map(|path| Found::now(path, &folders(arguments))).collect();
         // SAFETY: there are no other threads, so no lock is held that the child could wait for.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
@@ -100,30 +102,80 @@ fn may_be_needed(archives: &[PathBuf], arguments: &Mount) -> bool {
     if !may_be_made || !open.zstd_dictionary.is_empty() || !daemon::from_arguments().is_empty() {
         return false;
     }
-    let folders = match &open.index_folders {
-        None => location::default_folders(),
-        // A value that is wrong is told by whoever opens the archives.
-        Some(folders) => location::parse_folders(folders).unwrap_or_default(),
-    };
+    let folders = folders(arguments);
     archives.iter().any(|archive| {
         let has_sidecar = ratarmount::candidates(archive, &folders).iter().any(|path| path.exists());
         has_sidecar && location::candidates(archive, None, &folders).iter().any(|path| may_be_written(path))
     })
 }
 
+/// Where indexes and sidecars are looked for.
+fn folders(arguments: &Mount) -> Vec<PathBuf> {
+    match &arguments.open.index_folders {
+        None => location::default_folders(),
+        // A value that is wrong is told by whoever opens the archives.
+        Some(folders) => location::parse_folders(folders).unwrap_or_default(),
+    }
+}
+
+/// An archive and its sidecar, as they were before the mount.
+struct Found<'a> {
+    archive: &'a Path,
+    identity: Option<Identity>,
+    sidecar: Option<(PathBuf, Identity)>,
+}
+
+impl<'a> Found<'a> {
+    fn now(archive: &'a Path, folders: &[PathBuf]) -> Self {
+        let mut candidates = ratarmount::candidates(archive, folders).into_iter();
+        let sidecar = candidates.find_map(|path| identity(&path).map(|identity| (path, identity)));
+        Self { archive, identity: identity(archive), sidecar }
+    }
+
+    /// The sidecar, for whoever locks it. Not if something else is there by now, as a mount would be.
+    fn open_sidecar(&self) -> Option<File> {
+        let (path, before) = self.sidecar.as_ref()?;
+        if identity(path) != Some(*before) {
+            return None;
+        }
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        File::options().read(true).custom_flags(flags).open(path).ok()
+    }
+}
+
+/// How often who waits for another mount's process looks whether that has ended.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Waits until no other process makes an index in place of the same sidecar, and keeps further ones from it as long as
+/// the file is open. `wait` is called once if there is one. False once `cancel` was asked for.
+///
+/// ratarmount locks it in another way (SQLite's), and never waits for this. Where the file system has no such locks,
+/// several indexes are made, of which one stays.
+fn lock(sidecar: &File, cancel: &Cancel, wait: impl FnOnce() -> io::Result<()>) -> io::Result<bool> {
+    let mut wait = Some(wait);
+    while flock(sidecar, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        if let Some(wait) = wait.take() {
+            wait()?;
+        }
+        if cancel.is_cancelled() {
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(true)
+}
+
 /// True if this user may write where `path` is, or make the folders that it is in.
 fn may_be_written(path: &Path) -> bool {
+    if path.parent().is_some_and(|folder| !folder.exists() && location::missing_above(folder).is_some()) {
+        return false;
+    }
     let folder = path.ancestors().skip(1).find(|folder| folder.exists());
     folder.is_some_and(|folder| rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok())
 }
 
 /// All that this process does.
-fn work(
-    socket: UnixStream,
-    null: &File,
-    archives: &[(&Path, Option<(u64, u64)>)],
-    arguments: &Mount,
-) -> io::Result<()> {
+fn work(socket: UnixStream, null: &File, archives: &[Found<'_>], arguments: &Mount) -> io::Result<()> {
     // Its file is closed with all others. The daemon is told instead.
     log::set_max_level(log::LevelFilter::Off);
     let cancel = Cancel::default();
@@ -134,6 +186,7 @@ fn work(
     signals::release();
     let numbers = numbers(&mut socket, archives.len())?;
     let mut watched = socket.try_clone()?;
+    let ended = cancel.clone();
     std::thread::Builder::new().spawn(move || {
         // Nothing more is said: this is the end of the daemon.
         let _ = watched.read(&mut [0]);
@@ -143,11 +196,20 @@ fn work(
         unsafe { libc::_exit(1) }
     })?;
     filling::step_back(None);
-    for (archive, known) in numbers.into_iter().filter_map(|number| archives.get(number)) {
+    for found in numbers.into_iter().filter_map(|number| archives.get(number)) {
+        let (archive, name) = (found.archive, shown(found.archive.as_os_str()));
+        // Its lock ends with it.
+        let sidecar = found.open_sidecar();
+        if let Some(sidecar) = &sidecar {
+            let waits = format!("{name}: the process of another mount makes its index, and is waited for\0");
+            if !lock(sidecar, &ended, || socket.write_all(waits.as_bytes()))? {
+                break;
+            }
+        }
         // What is open below the mount would keep that from being unmounted.
-        let said = match why_not(known.as_ref(), identity(archive).as_ref()) {
+        let said = match why_not(found.identity.as_ref(), identity(archive).as_ref()) {
             None => index(archive, &options),
-            Some(why) => format!("{}: no index is made meanwhile: {why}", shown(archive.as_os_str())),
+            Some(why) => format!("{name}: no index is made meanwhile: {why}"),
         };
         socket.write_all(&[said.as_bytes(), b"\0"].concat())?;
     }

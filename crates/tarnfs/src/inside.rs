@@ -1,20 +1,20 @@
 //! Opening an archive for a command: with a progress bar, Ctrl-C, and one warning for what is damaged.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, IsTerminal};
-use std::os::fd::AsFd;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tarnfs_source::{Cancel, FileSource};
-use tarnfs_tree::open::{FileFacts, IndexPlace, OpenArchive, Options, Problem, Sink};
+use tarnfs_index::Summary;
+use tarnfs_source::Cancel;
+use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem, Sink};
 use tarnfs_tree::{Attributes, Error, FolderTree, Tree, Versions, path};
 
 use crate::args::{Open, open_options};
 use crate::exit::{Code, Failure};
 use crate::globs;
+use crate::input;
 use crate::progress::Bar;
 use crate::signals::Ending;
 use crate::terminal::{self, Colour, escaped, output_failure};
@@ -34,37 +34,28 @@ pub(crate) fn open_into(
     arguments: &Open,
 ) -> Result<(OpenArchive, Code), Failure> {
     // Before signals are listened to: they end who waits for its bytes.
-    let input = if archive == Path::new("-") { Some(standard_input()?) } else { None };
+    let input = if archive == Path::new("-") { Some(input::standard_input()?) } else { None };
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     let options = Options { sink, ..options(arguments, &ending.cancel())? };
     let Some(input) = input else { return open_with(archive, &options) };
     // Nobody would find an index of it again.
     let options = Options { place: IndexPlace::Memory, write_index: false, decoded_cache: None, ..options };
-    let name = Path::new("stdin");
-    let opened = opened_with_bar(name, &options, || {
-        let facts = FileFacts::of(&input).map_err(Problem::CannotOpen)?;
-        tarnfs_tree::open::open_source(Arc::new(input), facts, name, &options)
-    })?;
+    let name = input::name();
+    let opened =
+        opened_with_bar(name, &options, || tarnfs_tree::open::open_source(input.source, input.facts, name, &options))?;
     let code = tell_of_damage(name, &opened, &options);
     Ok((opened, code))
 }
 
-/// Standard input as a file: itself if it is one, else what comes from it, in a file without a name.
-fn standard_input() -> Result<FileSource, Failure> {
-    let failed = |error: io::Error| Failure::new(Code::CannotOpen, format!("standard input: {error}"));
-    let stdin = io::stdin();
-    if stdin.is_terminal() {
-        let what = "-: standard input is a terminal; give an archive's path, or redirect an archive to it";
-        return Err(Failure::new(Code::Usage, what.to_owned()));
+/// Fails if `archive` stands for standard input, in which nothing could be found again.
+pub(crate) fn not_standard_input(archive: &Path) -> Result<(), Failure> {
+    if archive != Path::new("-") {
+        return Ok(());
     }
-    let mut file = File::from(stdin.as_fd().try_clone_to_owned().map_err(failed)?);
-    if !file.metadata().map_err(failed)?.is_file() {
-        let mut kept = tarnfs_source::temporary_file().map_err(failed)?;
-        io::copy(&mut file, &mut kept).map_err(failed)?;
-        file = kept;
-    }
-    FileSource::from_file(file, "stdin").map_err(failed)
+    let what = "-: an archive on standard input can only be read by `tarnfs ls -`, `tarnfs cat -` and `tarnfs stat -`; \
+                a file of that name is ./-";
+    Err(Failure::new(Code::Usage, what))
 }
 
 /// What was typed, as options; see [`open_options`].
@@ -83,6 +74,7 @@ pub(crate) fn each(
         let what = "each archive has an index of its own; name one archive, or use --index-folders";
         return Err(Failure::new(Code::Usage, format!("--index-file {}: {what}", crate::args::shown(file))));
     }
+    archives.iter().try_for_each(|archive| not_standard_input(archive))?;
     let mut worst = Code::Success;
     // One for all: it stays until the program ends, with a thread and descriptors of its own.
     let ending = Ending::default();
@@ -113,8 +105,8 @@ pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchiv
 fn tell_of_damage(archive: &Path, opened: &OpenArchive, options: &Options) -> Code {
     let name = crate::args::shown(archive.as_os_str());
     let damage = &opened.index.summary().notes;
-    for (offset, what) in damage.iter().take(MOST_NAMED) {
-        log::warn!("{name}: damaged at byte {offset}: {}", escaped(named_once(archive, what).as_bytes()));
+    for note in damage.iter().take(MOST_NAMED) {
+        log::warn!("{name}: {}", told(archive, opened.index.summary(), note));
     }
     if damage.len() > MOST_NAMED {
         let more = damage.len() - MOST_NAMED;
@@ -128,6 +120,12 @@ fn tell_of_damage(archive: &Path, opened: &OpenArchive, options: &Options) -> Co
         }
     }
     if damage.is_empty() { Code::Success } else { Code::Damaged }
+}
+
+/// A place where an archive is damaged, and what is wrong there.
+pub(crate) fn told(archive: &Path, summary: &Summary, (offset, what): &(u64, String)) -> String {
+    let of = if summary.layers.is_empty() { "file" } else { "decoded data" };
+    format!("damaged at byte {offset} of the {of}: {}", escaped(named_once(archive, what).as_bytes()))
 }
 
 /// What a sidecar of ratarmount costs, in one line. `instead` says how there will be an index that has all.
@@ -148,8 +146,7 @@ pub(crate) const INDEX_INSTEAD: &str = "`tarnfs index` makes one that keeps all 
 pub(crate) fn named_once(archive: &Path, message: &str) -> String {
     let path = archive.display();
     let others = [
-        (format!("{path}, decoded: "), "in the decoded data, "),
-        (format!("{path}, decoded ends"), "the decoded data ends"),
+        (format!("the decoded data of {path}"), "the decoded data"),
         (format!("{path}: "), ""),
         (format!("{path} is "), "it is "),
         (format!("{path})"), "the archive)"),
@@ -194,9 +191,11 @@ fn opened_with_bar(
     drop(bar);
     opened.map_err(|problem| {
         let code = match &problem {
-            Problem::NotAnArchive | Problem::Foreign(_) | Problem::Empty | Problem::OnlyZeros { .. } => {
-                Code::NotAnArchive
-            }
+            Problem::NotAnArchive
+            | Problem::Misnamed { .. }
+            | Problem::Foreign(_)
+            | Problem::Empty
+            | Problem::OnlyZeros { .. } => Code::NotAnArchive,
             Problem::NoIndex(_) | Problem::Unwritten(_) | Problem::Index(_) => Code::Index,
             Problem::Option(_) => Code::Usage,
             Problem::Cancelled => return Failure::new(Code::Interrupted, format!("{name}: interrupted")),

@@ -19,7 +19,7 @@ pub(crate) struct Made {
 }
 
 /// The folder that holds `path`, and the name of `path` in it.
-fn split(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
+pub(crate) fn split(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     // Without a name it is the root, or a folder above one that is there.
     let name = path.file_name().ok_or(io::ErrorKind::AlreadyExists)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -31,6 +31,11 @@ impl Made {
     /// Makes the folder `path`.
     pub(crate) fn new(path: &Path) -> io::Result<Self> {
         let (parent, name) = split(path)?;
+        Self::within(parent, name)
+    }
+
+    /// Makes the folder `name` in `parent`.
+    pub(crate) fn within(parent: OwnedFd, name: &OsStr) -> io::Result<Self> {
         mkdirat(&parent, name, Mode::RWXU | Mode::RWXG | Mode::RWXO)?;
         Ok(Self { parent, name: name.to_owned() })
     }

@@ -7,6 +7,7 @@ mod daemon;
 mod exit;
 mod globs;
 mod indexer;
+mod input;
 mod inside;
 mod json;
 mod logging;
@@ -19,6 +20,7 @@ mod sandbox;
 mod signals;
 mod terminal;
 mod times;
+mod typos;
 mod watcher;
 
 use std::process::ExitCode;
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
             (failure.code, true)
         }
     };
+    logging::flush();
     match (is_mount_helper, has_failed) {
         (true, false) => code.of_mount_helper(),
         // Damage that kept it from being mounted is no success.

@@ -12,12 +12,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 
 use crate::args::shown;
 use crate::exit::{Code, Failure};
-use crate::made::Made;
+use crate::made::{Made, split};
 use crate::signals::Ending;
 use crate::watcher::Watcher;
 
@@ -65,11 +65,46 @@ pub(crate) fn check(path: &Path, made_up: bool) -> Result<(), Failure> {
     }
 }
 
+/// The folder in which a mount point lies that nobody has named, and the source that it is named after. It is opened
+/// before the source is: reading that may take long, and whoever may write the folders above can put a link in its
+/// place meanwhile.
+#[derive(Debug)]
+pub(crate) struct Place {
+    folder: OwnedFd,
+    source: PathBuf,
+    /// What the source was in this folder.
+    identity: Option<Identity>,
+}
+
+/// Device and number of a file.
+pub(crate) type Identity = (u64, u64);
+
+impl Place {
+    /// The place of `path`, which lies beside `source`.
+    pub(crate) fn new(path: &Path, source: &Path) -> Result<Self, Failure> {
+        let (folder, _) = split(path).map_err(|error| cannot_make(path, &error))?;
+        let found = source.file_name().and_then(|name| statat(&folder, name, AtFlags::empty()).ok());
+        Ok(Self { folder, source: source.to_owned(), identity: found.map(|found| (found.st_dev, found.st_ino)) })
+    }
+
+    /// Fails unless the source that was `opened` lies in this folder.
+    pub(crate) fn check(&self, opened: Option<Identity>) -> Result<(), Failure> {
+        if opened.is_some() && opened == self.identity {
+            return Ok(());
+        }
+        let source = shown(self.source.as_os_str());
+        let what = "was moved or replaced while it was opened, and the mount point would lie beside it; try again, or name a mount point";
+        Err(Failure::new(Code::CannotMount, format!("{source} {what}")))
+    }
+}
+
 /// Opens a folder that nobody has named, if it can be nothing but a mount point.
 fn open(path: &Path) -> Result<OwnedFd, Failure> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    only_mount_point(path, openat(CWD, path, flags, Mode::empty()))
+    only_mount_point(path, openat(CWD, path, FOLDER, Mode::empty()))
 }
+
+/// How the folder is opened: through no link.
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// What was opened at `path` through no link, if it can be nothing but a mount point.
 fn only_mount_point(path: &Path, opened: Result<OwnedFd, Errno>) -> Result<OwnedFd, Failure> {
@@ -100,14 +135,20 @@ pub(crate) fn resolved(path: &Path) -> PathBuf {
 }
 
 impl<'a> Mountpoint<'a> {
-    /// The folder is open where it is the one to mount on whatever its path leads to by then.
+    /// The folder is open where it is the one to mount on whatever its path leads to by then. `place` is where it lies
+    /// if nobody has named it.
     pub(crate) fn new(
         path: &'a Path,
-        made_up: bool,
+        place: Option<&Place>,
         ending: &'a Ending,
         watcher: Option<&'a Watcher>,
     ) -> Result<(Self, Option<OwnedFd>), Failure> {
-        let made = match Made::new(path) {
+        let name = path.file_name().unwrap_or_default();
+        let made = match place {
+            Some(place) => place.folder.try_clone().and_then(|folder| Made::within(folder, name)),
+            None => Made::new(path),
+        };
+        let made = match made {
             Ok(made) => Some(Arc::new(made)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) => {
@@ -122,10 +163,10 @@ impl<'a> Mountpoint<'a> {
         }
         let mountpoint = Self { path, made, ending, watcher };
         // What was made is opened where it was made: its path may lead elsewhere by now.
-        let folder = match &mountpoint.made {
-            Some(made) => Some(only_mount_point(path, made.open())?),
-            None if made_up => Some(open(path)?),
-            None => None,
+        let folder = match (&mountpoint.made, place) {
+            (Some(made), _) => Some(only_mount_point(path, made.open())?),
+            (None, Some(place)) => Some(only_mount_point(path, openat(&place.folder, name, FOLDER, Mode::empty()))?),
+            (None, None) => None,
         };
         if let Some(Err(error)) = watcher.map(|watcher| watcher.mounting(&resolved(path))) {
             log::debug!("{}: nobody sees to it before it is mounted: {error}", path.display());
@@ -162,7 +203,7 @@ mod tests {
         std::fs::create_dir(folder.path().join("parent")).unwrap();
         std::fs::create_dir_all(elsewhere.join("at")).unwrap();
         let ending = Ending::default();
-        let (mountpoint, opened) = Mountpoint::new(&at, false, &ending, None).unwrap();
+        let (mountpoint, opened) = Mountpoint::new(&at, None, &ending, None).unwrap();
         let identity = |file: &File| file.metadata().map(|found| (found.dev(), found.ino())).unwrap();
         let opened = File::from(opened.expect("it is open"));
         assert_eq!(identity(&opened), identity(&File::open(&at).unwrap()));
@@ -170,7 +211,7 @@ mod tests {
         assert!(!at.exists());
         // One that is there already is the one that was named, a link among others.
         symlink(&elsewhere, &at).unwrap();
-        let (_, opened) = Mountpoint::new(&at, false, &ending, None).unwrap();
+        let (_, opened) = Mountpoint::new(&at, None, &ending, None).unwrap();
         assert!(opened.is_none());
         std::fs::remove_file(&at).unwrap();
         let made = Made::new(&at).unwrap();
@@ -183,6 +224,41 @@ mod tests {
         symlink(&elsewhere, folder.path().join("parent")).unwrap();
         let moved = File::from(only_mount_point(&at, made.open()).unwrap());
         assert_eq!(identity(&moved), identity(&File::open(folder.path().join("moved/at")).unwrap()));
+    }
+
+    /// Reading the archive may take hours, in which the folder can be moved and a link put in its place.
+    #[test]
+    fn what_nobody_has_named_lies_beside_the_archive_that_was_opened() {
+        let scratch = tempfile::tempdir().unwrap();
+        let [d, moved, elsewhere] = ["d", "moved", "elsewhere"].map(|name| scratch.path().join(name));
+        let (at, archive) = (d.join("a"), d.join("a.tar"));
+        let ending = Ending::default();
+        let identity = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
+        std::fs::create_dir(&d).unwrap();
+        std::fs::write(&archive, "").unwrap();
+        for is_there in [false, true] {
+            std::fs::create_dir_all(elsewhere.join("a")).unwrap();
+            let place = Place::new(&at, &archive).unwrap();
+            let opened = identity(&archive);
+            std::fs::rename(&d, &moved).unwrap();
+            symlink(&elsewhere, &d).unwrap();
+            place.check(opened).unwrap();
+            assert!(place.check(None).is_err() && place.check(identity(&elsewhere)).is_err());
+            if is_there {
+                std::fs::create_dir(moved.join("a")).unwrap();
+            }
+            let (mountpoint, folder) = Mountpoint::new(&at, Some(&place), &ending, None).unwrap();
+            let folder = File::from(folder.unwrap()).metadata().unwrap();
+            assert_eq!(Some((folder.dev(), folder.ino())), identity(&moved.join("a")));
+            drop(mountpoint);
+            assert_eq!(moved.join("a").exists(), is_there, "only what was made is removed");
+            assert!(elsewhere.join("a").exists());
+            // Now the link is there first, and the archive elsewhere.
+            let place = Place::new(&at, &archive).unwrap();
+            assert!(place.check(opened).unwrap_err().message.contains("was moved"));
+            std::fs::remove_file(&d).unwrap();
+            std::fs::rename(&moved, &d).unwrap();
+        }
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! Everything that people read: messages, and names out of archives, which may hold anything.
 
-#![allow(clippy::print_stderr)] // The one place that writes to it.
-
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
 use tarnfs_format::name::steers_a_terminal;
 
 use crate::exit::{Code, Failure};
+use crate::logging;
 
 /// When colours are used on standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,15 +33,13 @@ pub(crate) fn report(failure: &Failure, colour: Colour) {
         return;
     }
     let (start, end) = if colour.is_on() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-    // With standard error closed there is nobody to tell.
-    let _ = writeln!(io::stderr(), "{start}tarnfs: {}{end}", harmless(failure));
+    logging::print(format!("{start}tarnfs: {}{end}\n", harmless(failure)));
 }
 
 /// Tells a person at a terminal what was done. Scripts are told nothing.
 pub(crate) fn tell(message: &str) {
     if io::stderr().is_terminal() {
-        // With standard error closed there is nobody to tell.
-        let _ = writeln!(io::stderr(), "tarnfs: {}", harmless(message));
+        logging::print(format!("tarnfs: {}\n", harmless(message)));
     }
 }
 
@@ -100,6 +97,13 @@ impl Output {
     pub(crate) fn name(&mut self, name: &[u8]) -> io::Result<()> {
         if self.is_terminal { self.out.write_all(escaped(name).as_bytes()) } else { self.out.write_all(name) }
     }
+
+    /// Writes a line of JSON. On a terminal what would steer it is written as JSON's own `\u009b`.
+    pub(crate) fn json(&mut self, value: &serde_json::Value) -> io::Result<()> {
+        let line = value.to_string();
+        let line = if self.is_terminal { harmless_json(&line) } else { line };
+        writeln!(self.out, "{line}")
+    }
 }
 
 impl Write for Output {
@@ -110,6 +114,20 @@ impl Write for Output {
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
+}
+
+/// The same JSON without characters that steer a terminal: there are some only in strings.
+fn harmless_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for character in json.chars() {
+        if steers_a_terminal(character) {
+            let units = &mut [0; 2];
+            shown.extend(character.encode_utf16(units).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
 }
 
 /// A failure to write to standard output. A reader that has seen enough (`| head`) is no failure worth a message.
@@ -125,6 +143,14 @@ pub(crate) fn output_failure(error: &io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_cannot_steer_a_terminal_and_says_the_same() {
+        let value = serde_json::json!({ "path": "a\u{9b}31m\u{202e}\u{7f}\u{1b}\nä\u{1f4be}\u{e0001}" });
+        let shown = harmless_json(&value.to_string());
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+        assert!(!shown.chars().any(steers_a_terminal) && shown.contains("\\u009b31m\\u202e"), "{shown}");
+    }
 
     #[test]
     fn a_message_cannot_steer_a_terminal() {

@@ -9,13 +9,15 @@ pub(crate) fn minutes(time: Time) -> String {
     local(time, "%Y-%m-%d %H:%M")
 }
 
-/// `2026-11-20 12:34:56.123456789 +0100`, local time.
-pub(crate) fn nanoseconds(time: Time) -> String {
-    local(time, "%Y-%m-%d %H:%M:%S.%9f %z")
+/// `2026-11-20 12:34:56.123456789 +0100 (2026-11-20 11:34:56.123456789 UTC)`; once where both are the same.
+pub(crate) fn in_both_zones(time: Time) -> String {
+    let (here, utc) = (local(time, "%Y-%m-%d %H:%M:%S.%9f %z"), in_utc(time));
+    // One of no calendar has no zone.
+    if here == utc || here.ends_with("+0000") { utc } else { format!("{here} ({utc})") }
 }
 
 /// `2026-11-20 11:34:56.123456789 UTC`
-pub(crate) fn in_utc(time: Time) -> String {
+fn in_utc(time: Time) -> String {
     shown(time, TimeZone::UTC, "%Y-%m-%d %H:%M:%S.%9f UTC")
 }
 

@@ -192,10 +192,10 @@ impl Known {
                 self.made = Some(Made::find(&path, identity)?);
             }
             order if order == Order::Mounted as u8 => {
-                let (device, path) = number_and_path(what)?;
-                // Seen, not believed.
-                if !tarnfs_fuse::is_mounted_on(&path, device).map_err(io::Error::other)? {
-                    return Err(io::Error::new(io::ErrorKind::NotFound, "it is not mounted there"));
+                let (device, _) = number_and_path(what)?;
+                // Seen, not believed. Not where, as a folder above it can get another name at any time.
+                if !tarnfs_fuse::is_mounted(device).map_err(io::Error::other)? {
+                    return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such mount"));
                 }
                 self.mounted = Some(device.to_owned());
                 self.mounting = None;
@@ -400,10 +400,12 @@ mod tests {
                 assert!(begin.elapsed() < Duration::from_secs(120));
                 std::thread::sleep(Duration::from_millis(5));
             }
+            // That somebody has ended it is no failure.
+            mount.wait().unwrap();
         } else {
             println!("left out: the kernel's control files cannot be mounted");
+            drop(mount);
         }
-        drop(mount);
         assert!(!is_mounted());
     }
 }

@@ -2,6 +2,8 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource};
 
+use crate::faults;
+
 /// Bytes read at a time. A block of 900 kB of text takes about twice as many.
 const BUFFER: usize = 128 << 10;
 
@@ -140,15 +142,11 @@ impl BitReader {
 
     /// The error for a stream that ends too early.
     pub(super) fn cut(&self) -> io::Error {
-        io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            format!("{}: ends at byte {}, inside a bzip2 stream", self.source.describe(), self.source.len()),
-        )
+        faults::cut(self.source.len(), "a bzip2 stream")
     }
 
     /// The error for bits that are not valid, found just before the cursor.
     pub(super) fn damaged(&self, what: &str) -> io::Error {
-        let (name, bit) = (self.source.describe(), self.position());
-        io::Error::new(io::ErrorKind::InvalidData, format!("{name}: damaged bzip2 stream before bit {bit}: {what}"))
+        faults::invalid(self.position() / 8, what)
     }
 }

@@ -287,6 +287,10 @@ impl BlockDecoder {
 
     /// Looks what follows a stream.
     fn another_stream(&mut self) -> io::Result<Expected> {
+        // There may be any number of streams that hold nothing.
+        if let Some(survey) = &self.first_pass {
+            survey.cancel.check()?;
+        }
         if let Some(bits) = self.reader.peek(HEADER_BITS)? {
             if let Some(level) = level_of(bits) {
                 self.reader.take(HEADER_BITS)?;

@@ -14,6 +14,7 @@ use tarnfs_source::MemorySource;
 
 use super::*;
 use crate::Damage;
+use crate::testing::{CancelledBehind, source, tool};
 
 /// What came of a first pass, or of a resumption (without points and damage).
 #[derive(Debug, Default)]
@@ -440,4 +441,13 @@ proptest! {
         }
         prop_assert!(bytes == plain);
     }
+}
+
+#[test]
+fn streams_of_nothing_can_be_cancelled() {
+    let file = tool("bzip2 -c", b"").repeat(200_000);
+    let cancel = tarnfs_source::Cancel::default();
+    let options = Options { cancel: cancel.clone(), ..Options::default() };
+    let mut pass = Bzip2.first_pass(Arc::new(CancelledBehind(source(&file), 1 << 20, cancel)), &options).unwrap();
+    assert_eq!(pass.read(&mut [0; 10]).unwrap_err().kind(), io::ErrorKind::Interrupted);
 }

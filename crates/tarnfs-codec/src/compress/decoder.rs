@@ -5,6 +5,7 @@ use std::io;
 use tarnfs_source::{Cancel, SharedSource};
 
 use super::dictionary::{Code, Dictionary, HEADER, Header, ROOM};
+use crate::faults;
 use crate::input::Input;
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, SeekPoint, stepwise};
 
@@ -96,14 +97,14 @@ impl CodeDecoder {
             return Ok(decoder);
         }
         let at = point.compressed_bit / 8;
-        let wrong = |decoder: &Self| decoder.invalid(at, "a seek point that this file cannot have");
+        let wrong = || faults::invalid(at, "a seek point that this file cannot have");
         let began = match point.state[..] {
             [VERSION, ref before @ ..] => before.try_into().ok().map(u64::from_le_bytes),
             _ => None,
         };
         let began = began.and_then(|before| point.compressed_bit.checked_sub(before));
         let began = began.filter(|&began| began.is_multiple_of(8) && began >= 8 * HEADER as u64);
-        let Some(began) = began else { return Err(wrong(&decoder)) };
+        let Some(began) = began else { return Err(wrong()) };
         let mut dictionary = Dictionary::new(decoder.read_header()?, began);
         while dictionary.bit < point.compressed_bit && !dictionary.is_full() {
             decoder.input.seek(dictionary.bit / 8);
@@ -113,38 +114,31 @@ impl CodeDecoder {
             while dictionary.bit < point.compressed_bit && !dictionary.is_full() {
                 match dictionary.read(bytes, start).map(|code| dictionary.accept(code)) {
                     Some(Code::String) => {}
-                    Some(_) => return Err(wrong(&decoder)),
+                    Some(_) => return Err(wrong()),
                     None => break,
                 }
             }
             if dictionary.bit == from {
-                return Err(wrong(&decoder));
+                return Err(wrong());
             }
         }
         if dictionary.bit != point.compressed_bit && !dictionary.jump(point.compressed_bit) {
-            return Err(wrong(&decoder));
+            return Err(wrong());
         }
         decoder.dictionary = Some(Box::new(dictionary));
         Ok(decoder)
     }
 
-    fn invalid(&self, at: u64, what: &str) -> io::Error {
-        let source = self.input.source().describe();
-        io::Error::new(io::ErrorKind::InvalidData, format!("{source}: at byte {at}: {what}"))
-    }
-
-    fn cut(&self, place: &str) -> io::Error {
-        let source = self.input.source().describe();
-        let what = format!("{source}: ends at byte {} {place}: the file is cut short", self.input.source().len());
-        io::Error::new(io::ErrorKind::UnexpectedEof, what)
+    fn cut(&self, inside: &str) -> io::Error {
+        faults::cut(self.input.source().len(), inside)
     }
 
     fn read_header(&mut self) -> io::Result<Header> {
         let bytes = self.input.peek(HEADER)?;
         if bytes.len() < HEADER {
-            return Err(self.cut("inside the header"));
+            return Err(self.cut("the header"));
         }
-        Header::parse(bytes).map_err(|what| self.invalid(0, what))
+        Header::parse(bytes).map_err(|what| faults::invalid(0, what))
     }
 
     /// Decodes more, if all that is decoded has been handed out. Nothing more is decoded at the end of the stream.
@@ -195,7 +189,7 @@ impl CodeDecoder {
         }
         self.decoded = match self.decoded.checked_add(self.filled as u64) {
             Some(decoded) => decoded,
-            None => return Err(self.invalid(dictionary.bit / 8, "the stream is longer than 2^64 bytes")),
+            None => return Err(faults::invalid(dictionary.bit / 8, "the stream is longer than 2^64 bytes")),
         };
         if let Some(pass) = self.pass.as_mut().filter(|_| dictionary.filled_since != filled_since) {
             pass.filled_since = self.decoded;
@@ -209,8 +203,8 @@ impl CodeDecoder {
         let last = self.input.peek(1)?.first().map_or(0, |byte| byte >> (dictionary.bit % 8));
         match rest {
             Some(..8) if last == 0 => Ok(()),
-            Some(_) => Err(self.cut("inside a code")),
-            None => Err(self.cut("where the codes get another width")),
+            Some(_) => Err(self.cut("a code")),
+            None => Err(self.cut("the padding before codes of another width")),
         }
     }
 
@@ -220,7 +214,7 @@ impl CodeDecoder {
         self.stage = Stage::Ended;
         let broken = dictionary.bit;
         let what = "a code that stands for nothing yet";
-        let Some(pass) = &mut self.pass else { return Err(self.invalid(broken / 8, what)) };
+        let Some(pass) = &mut self.pass else { return Err(faults::invalid(broken / 8, what)) };
         let mut damage = Damage {
             decoded: pass.filled_since..self.decoded,
             lost_from: self.decoded,
@@ -240,7 +234,7 @@ impl CodeDecoder {
             }
             if dictionary.bit == from {
                 pass.findings.report(damage);
-                return Err(self.invalid(broken / 8, what));
+                return Err(faults::invalid(broken / 8, what));
             }
         }
         // Of its own, so that no decoder from before it is used behind it.

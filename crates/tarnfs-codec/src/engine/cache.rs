@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tarnfs_source::{Budget, Grant};
 
+use super::chunks::RecentChunks;
 use super::lock;
 use super::memory_gate::MemoryGate;
 use super::paused::PausedDecoders;
@@ -26,6 +27,7 @@ pub struct PieceCache {
     pieces: Mutex<Pieces>,
     next_stream: AtomicU64,
     pub(super) paused: PausedDecoders,
+    pub(super) chunks: Arc<RecentChunks>,
     pub(super) pool: Arc<Pool>,
     /// For decoders at work: they take no grants, since they could not do with less.
     pub(super) gate: MemoryGate,
@@ -57,6 +59,8 @@ pub struct CacheMemory {
     pub free_pieces: usize,
     /// Decoders that stand where somebody may read on.
     pub paused_decoders: usize,
+    /// Seek points, with the checksums behind them.
+    pub seek_points: usize,
     /// Decoders at work. The budget does not count them: they could not do with less.
     pub working_decoders: usize,
 }
@@ -85,9 +89,10 @@ impl PieceCache {
         let share = budget.limit() / 2;
         let paused = PausedDecoders::new(budget.clone());
         let pool = Pool::new(&budget);
+        let chunks = RecentChunks::new(budget.clone());
         let gate = MemoryGate::new(share / 2);
         let (pieces, next_stream) = (Mutex::default(), AtomicU64::new(0));
-        Arc::new(Self { budget, share, pieces, next_stream, paused, pool, gate })
+        Arc::new(Self { budget, share, pieces, next_stream, paused, chunks, pool, gate })
     }
 
     /// The budget that it draws on.
@@ -127,6 +132,7 @@ impl PieceCache {
             pieces: of_pieces,
             free_pieces: self.pool.memory(),
             paused_decoders: self.paused.memory(),
+            seek_points: self.chunks.memory(),
             working_decoders: self.gate.memory(),
         }
     }
@@ -144,6 +150,7 @@ impl PieceCache {
         drop(pieces);
         drop(dropped);
         self.paused.clear();
+        self.chunks.clear();
         self.pool.clear();
         crate::zstd::give_back();
     }

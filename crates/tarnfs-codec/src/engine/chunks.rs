@@ -8,21 +8,35 @@ use super::lock;
 use crate::sync::Mutex;
 use crate::{Chunk, ChunkTable, PIECE};
 
-/// The chunks of a stream: checked when they come from the table, and those used last kept.
+/// The chunks of a stream: checked when they come from the table.
 #[derive(Debug)]
 pub(super) struct Chunks {
     table: Arc<dyn ChunkTable>,
     compressed_length: u64,
+    /// Our number in `recent`.
+    stream: u64,
+    recent: Arc<RecentChunks>,
+}
+
+/// The chunks of all streams of a process that were used last.
+#[derive(Debug)]
+pub(super) struct RecentChunks {
     budget: Budget,
+    /// Bytes that they may take together; a single one may take more.
+    most: usize,
     recent: Mutex<Recent>,
 }
 
 #[derive(Debug, Default)]
 struct Recent {
-    by_start: BTreeMap<u64, Kept>,
+    /// By stream, and start in it.
+    by_start: BTreeMap<Key, Kept>,
+    by_use: BTreeMap<u64, Key>,
     uses: u64,
     bytes: usize,
 }
+
+type Key = (u64, u64);
 
 #[derive(Debug)]
 struct Kept {
@@ -42,11 +56,13 @@ pub(super) struct PiecePlace {
     pub(super) length: usize,
 }
 
-/// Chunks kept: those that a few sequential readers and their workers are in.
-const MOST: usize = 256;
+/// Chunks kept, and bytes of them: those that a few dozen readers and their workers are in. Many streams must not take
+/// the memory that decoded pieces need.
+const MOST: usize = 4096;
+const MOST_BYTES: usize = 8 << 20;
 
-/// Bytes of chunks kept, more only if a single one is larger.
-const MOST_BYTES: usize = 4 << 20;
+/// They may take so much of the budget: one part of this many.
+const PART_OF_BUDGET: usize = 8;
 
 impl PiecePlace {
     /// The piece of `chunk` that holds byte `offset`, which lies in the chunk.
@@ -68,8 +84,14 @@ impl PiecePlace {
 }
 
 impl Chunks {
-    pub(super) fn new(table: Arc<dyn ChunkTable>, source: &SharedSource, budget: Budget) -> Self {
-        Self { table, compressed_length: source.len(), budget, recent: Mutex::default() }
+    /// Those of `table`. `stream` is a number that no other stream has that shares `recent`.
+    pub(super) fn new(
+        table: Arc<dyn ChunkTable>,
+        source: &SharedSource,
+        stream: u64,
+        recent: &Arc<RecentChunks>,
+    ) -> Self {
+        Self { table, compressed_length: source.len(), stream, recent: Arc::clone(recent) }
     }
 
     pub(super) fn table(&self) -> &dyn ChunkTable {
@@ -82,21 +104,21 @@ impl Chunks {
 
     /// Has this one from now on in place of that in the table, until others push it out.
     pub(super) fn keep(&self, chunk: &Arc<Chunk>) {
-        lock(&self.recent).keep(chunk, &self.budget);
+        self.recent.keep(self.stream, chunk);
     }
 
     /// Takes all of them from the table again.
     pub(super) fn forget(&self) {
-        *lock(&self.recent) = Recent::default();
+        self.recent.forget(self.stream);
     }
 
     /// The chunk that holds byte `offset` of the decoded stream; `None` behind the end.
     pub(super) fn at(&self, offset: u64) -> io::Result<Option<Arc<Chunk>>> {
-        if let Some(chunk) = lock(&self.recent).get(offset) {
+        if let Some(chunk) = self.recent.get(self.stream, offset) {
             return Ok(Some(chunk));
         }
         let Some(chunk) = self.look(offset)? else { return Ok(None) };
-        lock(&self.recent).keep(&chunk, &self.budget);
+        self.recent.keep(self.stream, &chunk);
         Ok(Some(chunk))
     }
 
@@ -136,37 +158,81 @@ impl Chunks {
     }
 }
 
-impl Recent {
-    fn get(&mut self, offset: u64) -> Option<Arc<Chunk>> {
-        let (&start, kept) = self.by_start.range_mut(..=offset).next_back()?;
-        if offset - start >= kept.chunk.length {
+impl Drop for Chunks {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+impl RecentChunks {
+    /// None yet. They draw on `budget`.
+    pub(super) fn new(budget: Budget) -> Arc<Self> {
+        let most = MOST_BYTES.min(budget.limit() / PART_OF_BUDGET);
+        Arc::new(Self { budget, most, recent: Mutex::default() })
+    }
+
+    /// Bytes that they take.
+    pub(super) fn memory(&self) -> usize {
+        lock(&self.recent).bytes
+    }
+
+    /// Drops all of them.
+    pub(super) fn clear(&self) {
+        let uses = lock(&self.recent).uses;
+        let dropped = std::mem::replace(&mut *lock(&self.recent), Recent { uses, ..Recent::default() });
+        drop(dropped);
+    }
+
+    fn get(&self, stream: u64, offset: u64) -> Option<Arc<Chunk>> {
+        let recent = &mut *lock(&self.recent);
+        let (&key, kept) = recent.by_start.range_mut((stream, 0)..=(stream, offset)).next_back()?;
+        if offset - key.1 >= kept.chunk.length {
             return None;
         }
-        self.uses += 1;
-        kept.last_use = self.uses;
+        recent.uses += 1;
+        recent.by_use.remove(&kept.last_use);
+        recent.by_use.insert(recent.uses, key);
+        kept.last_use = recent.uses;
         Some(Arc::clone(&kept.chunk))
     }
 
-    fn keep(&mut self, chunk: &Arc<Chunk>, budget: &Budget) {
-        let bytes = chunk.point.state.len() + 4 * chunk.checksums.len() + size_of::<Chunk>() + size_of::<Kept>();
-        while !self.by_start.is_empty()
-            && (self.by_start.len() >= MOST || self.bytes.saturating_add(bytes) > MOST_BYTES)
+    fn keep(&self, stream: u64, chunk: &Arc<Chunk>) {
+        let bytes = chunk.point.state.len() + 4 * chunk.checksums.len() + size_of::<Chunk>() + 2 * size_of::<Kept>();
+        let key = (stream, chunk.point.decoded);
+        let recent = &mut *lock(&self.recent);
+        recent.remove(key);
+        while !recent.by_start.is_empty()
+            && (recent.by_start.len() >= MOST || recent.bytes.saturating_add(bytes) > self.most)
         {
-            self.drop_oldest();
+            recent.drop_oldest();
         }
-        let Some(grant) = budget.take(bytes) else { return };
-        self.uses += 1;
-        self.bytes += bytes;
-        let kept = Kept { chunk: Arc::clone(chunk), last_use: self.uses, grant };
-        if let Some(before) = self.by_start.insert(chunk.point.decoded, kept) {
-            self.bytes -= before.grant.bytes();
+        let Some(grant) = self.budget.take(bytes) else { return };
+        recent.uses += 1;
+        recent.bytes += bytes;
+        recent.by_use.insert(recent.uses, key);
+        recent.by_start.insert(key, Kept { chunk: Arc::clone(chunk), last_use: recent.uses, grant });
+    }
+
+    fn forget(&self, stream: u64) {
+        let recent = &mut *lock(&self.recent);
+        let keys: Vec<Key> = recent.by_start.range((stream, 0)..=(stream, u64::MAX)).map(|(&key, _)| key).collect();
+        for key in keys {
+            recent.remove(key);
+        }
+    }
+}
+
+impl Recent {
+    fn remove(&mut self, key: Key) {
+        if let Some(kept) = self.by_start.remove(&key) {
+            self.by_use.remove(&kept.last_use);
+            self.bytes -= kept.grant.bytes();
         }
     }
 
     fn drop_oldest(&mut self) {
-        let oldest = self.by_start.iter().min_by_key(|(_, kept)| kept.last_use).map(|(&start, _)| start);
-        if let Some(kept) = oldest.and_then(|start| self.by_start.remove(&start)) {
-            self.bytes -= kept.grant.bytes();
+        if let Some((_, key)) = self.by_use.pop_first() {
+            self.remove(key);
         }
     }
 }

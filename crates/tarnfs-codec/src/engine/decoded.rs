@@ -9,9 +9,10 @@ use tarnfs_source::{Limits, SharedSource, Source};
 use super::cache::PieceCache;
 use super::chunks::{Chunks, PiecePlace};
 use super::decoded_file::{DecodedFile, Found};
-use super::fill::note_read;
+use super::fill::{is_slow, note_read};
 use super::in_flight::{InFlight, Queued, RunGuard, Task, Turn};
 use super::memory_gate::{Expected, GatePass};
+use super::missed::Missed;
 use super::pool::Piece;
 use super::proof::{NOT_VERIFIED, Proofs, Prover};
 use super::sequence::Sequences;
@@ -58,14 +59,31 @@ struct Counters {
     kept: AtomicU64,
 }
 
+impl fmt::Display for Counters {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        write!(
+            formatter,
+            "{} bytes decoded from {} seek points; pieces: {} found in memory, {} read from the cache on disk, \
+             {} decoded or waited for, {} decoded ahead",
+            of(&self.decoded_bytes),
+            of(&self.resumes),
+            of(&self.hits),
+            of(&self.kept),
+            of(&self.misses).saturating_sub(of(&self.kept)),
+            of(&self.prefetched),
+        )
+    }
+}
+
 pub(super) struct Inner {
     pub(super) codec: &'static dyn Codec,
     pub(super) source: SharedSource,
     pub(super) chunks: Chunks,
     pub(super) length: u64,
     pub(super) cache: Arc<PieceCache>,
-    /// Our number in the cache.
-    pub(super) stream: u64,
+    /// Our number in the cache; another one as soon as a table without checksums is verified.
+    stream: AtomicU64,
     workers: Arc<Workers>,
     pub(super) limits: Limits,
     /// What its decoders may need beside it.
@@ -73,6 +91,8 @@ pub(super) struct Inner {
     /// What need not be decoded, and our number in it.
     kept: OnceLock<Arc<DecodedFile>>,
     pub(super) kept_as: u64,
+    /// What may be kept in it of what random reads decode.
+    pub(super) missed: Missed,
     /// Something in it was wrong.
     kept_is_wrong: AtomicBool,
     pub(super) in_flight: InFlight,
@@ -97,6 +117,22 @@ pub(super) struct Inner {
     counters: Counters,
 }
 
+/// Said of bytes that do not have the checksum in the table.
+const WRONG: &str = "the archive differs from its index there: it was changed after it was indexed, or is damaged";
+
+/// What to do where an index does not fit.
+const WHAT_TO_DO: &str = "`tarnfs check` reads all of it, and -c (--recreate-index) makes a new index";
+
+/// For whom something is decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// A read that goes on where another one has ended.
+    Sequential,
+    Random,
+    /// A read that may come.
+    Ahead,
+}
+
 /// A decoder and the byte at which it stands; none if it has yet to be resumed at the chunk's start.
 type Begun = (u64, Option<Box<dyn Decoder>>);
 
@@ -110,14 +146,15 @@ impl DecodedSource {
         workers: Arc<Workers>,
         limits: Limits,
     ) -> Arc<Self> {
-        let length = table.decoded_length();
+        let (length, stream) = (table.decoded_length(), cache.new_stream());
+        let missed = Missed::new(cache.budget().clone());
         let mut inner = Inner {
             codec,
             length,
-            chunks: Chunks::new(table, &source, cache.budget().clone()),
+            chunks: Chunks::new(table, &source, stream, &cache.chunks),
             depth: source.depth(),
             source,
-            stream: cache.new_stream(),
+            stream: AtomicU64::new(stream),
             expected: cache.gate.expected(),
             expected_to_prove: cache.gate.expected(),
             proofs: Proofs::default(),
@@ -129,6 +166,7 @@ impl DecodedSource {
             decode_context: OnceLock::new(),
             kept: OnceLock::new(),
             kept_as: 0,
+            missed,
             kept_is_wrong: AtomicBool::new(false),
             in_flight: InFlight::default(),
             sequences: Mutex::default(),
@@ -210,7 +248,7 @@ impl Source for DecodedSource {
         }
         Inner::schedule(&self.inner, after, false);
         if !advice.behind.is_empty() {
-            self.inner.cache.leave(self.inner.stream, advice.behind);
+            self.inner.cache.leave(self.inner.stream(), advice.behind);
         }
         Ok(wanted)
     }
@@ -248,7 +286,7 @@ impl Source for DecodedSource {
         let end = self.inner.length.min(offset.saturating_add(length as u64));
         let mut position = offset;
         while position < end {
-            match self.inner.cache.end_of_piece_at(self.inner.stream, position) {
+            match self.inner.cache.end_of_piece_at(self.inner.stream(), position) {
                 Some(next) => position = next,
                 None => return false,
             }
@@ -263,26 +301,53 @@ impl Inner {
         self.decode_context.get().cloned().unwrap_or_default()
     }
 
+    /// Our number in the cache.
+    pub(super) fn stream(&self) -> u64 {
+        self.stream.load(Ordering::Acquire)
+    }
+
+    /// Gives it another number in the cache, so that what is there is not found any more, nor what is still put there
+    /// under the old number. Returns that.
+    pub(super) fn renumber(&self) -> u64 {
+        self.stream.swap(self.cache.new_stream(), Ordering::AcqRel)
+    }
+
     /// True if nobody reads any more.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
     pub(super) fn describe(&self) -> String {
-        format!("{}, decoded", self.source.describe())
+        format!("the decoded data of {}", self.source.describe())
     }
 
     /// An error about the decoded byte `position`.
     pub(super) fn invalid(&self, position: u64, what: &str) -> io::Error {
         io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("{}: byte {position}: {what}: check the archive, or build its index again", self.describe()),
+            format!("byte {position} of {}: {what}; {WHAT_TO_DO}", self.describe()),
         )
+    }
+
+    /// An error of a decoder at the decoded byte `position`, where the index knows of no damage.
+    fn differs(&self, error: &io::Error, position: u64) -> io::Error {
+        let is_of_data = matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof);
+        let context = self.context(error, "decoding", position);
+        if !is_of_data || self.has_no_checksums(position) {
+            return context;
+        }
+        io::Error::new(error.kind(), format!("{context}; {WRONG}; {WHAT_TO_DO}"))
+    }
+
+    /// True if the table cannot tell what was decoded there when it was made.
+    fn has_no_checksums(&self, position: u64) -> bool {
+        let chunk = self.chunk_at(position.min(self.length.saturating_sub(1)));
+        chunk.map_or(true, |chunk| chunk.checksums.is_empty())
     }
 
     /// Says of an error where it came up; its kind remains.
     pub(super) fn context(&self, error: &io::Error, doing: &str, position: u64) -> io::Error {
-        io::Error::new(error.kind(), format!("{}: {doing} byte {position}: {error}", self.describe()))
+        io::Error::new(error.kind(), format!("{doing} byte {position} of {}: {error}", self.describe()))
     }
 
     fn check_undamaged(&self, range: &Range<u64>) -> io::Result<()> {
@@ -302,18 +367,18 @@ impl Inner {
         let Damage { decoded: Range { start, end }, compressed, what, .. } = damage;
         let found = match compressed {
             0 => String::new(),
-            byte => format!(" (found at byte {byte} of {})", self.source.describe()),
+            byte => format!(", found at byte {byte} of the compressed file"),
         };
         Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("{}: bytes {start} to {end} are damaged: {what}{found}", self.describe()),
+            format!("bytes {start} to {end} of {} are damaged: {what}{found}", self.describe()),
         ))
     }
 
     /// The piece that holds the first byte of what is `wanted`, with where it starts.
     fn piece_at(&self, wanted: Range<u64>, sequential: bool) -> io::Result<(u64, Arc<Piece>)> {
         let position = wanted.start;
-        if let Some(hit) = self.cache.get(self.stream, position, !sequential) {
+        if let Some(hit) = self.cache.get(self.stream(), position, !sequential) {
             self.counters.hits.fetch_add(1, Ordering::Relaxed);
             return Ok(hit);
         }
@@ -326,22 +391,36 @@ impl Inner {
         let task = Task { chunk: chunk.point.decoded, start: place.start, end: place.end() };
         // Chunks that overlap, as a lying index may have them, have pieces that do not begin where this one does.
         let is_it = |(start, _): &(u64, _)| *start == place.start;
-        let cached = || self.cache.get(self.stream, place.start, !sequential).filter(is_it).map(|(_, piece)| piece);
+        let cached = || self.cache.get(self.stream(), place.start, !sequential).filter(is_it).map(|(_, piece)| piece);
         let last = PiecePlace::of(&chunk, wanted.end.min(chunk.point.decoded + chunk.length) - 1).start;
         let piece = loop {
             if let Some(piece) = self.in_flight.wait(task, last, cached) {
-                break piece;
+                break self.compared(piece, &chunk, place)?;
             }
             // A decoder has its pass before others can wait for it: who holds a pass of a deeper stream may be among
             // them.
             let pass = self.cache.gate.enter(self.depth, &self.expected);
             match self.in_flight.begin(task, cached, || self.pick(task)) {
-                Turn::Ready(piece) => break piece,
+                Turn::Ready(piece) => break self.compared(piece, &chunk, place)?,
                 Turn::OnItsWay => drop(pass),
-                Turn::Decode(run, begun) => break self.decode(&chunk, task, &run, begun, pass, false)?,
+                Turn::Decode(run, begun) => {
+                    let purpose = if sequential { Purpose::Sequential } else { Purpose::Random };
+                    break self.decode(&chunk, task, &run, begun, pass, purpose)?;
+                }
             }
         };
         Ok((place.start, piece))
+    }
+
+    /// A piece that another reader has decoded: in a stream that is verified late, perhaps before its checksum was
+    /// known.
+    fn compared(&self, piece: Arc<Piece>, chunk: &Chunk, place: PiecePlace) -> io::Result<Arc<Piece>> {
+        match chunk.checksums.get(place.index) {
+            Some(&known) if self.has_unprovable && known != checksum(&piece, place.start) => {
+                Err(self.invalid(place.start, WRONG))
+            }
+            _ => Ok(piece),
+        }
     }
 
     /// A piece out of the [`DecodedFile`], if there is one and it is right; it is in the cache then.
@@ -358,7 +437,7 @@ impl Inner {
             Found::Wrong => {
                 if !self.kept_is_wrong.swap(true, Ordering::Relaxed) {
                     log::info!(
-                        "{}: what was kept of it is wrong at byte {}, and decoded",
+                        "{}: what was kept of it on disk is wrong at byte {}, and is decoded again",
                         self.describe(),
                         place.start
                     );
@@ -368,7 +447,7 @@ impl Inner {
         }
         self.counters.kept.fetch_add(1, Ordering::Relaxed);
         let piece = Arc::new(piece);
-        self.cache.insert(self.stream, place.start, &piece);
+        self.cache.insert(self.stream(), place.start, &piece);
         Some(piece)
     }
 
@@ -381,7 +460,7 @@ impl Inner {
 
     /// The decoder nearest before a task's first piece, and where it stands.
     fn pick(&self, task: Task) -> (u64, Option<Box<dyn Decoder>>) {
-        match self.cache.paused.take(self.stream, task.chunk..=task.start) {
+        match self.cache.paused.take(self.stream(), task.chunk..=task.start) {
             Some((position, decoder)) => (position, Some(decoder)),
             None => (task.chunk, None),
         }
@@ -398,8 +477,16 @@ impl Inner {
         run: &RunGuard<'_>,
         begun: Begun,
         mut pass: GatePass<'_>,
-        ahead: bool,
+        purpose: Purpose,
     ) -> io::Result<Arc<Piece>> {
+        let ahead = purpose == Purpose::Ahead;
+        let is_missed = purpose == Purpose::Random
+            && self.missed.is_wanted()
+            && !chunk.checksums.is_empty()
+            && is_slow(self.codec, chunk);
+        if is_missed {
+            self.missed.put_chunk(chunk.point.decoded);
+        }
         let (mut position, decoder) = begun;
         self.chunk_length.store(chunk.length, Ordering::Relaxed);
         let mut decoder = if let Some(decoder) = decoder {
@@ -409,7 +496,7 @@ impl Inner {
             // Where there are checksums, those of the format are not needed.
             if task.start > position && !chunk.checksums.is_empty() {
                 let skipped = decoder.skip(task.start - position);
-                if skipped.map_err(|error| self.context(&error, "decoding", task.start))? {
+                if skipped.map_err(|error| self.differs(&error, task.start))? {
                     // Who waits for what was left out decodes it.
                     run.advance(position, None, task.start);
                     position = task.start;
@@ -431,6 +518,8 @@ impl Inner {
                 self.counters.prefetched.fetch_add(1, Ordering::Relaxed);
             }
             let found = checksum(&piece, place.start);
+            // Asked for before what is known: what was not verified stays behind under the old number.
+            let stream = self.stream();
             let known = chunk.checksums.get(place.index).copied();
             let was_whole = self.proofs.is_whole();
             let expected = known.or_else(|| self.proofs.checksum(chunk.point.decoded, place.index));
@@ -438,7 +527,7 @@ impl Inner {
             // A wrong piece that is only passed over is not this reader's error; whoever wants it finds it again.
             if !right && position >= end && !ahead {
                 let what = match expected {
-                    Some(_) => "what was decoded there is not what was decoded when the archive was indexed (checksum)",
+                    Some(_) => WRONG,
                     None => NOT_VERIFIED,
                 };
                 return Err(self.invalid(place.start, what));
@@ -446,13 +535,19 @@ impl Inner {
             if position == self.length && chunk.checksums.is_empty() {
                 self.check_ended(&mut *decoder)?;
             }
-            let keep = right && (end.saturating_sub(position) <= most_behind || run.is_awaited(place.start));
+            let was_verified_meanwhile = expected.is_none() && self.proofs.is_whole();
+            let keep = right
+                && !was_verified_meanwhile
+                && (end.saturating_sub(position) <= most_behind || run.is_awaited(place.start));
+            if is_missed
+                && right
+                && let (Some(known), Some(kept)) = (known, self.kept.get())
+                && !kept.has(self.kept_as, place.start, known, place.length)
+            {
+                self.missed.put_piece(place.start, known, &piece);
+            }
             if keep {
-                self.cache.insert(self.stream, place.start, &piece);
-                if expected.is_none() && self.proofs.is_whole() {
-                    // Verified while this was decoded.
-                    self.cache.forget(self.stream);
-                }
+                self.cache.insert(stream, place.start, &piece);
             }
             end = run.advance(place.start, keep.then_some(&piece), position);
             if position >= end.min(chunk_end) {
@@ -492,7 +587,7 @@ impl Inner {
                     return Err(self.invalid(position, "the decoder returned more than was asked for"));
                 }
                 Ok(read) => filled += read,
-                Err(error) => return Err(self.context(&error, "decoding", position)),
+                Err(error) => return Err(self.differs(&error, position)),
             }
         }
         self.counters.decoded_bytes.fetch_add(filled as u64, Ordering::Relaxed);
@@ -511,9 +606,9 @@ impl Inner {
     /// Keeps a decoder for the next reader, unless what follows is there or on its way already.
     fn pause(&self, position: u64, chunk_end: u64, decoder: Box<dyn Decoder>) {
         let taken_care_of = position == chunk_end
-            && (self.cache.end_of_piece_at(self.stream, position).is_some() || self.in_flight.is_in(position));
+            && (self.cache.end_of_piece_at(self.stream(), position).is_some() || self.in_flight.is_in(position));
         if position < self.length && !taken_care_of {
-            self.cache.paused.put(self.stream, position, decoder);
+            self.cache.paused.put(self.stream(), position, decoder);
         }
     }
 
@@ -616,7 +711,7 @@ impl Inner {
         let Ok(chunk) = self.chunk_at(chunk) else { return };
         let Some(chunk) = self.proven_ahead(chunk, range.start) else { return };
         while !range.is_empty() && !self.closed.load(Ordering::Relaxed) {
-            let end = self.cache.end_of_piece_at(self.stream, range.start);
+            let end = self.cache.end_of_piece_at(self.stream(), range.start);
             let kept = || {
                 let place = PiecePlace::of(&chunk, range.start);
                 self.kept_piece(&chunk, place).map(|_| place.end())
@@ -630,14 +725,14 @@ impl Inner {
         let (start, place) = (chunk.point.decoded, PiecePlace::of(&chunk, range.start));
         let task = Task { chunk: start, start: place.start, end: range.end };
         let nearest = start.max(place.start.saturating_sub(MOST_PASSED_OVER));
-        let begin = || match self.cache.paused.take(self.stream, nearest..=place.start) {
+        let begin = || match self.cache.paused.take(self.stream(), nearest..=place.start) {
             Some((position, decoder)) => Some((position, Some(decoder))),
             None => (nearest == start).then_some((start, None)),
         };
         // Readers come first: nothing is decoded ahead that would wait at the gate.
         let Some(pass) = self.cache.gate.try_enter(self.depth, &self.expected) else { return };
         if let Some((run, begun)) = self.in_flight.ahead(task, begin)
-            && let Err(error) = self.decode(&chunk, task, &run, begun, pass, true)
+            && let Err(error) = self.decode(&chunk, task, &run, begun, pass, Purpose::Ahead)
         {
             log::debug!("decoding ahead: {error}");
         }
@@ -646,8 +741,8 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.cache.forget(self.stream);
-        log::debug!("{}: {:?}", self.describe(), self.counters);
+        self.cache.forget(self.stream());
+        log::debug!("{}: {}", self.describe(), self.counters);
     }
 }
 

@@ -357,11 +357,30 @@ pub struct DecodedFileWriter {
     is_full: bool,
     /// The end of the file when it was locked.
     locked_at: End,
-    context: CCtx<'static>,
-    packed_piece: Vec<u8>,
+    packer: Option<Packer>,
     /// What is to be written next.
     records: Vec<Record>,
     packed: Vec<u8>,
+}
+
+/// A context of libzstd, and room for what it packs.
+struct Packer {
+    context: CCtx<'static>,
+    packed: Vec<u8>,
+}
+
+impl Packer {
+    fn new() -> Option<Self> {
+        Some(Self { context: CCtx::try_create()?, packed: vec![0; zstd_safe::compress_bound(PIECE)] })
+    }
+
+    /// `piece` at this `level`, or as it is where that is not longer.
+    fn pack<'a>(&'a mut self, piece: &'a [u8], level: i32) -> &'a [u8] {
+        match self.context.compress(&mut self.packed[..], piece, level) {
+            Ok(length) if length < piece.len() => self.packed.get(..length).unwrap_or(piece),
+            _ => piece,
+        }
+    }
 }
 
 /// Bytes of memory that a writer holds, with what libzstd needs to pack pieces at its lowest levels.
@@ -376,8 +395,7 @@ impl DecodedFileWriter {
             is_locked: false,
             is_full: false,
             locked_at: End::FIRST,
-            context: CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?,
-            packed_piece: vec![0; zstd_safe::compress_bound(PIECE)],
+            packer: None,
             records: Vec::new(),
             packed: Vec::new(),
         })
@@ -444,6 +462,19 @@ impl DecodedFileWriter {
         Ok(())
     }
 
+    /// Holds nothing but what waits to be written, until there is more.
+    pub(super) fn rest(&mut self) {
+        self.packer = None;
+        if self.records.is_empty() {
+            (self.records, self.packed) = (Vec::new(), Vec::new());
+        }
+    }
+
+    /// Bytes in the file.
+    pub(super) fn length(&self) -> u64 {
+        lock(&self.file.contents).end.offset
+    }
+
     /// True if nothing more is written.
     pub(super) fn is_full(&self) -> bool {
         self.is_full
@@ -470,10 +501,14 @@ impl DecodedFileWriter {
         if self.is_full || self.packed.len() >= MOST_WAITING {
             return Ok(());
         }
-        let packed = level.map(|level| self.context.compress(&mut self.packed_piece[..], piece, level));
-        let stored = match packed {
-            Some(Ok(length)) if length < piece.len() => self.packed_piece.get(..length).unwrap_or(piece),
-            _ => piece,
+        let stored = match level {
+            None => piece,
+            Some(level) => {
+                if self.packer.is_none() {
+                    self.packer = Packer::new();
+                }
+                self.packer.as_mut().map_or(piece, |packer| packer.pack(piece, level))
+            }
         };
         self.packed.extend_from_slice(stored);
         let (stored, length) = (stored.len() as u32, piece.len() as u32);

@@ -1,11 +1,14 @@
 //! Keeping a stream decoded while nobody reads.
 //!
 //! A [`Fill`] goes through the chunks of a stream in order. What is slow to decode and not in the file of decoded
-//! pieces yet it decodes and adds. It shares nothing with readers but the table of chunks: it has decoders of its own,
-//! which take memory of the budget, and neither passes through the memory gate nor registers a run. So no reader ever
-//! waits for the thread that does this, which may get the processor very late.
+//! pieces yet it decodes and adds. While somebody reads, it does so only with chunks that random reads had to decode
+//! from ([`Missed`](super::missed::Missed)): whoever reads there again finds them whole.
+//!
+//! Its decoders take memory of the budget. It neither passes through the memory gate nor registers a run. So no reader
+//! ever waits for the thread that does this, which may get the processor very late.
 
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,6 +19,7 @@ use super::checksum;
 use super::chunks::PiecePlace;
 use super::decoded::{DecodedSource, Inner};
 use super::decoded_file::{DecodedFileWriter, WRITER_MEMORY};
+use super::missed::MissedPiece;
 use crate::{Chunk, Codec, Decoder, PIECE};
 
 /// A random read that takes longer is slow.
@@ -30,8 +34,12 @@ const STEP: usize = 16;
 /// A chunk for which there was no memory so often is left out.
 const MOST_REFUSALS: u32 = 3;
 
-/// Level of zstd for what is kept.
+/// Level of zstd for what is kept, and while somebody reads.
 const LEVEL: i32 = 1;
+const FAST_LEVEL: i32 = -5;
+
+/// While somebody reads, pieces are not packed before the file is so long: others wait for them.
+const MOST_UNPACKED: u64 = 512 << 20;
 
 #[cfg(not(test))]
 mod last {
@@ -81,7 +89,7 @@ fn is_quiet() -> bool {
 }
 
 /// True if a random read in this chunk takes long, on average.
-fn is_slow(codec: &dyn Codec, chunk: &Chunk) -> bool {
+pub(super) fn is_slow(codec: &dyn Codec, chunk: &Chunk) -> bool {
     let pace = codec.pace();
     let bytes = if pace.in_whole_chunks { chunk.length } else { chunk.length / 2 };
     bytes / pace.bytes_per_millisecond.max(1) >= SLOW_MILLISECONDS
@@ -91,8 +99,14 @@ fn is_slow(codec: &dyn Codec, chunk: &Chunk) -> bool {
 pub struct Fill {
     inner: Weak<Inner>,
     writer: DecodedFileWriter,
-    /// The byte of the stream that is looked at next.
-    at: u64,
+    /// What was not looked at yet.
+    rest: Range<u64>,
+    /// The same of a chunk that random reads had to decode from.
+    missed: Range<u64>,
+    /// Its readers are elsewhere.
+    is_left: bool,
+    /// Until when more of that kind is looked for all the time, in milliseconds as [`now`].
+    expects: u64,
     /// The one that was looked at last.
     chunk: Option<Arc<Chunk>>,
     decoder: Option<Running>,
@@ -122,21 +136,27 @@ pub enum Filled {
 
 impl DecodedSource {
     /// True if random reads are slow in some part of it, and what is decoded there can be compared with checksums.
+    /// False for what lies in another stream: whoever keeps it would have to wait there with the readers.
     pub fn is_slow(&self) -> bool {
         const SAMPLES: u64 = 4;
         let inner = &self.inner;
-        (0..SAMPLES).any(|number| {
-            let chunk = inner.chunks.look(inner.length / SAMPLES * number);
-            matches!(chunk, Ok(Some(chunk)) if is_slow(inner.codec, &chunk) && !chunk.checksums.is_empty())
-        })
+        inner.depth == 0
+            && (0..SAMPLES).any(|number| {
+                let chunk = inner.chunks.look(inner.length / SAMPLES * number);
+                matches!(chunk, Ok(Some(chunk)) if is_slow(inner.codec, &chunk) && !chunk.checksums.is_empty())
+            })
     }
 
     /// Keeps what is slow to decode of it through `writer`, whose file it reads from. That does not keep it open.
     pub fn fill(&self, writer: DecodedFileWriter) -> Fill {
+        self.inner.missed.set_wanted(true);
         Fill {
             inner: Arc::downgrade(&self.inner),
             writer,
-            at: 0,
+            rest: 0..self.inner.length,
+            missed: 0..0,
+            is_left: false,
+            expects: 0,
             chunk: None,
             decoder: None,
             refusals: 0,
@@ -156,13 +176,17 @@ impl Fill {
         const NO_MEMORY: Duration = Duration::from_secs(10);
         /// Until somebody else has written.
         const BUSY: Duration = Duration::from_millis(20);
+        /// Until a random read may have missed another chunk.
+        const SOON: Duration = Duration::from_millis(5);
         let Some(inner) = self.inner.upgrade().filter(|inner| !inner.is_closed()) else { return Filled::All };
-        if self.writer.is_full() || self.at >= inner.length {
+        if self.writer.is_full() || self.rest.is_empty() {
             return self.end(&inner);
         }
-        if !is_quiet() {
+        let missed = self.take_missed(&inner);
+        if missed.is_none() && self.has_to_wait() {
             // What is packed need not wait in memory.
-            return self.flush().unwrap_or(Filled::NotNow(QUIET));
+            let until = if now() < self.expects { SOON } else { QUIET };
+            return self.flush().unwrap_or(Filled::NotNow(until));
         }
         if self.memory.is_none() {
             self.memory = inner.cache.budget().take(WRITER_MEMORY);
@@ -174,6 +198,7 @@ impl Fill {
             Ok(true) => {}
             Ok(false) => {
                 self.writer.file().refresh();
+                inner.missed.clear();
                 return Filled::NotNow(LOCKED);
             }
             Err(error) => return failed(&inner, &error),
@@ -187,7 +212,11 @@ impl Fill {
             }
         }
         let start = Instant::now();
-        match self.decode(&inner) {
+        let done = match missed {
+            Some(missed) => self.keep_missed(&inner, missed).map(|()| true),
+            None => self.decode(&inner),
+        };
+        match done {
             Ok(true) => self.refusals = 0,
             Ok(false) => {
                 self.refusals += 1;
@@ -206,6 +235,13 @@ impl Fill {
         Filled::Some
     }
 
+    /// Gives back the memory that it holds between two steps. What it was decoding is decoded again.
+    pub fn rest(&mut self) {
+        self.decoder = None;
+        self.writer.rest();
+        self.memory = None;
+    }
+
     fn flush(&mut self) -> Option<Filled> {
         let error = self.writer.flush().err()?;
         log::info!("decoded pieces are not kept any more: {error}");
@@ -213,7 +249,6 @@ impl Fill {
     }
 
     fn end(&mut self, inner: &Inner) -> Filled {
-        self.decoder = None;
         if self.writer.is_full() {
             log::info!("{}: there is no more space to keep it decoded", inner.describe());
         } else {
@@ -226,26 +261,81 @@ impl Fill {
     fn skip_chunk(&mut self) {
         self.refusals = 0;
         if let Some(chunk) = &self.chunk {
-            self.at = chunk.point.decoded + chunk.length;
+            let end = chunk.point.decoded + chunk.length;
+            self.next().start = end;
         }
+    }
+
+    /// What is looked at next.
+    fn next(&mut self) -> &mut Range<u64> {
+        if self.missed.is_empty() { &mut self.rest } else { &mut self.missed }
+    }
+
+    /// Looks what random reads had to decode: returns a piece, or takes note of a chunk.
+    fn take_missed(&mut self, inner: &Inner) -> Option<MissedPiece> {
+        let piece = inner.missed.take_piece();
+        if piece.is_none()
+            && self.missed.is_empty()
+            && let Some((start, is_left)) = inner.missed.take_chunk()
+            && let Ok(Some(chunk)) = inner.chunks.look(start)
+        {
+            (self.missed, self.is_left) = (start..chunk.point.decoded + chunk.length, is_left);
+        }
+        if piece.is_some() || !self.has_to_wait() {
+            self.expects = now() + QUIET.as_millis() as u64;
+        }
+        piece
+    }
+
+    /// The level of zstd at which a piece is packed now.
+    fn level(&self) -> Option<i32> {
+        match () {
+            () if is_quiet() => Some(LEVEL),
+            () if self.writer.length() < MOST_UNPACKED => None,
+            () => Some(FAST_LEVEL),
+        }
+    }
+
+    /// Keeps pieces that random reads have decoded, from `missed` on.
+    fn keep_missed(&mut self, inner: &Inner, missed: MissedPiece) -> io::Result<()> {
+        let mut next = Some(missed);
+        while let Some(MissedPiece { start, checksum, piece, .. }) = next {
+            if !self.writer.file().has(inner.kept_as, start, checksum, piece.len()) {
+                self.writer.add(inner.kept_as, start, &piece, checksum, self.level())?;
+            }
+            if self.writer.is_behind() {
+                break;
+            }
+            next = inner.missed.take_piece();
+        }
+        // Then it is known that they are there, and they are not decoded again with the rest of their chunk.
+        self.writer.flush()
+    }
+
+    /// Somebody reads, who does not wait for what comes next.
+    fn has_to_wait(&self) -> bool {
+        self.missed.is_empty() && !is_quiet()
     }
 
     /// Goes on by some pieces; false if there is no memory for a decoder.
     fn decode(&mut self, inner: &Inner) -> io::Result<bool> {
         let mut piece = Vec::new();
         for _ in 0..STEP {
-            let Some((chunk, place)) = self.next_missing(inner)? else { return Ok(true) };
+            if self.has_to_wait() {
+                break;
+            }
+            let Some((chunk, place)) = self.next_missing(inner)? else { break };
             let decoder =
                 self.decoder.take().filter(|running| running.at <= place.start && running.at >= chunk.point.decoded);
             let mut running = match decoder {
                 Some(running) => running,
-                None => match Self::resume(inner, &chunk)? {
+                None => match self.resume(inner, &chunk, place)? {
                     Some(running) => running,
                     None => return Ok(false),
                 },
             };
             while running.at < place.end() {
-                if inner.is_closed() || !is_quiet() {
+                if inner.is_closed() || self.has_to_wait() {
                     self.decoder = Some(running);
                     return Ok(true);
                 }
@@ -256,7 +346,7 @@ impl Fill {
                         return Err(error);
                     }
                     // Whoever reads it is told what is damaged.
-                    self.at = chunk.point.decoded + chunk.length;
+                    self.next().start = chunk.point.decoded + chunk.length;
                     return Ok(true);
                 }
                 running.at = place.end();
@@ -264,10 +354,11 @@ impl Fill {
                 if let Some(expected) = expected.filter(|expected| *expected == checksum(&piece, place.start))
                     && !self.writer.file().has(inner.kept_as, place.start, expected, place.length)
                 {
-                    self.writer.add(inner.kept_as, place.start, &piece, expected, Some(LEVEL))?;
+                    let level = self.level();
+                    self.writer.add(inner.kept_as, place.start, &piece, expected, level)?;
                 }
             }
-            self.at = running.at;
+            self.next().start = running.at;
             if running.decoder.memory() > running.memory.bytes() {
                 let Some(memory) = inner.cache.budget().take(running.decoder.memory()) else { return Ok(false) };
                 running.memory = memory;
@@ -279,42 +370,61 @@ impl Fill {
 
     /// The next piece that is slow to decode and not kept.
     fn next_missing(&mut self, inner: &Inner) -> io::Result<Option<(Arc<Chunk>, PiecePlace)>> {
-        while self.at < inner.length && !inner.is_closed() {
-            let holds =
-                |chunk: &Arc<Chunk>| (chunk.point.decoded..chunk.point.decoded + chunk.length).contains(&self.at);
-            let chunk = match self.chunk.take().filter(holds) {
-                Some(chunk) => chunk,
-                None => match inner.chunks.look(self.at)? {
-                    Some(chunk) => chunk,
-                    None => break,
-                },
+        let is_missed = !self.missed.is_empty();
+        loop {
+            let Range { start: at, end } = self.next().clone();
+            if at >= end || is_missed && self.missed.is_empty() || inner.is_closed() {
+                return Ok(None);
+            }
+            let holds = |chunk: &Arc<Chunk>| (chunk.point.decoded..chunk.point.decoded + chunk.length).contains(&at);
+            let known = self.chunk.take().filter(holds);
+            let Some(chunk) = known.map_or_else(|| inner.chunks.look(at), |chunk| Ok(Some(chunk)))? else {
+                self.next().start = end;
+                return Ok(None);
             };
             self.chunk = Some(Arc::clone(&chunk));
-            let end = chunk.point.decoded + chunk.length;
-            if !is_slow(inner.codec, &chunk) {
-                self.at = end;
-            }
-            while self.at < end {
-                let place = PiecePlace::of(&chunk, self.at);
-                let Some(&expected) = chunk.checksums.get(place.index) else {
-                    self.at = end;
-                    break;
-                };
-                if !self.writer.file().has(inner.kept_as, place.start, expected, place.length) {
-                    return Ok(Some((chunk, place)));
-                }
-                self.at = place.end();
+            let found = if is_slow(inner.codec, &chunk) { self.missing_in(inner, &chunk, at) } else { None };
+            self.next().start = found.map_or(chunk.point.decoded + chunk.length, |place| place.start);
+            if let Some(place) = found {
+                return Ok(Some((chunk, place)));
             }
         }
-        self.at = inner.length;
-        Ok(None)
     }
 
-    fn resume(inner: &Inner, chunk: &Chunk) -> io::Result<Option<Running>> {
+    /// The first piece of `chunk` from byte `at` of the stream on that is not kept.
+    fn missing_in(&self, inner: &Inner, chunk: &Chunk, at: u64) -> Option<PiecePlace> {
+        let (mut at, end) = (at, chunk.point.decoded + chunk.length);
+        while at < end {
+            let place = PiecePlace::of(chunk, at);
+            let &expected = chunk.checksums.get(place.index)?;
+            if !self.writer.file().has(inner.kept_as, place.start, expected, place.length) {
+                return Some(place);
+            }
+            at = place.end();
+        }
+        None
+    }
+
+    /// A decoder of `chunk` that stands before `place`.
+    fn resume(&self, inner: &Inner, chunk: &Chunk, place: PiecePlace) -> io::Result<Option<Running>> {
+        let paused = (!self.missed.is_empty() && self.is_left)
+            .then(|| inner.cache.paused.take(inner.stream(), chunk.point.decoded..=place.start))
+            .flatten();
+        let (at, decoder) = match paused {
+            Some(paused) => paused,
+            None => (chunk.point.decoded, inner.new_decoder(chunk)?),
+        };
         // What a decoder holds before its first byte; it is asked again behind each piece.
-        let decoder = inner.new_decoder(chunk)?;
         let memory = inner.cache.budget().take(decoder.memory() + PIECE);
-        Ok(memory.map(|memory| Running { decoder, at: chunk.point.decoded, memory }))
+        Ok(memory.map(|memory| Running { decoder, at, memory }))
+    }
+}
+
+impl Drop for Fill {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.upgrade() {
+            inner.missed.set_wanted(false);
+        }
     }
 }
 
@@ -336,7 +446,7 @@ fn read_exact(decoder: &mut dyn Decoder, piece: &mut [u8]) -> io::Result<()> {
 
 impl std::fmt::Debug for Fill {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Fill").field("at", &self.at).finish_non_exhaustive()
+        formatter.debug_struct("Fill").field("rest", &self.rest).finish_non_exhaustive()
     }
 }
 
@@ -427,6 +537,59 @@ mod tests {
         drop(fill);
         assert_eq!(kept(&bench, &file), all(&bench));
         assert_eq!(bench.budget.used(), 0, "nothing is held any more");
+    }
+
+    #[test]
+    fn one_that_rests_holds_no_memory() {
+        let bench = bench(8 * MIB, 500_000, 16 << 20, 0);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut fill = bench.source.fill(writer_of(&file));
+        assert_eq!(fill.step(), Filled::Some);
+        assert!(bench.budget.used() > 0);
+        last::set(u64::MAX);
+        assert!(matches!(fill.step(), Filled::NotNow(_)));
+        fill.rest();
+        assert_eq!(bench.budget.used(), 0);
+        last::set(0);
+        run(&mut fill);
+        assert_eq!(kept(&bench, &file), all(&bench));
+    }
+
+    #[test]
+    fn what_random_reads_decode_is_kept_with_the_rest_of_their_chunks_while_they_go_on() {
+        let bench = bench(8 * MIB, 500_000, 16 << 20, 0);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut fill = bench.source.fill(writer_of(&file));
+        bench.source.read_from(reader_of(&file));
+        let mut read_and_keep = |offset: usize| {
+            let before = bench.toy.decoded.load(Relaxed);
+            let mut byte = [0];
+            bench.source.read_exact_at(&mut byte, offset as u64).unwrap();
+            assert_eq!(byte[0], bench.decoded[offset]);
+            last::set(u64::MAX);
+            while fill.step() == Filled::Some {}
+            bench.toy.decoded.load(Relaxed) - before
+        };
+        let pieces = |number: usize| bench.table.chunks[number].checksums.len();
+        // The last piece of a chunk: what was passed over on the way is not decoded again.
+        let of = |number: usize| (bench.table.chunks[number].point.decoded as usize, bench.table.chunks[number].length);
+        let (start, length) = of(2);
+        assert_eq!(read_and_keep(start + length as usize - 1), length);
+        assert_eq!(kept(&bench, &file), pieces(2));
+        // The first one.
+        let (start, length) = of(6);
+        assert!(read_and_keep(start) <= length + 2 * PIECE as u64);
+        assert_eq!(kept(&bench, &file), pieces(2) + pieces(6));
+        // A reader who goes on where he has ended keeps nothing.
+        let mut bytes = vec![0; 100_000];
+        for offset in (0..10).map(|number| of(8).0 + number * 100_000) {
+            bench.source.read_exact_at(&mut bytes, offset as u64).unwrap();
+        }
+        last::set(u64::MAX);
+        while fill.step() == Filled::Some {}
+        assert_eq!(kept(&bench, &file), pieces(2) + pieces(6) + pieces(8), "only the first read was random");
+        drop(fill);
+        assert!(bench.source.inner.missed.take_piece().is_none(), "nothing waits for one that is gone");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod fill;
 mod in_flight;
 mod indexing;
 mod memory_gate;
+mod missed;
 mod paused;
 mod pool;
 mod priority;

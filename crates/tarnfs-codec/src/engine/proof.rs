@@ -269,7 +269,7 @@ impl Inner {
                 }
             })?;
         for (start, piece) in &pieces {
-            self.cache.insert(self.stream, *start, piece);
+            self.cache.insert(self.stream(), *start, piece);
         }
         self.proofs.add(claim.start, &checksums, self);
         Ok(self.with(chunk, checksums))
@@ -329,7 +329,7 @@ impl Inner {
         decoder.take_damage(&mut damage);
         match damage.into_iter().find(|damage| damage.decoded.start < end.min(damage.decoded.end)) {
             Some(Damage { what, compressed, .. }) => {
-                Err(self.invalid(start, &format!("{what} (found at byte {compressed} of {})", self.source.describe())))
+                Err(self.invalid(start, &format!("{what}, found at byte {compressed} of the compressed file")))
             }
             None => Ok((checksums, pieces)),
         }
@@ -355,12 +355,13 @@ impl Inner {
         let mut state = lock(&self.proofs.state);
         state.checksums.extend(found.checksums.into_iter().map(|(start, of)| (start, (of, None))));
         (state.damage, state.grants) = (found.damage, found.grants);
+        // What was decoded before, nobody has verified: it is not found any more before anybody believes what is found.
+        let old = self.renumber();
         // Under the lock: from here on nothing is pushed out.
         self.proofs.is_whole.store(true, Ordering::Release);
         drop(state);
-        // What was decoded before, nobody has verified.
         self.chunks.forget();
-        self.cache.forget(self.stream);
+        self.cache.forget(old);
     }
 }
 
@@ -376,10 +377,15 @@ impl Inner {
     }
 
     /// True if some chunk can be verified only with the whole stream, and readers do not wait for that. Asked once,
-    /// when the stream is opened. If the table cannot be read, or has too many chunks to look at, the answer is yes.
+    /// when the stream is opened. If the table cannot be read, or has too many chunks to look at and does not say how
+    /// long they are, the answer is yes.
     pub(super) fn find_unprovable(&self) -> bool {
         if self.waits_for_whole() || self.chunks.table().has_checksums() {
             return false;
+        }
+        if let (Ok(Some(longest)), Ok(Some(first))) = (self.chunks.table().longest(), self.chunks.look(0)) {
+            let is_provable = self.codec.checks(&first.point) == Checks::Chunk && longest <= LONGEST_WAIT;
+            return self.is_open(&first) && !is_provable;
         }
         let mut at = 0;
         for _ in 0..MOST_LOOKED_AT {
@@ -453,11 +459,15 @@ impl Proving {
         self.stream.source.describe()
     }
 
-    /// Decodes the whole. An error means that it could not be read this time; nothing is known then.
+    /// Decodes the whole, and calls `step` after each piece of it. An error means that it could not be read this time;
+    /// nothing is known then.
     ///
     /// The caller holds no lock, as for any read.
-    pub fn run(&self) -> io::Result<Proven> {
-        let is_abandoned = || self.inner.upgrade().is_none_or(|inner| inner.is_closed());
+    pub fn run(&self, step: &dyn Fn()) -> io::Result<Proven> {
+        let is_abandoned = || {
+            step();
+            self.inner.upgrade().is_none_or(|inner| inner.is_closed())
+        };
         let Some(found) = self.stream.decode(is_abandoned, &mut |_| ())? else { return Ok(Proven::Abandoned) };
         let Some(inner) = self.inner.upgrade() else { return Ok(Proven::Abandoned) };
         let first = found.damage.first().cloned();

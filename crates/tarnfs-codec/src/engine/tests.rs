@@ -274,7 +274,7 @@ fn a_wrong_checksum_spoils_its_piece_alone() {
     let bench = bench(4 * MIB, 2 * MIB as u64, 64 * MIB, 1);
     bench.toy.spoils.store(3 * PIECE as u64 + 77, Relaxed);
     for _ in 0..2 {
-        bench.fails(3 * PIECE + 100_000, 1, "checksum");
+        bench.fails(3 * PIECE + 100_000, 1, "differs from its index");
         bench.check(4 * PIECE, 2 * PIECE);
         bench.check(0, 3 * PIECE);
         bench.fails(2 * PIECE, 2 * PIECE, &format!("byte {}", 3 * PIECE));
@@ -296,7 +296,7 @@ fn a_chunk_of_another_length_is_an_error() {
     });
     long.fails(MIB - 10, 5, "goes on");
     let long = bench_with(MIB, 400_000, 64 * MIB, 0, |table| table.chunks.last_mut().unwrap().length -= 5);
-    long.fails(MIB - 10, 5, "checksum");
+    long.fails(MIB - 10, 5, "differs from its index");
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn a_table_that_lies_is_an_error() {
         (|chunk| chunk.length = 400_000_000, "more than the stream has left"),
         (|chunk| chunk.point.compressed_bit = u64::MAX, "is at bit"),
         (|chunk| chunk.length = 5, "no seek point"),
-        (|chunk| chunk.point.compressed_bit += 40, "checksum"),
+        (|chunk| chunk.point.compressed_bit += 40, "differs from its index"),
     ];
     for (change, text) in changes {
         let bench = bench_with(MIB, 400_000, 64 * MIB, 0, |table| change(&mut table.chunks[1]));
@@ -389,11 +389,14 @@ fn damaged_ranges_are_refused_and_others_served() {
     bench.check(2000, 7000);
     bench.check(9001, MIB);
     for offset in [999, 1000, 1999] {
-        bench.fails(offset, 2, "its checksum does not match (found at byte 77 of ");
+        bench.fails(offset, 2, "its checksum does not match, found at byte 77 of the compressed file");
     }
     // Where that was found nobody knows.
     let error = bench.source.read_at(&mut [0; 2], 9000).unwrap_err().to_string();
-    assert!(error.ends_with("bytes 9000 to 9001 are damaged: something is missing"), "{error}");
+    assert!(
+        error.ends_with(" are damaged: something is missing") && error.starts_with("bytes 9000 to 9001 of the decoded"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -609,4 +612,40 @@ fn kept_pieces_of_something_else_are_not_served() {
         bench.check(step * 40_001, 30_000);
     }
     assert!(bench.source.statistics().kept > 5, "those that are right are used");
+}
+
+#[test]
+fn seek_points_of_many_streams_share_their_memory() {
+    let bench = bench(2 * MIB, 5_000, 1 << 20, 0);
+    let (_, compressed) = sample(2 * MIB, 1);
+    let open = |_| {
+        let (table, cache) = (Arc::new(bench.table.clone()), Arc::clone(&bench.cache));
+        DecodedSource::new(
+            bench.toy,
+            SharedSource::clone(&compressed),
+            table,
+            cache,
+            Workers::new(0),
+            Limits::default(),
+        )
+    };
+    let sources: Vec<_> = (0..20).map(open).collect();
+    let read_all = || {
+        for source in &sources {
+            for chunk in &bench.table.chunks {
+                let mut byte = [0];
+                source.read_exact_at(&mut byte, chunk.point.decoded).unwrap();
+                assert_eq!(byte[0], bench.decoded[chunk.point.decoded as usize]);
+            }
+        }
+    };
+    read_all();
+    let held = bench.cache.memory();
+    assert!(held.seek_points > 0 && held.seek_points <= (1 << 20) / 8, "{held:?}");
+    assert!(held.pieces >= 1 << 18, "{held:?}");
+    bench.cache.give_back();
+    assert_eq!(bench.cache.memory().seek_points, 0);
+    read_all();
+    drop(sources);
+    assert_eq!(bench.cache.memory().seek_points, 0, "none is left of a stream that is closed");
 }

@@ -18,6 +18,7 @@ use std::thread::{Builder, JoinHandle};
 use tarnfs_source::{Cancel, Limits, SharedSource};
 
 use super::codes::Codes;
+use super::guess;
 use super::input::Input;
 use super::member::{self, MAGIC};
 use super::search::{self, Candidate};
@@ -217,7 +218,7 @@ impl Work {
 
     /// The first place from which blocks can be decoded.
     fn search(&mut self, start: u64, end: u64) -> io::Result<Option<Segment>> {
-        let mut data = vec![0; SEARCHED + search::MEMBER];
+        let mut data = vec![0; SEARCHED + guess::MEMBER];
         let mut codes = Codes::new();
         let mut bit = start * 8;
         while bit / 8 < end {
@@ -226,7 +227,8 @@ impl Work {
             let length = self.source.read_at(&mut data, base)?;
             let searched = SEARCHED.min((end - base) as usize);
             let mut from = (bit % 8) as usize;
-            while let Some(candidate) = search::next(&data[..length], from, searched, &mut codes) {
+            let abandon = self.shared.abandon.clone();
+            while let Some(candidate) = search::next(&data[..length], from, searched, &mut codes, &abandon) {
                 let (start, history) = match candidate {
                     Candidate::Block(at) => {
                         from = at + 1;

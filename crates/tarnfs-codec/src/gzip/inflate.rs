@@ -53,7 +53,7 @@ enum Block {
 /// Where to stop before input or room for output runs out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Nowhere.
+    /// Nowhere but behind a stored block that leaves no room: nobody can tell later that it ended there.
     Never,
     /// Behind each block.
     AtBlock,
@@ -184,7 +184,7 @@ impl<const N: usize> Inflate<N> {
                         return InflateState::Inside;
                     }
                     self.block = Block::Header;
-                    if stop == Stop::AtBlock && !self.last {
+                    if (stop == Stop::AtBlock || *written == room) && !self.last {
                         return InflateState::Boundary { spare_bits: 0 };
                     }
                 }

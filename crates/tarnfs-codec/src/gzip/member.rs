@@ -7,6 +7,7 @@ use tarnfs_source::Limits;
 use zlib_rs::adler32::adler32;
 
 use super::input::Input;
+use crate::faults;
 
 /// First bytes of a gzip member (RFC 1952 §2.3.1: ID1, ID2).
 pub(super) const MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -20,14 +21,16 @@ const EXTRA: u8 = 1 << 2;
 const NAME: u8 = 1 << 3;
 const COMMENT: u8 = 1 << 4;
 
-/// An error about compressed data that says where.
+/// An error about compressed data that says where. Where the file is cut, `what` is what it is cut in.
 pub(super) fn error(kind: io::ErrorKind, input: &Input, what: &str) -> io::Error {
-    let position = input.position();
-    io::Error::new(kind, format!("{}: {what}, at byte {position} of the compressed stream", input.source().describe()))
+    match kind {
+        io::ErrorKind::UnexpectedEof => faults::cut(input.position(), what),
+        _ => faults::invalid(input.position(), what),
+    }
 }
 
 fn cut(input: &Input) -> io::Error {
-    error(io::ErrorKind::UnexpectedEof, input, "ends in the header of a gzip member")
+    error(io::ErrorKind::UnexpectedEof, input, "the header of a gzip member")
 }
 
 /// Reads the header of a gzip member, behind its magic. Returns whether the header's own CRC matches, where it has

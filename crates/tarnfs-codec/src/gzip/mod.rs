@@ -63,6 +63,21 @@ impl Codec for Gzip {
         guess::gzip(head)
     }
 
+    fn stored_name<'h>(&self, head: &'h [u8]) -> Option<&'h [u8]> {
+        // RFC 1952, section 2.3.
+        const FLAGS: usize = 3;
+        const FIXED: usize = 10;
+        const HAS_EXTRA: u8 = 4;
+        const HAS_NAME: u8 = 8;
+        let flags = *head.get(FLAGS).filter(|flags| self.bid(head) > 0 && **flags & HAS_NAME != 0)?;
+        let mut rest = head.get(FIXED..)?;
+        if flags & HAS_EXTRA != 0 {
+            let (length, behind) = rest.split_first_chunk()?;
+            rest = behind.get(usize::from(u16::from_le_bytes(*length))..)?;
+        }
+        rest.get(..rest.iter().position(|&byte| byte == 0)?)
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(DeflateDecoder::first_pass(source, Wrapper::Gzip, options)))
     }

@@ -7,6 +7,8 @@
 //! found, the other cannot be told from anything.
 
 use super::bits::BitReader;
+use tarnfs_source::Cancel;
+
 use super::codes::{Codes, HeaderError};
 use super::guess;
 use super::member::{DEFLATE, MAGIC};
@@ -18,9 +20,6 @@ const BLOCK_BITS: u32 = 3;
 /// beyond.
 pub(super) const HEADER: usize = 24;
 
-/// Bytes behind the start of a gzip member that are tried out.
-pub(super) const MEMBER: usize = 8 << 10;
-
 /// What may begin at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Candidate {
@@ -30,19 +29,25 @@ pub(super) enum Candidate {
     Member(usize),
 }
 
-/// The first candidate in `data` from bit `from` on, which begins before byte `end`; `data` should go on [`MEMBER`]
-/// bytes behind that. `codes` are overwritten.
-pub(super) fn next(data: &[u8], from: usize, end: usize, codes: &mut Codes) -> Option<Candidate> {
-    let member = next_member(data, from.div_ceil(8), end);
-    let end = member.unwrap_or(end);
-    let mut from = from;
-    while let Some(bit) = next_block(data, from, end) {
-        if has_codes(data, bit, codes) {
-            return Some(Candidate::Block(bit));
+/// The first candidate in `data` from bit `from` on, which begins before byte `end`; `data` should go on
+/// [`guess::MEMBER`] bytes behind that. `codes` are overwritten. `None` also once `abandon` is cancelled.
+pub(super) fn next(data: &[u8], from: usize, end: usize, codes: &mut Codes, abandon: &Cancel) -> Option<Candidate> {
+    let (mut from, mut untried) = (from, from.div_ceil(8));
+    loop {
+        // Tried out only where no block comes before it: there may be thousands that only begin like a member.
+        let magic = next_magic(data, untried, end);
+        while let Some(bit) = next_block(data, from, magic.unwrap_or(end)) {
+            if has_codes(data, bit, codes) {
+                return Some(Candidate::Block(bit));
+            }
+            from = bit + 1;
         }
-        from = bit + 1;
+        let at = magic.filter(|_| !abandon.is_cancelled())?;
+        if guess::is_gzip_member(&data[at..]) {
+            return Some(Candidate::Member(at));
+        }
+        (from, untried) = (from.max(at * 8), at + 1);
     }
-    member.map(Candidate::Member)
 }
 
 /// Are there codes in the header of the block at `bit`, or as much of them as there is data?
@@ -53,9 +58,8 @@ fn has_codes(data: &[u8], bit: usize, codes: &mut Codes) -> bool {
     before.is_some() && !matches!(codes.read_dynamic(&mut reader), Err(HeaderError::Invalid(_)))
 }
 
-fn next_member(data: &[u8], from: usize, end: usize) -> Option<usize> {
-    let magic = |at: &usize| data[*at..].starts_with(&[MAGIC[0], MAGIC[1], DEFLATE]);
-    (from..end.min(data.len())).filter(magic).find(|&at| guess::is_gzip_member(&data[at..data.len().min(at + MEMBER)]))
+fn next_magic(data: &[u8], from: usize, end: usize) -> Option<usize> {
+    (from..end.min(data.len())).find(|&at| data[at..].starts_with(&[MAGIC[0], MAGIC[1], DEFLATE]))
 }
 
 fn next_block(data: &[u8], from: usize, end: usize) -> Option<usize> {
@@ -117,3 +121,24 @@ static KRAFT: [u16; 1 << 12] = {
     }
     table
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gzip::tests::filter;
+
+    #[test]
+    fn the_first_candidate_is_found_and_none_once_nobody_wants_it() {
+        let member = filter("gzip", &["-nc"], b"a member").unwrap();
+        let look_alike = [MAGIC[0], MAGIC[1], DEFLATE, 0, 0, 0, 0, 0, 0, 3, 0xff, 0xff, 0xff, 0xff];
+        let data = [look_alike.repeat(100), member.clone(), vec![0; 100]].concat();
+        let (mut codes, abandon) = (Codes::new(), Cancel::default());
+        let mut next = |from, abandon: &Cancel| super::next(&data, from, data.len(), &mut codes, abandon);
+        let found = Some(Candidate::Member(1400));
+        assert_eq!(next(0, &abandon), found);
+        assert_eq!(next(1400 * 8, &abandon), found);
+        assert_eq!(next(1400 * 8 + 1, &abandon), None);
+        abandon.cancel();
+        assert_eq!(next(0, &abandon), None);
+    }
+}

@@ -253,7 +253,8 @@ mod tests {
             let never = Cancel::default();
             let (mut found, mut tried, mut codes) = (0, 0, Codes::new());
             for byte in (1000..compressed.len()).step_by(compressed.len() / 10) {
-                let Some(Candidate::Block(start)) = search::next(&compressed, byte * 8, compressed.len(), &mut codes)
+                let Some(Candidate::Block(start)) =
+                    search::next(&compressed, byte * 8, compressed.len(), &mut codes, &never)
                 else {
                     continue;
                 };

@@ -433,6 +433,23 @@ fn closer_points_are_the_same_on_any_number_of_threads() {
 }
 
 #[test]
+fn stored_blocks_that_end_where_a_point_is_due_get_it() {
+    const BLOCK: usize = 32 << 10;
+    let data = random_bytes(100 * BLOCK, 5);
+    let mut compressed = gzip(b"")[..10].to_vec();
+    for (number, block) in data.chunks(BLOCK).enumerate() {
+        let length = BLOCK as u16;
+        compressed.push(u8::from(number == 99));
+        compressed.extend([length.to_le_bytes(), (!length).to_le_bytes()].concat());
+        compressed.extend(block);
+    }
+    compressed.extend([crc32fast::hash(&data).to_le_bytes(), (data.len() as u32).to_le_bytes()].concat());
+    let points = check(&Gzip, &compressed, &data, 8 * BLOCK as u64);
+    let places: Vec<_> = points.iter().map(|point| point.decoded).collect();
+    assert_eq!(places, (0..data.len() as u64).step_by(8 * BLOCK).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_block_without_end_only_makes_a_longer_chunk() {
     let zeros = vec![0; 40 << 20];
     let Some(compressed) =

@@ -10,6 +10,7 @@ use super::header::{ChunkHeader, DIGEST, Header, Widths, number};
 use super::history::{History, STEP};
 use super::stream::Stream;
 use crate::blocks::Stop;
+use crate::faults;
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, Scratch, SeekPoint};
@@ -76,16 +77,57 @@ struct Pass {
     /// Of all decoded bytes, and of those of the chunk.
     digest: Md5,
     crc: crc32fast::Hasher,
-    /// What a checksum of a chunk says is damaged, which the digest of the file may know better.
-    suspects: Vec<Damage>,
+    /// Chunks whose checksum says that they are damaged, which the digest of the file may know better.
+    suspects: Runs,
     /// Every chunk so far has a checksum that was right.
     is_checked: bool,
     /// A chunk could not be decoded.
     has_gap: bool,
     /// The next chunk gets a seek point in any case.
     is_behind_gap: bool,
-    /// Decoded bytes of chunks that have no checksum.
-    unchecked: Vec<Range<u64>>,
+    /// Chunks that have no checksum.
+    unchecked: Runs,
+}
+
+/// What is kept of many chunks until the end of the file: those that follow each other as one. A chunk takes some 40
+/// bytes of the file, or less than one if that is compressed itself, and nothing can be told before the end.
+#[derive(Default)]
+struct Runs(Vec<Run>);
+
+/// Chunks that follow each other: their decoded bytes, and where the first and the last of them begin.
+struct Run {
+    decoded: Range<u64>,
+    first: u64,
+    last: u64,
+}
+
+impl Runs {
+    /// More become one, with what is right between them.
+    const MOST: usize = 4096;
+
+    /// Adds a chunk that begins at byte `at` of the compressed stream and is behind all others.
+    fn add(&mut self, decoded: Range<u64>, at: u64) {
+        let is_full = self.0.len() == Self::MOST;
+        match self.0.last_mut() {
+            Some(last) if last.decoded.end == decoded.start || is_full => {
+                (last.decoded.end, last.last) = (decoded.end, at);
+            }
+            _ => self.0.push(Run { decoded, first: at, last: at }),
+        }
+    }
+
+    /// Moves all of them to `findings`, as chunks whose CRC-32 is wrong.
+    fn report(&mut self, findings: &mut Findings) {
+        findings.damage.extend(self.0.drain(..).map(|Run { decoded, first, last }| {
+            let what = if first == last {
+                "the CRC-32 of this chunk does not match its data"
+            } else {
+                "the CRC-32 of chunks in here does not match their data"
+            };
+            let (lost_from, what) = (decoded.end, what.to_owned());
+            Damage { decoded, lost_from, compressed: last, compressed_from: first, what }
+        }));
+    }
 }
 
 impl ChunkDecoder {
@@ -96,11 +138,11 @@ impl ChunkDecoder {
             last_point: 0,
             digest: Md5::new(),
             crc: raw_crc(),
-            suspects: Vec::new(),
+            suspects: Runs::default(),
             is_checked: true,
             has_gap: false,
             is_behind_gap: false,
-            unchecked: Vec::new(),
+            unchecked: Runs::default(),
         };
         let mut decoder = Self { pass: Some(pass), ..Self::new(source, options.limits, options.scratch.clone()) };
         decoder.add_point(0);
@@ -147,18 +189,11 @@ impl ChunkDecoder {
 
     /// What is said of a stop at byte `at`.
     fn error(&self, at: u64, stop: Stop) -> io::Error {
-        let source = self.input.source();
-        let (name, length) = (source.describe(), source.len());
         match stop {
-            Stop::Io(error) if error.kind() == io::ErrorKind::Unsupported => {
-                io::Error::new(error.kind(), format!("{name}: at byte {at}: {error}"))
-            }
+            Stop::Io(error) if error.kind() == io::ErrorKind::Unsupported => faults::unsupported(at, error),
             Stop::Io(error) => error,
-            Stop::Cut(place) => {
-                let what = format!("{name}: ends at byte {length}, inside {place}: the file is cut short");
-                io::Error::new(io::ErrorKind::UnexpectedEof, what)
-            }
-            Stop::Invalid(what) => io::Error::new(io::ErrorKind::InvalidData, format!("{name}: at byte {at}: {what}")),
+            Stop::Cut(place) => faults::cut(self.input.source().len(), place),
+            Stop::Invalid(what) => faults::invalid(at, what),
         }
     }
 
@@ -170,6 +205,11 @@ impl ChunkDecoder {
         let header = Header::read(&mut self.input)?;
         self.header = Some(header);
         Ok(header)
+    }
+
+    /// What ends a first pass.
+    fn cancel(&self) -> Cancel {
+        self.pass.as_ref().map(|pass| pass.cancel.clone()).unwrap_or_default()
     }
 
     fn add_point(&mut self, at: u64) {
@@ -192,7 +232,8 @@ impl ChunkDecoder {
         if self.pass.as_mut().is_some_and(is_due) {
             self.add_point(at);
         }
-        let chunk = Chunk::open(&mut self.input, header, self.decoded, self.limits)?;
+        let cancel = self.cancel();
+        let chunk = Chunk::open(&mut self.input, header, self.decoded, self.limits, &cancel)?;
         self.history.clear()?;
         self.state = ChunkState::Chunk(Box::new(chunk));
         Ok(())
@@ -251,20 +292,9 @@ impl ChunkDecoder {
             let is_right = has_crc && !std::mem::replace(&mut pass.crc, raw_crc()).finalize() == number(&stored) as u32;
             pass.is_checked &= is_right;
             if !has_crc {
-                match pass.unchecked.last_mut() {
-                    Some(last) if last.end == chunk.start => last.end = self.decoded,
-                    _ => pass.unchecked.push(chunk.start..self.decoded),
-                }
-            }
-            if has_crc && !is_right {
-                let what = "the CRC-32 of this chunk does not match its data".to_owned();
-                pass.suspects.push(Damage {
-                    decoded: chunk.start..self.decoded,
-                    lost_from: self.decoded,
-                    compressed: chunk.at,
-                    compressed_from: chunk.at,
-                    what,
-                });
+                pass.unchecked.add(chunk.start..self.decoded, chunk.at);
+            } else if !is_right {
+                pass.suspects.add(chunk.start..self.decoded, chunk.at);
                 // Told at once, whatever the digest will say at the end: whoever reads on settles now what goes on
                 // behind the chunk.
                 if chunk.header.length != Some(self.decoded - chunk.start) {
@@ -292,7 +322,7 @@ impl ChunkDecoder {
             // lrzip says so of another one as well, where the thread that writes it is late and the last one has begun.
             Some(true) => {
                 let mut input = Input::new(SharedSource::clone(self.input.shared_source()), self.input.position());
-                match Chunk::open(&mut input, header, 0, self.limits) {
+                match Chunk::open(&mut input, header, 0, self.limits, &self.cancel()) {
                     Ok(_) => Ok(false),
                     Err(Stop::Io(error)) => Err(Stop::Io(error)),
                     Err(_) => Ok(true),
@@ -315,7 +345,7 @@ impl ChunkDecoder {
         self.state = ChunkState::Ended;
         let (decoded, rest) = (self.decoded, self.input.remaining());
         let Some(pass) = &mut self.pass else { return Ok(()) };
-        let damage = |decoded: std::ops::Range<u64>, what: String| {
+        let damage = |decoded: Range<u64>, what: String| {
             let lost_from = decoded.end;
             Damage { decoded, lost_from, compressed: at, compressed_from: at, what }
         };
@@ -330,8 +360,8 @@ impl ChunkDecoder {
         let is_right = digest.map(|digest| digest[..] == pass.digest.finalize_reset()[..]);
         match is_right {
             // Of whole bytes a wrong checksum says nothing.
-            Some(true) => pass.suspects.clear(),
-            Some(false) if pass.suspects.is_empty() && !pass.has_gap => {
+            Some(true) => pass.suspects.0.clear(),
+            Some(false) if pass.suspects.0.is_empty() && !pass.has_gap => {
                 // As for the checksum of a stream of bzip2: no byte that is there is wrong, if all of its checksums are
                 // right.
                 let (range, what) = if pass.is_checked {
@@ -347,12 +377,12 @@ impl ChunkDecoder {
             // Why is known already; but of what has no other checksum nothing is.
             Some(false) => {
                 let what = "the MD5 of this file does not match, and there is no CRC-32 here";
-                let unchecked = pass.unchecked.drain(..).filter(|range| !range.is_empty());
+                let unchecked = pass.unchecked.0.drain(..).map(|run| run.decoded).filter(|decoded| !decoded.is_empty());
                 pass.findings.damage.extend(unchecked.map(|decoded| damage(decoded, what.to_owned())));
             }
             _ => {}
         }
-        pass.findings.damage.append(&mut pass.suspects);
+        pass.suspects.report(&mut pass.findings);
         Ok(())
     }
 
@@ -363,15 +393,21 @@ impl ChunkDecoder {
             ChunkState::Chunk(chunk) => chunk.at,
             _ => self.input.position(),
         };
+        let what = match &stop {
+            Stop::Invalid(what) => what.clone(),
+            Stop::Cut(place) => format!("the compressed file is cut short inside {place}"),
+            Stop::Io(error) => error.to_string(),
+        };
         let error = self.error(at, stop);
         let Some(pass) = &mut self.pass else { return Err(error) };
-        pass.findings.damage.append(&mut pass.suspects);
+        pass.suspects.report(&mut pass.findings);
         let is_damaged = matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof);
         let ChunkState::Chunk(chunk) = &mut self.state else { return Err(error) };
         if !is_damaged {
             return Err(error);
         }
         let next = chunk.skip(self.header, self.decoded).filter(|_| error.kind() == io::ErrorKind::InvalidData);
+        pass.cancel.check()?;
         let end = next.map_or(self.decoded, |(_, length)| chunk.start + length);
         if end > chunk.start {
             let decoded = chunk.start..end;
@@ -380,7 +416,7 @@ impl ChunkDecoder {
                 lost_from: self.decoded,
                 compressed: at,
                 compressed_from: at,
-                what: error.to_string(),
+                what,
             });
         }
         let Some((behind, _)) = next else { return Err(error) };
@@ -404,11 +440,11 @@ impl ChunkDecoder {
 
 impl Chunk {
     /// Reads the headers of the chunk at the input's position, whose first decoded byte is `start`.
-    fn open(input: &mut Input, file: Header, start: u64, limits: Limits) -> Result<Self, Stop> {
+    fn open(input: &mut Input, file: Header, start: u64, limits: Limits, cancel: &Cancel) -> Result<Self, Stop> {
         let at = input.position();
         let header = ChunkHeader::read(input, file.version)?;
         let base = input.position();
-        let mut stream = || Stream::open(input, base, header.widths.block, file.lzma, limits);
+        let mut stream = || Stream::open(input, base, header.widths.block, file.lzma, limits, cancel);
         let (control, literals) = (stream()?, stream()?);
         Ok(Self { header, at, start, control, literals, operation: None })
     }
@@ -500,7 +536,8 @@ impl Decoder for ChunkDecoder {
             ChunkState::Chunk(chunk) => chunk.control.memory() + chunk.literals.memory(),
             _ => 0,
         };
-        size_of::<Self>() + self.input.memory() + self.history.memory() + streams
+        let runs = self.pass.as_ref().map_or(0, |pass| pass.suspects.0.capacity() + pass.unchecked.0.capacity());
+        size_of::<Self>() + self.input.memory() + self.history.memory() + streams + runs * size_of::<Run>()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use tarnfs_source::{Limits, SharedSource, Slice, Source};
+use tarnfs_source::{Cancel, Limits, SharedSource, Slice, Source};
 
 use super::header::{BlockHeader, unsupported};
 use super::lzo::LzoDecoder;
@@ -29,6 +29,7 @@ const MOST_CONTEXT: u8 = 4;
 pub(super) struct Stream {
     source: SharedSource,
     limits: Limits,
+    cancel: Cancel,
     /// The properties and the dictionary of LZMA.
     lzma: [u8; 5],
     /// Bytes of the numbers in headers.
@@ -59,6 +60,7 @@ impl Stream {
         width: usize,
         lzma: [u8; 5],
         limits: Limits,
+        cancel: &Cancel,
     ) -> Result<Self, Stop> {
         let (source, at) = (SharedSource::clone(input.shared_source()), input.position());
         let header = BlockHeader::read(&*source, at, width)?.ok_or(Stop::Cut("the header of a chunk"))?;
@@ -66,7 +68,9 @@ impl Stream {
         if !header.is_empty() {
             return Err(Stop::Invalid("no stream of a chunk begins there".to_owned()));
         }
-        let mut stream = Self { source, limits, lzma, width, base, next: None, end: input.position(), block: None };
+        let cancel = cancel.clone();
+        let mut stream =
+            Self { source, limits, cancel, lzma, width, base, next: None, end: input.position(), block: None };
         stream.next = stream.place(header.next)?;
         Ok(stream)
     }
@@ -137,6 +141,8 @@ impl Stream {
     /// Reads the header of the next block that has bytes, and where it is.
     fn read_header(&mut self) -> Result<Option<(BlockHeader, u64)>, Stop> {
         while let Some(at) = self.next {
+            // There may be any number of blocks that hold nothing.
+            self.cancel.check()?;
             let header = BlockHeader::read(&*self.source, at, self.width)?.ok_or(Stop::Cut("the header of a block"))?;
             let start = at + BlockHeader::size(self.width);
             if header.packed > self.source.len() - start {
@@ -200,7 +206,7 @@ impl Block {
 fn failed(at: u64, error: io::Error) -> Stop {
     match error.kind() {
         io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-            Stop::Invalid(format!("the block at byte {at} cannot be decoded: {error}"))
+            Stop::Invalid(format!("the block at byte {at} cannot be decoded"))
         }
         io::ErrorKind::Unsupported => unsupported(format!("the block at byte {at} cannot be decoded: {error}")),
         _ => Stop::Io(error),

@@ -1,18 +1,18 @@
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use md5::{Digest, Md5};
-use tarnfs_source::{Cancel, Limits, SharedSource, Source};
+use tarnfs_source::{Cancel, Limits, SharedSource};
 
 use super::Lrzip;
 use super::header::{DIGEST, LENGTH, MAGIC};
 use super::history::{History, STEP};
 use super::stream::STORED;
 use crate::testing::{
-    assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps,
-    length_in_little_memory, noise, resume, sample, source, tool,
+    CancelledBehind, assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode,
+    decode_in_steps, length_in_little_memory, noise, resume, sample, source, tool,
 };
-use crate::{Codec, DecodeContext, FILLER, Options, PIECE, Scratch, SeekPoint};
+use crate::{Codec, Damage, DecodeContext, FILLER, Options, PIECE, Scratch, SeekPoint};
 
 /// Without a look at whether LZ4 makes less of it: then short blocks are stored.
 const METHODS: [&str; 5] = ["--lzma -T", "-g -T", "-b -T", "-l -T", "-n"];
@@ -411,6 +411,58 @@ fn the_digest_decides_where_checksums_differ() {
 }
 
 #[test]
+fn what_is_wrong_with_many_chunks_takes_little_memory() {
+    const MANY: usize = 10_000;
+    let one = [Do::Literals(b"a")];
+    let chunks = vec![&one[..]; MANY];
+    let writer = Writer { minor: 6, width: 2, block: 100, checks: true };
+    let (packed, decoded) = writer.file(false, &chunks);
+    let length = (packed.len() - LENGTH) / MANY;
+    // The literal is the last but what there is to do, which ends with the CRC-32.
+    let damaged = |is_wrong: &dyn Fn(usize) -> bool| {
+        let mut wrong = packed.clone();
+        for chunk in (0..MANY).filter(|&chunk| is_wrong(chunk)) {
+            wrong[LENGTH + chunk * length + length - 1] ^= 1;
+        }
+        let mut pass = Lrzip.first_pass(source(&wrong), &Options::default()).unwrap();
+        let mut data = vec![0; MANY];
+        assert_eq!(pass.read(&mut data).unwrap(), MANY);
+        assert!(pass.memory() < 1 << 20, "{}", pass.memory());
+        let pass = decode(&Lrzip, &wrong);
+        assert!(pass.error.is_none() && pass.data == decoded);
+        pass.damage
+    };
+    let ranges = |damage: &[Damage]| damage.iter().map(|damage| damage.decoded.clone()).collect::<Vec<_>>();
+    // Those that follow each other are one.
+    let all = damaged(&|_| true);
+    assert!(ranges(&all).iter().eq([&(0..MANY as u64)]), "{}", all.len());
+    let last = (packed.len() - length) as u64;
+    assert_eq!((all[0].compressed_from, all[0].compressed, all[0].lost_from), (LENGTH as u64, last, MANY as u64));
+    assert!(all[0].what.contains("chunks"), "{}", all[0].what);
+    assert_eq!(ranges(&damaged(&|chunk| chunk == 3 || (7..9).contains(&chunk))), [3..4, 7..9]);
+    // Of many that do not, the last ones are one, with what is between them.
+    let some = ranges(&damaged(&|chunk| chunk % 2 == 1));
+    assert!(some.len() < MANY / 2, "{}", some.len());
+    assert_eq!((some[0].clone(), some.last().unwrap().end), (1..2, MANY as u64));
+    assert!((1..MANY as u64).step_by(2).all(|byte| some.iter().any(|range| range.contains(&byte))));
+
+    // Without a CRC-32, every second one of them, and with a digest that is wrong.
+    let bare = Writer { checks: false, ..writer };
+    let (checked, unchecked) = (writer.chunk(false, &one).0, bare.chunk(false, &one).0);
+    let mut wrong = packed[..LENGTH].to_vec();
+    wrong[21] = 1;
+    for _ in 0..MANY / 2 {
+        wrong.extend([&checked[..], &unchecked].concat());
+    }
+    wrong.extend([0; DIGEST]);
+    let mut pass = Lrzip.first_pass(source(&wrong), &Options::default()).unwrap();
+    assert_eq!(pass.read(&mut vec![0; MANY]).unwrap(), MANY);
+    assert!(pass.memory() < 1 << 20, "{}", pass.memory());
+    let found = decode(&Lrzip, &wrong).damage;
+    assert!(ranges(&found).iter().eq([&(0..MANY as u64)]), "{}", found.len());
+}
+
+#[test]
 fn behind_a_chunk_of_another_length_all_may_be_out_of_step() {
     let data = noise(20_000);
     let list = [Do::Literals(&data), Do::Match(20_000, 19_999)];
@@ -440,6 +492,19 @@ fn behind_a_chunk_of_another_length_all_may_be_out_of_step() {
         assert_eq!(pass.damage[0].decoded, 0..39_999);
         // Older versions do not say how long a chunk is.
         assert_eq!(pass.shifts, if minor == 6 { vec![] } else { vec![39_999] }, "0.{minor}");
+        // The same in the second chunk: how long it is counts, not where it ends.
+        let mut wrong = packed.clone();
+        let second = (literal + 100..wrong.len()).find(|&at| wrong[at..].starts_with(&data[..100])).unwrap();
+        wrong[second] ^= 1;
+        let pass = decode(&Lrzip, &wrong);
+        assert_eq!(pass.damage[0].decoded, 39_999..79_998);
+        assert_eq!(pass.shifts, if minor == 6 { vec![] } else { vec![79_998] }, "0.{minor}");
+        let mut wrong = packed.clone();
+        let second = (at..wrong.len()).find(|&at| wrong[at..].starts_with(&control)).unwrap() + control.len();
+        wrong[second] -= 1;
+        let pass = decode(&Lrzip, &wrong);
+        assert!(pass.damage.iter().any(|damage| damage.decoded == (39_999..79_997)), "0.{minor}: {:?}", pass.damage);
+        assert_eq!(pass.shifts, [79_997], "0.{minor}");
     }
 }
 
@@ -459,7 +524,7 @@ fn what_is_not_supported_is_named() {
         let pass = decode_in_steps(&Lrzip, &packed, PIECE, limits);
         assert_eq!(pass.error_kind(), ErrorKind::Unsupported, "{text}");
         let error = pass.error.unwrap().to_string();
-        assert!(error.contains(text) && error.contains("test: at byte"), "{error}");
+        assert!(error.contains(text) && error.ends_with("of the compressed file"), "{error}");
     }
     assert_eq!(Lrzip.bid(b"LRZI"), 0);
     assert_eq!(Lrzip.bid(b"LZIP\x01"), 0);
@@ -499,7 +564,7 @@ fn chunks_that_are_not_valid_are_refused() {
         let pass = decode(&Lrzip, &wrong);
         assert_eq!(pass.error_kind(), ErrorKind::InvalidData, "{text}");
         let error = pass.error.unwrap().to_string();
-        assert!(error.contains(text) && error.contains("test: at byte"), "{error}");
+        assert!(error.contains(text) && error.ends_with("of the compressed file"), "{error}");
     }
     // Between two others, as many bytes stand for it as it says, unless there cannot be so many.
     let wide = Writer { minor: 6, width: 8, block: 100, checks: true };
@@ -595,27 +660,6 @@ fn a_bomb_takes_no_memory() {
     assert_eq!(length_in_little_memory(&mut *pass, 3 << 20), 60 << 20);
 }
 
-/// Asks the pass to end when it reads behind byte `.1`.
-#[derive(Debug)]
-struct CancelledBehind(SharedSource, u64, Cancel);
-
-impl Source for CancelledBehind {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        if offset >= self.1 {
-            self.2.cancel();
-        }
-        self.0.read_at(buffer, offset)
-    }
-
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-}
-
 #[test]
 fn a_chunk_of_matches_of_no_bytes_can_be_cancelled() {
     let list: Vec<_> = (0..1_000_000).map(|_| Do::Match(1, 0)).collect();
@@ -625,6 +669,26 @@ fn a_chunk_of_matches_of_no_bytes_can_be_cancelled() {
     let cancel = Cancel::default();
     let options = Options { cancel: cancel.clone(), ..Options::default() };
     let source: SharedSource = Arc::new(CancelledBehind(source(&file), 1 << 20, cancel));
+    let mut pass = Lrzip.first_pass(source, &options).unwrap();
+    assert_eq!(pass.read(&mut [0; 10]).unwrap_err().kind(), ErrorKind::Interrupted);
+}
+
+#[test]
+fn a_chain_of_empty_blocks_can_be_cancelled() {
+    const BLOCK: u32 = 1 + 3 * 4;
+    let block =
+        |length: u32, next: u32| [&[STORED][..], &[length, length, next].map(u32::to_le_bytes).concat()].concat();
+    let crc = !crc32fast::Hasher::new_with_initial(u32::MAX).finalize();
+    let control = [&[0; 3][..], &crc.to_le_bytes()].concat();
+    let chain = |count: u32| (2..count + 2).flat_map(|number| block(0, (number + 1) * BLOCK)).collect::<Vec<_>>();
+    let count = 100_000;
+    let header = [&MAGIC[..], &[0, 6], &[0; 18], &[4, 1, 0, 0, 0, 0]].concat();
+    let streams = [block(0, 2 * BLOCK), block(0, 0)].concat();
+    let file = [header, streams, chain(count), block(7, 0), control].concat();
+    assert!(decode(&Lrzip, &file).whole().is_empty());
+    let cancel = Cancel::default();
+    let options = Options { cancel: cancel.clone(), ..Options::default() };
+    let source: SharedSource = Arc::new(CancelledBehind(source(&file), 200_000, cancel));
     let mut pass = Lrzip.first_pass(source, &options).unwrap();
     assert_eq!(pass.read(&mut [0; 10]).unwrap_err().kind(), ErrorKind::Interrupted);
 }

@@ -5,6 +5,7 @@ use tarnfs_source::{Cancel, Limits, SharedSource};
 use xxhash_rust::xxh32::{Xxh32, xxh32};
 
 use super::frame::{Descriptor, LEGACY_BLOCK, LONGEST_HEADER, Start};
+use crate::faults;
 use crate::input::Input;
 use crate::{Damage, Decoder, Findings, FirstPass, Options, SeekPoint, stepwise};
 
@@ -103,7 +104,7 @@ impl FrameDecoder {
     }
 
     pub(super) fn resume(source: &SharedSource, point: &SeekPoint, limits: Limits) -> io::Result<Self> {
-        let wrong = |what: &str| invalid(&source.describe(), point.compressed_bit / 8, what);
+        let wrong = |what: &str| faults::invalid(point.compressed_bit / 8, what);
         if !point.compressed_bit.is_multiple_of(8) {
             return Err(wrong("a seek point that is not at a byte"));
         }
@@ -143,16 +144,8 @@ impl FrameDecoder {
         }
     }
 
-    fn invalid(&self, at: u64, what: &str) -> io::Error {
-        invalid(&self.input.source().describe(), at, what)
-    }
-
     fn cut(&self, what: &str) -> io::Error {
-        let (source, at, rest) = (self.input.source().describe(), self.input.position(), self.input.remaining());
-        io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            format!("{source}: ends {rest} bytes behind byte {at}, inside {what}: the file is cut short"),
-        )
+        faults::cut(self.input.source().len(), what)
     }
 
     /// Makes room for the blocks of `frame`.
@@ -160,7 +153,7 @@ impl FrameDecoder {
         let largest = frame.largest_block();
         if largest as u64 > self.limits.decoder_window {
             let most = self.limits.decoder_window;
-            return Err(self.invalid(frame.compressed, &format!("blocks of {largest} bytes, the limit is {most}")));
+            return Err(faults::invalid(frame.compressed, format!("blocks of {largest} bytes, the limit is {most}")));
         }
         if self.block.len() < largest {
             self.block = vec![0; largest];
@@ -204,7 +197,7 @@ impl FrameDecoder {
             return Ok(Stage::Ended);
         }
         let start = Start::parse(self.input.peek(LONGEST_HEADER)?)
-            .map_err(|what| self.invalid(at, &format!("the header of a frame: {what}")))?;
+            .map_err(|what| faults::invalid(at, format!("the header of a frame: {what}")))?;
         let (descriptor, length) = match start {
             Start::Frame { descriptor, length } => (Some(descriptor), length),
             Start::Legacy => (None, 4),
@@ -214,7 +207,7 @@ impl FrameDecoder {
             }
             Start::Skippable { .. } => return Err(self.cut("a skippable frame")),
             Start::Cut => return Err(self.cut("the header of a frame")),
-            Start::Other if first => return Err(self.invalid(at, "no frame of LZ4 starts there")),
+            Start::Other if first => return Err(faults::invalid(at, "no frame of LZ4 starts there")),
             Start::Other => {
                 let what = format!("{} bytes behind the last frame are none and are ignored", self.input.remaining());
                 self.report(self.decoded, at..at, true, what);
@@ -242,7 +235,7 @@ impl FrameDecoder {
         // A block that would grow is stored instead.
         if length > frame.largest_block() {
             let largest = frame.largest_block();
-            return Err(self.invalid(at, &format!("a block of {length} bytes, where {largest} are the most")));
+            return Err(faults::invalid(at, format!("a block of {length} bytes, where {largest} are the most")));
         }
         let whole = 4 + length + if frame.block_checksums() { 4 } else { 0 };
         if (whole as u64) > self.input.remaining() {
@@ -278,7 +271,7 @@ impl FrameDecoder {
         }
         let filled = match decoded {
             Ok(filled) => filled,
-            Err(error) => return Err(self.invalid(at, &format!("a block that cannot be decoded: {error}"))),
+            Err(error) => return Err(faults::invalid(at, format!("a block that cannot be decoded: {error}"))),
         };
         self.input.consume(whole);
         self.filled = filled;
@@ -363,7 +356,7 @@ impl FrameDecoder {
         let data = &self.input.peek(whole)?[4..];
         let decoded = lz4_flex::block::decompress_into(data, &mut self.block[..LEGACY_BLOCK]);
         self.filled = decoded
-            .map_err(|error| self.invalid(at, &format!("a block of a legacy frame cannot be decoded: {error}")))?;
+            .map_err(|error| faults::invalid(at, format!("a block of a legacy frame cannot be decoded: {error}")))?;
         self.input.consume(whole);
         self.decoded = self.advanced(at)?;
         Ok(true)
@@ -373,7 +366,7 @@ impl FrameDecoder {
     fn advanced(&self, at: u64) -> io::Result<u64> {
         self.decoded
             .checked_add(self.filled as u64)
-            .ok_or_else(|| self.invalid(at, "the stream is longer than 2^64 bytes"))
+            .ok_or_else(|| faults::invalid(at, "the stream is longer than 2^64 bytes"))
     }
 
     fn report_untrusted(&mut self, frame: &Frame) {
@@ -464,10 +457,6 @@ fn remember(history: &mut Vec<u8>, decoded: &[u8]) {
     let kept = HISTORY.saturating_sub(decoded.len()).min(history.len());
     history.drain(..history.len() - kept);
     history.extend_from_slice(&decoded[decoded.len().saturating_sub(HISTORY)..]);
-}
-
-fn invalid(source: &str, at: u64, what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{source}: at byte {at}: {what}"))
 }
 
 impl Decoder for FrameDecoder {

@@ -379,7 +379,7 @@ fn headers_that_cannot_be_read_say_why() {
     for (bytes, text) in cases {
         let error = first_pass(&bytes, 1 << 20).end.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
-        assert!(error.to_string().contains(text) && error.to_string().contains("test.lz4"), "{error}");
+        assert!(error.to_string().contains(text) && error.to_string().ends_with("of the compressed file"), "{error}");
     }
     assert!(first_pass(&with_header(0b0110_0000, 0x40, &[]), 1).end.is_ok());
     let options = Options { limits: Limits { decoder_window: 1 << 20, ..Limits::default() }, ..Options::default() };

@@ -11,6 +11,7 @@ use super::decoder::{Outcome, Step};
 use super::lzma1::Lzma1;
 use super::model::Properties;
 use super::survey::LzmaPoint;
+use crate::faults;
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, Findings, FirstPass, Options, PIECE, SeekPoint};
@@ -158,7 +159,7 @@ impl<C: Container> MemberDecoder<C> {
 
     pub(super) fn resume(source: SharedSource, point: &SeekPoint, limits: Limits) -> io::Result<Self> {
         let position = point.compressed_bit / 8;
-        let wrong = |what: &str| invalid::<C>(position, &format!("a seek point {what}"));
+        let wrong = |what: &str| faults::invalid(position, format!("a seek point {what}"));
         // No stream decodes to 2^63 bytes, so no sum of offsets overflows.
         if !point.compressed_bit.is_multiple_of(8) || position > source.len() || point.decoded > u64::MAX / 2 {
             return Err(wrong("that no such file can have"));
@@ -248,7 +249,7 @@ impl<C: Container> MemberDecoder<C> {
             self.state = MemberState::Ready { data, delivered: 0 };
             return Ok(());
         }
-        let Some(mut lzma) = self.read_header()? else { return Err(self.cut("within a header")) };
+        let Some(mut lzma) = self.read_header()? else { return Err(self.cut("a header")) };
         if self.first_pass && self.spacing < u64::MAX {
             lzma.survey(self.spacing);
         }
@@ -261,7 +262,7 @@ impl<C: Container> MemberDecoder<C> {
     fn read_header(&mut self) -> io::Result<Option<Box<Lzma1>>> {
         let position = self.input.position();
         let Some(bytes) = self.input.fill(C::HEADER)?.get(..C::HEADER) else { return Ok(None) };
-        let header = C::header(bytes).map_err(|what| invalid::<C>(position, what))?;
+        let header = C::header(bytes).map_err(|what| faults::invalid(position, what))?;
         self.input.consume(C::HEADER);
         self.trailer = header.trailer;
         let possible = self.input.remaining().saturating_mul(LARGEST_RATIO).min(header.length.unwrap_or(u64::MAX));
@@ -269,7 +270,7 @@ impl<C: Container> MemberDecoder<C> {
         if dictionary > self.limits.lzma_dictionary {
             let limit = self.limits.lzma_dictionary;
             let what = format!("the data need a dictionary of {dictionary} bytes, the limit is {limit}");
-            return Err(io::Error::new(io::ErrorKind::Unsupported, message::<C>(position, &what)));
+            return Err(faults::unsupported(position, what));
         }
         let dictionary = dictionary.min(self.most.max(SMALLEST_DICTIONARY));
         let dictionary = usize::try_from(dictionary).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -292,16 +293,16 @@ impl<C: Container> MemberDecoder<C> {
                 // Nothing says how much of what came before was wrong already.
                 let position = self.input.position();
                 self.report(position, what);
-                return Err(invalid::<C>(position, what));
+                return Err(faults::invalid(position, what));
             }
             Outcome::More if taken + written == 0 => {
                 // Damage may have led past the end of the data.
                 if at_end && !C::ends_whole(self.input.source())? {
-                    return Err(self.cut("within the data"));
+                    return Err(self.cut("the LZMA data"));
                 }
                 let position = self.input.position();
                 self.report(position, "the data do not end where they should");
-                return Err(invalid::<C>(position, "the data do not end where they should"));
+                return Err(faults::invalid(position, "the data do not end where they should"));
             }
             Outcome::More => {}
         }
@@ -311,7 +312,7 @@ impl<C: Container> MemberDecoder<C> {
     fn end_member(&mut self) -> io::Result<()> {
         let position = self.input.position();
         let Some(trailer) = self.input.fill(self.trailer)?.get(..self.trailer) else {
-            return Err(self.cut("within the checksum behind the data"));
+            return Err(self.cut("the checksum behind the LZMA data"));
         };
         let checked = self.checksum.take().map_or(Ok(()), |crc| {
             let member = position + trailer.len() as u64 - self.member_compressed;
@@ -350,8 +351,7 @@ impl<C: Container> MemberDecoder<C> {
     }
 
     fn cut(&self, place: &str) -> io::Error {
-        let what = format!("the {} file ends {place} of what starts at byte {}", C::NAME, self.member_compressed);
-        io::Error::new(io::ErrorKind::UnexpectedEof, what)
+        faults::cut(self.input.source().len(), place)
     }
 
     /// Takes note that the member must not be served.
@@ -433,12 +433,4 @@ impl<C: Container> FirstPass for MemberDecoder<C> {
     fn compressed_position(&self) -> u64 {
         self.input.position()
     }
-}
-
-fn message<C: Container>(position: u64, what: &str) -> String {
-    format!("{} file, at byte {position}: {what}", C::NAME)
-}
-
-fn invalid<C: Container>(position: u64, what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, message::<C>(position, what))
 }

@@ -181,7 +181,7 @@ fn a_bomb_takes_no_memory_and_lies_are_refused() {
         let pass = decode(&Snappy, &bytes);
         assert_eq!(pass.error_kind(), ErrorKind::InvalidData);
         let error = pass.error.unwrap().to_string();
-        assert!(error.contains(text) && error.contains("test"), "{error}");
+        assert!(error.contains(text) && error.ends_with("of the compressed file"), "{error}");
     }
     // A chunk that claims to be longer than any may be is one of as many bytes as one may have.
     let claims = [&[0, 0, 0, 0][..], &[0xFF, 0xFF, 0xFF, 0x7F, 0]].concat();

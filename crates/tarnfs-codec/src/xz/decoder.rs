@@ -11,6 +11,7 @@ use super::container::{
     stream_footer, stream_header,
 };
 use super::index::{self, Record, Search, Summary};
+use crate::faults::{cut, invalid, unsupported};
 use crate::input::Input;
 use crate::lzma::LzmaPoint;
 use crate::stepwise::{self, Stepwise};
@@ -158,7 +159,7 @@ impl XzDecoder {
 
     /// Goes on inside a block, at byte `position`.
     fn resume_inside(&mut self, position: u64, state: &[u8]) -> io::Result<()> {
-        let wrong = |what: &str| invalid(position, &format!("a seek point whose state {what}"));
+        let wrong = |what: &str| invalid(position, format!("a seek point whose state {what}"));
         let places = state.split_first_chunk::<8>().and_then(|(compressed, rest)| {
             let (decoded, rest) = rest.split_first_chunk::<8>()?;
             let (compressed, decoded) = (u64::from_le_bytes(*compressed), u64::from_le_bytes(*decoded));
@@ -280,7 +281,7 @@ impl XzDecoder {
             return Ok(());
         }
         let Some(header) = bytes.first_chunk::<STREAM_HEADER>() else {
-            return Err(cut(position, "within the header of a stream"));
+            return Err(cut(self.input.source().len(), "the header of a stream"));
         };
         self.check = stream_header(header).map_err(|fault| refusal(position, fault))?;
         if ![CheckId::NONE, CheckId::CRC32, CheckId::CRC64, CheckId::SHA256].contains(&self.check) {
@@ -313,13 +314,13 @@ impl XzDecoder {
                 self.state = XzState::Ended;
                 return Ok(());
             }
-            return Err(cut(position, "where a block or the index should be"));
+            return Err(cut(position, "a stream, where a block or the index should be"));
         };
         if size == 0 {
             return self.read_index();
         }
         let Some(bytes) = self.input.buffered().get(..block_header_length(size)) else {
-            return self.leave_cut_block("within the header of a block");
+            return self.leave_cut_block("the header of a block");
         };
         let header = match block_header(bytes, self.check) {
             Ok(header) => header,
@@ -354,7 +355,7 @@ impl XzDecoder {
         match step.outcome {
             Outcome::End => self.state = XzState::DataEnd,
             Outcome::Damaged(what) => self.state = XzState::Damaged(what),
-            Outcome::More if idle && at_end && left > 0 => self.leave_cut_block("within a block")?,
+            Outcome::More if idle && at_end && left > 0 => self.leave_cut_block("a block")?,
             // liblzma may do nothing once, but says so the second time.
             Outcome::More if idle && (at_end || block.stalled > 2) => {
                 self.state = XzState::Damaged("the data of a block do not end where they should".into());
@@ -383,13 +384,13 @@ impl XzDecoder {
         let padding = (decoder.taken().wrapping_neg() % 4) as usize;
         let length = padding + self.check.size();
         let Some(bytes) = self.input.fill(length)?.get(..length) else {
-            return Err(cut(position, "within the check of a block"));
+            return Err(cut(self.input.source().len(), "the check of a block"));
         };
         let (padding, stored) = bytes.split_at(padding);
         let flaw = if !decoder.matches(stored) {
-            Some(format!("the check of the xz block at byte {} does not match its data", self.block_compressed))
+            Some("the check of an xz block does not match its data".to_owned())
         } else if padding.iter().any(|&byte| byte != 0) {
-            Some(format!("the padding of the xz block at byte {} is not zero", self.block_compressed))
+            Some("the padding of an xz block is not zero".to_owned())
         } else {
             None
         };
@@ -443,7 +444,7 @@ impl XzDecoder {
         let index = read.map_err(|fault| refusal(position, fault))?;
         let position = self.input.position();
         let Some(footer) = self.input.fill(STREAM_HEADER)?.first_chunk::<STREAM_HEADER>() else {
-            return Err(cut(position, "within the footer of a stream"));
+            return Err(cut(self.input.source().len(), "the footer of a stream"));
         };
         let (check, length) = stream_footer(footer).map_err(|fault| refusal(position, fault))?;
         if (check, length) != (self.check, index.length) {
@@ -460,7 +461,7 @@ impl XzDecoder {
         let found = self.record_in_index()?;
         match found {
             Some(_) => self.leave_damaged_block("a block leads past the end of the file"),
-            None => Err(cut(self.block_compressed, place)),
+            None => Err(cut(self.input.source().len(), place)),
         }
     }
 
@@ -668,18 +669,9 @@ impl FirstPass for XzDecoder {
     }
 }
 
-fn invalid(position: u64, what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("xz file, at byte {position}: {what}"))
-}
-
 fn refusal(position: u64, fault: Fault) -> io::Error {
-    let (kind, what) = match fault {
-        Fault::Damaged(what) => (io::ErrorKind::InvalidData, what),
-        Fault::Unsupported(what) => (io::ErrorKind::Unsupported, what),
-    };
-    io::Error::new(kind, format!("xz file, at byte {position}: {what}"))
-}
-
-fn cut(position: u64, place: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, format!("the xz file ends {place}, which starts at byte {position}"))
+    match fault {
+        Fault::Damaged(what) => invalid(position, what),
+        Fault::Unsupported(what) => unsupported(position, what),
+    }
 }

@@ -8,6 +8,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::container::{
     Fault, LARGEST_INTEGER, LONGEST_INTEGER, STREAM_HEADER, integer, padded, stream_footer, stream_header,
 };
+use crate::faults;
 use crate::input::Input;
 
 /// What an index says of one block (§4.3).
@@ -119,7 +120,7 @@ fn take(input: &mut Input, hash: &mut crc32fast::Hasher, count: usize) -> io::Re
 }
 
 fn cut(position: u64) -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, format!("the xz stream ends within its index, at byte {position}"))
+    faults::cut(position, "the index of a stream")
 }
 
 /// Searches the indexes from the end of a file for the sizes of a damaged block. It may read four times the file's

@@ -12,6 +12,7 @@ use super::entropy::{DecodedBlock, EntropyAhead, Known, Next};
 use super::frame::{BLOCK_HEADER, BlockHeader, CHECKSUM, FrameHeader, LARGEST_BLOCK, LONGEST_HEADER, Start, checksum};
 use super::idle::Loan;
 use super::survey::Survey;
+use crate::faults::{cut, invalid};
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
 use crate::{Damage, Decoder, FILLER, Findings, FirstPass, Options, PIECE, SeekPoint};
@@ -129,7 +130,7 @@ impl FrameDecoder {
     fn restore(&mut self, point: &SeekPoint) -> io::Result<()> {
         let blocks = self.blocks.insert(Loan::take());
         let wrong = |what: &str| {
-            invalid(point.compressed_bit / 8, &format!("a seek point whose state {what}: build the index again"))
+            invalid(point.compressed_bit / 8, format!("a seek point whose state {what}: build the index again"))
         };
         let restored = checkpoint::restore(&point.state, &self.limits, &self.dictionaries, blocks).map_err(
             |refused| match refused {
@@ -212,11 +213,11 @@ impl FrameDecoder {
             Start::Frame(header) => self.enter(header)?,
             Start::Skippable(length) => {
                 if !self.input.skip(length) {
-                    return Err(cut(position, "within a skippable frame"));
+                    return Err(cut(self.input.source().len(), "a skippable frame"));
                 }
                 self.state = FrameState::Between;
             }
-            Start::Cut => return Err(cut(position, "within a frame's header")),
+            Start::Cut => return Err(cut(self.input.source().len(), "the header of a frame")),
             Start::Reserved => return Err(invalid(position, "a frame whose reserved bit is set")),
             Start::Other if at_start => return Err(invalid(position, "not the start of a zstd frame")),
             Start::Other => self.skip_padding()?,
@@ -254,7 +255,7 @@ impl FrameDecoder {
         }
         self.survey_block(position, None)?;
         let Some(header) = self.input.fill(BLOCK_HEADER)?.first_chunk::<BLOCK_HEADER>() else {
-            return Err(cut(position, "where a block should be"));
+            return Err(cut(position, "a frame, where a block should be"));
         };
         let block = match BlockHeader::parse(*header, &self.frame.header) {
             Ok(block) => block,
@@ -262,7 +263,7 @@ impl FrameDecoder {
         };
         let length = BLOCK_HEADER + block.length;
         let Some(content) = self.input.fill(length)?.get(BLOCK_HEADER..length) else {
-            return Err(cut(position, "within a block"));
+            return Err(cut(self.input.source().len(), "a block"));
         };
         let Some(blocks) = &mut self.blocks else { return Err(io::ErrorKind::OutOfMemory.into()) };
         if let Err(what) = blocks.decode(block, content) {
@@ -290,7 +291,7 @@ impl FrameDecoder {
         }
         self.state = FrameState::Delivering { left: decoded.len(), last };
         if !self.input.skip(length as u64) {
-            return Err(cut(self.input.position(), "within a block"));
+            return Err(cut(self.input.source().len(), "a block"));
         }
         Ok(())
     }
@@ -311,7 +312,7 @@ impl FrameDecoder {
                 None
             }
             Next::Lost => Some(Err(io::Error::other(format!(
-                "zstd stream, at byte {position}: decoding ended; this is an error in tarnfs, please report it"
+                "decoding zstd ended at byte {position}; this is an error in tarnfs, please report it"
             )))),
         }
     }
@@ -389,13 +390,13 @@ impl FrameDecoder {
     fn verify_checksum(&mut self) -> io::Result<()> {
         let position = self.input.position();
         let Some(found) = self.input.fill(CHECKSUM)?.first_chunk::<CHECKSUM>() else {
-            return Err(cut(position, "within a frame's checksum"));
+            return Err(cut(self.input.source().len(), "the checksum of a frame"));
         };
         let is_right = self.frame.hash.take().is_none_or(|hash| checksum(hash.digest()) == *found);
         self.input.consume(CHECKSUM);
         self.state = FrameState::Between;
         if !is_right {
-            let what = format!("the XXH64 of the zstd frame at byte {} does not match its data", self.frame.compressed);
+            let what = "the XXH64 of a zstd frame does not match its data".to_owned();
             self.report(position, self.decoded, what);
             if self.survey.is_some() && self.frame.header.content != Some(self.decoded - self.frame.decoded) {
                 self.findings.shift(self.decoded);
@@ -429,7 +430,7 @@ impl FrameDecoder {
     fn leave_damaged_frame(&mut self, what: &str) -> io::Result<()> {
         self.entropy = None;
         let position = self.input.position();
-        let what = format!("{what}, in the zstd frame at byte {}", self.frame.compressed);
+        let what = what.to_owned();
         let delivered = self.decoded - self.frame.decoded;
         let blocks = self.find_frame_end()?;
         let missing = self.frame.header.content.and_then(|content| content.checked_sub(delivered));
@@ -554,17 +555,7 @@ impl FirstPass for FrameDecoder {
     }
 }
 
-fn invalid(position: u64, what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("zstd stream, at byte {position}: {what}"))
-}
-
 fn unsupported(frame: u64, what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, format!("zstd frame at byte {frame}: {what}"))
-}
-
-fn cut(position: u64, place: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::UnexpectedEof,
-        format!("the zstd stream ends {place}, which starts at byte {position}"),
-    )
+    let what = format!("the zstd frame at byte {frame} of the compressed file {what}");
+    io::Error::new(io::ErrorKind::Unsupported, what)
 }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-/// Entries of one ACL that are believed; a value of an attribute (64 KiB) has room for 8191.
+/// Entries of one ACL that are believed, the mask that is added to it among them; a value of an attribute (64 KiB) has
+/// room for 8191.
 const MOST_ENTRIES: usize = 8191;
 
 /// Version of the kernel's form.
@@ -86,6 +87,7 @@ pub(super) struct Acl {
 /// name somebody who cannot be found: `tar` then sets no ACL either.
 pub(super) fn binary(text: &[u8], is_default: bool, names: &Names) -> Result<Option<Acl>, String> {
     let bad = |entry: &[u8]| format!("ACL entry {} is not understood", crate::name::excerpt(entry));
+    let too_many = || format!("an ACL has more than {MOST_ENTRIES} entries");
     let mut entries = Vec::new();
     for line in text.split(|&byte| byte == b',' || byte == b'\n') {
         // Comments behind '#' say what the mask leaves.
@@ -94,7 +96,7 @@ pub(super) fn binary(text: &[u8], is_default: bool, names: &Names) -> Result<Opt
             continue;
         }
         if entries.len() >= MOST_ENTRIES {
-            return Err(format!("an ACL has more than {MOST_ENTRIES} entries"));
+            return Err(too_many());
         }
         let (tag, id, bits) = parse_entry(entry, names).ok_or_else(|| bad(entry))?;
         let Some(id) = id else {
@@ -108,6 +110,9 @@ pub(super) fn binary(text: &[u8], is_default: bool, names: &Names) -> Result<Opt
         let group_class = entries.iter().filter(|entry| is_named(entry) || entry.0 == Tag::OwningGroup);
         let bits = group_class.fold(0, |bits, entry| bits | entry.2);
         entries.push((Tag::Mask, NOBODY, bits));
+        if entries.len() > MOST_ENTRIES {
+            return Err(too_many());
+        }
     }
     entries.sort_unstable();
     let has = |tag| entries.iter().filter(|entry| entry.0 == tag).count();
@@ -222,6 +227,12 @@ mod tests {
         assert_eq!(binary(stranger, false, &names), Ok(None));
         let no_mask = binary(b"user::rw-,group::r--,other::r--,user:1:-wx", false, &names).unwrap().unwrap();
         assert_eq!((no_mask.permissions, no_mask.value.unwrap().len()), (0o674, 44));
+        // With its mask it has one too many.
+        let named = (0..8188).fold(String::new(), |text, id| text + &format!(",user:{id}:r--"));
+        let full = |named: &str| binary(format!("user::rw-,group::r--,other::r--{named}").as_bytes(), false, &names);
+        assert!(full(&named).unwrap_err().contains("8191"));
+        let (_, one_less) = named.split_at(",user:0:r--".len());
+        assert_eq!(full(one_less).unwrap().unwrap().value.unwrap().len(), 65_532);
         for bad in [
             &b"user::rw-"[..],
             b"user::rw-,group::r--,other::r--,other::r--",

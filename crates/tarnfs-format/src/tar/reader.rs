@@ -390,7 +390,7 @@ impl<'run> Reader<'run> {
             return Ok(false);
         }
         if at < size {
-            self.damage(offset, format!("the archive ends {at} bytes into the {size} bytes of the entry at {start}"))?;
+            self.damage(offset, cut_content(at, size, start))?;
         }
         if !parts.is_empty() {
             let end = lost.unwrap_or(size);
@@ -526,10 +526,7 @@ impl<'run> Reader<'run> {
         let read = self.stream.position().saturating_sub(offset);
         let moved = read.saturating_add(self.skip(padded(size).saturating_sub(read))?);
         if moved < size {
-            self.damage(
-                offset,
-                format!("the archive ends {moved} bytes into the {size} bytes of the entry at {start}"),
-            )?;
+            self.damage(offset, cut_content(moved, size, start))?;
         }
         Ok(())
     }
@@ -592,7 +589,7 @@ impl<'run> Reader<'run> {
 /// "3 blocks", or "1000 bytes" where it comes out even in no blocks.
 fn in_blocks(bytes: u64) -> String {
     match bytes.checked_div(BLOCK as u64) {
-        Some(blocks) if bytes.is_multiple_of(BLOCK as u64) => format!("{blocks} blocks"),
+        Some(blocks) if blocks > 1 && bytes.is_multiple_of(BLOCK as u64) => format!("{blocks} blocks"),
         _ => format!("{bytes} bytes"),
     }
 }
@@ -616,4 +613,9 @@ fn find_shifted(bytes: &[u8]) -> Option<usize> {
 /// `size` filled up to whole blocks.
 fn padded(size: u64) -> u64 {
     size.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX)
+}
+
+/// What is said of an entry, its header at `start`, of whose content only `read` bytes are there.
+fn cut_content(read: u64, size: u64, start: u64) -> String {
+    format!("the archive ends after {read} of the {size} bytes of the entry whose header is at byte {start}")
 }

@@ -9,12 +9,23 @@ use rustix::io::Errno;
 
 use super::abi::{OUT_HEADER, Out};
 
-/// The right to answer one request.
+/// The right to answer one request. Dropped without an answer, as by a panic on the way to it, it answers EIO: nobody
+/// else could, and whoever waits could not even be killed.
 #[derive(Debug)]
 pub(crate) struct Reply {
     device: Arc<File>,
     /// The kernel's number for the request.
     unique: u64,
+    /// There is no answer yet, and there is to be one.
+    is_due: bool,
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if self.is_due {
+            self.write(-Errno::IO.raw_os_error(), &[]);
+        }
+    }
 }
 
 /// `struct fuse_attr`: what `stat(2)` shows.
@@ -51,7 +62,12 @@ pub(crate) struct Totals {
 
 impl Reply {
     pub(super) fn new(device: &Arc<File>, unique: u64) -> Self {
-        Self { device: Arc::clone(device), unique }
+        Self { device: Arc::clone(device), unique, is_due: true }
+    }
+
+    /// That the kernel waits for no answer.
+    pub(super) fn not_due(mut self) {
+        self.is_due = false;
     }
 
     /// The kernel's number for the request.
@@ -59,21 +75,22 @@ impl Reply {
         self.unique
     }
 
-    pub(crate) fn error(self, error: Errno) {
+    pub(crate) fn error(mut self, error: Errno) {
         self.write(-error.raw_os_error(), &[]);
     }
 
     /// False if the kernel has not taken the answer.
-    pub(super) fn send(self, body: &[u8]) -> bool {
+    pub(super) fn send(mut self, body: &[u8]) -> bool {
         self.write(0, body)
     }
 
     /// That it is done.
-    pub(crate) fn done(self) {
+    pub(crate) fn done(mut self) {
         self.write(0, &[]);
     }
 
-    fn write(self, error: i32, body: &[u8]) -> bool {
+    fn write(&mut self, error: i32, body: &[u8]) -> bool {
+        self.is_due = false;
         let mut header = [0; OUT_HEADER];
         let length = (OUT_HEADER + body.len()) as u32;
         header[..4].copy_from_slice(&length.to_ne_bytes());
@@ -82,9 +99,9 @@ impl Reply {
         // One call, as each call is one answer.
         let sent = (&*self.device).write_vectored(&[IoSlice::new(&header), IoSlice::new(body)]);
         let Err(problem) = sent else { return true };
-        // ENOENT: the request was interrupted, so nobody waits; ENODEV: unmounted.
+        // ENOENT: the request was interrupted, so nobody waits; ENODEV: unmounted; ECONNABORTED: aborted.
         let level = match problem.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::NOENT | Errno::NODEV) => log::Level::Debug,
+            Some(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => log::Level::Debug,
             _ => log::Level::Warn,
         };
         log::log!(level, "answering the kernel's request {}: {problem}", self.unique);

@@ -181,11 +181,8 @@ impl<F: Filesystem> Session<F> {
     /// Answers a request. A panic costs that request and not this thread: without it, nobody might answer any more.
     fn dispatch(&self, device: &Arc<File>, request: &[u8]) {
         let Err(told) = guard::catch(|| self.answer(device, request)) else { return };
+        // It has its answer by now.
         self.filesystem.panicked(&told);
-        // One that has its answer already the kernel does not find. (0 would be a message of ours.)
-        if let Some(Request { unique: unique @ 1.., .. }) = parse(request) {
-            Reply::new(device, unique).error(Errno::IO);
-        }
     }
 
     fn answer(&self, device: &Arc<File>, request: &[u8]) {
@@ -197,15 +194,19 @@ impl<F: Filesystem> Session<F> {
         let reply = Reply::new(device, unique);
         match opcode {
             // These have no answer.
-            opcode::FORGET => filesystem.forget(node, body.u64()),
+            opcode::FORGET => {
+                reply.not_due();
+                filesystem.forget(node, body.u64());
+            }
             opcode::BATCH_FORGET => {
+                reply.not_due();
                 let (count, _) = (body.u32(), body.u32());
                 // Never more than the request has room for.
                 for _ in 0..(count as usize).min(REQUEST / 16) {
                     filesystem.forget(body.u64(), body.u64());
                 }
             }
-            opcode::NOTIFY_REPLY => {}
+            opcode::NOTIFY_REPLY => reply.not_due(),
             opcode::LOOKUP => filesystem.lookup(node, body.name(), ReplyEntry(reply)),
             opcode::GETATTR => filesystem.getattr(node, ReplyAttributes(reply)),
             opcode::READLINK => filesystem.readlink(node, ReplyData(reply)),
@@ -246,7 +247,7 @@ impl<F: Filesystem> Session<F> {
             opcode::LISTXATTR => filesystem.listxattr(node, body.u32(), ReplyXattr(reply)),
             // Not there: perhaps another thread has read it and is about to work on it, so the kernel is to say it
             // again.
-            opcode::INTERRUPT if filesystem.interrupt(body.u64()) => {}
+            opcode::INTERRUPT if filesystem.interrupt(body.u64()) => reply.not_due(),
             opcode::INTERRUPT => reply.error(Errno::AGAIN),
             opcode::IOCTL => filesystem.ioctl(reply),
             opcode::SETATTR
@@ -303,7 +304,7 @@ pub(super) enum Received {
     /// A request of so many bytes.
     Request(usize),
     Nothing,
-    /// The file system is unmounted.
+    /// The file system is unmounted, or somebody has ended the connection.
     End,
 }
 
@@ -312,7 +313,7 @@ pub(super) fn receive(mut device: &File, buffer: &mut [u8]) -> io::Result<Receiv
     match device.read(buffer) {
         Ok(length) => Ok(Received::Request(length)),
         Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::NODEV) => Ok(Received::End),
+            Some(Errno::NODEV | Errno::CONNABORTED) => Ok(Received::End),
             // The request was taken back before it was read, or nothing has happened.
             Some(Errno::NOENT | Errno::INTR | Errno::AGAIN) => Ok(Received::Nothing),
             _ => Err(error),

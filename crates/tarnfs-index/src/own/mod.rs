@@ -430,15 +430,28 @@ impl Index for Own {
         }
     }
 
+    fn replaced_count(&self) -> Result<u64, Error> {
+        self.pool.with(|session| {
+            // They are numbered one after the other. Each end by itself: of a query for both, SQLite reads the whole.
+            let end =
+                |sql: &str| session.connection.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).map_err(broken);
+            let first = end("SELECT min(node) FROM replaced")?;
+            let last = end("SELECT max(node) FROM replaced")?;
+            Ok(first.zip(last).map_or(0, |(first, last)| last.abs_diff(first).saturating_add(1)))
+        })
+    }
+
     fn replaced_of(
         &self,
         folder: Node,
         name: &[u8],
+        from: u64,
         receive: &mut dyn FnMut(Option<u64>, &Row) -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         let Some(mut rest) = self.pool.with(|session| self.find_replaced(session, folder, name))? else {
-            return Ok(());
+            return Ok(0);
         };
+        let passed = if from == 0 { 0 } else { self.pass_replaced(&mut rest, from)? };
         while !rest.is_empty() {
             let (found, behind) = self.pool.with(|session| {
                 // It may be done twice.
@@ -451,7 +464,7 @@ impl Index for Own {
                 break;
             }
         }
-        Ok(())
+        Ok(passed)
     }
 
     fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error> {
@@ -505,7 +518,8 @@ impl Index for Own {
     }
 
     fn replaced_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Option<Node>)) -> Result<(), Error> {
-        self.pool.with(|session| {
+        // Once: what was handed on must not come again.
+        self.pool.with_once(|session| {
             let mut query = session
                 .connection
                 .prepare_cached(
@@ -610,12 +624,12 @@ impl Replaced {
 }
 
 /// Bounds on what is read of one entry, as on what is written of it.
-const LIMITS: Limits = Limits::DEFAULT;
+pub(crate) const LIMITS: Limits = Limits::DEFAULT;
 /// Of one extended attribute: XATTR_NAME_MAX of Linux, and more than that is never shown.
-const LONGEST_XATTR_NAME: usize = 64 << 10;
+pub(crate) const LONGEST_XATTR_NAME: usize = 64 << 10;
 /// Names and values of all extended attributes of one entry. They come from headers that are shorter
 /// ([`Limits::extended_header`]).
-const MOST_XATTR_BYTES: usize = 32 << 20;
+pub(crate) const MOST_XATTR_BYTES: usize = 32 << 20;
 
 /// Names that are read at once: longer calls would run into the limit on the time of one.
 const NAMES: u64 = 65_536;
@@ -627,8 +641,8 @@ const REPLACED: usize = 1024;
 const BATCH: usize = 128;
 
 impl Own {
-    /// Where in `replaced` the rows of one name begin, up to its end. The table has the folders in the order in which
-    /// their children lie, and is numbered in its order: a search.
+    /// Where in `replaced` the rows of one name are. The table has the folders in the order in which their children
+    /// lie, and is numbered in its order: two searches.
     fn find_replaced(&self, session: &mut Session, folder: Node, name: &[u8]) -> Result<Option<Range<i64>>, Error> {
         let Some(searched) = session.folder(folder.0, &self.bounds)? else { return Ok(None) };
         // Each by itself: of a query for both, SQLite reads the whole table.
@@ -636,24 +650,48 @@ impl Own {
             let mut query = session.connection.prepare_cached(sql).map_err(broken)?;
             query.query_row([], |row| row.get(0)).map_err(broken)
         };
-        let mut low = end_of("SELECT min(node) FROM replaced")?.unwrap_or(0);
+        let first = end_of("SELECT min(node) FROM replaced")?.unwrap_or(0);
         let end = end_of("SELECT max(node) FROM replaced")?.unwrap_or(-1).saturating_add(1);
-        let mut high = end;
-        // The first row that is not before what is searched lies in low..=high.
-        while low < high {
-            let middle = low.midpoint(high);
-            let Some(row) = Replaced::first(session, middle, high)? else {
-                high = middle;
-                continue;
-            };
-            let own = session.folder(row.folder, &self.bounds)?;
-            let own = own.ok_or_else(|| lies(row.stored.node, "the folder that it was in is none"))?;
-            match own.first.cmp(&searched.first).then_with(|| row.name.as_slice().cmp(name)) {
-                Ordering::Less => low = (row.stored.node as i64).saturating_add(1),
-                _ => high = middle,
+        // The first row that is not before what is searched; or that is behind it.
+        let mut search = |from: i64, is_before: fn(Ordering) -> bool| -> Result<i64, Error> {
+            let (mut low, mut high) = (from, end);
+            while low < high {
+                let middle = low.midpoint(high);
+                let Some(row) = Replaced::first(session, middle, high)? else {
+                    high = middle;
+                    continue;
+                };
+                let own = session.folder(row.folder, &self.bounds)?;
+                let own = own.ok_or_else(|| lies(row.stored.node, "the folder that it was in is none"))?;
+                if is_before(own.first.cmp(&searched.first).then_with(|| row.name.as_slice().cmp(name))) {
+                    low = (row.stored.node as i64).saturating_add(1);
+                } else {
+                    high = middle;
+                }
             }
+            Ok(low)
+        };
+        let first = search(first, Ordering::is_lt)?;
+        Ok(Some(first..search(first, Ordering::is_le)?))
+    }
+
+    /// Passes over the first `from` rows of one name, without those that [`Self::read_replaced`] leaves out. Returns
+    /// how many that were. Only links are looked at: a name may be stored millions of times.
+    fn pass_replaced(&self, rows: &mut Range<i64>, from: u64) -> Result<u64, Error> {
+        let mut passed = 0_u64;
+        while passed < from && !rows.is_empty() {
+            let step = i64::try_from(from.saturating_sub(passed).min(NAMES)).unwrap_or(i64::MAX);
+            let next = rows.start.saturating_add(step).min(rows.end);
+            let left_out: i64 = self.pool.with(|session| {
+                let sql = "SELECT count(*) FROM hard_links WHERE node >= ? AND node < ? AND shared = 0";
+                let mut query = session.connection.prepare_cached(sql).map_err(broken)?;
+                query.query_row([rows.start, next], |row| row.get(0)).map_err(broken)
+            })?;
+            let shown = next.saturating_sub(rows.start).saturating_sub(left_out);
+            passed = passed.saturating_add(u64::try_from(shown).unwrap_or(0));
+            rows.start = next;
         }
-        Ok(Some(low..end))
+        Ok(passed)
     }
 
     /// Some of the rows of replaced entries behind node `after`, without hard links, each with its folder and name; and

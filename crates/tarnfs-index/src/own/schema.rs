@@ -24,6 +24,9 @@ const LONGEST_LABEL: usize = 4096;
 /// Bytes of the name of a codec; all that there are have fewer.
 const LONGEST_CODEC_NAME: usize = 64;
 
+/// Bytes of the name of a file (NAME_MAX).
+const LONGEST_NAME: usize = 255;
+
 /// Layers that are read; more than any [`tarnfs_source::Limits`] allows.
 const MOST_LAYERS: i64 = 1000;
 
@@ -138,6 +141,13 @@ pub(crate) fn write_summary(connection: &Connection, summary: &Summary, unit: u6
         ("archive_fingerprint", number(summary.archive.fingerprint.0)),
         ("archive_length", number(summary.archive.length)),
         ("archive_modified", Value::Integer(summary.archive.modified)),
+        (
+            "archive_name",
+            summary
+                .name
+                .as_ref()
+                .map_or(Value::Null, |name| Value::Blob(name.iter().copied().take(LONGEST_NAME).collect())),
+        ),
         // A sum that a few files of 8 EiB make larger than a number of SQLite; "too much" is all that it says then.
         ("bytes", number(summary.bytes.min(i64::MAX as u64))),
         ("encoding", summary.shape.encoding.clone().map_or(Value::Null, Value::Text)),
@@ -245,8 +255,14 @@ pub(crate) fn read_summary(connection: &Connection) -> Result<Summary, Error> {
         _ => return Err(wrong("label")),
     };
     let Value::Text(format) = value("format")? else { return Err(wrong("format")) };
+    let name = match self::value(connection, "archive_name")? {
+        Some(Value::Blob(name)) if name.len() <= LONGEST_NAME => Some(name),
+        Some(Value::Null) | None => None,
+        Some(_) => return Err(wrong("archive_name")),
+    };
     Ok(Summary {
         archive,
+        name,
         shape: Shape { encoding, ignore_zeros, gnu_incremental, transform, recursion, hashes },
         layers: read_layers(connection)?,
         format,

@@ -233,7 +233,10 @@ impl Blocks {
             || high.1 != self.decoded_length
             || high.0 > self.stream_length.saturating_mul(8).checked_div(self.unit).unwrap_or(0)
         {
-            return Err(lies(format!("the blocks from {low:?} to {high:?} are not those of the stream")));
+            return Err(lies(format!(
+                "its blocks lead to decoded bytes {} to {}, and the stream has {}",
+                low.1, high.1, self.decoded_length
+            )));
         }
         // low.1 <= decoded < high.1: halves what lies between, where the data would be if all blocks were alike
         // first, so that a few steps do.
@@ -291,6 +294,25 @@ impl ChunkTable for Blocks {
 
     fn decoded_length(&self) -> u64 {
         self.decoded_length
+    }
+
+    /// One row after the other, so that no memory is taken for them.
+    fn longest(&self) -> io::Result<Option<u64>> {
+        let longest = || -> Result<u64, Error> {
+            let connection = self.connections.get()?;
+            let sql = format!("SELECT dataoffset FROM {} ORDER BY blockoffset", self.table);
+            let mut statement = connection.prepare_cached(&sql).map_err(broken)?;
+            let mut rows = statement.query([]).map_err(broken)?;
+            let (mut longest, mut before) = (0, 0_u64);
+            while let Some(row) = rows.next().map_err(broken)? {
+                connection.renew();
+                let start = unsigned(row, 0).map_err(broken)?;
+                longest = start.saturating_sub(before).max(longest);
+                before = start;
+            }
+            Ok(longest)
+        };
+        longest().map(Some).map_err(into_io)
     }
 
     fn damage_in(&self, _decoded: Range<u64>) -> io::Result<Option<Damage>> {

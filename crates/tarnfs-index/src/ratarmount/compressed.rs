@@ -15,8 +15,11 @@ use crate::{Error, Index};
 /// is indexed_gzip, which only reads its own.
 const RAPIDGZIP_FROM: u64 = 64 << 20;
 
-/// Longest value in one row.
-const MOST_VALUE: usize = 256 << 20;
+/// Bytes of a row: windows of a large archive do not wait in memory.
+const VALUE: usize = 16 << 20;
+
+/// Bytes of what is one row, and so waits in memory: with windows for 4 GiB of compressed data.
+const MOST_OF_ONE: usize = 512 << 20;
 
 /// Writes the table that ratarmount reads for the codec of the archive `source`; none for a plain one and for xz.
 pub(super) fn write(index: &Arc<dyn Index>, source: &dyn Source, connection: &Connection) -> Result<(), Error> {
@@ -117,7 +120,16 @@ fn gzip(
     connection: &Connection,
 ) -> Result<(), Error> {
     let is_large = source.len() >= RAPIDGZIP_FROM || codec.name() != "gzip";
+    let name = if is_large { "gztoolindex" } else { "gzipindex" };
+    connection.execute_batch(&format!("CREATE TABLE {name} (data BLOB)")).map_err(failed)?;
+    let insert = |value: &[u8]| {
+        connection.execute(&format!("INSERT INTO {name} VALUES (?1)"), [value]).map(drop).map_err(failed)
+    };
     let (mut gztool, mut gzidx) = (gztool::Builder::new(), gzidx::Builder::default());
+    if is_large {
+        // Its place: it says how many points follow.
+        insert(&[])?;
+    }
     each(table, &mut |chunk| {
         let point = &chunk.point;
         // Both programs start at deflate data, never at a header.
@@ -129,21 +141,29 @@ fn gzip(
         };
         if is_large {
             gztool.add(bit, point.decoded, &window)?;
+            if gztool.ready() >= VALUE {
+                insert(&gztool.take())?;
+            }
         } else {
             gzidx.add(bit, point.decoded, &window);
+            if gzidx.bytes() > MOST_OF_ONE {
+                let mib = MOST_OF_ONE >> 20;
+                let what = format!(
+                    "the seek points of this archive take more than {mib} MiB, the limit of ratarmount's table of them; more decoded bytes between two (--gzip-seek-point-spacing) take less"
+                );
+                return Err(io::Error::other(what).into());
+            }
         }
         Ok(())
     })?;
-    let (name, bytes) = if is_large {
-        ("gztoolindex", gztool.finish(table.decoded_length()))
+    if is_large {
+        let (head, rest) = gztool.finish(table.decoded_length());
+        insert(&rest)?;
+        let replace = format!("UPDATE {name} SET data = ?1 WHERE rowid = 1");
+        connection.execute(&replace, [head]).map(drop).map_err(failed)
     } else {
-        ("gzipindex", gzidx.finish(source.len(), table.decoded_length()))
-    };
-    connection.execute_batch(&format!("CREATE TABLE {name} (data BLOB)")).map_err(failed)?;
-    for value in bytes.chunks(MOST_VALUE) {
-        connection.execute(&format!("INSERT INTO {name} VALUES (?1)"), [value]).map_err(failed)?;
+        insert(&gzidx.finish(source.len(), table.decoded_length()))
     }
-    Ok(())
 }
 
 /// Length in bytes of the header at byte `at` of a gzip member (RFC 1952 §2.3) or zlib stream (RFC 1950 §2.2).

@@ -95,6 +95,11 @@ impl Builder {
         }
     }
 
+    /// Bytes so far.
+    pub(super) fn bytes(&self) -> usize {
+        self.points.len().saturating_add(self.windows.len())
+    }
+
     /// The bytes of the index.
     pub(super) fn finish(self, compressed_length: u64, decoded_length: u64) -> Vec<u8> {
         /// Only a hint for points that are still to be made; none are.

@@ -82,7 +82,7 @@ pub(super) struct Builder {
 
 impl Builder {
     pub(super) fn new() -> Self {
-        Self { bytes: [&MAGIC[..], &[0; 16]].concat(), count: 0 }
+        Self { bytes: Vec::new(), count: 0 }
     }
 
     /// Adds a point inside deflate data.
@@ -95,7 +95,8 @@ impl Builder {
                 (packed.len(), result)
             };
             if result != ReturnCode::Ok {
-                return Err(std::io::Error::other(format!("compressing a window failed: {result:?}")).into());
+                let what = "compressing a window failed; this is an error in tarnfs, please report it";
+                return Err(std::io::Error::other(what).into());
             }
             packed.truncate(length);
         }
@@ -108,12 +109,20 @@ impl Builder {
         Ok(())
     }
 
-    /// The bytes of the index.
-    pub(super) fn finish(mut self, decoded_length: u64) -> Vec<u8> {
-        for at in [16, 24] {
-            self.bytes[at..][..8].copy_from_slice(&self.count.to_be_bytes());
-        }
+    /// Bytes behind the head that are ready; what comes is added behind them.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+
+    /// How many these are.
+    pub(super) fn ready(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The head, which says how many points there are, and the last bytes.
+    pub(super) fn finish(mut self, decoded_length: u64) -> (Vec<u8>, Vec<u8>) {
+        let count = self.count.to_be_bytes();
         self.bytes.extend_from_slice(&decoded_length.to_be_bytes());
-        self.bytes
+        ([&MAGIC[..], &count, &count].concat(), self.bytes)
     }
 }

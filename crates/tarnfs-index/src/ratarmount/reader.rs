@@ -13,6 +13,7 @@ use super::connections::Connections;
 use super::header::entry_at;
 use super::rows::{Shown, Stored, columns, split_target};
 use super::validity;
+use crate::own::MOST_XATTR_BYTES;
 use crate::sqlite::broken;
 use crate::vfs::Opened;
 use crate::{Archive, Error, Index, Layer, Node, Row, Shape, Summary};
@@ -94,6 +95,7 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
             fingerprint: Fingerprint::of(&*expected.source)?,
             modified: expected.modified,
         },
+        name: None,
         shape: expected.shape.clone(),
         layers: codec.iter().map(|codec| Layer { codec: codec.name().into(), decoded_length: length }).collect(),
         format: if is_single { "file" } else { "tar" }.into(),
@@ -482,11 +484,12 @@ impl Index for RatarmountIndex {
         let mut statement = connection
             .prepare_cached(
                 "SELECT xattrkeys.name, value FROM xattrsdata JOIN xattrkeys ON xattrkeys.id = keyid \
-                 WHERE offsetheader = ?1 ORDER BY xattrkeys.name",
+                 WHERE offsetheader = ?1",
             )
             .map_err(broken)?;
         let mut rows = statement.query([header as i64]).map_err(broken)?;
-        let mut found = Vec::new();
+        // Sorted here, behind the checks: SQLite would hold them all first.
+        let (mut found, mut total) = (Vec::new(), 0_usize);
         while let Some(row) = rows.next().map_err(broken)? {
             let bytes = |index: usize| {
                 row.get_ref(index)
@@ -496,7 +499,9 @@ impl Index for RatarmountIndex {
                     .ok_or_else(|| Error::Broken(format!("an extended attribute of the entry at byte {header}")))
             };
             let (name, value) = (bytes(0)?, bytes(1)?);
+            total = total.saturating_add(name.len()).saturating_add(value.len());
             if found.len() >= self.limits.xattrs
+                || total > MOST_XATTR_BYTES
                 || value.len() > self.limits.xattr_value
                 || !(1..=255).contains(&name.len())
             {
@@ -506,6 +511,7 @@ impl Index for RatarmountIndex {
             }
             found.push((name, value));
         }
+        found.sort();
         Ok(found)
     }
 
@@ -559,11 +565,13 @@ impl Index for RatarmountIndex {
         &self,
         folder: Node,
         name: &[u8],
+        from: u64,
         receive: &mut dyn FnMut(Option<u64>, &Row) -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         let path = self.path(folder)?;
-        let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else { return Ok(()) };
+        let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else { return Ok(0) };
         let mut waiting: Option<Stored> = None;
+        let mut passed = 0_u64;
         self.select("WHERE path = ?1 AND name = ?2 ORDER BY offsetheader", params![path, name], &mut |stored| {
             let before = waiting.replace(stored);
             if let (Some(before), Some(now)) = (before, &waiting)
@@ -573,10 +581,14 @@ impl Index for RatarmountIndex {
                 && let header = before.header()
                 && let Some(row) = self.resolve(before)?
             {
-                return Ok(receive(header, &row));
+                if passed == from {
+                    return Ok(receive(header, &row));
+                }
+                passed = passed.saturating_add(1);
             }
             Ok(true)
-        })
+        })?;
+        Ok(passed)
     }
 
     fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error> {

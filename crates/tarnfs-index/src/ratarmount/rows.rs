@@ -65,7 +65,7 @@ impl Stored {
         let value = |index: usize| row.get_ref(index).map_err(crate::sqlite::broken);
         let rowid = match value(0)? {
             ValueRef::Integer(rowid) if rowid > 0 => rowid,
-            other => return Err(Error::Broken(format!("a row of files has the number {other:?}"))),
+            _ => return Err(Error::Broken("a row of files has no number".to_owned())),
         };
         let wrong = |column: &str| Error::Broken(format!("row {rowid} of files: {column} is not what it should be"));
         let text = |index: usize, column: &str| match value(index)? {

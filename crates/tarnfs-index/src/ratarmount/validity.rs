@@ -30,6 +30,53 @@ const COLUMNS: [&str; 13] = [
     "issparse",
 ];
 
+/// The tables of a finished sidecar: those that it has in any case, of extended attributes, of its decoders.
+const TABLES: [&str; 10] = [
+    "files",
+    "metadata",
+    "versions",
+    "xattrkeys",
+    "xattrsdata",
+    "bzip2blocks",
+    "gzipindex",
+    "gzipindexes",
+    "gztoolindex",
+    "zstdblocks",
+];
+
+/// Checks that there is nothing but what ratarmount makes, and that columns hold what they give. Reading a generated
+/// one computes an expression of the file: a search in a long text takes seconds, and nothing can end it meanwhile.
+fn check_definitions(connection: &Connection) -> Result<(), Error> {
+    let mut query = connection.prepare("SELECT type, name, sql IS NULL FROM sqlite_schema").map_err(broken)?;
+    let mut rows = query.query([]).map_err(broken)?;
+    let mut tables = Vec::new();
+    while let Some(row) = rows.next().map_err(broken)? {
+        let (kind, name) = (row.get::<_, String>(0).map_err(broken)?, row.get::<_, String>(1).map_err(broken)?);
+        let is_known = match kind.as_str() {
+            "table" => TABLES.contains(&name.as_str()),
+            // Those that a key needs have no definition, so no expression either.
+            "index" => row.get(2).map_err(broken)?,
+            "view" => name == "xattrs",
+            "trigger" => name == "xattrs_insert",
+            _ => false,
+        };
+        if !is_known {
+            let (kind, name) = (name::excerpt(kind.as_bytes()), name::excerpt(name.as_bytes()));
+            return Err(Error::Broken(format!("it has the {kind} {name}, which ratarmount does not make")));
+        }
+        if kind == "table" {
+            tables.push(name);
+        }
+    }
+    for table in tables {
+        let generated = "SELECT count(*) FROM pragma_table_xinfo(?1) WHERE hidden <> 0";
+        if connection.query_row(generated, [&table], |row| row.get::<_, i64>(0)).map_err(broken)? > 0 {
+            return Err(Error::Broken(format!("the table {table} has generated columns")));
+        }
+    }
+    Ok(())
+}
+
 /// Checks that the tables are those of a finished sidecar of a schema that is read here. True if `files` says which
 /// rows were generated (since 0.6).
 pub(super) fn check_schema(connection: &Connection) -> Result<bool, Error> {
@@ -57,6 +104,7 @@ pub(super) fn check_schema(connection: &Connection) -> Result<bool, Error> {
             return Err(Error::Broken(format!("it was not finished: there still is {unfinished}")));
         }
     }
+    check_definitions(connection)?;
     let (major, minor) = connection
         .query_row("SELECT major, minor FROM versions WHERE name = 'index'", [], |row| {
             // ratarmount writes the digits as text into columns of numbers.
@@ -206,8 +254,13 @@ pub(super) fn check_samples(index: &RatarmountIndex) -> Result<(), Error> {
 fn check_row(index: &RatarmountIndex, stored: &Stored) -> Result<(), Error> {
     let Some(header) = stored.header() else { return Ok(()) };
     let (shape, limits) = (&index.summary().shape, &index.limits());
-    let another =
-        || Error::Stale(format!("byte {header} of the archive is no longer the header of {:?}", stored.full_path()));
+    let another = || {
+        let path = stored.full_path();
+        Error::Stale(format!(
+            "byte {header} of the archive is no longer the header of {}",
+            name::excerpt(path.as_bytes())
+        ))
+    };
     let entry = entry_at(&index.source, header, shape, limits)?.ok_or_else(another)?;
     // Names in other encodings stand converted or escaped in the row: for these it must do that there is a header.
     let is_plain = entry.path.is_ascii() && !entry.path.contains(&b'\\');
@@ -236,6 +289,30 @@ mod tests {
             assert!(matches!(&refused, Err(Error::Broken(what)) if what.contains("virtual")), "{planted}: {refused:?}");
             connection.execute_batch("DELETE FROM sqlite_schema WHERE name = 'x'").unwrap();
             check_schema(&connection).unwrap();
+        }
+    }
+
+    /// Nothing that runs an expression of the file, and nothing that nobody knows.
+    #[test]
+    fn what_ratarmount_does_not_make_is_refused() {
+        for (planted, why) in [
+            ("ALTER TABLE files ADD COLUMN more AS (instr(name, 'a'))", "files has generated columns"),
+            ("CREATE TABLE bzip2blocks (blockoffset INTEGER PRIMARY KEY, r, dataoffset AS (r) STORED)", "generated"),
+            ("CREATE TABLE zstdblocks (blockoffset INTEGER PRIMARY KEY, dataoffset INTEGER AS (7))", "generated"),
+            ("CREATE INDEX more ON files (instr(name, 'a'))", "the index more"),
+            ("CREATE INDEX more ON files (name)", "the index more"),
+            ("CREATE TABLE more (a)", "the table more"),
+            ("CREATE VIEW more AS SELECT 1", "the view more"),
+            ("CREATE TRIGGER more AFTER INSERT ON files BEGIN SELECT 1; END", "the trigger more"),
+        ] {
+            let connection = Connection::open_in_memory().unwrap();
+            connection.execute_batch(include_str!("schema.sql")).unwrap();
+            connection.execute_batch("INSERT INTO versions VALUES ('index', '0.7.0', 0, 7, 0)").unwrap();
+            connection.execute_batch("CREATE TABLE gzipindexes (data BLOB)").unwrap();
+            check_schema(&connection).unwrap();
+            connection.execute_batch(planted).unwrap();
+            let refused = check_schema(&connection);
+            assert!(matches!(&refused, Err(Error::Broken(what)) if what.contains(why)), "{planted}: {refused:?}");
         }
     }
 }

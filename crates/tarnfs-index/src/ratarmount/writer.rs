@@ -349,7 +349,7 @@ impl Writing<'_> {
         // Folders that do not show, but have something in them, each once.
         let mut content = None;
         if row.kind == Kind::Folder && !shows {
-            self.index.replaced_of(folder, name, &mut |_, row| {
+            self.index.replaced_of(folder, name, 0, &mut |_, row| {
                 content = Some(row.node).filter(|_| row.kind == Kind::Folder).or(content);
                 true
             })?;
@@ -627,6 +627,7 @@ mod tests {
         writer.add(&Entry { path: b"f".to_vec(), ..Entry::default() }).unwrap();
         let summary = Summary {
             archive: Archive { length: 10_240, fingerprint, modified: 0 },
+            name: None,
             shape: Shape::default(),
             layers: Vec::new(),
             format: "tar".to_owned(),

@@ -209,6 +209,12 @@ impl ChunkTable for XzBlocks {
         self.decoded_length
     }
 
+    fn longest(&self) -> io::Result<Option<u64>> {
+        let ends = self.blocks.iter().skip(1).map(|(_, start)| *start).chain([self.decoded_length]);
+        let lengths = self.blocks.iter().zip(ends).map(|((_, start), end)| end.saturating_sub(*start));
+        Ok(lengths.max())
+    }
+
     fn damage_in(&self, _decoded: Range<u64>) -> io::Result<Option<Damage>> {
         Ok(None)
     }
@@ -303,12 +309,42 @@ mod padding_tests {
 
     use super::*;
 
-    /// A stream without blocks.
-    fn empty_stream() -> Vec<u8> {
+    /// A stream of these blocks with this index.
+    fn stream_of(blocks: &[u8], index: &[u8]) -> Vec<u8> {
         let with_crc = |bytes: &[u8]| [bytes, &crc32fast::hash(bytes).to_le_bytes()].concat();
-        let footer = [1, 0, 0, 0, 0, 0];
+        let footer = [index.len() as u8 / 4, 0, 0, 0, 0, 0];
         let crc = crc32fast::hash(&footer).to_le_bytes();
-        [&b"\xFD7zXZ\0"[..], &with_crc(&[0, 0]), &with_crc(&[0; 4]), &crc, &footer, FOOTER_MAGIC].concat()
+        [&b"\xFD7zXZ\0"[..], &with_crc(&[0, 0]), blocks, &with_crc(index), &crc, &footer, FOOTER_MAGIC].concat()
+    }
+
+    fn empty_stream() -> Vec<u8> {
+        stream_of(&[], &[0; 4])
+    }
+
+    #[test]
+    fn an_index_is_believed_if_it_fits_to_the_stream() {
+        let blocks = |file: Vec<u8>| match read(file, &Cancel::default()).0 {
+            Ok(found) => Some((found.blocks.len(), found.decoded_length)),
+            Err(Error::Broken(_)) => None,
+            Err(error) => panic!("{error}"),
+        };
+        assert_eq!(blocks(empty_stream()), Some((0, 0)));
+        assert_eq!(blocks(stream_of(&[0; 8], &[0, 1, 8, 5])), Some((1, 5)));
+        // What is no index, one block more than there are, far more, blocks that are shorter or longer than theirs.
+        for (length, index) in
+            [(0, [1, 0, 0, 0]), (8, [0, 2, 8, 5]), (8, [0, 255, 255, 3]), (8, [0, 1, 0, 5]), (8, [0, 1, 4, 5])]
+                .into_iter()
+                .chain([(8, [0, 1, 12, 5]), (8, [0, 0, 8, 5]), (0, [0, 1, 8, 5]), (8, [0, 1, 8, 0x85])])
+        {
+            assert_eq!(blocks(stream_of(&vec![0; length], &index)), None, "{length} {index:?}");
+        }
+        // A bit of the index, of its CRC-32, and of each byte of the footer.
+        let whole = stream_of(&[0; 8], &[0, 1, 8, 5]);
+        for at in 20..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            assert_eq!(blocks(changed), None, "byte {at}");
+        }
     }
 
     #[derive(Debug)]

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 
 use rusqlite::Connection;
 use tarnfs_format::{Entry, Kind};
+use tarnfs_source::Budget;
 
 use crate::own::schema;
 use crate::sqlite::{failed, prepare};
@@ -45,8 +46,10 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    pub(super) fn new() -> Self {
-        Self { values: Interner::new(), uses: Vec::new(), places: Vec::new(), shared: Vec::new(), key: Vec::new() }
+    /// None yet. What no disk takes goes to `memory`.
+    pub(super) fn new(memory: &Budget) -> Self {
+        let values = Interner::new(memory);
+        Self { values, uses: Vec::new(), places: Vec::new(), shared: Vec::new(), key: Vec::new() }
     }
 
     /// Bytes of all classes.

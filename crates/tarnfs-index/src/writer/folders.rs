@@ -5,8 +5,10 @@
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
-use tarnfs_source::{Budget, Grant};
+use tarnfs_source::Budget;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::allowance::Allowance;
 
 /// Number of a folder, in the order in which they were first met; a folder's number is greater than its parent's.
 pub(super) type Number = u32;
@@ -31,12 +33,6 @@ pub(super) struct Folder {
     pub(super) subfolders: u32,
 }
 
-/// What the folders of any archive may take, also where the memory budget is smaller: some 18 million of them.
-const MOST: usize = 1 << 30;
-
-/// Taken from the budget at once.
-const STEP: usize = 4 << 20;
-
 /// All folders.
 #[derive(Debug)]
 pub(super) struct Folders {
@@ -45,10 +41,8 @@ pub(super) struct Folders {
     by_name: HashTable<Number>,
     /// Unknown to whoever makes archives, so nobody can make names that collide.
     seed: u64,
-    /// Bytes that they may take, and what of the budget they have.
-    most: usize,
-    budget: Budget,
-    grants: Vec<Grant>,
+    /// Of the memory that they take: enough for some 18 million in any case.
+    allowance: Allowance,
 }
 
 impl Folders {
@@ -56,15 +50,7 @@ impl Folders {
     pub(super) fn new(budget: &Budget) -> Self {
         let root = Folder { is_real: true, ..Folder::default() };
         let seed = RandomState::new().hash_one(0);
-        Self {
-            all: vec![root],
-            names: Vec::new(),
-            by_name: HashTable::new(),
-            seed,
-            most: MOST.max(budget.limit()),
-            budget: budget.clone(),
-            grants: Vec::new(),
-        }
+        Self { all: vec![root], names: Vec::new(), by_name: HashTable::new(), seed, allowance: Allowance::new(budget) }
     }
 
     /// Bytes of memory that they take.
@@ -76,13 +62,7 @@ impl Folders {
 
     /// Bytes that they take, if that is more than they may. Takes from the budget what was added.
     pub(super) fn beyond_limit(&mut self) -> Option<usize> {
-        let bytes = self.bytes();
-        while self.grants.len().saturating_mul(STEP) < bytes
-            && let Some(grant) = self.budget.take(STEP)
-        {
-            self.grants.push(grant);
-        }
-        (bytes > self.most).then_some(bytes)
+        self.allowance.beyond(self.bytes())
     }
 
     /// Forgets what writing has found out.
@@ -163,7 +143,7 @@ mod tests {
     fn folders_take_from_the_budget_and_have_a_limit() {
         let budget = Budget::new(64 << 20);
         let mut folders = Folders::new(&budget);
-        folders.most = 32 << 20;
+        folders.allowance.most = 32 << 20;
         let mut number = ROOT;
         let mut most = 0;
         while folders.beyond_limit().is_none() {
@@ -184,6 +164,6 @@ mod tests {
             folders.child(ROOT, &name.to_le_bytes());
             assert_eq!(folders.beyond_limit(), None);
         }
-        assert_eq!((folders.grants.len(), all.is_some()), (0, true));
+        assert_eq!((folders.allowance.grants.len(), all.is_some()), (0, true));
     }
 }

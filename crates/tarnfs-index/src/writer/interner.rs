@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::io;
 
+use tarnfs_source::Budget;
+
 use crate::Error;
 
 use super::spool::Spool;
@@ -29,12 +31,13 @@ pub(super) struct Interner {
 }
 
 impl Interner {
-    pub(super) fn new() -> Self {
+    /// None yet. What no disk takes goes to `memory`.
+    pub(super) fn new(memory: &Budget) -> Self {
         Self {
             known: HashMap::new(),
             room: Some(MOST_BYTES),
             last: (Vec::new(), 0),
-            values: Spool::in_memory(ROOM),
+            values: Spool::new(ROOM, memory),
             count: 0,
         }
     }
@@ -119,7 +122,7 @@ mod tests {
     /// Those that are remembered are the first ones, whatever comes later, and all are there in the end.
     #[test]
     fn what_is_remembered_is_bounded_in_bytes() {
-        let mut interner = Interner::new();
+        let mut interner = Interner::new(&Budget::new(0));
         let value = |number: u32| {
             let length = if number == 20 { MOST_BYTES } else { 1 << 20 };
             let mut value = vec![0; length];

@@ -3,6 +3,10 @@
 //! Each link asks at the place of its target ([`super::record::Tag::Request`]), so the answers come while the sorted
 //! records go by. A target may be a link itself; the chains are followed at the end, each link once.
 
+use tarnfs_source::Budget;
+
+use super::allowance::Allowance;
+
 /// Number of a hard link, in the order of the archive.
 pub(super) type Number = u32;
 
@@ -27,8 +31,12 @@ enum Visit {
     Done,
 }
 
+/// Bytes of memory for one link: 8 while they are gathered, and at most so many at the end, when chains are followed
+/// and the links are sorted.
+const BYTES: usize = 36;
+
 /// All hard links.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Links {
     /// Of each link its own node (of the entry that it is), 0 while unknown.
     nodes: Vec<u32>,
@@ -38,6 +46,8 @@ pub(super) struct Links {
     fallbacks: Vec<(Number, u32)>,
     /// Of a link in whose place there was a folder, that folder: it goes on showing if the link leads nowhere.
     folders: Vec<(Number, u32)>,
+    /// Of the memory that they take: enough for some 29 million in any case.
+    allowance: Allowance,
 }
 
 fn pack(target: Target) -> u32 {
@@ -48,6 +58,18 @@ fn pack(target: Target) -> u32 {
 }
 
 impl Links {
+    /// None yet. What comes is taken from `budget`.
+    pub(super) fn new(budget: &Budget) -> Self {
+        let [nodes, targets] = [Vec::new(), Vec::new()];
+        let [fallbacks, folders] = [Vec::new(), Vec::new()];
+        Self { nodes, targets, fallbacks, folders, allowance: Allowance::new(budget) }
+    }
+
+    /// Bytes that they will take, if that is more than they may. Takes from the budget what was added.
+    pub(super) fn beyond_limit(&mut self) -> Option<usize> {
+        self.allowance.beyond(self.nodes.len().saturating_mul(BYTES))
+    }
+
     /// Numbers the next link.
     pub(super) fn next(&mut self) -> Number {
         let number = self.nodes.len() as Number;
@@ -154,7 +176,7 @@ mod tests {
     use super::*;
 
     fn resolve(targets: &[Option<Target>], fallbacks: &[(Number, Target)]) -> Vec<u32> {
-        let mut links = Links::default();
+        let mut links = Links::new(&Budget::new(0));
         for (number, target) in targets.iter().enumerate() {
             let link = links.next();
             links.set_node(link, number as u32 + 100);
@@ -194,5 +216,20 @@ mod tests {
         assert!(resolve(&forward, &[]).iter().all(|&shared| shared == 5));
         let cycle: Vec<_> = (0..count).map(|n| Some(Target::Link((n + 1) % count))).collect();
         assert!(resolve(&cycle, &[]).iter().all(|&shared| shared == 0));
+    }
+
+    #[test]
+    fn links_take_from_the_budget_and_have_a_limit() {
+        let budget = Budget::new(64 << 20);
+        let mut links = Links::new(&budget);
+        links.allowance.most = 32 << 20;
+        let mut most = 0;
+        while links.beyond_limit().is_none() {
+            links.next();
+            most += 1;
+        }
+        assert_eq!((most, budget.used()), ((32 << 20) / BYTES + 1, 36 << 20));
+        drop(links);
+        assert_eq!(budget.used(), 0);
     }
 }

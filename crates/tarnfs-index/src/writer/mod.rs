@@ -5,6 +5,7 @@
 //! names of, and [`output`] appends the rows. Nothing but the table of folders and a few bytes for each hard link grows
 //! with the archive.
 
+mod allowance;
 mod clashes;
 mod classes;
 mod folders;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 use tarnfs_codec::{Chunk, Damage};
-use tarnfs_format::{Body, Entry, Kind, name};
+use tarnfs_format::{Body, Entry, Kind, Xattrs, name};
 use tarnfs_source::{Budget, Cancel, Limits};
 
 use crate::own::{self, schema};
@@ -88,6 +89,8 @@ pub struct Writer {
     stream: u32,
     has_xattrs: bool,
     has_acls: bool,
+    /// Notes on attributes that are left out.
+    left_out: Vec<(u64, String)>,
     reach: Reach,
     /// True while all headers lie on multiples of [`BLOCK`].
     is_in_blocks: bool,
@@ -97,6 +100,10 @@ pub struct Writer {
     scratch: Scratch,
     archive: Option<trust::Owner>,
     budget: Budget,
+    /// What may be in memory where no disk takes it.
+    memory: Budget,
+    /// Bytes that all that is taken may have.
+    most_bytes: u64,
     cancel: Cancel,
 }
 
@@ -126,6 +133,16 @@ const MOST_NAMED: usize = 100;
 /// The part of the budget that one index in memory may have: it is one over this.
 const IN_MEMORY: usize = 4;
 
+/// Bytes that an index may have of any archive, and further ones for each byte of the archive's file. A header with
+/// 16 MiB of attributes compresses to 3 KiB: an archive of 476 KB had an index of 2.5 GB. One of many empty files,
+/// which compress well, has 5 to 10 bytes of index for each of its own.
+const MOST_BYTES: u64 = 1 << 30;
+const BYTES_FOR_EACH: u64 = 64;
+
+/// How many times the memory budget what waits for the index may take where no disk takes it; what any may.
+const WITHOUT_DISK: usize = 2;
+const LEAST_WITHOUT_DISK: usize = 64 << 20;
+
 /// Streams around an entry by which it finds its place among others of its name; as many as an archive has by default.
 const MOST_AROUND: usize = 100;
 
@@ -144,28 +161,32 @@ impl Writer {
     /// A writer of one index.
     #[allow(clippy::needless_pass_by_value, reason = "options are made for one writer")]
     pub fn new(options: WriterOptions) -> Result<Self, Error> {
+        let memory = Budget::new(options.budget.limit().saturating_mul(WITHOUT_DISK).max(LEAST_WITHOUT_DISK));
         let mut this = Self {
             limits: options.limits,
             entries: 0,
             folders: Folders::new(&options.budget),
             clashes: Clashes::default(),
-            links: Links::default(),
-            sorter: Sorter::new(&options.budget, options.cancel.clone()),
-            builder: Builder::default(),
-            classes: Classes::new(),
-            xattr_names: Interner::new(),
-            layers: Layers::default(),
+            links: Links::new(&options.budget),
+            sorter: Sorter::new(&options.budget, &memory, options.cancel.clone()),
+            builder: Builder::new(&memory),
+            classes: Classes::new(&memory),
+            xattr_names: Interner::new(&memory),
+            layers: Layers::new(&memory),
             origins: Origins::default(),
             starts: Vec::new(),
             stream: 0,
             has_xattrs: false,
             has_acls: false,
+            left_out: Vec::new(),
             reach: Reach::default(),
             is_in_blocks: true,
             last_folder: (Vec::new(), ROOT),
             scratch: Scratch::default(),
             archive: None,
             budget: options.budget,
+            memory,
+            most_bytes: MOST_BYTES,
             cancel: options.cancel,
         };
         this.limits.name = this.limits.name.min(usize::from(u8::MAX));
@@ -178,6 +199,13 @@ impl Writer {
     #[must_use]
     pub fn readable_as(mut self, archive: trust::Owner) -> Self {
         self.archive = Some(archive);
+        self
+    }
+
+    /// Lets the index grow with an archive whose file has so many bytes. Without this it has [`MOST_BYTES`].
+    #[must_use]
+    pub fn of_archive(mut self, length: u64) -> Self {
+        self.most_bytes = MOST_BYTES.saturating_add(length.saturating_mul(BYTES_FOR_EACH));
         self
     }
 
@@ -201,13 +229,19 @@ impl Writer {
         if self.sorter.records() >= MOST_RECORDS {
             return Err(io::Error::other("an index of more than a billion entries cannot be made").into());
         }
-        if let Some(bytes) = self.folders.beyond_limit() {
+        let too_many = match (self.folders.beyond_limit(), self.links.beyond_limit()) {
+            (Some(bytes), _) => Some(("the folders of all paths", bytes)),
+            (_, Some(bytes)) => Some(("the hard links", bytes)),
+            _ => None,
+        };
+        if let Some((things, bytes)) = too_many {
             let (path, mib) = (name::excerpt(&entry.path), bytes >> 20);
             let what = format!(
-                "{path}: the folders of all paths up to here take {mib} MiB of memory, more than the limit; a larger memory budget (--cache-memory) raises it"
+                "{path}: {things} up to here take {mib} MiB of memory, more than the limit; a larger memory budget (--cache-memory) raises it"
             );
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, what).into());
         }
+        self.check_bytes()?;
         self.lie_in(stream);
         if let Some(last) = self.place_beside_last(&entry.path) {
             return self.add_at(self.last_folder.1, last, entry, stream);
@@ -305,8 +339,16 @@ impl Writer {
         {
             self.clashes.take(own);
         }
-        let class = self.classes.number(entry, stream)?;
         self.is_in_blocks &= entry.header.is_multiple_of(BLOCK);
+        let fewer;
+        let entry = match self.readable_xattrs(entry) {
+            Some(xattrs) => {
+                fewer = Entry { xattrs, ..entry.clone() };
+                &fewer
+            }
+            None => entry,
+        };
+        let class = self.classes.number(entry, stream)?;
         self.scratch.xattrs.clear();
         for (name, _) in &entry.xattrs {
             self.has_xattrs = true;
@@ -321,6 +363,25 @@ impl Writer {
         self.sorter.push(record)?;
         self.entries = self.entries.saturating_add(1);
         Ok(())
+    }
+
+    /// The attributes of `entry` that an index may have, if these are not all.
+    fn readable_xattrs(&mut self, entry: &Entry) -> Option<Xattrs> {
+        let mut room = XattrRoom::default();
+        if entry.xattrs.iter().all(|xattr| room.has(xattr)) {
+            return None;
+        }
+        if self.left_out.len() < MOST_NAMED {
+            let what = format!(
+                "{}: extended attributes are left out: they are too long or too many",
+                name::excerpt(&entry.path)
+            );
+            // A note's byte is one of the archive.
+            let at = self.starts_around(self.stream).last().copied().unwrap_or(entry.header);
+            self.left_out.push((at, what));
+        }
+        let mut room = XattrRoom::default();
+        Some(entry.xattrs.iter().filter(|xattr| room.has(xattr)).cloned().collect())
     }
 
     /// There is a folder `number`, and so are those that it is in: the entry whose header is at byte `rank` says so.
@@ -390,6 +451,7 @@ impl Writer {
 
     /// Takes the next nested stream and returns its number.
     pub fn add_nested(&mut self, nested: &Nested) -> Result<u32, Error> {
+        self.check_bytes()?;
         self.reach.is_nested_cut |= std::mem::take(&mut self.reach.nested) > nested.decoded_length;
         self.layers.add_nested(nested)
     }
@@ -402,6 +464,7 @@ impl Writer {
     /// Takes the next chunk of layer `layer` (0 is the outermost), or of the nested stream of that number.
     #[allow(clippy::needless_pass_by_value, reason = "whoever makes chunks has no use for them afterwards")]
     pub fn add_chunk(&mut self, layer: usize, chunk: Chunk) -> Result<(), Error> {
+        self.check_bytes()?;
         self.layers.add_chunk(layer, &chunk, self.limits.compression_layers)
     }
 
@@ -419,6 +482,18 @@ impl Writer {
     pub fn bytes(&self) -> u64 {
         let parts = [self.builder.large.len(), self.classes.bytes(), self.xattr_names.bytes(), self.layers.bytes()];
         parts.into_iter().fold(self.sorter.bytes(), u64::saturating_add)
+    }
+
+    /// An error if that is more than there may be.
+    fn check_bytes(&self) -> Result<(), Error> {
+        if self.bytes() <= self.most_bytes {
+            return Ok(());
+        }
+        let mib = self.most_bytes >> 20;
+        let what = format!(
+            "its index would have more than {mib} MiB, the limit for an archive of its length: it may be made to fill the disk"
+        );
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, what).into())
     }
 
     /// Writes the index and opens it. Of `summary`, `files`, `folders`, `bytes` and `has_*` are filled in here, and
@@ -477,7 +552,7 @@ impl Writer {
                 match store.map_err(Error::Io).and_then(|store| self.write_without_name(summary, store)) {
                     Err(error) if !self.cancel.is_cancelled() => {
                         log::debug!("all of the index goes to memory, nothing to a temporary file: {error}");
-                        self.write_without_name(summary, Store::in_memory())
+                        self.write_without_name(summary, Store::without_disk(&self.memory))
                     }
                     done => done,
                 }
@@ -542,6 +617,7 @@ impl Writer {
             summary.notes.push((stream, "the archive ends inside the content of a file".to_owned()));
         }
         summary.notes.extend(unresolved);
+        summary.notes.extend(self.left_out.iter().cloned());
         let is_cut = self.reach.own > stream || self.reach.is_nested_cut;
         schema::write_summary(&connection, &summary, unit, is_cut)?;
         connection.execute_batch("COMMIT").map_err(failed)?;
@@ -609,7 +685,7 @@ impl Writer {
                 if lost.len() < MOST_NAMED {
                     let (header, name, stream): (i64, Vec<u8>, u32) =
                         name_of.query_row([node], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).map_err(failed)?;
-                    let name = String::from_utf8_lossy(&name).into_owned();
+                    let name = name::excerpt(&name).to_string();
                     // A note's byte is one of the archive: of a nested stream, the one at which it begins there.
                     let (at, place) = match self.starts_around(stream).last() {
                         Some(&start) => (start, " in the compressed file that begins there"),
@@ -617,7 +693,7 @@ impl Writer {
                     };
                     lost.push((
                         at,
-                        format!("the hard link {name:?}{place} leads to nothing in the archive; it is left out"),
+                        format!("the hard link {name}{place} leads to nothing in the archive; it is left out"),
                     ));
                 }
             }
@@ -664,6 +740,28 @@ impl Writer {
             let place = output::place_of(xattr_names, number);
             insert.execute((place, name)).map(drop).map_err(failed)
         })
+    }
+}
+
+/// Attributes of one entry that fit into what is read of one.
+#[derive(Debug, Default)]
+struct XattrRoom {
+    bytes: usize,
+    count: usize,
+}
+
+impl XattrRoom {
+    /// True if this one does, too; then it counts.
+    fn has(&mut self, (name, value): &(Vec<u8>, Vec<u8>)) -> bool {
+        let bytes = self.bytes.saturating_add(name.len()).saturating_add(value.len());
+        let fits = name.len() <= own::LONGEST_XATTR_NAME
+            && value.len() <= own::LIMITS.xattr_value
+            && self.count < own::LIMITS.xattrs
+            && bytes <= own::MOST_XATTR_BYTES;
+        if fits {
+            (self.bytes, self.count) = (bytes, self.count.saturating_add(1));
+        }
+        fits
     }
 }
 

@@ -9,6 +9,7 @@ use std::io;
 use std::cmp::Ordering;
 
 use tarnfs_format::{Device, Entry, Kind, Time};
+use tarnfs_source::Budget;
 
 use super::spool::Spool;
 
@@ -262,13 +263,12 @@ const MOST_INSIDE: usize = 4096;
 /// Bytes of what is large that stay in memory.
 const LARGE_ROOM: usize = 1 << 20;
 
-impl Default for Builder {
-    fn default() -> Self {
-        Self { bytes: Vec::new(), origin: 0, around: Vec::new(), large: Spool::in_memory(LARGE_ROOM) }
-    }
-}
-
 impl Builder {
+    /// What no disk takes goes to `memory`.
+    pub(super) fn new(memory: &Budget) -> Self {
+        Self { bytes: Vec::new(), origin: 0, around: Vec::new(), large: Spool::new(LARGE_ROOM, memory) }
+    }
+
     fn begin(&mut self, folder: u32, name: &[u8], tag: Tag, rank: u64) {
         self.bytes.clear();
         self.bytes.extend_from_slice(&[0; 4]);

@@ -29,6 +29,8 @@ pub(super) struct Sorter {
     bytes: u64,
     room: usize,
     cancel: Cancel,
+    /// For runs that no disk takes.
+    memory: Budget,
     _grant: Option<Grant>,
 }
 
@@ -54,14 +56,23 @@ const BATCH: usize = 128 << 10;
 const WAITING: usize = 4;
 
 impl Sorter {
-    /// Whatever takes long ends soon after `cancel` was asked for.
-    pub(super) fn new(budget: &Budget, cancel: Cancel) -> Self {
+    /// Whatever takes long ends soon after `cancel` was asked for. What no disk takes goes to `memory`.
+    pub(super) fn new(budget: &Budget, memory: &Budget, cancel: Cancel) -> Self {
         let grant = std::iter::successors(Some(MOST), |bytes| Some(bytes / 2))
             .take_while(|&bytes| bytes >= LEAST)
             .find_map(|bytes| budget.take(bytes));
         let bytes = grant.as_ref().map_or(LEAST, Grant::bytes);
         let room = bytes.saturating_sub(bytes / SORTING);
-        Self { block: Vec::new(), levels: Vec::new(), records: 0, bytes: 0, room, cancel, _grant: grant }
+        Self {
+            block: Vec::new(),
+            levels: Vec::new(),
+            records: 0,
+            bytes: 0,
+            room,
+            cancel,
+            memory: memory.clone(),
+            _grant: grant,
+        }
     }
 
     /// How many records were pushed.
@@ -102,13 +113,13 @@ impl Sorter {
     /// times what the one before it holds.
     fn make_room(&mut self, number: usize) -> io::Result<()> {
         match self.levels.get(number) {
-            None => self.levels.push(Level::new()),
+            None => self.levels.push(Level::new(&self.memory)),
             Some(level) if level.runs.len() < MOST_RUNS => {}
             Some(_) => {
                 let next = number.saturating_add(1);
                 self.make_room(next)?;
                 if let Some([full, next]) = self.levels.get_mut(number..=next) {
-                    let full = std::mem::replace(full, Level::new());
+                    let full = std::mem::replace(full, Level::new(&self.memory));
                     let (cancel, mut taken) = (&self.cancel, 0_u32);
                     next.add(|spool| {
                         merge(full.heads().collect(), |record| {
@@ -172,8 +183,8 @@ impl Sorter {
 }
 
 impl Level {
-    fn new() -> Self {
-        Self { spool: Spool::in_memory(BUFFER), runs: Vec::new() }
+    fn new(memory: &Budget) -> Self {
+        Self { spool: Spool::new(BUFFER, memory), runs: Vec::new() }
     }
 
     /// What `write` writes is one more run.
@@ -393,9 +404,9 @@ mod tests {
     /// Of equal records those that came first come first, however often some of them were merged.
     #[test]
     fn any_number_of_runs_is_merged_in_a_few_files() {
-        let mut sorter = Sorter::new(&Budget::new(0), Cancel::default());
+        let mut sorter = Sorter::new(&Budget::new(0), &Budget::new(8 << 20), Cancel::default());
         sorter.room = 64;
-        let (mut builder, mut expected) = (Builder::default(), Vec::new());
+        let (mut builder, mut expected) = (Builder::new(&Budget::new(0)), Vec::new());
         let count = 20_000_u32;
         for number in 0..count {
             let folder = number.wrapping_mul(2_654_435_761) >> 27;

@@ -1,8 +1,11 @@
 //! Bytes that wait to be read again: in memory while they are few, then in a temporary file without a name. Where no
-//! disk takes one, or it is full, they stay in memory: an index in memory must be possible without any disk.
+//! disk takes one, or it is full, they stay in memory, up to a limit: an index in memory must be possible without any
+//! disk.
 
 use std::io;
 use std::ops::Range;
+
+use tarnfs_source::Budget;
 
 use crate::store::Store;
 
@@ -17,6 +20,8 @@ pub(super) struct Spool {
     stored: u64,
     /// Bytes that are kept in the buffer before they go to the file.
     room: usize,
+    /// What all spools of a writer may have together where no disk takes them.
+    memory: Budget,
 }
 
 /// Bytes that go to the file at once.
@@ -25,9 +30,9 @@ pub(super) const BUFFER: usize = 256 << 10;
 const STEP: u64 = 64 << 10;
 
 impl Spool {
-    /// Keeps up to `room` bytes in memory.
-    pub(super) fn in_memory(room: usize) -> Self {
-        Self { buffer: Vec::new(), stores: Vec::new(), stored: 0, room }
+    /// Keeps up to `room` bytes in memory, and what no disk takes in `memory`.
+    pub(super) fn new(room: usize, memory: &Budget) -> Self {
+        Self { buffer: Vec::new(), stores: Vec::new(), stored: 0, room, memory: memory.clone() }
     }
 
     /// Bytes written so far.
@@ -57,13 +62,13 @@ impl Spool {
             return Ok(());
         }
         if self.stores.is_empty() {
-            self.stores.push((0, temporary()));
+            self.stores.push((0, temporary(&self.memory)));
         }
         if let Some((start, store)) = self.stores.last() {
             match (store.write_all_at(bytes, self.stored.saturating_sub(*start)), store) {
                 (Err(error), Store::File(_)) => {
                     log::debug!("a temporary file could not be written: {error}; it goes on in memory");
-                    let memory = Store::in_memory();
+                    let memory = Store::without_disk(&self.memory);
                     memory.write_all_at(bytes, 0)?;
                     self.stores.push((self.stored, memory));
                 }
@@ -166,10 +171,10 @@ impl Reader<'_> {
 }
 
 /// On a disk, or in memory where none takes one.
-fn temporary() -> Store {
+fn temporary(memory: &Budget) -> Store {
     let kept = |error| {
         log::debug!("what is spooled stays in memory: {error}");
-        Store::in_memory()
+        Store::without_disk(memory)
     };
     tarnfs_source::temporary_file().map_or_else(kept, Store::File)
 }
@@ -181,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_file_that_takes_no_more_goes_on_in_memory() {
-        let mut spool = Spool::in_memory(BUFFER);
+        let mut spool = Spool::new(BUFFER, &Budget::new(8 << 20));
         let record = |number: u32| [&104_u32.to_le_bytes()[..], &[number as u8; 100]].concat();
         for number in 0..6000 {
             if number == 4000 {
@@ -215,7 +220,7 @@ mod tests {
     /// Large pieces are not copied into the buffer, and come back between the small ones.
     #[test]
     fn pieces_of_all_sizes_come_back() {
-        let mut spool = Spool::in_memory(1000);
+        let mut spool = Spool::new(1000, &Budget::new(0));
         let piece = |number: usize| vec![number as u8; [1, 999, 1000, 1001, BUFFER, BUFFER * 2 + 1, 7][number % 7]];
         let mut all = Vec::new();
         for number in 0..30 {

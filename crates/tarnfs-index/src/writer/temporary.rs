@@ -18,7 +18,7 @@ use rustix::fs::{
 };
 use rustix::process::geteuid;
 
-use crate::location::SUFFIX;
+use crate::location::{self, SUFFIX};
 use crate::own::schema::APPLICATION;
 use crate::trust::Owner;
 
@@ -77,13 +77,16 @@ const DIGITS: usize = 16;
 
 impl Temporary {
     /// A new file that will be `destination`, for those who may read `archive`, as far as the umask lets them; without
-    /// it for everybody. Makes its folder if there is none.
+    /// it for everybody. Makes its folder if there is none, but not what that lies in ([`location::missing_above`]).
     ///
     /// `AlreadyExists` if what is there now is no index.
     pub(crate) fn create(destination: &Path, archive: Option<&Owner>) -> io::Result<Self> {
         check_replaceable(destination)?;
         let folder = folder_of(destination);
         if !folder.exists() {
+            if let Some(why) = location::why_no_folder(folder) {
+                return Err(io::Error::new(io::ErrorKind::NotFound, why));
+            }
             // As the XDG base directory specification asks for folders of its kind.
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }

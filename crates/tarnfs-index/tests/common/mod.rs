@@ -28,6 +28,7 @@ pub(crate) fn writer(budget: usize) -> Writer {
 pub(crate) fn summary() -> Summary {
     Summary {
         archive: Archive { length: LENGTH, fingerprint: Fingerprint(0xfedc_ba98_7654_3210), modified: -5 },
+        name: Some(b"a.tar.gz".to_vec()),
         shape: Shape { encoding: Some("latin1".to_owned()), ignore_zeros: true, ..Shape::default() },
         layers: Vec::new(),
         format: "tar".to_owned(),

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "what tests share fails as tests do")]
 
 mod damaged;
+mod seek_points;
 mod support;
+mod versions;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -310,6 +310,7 @@ pub(crate) fn own_index(archive: &Path, shape: &Shape) -> (Arc<dyn Index>, Share
     }
     let summary = Summary {
         archive: Archive { length: source.len(), fingerprint: Fingerprint::of(&*source).unwrap(), modified },
+        name: None,
         shape: shape.clone(),
         layers,
         format: format.map_or("file", |format| format.name()).into(),

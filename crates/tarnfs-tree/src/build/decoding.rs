@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tarnfs_codec::Chunk;
 use tarnfs_codec::engine::Indexing;
+use tarnfs_codec::{Chunk, Codec};
 use tarnfs_format::{Entry, Stream, stream::MOST_PEEKED};
 use tarnfs_source::Cancel;
 
@@ -153,6 +153,23 @@ impl<'a> DecodingStream<'a> {
     pub(super) fn tell(&mut self) -> io::Result<()> {
         self.tells = true;
         self.hand_over()
+    }
+
+    /// What is wrong with the stream, for people, each with a byte of the decoded data. What has ended it is told once,
+    /// also where it is damage as well.
+    pub(super) fn told(&mut self, codec: &dyn Codec) -> Vec<(u64, String)> {
+        let mut ended = self.ended_by.take().map(|(at, error)| (at, error.to_string()));
+        let mut notes = Vec::new();
+        for damage in std::mem::take(&mut self.damage) {
+            let is_end = |(at, error): &mut (u64, String)| damage.decoded.end == *at && error.starts_with(&damage.what);
+            let rest = ended.take_if(is_end).map_or("", |_| "; nothing behind it can be decoded");
+            let what = format!("{}: {}, {}{rest}", codec.name(), damage.what, damage.place());
+            notes.push((damage.decoded.start, what));
+        }
+        notes.extend(
+            ended.map(|(at, error)| (at, format!("{}: {error}; what comes before it is served", codec.name()))),
+        );
+        notes
     }
 
     fn buffered(&self) -> usize {
@@ -315,6 +332,17 @@ mod tests {
         let body = Body { offset: header + 512, stored, size: stored, extents: None };
         shifts.settle(&Entry { header, body, ..Entry::default() }, &kept).unwrap();
         kept.0.into_inner().iter().map(|range| (range.start, range.end)).collect()
+    }
+
+    #[test]
+    fn a_place_harms_the_entry_in_which_it_lies_alone() {
+        let harmed: [(u64, &[(u64, u64)]); 5] =
+            [(512, &[]), (513, &[(1024, 1536)]), (1024, &[(1024, 1536)]), (1535, &[(1535, 1536)]), (1536, &[])];
+        for (at, expected) in harmed {
+            let mut shifts = Shifts::default();
+            shifts.add(&mut vec![at]);
+            assert_eq!(settled(&mut shifts, 512, 512), expected, "{at}");
+        }
     }
 
     #[test]

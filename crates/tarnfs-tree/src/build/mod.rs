@@ -19,9 +19,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tarnfs_codec::Codec;
 use tarnfs_codec::engine::{Indexing, SpillWriter};
+use tarnfs_format::name::steers_a_terminal;
 use tarnfs_format::{Body, Entry, Format, Kind, SourceStream, Stream, foreign};
 use tarnfs_index::{Archive, Layer, Summary, Writer};
-use tarnfs_source::{Fingerprint, SharedSource, Slice};
+use tarnfs_source::{Fingerprint, Limits, SharedSource, Slice};
 
 use crate::open::{DecodedCache, FileFacts, Options, Recreate};
 use crate::problem::Problem;
@@ -61,6 +62,9 @@ pub struct Progress {
 /// Bytes of a stream that are looked at to tell its format.
 pub(crate) const HEAD: usize = 4096;
 
+/// Bytes of a file's name that Linux allows (NAME_MAX).
+const LONGEST_NAME: usize = 255;
+
 /// Bytes of a tar archive without members at most. GNU tar's `--blocking-factor` goes further; nobody does.
 const LONGEST_EMPTY: u64 = 1 << 20;
 
@@ -95,14 +99,19 @@ impl FirstPass<'_> {
         })
     }
 
+    /// Archives that may lie in it: of those that are compressed, and of those that are not.
+    fn most_archives(&self) -> u64 {
+        self.options.limits.nested.saturating_add(self.source.len() / 16)
+    }
+
     /// Calls `read` with what takes what it finds, then reads the compressed files that it has found.
     fn read_into(
         &self,
         writer: Writer,
         read: impl FnOnce(&Direct, &Expansion<'_>) -> Result<Summary, Problem>,
     ) -> Result<(Writer, Summary), Problem> {
-        let most = self.options.limits.nested.saturating_add(self.source.len() / 16);
-        let (direct, bodies) = (Direct::new(writer, self.options.limits, most), Bodies::new(self.source.len()));
+        let direct = Direct::new(writer, self.options.limits, self.most_archives());
+        let bodies = Bodies::new(self.source.len());
         let expansion = Expansion::new(self.names, self.options, self.format, &bodies, self.source.len());
         let mut summary = read(&direct, &expansion)?;
         expansion.run(&direct)?;
@@ -131,6 +140,16 @@ impl FirstPass<'_> {
         self.single_file.path.to_ascii_lowercase().ends_with(b".tar")
     }
 
+    /// The codec or format that the suffix of its name stands for.
+    fn said_by_its_name(&self) -> Option<&'static str> {
+        let name = self.name.to_ascii_lowercase();
+        let is_named = |codec: &&&dyn Codec| {
+            codec.suffixes().iter().any(|(suffix, _)| name.len() > suffix.len() && name.ends_with(suffix.as_bytes()))
+        };
+        let codec = tarnfs_codec::CODECS.iter().find(is_named).map(|codec| codec.name());
+        codec.or_else(|| name.ends_with(b".tar").then_some("tar"))
+    }
+
     /// True for what `tar -c` makes of nothing: zeros up to the end of one record. Images of disks begin with as many
     /// and go on.
     fn is_short_and_zeros(&self) -> Result<bool, Problem> {
@@ -144,6 +163,8 @@ impl FirstPass<'_> {
 
     /// What to say of a file that no format takes.
     fn not_an_archive(&self, is_zeros: bool) -> Result<Problem, Problem> {
+        /// Bytes of it that are shown.
+        const SHOWN: usize = 16;
         let mut head = vec![0; foreign::HEAD];
         let mut filled = 0;
         while filled < head.len() {
@@ -156,6 +177,9 @@ impl FirstPass<'_> {
         }
         Ok(match foreign::name_of(&head[..filled]) {
             Some(name) => Problem::Foreign(name),
+            None if let Some(says) = self.said_by_its_name() => {
+                Problem::Misnamed { says, start: head[..filled.min(SHOWN)].to_vec() }
+            }
             None if is_zeros => Problem::OnlyZeros { may_be_empty: self.source.len() <= LONGEST_EMPTY },
             None => Problem::NotAnArchive,
         })
@@ -176,6 +200,7 @@ impl FirstPass<'_> {
             bytes: Some((self.source, 0)),
             shows_progress: true,
             behind_each: Some(&behind_each),
+            left: self.most_archives().into(),
             ..expansion.walk(direct, &shifts, None, self.options.threads)
         };
         let mut stream = SourceStream::new(SharedSource::clone(self.source), self.options.cancel.clone());
@@ -212,8 +237,11 @@ impl FirstPass<'_> {
             tarnfs_codec::Options { threads: self.options.threads_for(codec.name()), ..self.options.first_pass() };
         let shifts = RefCell::default();
         let behind_each = || expansion.run_if_many(direct);
-        let walk =
-            Walk { behind_each: Some(&behind_each), ..expansion.walk(direct, &shifts, None, self.options.threads) };
+        let walk = Walk {
+            behind_each: Some(&behind_each),
+            left: self.most_archives().into(),
+            ..expansion.walk(direct, &shifts, None, self.options.threads)
+        };
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
         let mut indexing =
             Indexing::new(codec, SharedSource::clone(self.source), &options).map_err(|error| failed(0, error))?;
@@ -243,6 +271,7 @@ impl FirstPass<'_> {
             stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
         } else if let Some(inner) = self.inner(&head) {
             let name = &self.single_file.path;
+            let single_file = self.named_as_stored(codec)?;
             let taken = expansion.bodies.take(&mut stream, u64::MAX, &String::from_utf8_lossy(name));
             // What was not kept stays the file that it is.
             stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
@@ -256,7 +285,7 @@ impl FirstPass<'_> {
                 if is_whole {
                     direct.note(0, format!("what lies in it stays a file: {NO_ROOM}"))?;
                 }
-                let entry = Entry { body, ..self.single_file.clone() };
+                let entry = Entry { body, ..single_file };
                 shifts.borrow_mut().settle(&entry, direct)?;
                 direct.entry(&entry)?;
                 return Ok(finish_compressed(codec, stream, summary));
@@ -271,13 +300,13 @@ impl FirstPass<'_> {
                 name: name.clone(),
                 makes_folder: false,
                 file: Box::new(self.single_file.clone()),
-                instead: Some(Box::new(Entry { body, ..self.single_file.clone() })),
+                instead: Some(Box::new(Entry { body, ..single_file })),
                 place: MemberPlace { layers: 1, ..place },
             })?;
         } else {
             let (length, hashes) =
                 rest_of(&mut stream, &self.names.hashes).map_err(|error| failed(stream.position, error))?;
-            let mut entry = Entry { xattrs: hashes, ..self.single_file.clone() };
+            let mut entry = Entry { xattrs: hashes, ..self.named_as_stored(codec)? };
             entry.body.stored = length;
             entry.body.size = length;
             shifts.borrow_mut().settle(&entry, direct)?;
@@ -285,6 +314,13 @@ impl FirstPass<'_> {
             summary.end = length;
         }
         Ok(finish_compressed(codec, stream, summary))
+    }
+
+    /// The entry of a compressed single file, named as the stream says if it does and that can be a name.
+    fn named_as_stored(&self, codec: &dyn Codec) -> Result<Entry, Problem> {
+        let head = head_of(self.source)?;
+        let path = stored_name(codec, &head, &self.options.limits).unwrap_or_else(|| self.single_file.path.clone());
+        Ok(Entry { path, ..self.single_file.clone() })
     }
 
     /// The codec of what a decoded stream that begins so holds, if that is compressed once more and is to be undone.
@@ -305,6 +341,7 @@ impl FirstPass<'_> {
     fn summary(&self, format: &str) -> Summary {
         Summary {
             archive: self.archive,
+            name: Some(self.name.to_vec()),
             shape: self.options.shape.clone(),
             layers: Vec::new(),
             format: format.to_owned(),
@@ -326,13 +363,7 @@ fn finish_compressed(codec: &'static dyn Codec, mut stream: DecodingStream<'_>, 
     if let Err(error) = stream.indexing.finish_keeping() {
         log::info!("no decoded pieces are kept: {error}");
     }
-    if let Some((offset, error)) = stream.ended_by.take() {
-        summary.notes.push((offset, format!("{}: {error}; what comes before it is served", codec.name())));
-    }
-    for damage in std::mem::take(&mut stream.damage) {
-        let what = format!("{}: {}, {}", codec.name(), damage.what, damage.place("the file"));
-        summary.notes.push((damage.decoded.start, what));
-    }
+    summary.notes.extend(stream.told(codec));
     summary.layers.push(Layer { codec: codec.name().to_owned(), decoded_length: stream.indexing.decoded_position() });
     summary
 }
@@ -358,6 +389,19 @@ pub(crate) fn single_file(archive: &std::path::Path, file: &FileFacts) -> Entry 
         mtime: file.mtime(),
         ..Entry::default()
     }
+}
+
+/// The name that a compressed stream which begins with `head` gives its content, if a file may be called so: anybody
+/// can have written it.
+fn stored_name(codec: &dyn Codec, head: &[u8], limits: &Limits) -> Option<Vec<u8>> {
+    let stored = codec.stored_name(head).filter(|stored| stored.len() <= limits.name.min(LONGEST_NAME))?;
+    let is_taken = matches!(stored, b"" | b"." | b"..") || stored == crate::control::FOLDER;
+    // Bytes above ASCII may be of any encoding.
+    let steers = |stored: &[u8]| match std::str::from_utf8(stored) {
+        Ok(text) => text.chars().any(steers_a_terminal),
+        Err(_) => stored.iter().any(u8::is_ascii_control),
+    };
+    (!is_taken && !stored.contains(&b'/') && !steers(stored)).then(|| stored.to_vec())
 }
 
 /// The name of what a compressed file holds: `x.tar` for `x.tgz`, `x` for `x.gz`; `None` if no codec knows its suffix,

@@ -2,7 +2,7 @@
 //! index. Small ones are read by several threads beside each other, large ones by one walk with all threads; what they
 //! hold themselves comes after them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,9 +19,9 @@ use super::decoding::{DecodingStream, Shifts};
 use super::hashing::{Hashing, Holes, rest_of};
 use super::line::Line;
 use super::names::Names;
-use super::receiver::{Batches, Direct, MOST_NOTES, Receiver};
+use super::receiver::{Batches, Direct, Receiver};
 use super::walk::{Content, MemberPlace, Walk, content_of};
-use super::{HEAD, NO_ROOM, no_room_is_none, without_suffix};
+use super::{HEAD, NO_ROOM, head_of, no_room_is_none, stored_name, without_suffix};
 use crate::open::Options;
 use crate::problem::Problem;
 
@@ -38,6 +38,9 @@ const WAVE: usize = 64;
 /// archives has no end.
 const MOST_FOR_EACH_BYTE: u64 = 1000;
 const MOST_BESIDE: u64 = 64 << 30;
+
+/// Archives that may lie uncompressed in each candidate, beside one for each 16 bytes of it.
+const MOST_IN_EACH: u64 = 16;
 
 /// A file in an archive that is to be read as an archive.
 #[derive(Clone)]
@@ -63,6 +66,12 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
+    /// Archives that may lie in it uncompressed. A bound of its own, so that an index is the same for any number of
+    /// threads.
+    fn most_archives(&self) -> u64 {
+        MOST_IN_EACH.saturating_add(self.length / 16)
+    }
+
     /// Bytes that it takes while it waits, roughly.
     pub(super) fn weight(&self) -> usize {
         let instead = self.instead.as_ref().map_or(0, |file| size_of::<Entry>() + file.weight());
@@ -217,12 +226,14 @@ impl<'a> Expansion<'a> {
             receiver,
             bodies: self.bodies,
             shifts,
+            left: Cell::new(0),
             bytes,
             shows_progress: false,
             behind_each: None,
             failed: RefCell::default(),
             hashing: (!self.names.hashes.is_empty())
                 .then(|| Hashing::new(&self.names.hashes, receiver, threads, &self.holes, &self.options.cancel)),
+            compressed_at: None,
         }
     }
 
@@ -235,6 +246,7 @@ impl<'a> Expansion<'a> {
     ) -> Result<(), Problem> {
         let threads = threads.unwrap_or(self.options.threads);
         let walk = self.walk(receiver, shifts, Some((&candidate.bytes, candidate.start)), threads);
+        let walk = Walk { left: candidate.most_archives().into(), ..walk };
         let stream = SourceStream::new(SharedSource::clone(&candidate.bytes), self.options.cancel.clone());
         let mut stream = Moved::new(stream, candidate.start);
         let shown = name::excerpt(&candidate.file.path);
@@ -264,7 +276,11 @@ impl<'a> Expansion<'a> {
         threads: Option<usize>,
     ) -> Result<(), Problem> {
         // Where candidates are read beside each other, each has one thread.
-        let walk = self.walk(receiver, shifts, None, threads.unwrap_or(self.options.threads));
+        let walk = Walk {
+            left: candidate.most_archives().into(),
+            compressed_at: Some(candidate.start),
+            ..self.walk(receiver, shifts, None, threads.unwrap_or(self.options.threads))
+        };
         let shown = name::excerpt(&candidate.file.path);
         let note = |what: String| receiver.note(candidate.start, format!("{shown}: {what}")).map_err(Problem::from);
         if self.decoded.load(Ordering::Relaxed) > self.most_decoded {
@@ -288,6 +304,8 @@ impl<'a> Expansion<'a> {
         receiver.begin()?;
         stream.tell().map_err(|error| failed(0, error))?;
         let inner_name = without_suffix(&candidate.name).unwrap_or_else(|| candidate.name.clone());
+        let outer_head = head_of(&candidate.bytes)?;
+        let shown_name = stored_name(codec, &outer_head, &self.options.limits).unwrap_or_else(|| inner_name.clone());
         // What was compressed is one archive, and the tar in it another.
         let mut content = self.inner(&head, &inner_name).filter(|_| self.names.goes_below(candidate.place.depth));
         let place = MemberPlace { depth: candidate.place.depth.saturating_add(1), ..candidate.place.clone() };
@@ -317,7 +335,7 @@ impl<'a> Expansion<'a> {
                         if is_whole {
                             note(format!("what lies in it stays a file: {NO_ROOM}"))?;
                         }
-                        let entry = single_file(candidate, &inner_name, length);
+                        let entry = single_file(candidate, &shown_name, length);
                         shifts.borrow_mut().settle(&entry, receiver)?;
                         receiver.entry(&entry)?;
                     }
@@ -331,7 +349,7 @@ impl<'a> Expansion<'a> {
                         name: inner_name.clone(),
                         makes_folder: false,
                         file: candidate.file.clone(),
-                        instead: Some(Box::new(single_file(candidate, &inner_name, length))),
+                        instead: Some(Box::new(single_file(candidate, &shown_name, length))),
                         place: MemberPlace { layers: place.layers + 1, ..place },
                     })?,
                 }
@@ -339,18 +357,15 @@ impl<'a> Expansion<'a> {
             None => {
                 let (length, hashes) =
                     rest_of(&mut stream, &self.names.hashes).map_err(|error| failed(stream.position, error))?;
-                let entry = Entry { xattrs: hashes, ..single_file(candidate, &inner_name, length) };
+                let entry = Entry { xattrs: hashes, ..single_file(candidate, &shown_name, length) };
                 shifts.borrow_mut().settle(&entry, receiver)?;
                 receiver.entry(&entry)?;
             }
         }
         let decoded = stream.indexing.decoded_position();
         self.decoded.fetch_add(decoded, Ordering::Relaxed);
-        if let Some((offset, error)) = stream.ended_by.take() {
-            note(format!("{}: {error}; what comes before byte {offset} is served", codec.name()))?;
-        }
-        for damage in stream.damage.iter().take(MOST_NOTES) {
-            note(format!("{}: {}, {}", codec.name(), damage.what, damage.place("it")))?;
+        for (_, what) in stream.told(codec) {
+            note(what)?;
         }
         Ok(receiver.end(decoded)?)
     }

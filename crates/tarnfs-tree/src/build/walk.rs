@@ -38,6 +38,8 @@ pub(super) struct Walk<'a> {
     pub(super) receiver: &'a dyn Receiver,
     pub(super) bodies: &'a Bodies,
     pub(super) shifts: &'a RefCell<Shifts>,
+    /// How many archives that lie in it uncompressed may still be shown as folders.
+    pub(super) left: Cell<u64>,
     /// The bytes of the stream that is read, if they can be read at any time, and the byte of the stream at which they
     /// begin.
     pub(super) bytes: Option<(&'a SharedSource, u64)>,
@@ -49,6 +51,9 @@ pub(super) struct Walk<'a> {
     pub(super) failed: RefCell<Option<Problem>>,
     /// Computes what is kept of files' contents, if anything is.
     pub(super) hashing: Option<Hashing<'a>>,
+    /// Where the compressed file begins that is read. Notes count bytes of the archive; what counts in here is told
+    /// beside them.
+    pub(super) compressed_at: Option<u64>,
 }
 
 /// Where the members of an archive are put.
@@ -213,12 +218,11 @@ impl Walk<'_> {
                     last = Some(entry);
                 }
                 Event::Damage(damage) => {
-                    // Where it is counts in the stream that is read, which is known by the name of the archive.
                     let what = match place.prefix.strip_suffix(b"/") {
                         Some(inside) => format!("{}: {}", name::excerpt(inside), damage.what),
                         None => damage.what,
                     };
-                    self.receiver.note(damage.offset, what).map_err(io::Error::other)?;
+                    self.note_at(damage.offset, what)?;
                 }
                 Event::ForAll(holds) if calls == 0 => members.borrow_mut().holds_for_more = holds,
                 Event::Label(label) if place.prefix.is_empty() => members.borrow_mut().label = Some(label),
@@ -321,6 +325,14 @@ impl Walk<'_> {
             Some(_) if self.names.folder_of(&entry.path, &self.options.limits).is_none() => {
                 "it lies in too many folders; it stays a file".to_owned()
             }
+            // Each takes memory until all is read.
+            Some(Content::Format(_)) if self.left.get() == 0 => {
+                "it stays a file: there are too many archives in this archive; is it a bomb?".to_owned()
+            }
+            Some(Content::Format(_)) => {
+                self.left.update(|left| left - 1);
+                return Ok(content);
+            }
             _ => return Ok(content),
         };
         self.note(entry, &why_not)?;
@@ -328,8 +340,16 @@ impl Walk<'_> {
     }
 
     fn note(&self, entry: &Entry, why: &str) -> io::Result<()> {
-        let what = format!("{}: {why}", shown(entry));
-        self.receiver.note(entry.header, what).map_err(io::Error::other)
+        self.note_at(entry.header, format!("{}: {why}", shown(entry)))
+    }
+
+    /// Notes `what` of byte `at` of the stream that is read.
+    fn note_at(&self, at: u64, what: String) -> io::Result<()> {
+        let (at, what) = match self.compressed_at {
+            Some(start) => (start, format!("{what}, at byte {at} of its decoded data")),
+            None => (at, what),
+        };
+        self.receiver.note(at, what).map_err(io::Error::other)
     }
 
     /// What computes hashes of a file that holds an archive, if it shows as well: beside the folder, not in its place.
@@ -411,7 +431,7 @@ impl Walk<'_> {
                 }
                 Err(error) => {
                     self.receiver.close().map_err(io::Error::other)?;
-                    self.receiver.note(body.offset, format!("{}: {error}", shown(entry))).map_err(io::Error::other)?;
+                    self.note_at(body.offset, format!("{}: {error}", shown(entry)))?;
                 }
             }
             return Ok(shift);

@@ -121,6 +121,30 @@ fn what_is_not_ready_is_not_waited_for() {
 }
 
 #[test]
+fn commands_are_written_to_one_file_alone() {
+    let (lines, _run) = sync_channel(1);
+    let toy = Arc::new(Toy::with_contents([("file", Vec::new())]));
+    let tree = ControlTree::new(Arc::clone(&toy) as _, lines).unwrap();
+    tree.add(b"added", toy).unwrap();
+    let folder = tree.lookup(Node::ROOT, FOLDER).unwrap().node;
+    assert_eq!(names(&tree, folder), ["command", "output"]);
+    let added = tree.lookup(Node::ROOT, b"added").unwrap().node;
+    for (folder, name, takes, is_own) in [
+        (folder, &b"command"[..], true, true),
+        (folder, b"output", false, true),
+        (Node::ROOT, FOLDER, false, true),
+        (Node::ROOT, b"file", false, false),
+        (Node::ROOT, b"added", false, false),
+        (added, b"file", false, false),
+    ] {
+        let node = tree.lookup(folder, name).unwrap().node;
+        let shown = String::from_utf8_lossy(name);
+        assert_eq!((tree.takes_writes(node), tree.is_own(node)), (takes, is_own), "{shown}");
+    }
+    assert!(!tree.takes_writes(Node::ROOT) && !tree.is_own(Node::ROOT));
+}
+
+#[test]
 fn trees_are_added_and_taken_out() {
     let (lines, run) = sync_channel(1);
     let tree = ControlTree::new(folder_of("a"), lines).unwrap();

@@ -20,8 +20,12 @@ pub(super) const MOST: usize = 1 << 20;
 /// Archives that are opened at a time. A first pass takes several threads, and memory.
 pub(super) const MOST_OPENING: usize = 2;
 
-/// The same with those that do not get on: their files may lie on a server that is gone.
+/// The same with those that do not get on, since their files may lie on a server that is gone, and with those that take
+/// long: a small archive may hold so much that it takes hours.
 const MOST_OPENING_AT_ALL: usize = 64;
+
+/// How many times as long as it may get no further one counts at the most.
+const LONG: u32 = 4;
 
 /// Answers that are remembered for files that are no archives.
 const MOST_REMEMBERED: usize = 1 << 20;
@@ -79,10 +83,6 @@ impl Version {
         Self { size: attributes.size, mtime: attributes.mtime, ctime: attributes.ctime }
     }
 
-    pub(super) fn size(&self) -> u64 {
-        self.size
-    }
-
     /// True if nothing but the inode may have changed: a file was renamed, say.
     pub(super) fn has_content_of(&self, other: &Self) -> bool {
         self.size == other.size && self.mtime == other.mtime
@@ -112,6 +112,8 @@ struct Archive {
     held: u64,
     /// The file has changed, and is another archive or none by now.
     is_old: bool,
+    /// What it lies in was not verified when somebody looked last.
+    is_unproven: bool,
     /// Files in it that may be archives.
     files: HashMap<Node, Known>,
     /// Calls inside each other that reading from it takes ([`super::LazyTree::opened`]).
@@ -173,6 +175,7 @@ struct AtWork {
     /// How many there were when somebody looked, and since when.
     seen: u64,
     since: Instant,
+    begun: Instant,
 }
 
 /// What is to be done without the lock: trees are dropped, and files forgotten by the tree that they are in.
@@ -260,8 +263,8 @@ impl Archives {
     }
 
     /// `file` is an archive: its number, which is held once. The file's own hold is given over. `None` if there are too
-    /// many.
-    pub(super) fn met(&mut self, file: File, released: &mut Released) -> Option<u32> {
+    /// many. What it lies in may not be verified yet.
+    pub(super) fn met(&mut self, file: File, is_unproven: bool, released: &mut Released) -> Option<u32> {
         let (node, version) = (file.node, file.version);
         if let Some((_, Some(number))) = self.known(node, version) {
             // Somebody else was quicker.
@@ -275,6 +278,7 @@ impl Archives {
             used: 0,
             held: 1,
             is_old: false,
+            is_unproven,
             files: HashMap::new(),
             calls: 0,
             numbering: None,
@@ -367,7 +371,47 @@ impl Archives {
         }
     }
 
-    /// True if one more may be opened. One that got no further for `patience` does not count.
+    /// Whether what the archive of that number lies in is verified by now.
+    pub(super) fn set_unproven(&mut self, number: u32, is_unproven: bool) {
+        if let Some(archive) = self.get(number) {
+            archive.is_unproven = is_unproven;
+        }
+    }
+
+    /// True if it was not when somebody looked last.
+    pub(super) fn is_unproven(&self, number: u32) -> bool {
+        self.all.get(number as usize).is_some_and(|archive| archive.is_unproven)
+    }
+
+    /// The file of an archive that cannot be opened before what it lies in is verified: that of this number, or of one
+    /// around it.
+    pub(super) fn unproven(&self, number: u32) -> Option<(u32, &File)> {
+        let mut at = Some(number);
+        while let Some(number) = at {
+            let archive = self.all.get(number as usize)?;
+            match archive.state {
+                ArchiveState::Closed if archive.is_unproven => return Some((number, &archive.file)),
+                ArchiveState::Free | ArchiveState::Failed | ArchiveState::Open(_) => return None,
+                ArchiveState::Closed | ArchiveState::Opening => at = self.ranges.archive(archive.file.node),
+            }
+        }
+        None
+    }
+
+    /// Now that what it lies in is verified, the archive of that number is none.
+    pub(super) fn is_none(&mut self, number: u32, released: &mut Released) {
+        if self.get(number).is_some_and(|archive| matches!(archive.state, ArchiveState::Closed)) {
+            self.end(number, Outcome::Never, released);
+        }
+    }
+
+    /// True of an archive that need not be waited for.
+    pub(super) fn is_open(&self, number: u32) -> bool {
+        self.all.get(number as usize).is_some_and(|archive| matches!(archive.state, ArchiveState::Open(_)))
+    }
+
+    /// True if one more may be opened. One that got no further for `patience`, or is at work for much longer, does not
+    /// count.
     pub(super) fn may_begin(&mut self, patience: Duration) -> bool {
         let mut get_on = 0;
         for at_work in self.at_work.values_mut() {
@@ -375,7 +419,8 @@ impl Archives {
             if std::mem::replace(&mut at_work.seen, seen) != seen {
                 at_work.since = Instant::now();
             }
-            get_on += usize::from(at_work.since.elapsed() < patience);
+            let is_long = at_work.begun.elapsed() >= patience.saturating_mul(LONG);
+            get_on += usize::from(!is_long && at_work.since.elapsed() < patience);
         }
         get_on < MOST_OPENING && self.at_work.len() < MOST_OPENING_AT_ALL
     }
@@ -383,7 +428,8 @@ impl Archives {
     /// Somebody begins to open it, and takes these steps.
     pub(super) fn begin(&mut self, number: u32) -> Arc<Steps> {
         let steps = Arc::new(Steps::default());
-        self.at_work.insert(number, AtWork { steps: Arc::clone(&steps), seen: 0, since: Instant::now() });
+        let now = Instant::now();
+        self.at_work.insert(number, AtWork { steps: Arc::clone(&steps), seen: 0, since: now, begun: now });
         if let Some(archive) = self.get(number) {
             archive.state = ArchiveState::Opening;
         }

@@ -128,3 +128,66 @@ impl Source for Legible {
         self.source.is_ready(offset, length)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a read has to wait is not changed by who looks at it.
+    #[derive(Debug)]
+    struct Waits;
+
+    impl Source for Waits {
+        fn read_at(&self, _: &mut [u8], offset: u64) -> io::Result<usize> {
+            Err(if offset < 512 { io::ErrorKind::InvalidData } else { io::ErrorKind::TimedOut }.into())
+        }
+
+        fn len(&self) -> u64 {
+            1024
+        }
+
+        fn describe(&self) -> String {
+            "slow".to_owned()
+        }
+
+        fn is_ready(&self, offset: u64, length: usize) -> bool {
+            (offset, length) == (3, 5)
+        }
+
+        fn is_unproven(&self) -> bool {
+            true
+        }
+
+        fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+            if is_abandoned() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+        }
+
+        fn depth(&self) -> usize {
+            7
+        }
+
+        fn next_data(&self, offset: u64) -> Option<u64> {
+            Some(offset + 1)
+        }
+
+        fn next_hole(&self, offset: u64) -> u64 {
+            offset + 2
+        }
+    }
+
+    #[test]
+    fn all_but_damage_is_passed_on() {
+        let legible = Legible::new(Arc::new(Waits));
+        assert!(legible.is_ready(3, 5) && !legible.is_ready(3, 6) && !legible.is_ready(2, 5));
+        assert_eq!((legible.len(), legible.describe(), legible.depth()), (1024, "slow".to_owned(), 7));
+        assert_eq!((legible.next_data(5), legible.next_hole(5)), (Some(6), 7));
+        assert!(legible.is_unproven() && legible.verify(&|| false).is_ok() && legible.verify(&|| true).is_err());
+        // Damage is filled while somebody looks, a file that cannot be read now is an error.
+        let mut bytes = [0; 512];
+        assert_eq!(legible.read_at(&mut bytes, 0).unwrap(), 512);
+        assert_eq!(bytes, [FILLER; 512]);
+        assert_eq!(legible.read_at(&mut bytes, 512).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        legible.finish();
+        assert_eq!(legible.read_at(&mut bytes, 0).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+}

@@ -199,6 +199,42 @@ fn want_of_descriptors_is_not_remembered() {
     assert_eq!(read(&tree, file.node), b"content");
 }
 
+/// A file that somebody has a lease on is a file for as long, and its folder is listed.
+#[test]
+fn a_lease_on_an_archive_is_waited_for_by_nobody() {
+    let is_leased = Arc::new(AtomicBool::new(true));
+    let (shared, bytes) = (Arc::clone(&is_leased), tar("file", b"content"));
+    let file = |name: &[u8], position| crate::toy::File {
+        name: name.to_vec(),
+        position,
+        size: bytes.len() as u64,
+        ..crate::toy::File::default()
+    };
+    let files = vec![file(b"a.tar", 1), file(b"b.tar", 2)];
+    let open = move |name: &[u8]| {
+        if name == b"a.tar" && shared.load(Ordering::SeqCst) {
+            return Err(rustix::io::Errno::AGAIN.into());
+        }
+        Ok(Arc::new(MemorySource::new(bytes.clone(), "a.tar")) as SharedSource)
+    };
+    let toy = Arc::new(Toy::new(files, Box::new(open)));
+    let tree = LazyTree::new(Base::Other(Arc::clone(&toy) as _), how(None)).unwrap();
+    let other = tree.lookup(Node::ROOT, b"b.tar").unwrap();
+    tree.lookup(other.node, b"file").unwrap();
+    for expected in [Kind::File, Kind::Folder] {
+        let mut kinds = Vec::new();
+        let listed = tree.read_dir(Node::ROOT, 0, &mut |child| {
+            kinds.push(child.attributes.kind);
+            true
+        });
+        listed.unwrap();
+        assert_eq!(kinds, [expected, Kind::Folder]);
+        assert_eq!(tree.lookup(Node::ROOT, b"a.tar").unwrap().kind, expected);
+        assert_eq!(tree.archives().trees().len(), 1, "what is open stays open");
+        is_leased.store(false, Ordering::SeqCst);
+    }
+}
+
 /// Where those before have taken all memory for archives that lie deep, one is opened as soon as they are closed.
 #[test]
 fn want_of_memory_is_not_remembered() {
@@ -290,6 +326,54 @@ fn what_does_not_get_on_does_not_hold_up_others() {
     });
 }
 
+/// Some that are huge, and get on all the time, do not keep others from being opened.
+#[test]
+fn what_takes_long_does_not_hold_up_others() {
+    let mut archives = Archives::new(Ranges { limit: 100 });
+    let mut released = Released::default();
+    let mut begin = |archives: &mut Archives, position: u64| {
+        let version = Version::of(&Toy::with_positions([1]).attributes(Node(2)).unwrap());
+        let file = File { node: Node(position), folder: Node::ROOT, version, name: b"a.tar".to_vec(), depth: 0 };
+        let number = archives.met(file, false, &mut released).unwrap();
+        archives.begin(number)
+    };
+    let mut all = vec![begin(&mut archives, 2), begin(&mut archives, 3)];
+    assert!(!archives.may_begin(Duration::MAX));
+    let since = std::time::Instant::now();
+    // All that may be opened, each as soon as it may.
+    while all.len() < 64 {
+        assert!(since.elapsed() < Duration::from_secs(120), "{}", all.len());
+        for steps in &all {
+            steps.reads.fetch_add(1, Ordering::Relaxed);
+        }
+        if archives.may_begin(Duration::from_millis(5)) {
+            all.push(begin(&mut archives, all.len() as u64 + 2));
+        }
+        std::thread::yield_now();
+    }
+    assert!(!archives.may_begin(Duration::ZERO));
+}
+
+/// However many archives are waited for, they are in few lanes; and one that is open is in none of these.
+#[test]
+fn archives_that_are_not_open_share_lanes() {
+    let bytes = tar("file", b"content");
+    let names = (0..200).map(|number| (format!("{number}.tar"), bytes.clone()));
+    let tree = LazyTree::new(Base::Other(Arc::new(Toy::with_contents(names))), how(None)).unwrap();
+    let root = |number: u32| tree.lookup(Node::ROOT, format!("{number}.tar").as_bytes()).unwrap().node;
+    let roots: Vec<Node> = (0..200).map(root).collect();
+    let lanes = || roots.iter().map(|&root| tree.lane(root)).collect::<Vec<u64>>();
+    let closed = lanes();
+    let few: std::collections::HashSet<u64> = closed.iter().copied().collect();
+    assert_eq!(few.len() as u64, LANES);
+    for &root in &roots[..2] {
+        tree.lookup(root, b"file").unwrap();
+    }
+    let now = lanes();
+    assert!(now[0] != now[1] && !few.contains(&now[0]) && !few.contains(&now[1]));
+    assert_eq!(now[2..], closed[2..]);
+}
+
 /// Whoever else looks at an archive that cannot be opened never finds it in between.
 #[test]
 fn an_archive_is_no_archive_at_once_when_it_cannot_be_opened() {
@@ -298,7 +382,7 @@ fn an_archive_is_no_archive_at_once_when_it_cannot_be_opened() {
     let version = Version::of(&Toy::with_positions([1]).attributes(Node(2)).unwrap());
     let file = File { node: Node(2), folder: Node::ROOT, version, name: b"a.tar".to_vec(), depth: 0 };
     let mut released = Released::default();
-    let number = archives.met(file, &mut released).unwrap();
+    let number = archives.met(file, false, &mut released).unwrap();
     for (outcome, is_failed) in [(Outcome::NotNow, false), (Outcome::Never, true)] {
         archives.begin(number);
         archives.end(number, outcome, &mut released);
@@ -497,3 +581,139 @@ fn what_is_legible_of_an_archive_is_shown() {
 }
 
 type Range = std::ops::Range<u64>;
+
+/// Not verified until a test says so. Then reading fails if what was read before was wrong.
+#[derive(Debug)]
+struct Unverified {
+    before: MemorySource,
+    after: Option<MemorySource>,
+    verified: Arc<Verified>,
+}
+
+#[derive(Debug, Default)]
+struct Verified {
+    is_done: Mutex<bool>,
+    changed: Condvar,
+    waiting: AtomicUsize,
+}
+
+impl Verified {
+    fn finish(&self) {
+        *self.is_done.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Source for Unverified {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if self.is_unproven() {
+            return self.before.read_at(buffer, offset);
+        }
+        self.after.as_ref().ok_or(io::ErrorKind::InvalidData)?.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.before.len()
+    }
+
+    fn describe(&self) -> String {
+        "unverified".to_owned()
+    }
+
+    fn is_unproven(&self) -> bool {
+        !*self.verified.is_done.lock().unwrap()
+    }
+
+    fn verify(&self, _: &dyn Fn() -> bool) -> io::Result<()> {
+        self.verified.waiting.fetch_add(1, Ordering::SeqCst);
+        let is_done = self.verified.is_done.lock().unwrap();
+        drop(self.verified.changed.wait_while(is_done, |is_done| !*is_done).unwrap());
+        self.verified.waiting.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// A tree of archives: those whose names begin with `w` are not verified, of which `wrong` is damaged, and `whole`
+/// looks like no archive before that is known.
+fn unverified(names: &[String]) -> (LazyTree, Arc<Verified>) {
+    let verified = Arc::new(Verified::default());
+    let bytes = tar("file", b"content");
+    let file = |(position, name): (u64, &String)| crate::toy::File {
+        name: name.clone().into_bytes(),
+        position,
+        size: bytes.len() as u64,
+        ..crate::toy::File::default()
+    };
+    let files = (1..).zip(names).map(file).collect();
+    let shared = Arc::clone(&verified);
+    let open = move |name: &[u8]| -> io::Result<SharedSource> {
+        let right = MemorySource::new(tar("file", b"content"), "toy");
+        if !name.starts_with(b"w") {
+            return Ok(Arc::new(right));
+        }
+        let before =
+            if name.starts_with(b"whole") { vec![0xff; right.len() as usize] } else { tar("file", b"content") };
+        let after = (!name.starts_with(b"wrong")).then_some(right);
+        Ok(Arc::new(Unverified { before: MemorySource::new(before, "toy"), after, verified: Arc::clone(&shared) }))
+    };
+    let toy = Arc::new(Toy::new(files, Box::new(open)));
+    (LazyTree::new(Base::Other(toy as _), Lazily { most_open: 1000, ..how(None) }).unwrap(), verified)
+}
+
+/// However many archives wait until what they lie in is verified, others are opened meanwhile.
+#[test]
+fn archives_that_are_not_verified_do_not_keep_others_from_opening() {
+    let names: Vec<_> = (0..100).map(|number| format!("w{number}.tar")).chain(["other.tar".to_owned()]).collect();
+    let (tree, verified) = unverified(&names);
+    let roots: Vec<_> =
+        names[..100].iter().map(|name| tree.lookup(Node::ROOT, name.as_bytes()).unwrap().node).collect();
+    std::thread::scope(|scope| {
+        for &root in &roots {
+            let tree = &tree;
+            scope.spawn(move || {
+                let file = tree.lookup(root, b"file").unwrap();
+                assert_eq!(read(tree, file.node), b"content");
+            });
+        }
+        while verified.waiting.load(Ordering::SeqCst) < roots.len() {
+            std::thread::yield_now();
+        }
+        let held_up: Vec<_> = roots.iter().map(|&root| tree.held_up(root).unwrap()).collect();
+        assert!(held_up.iter().all(|one| one.by == held_up[0].by), "all wait for one stream");
+        let (done, opened) = std::sync::mpsc::channel();
+        let tree = &tree;
+        scope.spawn(move || {
+            let other = tree.lookup(Node::ROOT, b"other.tar").unwrap().node;
+            assert_eq!(tree.held_up(other), None);
+            let file = tree.lookup(other, b"file").unwrap();
+            done.send(read(tree, file.node)).unwrap();
+        });
+        let opened = opened.recv_timeout(Duration::from_secs(120));
+        verified.finish();
+        assert_eq!(opened, Ok(b"content".to_vec()));
+    });
+    assert!(roots.iter().all(|&root| tree.held_up(root).is_none()));
+}
+
+/// Whether a file is an archive is not decided by bytes that may be wrong.
+#[test]
+fn what_is_an_archive_is_known_once_it_is_verified() {
+    let names = ["w.tar", "wrong.tar", "whole.tar"].map(str::to_owned);
+    let (tree, verified) = unverified(&names);
+    let kind = |name: &str| tree.lookup(Node::ROOT, name.as_bytes()).unwrap().kind;
+    assert_eq!(names.each_ref().map(|name| kind(name)), [Kind::Folder, Kind::Folder, Kind::File]);
+    let wrong = tree.lookup(Node::ROOT, b"wrong.tar").unwrap().node;
+    std::thread::scope(|scope| {
+        scope.spawn(|| tree.wait_out(wrong));
+        while verified.waiting.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        verified.finish();
+    });
+    assert_eq!(tree.held_up(wrong), None);
+    assert_eq!(tree.lookup(wrong, b"file").unwrap_err().errno(), rustix::io::Errno::IO);
+    assert_eq!(names.each_ref().map(|name| kind(name)), [Kind::Folder, Kind::File, Kind::Folder]);
+    // One that nobody waited for is looked at as well.
+    let archive = tree.lookup(Node::ROOT, b"whole.tar").unwrap().node;
+    assert_eq!(read(&tree, tree.lookup(archive, b"file").unwrap().node), b"content");
+}

@@ -1,11 +1,12 @@
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_source::{Fingerprint, SharedSource, Source};
 
 use super::archives::Version;
-use crate::{FolderTree, Node, Tree as _};
+use crate::{Attributes, FolderTree, Node, Tree as _};
 
 /// A file in a folder that must stay as it was.
 #[derive(Debug)]
@@ -14,37 +15,63 @@ pub(super) struct Unchanged {
     folder: Arc<FolderTree>,
     node: Node,
     length: u64,
-    version: Mutex<Version>,
+    seen: Mutex<Seen>,
     /// Tells a file that was renamed from one that was written to and got its old time back.
     fingerprint: Fingerprint,
+    /// What is read is verified by whoever reads it.
+    is_verified: AtomicBool,
     /// How many reads got an answer.
     reads: Arc<AtomicU64>,
 }
 
+/// A state in which the bytes are those that were opened.
+#[derive(Debug, Clone, PartialEq)]
+struct Seen {
+    version: Version,
+    /// What a change of the inode alone leaves a trace in: mode, owner, links, and where the file lies.
+    inode: ([u32; 3], u64, Option<PathBuf>),
+}
+
+impl Seen {
+    fn new(folder: &FolderTree, node: Node, now: &Attributes) -> Self {
+        let inode = ([now.mode, now.uid, now.gid], u64::from(now.links), folder.path_below(node));
+        Self { version: Version::of(now), inode }
+    }
+}
+
 impl Unchanged {
-    /// The content of `node` in `folder`, which is of this version. Reads that got an answer are counted in `reads`.
+    /// The content of `node` in `folder`, which is `attributes`. Reads that got an answer are counted in `reads`.
     pub(super) fn new(
         source: SharedSource,
         (folder, node): (Arc<FolderTree>, Node),
-        version: Version,
+        attributes: &Attributes,
         reads: Arc<AtomicU64>,
     ) -> io::Result<Self> {
         let fingerprint = Fingerprint::of(&*source)?;
-        Ok(Self { source, folder, node, length: version.size(), version: Mutex::new(version), fingerprint, reads })
+        let (length, is_verified) = (attributes.size, AtomicBool::new(false));
+        let seen = Mutex::new(Seen::new(&folder, node, attributes));
+        Ok(Self { source, folder, node, length, seen, fingerprint, is_verified, reads })
+    }
+
+    /// Whoever reads from now on has checksums of it: what samples miss does no harm.
+    pub(super) fn is_verified_by_reader(&self) {
+        self.is_verified.store(true, Ordering::Relaxed);
     }
 
     fn is_same(&self) -> bool {
         // One that was deleted still has its bytes.
         let Ok(now) = self.folder.attributes(self.node) else { return true };
-        let now = Version::of(&now);
-        let known = *self.version.lock().unwrap_or_else(PoisonError::into_inner);
-        if now == known {
+        let version = Version::of(&now);
+        let known = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if version == known.version {
             return true;
         }
-        let is_same =
-            now.has_content_of(&known) && Fingerprint::of(&*self.source).is_ok_and(|found| found == self.fingerprint);
+        let now = Seen::new(&self.folder, self.node, &now);
+        let is_same = version.has_content_of(&known.version)
+            && (self.is_verified.load(Ordering::Relaxed) || now.inode != known.inode)
+            && Fingerprint::of(&*self.source).is_ok_and(|found| found == self.fingerprint);
         if is_same {
-            *self.version.lock().unwrap_or_else(PoisonError::into_inner) = now;
+            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
         }
         is_same
     }

@@ -71,7 +71,7 @@ impl Index for Toy {
     fn replaced(&self, _: &mut dyn FnMut(Node, &[u8], &Row)) -> Answer<()> {
         unreachable!()
     }
-    fn replaced_of(&self, _: Node, _: &[u8], _: &mut dyn FnMut(Option<u64>, &Row) -> bool) -> Answer<()> {
+    fn replaced_of(&self, _: Node, _: &[u8], _: u64, _: &mut dyn FnMut(Option<u64>, &Row) -> bool) -> Answer<u64> {
         unreachable!()
     }
     fn hard_links(&self, _: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Answer<()> {
@@ -105,6 +105,7 @@ fn streams(chain: u32) -> Arc<Streams> {
     let archive = Archive { length: 100, fingerprint: Fingerprint::of(&*file).unwrap(), modified: 0 };
     let summary = Summary {
         archive,
+        name: None,
         shape: Shape::default(),
         layers: Vec::new(),
         format: "tar".to_owned(),

@@ -36,6 +36,9 @@ const FRESH_TIMES: u32 = 10;
 /// may itself wait for a server.
 const MANY: usize = 4 << 20;
 
+/// Children that are gathered where nobody may wait.
+const FEW: u64 = 1000;
+
 /// How long who gathers what cannot change waits for another to be done.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -441,13 +444,7 @@ impl UnionTree {
     ) -> Result<(), Error> {
         let mut at = from;
         loop {
-            let known = self.listings.kept().get(folder).filter(|listing| match &**listing {
-                Listing::Snapshot(snapshot) => {
-                    self.is_immutable || at > 0 && snapshot.is_fresh() && snapshot.covers(at)
-                }
-                Listing::Filter(_) => true,
-            });
-            let listing = if let Some(listing) = known {
+            let listing = if let Some(listing) = self.known(folder, at) {
                 listing
             } else {
                 let made = Arc::new(self.gather(folder, parts, at)?);
@@ -475,6 +472,29 @@ impl UnionTree {
                 Given::Enough => return Ok(()),
             }
         }
+    }
+
+    /// What serves for listing from position `at` on.
+    fn known(&self, folder: Node, at: u64) -> Option<Arc<Listing>> {
+        self.listings.kept().get(folder).filter(|listing| match &**listing {
+            Listing::Snapshot(snapshot) => self.is_immutable || at > 0 && snapshot.is_fresh() && snapshot.covers(at),
+            Listing::Filter(_) => true,
+        })
+    }
+
+    /// True if a listing from position `from` on need not scan the parts.
+    pub(super) fn is_gathered(&self, folder: Node, from: u64) -> bool {
+        self.known(folder, from).is_some_and(|listing| matches!(*listing, Listing::Snapshot(_)))
+    }
+
+    /// True if the parts hold so little that scanning them takes no time.
+    pub(super) fn is_small(&self, parts: &[Node]) -> bool {
+        let count = |&part: &Node| {
+            let (tree, _, inner) = self.part(part).ok()?;
+            tree.count(inner)
+        };
+        let counts = parts.iter().map(count).try_fold(0_u64, |sum, count| Some(sum.saturating_add(count?)));
+        counts.is_some_and(|count| count <= FEW)
     }
 
     /// True if it is known, without a look at what the parts hold, that a snapshot would be too large.
@@ -599,6 +619,7 @@ impl UnionTree {
             let mut goes_on = Ok(true);
             let mut show = |child: Child<'_>| -> Result<bool, Error> {
                 let mut attributes = self.spaces.attributes(source, &child.attributes)?;
+                let mut is_held = false;
                 if is_whiteout(&attributes) {
                     return Ok(true);
                 }
@@ -607,13 +628,20 @@ impl UnionTree {
                         return Ok(true);
                     }
                     let rest = parts.get(place..).unwrap_or_default();
-                    attributes = self.merge(folder, rest, child.name)?.unwrap_or(attributes);
+                    if let Some(merged) = self.merge(folder, rest, child.name)? {
+                        (attributes, is_held) = (merged, true);
+                    }
                 }
                 if child.next >= 1 << IN_SOURCE {
                     let what = format!("position {} in a folder: there can be none so far behind", child.next);
                     return Err(io::Error::new(io::ErrorKind::InvalidData, what).into());
                 }
-                Ok(receive(Child { attributes, next: (place as u64) << IN_SOURCE | child.next, ..child }))
+                let node = attributes.node;
+                let is_taken = receive(Child { attributes, next: (place as u64) << IN_SOURCE | child.next, ..child });
+                if !is_taken && is_held {
+                    self.forget(node, 1);
+                }
+                Ok(is_taken)
             };
             tree.read_dir(inner, std::mem::take(&mut inside), &mut |child| {
                 goes_on = show(child);

@@ -149,6 +149,24 @@ fn merged_folders_that_nobody_holds_are_forgotten() {
     assert_eq!(known(), 11);
 }
 
+/// The same where a folder is too large for a listing in memory, and the sources are asked one after the other.
+#[test]
+fn merged_folders_that_nobody_took_are_forgotten() {
+    let toy = || {
+        let toy = toy((0..100).map(|number| format!("{number:02}")));
+        toy.change(|files| files.iter_mut().for_each(|file| file.kind = Kind::Folder));
+        Arc::new(Arc::into_inner(toy).unwrap().immutable())
+    };
+    let memory = Memory { kept: 1 << 20, snapshot: 1 << 10, filter: 1 << 10 };
+    let tree = UnionTree::with_memory(vec![toy() as _, toy() as _], memory).unwrap();
+    tree.merged.write().unwrap().keep_at_most(10);
+    for at_once in [1, 7, 1000] {
+        assert_eq!(list(&tree, at_once).len(), 100);
+        let known = tree.merged.read().unwrap().len();
+        assert!(known <= 11, "the root, and ten that nobody holds: {known}");
+    }
+}
+
 /// A look-up that fails in one source holds nothing in the others.
 #[test]
 fn what_was_looked_up_before_an_error_is_forgotten() {
@@ -167,4 +185,19 @@ fn what_was_looked_up_before_an_error_is_forgotten() {
     assert_eq!((left.held(), right.held()), (1, 1));
     tree.forget(found.node, 1);
     assert_eq!((left.held(), right.held()), (0, 0));
+}
+
+/// Whoever must not wait does not scan the parts of a folder.
+#[test]
+fn what_has_to_be_gathered_first_is_not_listed_at_once() {
+    for is_immutable in [true, false] {
+        let names = |from| (from..from + 3000).map(|number| (format!("{number}"), Vec::new()));
+        let toy = |from| Toy::with_contents(names(from));
+        let toys = [toy(0), toy(2000)].map(|toy| if is_immutable { toy.immutable() } else { toy });
+        let tree = UnionTree::new(toys.map(|toy| Arc::new(toy) as _).into()).unwrap();
+        assert!(tree.is_ready(Node::ROOT) && !tree.lists_at_once(Node::ROOT, 0));
+        assert_eq!(list(&tree, usize::MAX).len(), 5000);
+        // What may change is looked at again.
+        assert_eq!(tree.lists_at_once(Node::ROOT, 0), is_immutable);
+    }
 }

@@ -30,15 +30,15 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) mount: Mount,
 
-    /// Print the version. With `-d 1` or --verbose also those of libraries, the formats, and what the kernel can do
+    /// Print the version, and those of libraries, the formats, and what the kernel can do. With -d 0 only the version
     #[arg(short = 'v', long, visible_short_alias = 'V')]
     pub(crate) version: bool,
 
-    /// More of the version
+    /// No effect: all of it is printed anyway
     #[arg(long, hide = true, requires = "version")]
     verbose: bool,
 
-    /// The version with all that belongs to it was asked for.
+    /// Also what belongs to the version is printed.
     #[arg(skip)]
     pub(crate) version_in_full: bool,
 }
@@ -51,7 +51,7 @@ pub(crate) enum Command {
     #[command(alias = "umount")]
     Unmount {
         /// Mount points, or archives that are mounted
-        #[arg(required = true)]
+        #[arg(required = true, value_name = "MOUNTPOINT")]
         mountpoints: Vec<PathBuf>,
 
         /// Detach also what is in use: it ends when nobody uses it any more
@@ -114,8 +114,8 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, help_heading = "Index")]
     pub(crate) verify_mtime: bool,
 
-    /// Path of the index file. With `:memory:` no index is kept: a small one is held in memory, a large one in a
-    /// temporary file
+    /// Path of the index file, in a folder that exists. The index of another archive is replaced only with -c. With
+    /// `:memory:` no index is kept: a small one is held in memory, a large one in a temporary file
     #[arg(
         hide_short_help = true,
         long,
@@ -125,14 +125,15 @@ pub(crate) struct Open {
     )]
     pub(crate) index_file: Option<OsString>,
 
-    /// Folders for the index, as a list with commas or as JSON. The first that works is used. An empty item is the
-    /// archive's own folder [default: the archive's folder, then the user's cache]
+    /// Folders for the index, as a list with commas or as JSON. The first that works is used, and made if what it lies
+    /// in is there. An empty item is the archive's own folder [default: the archive's folder, then the user's cache]
     #[arg(long, value_name = "FOLDERS", value_hint = ValueHint::DirPath, help_heading = "Index")]
     pub(crate) index_folders: Option<String>,
 
-    /// Write no index for archives that are smaller than 16 MiB and have fewer entries than this
-    #[arg(hide_short_help = true, long, value_name = "N", default_value_t = 1000, value_parser = parse_number::<u64>, help_heading = "Index")]
-    pub(crate) index_minimum_file_count: u64,
+    /// Write no index for an archive that is smaller than 16 MiB and has fewer entries than this [default: 1000; 0
+    /// with --index-folders]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = parse_number::<u64>, help_heading = "Index")]
+    pub(crate) index_minimum_file_count: Option<u64>,
 
     /// Use an index even if another user could have written it
     #[arg(hide_short_help = true, long, help_heading = "Index")]
@@ -153,8 +154,8 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, value_name = "SIZE", value_parser = parse_size, help_heading = "Decoding")]
     pub(crate) cache_size: Option<u64>,
 
-    /// Serve also what can be decoded of damaged data but fails its checksum. Files with such bytes have the extended
-    /// attribute `user.tarnfs.damaged`
+    /// Serve damaged data, too, if they can be decoded but fail their checksum. Files with such bytes have the
+    /// extended attribute `user.tarnfs.damaged`
     #[arg(hide_short_help = true, long, help_heading = "Decoding")]
     pub(crate) force: bool,
 
@@ -206,8 +207,8 @@ pub(crate) struct Open {
     pub(crate) recursion_depth: Option<i64>,
 
     /// Which files may be archives: globs for the end of the name, separated by commas. There are sets: /archive,
-    /// /binary, /compressed, /disk, /document, /multimedia, /split, /all. A `/-` behind a glob or set excludes it. `*`
-    /// means all files, `,,` a comma
+    /// /binary, /compressed, /disk, /document, /multimedia, /split, /all. Put `/-` behind a glob or set to exclude it.
+    /// `*` means all files, and `,,` means a comma
     #[arg(
         hide_short_help = true,
         long,
@@ -218,7 +219,7 @@ pub(crate) struct Open {
     )]
     pub(crate) recursive_extensions: Vec<String>,
 
-    /// Name these folders without the extension: `x` for `x.tar.gz`
+    /// Name these folders without the extension: `x` for `x.tar.gz`. The archive shows beside its folder
     #[arg(
         hide_short_help = true,
         short = 's',
@@ -290,7 +291,8 @@ pub(crate) struct Mount {
     #[arg(value_name = "ARCHIVE... [MOUNTPOINT]", num_args = 0..)]
     pub(crate) paths: Vec<PathBuf>,
 
-    /// Unmount. What is in use is left as it is; with -l it is detached, and ends when nobody uses it any more
+    /// Unmount, also by the name of an archive. What is in use is left as it is; with -l it is detached, and ends when
+    /// nobody uses it any more
     #[arg(short = 'u', long, value_name = "MOUNTPOINT", num_args = 1.., conflicts_with = "paths", help_heading = "Mounting")]
     pub(crate) unmount: Vec<PathBuf>,
 
@@ -409,6 +411,7 @@ pub(crate) struct List {
     pub(crate) archive: PathBuf,
 
     /// Folders and files in it, also as globs (`*.txt`, `**/*.c`) [default: its root]
+    #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
 
     /// Print mode, owner, size and time as well
@@ -465,11 +468,16 @@ pub(crate) struct Cat {
     pub(crate) archive: PathBuf,
 
     /// Files in it, also as globs (`*.txt`, `**/*.c`)
+    #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
 
     /// Write only this part: an offset and a length, as in `1G:64K`. Without a length it goes to the end
     #[arg(long, value_name = "OFFSET:LENGTH", value_parser = parse_range)]
     pub(crate) range: Option<Range<u64>>,
+
+    /// Write what is not text to a terminal, too
+    #[arg(long)]
+    pub(crate) binary: bool,
 
     #[command(flatten)]
     pub(crate) open: Open,
@@ -481,6 +489,7 @@ pub(crate) struct Stat {
     pub(crate) archive: PathBuf,
 
     /// Files and folders in it, also as globs (`*.txt`, `**/*.c`) [default: its root]
+    #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
 
     /// Print one JSON object for each, one on a line

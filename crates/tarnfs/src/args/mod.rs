@@ -4,6 +4,7 @@ mod definitions;
 mod later;
 mod settings;
 mod size;
+mod usage;
 
 pub(crate) use definitions::{Cat, Check, Cli, Command, Index, IndexFormat, List, Mount, Open, Shell, Stat};
 pub(crate) use settings::{composition, mount_options, open_options};
@@ -11,7 +12,6 @@ pub(crate) use settings::{composition, mount_options, open_options};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::exit::{Code, Failure};
@@ -24,10 +24,30 @@ pub(crate) fn command() -> clap::Command {
 /// Headings of the options that are the same for every command.
 const SHARED: [&str; 5] = ["Archives in archives", "Decoding", "Index", "Messages", "Reading tar"];
 
+/// How a command is called, in one line: `tarnfs ls [OPTIONS] ARCHIVE [PATH]...`.
+pub(crate) fn usage_of(command: &clap::Command) -> String {
+    let arguments = command.get_positionals().filter(|arg| !arg.is_hide_set()).map(|arg| {
+        let name = arg.get_value_names().unwrap_or_default().join(" ");
+        let dots = if arg.get_num_args().is_some_and(|number| number.max_values() > 1) { "..." } else { "" };
+        match arg.is_required_set() {
+            // It says that itself.
+            _ if name.contains("...") => name,
+            true => format!("{name}{dots}"),
+            false => format!("[{name}{dots}]"),
+        }
+    });
+    let has_options = command.get_arguments().any(|arg| !arg.is_positional() && !arg.is_hide_set());
+    let options = has_options.then(|| "[OPTIONS]".to_owned());
+    let words: Vec<_> = options.into_iter().chain(arguments).collect();
+    format!("tarnfs {} {}", command.get_name(), words.join(" ")).trim_end().to_owned()
+}
+
 /// The same for help and man pages: commands show their own options, and name those that they share with all.
 pub(crate) fn command_in_short() -> clap::Command {
     let is_shared = |arg: &clap::Arg| arg.get_help_heading().is_some_and(|heading| SHARED.contains(&heading));
     Cli::command().mut_subcommands(|command| {
+        let usage = usage_of(&command);
+        let command = command.override_usage(usage);
         if !command.get_arguments().any(is_shared) {
             return command;
         }
@@ -44,10 +64,6 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, Result<Code, Failur
         Early::Nothing => Ok(Code::Success),
         Early::Refused(failure) => Err(failure),
         Early::Said(error) => {
-            // Help and version go to standard output, errors of usage to standard error.
-            if error.use_stderr() {
-                return Err(Failure::new(Code::Usage, in_one_line(&error)));
-            }
             error.print().map_err(|error| crate::terminal::output_failure(&error)).map(|()| Code::Success)
         }
     })
@@ -59,22 +75,10 @@ pub(crate) fn parse_quietly(arguments: Vec<OsString>) -> Option<Cli> {
     read(arguments).ok().filter(|cli| !cli.version)
 }
 
-/// What is wrong with a command line, as all other messages are: clap says it in several paragraphs.
-fn in_one_line(error: &clap::Error) -> String {
-    let text = error.render().to_string();
-    let usage = text.find("\nUsage:").or_else(|| text.find("\nFor more information")).unwrap_or(text.len());
-    let paragraphs = text[..usage].trim_start_matches("error: ").split("\n\n").map(|paragraph| {
-        let words: Vec<_> = paragraph.split_whitespace().collect();
-        words.join(" ").trim_start_matches("tip: ").to_owned()
-    });
-    let said: Vec<_> = paragraphs.filter(|paragraph| !paragraph.is_empty()).collect();
-    format!("{}; see --help", said.join("; "))
-}
-
 /// What ends the reading of a command line.
 enum Early {
     Nothing,
-    /// Help, version, or an error.
+    /// Help.
     Said(clap::Error),
     Refused(Failure),
 }
@@ -82,7 +86,16 @@ enum Early {
 fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
     let Some(arguments) = as_mount_helper(two_letter_options(arguments)) else { return Err(Early::Nothing) };
     let command = later::with_ratarmounts_options(command_in_short());
-    let matches = |arguments: &[OsString]| command.clone().try_get_matches_from(arguments).map_err(Early::Said);
+    let matches = |arguments: &[OsString]| {
+        command.clone().try_get_matches_from(arguments).map_err(|error| {
+            if !error.use_stderr() {
+                return Early::Said(error);
+            }
+            // Options go behind the name of a command.
+            let named = arguments.get(1).and_then(|word| command.find_subcommand(word)).unwrap_or(&command);
+            Early::Refused(Failure::new(Code::Usage, usage::sentence(&error, named)))
+        })
+    };
     let first: ArgMatches = matches(&arguments)?;
     let inner = later::among_options_of_the_mount(&command, &first);
     let matches = if inner.as_options.is_empty() {
@@ -95,8 +108,7 @@ fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
     later::refuse(&matches).map_err(Early::Refused)?;
     let mut cli = Cli::from_arg_matches(&matches)
         .map_err(|error| Early::Refused(Failure::new(Code::Usage, error.to_string())))?;
-    let is_typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
-    cli.version_in_full = is_typed("verbose") || (is_typed("debug") && cli.mount.open.debug > 0);
+    cli.version_in_full = cli.mount.open.debug > 0;
     match &mut cli.command {
         Some(Command::Mount(mount)) => mount.fuse = inner.for_the_mount,
         _ => cli.mount.fuse = inner.for_the_mount,
@@ -104,17 +116,19 @@ fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
     Ok(cli)
 }
 
-/// `-gs` is one option in the command line that tarnfs takes over, not `-g -s`.
+/// `-gs` is one option in the command line that tarnfs takes over, not `-g -s`; its value may be a word of its own, or
+/// stand right behind it.
 fn two_letter_options(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut only_paths = false;
     arguments
         .into_iter()
         .map(|argument| {
             only_paths |= argument == "--";
+            let long =
+                |rest: &[&[u8]]| OsString::from_vec([&[&b"--gzip-seek-point-spacing"[..]], rest].concat().concat());
             match argument.as_bytes().strip_prefix(b"-gs") {
-                Some(rest) if !only_paths && (rest.is_empty() || rest.starts_with(b"=")) => {
-                    OsString::from_vec([b"--gzip-seek-point-spacing", rest].concat())
-                }
+                Some(rest @ ([] | [b'=', ..])) if !only_paths => long(&[rest]),
+                Some(rest @ [b'0'..=b'9' | b'.', ..]) if !only_paths => long(&[b"=", rest]),
                 _ => argument,
             }
         })

@@ -89,6 +89,7 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
         (Some(file), _) => {
             let file = location::expand_home(PathBuf::from(file));
             may_be_replaced(&file).map_err(usage)?;
+            may_be_made(&file)?;
             IndexPlace::File(from_here(file).map_err(|error| usage(format!("--index-file: {error}")))?)
         }
         (None, Some(folders)) => {
@@ -121,7 +122,12 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
         },
         verify_mtime: open.verify_mtime,
         trust_index: open.trust_index,
-        minimum_file_count: open.index_minimum_file_count,
+        // Who names a folder for indexes wants to find them there.
+        minimum_file_count: match (open.index_minimum_file_count, &open.index_folders) {
+            (Some(count), _) => count,
+            (None, Some(_)) => 0,
+            (None, None) => Options::default().minimum_file_count,
+        },
         dictionaries: dictionaries(&open.zstd_dictionary).map_err(usage)?,
         seek_point_spacing: spacing.map(|spacing| (spacing * f64::from(1 << 20)) as u64),
         threads,
@@ -143,10 +149,14 @@ fn pair(values: Option<&[String]>) -> Option<(String, String)> {
 /// Which files in the archive are shown as folders.
 fn recursion(open: &Open) -> Option<Recursion> {
     let depth = open.recursion_depth.unwrap_or(if open.recursive { -1 } else { 0 });
-    let changes_folders = open.strip_recursive_tar_extension || open.transform_recursive_mount_point.is_some();
     if depth == 0 {
-        if changes_folders {
-            log::warn!("what is said of archives in the archive has no effect without --recursive");
+        for (option, is_given) in [
+            ("-s (--strip-recursive-tar-extension)", open.strip_recursive_tar_extension),
+            ("--transform-recursive-mount-point", open.transform_recursive_mount_point.is_some()),
+        ] {
+            if is_given {
+                log::warn!("{option} has no effect without -r (--recursive)");
+            }
         }
         return None;
     }
@@ -180,6 +190,15 @@ fn dictionaries(files: &[PathBuf]) -> Result<Dictionaries, String> {
 /// later. An empty one stays so.
 fn from_here(path: PathBuf) -> io::Result<PathBuf> {
     if path.as_os_str().is_empty() { Ok(path) } else { std::path::absolute(path) }
+}
+
+/// Fails if the folder of a file that `--index-file` names does not exist: it is more likely mistyped than meant.
+fn may_be_made(path: &Path) -> Result<(), Failure> {
+    let folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+    let is_missing = |folder: &&Path| folder.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let Some(missing) = folders.take_while(is_missing).last() else { return Ok(()) };
+    let (path, missing) = (shown(path.as_os_str()), shown(missing.as_os_str()));
+    Err(Failure::new(Code::Index, format!("--index-file {path}: {missing} does not exist; make that folder first")))
 }
 
 /// A file that `--index-file` names is written over if it is an index (of tarnfs, or a sidecar of ratarmount) or empty;

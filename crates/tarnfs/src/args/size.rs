@@ -39,7 +39,8 @@ pub(crate) fn parse_number<N: FromStr>(text: &str) -> Result<N, String> {
 
 /// The level of `-d`: what is more than the highest is that.
 pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
-    parse_number::<u64>(text).map(|level| level.min(u8::MAX.into()) as u8)
+    let level = parse_number::<u64>(text).map_err(|_| "give a number from 0 to 3".to_owned())?;
+    Ok(level.min(u8::MAX.into()) as u8)
 }
 
 /// `OFFSET:LENGTH`, `OFFSET:` or `OFFSET`, both as sizes.

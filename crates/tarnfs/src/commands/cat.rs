@@ -1,4 +1,4 @@
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,8 +25,9 @@ pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
         return undo_compression(arguments);
     }
     let (opened, code) = inside::open(archive, &arguments.open)?;
+    let guard = Guard::new(arguments);
     if arguments.paths.is_empty() {
-        copy(opened.stream.as_ref(), range.clone())
+        copy(opened.stream.as_ref(), range.clone(), guard)
             .map_err(|error| error.or(|error| inside::failure(archive, b"", &error.into())))?;
     }
     if arguments.paths.is_empty() {
@@ -37,7 +38,7 @@ pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
     for path in paths.expand(&tree, &arguments.paths) {
         let Some(node) = paths.find(&tree, &path, true).map(|found| found.node) else { continue };
         let copied = tree.open(node).map_err(|error| inside::failure(archive, &path, &error)).and_then(|file| {
-            copy(file.as_ref(), range.clone())
+            copy(file.as_ref(), range.clone(), guard)
                 .map_err(|error| error.or(|error| inside::failure(archive, &path, &error.into())))
         });
         if let Err(failure) = copied {
@@ -51,27 +52,55 @@ pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
 /// archive.
 fn undo_compression(arguments: &Cat) -> Result<Code, Failure> {
     let archive = &arguments.archive;
-    let output = Arc::new(Output::default());
+    let guard = Guard::new(arguments);
+    let output = Arc::new(Output { guard, ..Output::default() });
     let opened = inside::open_into(Some(Arc::clone(&output) as _), archive, &arguments.open);
     if let Some(error) = output.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        return Err(output_failure(&error));
+        return Err(cannot_write(&error));
     }
     let (opened, code) = opened?;
-    copy(opened.stream.as_ref(), output.written.load(Ordering::Relaxed)..u64::MAX)
+    copy(opened.stream.as_ref(), output.written.load(Ordering::Relaxed)..u64::MAX, guard)
         .map_err(|error| error.or(|error| inside::failure(archive, b"", &error.into())))?;
     Ok(code)
+}
+
+/// Keeps a terminal from what is no text: it may take it for commands. Whoever has typed no path gets a whole tar.
+#[derive(Debug, Default, Clone, Copy)]
+struct Guard {
+    is_on: bool,
+}
+
+impl Guard {
+    fn new(arguments: &Cat) -> Self {
+        Self { is_on: !arguments.binary && io::stdout().is_terminal() }
+    }
+
+    /// Fails for what no text has in it. (curl looks for the same byte.)
+    fn check(self, bytes: &[u8]) -> io::Result<()> {
+        if self.is_on && bytes.contains(&0) { Err(io::ErrorKind::InvalidData.into()) } else { Ok(()) }
+    }
+}
+
+/// What is said where `error` came up, which may be that of [`Guard::check`].
+fn cannot_write(error: &io::Error) -> Failure {
+    if error.kind() != io::ErrorKind::InvalidData {
+        return output_failure(error);
+    }
+    let what = "standard output is a terminal, and this is not text: send it to a file or a pipe, or give --binary";
+    Failure { is_of_output: true, ..Failure::new(Code::Failure, what) }
 }
 
 /// Standard output, during a first pass.
 #[derive(Debug, Default)]
 struct Output {
+    guard: Guard,
     written: AtomicU64,
     failure: Mutex<Option<io::Error>>,
 }
 
 impl Sink for Output {
     fn write(&self, decoded: &[u8]) -> io::Result<()> {
-        let written = io::stdout().lock().write_all(decoded);
+        let written = self.guard.check(decoded).and_then(|()| io::stdout().lock().write_all(decoded));
         self.written.fetch_add(decoded.len() as u64, Ordering::Relaxed);
         written.map_err(|error| {
             let kind = error.kind();
@@ -91,13 +120,13 @@ impl CopyError {
     fn or(self, read: impl FnOnce(io::Error) -> Failure) -> Failure {
         match self {
             Self::Read(error) => read(error),
-            Self::Write(error) => output_failure(&error),
+            Self::Write(error) => cannot_write(&error),
         }
     }
 }
 
 /// Writes what `source` holds in `range`.
-fn copy(source: &dyn Source, range: Range<u64>) -> Result<(), CopyError> {
+fn copy(source: &dyn Source, range: Range<u64>, guard: Guard) -> Result<(), CopyError> {
     let mut out = io::stdout().lock();
     let mut buffer = vec![0; BATCH];
     let (mut offset, mut most) = (range.start, BATCH as u64);
@@ -116,7 +145,7 @@ fn copy(source: &dyn Source, range: Range<u64>) -> Result<(), CopyError> {
                 return Err(CopyError::Read(error));
             }
         };
-        out.write_all(&buffer[..read]).map_err(CopyError::Write)?;
+        guard.check(&buffer[..read]).and_then(|()| out.write_all(&buffer[..read])).map_err(CopyError::Write)?;
         offset += read as u64;
     }
 }

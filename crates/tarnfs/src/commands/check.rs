@@ -8,7 +8,7 @@ use super::difference::difference;
 use crate::args::{Check, shown};
 use crate::exit::{Code, Failure};
 use crate::inside;
-use crate::terminal::{escaped, output_failure};
+use crate::terminal::output_failure;
 
 /// Reads each archive from its start to its end, says on standard output what is damaged, and compares what was found
 /// with its index.
@@ -41,11 +41,24 @@ fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
     let mut lines = Vec::new();
     let mut notes: Vec<_> = summary.notes.iter().collect();
     notes.sort();
-    for (offset, what) in notes {
-        lines.push(format!(
-            "{name}: damaged at byte {offset}: {}",
-            escaped(inside::named_once(archive, what).as_bytes())
-        ));
+    for note in notes {
+        lines.push(format!("{name}: {}", inside::told(archive, summary, note)));
+    }
+    if !lines.is_empty() {
+        let counted = fresh.tree.count_damaged(&options.cancel);
+        let (files, damaged) = counted.map_err(|error| inside::failure(archive, b"", &error))?;
+        // What a compressed file holds is one file.
+        let is_a_file = summary.format == "file";
+        let of = match (files, damaged) {
+            _ if is_a_file => "the file in it is damaged".to_owned(),
+            (0, _) => "no file can be listed".to_owned(),
+            (_, 0) => "of the files that can be listed none is damaged".to_owned(),
+            (1, _) => "the only file that can be listed is damaged".to_owned(),
+            (_, 1) => format!("1 of the {files} files that can be listed is damaged"),
+            _ => format!("{damaged} of the {files} files that can be listed are damaged"),
+        };
+        let force = if fresh.index.has_unverified() { "; --force serves what of it can be decoded" } else { "" };
+        lines.push(format!("{name}: {of}{force}"));
     }
     let mut code = if lines.is_empty() { Code::Success } else { Code::Damaged };
     if lines.is_empty() {
@@ -65,7 +78,12 @@ fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
                 }
                 Ok(None) => log::info!("{name}: its index {} is right", shown(&path)),
                 Ok(Some(what)) => {
-                    lines.push(format!("{name}: its index {} is wrong: {what}; make it again with -c", shown(&path)));
+                    let (then, now) = (opened.index.summary().archive.modified, summary.archive.modified);
+                    let cause = if then == now { "" } else { " (the archive was changed after it was indexed)" };
+                    let index = shown(&path);
+                    lines.push(format!(
+                        "{name}: the archive and its index {index} differ{cause}: {what}; make the index again with -c"
+                    ));
                     code = if code == Code::Success { Code::Index } else { code };
                 }
                 Err(_) if options.cancel.is_cancelled() => {

@@ -14,6 +14,7 @@ use tarnfs_source::Cancel;
 use tarnfs_tree::open::{IndexPlace, Options, Recreate, open};
 use tarnfs_tree::{Kind, Node, Tree, path};
 
+use super::mounts::shown_source;
 use crate::args::{self, Cli, Command, Open};
 use crate::exit::{Code, Failure};
 use crate::inside;
@@ -207,7 +208,7 @@ fn mounted(typed: &[u8]) -> (Else, Words) {
         .into_iter()
         .map(|mount| {
             let shown = mount.mount_point.strip_prefix(&here).unwrap_or(&mount.mount_point);
-            (shown.as_os_str().as_bytes().to_vec(), mount.source.to_string_lossy().into_owned())
+            (shown.as_os_str().as_bytes().to_vec(), shown_source(&mount.source))
         })
         .filter(|(word, _)| word.starts_with(typed))
         .collect();

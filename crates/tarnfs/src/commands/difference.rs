@@ -200,7 +200,7 @@ fn others(index: &dyn Index, keys: &RandomState, cancel: &Cancel) -> Result<[(u6
     let mut sums = [(0_u64, 0_u64); 3];
     let mut last: Option<(Node, Vec<u8>)> = None;
     let mut failed: Result<(), Error> = Ok(());
-    let mut add = |which: usize, folder: Node, name: &[u8], what: &dyn Fn() -> Result<String, Error>| {
+    let mut add = |which: usize, folder: Node, name: &[u8], what: &dyn Fn() -> Result<u64, Error>| {
         let mut hash = || -> Result<u64, Error> {
             cancel.check()?;
             if last.as_ref().is_none_or(|(known, _)| *known != folder) {
@@ -216,20 +216,20 @@ fn others(index: &dyn Index, keys: &RandomState, cancel: &Cancel) -> Result<[(u6
             }
         }
     };
-    index.replaced(&mut |folder, name, row| add(0, folder, name, &|| Ok(told(row))))?;
-    let shared = |node: Node| index.row(node).map(|row| row.map(|row| told(&row)));
+    index.replaced(&mut |folder, name, row| add(0, folder, name, &|| Ok(keys.hash_one(without_number(row)))))?;
+    let shared = |node: Node| index.row(node).map(|row| row.map(|row| without_number(&row)));
     index.hard_links(&mut |folder, name, header, node| {
-        add(1, folder, name, &|| Ok(format!("{header} {:?}", shared(node)?)));
+        add(1, folder, name, &|| Ok(keys.hash_one((header, shared(node)?))));
     })?;
     index.replaced_links(&mut |folder, name, header, node| {
-        add(2, folder, name, &|| Ok(format!("{header} {:?}", node.map(shared).transpose()?)));
+        add(2, folder, name, &|| Ok(keys.hash_one((header, node.map(shared).transpose()?))));
     })?;
     failed.map(|()| sums)
 }
 
 /// All of a row but its number.
-fn told(row: &Row) -> String {
-    format!("{:?}", Row { node: Node::ROOT, ..row.clone() })
+fn without_number(row: &Row) -> Row {
+    Row { node: Node::ROOT, ..row.clone() }
 }
 
 /// The path of `folder`, found from below.

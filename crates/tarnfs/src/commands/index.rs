@@ -1,3 +1,4 @@
+use std::io::{self, Write};
 use std::path::Path;
 
 use tarnfs_index::ratarmount;
@@ -6,6 +7,7 @@ use tarnfs_tree::open::{IndexPlace, Options, Recreate};
 use crate::args::{Index, IndexFormat, shown};
 use crate::exit::{Code, Failure};
 use crate::inside;
+use crate::terminal::{harmless, output_failure};
 
 /// Makes the index of each archive, also of those that a mount would not write one for.
 pub(crate) fn run(arguments: &Index) -> Result<Code, Failure> {
@@ -16,36 +18,51 @@ pub(crate) fn run(arguments: &Index) -> Result<Code, Failure> {
             return Err(Failure::new(Code::Usage, what));
         }
         match arguments.format {
-            IndexFormat::Tarnfs => one(archive, &options),
-            IndexFormat::Ratarmount => for_ratarmount(archive, &options),
+            IndexFormat::Tarnfs => one(archive, &options, &said),
+            IndexFormat::Ratarmount => for_ratarmount(archive, &options, arguments.open.index_folders.is_some()),
         }
     })
 }
 
-/// Makes the index of `archive`, unless there is one. Fails if it cannot be written.
-pub(crate) fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
+/// Says on standard output what was made.
+fn said(what: &str) -> Result<(), Failure> {
+    writeln!(io::stdout(), "{}", harmless(what)).map_err(|error| output_failure(&error))
+}
+
+/// Makes the index of `archive`, unless there is one, and says so through `say`. Fails if it cannot be written.
+pub(crate) fn one(
+    archive: &Path,
+    options: &Options,
+    say: &dyn Fn(&str) -> Result<(), Failure>,
+) -> Result<Code, Failure> {
     // A sidecar of ratarmount is not what was asked for, unless nothing may be made.
     let use_sidecars = options.recreate == Recreate::Never;
     let options = &Options { use_sidecars, index_is_required: true, ..options.clone() };
     let (opened, code) = inside::open_with(archive, options)?;
     match opened.index_path {
         Some(path) if opened.is_new => {
-            log::info!("{}: index written to {}", shown(archive.as_os_str()), path.display());
+            say(&format!("{}: index written to {}", shown(archive.as_os_str()), shown(path.as_os_str())))?;
         }
-        Some(path) => log::info!("{}: its index {} is good", shown(archive.as_os_str()), path.display()),
+        Some(path) => {
+            say(&format!("{}: its index {} is up to date", shown(archive.as_os_str()), shown(path.as_os_str())))?;
+        }
         None if options.place == IndexPlace::Memory => {}
         None => {
-            let what = "no index was written: one that was made with other options is kept";
+            let what = "no index was written: the one that is there is kept";
             return Err(Failure::new(Code::Index, format!("{}: {what}", shown(archive.as_os_str()))));
         }
     }
     Ok(code)
 }
 
-fn for_ratarmount(archive: &Path, options: &Options) -> Result<Code, Failure> {
+/// `is_named`: the folders for it were named, and it goes nowhere else.
+fn for_ratarmount(archive: &Path, options: &Options, is_named: bool) -> Result<Code, Failure> {
     let destinations = match &options.place {
         IndexPlace::File(path) => vec![path.clone()],
-        IndexPlace::Folders(folders) => ratarmount::candidates(archive, folders),
+        IndexPlace::Folders(folders) => {
+            let most = if is_named { folders.len() } else { usize::MAX };
+            ratarmount::candidates(archive, folders).into_iter().take(most).collect()
+        }
         IndexPlace::Memory => return Err(Failure::new(Code::Usage, "an index for ratarmount needs a file")),
     };
     let options = Options {
@@ -62,7 +79,7 @@ fn for_ratarmount(archive: &Path, options: &Options) -> Result<Code, Failure> {
     for destination in destinations {
         match ratarmount::write(&opened.index, archive, &destination) {
             Ok(()) => {
-                log::info!("{}: index written to {}", shown(archive.as_os_str()), destination.display());
+                said(&format!("{}: index written to {}", shown(archive.as_os_str()), shown(destination.as_os_str())))?;
                 return Ok(code);
             }
             Err(error) => tried.push(format!("writing {}: {error}", destination.display())),

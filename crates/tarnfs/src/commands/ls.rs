@@ -146,7 +146,7 @@ impl Listing<'_> {
 
     fn line(&mut self, path: &[u8], attributes: &Attributes) -> Result<(), Trouble> {
         if self.arguments.json {
-            writeln!(self.out, "{}", json::of(self.tree, path, attributes)?)?;
+            self.out.json(&json::of(self.tree, path, attributes)?)?;
         } else if self.arguments.long {
             self.long(path, attributes)?;
         } else {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use rustix::fs::fstat;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_fuse::Unmounter;
 use tarnfs_tree::build::without_suffix;
@@ -12,7 +13,7 @@ use tarnfs_tree::open::{DecodedCache, IndexPlace, Options, Problem, is_url};
 use tarnfs_tree::{Base, ComposeError, Error, FolderTree, Lazily, LazyTree, Tree, compose, filling};
 
 use crate::args::{Mount, composition, mount_options, shown};
-use crate::commands::index;
+use crate::commands::{index, mounts};
 use crate::control::{self, Control};
 use crate::daemon::{self, Ready, Role};
 use crate::exit::{Code, Failure};
@@ -20,14 +21,18 @@ use crate::indexer::Indexer;
 use crate::mountpoint::{self, Mountpoint, resolved};
 use crate::signals::{self, Ending};
 use crate::watcher::Watcher;
-use crate::{inside, memory, sandbox, terminal};
+use crate::{inside, logging, memory, sandbox, terminal, typos};
 
 /// Mounts archives and folders. Returns in the parent when the mount is ready, in the daemon when it is over.
 pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     no_command(&arguments.paths)?;
     let request = Request::from(&arguments.paths, arguments.control_interface, !arguments.disable_union_mount)?;
+    no_mistake(&request.sources)?;
     if arguments.no_mount {
         return only_index(&request.sources, arguments);
+    }
+    if let Some(mistake) = typos::mistaken_mountpoint(&request.mountpoint, &request.sources) {
+        return Err(Failure::new(Code::CannotOpen, mistake));
     }
     let as_typed = shown(request.mountpoint.as_os_str());
     let request = request.absolute()?;
@@ -56,7 +61,10 @@ fn only_index(sources: &[PathBuf], arguments: &Mount) -> Result<Code, Failure> {
         if arguments.lazy {
             options.shape.recursion = None;
         }
-        index::one(source, &options)
+        index::one(source, &options, &|what| {
+            terminal::tell(what);
+            Ok(())
+        })
     })
 }
 
@@ -68,6 +76,19 @@ fn no_command(paths: &[PathBuf]) -> Result<(), Failure> {
     }
     let what = "is a command, and options go behind it";
     Err(Failure::new(Code::Usage, format!("{name} {what}: tarnfs {name} ...; a file of that name is ./{name}")))
+}
+
+/// Fails if the first of `sources` is a command that was mistyped, or one of them is standard input.
+fn no_mistake(sources: &[PathBuf]) -> Result<(), Failure> {
+    if let Some(first) = sources.first().filter(|first| first.symlink_metadata().is_err())
+        && let Some(command) = typos::command(first)
+    {
+        let first = shown(first.as_os_str());
+        let message =
+            format!("{first} is no command, and there is no file of that name; did you mean `tarnfs {command}`?");
+        return Err(Failure::new(Code::Usage, message));
+    }
+    sources.iter().try_for_each(|source| inside::not_standard_input(source))
 }
 
 /// What is to be mounted where.
@@ -114,15 +135,6 @@ impl Request {
         Ok(Self { sources, mountpoint: absolute(self.mountpoint, Code::CannotMount)?, made_up: self.made_up })
     }
 
-    /// What is mounted, for the table of mounts. It has no spaces unless a path has some.
-    fn source(&self) -> OsString {
-        let mut source = self.sources.first().map_or_else(|| OsString::from("tarnfs"), |first| first.clone().into());
-        if self.sources.len() > 1 {
-            source.push(format!("+{}", self.sources.len() - 1));
-        }
-        source
-    }
-
     /// What is mounted, for messages.
     fn title(&self) -> OsString {
         let first = self.sources.first().map(|first| first.as_os_str().to_owned());
@@ -143,6 +155,8 @@ struct Sources {
     is_lazy: bool,
     /// Numbers of the archives that are shown as a sidecar of ratarmount has them.
     with_sidecar: Vec<usize>,
+    /// What the first of them is on the disk.
+    first: Option<mountpoint::Identity>,
     code: Code,
 }
 
@@ -156,8 +170,14 @@ fn open_sources(request: &Request, arguments: &Mount, options: &Options, is_inde
         return Err(Failure::new(Code::Usage, what));
     }
     let named = Vec::with_capacity(sources.len());
-    let mut opened =
-        Sources { named, folders: Vec::new(), is_lazy: false, with_sidecar: Vec::new(), code: Code::Success };
+    let mut opened = Sources {
+        named,
+        folders: Vec::new(),
+        is_lazy: false,
+        with_sidecar: Vec::new(),
+        first: None,
+        code: Code::Success,
+    };
     let lazily = |options: Options| Lazily {
         options,
         all: arguments.lazy,
@@ -168,6 +188,9 @@ fn open_sources(request: &Request, arguments: &Mount, options: &Options, is_inde
     for (number, source) in sources.iter().enumerate() {
         let tree: Arc<dyn Tree> = if source.is_dir() {
             let folder = inside::open_folder(source)?;
+            if number == 0 {
+                opened.first = fstat(&*folder).ok().map(|found| (found.st_dev, found.st_ino));
+            }
             opened.folders.push(Arc::clone(&folder));
             if recursion.is_some() {
                 opened.is_lazy = true;
@@ -186,6 +209,9 @@ fn open_sources(request: &Request, arguments: &Mount, options: &Options, is_inde
             let (archive, code) = inside::open_with(source, &options)?;
             if code != Code::Success {
                 opened.code = code;
+            }
+            if number == 0 {
+                opened.first = archive.file;
             }
             if archive.is_sidecar {
                 opened.with_sidecar.push(number);
@@ -219,9 +245,9 @@ fn lazy(base: Base, how: Lazily, source: &Path) -> Result<Arc<dyn Tree>, Failure
 
 /// Archives that may be open at a time, each with its index.
 fn most_open() -> usize {
-    /// What all else takes, and what one archive does.
-    const OTHERS: u64 = 32;
-    const OF_ONE: u64 = 4;
+    /// What all else takes, with files of the cache that may make room, and what one archive does, with its own.
+    const OTHERS: u64 = 32 + 64;
+    const OF_ONE: u64 = 6;
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     (limit.saturating_sub(OTHERS) / OF_ONE).clamp(2, 64) as usize
 }
@@ -235,7 +261,7 @@ fn not_mounted(mountpoint: &Path, options: &[String]) -> Result<(), Failure> {
     let mounts = tarnfs_fuse::mounts().unwrap_or_default();
     let path = resolved(mountpoint);
     let Some(mounted) = mounts.iter().rev().find(|mount| mount.mount_point == path) else { return Ok(()) };
-    let (what, path) = (shown(&mounted.source), shown(mountpoint.as_os_str()));
+    let (what, path) = (mounts::shown_source(&mounted.source), shown(mountpoint.as_os_str()));
     Err(Failure::new(
         Code::CannotMount,
         format!("{what} is already mounted at {path}; run `tarnfs -u {path}` first, or mount over it with -o nonempty"),
@@ -251,6 +277,7 @@ pub(crate) struct Opened {
     is_lazy: bool,
     /// See [`Sources`].
     with_sidecar: Vec<usize>,
+    first: Option<mountpoint::Identity>,
     code: Code,
 }
 
@@ -261,10 +288,10 @@ pub(crate) fn open_all(
     options: &Options,
     is_indexed: bool,
 ) -> Result<Opened, Failure> {
-    let Sources { named, folders, is_lazy, with_sidecar, code } =
+    let Sources { named, folders, is_lazy, with_sidecar, first, code } =
         open_sources(request, arguments, options, is_indexed)?;
     let tree = compose(named, &composition(arguments));
-    tree.map(|tree| Opened { tree, folders, is_lazy, with_sidecar, code }).map_err(|error| match &error {
+    tree.map(|tree| Opened { tree, folders, is_lazy, with_sidecar, first, code }).map_err(|error| match &error {
         ComposeError::Prefix { error: Error::NotFound | Error::NotAFolder | Error::TooManyLinks, .. } => {
             Failure::new(Code::Failure, format!("{}: {error}", shown(&request.title())))
         }
@@ -356,7 +383,7 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     options.decoded_cache = options.decoded_cache.map(DecodedCache::filled_when_idle);
     let (mountpoint, title) = (&request.mountpoint, request.title());
     let name = shown(&title);
-    let mut mount_options = mount_options(arguments, &request.source());
+    let mut mount_options = mount_options(arguments, &mounts::source(&request.sources));
     if arguments.control_interface {
         log::info!("{name}: no rights are given up, as commands to --control-interface need them");
     }
@@ -376,7 +403,9 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     raise_descriptors();
     not_mounted(mountpoint, &mount_options.options)?;
     mountpoint::check(mountpoint, request.made_up)?;
-    let Opened { tree, folders, is_lazy, with_sidecar, code } =
+    let place = request.sources.first().filter(|_| request.made_up);
+    let place = place.map(|source| mountpoint::Place::new(mountpoint, source)).transpose()?;
+    let Opened { tree, folders, is_lazy, with_sidecar, first, code } =
         open_all(request, arguments, &options, indexer.is_some())?;
     let has_folders = !folders.is_empty();
     if let Some(helper) = &helper {
@@ -387,7 +416,12 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     if sandbox {
         options.scratch.fill();
     }
-    let (made, folder) = Mountpoint::new(mountpoint, request.made_up, &ending, watcher.as_ref())?;
+    if let Some(place) = &place {
+        place.check(first)?;
+    }
+    let (made, folder) = Mountpoint::new(mountpoint, place.as_ref(), &ending, watcher.as_ref())?;
+    // Open, it could keep what it lies on from being unmounted.
+    drop(place);
     mount_options.folder = folder.map(Arc::new);
     let start = Instant::now();
     let (tree, control) = if arguments.control_interface {
@@ -396,7 +430,11 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     } else {
         (tree, None)
     };
-    let mount = tarnfs_fuse::mount(tree, mountpoint, &mount_options).map_err(cannot)?;
+    // From its first answer on. The thread that writes is started when files are given up.
+    logging::queue();
+    let mount = tarnfs_fuse::mount(tree, mountpoint, &mount_options).map_err(cannot);
+    logging::write_behind();
+    let mount = mount?;
     // Open, it would keep what it lies on from being unmounted.
     mount_options.folder = None;
     log::debug!("{}: mounted in {:.3} s", shown(mountpoint.as_os_str()), start.elapsed().as_secs_f64());
@@ -418,6 +456,8 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
         .inspect_err(|error| log::warn!("caches are kept while nobody reads: starting a thread: {error}"))
         .ok();
     if let Some(ready) = ready {
+        // Then standard error leads nowhere.
+        logging::flush();
         ready.report(code).map_err(|error| Failure::new(Code::Failure, format!("going to the background: {error}")))?;
     }
     filling::begin();

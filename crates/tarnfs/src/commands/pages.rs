@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::args::{Shell, command_in_short};
+use crate::args::{Shell, command_in_short, usage_of};
 use crate::exit::{self, Code, Failure};
 use crate::terminal::output_failure;
 
@@ -112,13 +112,14 @@ fn page(text: &mut Vec<u8>, root: &clap::Command) -> io::Result<()> {
 
 fn page_of_command(text: &mut Vec<u8>, command: clap::Command) -> io::Result<()> {
     let name = format!("tarnfs-{}", command.get_name());
-    let called = format!("tarnfs {}", command.get_name());
+    let (called, usage) = (format!("tarnfs {}", command.get_name()), usage_of(&command));
     // What is said behind the options has a place of its own.
     let shared = command.get_after_help().map(ToString::to_string);
-    let page = clap_mangen::Man::new(command.after_help("").bin_name(called).display_name(name));
+    let page = clap_mangen::Man::new(command.after_help("").bin_name(&called).display_name(name));
     page.render_title(text)?;
     page.render_name_section(text)?;
-    page.render_synopsis_section(text)?;
+    let arguments = usage.strip_prefix(&called).unwrap_or_default().trim_start();
+    writeln!(text, ".SH SYNOPSIS\n.B {called}\n{arguments}")?;
     page.render_description_section(text)?;
     page.render_options_section(text)?;
     if let Some(shared) = shared {

@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: &Stat) -> Result<Code, Failure> {
     for (number, path) in paths.expand(&tree, &arguments.paths).into_iter().enumerate() {
         let Some(attributes) = paths.find(&tree, &path, false) else { continue };
         let written = if arguments.json {
-            json::of(&tree, &path, &attributes).map_err(Trouble::from).and_then(|value| Ok(writeln!(out, "{value}")?))
+            json::of(&tree, &path, &attributes).map_err(Trouble::from).and_then(|value| Ok(out.json(&value)?))
         } else {
             write(&mut out, number > 0, &tree, &path, &attributes)
         };
@@ -42,7 +42,7 @@ fn write(
     }
     let (user, group) = owner(tree, attributes)?;
     out.write_all(b"  Path: ")?;
-    out.name(path)?;
+    out.name(if path.is_empty() { b"/" } else { path })?;
     writeln!(out)?;
     writeln!(out, "  Type: {}", kind_name(attributes.kind))?;
     if attributes.kind == Kind::Symlink {
@@ -59,7 +59,7 @@ fn write(
     writeln!(out, "  Mode: {:04o} {}", attributes.mode, mode_string(attributes))?;
     writeln!(out, " Owner: {} ({user}), {} ({group})", attributes.uid, attributes.gid)?;
     for (name, time) in [("Modify", attributes.mtime), ("Access", attributes.atime), ("Change", attributes.ctime)] {
-        writeln!(out, "{name}: {} ({})", times::nanoseconds(time), times::in_utc(time))?;
+        writeln!(out, "{name}: {}", times::in_both_zones(time))?;
     }
     for (name, value) in tree.xattrs(attributes.node)? {
         out.write_all(b" xattr: ")?;

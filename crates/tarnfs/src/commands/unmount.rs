@@ -1,5 +1,8 @@
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
+
+use super::mounts::sources;
 use crate::args::shown;
 use crate::exit::{Code, Failure};
 use crate::terminal::{self, Colour};
@@ -7,17 +10,25 @@ use crate::terminal::{self, Colour};
 /// Unmounts all of them, `lazily` also those that are in use; the last failure decides the exit code.
 pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
     let mut code = Code::Success;
+    // Before anything is unmounted: several names may be those of one mount.
+    let mut places = Vec::new();
     for named in mountpoints {
-        let places = mounted_from(named);
-        if places.len() > 1 {
+        let of_archive = mounted_from(named);
+        if of_archive.len() > 1 {
             code = Code::CannotMount;
-            let all: Vec<_> = places.iter().map(|place| shown(place.as_os_str())).collect();
+            let all: Vec<_> = of_archive.iter().map(|place| shown(place.as_os_str())).collect();
             let message =
                 format!("{} is mounted at {}: name one of these", shown(named.as_os_str()), all.join(" and "));
             terminal::report(&Failure::new(code, message), Colour::default());
             continue;
         }
-        let mountpoint = &places.into_iter().next().unwrap_or_else(|| named.clone());
+        let place = of_archive.into_iter().next().unwrap_or_else(|| named.clone());
+        let whole = std::path::absolute(&place).unwrap_or_else(|_| place.clone());
+        if !places.iter().any(|(_, known)| *known == whole) {
+            places.push((place, whole));
+        }
+    }
+    for (mountpoint, _) in &places {
         if let Err(error) = tarnfs_fuse::unmount(mountpoint, lazily) {
             code = Code::CannotMount;
             let message = match error {
@@ -30,12 +41,14 @@ pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
     code
 }
 
-/// Where the archive `path` is mounted, if it is an archive.
+/// Where the archive `path` is mounted, alone or with others, if it is an archive.
 fn mounted_from(path: &Path) -> Vec<PathBuf> {
-    if !path.is_file() {
+    // What is known of it will do: a mount whose server hangs would not answer.
+    let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
+    if !found.is_ok_and(|found| FileType::from_raw_mode(u32::from(found.stx_mode)).is_file()) {
         return Vec::new();
     }
     let Ok(path) = std::path::absolute(path) else { return Vec::new() };
-    let mounts = tarnfs_fuse::mounts().unwrap_or_default();
-    mounts.into_iter().filter(|mount| Path::new(&mount.source) == path).map(|mount| mount.mount_point).collect()
+    let mounts = tarnfs_fuse::mounts().unwrap_or_default().into_iter();
+    mounts.filter(|mount| sources(&mount.source).0.contains(&path)).map(|mount| mount.mount_point).collect()
 }

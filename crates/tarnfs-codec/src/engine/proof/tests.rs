@@ -246,7 +246,7 @@ fn the_whole_is_verified_where_no_part_can_be() {
     assert!(foreign.reads(&source, 10, 10));
     assert_eq!(times.0.load(Ordering::Relaxed), 1);
     assert_eq!(source.verify(&|| false).unwrap_err().kind(), ErrorKind::TimedOut);
-    assert_eq!(source.proving().run().unwrap(), Proven::Right);
+    assert_eq!(source.proving().run(&|| ()).unwrap(), Proven::Right);
     assert!(!source.is_ready(10, 10), "what nobody had verified is gone");
     assert!(foreign.reads(&source, 0, LENGTH));
     source.verify(&|| false).unwrap();
@@ -330,7 +330,7 @@ fn a_stream_says_whether_it_is_unproven() {
     let (long, short) = (Foreign::of_gzip(), short());
     let source = long.open(|_| {});
     assert!(source.is_unproven());
-    assert_eq!(source.proving().run().unwrap(), Proven::Right);
+    assert_eq!(source.proving().run(&|| ()).unwrap(), Proven::Right);
     assert!(!source.is_unproven());
     for foreign in [short, Foreign::of_xz("")] {
         assert!(!foreign.open(|_| {}).is_unproven());
@@ -365,7 +365,7 @@ fn one_chunk_that_is_too_long_makes_a_stream_unproven() {
     let source = foreign.open(|_| {});
     assert!(source.is_unproven() && foreign.reads(&source, 10, 10));
     assert!(source.is_unproven() && foreign.reads(&source, PART + 10, 10));
-    assert_eq!(source.proving().run().unwrap(), Proven::Right);
+    assert_eq!(source.proving().run(&|| ()).unwrap(), Proven::Right);
     assert!(!source.is_unproven());
 }
 
@@ -404,12 +404,12 @@ fn checksums_of_the_whole_are_taken_from_the_budget() {
     let source = foreign.open_from(foreign.source(|_| {}), 4 * needed, 0);
     let budget = source.inner.cache.budget().clone();
     let piece = Arc::new(source.inner.cache.pool.piece(PIECE));
-    source.inner.cache.insert(source.inner.stream, 0, &piece);
+    source.inner.cache.insert(source.inner.stream(), 0, &piece);
     let others = budget.take(budget.limit() - budget.used()).unwrap();
-    let error = source.proving().run().unwrap_err();
+    let error = source.proving().run(&|| ()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     drop((others, piece));
-    assert_eq!(source.proving().run().unwrap(), Proven::Right);
+    assert_eq!(source.proving().run(&|| ()).unwrap(), Proven::Right);
     assert!(budget.used() >= needed, "{} of {needed}", budget.used());
     drop(source);
     assert_eq!(budget.used(), 0);
@@ -422,14 +422,14 @@ fn what_the_whole_shows_to_be_wrong_is_an_error_from_then_on() {
     // In stored or literal bytes, in the CRC, in the length, and behind a cut.
     for at in [last / 2, last - 7, last - 2] {
         let source = foreign.open(|stream| stream[at] ^= 4);
-        let Proven::Damaged(damage) = source.proving().run().unwrap() else { panic!("byte {at} is believed") };
+        let Proven::Damaged(damage) = source.proving().run(&|| ()).unwrap() else { panic!("byte {at} is believed") };
         assert!(!damage.decoded.is_empty(), "{damage:?}");
         let mut buffer = [0; 10];
         let error = source.read_at(&mut buffer, LENGTH as u64 / 2 + 100_000).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
     }
     let source = foreign.open(|stream| stream.truncate(last / 2));
-    assert!(matches!(source.proving().run().unwrap(), Proven::Damaged(_)));
+    assert!(matches!(source.proving().run(&|| ()).unwrap(), Proven::Damaged(_)));
     assert!(foreign.reads(&source, 10, 10) && !foreign.reads(&source, LENGTH - 10, 10));
 }
 
@@ -438,7 +438,7 @@ fn behind_a_gap_in_the_table_nothing_is_believed() {
     let mut foreign = Foreign::of_gzip();
     let left_out = foreign.table.chunks.remove(1).point.decoded;
     let source = foreign.open(|_| {});
-    let Proven::Damaged(damage) = source.proving().run().unwrap() else { panic!("a gap is believed") };
+    let Proven::Damaged(damage) = source.proving().run(&|| ()).unwrap() else { panic!("a gap is believed") };
     assert_eq!(damage.decoded, left_out..LENGTH as u64);
     assert!(foreign.reads(&source, 0, left_out as usize) && !foreign.reads(&source, LENGTH - 10, 10));
 }
@@ -452,7 +452,7 @@ fn a_window_that_lies_is_found_once_the_whole_was_verified() {
     (point.compressed_bit, point.state) = (other.compressed_bit, other.state);
     let at = point.decoded as usize;
     let source = foreign.open(|_| {});
-    assert_eq!(source.proving().run().unwrap(), Proven::Right);
+    assert_eq!(source.proving().run(&|| ()).unwrap(), Proven::Right);
     assert!(!foreign.reads(&source, at, 10) && foreign.reads(&source, 0, 10));
 }
 
@@ -463,12 +463,12 @@ fn a_pass_over_the_whole_that_cannot_read_says_nothing_of_it() {
         for number in 1.. {
             let faulty = Arc::new(FaultySource::new(foreign.source(|_| {}), fault, When::At(number)));
             let source = foreign.open_from(Arc::clone(&faulty) as SharedSource, 64 << 20, 0);
-            let ended = source.proving().run();
+            let ended = source.proving().run(&|| ());
             if !faulty.has_struck() {
                 break;
             }
             assert!(ended.is_err(), "{fault:?} {number}: {ended:?}");
-            assert_eq!(source.proving().run().unwrap(), Proven::Right);
+            assert_eq!(source.proving().run(&|| ()).unwrap(), Proven::Right);
             assert!(foreign.reads(&source, LENGTH - 10, 10));
         }
     }
@@ -480,7 +480,7 @@ fn nobody_goes_on_for_a_stream_that_is_closed() {
     let source = foreign.open(|_| {});
     let proving = source.proving();
     drop(source);
-    assert_eq!(proving.run().unwrap(), Proven::Abandoned);
+    assert_eq!(proving.run(&|| ()).unwrap(), Proven::Abandoned);
 }
 
 #[test]
@@ -512,7 +512,7 @@ fn what_was_decoded_before_an_invalid_block_is_not_believed() {
         let wrong = before.iter().zip(&foreign.decoded).position(|(one, other)| one != other).unwrap();
         garbage += usize::from(before.len() - wrong > 2 * PIECE);
         let source = foreign.open(damage);
-        let Proven::Damaged(damage) = source.proving().run().unwrap() else { panic!("byte {at} is believed") };
+        let Proven::Damaged(damage) = source.proving().run(&|| ()).unwrap() else { panic!("byte {at} is believed") };
         for offset in (0..LENGTH).step_by(50_000) {
             assert!(!foreign.reads(&source, offset, 50_000), "byte {at}: {offset}");
         }
@@ -530,7 +530,7 @@ fn what_was_decoded_of_the_chunk_in_which_the_stream_is_cut_has_checksums() {
     let at = point.decoded as usize;
     // Noise is about as long when compressed: the cut is behind the first piece of the chunk.
     let source = foreign.open(|stream| stream.truncate(at + PIECE * 3 / 2));
-    let Proven::Damaged(damage) = source.proving().run().unwrap() else { panic!("a cut is believed") };
+    let Proven::Damaged(damage) = source.proving().run(&|| ()).unwrap() else { panic!("a cut is believed") };
     assert_eq!(damage.decoded, (at + PIECE) as u64..LENGTH as u64);
     // In this order: a decoder that comes from the chunk before would go on there.
     assert!(!foreign.reads(&source, at, 10) && foreign.reads(&source, 0, at));
@@ -560,7 +560,7 @@ fn a_table_that_ends_before_the_check_is_not_believed() {
     let length = foreign.table.decoded_length();
     for damage in [0, 4] {
         let source = foreign.open(|stream| stream[PART / 2] ^= damage);
-        let Proven::Damaged(damage) = source.proving().run().unwrap() else { panic!("the end is believed") };
+        let Proven::Damaged(damage) = source.proving().run(&|| ()).unwrap() else { panic!("the end is believed") };
         assert_eq!(damage.decoded, 0..length);
         assert!(!foreign.reads(&source, PART / 2 - 1000, 2000));
     }
@@ -575,7 +575,9 @@ fn a_member_whose_check_is_cut_is_not_believed() {
                 stream[length - 1000] ^= 4;
                 stream.truncate(length - cut);
             });
-            let Proven::Damaged(damage) = source.proving().run().unwrap() else { panic!("{cut} bytes are not missed") };
+            let Proven::Damaged(damage) = source.proving().run(&|| ()).unwrap() else {
+                panic!("{cut} bytes are not missed")
+            };
             assert_eq!(damage.decoded, start as u64..LENGTH as u64, "{damage:?}");
             assert!(!foreign.reads(&source, start, 10) && !foreign.reads(&source, LENGTH - 2000, 2000));
             assert!(start == 0 || foreign.reads(&source, 0, start));

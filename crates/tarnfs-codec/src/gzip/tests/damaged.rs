@@ -43,6 +43,22 @@ fn a_member_behind_a_wrong_checksum_and_garbage_is_found() {
     assert!(pass.points.iter().any(|point| point.decoded == start));
 }
 
+#[test]
+fn among_too_many_that_look_like_a_member_none_is_looked_for() {
+    let (before, behind) = (text(50_000), text(70_001));
+    let mut first = gzip(&before);
+    let end = first.len();
+    first[end - 6] ^= 0x40;
+    let look_alike = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xff, 0xff, 0xff, 0xff];
+    for (count, is_found) in [(500, true), (20_000, false)] {
+        let file = [&first[..], &[0x55], &look_alike.repeat(count), &gzip(&behind)].concat();
+        let pass = first_pass(&Gzip, &memory(&file), 20_000, 4096);
+        assert!(pass.error.is_none() && pass.decoded.starts_with(&before), "{:?}", pass.error);
+        assert_eq!((pass.decoded.len() > before.len(), pass.decoded.ends_with(&behind)), (is_found, is_found));
+        assert!(pass.damage.iter().any(|damage| damage.decoded == (0..50_000)), "{:?}", pass.damage);
+    }
+}
+
 /// Small streams of each format with several members, blocks and kinds of blocks.
 fn small_streams() -> Vec<(&'static dyn Codec, Vec<u8>, Vec<u8>)> {
     let parts = [text(900), random_bytes(60, 2), vec![b'x'; 500]];

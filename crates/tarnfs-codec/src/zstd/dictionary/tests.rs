@@ -198,7 +198,8 @@ fn every_block_of_a_frame_with_a_dictionary_can_be_a_seek_point() {
                     let which = if name == "raw" { "needs a dictionary without an ID," } else { "needs dictionary 7," };
                     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
                     assert!(
-                        says.contains(&format!("byte 0: {which}")) && says.contains("--zstd-dictionary"),
+                        says.contains(&format!("byte 0 of the compressed file {which}"))
+                            && says.contains("--zstd-dictionary"),
                         "{error}"
                     );
                 }
@@ -232,7 +233,7 @@ fn frames_of_different_dictionaries_stand_side_by_side() {
         let pass = pass_with(&stream, &dictionaries(&[&raw, &a]));
         let says = pass.error.as_ref().unwrap().to_string();
         assert_eq!(pass.error_kind(), ErrorKind::Unsupported);
-        let at = format!("byte {}: needs dictionary 70000, ", frames[0].len());
+        let at = format!("byte {} of the compressed file needs dictionary 70000, ", frames[0].len());
         assert!(says.contains(&at) && says.contains("--zstd-dictionary"), "{says}");
         assert!(pass.data == parts[0] && pass.damage.is_empty());
     }

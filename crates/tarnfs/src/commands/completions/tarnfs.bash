@@ -1,11 +1,13 @@
 # Completions of tarnfs for bash. The program itself says what may come next.
 _tarnfs() {
-    local IFS=$'\n' current=$2 line words
+    local IFS=$'\n' program=$1 current=$2 line words
+    # An alias means the program that it begins with.
+    [[ -n ${BASH_ALIASES[$1]-} ]] && program=${BASH_ALIASES[$1]%% *}
     words=("${COMP_WORDS[@]:0:COMP_CWORD}")
     # In front of what is a word to tarnfs, bash may have cut off an option.
     [[ ${COMP_WORDS[COMP_CWORD]} == = ]] && words+=(=)
     words=("${words[@]//\\/}")
-    mapfile -t line < <("$1" __complete -- "${words[@]}" "${current//\\/}" 2>/dev/null)
+    mapfile -t line < <("$program" __complete -- "${words[@]}" "${current//\\/}" 2>/dev/null)
     COMPREPLY=()
     for word in "${line[@]:1}"; do
         COMPREPLY+=("${word%%$'\t'*}")
@@ -23,3 +25,6 @@ _tarnfs() {
     return 0
 }
 complete -o nosort -F _tarnfs tarnfs
+# An alias that was made before.
+[[ -n ${BASH_ALIASES[ratarmount]-} ]] && complete -o nosort -F _tarnfs ratarmount
+true

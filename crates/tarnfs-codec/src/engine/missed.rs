@@ -1,0 +1,102 @@
+//! What random reads had to decode, for the thread that keeps streams decoded.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tarnfs_source::{Budget, Grant};
+
+use super::lock;
+use super::pool::Piece;
+use crate::PIECE;
+use crate::sync::Mutex;
+
+/// What random reads of a stream did not find and had to decode: so it need not be decoded a second time to be kept,
+/// and the rest of its chunks comes next.
+///
+/// Readers never wait here: the other side is a thread that may hold the lock and not run. What they cannot put here at
+/// once is not kept.
+#[derive(Debug)]
+pub(super) struct Missed {
+    budget: Budget,
+    /// Somebody keeps it.
+    is_wanted: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Where the chunks start; the one read last is last.
+    chunks: VecDeque<u64>,
+    pieces: VecDeque<MissedPiece>,
+}
+
+/// A piece that has its checksum in the table.
+#[derive(Debug)]
+pub(super) struct MissedPiece {
+    pub(super) start: u64,
+    pub(super) checksum: u32,
+    pub(super) piece: Arc<Piece>,
+    _memory: Grant,
+}
+
+/// More are forgotten.
+const MOST_CHUNKS: usize = 64;
+const MOST_PIECES: usize = (8 << 20) / PIECE;
+
+impl Missed {
+    pub(super) fn new(budget: Budget) -> Self {
+        Self { budget, is_wanted: AtomicBool::new(false), state: Mutex::default() }
+    }
+
+    /// Somebody will take what is put here, or no longer does.
+    pub(super) fn set_wanted(&self, is_wanted: bool) {
+        self.is_wanted.store(is_wanted, Ordering::Relaxed);
+        if !is_wanted {
+            self.clear();
+        }
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Ordering::Relaxed)
+    }
+
+    /// A random read needs the chunk that starts here.
+    pub(super) fn put_chunk(&self, start: u64) {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        state.chunks.retain(|&one| one != start);
+        if state.chunks.len() >= MOST_CHUNKS {
+            state.chunks.pop_front();
+        }
+        state.chunks.push_back(start);
+    }
+
+    /// A random read has decoded this piece.
+    pub(super) fn put_piece(&self, start: u64, checksum: u32, piece: &Arc<Piece>) {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        if state.pieces.len() < MOST_PIECES
+            && let Some(memory) = self.budget.take(piece.len())
+        {
+            state.pieces.push_back(MissedPiece { start, checksum, piece: Arc::clone(piece), _memory: memory });
+        }
+    }
+
+    /// The start of the chunk that should come next, and whether its readers have gone on to another one.
+    pub(super) fn take_chunk(&self) -> Option<(u64, bool)> {
+        let chunks = &mut lock(&self.state).chunks;
+        let last = chunks.pop_back()?;
+        let Some(before) = chunks.pop_back() else { return Some((last, false)) };
+        chunks.push_back(last);
+        Some((before, true))
+    }
+
+    pub(super) fn take_piece(&self) -> Option<MissedPiece> {
+        lock(&self.state).pieces.pop_front()
+    }
+
+    /// Forgets all of it.
+    pub(super) fn clear(&self) {
+        let dropped = std::mem::take(&mut *lock(&self.state));
+        drop(dropped);
+    }
+}

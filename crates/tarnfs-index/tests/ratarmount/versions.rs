@@ -1,0 +1,89 @@
+//! What a sidecar says of entries that were replaced, and of hard links.
+
+use rusqlite::Connection;
+use std::sync::Arc;
+
+use tarnfs_index::{Error, Index, Node, Shape, ratarmount};
+use tarnfs_source::SharedSource;
+
+use crate::support::{content, open, own_index, shell, stream};
+
+/// Name and content of each entry that was replaced.
+fn replaced(index: &Arc<dyn Index>, source: &SharedSource) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let stream = stream(index, Arc::clone(source)).unwrap();
+    let mut rows = Vec::new();
+    index.replaced(&mut |_, name, row| rows.push((name.to_vec(), row.clone()))).unwrap();
+    let mut found: Vec<_> =
+        rows.iter().map(|(name, row)| (name.clone(), content(index, &stream, row).unwrap())).collect();
+    for name in [&b"f"[..], b"g", b"none"] {
+        let mut of_name = Vec::new();
+        let mut receive = |_: Option<u64>, row: &tarnfs_index::Row| {
+            of_name.push(content(index, &stream, row).unwrap());
+            true
+        };
+        index.replaced_of(Node::ROOT, name, 0, &mut receive).unwrap();
+        let all = found.iter().filter(|(of, _)| of == name).map(|(_, content)| content);
+        assert!(all.eq(&of_name), "{}", String::from_utf8_lossy(name));
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn versions_are_those_of_our_own_index() {
+    let folder = tempfile::tempdir().unwrap();
+    shell(
+        folder.path(),
+        "echo one > f; echo other > g; tar -cf a.tar f g
+         echo second > f; tar -rf a.tar f; echo third > f; ln f l; tar -rf a.tar f l",
+    );
+    let (archive, sidecar) = (folder.path().join("a.tar"), folder.path().join("sidecar"));
+    let (own, source) = own_index(&archive, &Shape::default());
+    ratarmount::write(&own, &archive, &sidecar).unwrap();
+    let of_f = |content: &[u8]| (b"f".to_vec(), content.to_vec());
+    assert_eq!(replaced(&own, &source), [of_f(b"one\n"), of_f(b"second\n")]);
+    let (index, source) = open(&archive, &sidecar, Shape::default()).unwrap();
+    assert_eq!(replaced(&index, &source), [of_f(b"one\n"), of_f(b"second\n")]);
+    let stream = stream(&index, source).unwrap();
+    for (name, expected) in [(&b"f"[..], &b"third\n"[..]), (b"l", b"third\n"), (b"g", b"other\n")] {
+        let row = index.lookup(Node::ROOT, name).unwrap().unwrap();
+        assert_eq!(content(&index, &stream, &row).unwrap(), expected, "{}", String::from_utf8_lossy(name));
+    }
+}
+
+#[test]
+fn rows_have_numbers_from_one_on() {
+    let folder = tempfile::tempdir().unwrap();
+    shell(folder.path(), "echo one > f; tar -cf a.tar f");
+    let (archive, sidecar) = (folder.path().join("a.tar"), folder.path().join("sidecar"));
+    ratarmount::write(&own_index(&archive, &Shape::default()).0, &archive, &sidecar).unwrap();
+    for (number, is_right) in [(1_i64, true), (i64::from(i32::MAX), true), (0, false), (-1, false), (i64::MIN, false)] {
+        let connection = Connection::open(&sidecar).unwrap();
+        connection.execute("UPDATE files SET rowid = ?1 WHERE name = 'f'", [number]).unwrap();
+        drop(connection);
+        let found = open(&archive, &sidecar, Shape::default()).and_then(|(index, _)| index.lookup(Node::ROOT, b"f"));
+        match found {
+            Ok(row) => assert!(is_right && row.is_some(), "{number}"),
+            Err(Error::Broken(_)) => assert!(!is_right, "{number}"),
+            Err(error) => panic!("{number}: {error}"),
+        }
+    }
+}
+
+/// ratarmount shows what lies in a folder that a file has replaced.
+#[test]
+fn what_lies_behind_a_file_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    shell(
+        folder.path(),
+        "mkdir d; echo in > d/in; tar -cf a.tar d; rm -r d; echo file > d; tar -rf a.tar d; mkdir e; echo in > e/in; tar -rf a.tar e e",
+    );
+    let (archive, sidecar) = (folder.path().join("a.tar"), folder.path().join("sidecar"));
+    ratarmount::write(&own_index(&archive, &Shape::default()).0, &archive, &sidecar).unwrap();
+    let connection = Connection::open(&sidecar).unwrap();
+    let count = |path: &str, name: &str| {
+        let sql = "SELECT count(*) FROM files WHERE path = ?1 AND name = ?2";
+        connection.query_row(sql, [path, name], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    assert_eq!([count("", "d"), count("/d", "in"), count("", "e"), count("/e", "in")], [2, 1, 2, 2]);
+}

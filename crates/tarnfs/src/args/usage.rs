@@ -1,0 +1,161 @@
+//! What is wrong with a command line, in one sentence that says what to do: clap says it in several paragraphs.
+
+use clap::builder::ValueRange;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// The sentence. `command` is what was asked for: `tarnfs`, or one of its commands with all its arguments.
+pub(super) fn sentence(error: &clap::Error, command: &clap::Command) -> String {
+    let typed = Typed { error, command };
+    let known = match error.kind() {
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => typed.wrong_value(),
+        ErrorKind::MissingRequiredArgument => typed.missing(),
+        ErrorKind::UnknownArgument => typed.unknown(),
+        ErrorKind::InvalidSubcommand => typed.no_command(),
+        ErrorKind::ArgumentConflict => typed.conflict(),
+        ErrorKind::TooFewValues | ErrorKind::WrongNumberOfValues => typed.too_few_values(),
+        ErrorKind::TooManyValues | ErrorKind::NoEquals => typed.too_many_values(),
+        ErrorKind::InvalidUtf8 => Some("a value is not UTF-8; only paths may be something else".to_owned()),
+        _ => None,
+    };
+    known.unwrap_or_else(|| typed.as_clap_says_it())
+}
+
+/// An error, and where it happened.
+struct Typed<'a> {
+    error: &'a clap::Error,
+    command: &'a clap::Command,
+}
+
+impl Typed<'_> {
+    fn text(&self, kind: ContextKind) -> Option<&str> {
+        match self.error.get(kind)? {
+            ContextValue::String(text) => Some(text),
+            ContextValue::Strings(texts) => texts.first().map(String::as_str),
+            _ => None,
+        }
+    }
+
+    fn texts(&self, kind: ContextKind) -> &[String] {
+        match self.error.get(kind) {
+            Some(ContextValue::String(text)) => std::slice::from_ref(text),
+            Some(ContextValue::Strings(texts)) => texts,
+            _ => &[],
+        }
+    }
+
+    /// `tarnfs ls`
+    fn called(&self) -> String {
+        match self.command.get_name() {
+            "tarnfs" => "tarnfs".to_owned(),
+            name => format!("tarnfs {name}"),
+        }
+    }
+
+    fn see(&self) -> String {
+        format!("see {} --help", self.called())
+    }
+
+    /// The argument that clap calls `--debug <LEVEL>`.
+    fn argument(&self) -> Option<(&str, Option<&clap::Arg>)> {
+        let name = plain(self.text(ContextKind::InvalidArg)?);
+        let is_it = |arg: &&clap::Arg| match name.strip_prefix("--") {
+            Some(long) => arg.get_long() == Some(long),
+            None => arg.is_positional() && value_names(arg).contains(&name.trim_end_matches('.')),
+        };
+        Some((name, self.command.get_arguments().find(is_it)))
+    }
+
+    fn wrong_value(&self) -> Option<String> {
+        let (name, arg) = self.argument()?;
+        let value = crate::terminal::escaped(self.text(ContextKind::InvalidValue)?.as_bytes());
+        let possible = self.texts(ContextKind::ValidValue).join(", ");
+        let what_to_do = match std::error::Error::source(self.error) {
+            Some(why) => why.to_string(),
+            None if !possible.is_empty() => format!("give one of {possible}"),
+            None => "give a value".to_owned(),
+        };
+        if !value.is_empty() {
+            return Some(format!("{name} {value}: {what_to_do}"));
+        }
+        let values =
+            arg.map(value_names).filter(|names| !names.is_empty()).map_or("VALUE".to_owned(), |it| it.join(" "));
+        let of = if possible.is_empty() { String::new() } else { format!(", one of {possible}") };
+        Some(format!("{name} needs a value: {name} {values}{of}"))
+    }
+
+    fn missing(&self) -> Option<String> {
+        let names: Vec<_> = self.texts(ContextKind::InvalidArg).iter().map(|name| plain(name).to_owned()).collect();
+        let first = names.first()?;
+        if first.starts_with("--") {
+            return Some(format!("{first} is missing; {}", self.see()));
+        }
+        Some(format!("no {first} is given: {}", super::usage_of(self.command)))
+    }
+
+    fn unknown(&self) -> Option<String> {
+        let typed = self.text(ContextKind::InvalidArg)?;
+        let (typed, see) = (crate::terminal::escaped(typed.as_bytes()), self.see());
+        if !typed.starts_with('-') {
+            return Some(format!("{typed}: one argument too many: {}", super::usage_of(self.command)));
+        }
+        let similar: Vec<_> = self.texts(ContextKind::SuggestedArg).iter().map(|name| plain(name)).collect();
+        let called = self.called();
+        Some(if similar.is_empty() {
+            format!("{typed} is not an option of {called}; {see}")
+        } else {
+            format!("{typed} is not an option of {called}; did you mean {}? Or {see}", similar.join(" or "))
+        })
+    }
+
+    fn no_command(&self) -> Option<String> {
+        let typed = crate::terminal::escaped(self.text(ContextKind::InvalidSubcommand)?.as_bytes());
+        Some(format!("{typed}: there is no such command; see tarnfs --help"))
+    }
+
+    fn conflict(&self) -> Option<String> {
+        let name = plain(self.text(ContextKind::InvalidArg)?);
+        let others: Vec<_> = self.texts(ContextKind::PriorArg).iter().map(|name| plain(name)).collect();
+        if others.is_empty() {
+            return None;
+        }
+        Some(format!("{name} does not go with {}: leave one of them out", others.join(" and ")))
+    }
+
+    fn too_few_values(&self) -> Option<String> {
+        let (name, arg) = self.argument()?;
+        let arg = arg?;
+        let number = arg.get_num_args().unwrap_or(ValueRange::SINGLE).min_values();
+        let values = if number == 1 { "a value".to_owned() } else { format!("{number} values") };
+        Some(format!("{name} needs {values}: {name} {}", value_names(arg).join(" ")))
+    }
+
+    fn too_many_values(&self) -> Option<String> {
+        let (name, _) = self.argument()?;
+        let value = crate::terminal::escaped(self.text(ContextKind::InvalidValue)?.as_bytes());
+        Some(format!("{name} takes no value: leave out {value}"))
+    }
+
+    /// Of all else: its paragraphs in one line.
+    fn as_clap_says_it(&self) -> String {
+        let text = self.error.render().to_string();
+        let usage = text.find("\nUsage:").or_else(|| text.find("\nFor more information")).unwrap_or(text.len());
+        let paragraphs = text[..usage].trim_start_matches("error: ").split("\n\n").map(|paragraph| {
+            let words: Vec<_> = paragraph.split_whitespace().collect();
+            words.join(" ").trim_start_matches("tip: ").to_owned()
+        });
+        let said: Vec<_> = paragraphs.filter(|paragraph| !paragraph.is_empty()).collect();
+        format!("{}; {}", said.join("; "), self.see())
+    }
+}
+
+fn value_names(arg: &clap::Arg) -> Vec<&str> {
+    arg.get_value_names().unwrap_or_default().iter().map(clap::builder::Str::as_str).collect()
+}
+
+/// The name of an argument as it is typed: `--debug` for `--debug <LEVEL>`, `ARCHIVE` for `<ARCHIVE>...`.
+fn plain(name: &str) -> &str {
+    if name.starts_with('-') {
+        return name.split([' ', '=']).next().unwrap_or(name);
+    }
+    name.trim_end_matches("...").trim_matches(['<', '>', '[', ']'])
+}
