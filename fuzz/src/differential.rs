@@ -23,7 +23,7 @@ use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use tarnfs_format::{Event, Format, Kind, SourceStream};
+use tarnfs_format::{Event, Kind, ReadForwards, SourceStream};
 use tarnfs_source::Cancel;
 
 /// Reads archives from its input, each behind its length in a line, and writes what it lists, each on a line.

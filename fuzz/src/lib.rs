@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tarnfs_codec::ChunkTable;
 use tarnfs_codec::engine::{DecodedSource, Indexing, PieceCache, Table, Workers};
 use tarnfs_format::encoding::Encoding;
-use tarnfs_format::{Entry, Event, Format, SourceStream};
+use tarnfs_format::{Entry, Event, ReadForwards, SourceStream};
 use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
 
 pub use differential::differential;

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use tarnfs_source::Extent;
 
 /// One member of an archive, as it is stored.
@@ -46,6 +48,8 @@ impl Entry {
         let strings =
             [path, user, group, link].into_iter().chain(xattrs.iter().flat_map(|(name, value)| [name, value]));
         let extents = body.extents.as_ref().map_or(0, |extents| extents.len().saturating_mul(size_of::<Extent>()));
+        let pieces = body.pieces.as_ref().map_or(0, |pieces| pieces.len().saturating_mul(size_of::<Piece>()));
+        let extents = extents.saturating_add(pieces);
         let pairs = xattrs.len().saturating_mul(size_of::<(Vec<u8>, Vec<u8>)>());
         let fixed = size_of::<Self>().saturating_add(extents).saturating_add(pairs);
         strings.fold(fixed, |sum, string| sum.saturating_add(string.len()))
@@ -99,6 +103,49 @@ pub struct Body {
     /// The extents of a sparse file, whose data lie one behind the other from `offset`, or of one that lies in parts
     /// on several volumes; `None` for a file without a map. An empty map is a file that is one hole.
     pub extents: Option<Vec<Extent>>,
+    /// The pieces of a file (or of the target of a symbolic link) that is not simply stored in one run: then `offset`
+    /// and `stored` say nothing of it.
+    pub pieces: Option<Vec<Piece>>,
+}
+
+/// A run of a file's content, and how it comes from the stream.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Piece {
+    /// Bytes of hole before it in the file.
+    pub hole: u64,
+    /// Bytes of the file that it gives.
+    pub length: u64,
+    /// Byte of the stream at which it is stored.
+    pub offset: u64,
+    /// Bytes that it takes there.
+    pub stored: u64,
+    /// What makes the file's bytes of the stored ones; `None` if they are the same.
+    pub coder: Option<Arc<Coder>>,
+    /// Bytes that the coder gives in all; `length` where there is none.
+    pub decoded: u64,
+    /// Of these, bytes before this piece: several files may share a block.
+    pub skip: u64,
+    /// CRC-32 of this piece's bytes.
+    pub crc: Option<u32>,
+}
+
+/// How stored bytes become a file's: steps that are undone one after the other.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Coder {
+    /// In the order in which they are undone: first the one that the archive's bytes go into.
+    pub steps: Vec<Step>,
+    /// The stored bytes stand behind a header of the format named here; [`Piece::offset`] is that of the header
+    /// ([`crate::ReadRandom::find_content`]).
+    pub is_behind_header: Option<String>,
+}
+
+/// One step of a [`Coder`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Step {
+    /// Name of a codec.
+    pub codec: String,
+    /// What the codec has to know beside the bytes, in its own form.
+    pub properties: Vec<u8>,
 }
 
 /// A time in seconds and nanoseconds since 1970; the nanoseconds count forward also before it.

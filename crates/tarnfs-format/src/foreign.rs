@@ -100,7 +100,7 @@ mod tests {
             let mut head = vec![0; 4096];
             let Some(place) = head.get_mut(offset..offset + mark.len()) else { continue };
             place.copy_from_slice(mark);
-            assert!(crate::detect(&head).is_none(), "{name}");
+            assert!(crate::detect(&crate::Probe::of_head(&head)).is_none(), "{name}");
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Archive formats: bytes in, entries out.
 //!
-//! A [`Format`] reads a [`Stream`] from its start to its end, once, and tells of each [`Entry`] that it meets:
-//! its path, its attributes, and where in the stream its bytes are, so that they can be opened again without the
-//! format's help. Parsers are without I/O; one thin reader per format moves along the stream.
+//! A [`Format`] bids on what a [`Probe`] shows of an archive. It reads the archive, either from its start to its end
+//! ([`ReadForwards`]) or from a directory ([`ReadRandom`]), and tells of each [`Entry`] that it meets: its path, its
+//! attributes, and where its bytes are, so that they can be opened again. Parsers are without I/O; one thin reader per
+//! format does that.
 //!
 //! A new format is one module and one line in [`FORMATS`].
 
@@ -14,15 +15,17 @@ pub mod encoding;
 mod entry;
 pub mod foreign;
 pub mod name;
+mod probe;
 /// Walking a stream of bytes once, from its start to its end.
 pub mod stream;
 pub mod tar;
 
 use std::io;
 
-use tarnfs_source::{Cancel, Limits};
+use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
-pub use entry::{Body, Device, Entry, Kind, Time, Xattrs};
+pub use entry::{Body, Coder, Device, Entry, Kind, Piece, Step, Time, Xattrs};
+pub use probe::Probe;
 pub use stream::{SourceStream, Stream};
 
 /// What shapes how an archive is read. Kept in the index: another value means another tree.
@@ -104,10 +107,43 @@ pub trait Format: Send + Sync {
     /// Its name, as it stands in an index: "tar".
     fn name(&self) -> &'static str;
 
-    /// How sure it is that a stream which begins with `head` (at least 1 KiB, unless the stream is shorter) holds this
-    /// format: the number of bits that had to match. 0 if it does not.
-    fn bid(&self, head: &[u8]) -> u32;
+    /// How sure it is that what `probe` shows holds this format: the number of bits that had to match. 0 if it does
+    /// not.
+    fn bid(&self, probe: &Probe<'_>) -> u32;
 
+    /// How it is read.
+    fn reader(&self) -> Reader<'_>;
+
+    /// What reads it, if it is read forwards.
+    fn forwards(&self) -> Option<&dyn ReadForwards> {
+        match self.reader() {
+            Reader::Forwards(forwards) => Some(forwards),
+            Reader::Random(_) => None,
+        }
+    }
+}
+
+/// The two ways in which archives are read.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub enum Reader<'f> {
+    /// From the start to the end, once: each header stands before its content.
+    Forwards(&'f dyn ReadForwards),
+    /// From a directory, wherever that lies. Contents are not read.
+    Random(&'f dyn ReadRandom),
+}
+
+impl std::fmt::Debug for Reader<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Forwards(_) => "Forwards",
+            Self::Random(_) => "Random",
+        })
+    }
+}
+
+/// Reads an archive from its start to its end.
+pub trait ReadForwards: Send + Sync {
     /// Reads `stream` to its end and hands each event to `receive`, in the order of the stream, and with it the stream
     /// itself. With an entry that has content the stream stands where that begins; `receive` may read it and move
     /// on up to its end.
@@ -115,6 +151,26 @@ pub trait Format: Send + Sync {
     /// Damage is an event, not an error, as long as anything behind it can be read. The format stops at the archive's
     /// end; what the stream holds behind it is the caller's.
     fn read(&self, stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error>;
+}
+
+/// Takes what a format finds in a directory; see [`ReadRandom::read`]. An error ends the reading.
+pub type ReceiveRandom<'r> = dyn FnMut(Event) -> io::Result<()> + 'r;
+
+/// Reads an archive that has a directory.
+pub trait ReadRandom: Send + Sync {
+    /// Hands what the archive in `source` holds to `receive`: each file before the next one of the same path, which
+    /// takes its place. Offsets count from the start of `source`.
+    ///
+    /// Damage is an event, not an error, as long as anything else can be read.
+    fn read(&self, source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error>;
+
+    /// Where the content of a member begins that has a header of its own at byte `header`
+    /// ([`Coder::is_behind_header`]), and which lies in the archive as `expected` says. `InvalidData` where that header
+    /// is not what the directory says.
+    fn find_content(&self, source: &dyn Source, header: u64, expected: &Piece) -> io::Result<u64> {
+        let _ = (source, header, expected);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// All formats.
@@ -125,12 +181,12 @@ pub fn by_name(name: &str) -> Option<&'static dyn Format> {
     FORMATS.iter().copied().find(|format| format.name() == name)
 }
 
-/// The format that bids highest for a stream that begins with `head`; `None` if none does.
-pub fn detect(head: &[u8]) -> Option<&'static dyn Format> {
+/// The format that bids highest for what `probe` shows; `None` if none does.
+pub fn detect(probe: &Probe<'_>) -> Option<&'static dyn Format> {
     FORMATS
         .iter()
         .copied()
-        .map(|format| (format.bid(head), format))
+        .map(|format| (format.bid(probe), format))
         .filter(|(bid, _)| *bid > 0)
         .max_by_key(|(bid, _)| *bid)
         .map(|(_, format)| format)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{Block, END, content, file, member, pax, read, read_whole, try_read};
 use tarnfs_format::tar::Tar;
-use tarnfs_format::{Event, Format, Options, SourceStream, Stream, Time};
+use tarnfs_format::{Event, Options, ReadForwards, SourceStream, Stream, Time};
 use tarnfs_source::{Cancel, Limits, MemorySource};
 
 /// A file of 3000 bytes in two parts, 1024 in the first: between them what is said to be its continuation.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use common::twin::compare_all;
 use common::{has, read, sh, try_read, try_read_source};
-use tarnfs_format::{Event, Kind, Options, SourceStream, by_name, detect};
+use tarnfs_format::{Event, Kind, Options, Probe, SourceStream, by_name, detect};
 use tarnfs_source::{Cancel, FileSource, MemorySource, SharedSource, Source};
 
 /// A tree with everything that v7 can store.
@@ -77,7 +77,10 @@ impl Twin {
     /// Compares everything in the archive with everything that was extracted.
     fn compare(&self) {
         let archive = self.archive();
-        assert_eq!(detect(&archive[..archive.len().min(4096)]).map(tarnfs_format::Format::name), Some("tar"));
+        assert_eq!(
+            detect(&Probe::of_head(&archive[..archive.len().min(4096)])).map(tarnfs_format::Format::name),
+            Some("tar")
+        );
         let told = read(&archive);
         assert_eq!(told.damage, []);
         compare_all(archive, &told, &self.path().join("twin"));
@@ -339,6 +342,8 @@ fn volumes_one_behind_the_other() {
             let mut stream = SourceStream::new(source, Cancel::default());
             by_name("tar")
                 .unwrap()
+                .forwards()
+                .unwrap()
                 .read(&mut Forward(&mut stream), &options, &mut |event, stream| {
                     match event {
                         Event::Ahead(entry) => {
@@ -484,7 +489,7 @@ fn a_receiver_that_fails_and_a_person_who_cancels_end_the_pass() {
     let archive = [common::file("a", b""), common::file("b", b"")].concat();
     let source: SharedSource = Arc::new(MemorySource::new(archive, "archive"));
     let cancel = Cancel::default();
-    let tar = by_name("tar").unwrap();
+    let tar = by_name("tar").unwrap().forwards().unwrap();
     let mut stream = SourceStream::new(Arc::clone(&source), cancel.clone());
     let mut seen = 0;
     let failed = tar.read(&mut stream, &Options::default(), &mut |event, _| {

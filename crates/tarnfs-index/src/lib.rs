@@ -12,6 +12,7 @@
 
 pub mod location;
 pub mod own;
+mod pieces;
 mod pool;
 pub mod ratarmount;
 mod shape;
@@ -27,7 +28,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tarnfs_codec::{ChunkTable, Damage};
-use tarnfs_format::{Kind, Time, Xattrs};
+use tarnfs_format::{Kind, Piece, Time, Xattrs};
 use tarnfs_source::{Extent, Fingerprint, SharedSource};
 
 pub use own::schema::VERSION as SCHEMA_VERSION;
@@ -50,6 +51,7 @@ pub const OVERFLOWN_OWNER: u32 = 65_534;
 
 /// What an index says of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[allow(clippy::struct_excessive_bools, reason = "each says something else")]
 pub struct Row {
     /// Its number: of the file itself, also if it was found through a hard link.
     pub node: Node,
@@ -79,6 +81,8 @@ pub struct Row {
     pub body: u64,
     /// True if it has holes: [`Index::extents`] says where.
     pub is_sparse: bool,
+    /// True if it is not simply stored in one run: [`Index::pieces`] says how it is, and `body` is of no meaning.
+    pub has_pieces: bool,
     /// True if it has extended attributes.
     pub has_xattrs: bool,
     /// True if its own headers do not tell all of it ([`tarnfs_format::Entry::inherits`]).
@@ -225,6 +229,11 @@ pub trait Index: Send + Sync + Debug {
 
     /// Extents of a sparse file.
     fn extents(&self, node: Node) -> Result<Vec<Extent>, Error>;
+
+    /// Pieces of a file that has them ([`Row::has_pieces`]).
+    fn pieces(&self, node: Node) -> Result<Vec<Piece>, Error> {
+        Err(Error::Broken(format!("node {} has no pieces", node.0)))
+    }
 
     /// False if [`Index::extents`] may have to decode: who must not wait does without them.
     fn knows_extents(&self) -> bool {

@@ -15,7 +15,7 @@ CREATE TABLE notes (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, what TEXT NOT N
 -- type: the S_IFMT bits of st_mode, 0 for a hard link; mode: 0o7777; body: bytes from an entry's first header to its content.
 -- more: bits that say in which of the tables below each entry of the class has a row: 1 links, 2 devices, 4 times, 8 extents, 16 xattrs,
 -- 32 link_counts (a missing row there says 1). 64: its mtime counts nanoseconds. 128: a header that holds for all entries behind it (pax type g)
--- says something of it, so its own headers do not tell all.
+-- says something of it, so its own headers do not tell all. 256: its row in extents is a list of pieces.
 CREATE TABLE classes (
     class INTEGER PRIMARY KEY,
     type INTEGER NOT NULL,
@@ -81,8 +81,14 @@ CREATE TABLE times (
     ctime_ns INTEGER,
     mtime_ns INTEGER
 );
--- map: pairs (bytes of hole before the extent, length of the extent), each number as unsigned LEB128.
+-- map: pairs (bytes of hole before the extent, length of the extent), each number as unsigned LEB128. Of a class with bit 256, pieces, in such numbers:
+-- 4 times the number of a coder, or 0 for stored bytes, plus 1 if a CRC-32 follows, plus 2 if the piece is a part of what the coder gives;
+-- bytes of hole before the piece; its length; where it is stored, as the distance from the end of the piece before it, or from the header, zigzag; stored bytes, if
+-- there is a coder; if it is a part: bytes that the coder gives, and of these the ones before the piece; CRC-32 of the piece (4 bytes, little-endian).
 CREATE TABLE extents (node INTEGER PRIMARY KEY, map BLOB NOT NULL);
+-- How stored bytes become a file's. steps: strings, each with its length as unsigned LEB128 before it: the format of the header that stands before the stored
+-- bytes, empty if there is none, then of each step the name of a codec and its properties.
+CREATE TABLE coders (id INTEGER PRIMARY KEY, steps BLOB NOT NULL);
 CREATE TABLE xattr_names (id INTEGER PRIMARY KEY, name BLOB NOT NULL);
 CREATE TABLE xattrs (node INTEGER NOT NULL, id INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (node, id)) WITHOUT ROWID;
 

@@ -18,6 +18,11 @@ impl Slice {
     pub fn new(whole: SharedSource, start: u64, length: u64) -> Self {
         Self { whole, start, length }
     }
+
+    /// Byte of the whole at which it begins.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
 }
 
 impl Source for Slice {

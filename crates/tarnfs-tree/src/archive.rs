@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
+use tarnfs_format::Piece;
 use tarnfs_index::{Index, Row};
 use tarnfs_source::{Cancel, Extent, SharedSource, Slice, Stencil};
 
 use crate::hashes;
 use crate::lanes::new_lane;
+use crate::pieces::{CodedStreams, PieceSource};
 use crate::recheck::Recheck;
 use crate::streams::Streams;
 use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xattrs};
@@ -28,6 +30,8 @@ pub struct ArchiveTree {
     recheck: Option<Recheck>,
     lane: u64,
     maps: Maps,
+    /// What is decoded for single files.
+    coded: Arc<CodedStreams>,
 }
 
 /// What is asked of maps of sparse files whenever somebody asks what the file is. A map may take megabytes.
@@ -97,7 +101,7 @@ pub(crate) struct Implied {
 impl ArchiveTree {
     /// The tree that `index` describes.
     pub(crate) fn new(index: Arc<dyn Index>, streams: Streams, implied: Implied, recheck: Option<Recheck>) -> Self {
-        Self { index, streams, implied, recheck, lane: new_lane(), maps: Maps::default() }
+        Self { index, streams, implied, recheck, lane: new_lane(), maps: Maps::default(), coded: Arc::default() }
     }
 
     fn row(&self, node: Node) -> Result<Row, Error> {
@@ -111,6 +115,15 @@ impl ArchiveTree {
     /// What is wrong with bytes of the file, if anything is known. Damage may be found behind them, when they have been
     /// hashed already.
     fn damage_of(&self, row: &Row) -> Result<Option<String>, Error> {
+        if row.has_pieces {
+            for piece in self.index.pieces(row.node)? {
+                let stored = piece.offset..piece.offset.saturating_add(piece.stored);
+                if let Some(damage) = self.streams.damage_of(row.stream, stored)? {
+                    return Ok(Some(damage));
+                }
+            }
+            return Ok(None);
+        }
         let stored = if row.is_sparse { self.sums(row.node)?.stored } else { row.size };
         self.streams.damage_of(row.stream, row.body..row.body.saturating_add(stored))
     }
@@ -152,6 +165,10 @@ impl ArchiveTree {
             0 => self.streams.innermost().len(),
             number => self.index.nested(number)?.decoded_length,
         };
+        if row.has_pieces {
+            let ends_behind = |piece: &Piece| piece.offset.saturating_add(piece.stored) > length;
+            return Ok(self.index.pieces(row.node)?.iter().any(ends_behind));
+        }
         let stored = if row.is_sparse { self.sums(row.node)?.stored } else { row.size };
         Ok(row.body.saturating_add(stored) > length)
     }
@@ -298,6 +315,11 @@ impl Tree for ArchiveTree {
             recheck.check(self.streams.innermost(), &row, &name)?;
         }
         let stream = self.streams.get(row.stream)?;
+        if row.has_pieces {
+            let (pieces, place) = (self.index.pieces(node)?, (row.stream, stream));
+            let (coded, context) = (Arc::clone(&self.coded), self.streams.context().clone());
+            return Ok(Arc::new(PieceSource::new(place, pieces, row.size, coded, context)));
+        }
         if !row.is_sparse {
             return Ok(Arc::new(Slice::new(stream, row.body, row.size)));
         }

@@ -422,7 +422,13 @@ impl Replay<'_> {
             header: row.header.unwrap_or_default(),
             inherits: row.inherits,
             has_acl_text: false,
-            body: Body { offset: row.body, stored, size: if row.kind == Kind::File { row.size } else { 0 }, extents },
+            body: Body {
+                offset: row.body,
+                stored,
+                size: if row.kind == Kind::File { row.size } else { 0 },
+                extents,
+                pieces: None,
+            },
             link: if row.kind == Kind::Symlink { self.index.link(row.node)? } else { Vec::new() },
             xattrs: if row.has_xattrs { self.index.xattrs(row.node)? } else { Vec::new() },
         })

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tarnfs_format::name;
+use tarnfs_format::{Probe, name};
 use tarnfs_index::{Shape, trust};
 use tarnfs_source::{SharedSource, Source};
 
@@ -441,7 +441,7 @@ impl LazyTree {
     fn is_archive(&self, source: &dyn Source, name: &[u8]) -> Result<bool, Error> {
         let mut head = vec![0; HEAD.min(usize::try_from(source.len()).unwrap_or(HEAD))];
         match self.with_room(|| Ok(source.read_at(&mut head, 0)?)) {
-            Ok(read) => Ok(content_of(&head[..read], name).is_some()),
+            Ok(read) => Ok(content_of(&Probe::new(&head[..read], source), name).is_some()),
             Err(error) if is_for_now(&error) => Err(error),
             // What cannot be read is no archive; whoever reads the file is told why.
             Err(_) => Ok(false),

@@ -22,6 +22,7 @@ mod lanes;
 mod lazy;
 pub mod open;
 pub mod path;
+mod pieces;
 mod problem;
 mod recheck;
 mod rename;

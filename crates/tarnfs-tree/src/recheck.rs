@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tarnfs_format::encoding::Encoding;
-use tarnfs_format::{Entry, Event, Format, Kind, Options, SourceStream, Stream, name, stream::MOST_PEEKED};
+use tarnfs_format::{Entry, Event, Kind, Options, ReadForwards, SourceStream, Stream, name, stream::MOST_PEEKED};
 use tarnfs_index::{Row, Summary};
 use tarnfs_source::{Cancel, Limits, SharedSource, Slice};
 
@@ -23,11 +23,11 @@ pub(crate) struct Recheck {
 }
 
 /// A format, for `Debug`.
-struct Reader(&'static dyn Format);
+struct Reader(&'static dyn ReadForwards);
 
 impl std::fmt::Debug for Reader {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(self.0.name())
+        formatter.write_str("Reader")
     }
 }
 
@@ -55,7 +55,7 @@ impl Recheck {
         let nodes = summary.files.saturating_add(summary.folders).min(MOST_REMEMBERED);
         let right = (0..=nodes / 64).map(|_| AtomicU64::new(0)).collect();
         Some(Self {
-            format: Reader(tarnfs_format::by_name(&summary.format)?),
+            format: Reader(tarnfs_format::by_name(&summary.format)?.forwards()?),
             encoding,
             options,
             is_transformed: shape.transform.is_some(),

@@ -77,6 +77,11 @@ impl Streams {
         Self { index, innermost, layers, context, nested: Mutex::default(), deep: Arc::default() }
     }
 
+    /// What decoding takes.
+    pub(crate) fn context(&self) -> &StreamContext {
+        &self.context
+    }
+
     /// What all streams of the process share.
     pub(crate) fn cache(&self) -> &PieceCache {
         &self.context.cache

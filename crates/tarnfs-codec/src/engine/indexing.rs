@@ -112,6 +112,11 @@ impl Indexing {
         self.pass.compressed_position()
     }
 
+    /// Bytes of memory that the decoder holds.
+    pub fn memory(&self) -> usize {
+        self.pass.memory()
+    }
+
     /// Bytes of the decoded stream handed out so far.
     pub fn decoded_position(&self) -> u64 {
         self.decoded

@@ -9,6 +9,7 @@
 //!   during the first pass, and [`Fill`] while the machine is idle.
 //! - [`Proving`] verifies a stream of which another program has made the table, which has no checksums.
 //! - [`Table`] is a table of chunks in memory.
+//! - [`UnindexedSource`] is a stream whose table is made while it is read.
 //! - [`Workers`] are the threads on which sequential readers are decoded ahead of.
 
 mod cache;
@@ -27,6 +28,7 @@ mod proof;
 mod sequence;
 mod spill;
 mod table;
+mod unindexed;
 mod workers;
 
 #[cfg(all(test, shuttle))]
@@ -51,6 +53,7 @@ pub use priority::lowest_priority;
 pub use proof::{Proven, Prover, Proving};
 pub use spill::{OpenSpill, SpillWriter};
 pub use table::Table;
+pub use unindexed::UnindexedSource;
 pub use workers::Workers;
 
 /// Locks a mutex also after a panic: what the engine's mutexes guard is whole between any two statements.

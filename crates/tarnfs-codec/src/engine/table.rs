@@ -18,6 +18,13 @@ pub struct Table {
 }
 
 impl Table {
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        let of =
+            |chunk: &Chunk| size_of::<Chunk>() + chunk.point.state.len() + chunk.checksums.len() * size_of::<u32>();
+        self.chunks.iter().map(of).sum()
+    }
+
     /// Decodes `source` once, from its start to its end.
     ///
     /// `UnexpectedEof` or `InvalidData` for a stream that is cut or cannot be decoded: [`Indexing`] itself has the

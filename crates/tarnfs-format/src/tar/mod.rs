@@ -33,7 +33,7 @@ mod volumes;
 
 use header::{BLOCK, Block, Check, Dialect, Header, check};
 
-use crate::{Error, Format, Options, Receive, Stream};
+use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Stream};
 
 /// All dialects of tar.
 #[derive(Debug)]
@@ -51,8 +51,8 @@ impl Format for Tar {
         "tar"
     }
 
-    fn bid(&self, head: &[u8]) -> u32 {
-        let (blocks, rest) = head.as_chunks::<BLOCK>();
+    fn bid(&self, probe: &Probe<'_>) -> u32 {
+        let (blocks, rest) = probe.head().as_chunks::<BLOCK>();
         let Some((first, others)) = blocks.split_first() else { return 0 };
         match check(first) {
             Check::Header => match (Header(first).is_plausible(), Header(first).dialect()) {
@@ -69,6 +69,12 @@ impl Format for Tar {
         }
     }
 
+    fn reader(&self) -> Reader<'_> {
+        Reader::Forwards(self)
+    }
+}
+
+impl ReadForwards for Tar {
     fn read(&self, stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error> {
         reader::Reader::new(stream, options, receive).run()
     }

@@ -270,21 +270,21 @@ impl<'run> Reader<'run> {
         self.strip_time(header.typeflag(), &mut entry.path);
 
         let offset = self.stream.position();
-        let plain = Body { offset, stored: size, size, extents: None };
+        let plain = Body { offset, stored: size, size, extents: None, pieces: None };
         let (body, length) = match content {
             Content::None => (Body { offset, ..Body::default() }, 0),
             Content::Skipped => (Body { offset, stored: size, ..Body::default() }, size),
             Content::Plain => (plain, size),
             Content::Link => {
                 let length = self.link_content(size, pax_size.is_some())?;
-                (Body { offset, stored: length, size: length, extents: None }, length)
+                (Body { offset, stored: length, size: length, extents: None, pieces: None }, length)
             }
             Content::RecordMap => (Body { size: pax_real_size.unwrap_or(size), extents: map, ..plain }, size),
             Content::FieldMap => match self.field_map(header)? {
                 Ok((map, real_size)) => {
                     let real_size = pax_real_size.or(real_size).unwrap_or(size);
                     let offset = self.stream.position();
-                    (Body { offset, stored: size, size: real_size, extents: Some(map) }, size)
+                    (Body { offset, stored: size, size: real_size, extents: Some(map), pieces: None }, size)
                 }
                 Err(problem) => return self.leave_out(start, &entry, &problem, size),
             },
@@ -295,7 +295,7 @@ impl<'run> Reader<'run> {
                 match map {
                     Ok(map) => {
                         let real_size = pax_real_size.unwrap_or(stored);
-                        (Body { offset, stored, size: real_size, extents: Some(map) }, stored)
+                        (Body { offset, stored, size: real_size, extents: Some(map), pieces: None }, stored)
                     }
                     Err(problem) => return self.leave_out(start, &entry, &problem, stored),
                 }

@@ -40,7 +40,7 @@ pub(crate) fn try_read(archive: &[u8], options: &Options) -> Result<Told, Error>
 pub(crate) fn try_read_source(source: SharedSource, options: &Options) -> Result<Told, Error> {
     let mut stream = SourceStream::new(source, Cancel::default());
     let mut told = Told::default();
-    by_name("tar").unwrap().read(&mut stream, options, &mut |event, _| {
+    by_name("tar").unwrap().forwards().unwrap().read(&mut stream, options, &mut |event, _| {
         match event {
             Event::Entry(entry) => told.entries.push(*entry),
             Event::Damage(damage) => told.damage.push((damage.offset, damage.what)),

@@ -13,9 +13,10 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use tarnfs_codec::{ChunkTable, Damage};
-use tarnfs_format::{Kind, Xattrs};
+use tarnfs_format::{Kind, Piece, Xattrs};
 use tarnfs_source::{Extent, Fingerprint, Limits};
 
+use crate::pieces;
 use crate::pool::Pool;
 use crate::sqlite::{broken, with_longer};
 use crate::store::Store;
@@ -367,18 +368,11 @@ impl Index for Own {
     }
 
     fn extents(&self, node: Node) -> Result<Vec<Extent>, Error> {
-        let stored = self.pool.with(|session| self.stored(session, node))?;
         let row = self.row(node)?.ok_or_else(|| lies(node.0, "there is none"))?;
         if !row.is_sparse {
             return Err(lies(node.0, "it has no map"));
         }
-        let map = self.pool.with(|session| {
-            with_longer(&session.connection, || {
-                let mut query =
-                    session.connection.prepare_cached("SELECT map FROM extents WHERE node = ?").map_err(broken)?;
-                query.query_row([stored.node as i64], |row| row.get::<_, Vec<u8>>(0)).map_err(broken)
-            })
-        })?;
+        let map = self.map_of(row.node)?;
         let mut map = map.as_slice();
         let mut extents = Vec::new();
         let (mut end, mut stored_bytes, mut skip) = (0_u64, 0_u64, 0);
@@ -408,6 +402,19 @@ impl Index for Own {
             return Err(lies(node.0, "its content goes past the end of the archive"));
         }
         Ok(extents)
+    }
+
+    fn pieces(&self, node: Node) -> Result<Vec<Piece>, Error> {
+        let row = self.row(node)?.ok_or_else(|| lies(node.0, "there is none"))?;
+        if !row.has_pieces {
+            return Err(lies(node.0, "it has no pieces"));
+        }
+        let bytes = self.map_of(row.node)?;
+        self.pool.with(|session| {
+            let length = session.stream_length(row.stream, &self.bounds)?;
+            let end = if self.bounds.is_cut { u64::MAX } else { length };
+            pieces::read(&bytes, row.header.unwrap_or_default(), row.size, end, |number| session.coder(number))
+        })
     }
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
@@ -850,6 +857,17 @@ impl Own {
             }
         }
         Ok(count)
+    }
+
+    /// The row of `node` in `extents`.
+    fn map_of(&self, node: Node) -> Result<Vec<u8>, Error> {
+        self.pool.with(|session| {
+            with_longer(&session.connection, || {
+                let mut query =
+                    session.connection.prepare_cached("SELECT map FROM extents WHERE node = ?").map_err(broken)?;
+                query.query_row([node.0 as i64], |row| row.get::<_, Vec<u8>>(0)).map_err(broken)
+            })
+        })
     }
 
     /// `only_lost`: of what cannot be decoded, not of what only fails a check.

@@ -1,8 +1,11 @@
 //! Connections to one index, and the rows that come through them. Every row is checked when it is read.
 
-use rusqlite::{Connection, OptionalExtension};
-use tarnfs_format::{Device, Kind, Time};
+use std::sync::Arc;
 
+use rusqlite::{Connection, OptionalExtension};
+use tarnfs_format::{Coder, Device, Kind, Time};
+
+use crate::pieces;
 use crate::pool::Pooled;
 use crate::sqlite::{Patience, broken, open_untrusted};
 use crate::vfs::Opened;
@@ -45,6 +48,7 @@ pub(super) struct Session {
     folders: Vec<Option<(u64, Folder)>>,
     /// Lengths of nested streams, in bytes.
     lengths: Vec<Option<(u32, u64)>>,
+    coders: Vec<Option<(u32, Arc<Coder>)>>,
 }
 
 impl Pooled for Session {
@@ -56,6 +60,7 @@ impl Pooled for Session {
             classes: vec![None; SLOTS],
             folders: vec![None; SLOTS],
             lengths: vec![None; SLOTS],
+            coders: vec![None; SLOTS],
         })
     }
 
@@ -73,12 +78,12 @@ struct Class {
     gid: u32,
     /// Bytes from header to content.
     body: u64,
-    more: u8,
+    more: u16,
     stream: u32,
 }
 
 impl Class {
-    fn has(&self, bit: u8) -> bool {
+    fn has(&self, bit: u16) -> bool {
         self.more & bit != 0
     }
 }
@@ -130,6 +135,10 @@ pub(super) struct Stored {
     size: i64,
     /// In seconds or nanoseconds, as the class says.
     mtime: i64,
+}
+
+fn missing(coder: u32) -> Error {
+    Error::Broken(format!("coder {coder} is missing"))
 }
 
 pub(super) fn lies(node: u64, what: &str) -> Error {
@@ -252,8 +261,8 @@ impl Session {
             return Err(Error::Broken(format!("class {class} has mode {mode:o}")));
         }
         let body = u64::try_from(body).map_err(|_| Error::Broken(format!("class {class}: a length is negative")))?;
-        let more = u8::try_from(more);
-        let more = more.map_err(|_| Error::Broken(format!("class {class} has unknown bits")))?;
+        let more = u16::try_from(more).ok().filter(|more| more & !more::ALL == 0);
+        let more = more.ok_or_else(|| Error::Broken(format!("class {class} has unknown bits")))?;
         let stream = u32::try_from(stream).ok().filter(|&stream| stream == 0 || stream >= FIRST_NESTED);
         let stream = stream.ok_or_else(|| Error::Broken(format!("class {class} lies in no stream")))?;
         let found = Class { kind, mode, uid, gid, body, more, stream };
@@ -281,6 +290,24 @@ impl Session {
             *place = Some((stream, length));
         }
         Ok(length)
+    }
+
+    /// The coder of that number.
+    pub(super) fn coder(&mut self, number: u32) -> Result<Arc<Coder>, Error> {
+        let slot = number as usize % SLOTS;
+        if let Some(Some((cached, coder))) = self.coders.get(slot)
+            && *cached == number
+        {
+            return Ok(Arc::clone(coder));
+        }
+        let mut query = self.connection.prepare_cached("SELECT steps FROM coders WHERE id = ?").map_err(broken)?;
+        let found = query.query_row([number], |row| Ok(pieces::read_coder(row.get_ref(0)?.as_blob()?)));
+        let coder = Arc::new(found.optional().map_err(broken)?.ok_or_else(|| missing(number))??);
+        drop(query);
+        if let Some(place) = self.coders.get_mut(slot) {
+            *place = Some((number, Arc::clone(&coder)));
+        }
+        Ok(coder)
     }
 
     /// Names of owner and group.
@@ -359,8 +386,10 @@ impl Session {
         let header = bounds.byte(stored.header);
         let start = header.and_then(|header| header.checked_add(class.body)).filter(|&start| start <= length);
         let start = start.ok_or_else(|| lies(node, "it lies behind the end of the archive"))?;
-        let is_sparse = class.has(more::EXTENTS) && kind == Kind::File;
-        let end = if kind == Kind::File && !is_sparse { start.checked_add(size) } else { Some(start) };
+        let has_map = class.has(more::EXTENTS) && kind == Kind::File;
+        let has_pieces = has_map && class.has(more::PIECES);
+        let is_sparse = has_map && !has_pieces;
+        let end = if kind == Kind::File && !has_map { start.checked_add(size) } else { Some(start) };
         if !bounds.is_cut && end.is_none_or(|end| end > length) {
             return Err(lies(node, "its content goes past the end of the archive"));
         }
@@ -407,6 +436,7 @@ impl Session {
             header: header.filter(|_| has_header),
             body: start,
             is_sparse,
+            has_pieces,
             has_xattrs: class.has(more::XATTRS),
             inherits: class.has(more::INHERITS),
         })

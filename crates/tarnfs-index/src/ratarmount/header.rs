@@ -34,7 +34,8 @@ pub(super) fn entry_at(
         }
         _ => Err(io::ErrorKind::Interrupted.into()),
     };
-    let format = tarnfs_format::by_name("tar").ok_or_else(|| Error::Unknown("there is no tar reader".into()))?;
+    let format = tarnfs_format::by_name("tar").and_then(|format| format.forwards());
+    let format = format.ok_or_else(|| Error::Unknown("there is no tar reader".into()))?;
     match format.read(&mut SourceStream::new(part, cancel), &options, &mut receive) {
         Err(tarnfs_format::Error::Read { offset, error }) => Err(io::Error::new(
             error.kind(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use rusqlite::params;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
 use tarnfs_codec::{ChunkTable, Codec, Damage, DecodeContext, Dictionaries};
-use tarnfs_format::{Device, Kind, Time, Xattrs};
+use tarnfs_format::{Device, Kind, Probe, Time, Xattrs};
 use tarnfs_source::{Budget, Cancel, Extent, Fingerprint, Limits, SharedSource};
 
 use super::chunks::Tables;
@@ -63,7 +63,8 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
     let mut head = vec![0; 4096];
     let read = expected.source.read_at(&mut head, 0)?;
     head.truncate(read);
-    let format_bid = tarnfs_format::detect(&head).map_or(0, |format| format.bid(&head));
+    let probe = Probe::new(&head, &*expected.source);
+    let format_bid = tarnfs_format::detect(&probe).map_or(0, |format| format.bid(&probe));
     let codec = tarnfs_codec::detect(&head).filter(|codec| codec.bid(&head) > format_bid);
     let find = |codec| Tables::find(&connection, codec, &expected.source, &expected.cancel);
     let tables = codec.map(find).transpose()?;
@@ -324,6 +325,7 @@ impl RatarmountIndex {
             ctime: stored.mtime,
             header: stored.header(),
             body: stored.offset,
+            has_pieces: false,
             is_sparse: is_file && stored.is_sparse,
             has_xattrs: self.summary.has_xattrs && self.has_xattrs(stored)?,
             // It does not say.
@@ -360,6 +362,7 @@ impl RatarmountIndex {
             ctime: Time::default(),
             header: None,
             body: 0,
+            has_pieces: false,
             is_sparse: false,
             has_xattrs: false,
             inherits: true,

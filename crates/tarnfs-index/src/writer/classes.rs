@@ -66,7 +66,9 @@ impl Classes {
         write_number(key, u64::from(entry.mode & 0o7777));
         write_number(key, u64::from(number(entry.uid)));
         write_number(key, u64::from(number(entry.gid)));
-        write_number(key, entry.body.offset.saturating_sub(entry.header));
+        // Pieces say themselves where they are.
+        let body = if entry.body.pieces.is_some() { 0 } else { entry.body.offset.saturating_sub(entry.header) };
+        write_number(key, body);
         write_number(key, u64::from(bits_of(entry)));
         write_number(key, u64::from(stream));
         write_number(key, entry.user.len() as u64);
@@ -132,7 +134,7 @@ impl Classes {
         let folder = schema::type_of(Kind::Folder);
         let nobody: &[u8] = b"";
         insert.execute((IMPLIED_CLASS, folder, 0o755, 0, 0, nobody, nobody, 0, 0, 0)).map_err(failed)?;
-        let mut write = |place: u32, value: &[u8], added: u8| {
+        let mut write = |place: u32, value: &[u8], added: u16| {
             let mut rest = value;
             let mut next = || i64::try_from(read_number(&mut rest)).unwrap_or(i64::MAX);
             let (kind, mode, uid, gid, body, bits) = (next(), next(), next(), next(), next(), next());

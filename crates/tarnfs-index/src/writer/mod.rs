@@ -30,6 +30,7 @@ use tarnfs_format::{Body, Entry, Kind, Xattrs, name};
 use tarnfs_source::{Budget, Cancel, Limits};
 
 use crate::own::{self, schema};
+use crate::pieces;
 use crate::sqlite::{failed, open_for_writing, prepare};
 use crate::store::Store;
 use crate::vfs::Opened;
@@ -44,7 +45,7 @@ use layers::Layers;
 use links::Links;
 use origins::Origins;
 use output::Output;
-use record::{Builder, Record, Tag};
+use record::{Builder, Record, Shared, Tag};
 use sort::Sorter;
 use temporary::Temporary;
 
@@ -81,6 +82,7 @@ pub struct Writer {
     builder: Builder,
     classes: Classes,
     xattr_names: Interner,
+    coders: Interner,
     layers: Layers,
     origins: Origins,
     /// Of each nested stream the one that it lies in, and where it begins there.
@@ -121,6 +123,8 @@ struct Reach {
 #[derive(Debug, Default)]
 struct Scratch {
     xattrs: Vec<u32>,
+    pieces: Vec<u8>,
+    coder: Vec<u8>,
     implied: Vec<folders::Number>,
 }
 
@@ -172,6 +176,7 @@ impl Writer {
             builder: Builder::new(&memory),
             classes: Classes::new(&memory),
             xattr_names: Interner::new(&memory),
+            coders: Interner::new(&memory),
             layers: Layers::new(&memory),
             origins: Origins::default(),
             starts: Vec::new(),
@@ -357,9 +362,20 @@ impl Writer {
         }
         if matches!(entry.kind, Kind::File) {
             let reach = if stream == 0 { &mut self.reach.own } else { &mut self.reach.nested };
-            *reach = (*reach).max(entry.body.offset.saturating_add(stored_length(&entry.body)));
+            *reach = (*reach).max(end_of(&entry.body));
         }
-        let record = self.builder.entry(folder, name, entry, class, link, &self.scratch.xattrs)?;
+        self.scratch.pieces.clear();
+        if let Some(list) = &entry.body.pieces {
+            let (coders, bytes) = (&mut self.coders, &mut self.scratch.coder);
+            pieces::write(&mut self.scratch.pieces, list, entry.header, |coder| {
+                pieces::write_coder(bytes, coder);
+                coders.number(bytes)
+            })?;
+        } else if entry.kind == Kind::File && entry.body.offset < entry.header {
+            return Err(io::Error::other("content before its header has to be told in pieces").into());
+        }
+        let shared = Shared { xattrs: &self.scratch.xattrs, pieces: &self.scratch.pieces };
+        let record = self.builder.entry(folder, name, entry, class, link, shared)?;
         self.sorter.push(record)?;
         self.entries = self.entries.saturating_add(1);
         Ok(())
@@ -480,8 +496,9 @@ impl Writer {
 
     /// Bytes of what was taken: about as many as the index will have.
     pub fn bytes(&self) -> u64 {
-        let parts = [self.builder.large.len(), self.classes.bytes(), self.xattr_names.bytes(), self.layers.bytes()];
-        parts.into_iter().fold(self.sorter.bytes(), u64::saturating_add)
+        let shared = [self.classes.bytes(), self.xattr_names.bytes(), self.coders.bytes()];
+        let parts = shared.into_iter().chain([self.builder.large.len(), self.layers.bytes()]);
+        parts.fold(self.sorter.bytes(), u64::saturating_add)
     }
 
     /// An error if that is more than there may be.
@@ -735,6 +752,10 @@ impl Writer {
 
     fn write_shared(&self, connection: &Connection, xattr_names: &[u32]) -> Result<(), Error> {
         self.classes.write(connection)?;
+        let mut insert = prepare(connection, "INSERT INTO coders VALUES (?, ?)")?;
+        let in_order: Vec<u32> = (0..self.coders.count()).collect();
+        self.coders
+            .each_in_order(&in_order, &mut |number, coder| insert.execute((number, coder)).map(drop).map_err(failed))?;
         let mut insert = prepare(connection, "INSERT INTO xattr_names VALUES (?, ?)")?;
         self.xattr_names.each_in_order(xattr_names, &mut |number, name| {
             let place = output::place_of(xattr_names, number);
@@ -796,13 +817,16 @@ impl Hidden {
     }
 }
 
-/// Bytes that the content takes in its stream, as its row will say.
-fn stored_length(body: &Body) -> u64 {
+/// Byte of its stream at which the content ends, as its row will say.
+fn end_of(body: &Body) -> u64 {
+    if let Some(list) = &body.pieces {
+        return pieces::reach(list);
+    }
     let extents = body.extents.as_ref();
     let length = extents.map(|extents| {
         extents.iter().fold(0, |sum: u64, extent| sum.saturating_add(extent.skip).saturating_add(extent.length))
     });
-    length.unwrap_or(body.size).max(body.stored)
+    body.offset.saturating_add(length.unwrap_or(body.size).max(body.stored))
 }
 
 /// The folder of a path and its last component, which is empty for the root.

@@ -154,7 +154,7 @@ impl<'c> Output<'c> {
     fn side(&mut self, node: u32, attributes: Attributes<'_>) -> Result<(), Error> {
         let mut large = Vec::new();
         let side = attributes.side(self.large, &mut large)?;
-        let has = |bit: u8| attributes.more & bit != 0;
+        let has = |bit: u16| attributes.more & bit != 0;
         if has(more::LINK) {
             self.links.execute((node, side.link)).map_err(failed)?;
         }

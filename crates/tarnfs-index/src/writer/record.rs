@@ -27,17 +27,21 @@ pub(super) enum Tag {
 
 /// Bits of the column `more` of a class.
 pub(crate) mod more {
-    pub(crate) const LINK: u8 = 1;
-    pub(crate) const DEVICE: u8 = 2;
-    pub(crate) const TIMES: u8 = 4;
-    pub(crate) const EXTENTS: u8 = 8;
-    pub(crate) const XATTRS: u8 = 16;
-    pub(crate) const LINK_COUNT: u8 = 32;
+    pub(crate) const LINK: u16 = 1;
+    pub(crate) const DEVICE: u16 = 2;
+    pub(crate) const TIMES: u16 = 4;
+    pub(crate) const EXTENTS: u16 = 8;
+    pub(crate) const XATTRS: u16 = 16;
+    pub(crate) const LINK_COUNT: u16 = 32;
     /// Not of a table: the time of the last change is in nanoseconds. No record has it, since a record has the whole
     /// time.
-    pub(crate) const NANOSECONDS: u8 = 64;
+    pub(crate) const NANOSECONDS: u16 = 64;
     /// Not of a table, and not in records: the entry's own headers do not tell all of it.
-    pub(crate) const INHERITS: u8 = 128;
+    pub(crate) const INHERITS: u16 = 128;
+    /// Not in records: what the table of extents has are pieces.
+    pub(crate) const PIECES: u16 = 256;
+    /// All that there are.
+    pub(crate) const ALL: u16 = 511;
 }
 
 /// Nanoseconds since 1970, of a time that is not whole seconds and can be stored so.
@@ -60,9 +64,9 @@ fn other_times(entry: &Entry) -> [Option<Time>; 2] {
 }
 
 /// Bits of `more` that the entry's class gets, but for [`more::LINK_COUNT`], which is only known at the end.
-pub(super) fn bits_of(entry: &Entry) -> u8 {
+pub(super) fn bits_of(entry: &Entry) -> u16 {
     let mut bits = 0;
-    let mut set = |condition: bool, bit: u8| {
+    let mut set = |condition: bool, bit: u16| {
         if condition {
             bits |= bit;
         }
@@ -71,7 +75,9 @@ pub(super) fn bits_of(entry: &Entry) -> u8 {
     set(matches!(entry.kind, Kind::CharacterDevice(_) | Kind::BlockDevice(_)), more::DEVICE);
     let has_times = other_times(entry).iter().any(Option::is_some);
     set(has_times || separate_nanoseconds(entry.mtime).is_some(), more::TIMES);
-    set(entry.kind == Kind::File && entry.body.extents.is_some(), more::EXTENTS);
+    let has_pieces = entry.body.pieces.is_some();
+    set(entry.kind == Kind::File && (has_pieces || entry.body.extents.is_some()), more::EXTENTS);
+    set(entry.kind == Kind::File && has_pieces, more::PIECES);
     set(!entry.xattrs.is_empty(), more::XATTRS);
     set(in_nanoseconds(entry.mtime).is_some(), more::NANOSECONDS);
     set(entry.inherits, more::INHERITS);
@@ -113,7 +119,7 @@ pub(super) struct Attributes<'a> {
     pub(super) class: u32,
     pub(super) size: u64,
     pub(super) mtime: Time,
-    pub(super) more: u8,
+    pub(super) more: u16,
     pub(super) is_folder: bool,
     /// Number of the hard link, if it is one.
     pub(super) hard_link: Option<u32>,
@@ -185,7 +191,7 @@ impl<'a> Record<'a> {
             class,
             size,
             mtime,
-            more: flags & !(IS_APART | IS_FOLDER | IS_HARD_LINK),
+            more: u16::from(flags & !(IS_APART | IS_FOLDER | IS_HARD_LINK)),
             is_apart: flags & IS_APART != 0,
             is_folder: flags & IS_FOLDER != 0,
             hard_link,
@@ -245,6 +251,15 @@ impl<'a> Attributes<'a> {
     }
 }
 
+/// What an entry's record says in numbers of what many entries share.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Shared<'a> {
+    /// Of the name of each of the entry's attributes.
+    pub(super) xattrs: &'a [u32],
+    /// The list of its pieces, as it is written.
+    pub(super) pieces: &'a [u8],
+}
+
 /// Makes records, one at a time, in a buffer that it uses again.
 #[derive(Debug)]
 pub(super) struct Builder {
@@ -301,7 +316,7 @@ impl Builder {
         self.end()
     }
 
-    /// An entry. `xattrs` has the number of the name of each of the entry's attributes.
+    /// An entry.
     pub(super) fn entry(
         &mut self,
         folder: u32,
@@ -309,11 +324,11 @@ impl Builder {
         entry: &Entry,
         class: u32,
         hard_link: Option<u32>,
-        xattrs: &[u32],
+        Shared { xattrs, pieces }: Shared<'_>,
     ) -> io::Result<&[u8]> {
         self.begin(folder, name, Tag::Entry, entry.header);
         let bytes = &mut self.bytes;
-        let mut flags = bits_of(entry) & !(more::NANOSECONDS | more::INHERITS);
+        let mut flags = (bits_of(entry) & !(more::NANOSECONDS | more::INHERITS | more::PIECES)) as u8;
         if entry.kind == Kind::Folder {
             flags |= IS_FOLDER;
         }
@@ -325,7 +340,9 @@ impl Builder {
             Kind::CharacterDevice(device) | Kind::BlockDevice(device) => Some(device),
             _ => None,
         };
-        let extents = entry.body.extents.as_ref().filter(|_| entry.kind == Kind::File);
+        let is_file = entry.kind == Kind::File;
+        let has_pieces = is_file && entry.body.pieces.is_some();
+        let extents = entry.body.extents.as_ref().filter(|_| is_file && !has_pieces);
         let flags_at = bytes.len();
         bytes.push(flags);
         write_number(bytes, u64::from(class));
@@ -347,12 +364,15 @@ impl Builder {
             write_number(bytes, u64::from(device.major));
             write_number(bytes, u64::from(device.minor));
         }
-        if flags & more::TIMES != 0 {
+        if u16::from(flags) & more::TIMES != 0 {
             let times = other_times(entry);
             bytes.push(u8::from(times[0].is_some()) | u8::from(times[1].is_some()) << 1);
             for time in times.into_iter().flatten() {
                 write_time(bytes, time);
             }
+        }
+        if has_pieces {
+            write_bytes(bytes, pieces);
         }
         if let Some(extents) = extents {
             let mut map = Vec::new();
@@ -412,12 +432,12 @@ pub(crate) fn read_number(bytes: &mut &[u8]) -> u64 {
     number
 }
 
-fn write_bytes(bytes: &mut Vec<u8>, value: &[u8]) {
+pub(crate) fn write_bytes(bytes: &mut Vec<u8>, value: &[u8]) {
     write_number(bytes, value.len() as u64);
     bytes.extend_from_slice(value);
 }
 
-fn read_bytes<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
+pub(crate) fn read_bytes<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
     let length = read_number(bytes) as usize;
     bytes.split_off(..length).unwrap_or_default()
 }

@@ -58,7 +58,7 @@ pub(crate) fn entry(number: u64, kind: Kind, path: &[u8], link: &[u8]) -> Entry 
         kind,
         mode: 0o644,
         header,
-        body: Body { offset: header + 512, stored: size, size, extents: None },
+        body: Body { offset: header + 512, stored: size, size, ..Body::default() },
         link: link.to_vec(),
         mtime: Time { seconds: number as i64 - 3, nanoseconds: 5 },
         ..Entry::default()

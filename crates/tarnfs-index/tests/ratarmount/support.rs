@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tarnfs_codec::Dictionaries;
 use tarnfs_codec::engine::{DecodedSource, Indexing, PieceCache, Workers};
-use tarnfs_format::{Body, Entry, Event, Kind, SourceStream, Time};
+use tarnfs_format::{Body, Entry, Event, Kind, Probe, SourceStream, Time};
 use tarnfs_index::ratarmount::{self, Expected};
 use tarnfs_index::{
     Archive, Destination, Error, Index, Layer, Node, Row, Shape, Summary, Writer, WriterOptions, trust,
@@ -268,7 +268,8 @@ pub(crate) fn own_index(archive: &Path, shape: &Shape) -> (Arc<dyn Index>, Share
     })
     .unwrap();
     let (mut stream, mut layers) = (Arc::clone(&source), Vec::new());
-    if let Some(codec) = tarnfs_codec::detect(&head).filter(|_| tarnfs_format::detect(&head).is_none()) {
+    if let Some(codec) = tarnfs_codec::detect(&head).filter(|_| tarnfs_format::detect(&Probe::of_head(&head)).is_none())
+    {
         let options = tarnfs_codec::Options { seek_point_spacing: 1 << 20, ..tarnfs_codec::Options::default() };
         let mut indexing = Indexing::new(codec, Arc::clone(&source), &options).unwrap();
         let (mut decoded, mut chunks, mut buffer) = (Vec::new(), Vec::new(), vec![0; 128 << 10]);
@@ -287,7 +288,7 @@ pub(crate) fn own_index(archive: &Path, shape: &Shape) -> (Arc<dyn Index>, Share
     }
     let mut head = vec![0; 4096];
     let read = stream.read_at(&mut head, 0).unwrap();
-    let format = tarnfs_format::detect(&head[..read]);
+    let format = tarnfs_format::detect(&Probe::of_head(&head[..read]));
     if let Some(format) = format {
         let options = tarnfs_format::Options {
             ignore_zeros: shape.ignore_zeros,
@@ -300,11 +301,15 @@ pub(crate) fn own_index(archive: &Path, shape: &Shape) -> (Arc<dyn Index>, Share
             }
             Ok(())
         };
-        format.read(&mut SourceStream::new(Arc::clone(&stream), Cancel::default()), &options, &mut receive).unwrap();
+        format
+            .forwards()
+            .unwrap()
+            .read(&mut SourceStream::new(Arc::clone(&stream), Cancel::default()), &options, &mut receive)
+            .unwrap();
     } else {
         let name = archive.file_stem().unwrap().to_str().unwrap();
         let length = stream.len();
-        let body = Body { offset: 0, stored: length, size: length, extents: None };
+        let body = Body { offset: 0, stored: length, size: length, ..Body::default() };
         let entry = Entry { path: name.into(), mode: 0o644, body, ..Entry::default() };
         writer.add(&entry).unwrap();
     }

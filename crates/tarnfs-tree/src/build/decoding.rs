@@ -329,7 +329,7 @@ mod tests {
     /// From where to where damage goes that an entry with its header at `header` and a body of so many bytes gets.
     fn settled(shifts: &mut Shifts, header: u64, stored: u64) -> Vec<(u64, u64)> {
         let kept = Kept::default();
-        let body = Body { offset: header + 512, stored, size: stored, extents: None };
+        let body = Body { offset: header + 512, stored, size: stored, ..Body::default() };
         shifts.settle(&Entry { header, body, ..Entry::default() }, &kept).unwrap();
         kept.0.into_inner().iter().map(|range| (range.start, range.end)).collect()
     }

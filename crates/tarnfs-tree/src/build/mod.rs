@@ -20,7 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tarnfs_codec::Codec;
 use tarnfs_codec::engine::{Indexing, SpillWriter};
 use tarnfs_format::name::steers_a_terminal;
-use tarnfs_format::{Body, Entry, Format, Kind, SourceStream, Stream, foreign};
+use tarnfs_format::{
+    Body, Entry, Format, Kind, Probe, ReadForwards, ReadRandom, Reader, SourceStream, Stream, foreign,
+};
 use tarnfs_index::{Archive, Layer, Summary, Writer};
 use tarnfs_source::{Fingerprint, Limits, SharedSource, Slice};
 
@@ -87,11 +89,12 @@ impl FirstPass<'_> {
     pub(crate) fn run(&self, writer: Writer) -> Result<(Writer, Summary), Problem> {
         self.options.progress.total.store(self.source.len(), Ordering::Relaxed);
         let head = head_of(self.source)?;
-        let format = tarnfs_format::detect(&head);
+        let probe = Probe::new(&head, &**self.source);
+        let format = tarnfs_format::detect(&probe);
         let codec = match (tarnfs_codec::detect(&head), format) {
             (None, None) => tarnfs_codec::by_file_name(self.name, &head),
             (codec, None) => codec,
-            (codec, Some(format)) => codec.filter(|codec| codec.bid(&head) > format.bid(&head)),
+            (codec, Some(format)) => codec.filter(|codec| codec.bid(&head) > format.bid(&probe)),
         };
         self.read_into(writer, |direct, expansion| match codec {
             Some(codec) => self.compressed(codec, direct, expansion),
@@ -128,11 +131,38 @@ impl FirstPass<'_> {
         let is_zeros = head.iter().all(|&byte| byte == 0);
         let may_be = !is_zeros || self.is_named_tar() || self.is_short_and_zeros()?;
         // One that only has a header somewhere is an archive of another kind in which a tar lies, if it says so.
-        let is_guess = |format: &&dyn Format| format.bid(head) <= GUESS && foreign::name_of(head).is_some();
-        let format = tarnfs_format::detect(head).filter(|format| may_be && !is_guess(format));
+        let probe = Probe::new(head, &**self.source);
+        let is_guess = |format: &&dyn Format| format.bid(&probe) <= GUESS && foreign::name_of(head).is_some();
+        let format = tarnfs_format::detect(&probe).filter(|format| may_be && !is_guess(format));
         let Some(format) = format else { return Err(self.not_an_archive(is_zeros)?) };
         let summary = self.summary(format.name());
-        self.plain_from(0, format, summary, direct, expansion)
+        match format.reader() {
+            Reader::Forwards(format) => self.plain_from(0, format, summary, direct, expansion),
+            Reader::Random(format) => self.random(format, summary, direct, expansion),
+            _ => Err(Problem::NotAnArchive),
+        }
+    }
+
+    /// Reads an archive that has a directory.
+    fn random(
+        &self,
+        format: &dyn ReadRandom,
+        mut summary: Summary,
+        direct: &Direct,
+        expansion: &Expansion<'_>,
+    ) -> Result<Summary, Problem> {
+        let shifts = RefCell::default();
+        let behind_each = || expansion.run_if_many(direct);
+        let walk = Walk {
+            shows_progress: true,
+            behind_each: Some(&behind_each),
+            left: self.most_archives().into(),
+            ..expansion.walk(direct, &shifts, None, self.options.threads)
+        };
+        let members = walk.random(format, self.source, 0, &MemberPlace::default())?;
+        summary.end = self.source.len();
+        summary.label = members.label.or(summary.label);
+        Ok(summary)
     }
 
     /// True if the name, without a suffix of compression, ends in `.tar`.
@@ -189,7 +219,7 @@ impl FirstPass<'_> {
     fn plain_from(
         &self,
         start: u64,
-        format: &dyn Format,
+        format: &dyn ReadForwards,
         mut summary: Summary,
         direct: &Direct,
         expansion: &Expansion<'_>,
@@ -222,8 +252,9 @@ impl FirstPass<'_> {
     /// Goes on where the archive that `old` describes ended. The writer has got all that `old` knows.
     pub(crate) fn grow(&self, old: &Summary, writer: Writer) -> Result<(Writer, Summary), Problem> {
         self.options.progress.total.store(self.source.len(), Ordering::Relaxed);
-        let format = tarnfs_format::by_name(&old.format).ok_or(Problem::NotAnArchive)?;
-        let summary = Summary { label: old.label.clone(), ..self.summary(format.name()) };
+        let format = tarnfs_format::by_name(&old.format).and_then(|format| format.forwards());
+        let format = format.ok_or(Problem::NotAnArchive)?;
+        let summary = Summary { label: old.label.clone(), ..self.summary(&old.format) };
         self.read_into(writer, |direct, expansion| self.plain_from(old.end, format, summary, direct, expansion))
     }
 
@@ -263,13 +294,17 @@ impl FirstPass<'_> {
         let place = MemberPlace { depth: 1, ..MemberPlace::default() };
         // Zeros are a file of zeros, unless the name says that they are an archive without members.
         let is_a_file = head.iter().all(|&byte| byte == 0) && !self.is_named_tar();
-        if let Some(format) = tarnfs_format::detect(&head).filter(|_| !is_a_file) {
+        let format = tarnfs_format::detect(&Probe::of_head(&head)).filter(|_| !is_a_file);
+        let content = format.map(Content::Format).or_else(|| self.inner(&head).map(Content::Codec));
+        if let Some(format) = format
+            && let Some(forwards) = format.forwards()
+        {
             format.name().clone_into(&mut summary.format);
-            let members = walk.members(format, &mut stream, &place)?;
+            let members = walk.members(forwards, &mut stream, &place)?;
             (summary.end, summary.label) = (members.end, members.label);
             // The rest is decoded as well: its checksums, and the seek points of what an append may bring.
             stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
-        } else if let Some(inner) = self.inner(&head) {
+        } else if let Some(content) = content {
             let name = &self.single_file.path;
             let single_file = self.named_as_stored(codec)?;
             let taken = expansion.bodies.take(&mut stream, u64::MAX, &String::from_utf8_lossy(name));
@@ -277,7 +312,7 @@ impl FirstPass<'_> {
             stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
             let length = stream.position;
             summary.end = length;
-            let body = Body { offset: 0, stored: length, size: length, extents: None };
+            let body = Body { stored: length, size: length, ..Body::default() };
             let kept = no_room_is_none(taken).map_err(|error| failed(stream.position, error))?;
             // What is damaged is not served, and what comes out of it is nothing that was ever stored.
             let is_whole = stream.damage.is_empty() && !stream.may_have_shifted();
@@ -296,12 +331,12 @@ impl FirstPass<'_> {
                 start: 0,
                 length,
                 bytes,
-                codec: Some(inner),
+                codec: content.codec(),
                 name: name.clone(),
                 makes_folder: false,
                 file: Box::new(self.single_file.clone()),
                 instead: Some(Box::new(Entry { body, ..single_file })),
-                place: MemberPlace { layers: 1, ..place },
+                place: MemberPlace { layers: u32::from(content.codec().is_some()), ..place },
             })?;
         } else {
             let (length, hashes) =
@@ -327,7 +362,7 @@ impl FirstPass<'_> {
     fn inner(&self, head: &[u8]) -> Option<&'static dyn Codec> {
         self.names.recursion.as_ref()?;
         let name = &self.single_file.path;
-        match content_of(head, name)? {
+        match content_of(&Probe::of_head(head), name)? {
             Content::Codec(codec) => is_certain(codec, head, name, self.names).then_some(codec),
             Content::Format(_) => None,
         }

@@ -11,7 +11,7 @@ use std::thread;
 
 use tarnfs_codec::Codec;
 use tarnfs_codec::engine::Indexing;
-use tarnfs_format::{Body, Entry, SourceStream, Stream, name, stream::Moved};
+use tarnfs_format::{Body, Entry, Probe, Reader, SourceStream, Stream, name, stream::Moved};
 use tarnfs_source::SharedSource;
 
 use super::bodies::Bodies;
@@ -256,9 +256,16 @@ impl<'a> Expansion<'a> {
             Err(error) if is_damage(&error) => return Ok(note(candidate.start, &error)?),
             Err(error) => return Err(walk.problem(candidate.start, error)),
         };
-        let Some(Content::Format(format)) = content_of(head, &candidate.name) else { return Ok(()) };
+        let probe = Probe::new(head, &*candidate.bytes);
+        let Some(Content::Format(format)) = content_of(&probe, &candidate.name) else { return Ok(()) };
+        let reader = format.reader();
         receiver.begin()?;
-        match walk.members(format, &mut stream, &candidate.place) {
+        let members = match reader {
+            Reader::Forwards(format) => walk.members(format, &mut stream, &candidate.place),
+            Reader::Random(format) => walk.random(format, &candidate.bytes, candidate.start, &candidate.place),
+            _ => return Ok(receiver.end(0)?),
+        };
+        match members {
             Ok(_) | Err(Problem::NotAnArchive) => {}
             // What was found before it is served.
             Err(Problem::Read { offset, error }) if is_damage(&error) => note(offset, &error)?,
@@ -315,14 +322,18 @@ impl<'a> Expansion<'a> {
             note(too_many_layers(limit))?;
             content = None;
         }
-        match content {
-            Some(Content::Format(format)) => match walk.members(format, &mut stream, &place) {
+        let forwards = match content {
+            Some(Content::Format(format)) => format.forwards(),
+            _ => None,
+        };
+        match (content, forwards) {
+            (_, Some(format)) => match walk.members(format, &mut stream, &place) {
                 Ok(_) | Err(Problem::NotAnArchive) => {
                     stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
                 }
                 Err(problem) => return Err(problem),
             },
-            Some(Content::Codec(inner)) => {
+            (Some(content), None) => {
                 let taken = self.bodies.take(&mut stream, u64::MAX, &shown.to_string());
                 stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
                 let length = stream.position;
@@ -345,16 +356,16 @@ impl<'a> Expansion<'a> {
                         start: 0,
                         length,
                         bytes,
-                        codec: Some(inner),
+                        codec: content.codec(),
                         name: inner_name.clone(),
                         makes_folder: false,
                         file: candidate.file.clone(),
                         instead: Some(Box::new(single_file(candidate, &shown_name, length))),
-                        place: MemberPlace { layers: place.layers + 1, ..place },
+                        place: MemberPlace { layers: place.layers + u32::from(content.codec().is_some()), ..place },
                     })?,
                 }
             }
-            None => {
+            (None, None) => {
                 let (length, hashes) =
                     rest_of(&mut stream, &self.names.hashes).map_err(|error| failed(stream.position, error))?;
                 let entry = Entry { xattrs: hashes, ..single_file(candidate, &shown_name, length) };
@@ -372,7 +383,7 @@ impl<'a> Expansion<'a> {
 
     /// What a decoded stream holds, if that is not one file: an archive, or another compressed stream.
     fn inner(&self, head: &[u8], name: &[u8]) -> Option<Content> {
-        match content_of(head, name)? {
+        match content_of(&Probe::of_head(head), name)? {
             Content::Codec(codec) => is_certain(codec, head, name, self.names).then_some(Content::Codec(codec)),
             format @ Content::Format(_) => Some(format),
         }
@@ -404,7 +415,7 @@ fn single_file(candidate: &Candidate, name: &[u8], length: u64) -> Entry {
         path: [candidate.place.prefix.as_slice(), name].concat(),
         header: 0,
         inherits: false,
-        body: Body { offset: 0, stored: length, size: length, extents: None },
+        body: Body { stored: length, size: length, ..Body::default() },
         ..(*candidate.file).clone()
     }
 }

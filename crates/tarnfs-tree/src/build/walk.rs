@@ -4,20 +4,24 @@
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tarnfs_codec::Codec;
-use tarnfs_format::{Body, Entry, Event, Format, Kind, Stream, Xattrs, name, stream::Part};
-use tarnfs_source::{Extent, SharedSource, Slice};
+use tarnfs_format::{
+    Body, Damage, Entry, Event, Format, Kind, Probe, ReadForwards, ReadRandom, Stream, Xattrs, name, stream::Part,
+};
+use tarnfs_source::{Extent, SharedSource, Slice, Source};
 
 use super::HEAD;
 use super::bodies::{Bodies, is_no_room};
 use super::decoding::Shifts;
 use super::hashing::{self, Hashing};
 use super::names::{Names, last_component};
-use super::nested::{Candidate, too_many_layers};
+use super::nested::{Candidate, is_damage, too_many_layers};
 use super::receiver::Receiver;
 use crate::open::Options;
+use crate::pieces::{self, PieceSource};
 use crate::problem::Problem;
 
 /// Bodies are padded to this many bytes in the archives that can grow.
@@ -76,15 +80,26 @@ pub(crate) enum Content {
     Codec(&'static dyn Codec),
 }
 
-/// What a file of that name is that begins with `head`.
-pub(crate) fn content_of(head: &[u8], name: &[u8]) -> Option<Content> {
-    let format = tarnfs_format::detect(head).filter(|format| format.bid(head) > GUESS);
+/// What a file of that name is.
+pub(crate) fn content_of(probe: &Probe<'_>, name: &[u8]) -> Option<Content> {
+    let head = probe.head();
+    let format = tarnfs_format::detect(probe).filter(|format| format.bid(probe) > GUESS);
     let codec = match (tarnfs_codec::detect(head), format) {
         (None, None) => tarnfs_codec::by_file_name(name, head),
         (codec, None) => codec,
-        (codec, Some(format)) => codec.filter(|codec| codec.bid(head) > format.bid(head)),
+        (codec, Some(format)) => codec.filter(|codec| codec.bid(head) > format.bid(probe)),
     };
     codec.map(Content::Codec).or(format.map(Content::Format))
+}
+
+impl Content {
+    /// The codec that it is compressed with.
+    pub(super) fn codec(self) -> Option<&'static dyn Codec> {
+        match self {
+            Self::Codec(codec) => Some(codec),
+            Self::Format(_) => None,
+        }
+    }
 }
 
 /// What became of an archive.
@@ -122,13 +137,17 @@ impl Walk<'_> {
     /// Reads the members of the archive of that format which `stream` holds.
     pub(super) fn members(
         &self,
-        format: &dyn Format,
+        format: &dyn ReadForwards,
         stream: &mut dyn Stream,
         place: &MemberPlace,
     ) -> Result<Members, Problem> {
         let members = RefCell::new(Members { end: stream.position(), ..Members::default() });
         let result = self.members_at(format, stream, place, &members, 0);
-        let members = members.into_inner();
+        self.ended(result, members.into_inner())
+    }
+
+    /// What came of reading `members`.
+    fn ended(&self, result: Result<(), tarnfs_format::Error>, members: Members) -> Result<Members, Problem> {
         if let Some(problem) = self.failed.take() {
             return Err(problem);
         }
@@ -155,7 +174,7 @@ impl Walk<'_> {
 
     fn members_at(
         &self,
-        format: &dyn Format,
+        format: &dyn ReadForwards,
         stream: &mut dyn Stream,
         place: &MemberPlace,
         members: &RefCell<Members>,
@@ -209,21 +228,10 @@ impl Walk<'_> {
                         Some(ahead) => self.passed(ahead, &entry)?,
                         None => self.entry(&entry, stream, place, members, calls)?,
                     }
-                    if let Some(behind_each) = self.behind_each {
-                        behind_each().map_err(|problem| {
-                            *self.failed.borrow_mut() = Some(problem);
-                            io::ErrorKind::Interrupted
-                        })?;
-                    }
+                    self.behind_each()?;
                     last = Some(entry);
                 }
-                Event::Damage(damage) => {
-                    let what = match place.prefix.strip_suffix(b"/") {
-                        Some(inside) => format!("{}: {}", name::excerpt(inside), damage.what),
-                        None => damage.what,
-                    };
-                    self.note_at(damage.offset, what)?;
-                }
+                Event::Damage(damage) => self.damage(damage, place)?,
                 Event::ForAll(holds) if calls == 0 => members.borrow_mut().holds_for_more = holds,
                 Event::Label(label) if place.prefix.is_empty() => members.borrow_mut().label = Some(label),
                 _ => {}
@@ -235,6 +243,180 @@ impl Walk<'_> {
         let settled = self.settle(last.as_deref());
         settled.map_err(|error| tarnfs_format::Error::Receiver(io::Error::other(error)))?;
         result
+    }
+
+    fn damage(&self, damage: Damage, place: &MemberPlace) -> io::Result<()> {
+        let what = match place.prefix.strip_suffix(b"/") {
+            Some(inside) => format!("{}: {}", name::excerpt(inside), damage.what),
+            None => damage.what,
+        };
+        self.note_at(damage.offset, what)
+    }
+
+    /// What waits is read before it is too much.
+    fn behind_each(&self) -> io::Result<()> {
+        let Some(behind_each) = self.behind_each else { return Ok(()) };
+        behind_each().map_err(|problem| {
+            *self.failed.borrow_mut() = Some(problem);
+            io::ErrorKind::Interrupted.into()
+        })
+    }
+
+    /// Reads the archive of that format which `source` holds. It begins at byte `base` of its stream.
+    pub(super) fn random(
+        &self,
+        format: &dyn ReadRandom,
+        source: &SharedSource,
+        base: u64,
+        place: &MemberPlace,
+    ) -> Result<Members, Problem> {
+        let (mut members, mut count) = (Members { end: base.saturating_add(source.len()), ..Members::default() }, 0);
+        let entries = &self.options.progress.entries;
+        let result = format.read(source, self.format_options, &mut |event| {
+            match event {
+                Event::Entry(mut entry) => {
+                    count += 1;
+                    if count % 1024 == 0 {
+                        entries.fetch_add(1024, Ordering::Relaxed);
+                        self.options.cancel.check()?;
+                    }
+                    if self.names.place(&place.prefix, &mut entry, &self.options.limits) {
+                        self.member(*entry, source, base, place)?;
+                        self.behind_each()?;
+                    }
+                }
+                Event::Damage(damage) => {
+                    let offset = damage.offset.saturating_add(base);
+                    self.damage(Damage { offset, ..damage }, place)?;
+                }
+                Event::Label(label) if place.prefix.is_empty() => members.label = Some(label),
+                _ => {}
+            }
+            Ok(())
+        });
+        entries.fetch_add(count % 1024, Ordering::Relaxed);
+        self.ended(result, members)
+    }
+
+    /// Tells of an entry from the directory of the archive in `source`, which begins at byte `base` of its stream.
+    fn member(&self, mut entry: Entry, source: &SharedSource, base: u64, place: &MemberPlace) -> io::Result<()> {
+        /// Bytes of the target of a symbolic link (PATH_MAX).
+        const LONGEST_TARGET: u64 = 4096;
+        let has_content = entry.kind == Kind::File && entry.body.size > 0;
+        let content = |entry: &Entry| PieceSource::of_body(source, &entry.body, self.options);
+        if entry.kind == Kind::Symlink && entry.link.is_empty() && entry.body.pieces.is_some() {
+            let mut target = vec![0; entry.body.size.min(LONGEST_TARGET) as usize];
+            let read = content(&entry).read_exact_at(&mut target, 0);
+            entry.body = Body { offset: entry.header, ..Body::default() };
+            match read {
+                Ok(()) => entry.link = target,
+                Err(error) => {
+                    self.note_at(
+                        entry.header.saturating_add(base),
+                        format!("{}: the target of the link: {error}", shown(&entry)),
+                    )?;
+                    return Ok(());
+                }
+            }
+        }
+        let mut candidate = None;
+        if has_content && self.may_be_archive(&entry, place) {
+            candidate = self.candidate_of(&entry, source, base, place)?;
+        }
+        if has_content && let Some(hashing) = &self.hashing {
+            let plain = Entry {
+                body: Body { stored: entry.body.size, size: entry.body.size, ..Body::default() },
+                ..entry.clone()
+            };
+            match hashing.now(&plain, &hashing::Content::Source(Arc::new(content(&entry)))) {
+                Ok(hashes) => entry.xattrs.extend(hashes),
+                Err(error) if is_damage(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        move_by(&mut entry, base);
+        self.receiver.entry(&entry).map_err(io::Error::other)?;
+        if let Some(candidate) = candidate {
+            self.receiver.candidate(candidate).map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
+    /// True if the content of `entry` is to be shown, should it be an archive.
+    fn may_be_archive(&self, entry: &Entry, place: &MemberPlace) -> bool {
+        self.names.recursion.is_some() && self.names.goes_below(place.depth) && self.names.stem(&entry.path).is_some()
+    }
+
+    /// What is to be read later of a member that holds an archive.
+    fn candidate_of(
+        &self,
+        entry: &Entry,
+        source: &SharedSource,
+        base: u64,
+        place: &MemberPlace,
+    ) -> io::Result<Option<Candidate>> {
+        let content = PieceSource::of_body(source, &entry.body, self.options);
+        let mut head = vec![0; HEAD.min(usize::try_from(entry.body.size).unwrap_or(HEAD))];
+        if content.read_exact_at(&mut head, 0).is_err() {
+            // Whoever reads the file is told.
+            return Ok(None);
+        }
+        let Some(inner) = content_of(&Probe::new(&head, &content), last_component(&entry.path)) else {
+            return Ok(None);
+        };
+        // One run of stored bytes, or of what one codec gives.
+        let Some([piece]) = entry.body.pieces.as_deref() else { return Ok(None) };
+        let is_all = (piece.hole, piece.skip, piece.length) == (0, 0, entry.body.size);
+        let codec = match piece.coder.as_deref().map_or(&[][..], |coder| &coder.steps) {
+            _ if !is_all => return Ok(None),
+            [] => inner.codec(),
+            [step] if step.properties.is_empty() => tarnfs_codec::by_name(&step.codec),
+            _ => {
+                self.note_at(
+                    entry.header.saturating_add(base),
+                    format!("{}: it stays a file: it is encrypted, or stored in several steps", shown(entry)),
+                )?;
+                return Ok(None);
+            }
+        };
+        let why_not = match (&inner, &self.names.recursion) {
+            (_, Some(rules)) if codec.is_some() && place.layers >= rules.layers => Some(too_many_layers(rules.layers)),
+            _ if place.depth as usize >= self.options.limits.path_components.saturating_mul(2) => {
+                Some("it lies in too many archives; it stays a file".to_owned())
+            }
+            _ => None,
+        };
+        if let Some(why) = why_not {
+            self.note_at(entry.header.saturating_add(base), format!("{}: {why}", shown(entry)))?;
+            return Ok(None);
+        }
+        let bytes = pieces::stored(source, piece)?;
+        let Some(path) = self.names.folder_of(&entry.path, &self.options.limits) else { return Ok(None) };
+        let prefix = if path.is_empty() { Vec::new() } else { [path.as_slice(), b"/"].concat() };
+        let end = bytes.start().saturating_add(bytes.len()).saturating_add(base);
+        let inner = MemberPlace {
+            prefix,
+            depth: place.depth + 1,
+            layers: place.layers + u32::from(codec.is_some()),
+            end: codec.is_none().then_some(end),
+        };
+        let mut file = Entry { link: Vec::new(), xattrs: Vec::new(), ..entry.clone() };
+        file.body.pieces = None;
+        move_by(&mut file, base);
+        file.body.offset = file.header;
+        Ok(Some(Candidate {
+            input: 0,
+            archive: 0,
+            start: bytes.start().saturating_add(base),
+            length: bytes.len(),
+            bytes: Arc::new(bytes),
+            codec,
+            name: last_component(&entry.path).to_vec(),
+            makes_folder: !path.is_empty(),
+            file: Box::new(file),
+            instead: None,
+            place: inner,
+        }))
     }
 
     /// Makes damage of what of the entry, which has been passed, is out of step.
@@ -314,7 +496,16 @@ impl Walk<'_> {
             return Ok(None);
         }
         let end = body.offset.saturating_add(body.size);
-        let content = content_of(Part::new(stream, end).peek(HEAD)?, last_component(&entry.path));
+        let name = last_component(&entry.path);
+        let content = match self.bytes {
+            // Its directory may lie at its end.
+            Some((bytes, base)) => {
+                let start = body.offset.saturating_sub(base);
+                let part = Slice::new(SharedSource::clone(bytes), start, body.size);
+                content_of(&Probe::new(Part::new(stream, end).peek(HEAD)?, &part), name)
+            }
+            None => content_of(&Probe::of_head(Part::new(stream, end).peek(HEAD)?), name),
+        };
         let why_not = match &content {
             Some(Content::Codec(_)) if place.layers >= rules.layers => too_many_layers(rules.layers),
             // Paths may be made to stay as short as they are. Else each component is two archives at the most: one that
@@ -416,6 +607,7 @@ impl Walk<'_> {
         let inner = if path.is_empty() { MemberPlace { prefix: Vec::new(), ..inner } } else { inner };
         if let Content::Format(format) = content
             && calls < MOST_CALLS
+            && let Some(format) = format.forwards()
         {
             self.receiver.open(&entry.path).map_err(io::Error::other)?;
             if !path.is_empty() {
@@ -522,6 +714,15 @@ fn cut(body: &mut Body, end: u64) {
         extents.push(extent);
     }
     body.extents = Some(extents);
+}
+
+/// Counts what is said of bytes from `base` bytes further ahead.
+fn move_by(entry: &mut Entry, base: u64) {
+    entry.header = entry.header.saturating_add(base);
+    entry.body.offset = entry.body.offset.saturating_add(base);
+    for piece in entry.body.pieces.iter_mut().flatten() {
+        piece.offset = piece.offset.saturating_add(base);
+    }
 }
 
 /// The folder that shows what the file `entry` holds: as it, but for what makes it a folder.

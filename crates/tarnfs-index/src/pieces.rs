@@ -1,0 +1,189 @@
+//! The pieces of a file and their coders, in the form in which an index keeps them.
+
+use std::sync::Arc;
+
+use tarnfs_format::{Coder, Piece, Step};
+
+use crate::Error;
+use crate::own::LIMITS;
+use crate::writer::record::{read_bytes, read_number, write_bytes, write_number};
+
+/// Bytes of the names and properties of one coder. A key derivation's salt, or the properties of a filter, take a few
+/// dozen.
+const LONGEST_CODER: usize = 4096;
+
+/// Steps of one coder; 7-Zip writes up to 4.
+const MOST_STEPS: usize = 32;
+
+/// Bits of the number that stands before a coder's.
+const HAS_CRC: u64 = 1;
+const IS_SHARED: u64 = 2;
+
+fn signed(number: u64) -> i64 {
+    (number >> 1) as i64 ^ ((number & 1) as i64).wrapping_neg()
+}
+
+fn unsigned(number: i64) -> u64 {
+    (number << 1 ^ number >> 63) as u64
+}
+
+/// Appends `pieces` of the entry with that `header`. `number_of` numbers coders from 1 on.
+pub(crate) fn write<E>(
+    bytes: &mut Vec<u8>,
+    pieces: &[Piece],
+    header: u64,
+    mut number_of: impl FnMut(&Coder) -> Result<u32, E>,
+) -> Result<(), E> {
+    let mut expected = header;
+    for piece in pieces {
+        let number = piece.coder.as_deref().map_or(Ok(0), &mut number_of)?;
+        let is_shared = number != 0 && (piece.skip, piece.decoded) != (0, piece.length);
+        let bits = if piece.crc.is_some() { HAS_CRC } else { 0 } | if is_shared { IS_SHARED } else { 0 };
+        write_number(bytes, bits | u64::from(number) << 2);
+        write_number(bytes, piece.hole);
+        write_number(bytes, piece.length);
+        write_number(bytes, unsigned(piece.offset.wrapping_sub(expected) as i64));
+        if number != 0 {
+            write_number(bytes, piece.stored);
+        }
+        if is_shared {
+            write_number(bytes, piece.decoded);
+            write_number(bytes, piece.skip);
+        }
+        if let Some(crc) = piece.crc {
+            bytes.extend_from_slice(&crc.to_le_bytes());
+        }
+        expected = piece.offset.wrapping_add(piece.stored);
+    }
+    Ok(())
+}
+
+/// The inverse of [`write`]. `size` is the file's, `stream` the length of what offsets count in, or the most that there
+/// can be where the archive may be cut.
+pub(crate) fn read(
+    mut bytes: &[u8],
+    header: u64,
+    size: u64,
+    stream: u64,
+    mut coder_of: impl FnMut(u32) -> Result<Arc<Coder>, Error>,
+) -> Result<Vec<Piece>, Error> {
+    let wrong = |what: &str| Error::Broken(format!("the pieces of a file {what}"));
+    let (mut pieces, mut expected, mut end) = (Vec::new(), header, 0_u64);
+    while !bytes.is_empty() {
+        if pieces.len() >= LIMITS.sparse_extents {
+            return Err(wrong("are too many"));
+        }
+        let what = read_number(&mut bytes);
+        let (hole, length) = (read_number(&mut bytes), read_number(&mut bytes));
+        let offset = expected.wrapping_add(signed(read_number(&mut bytes)) as u64);
+        let number = u32::try_from(what >> 2).map_err(|_| wrong("name no coder"))?;
+        let stored = if number == 0 { length } else { read_number(&mut bytes) };
+        let (decoded, skip) =
+            if what & IS_SHARED == 0 { (length, 0) } else { (read_number(&mut bytes), read_number(&mut bytes)) };
+        let crc = if what & HAS_CRC == 0 {
+            None
+        } else {
+            let (crc, rest) = bytes.split_first_chunk().ok_or_else(|| wrong("end in a checksum"))?;
+            bytes = rest;
+            Some(u32::from_le_bytes(*crc))
+        };
+        end = end.checked_add(hole).and_then(|start| start.checked_add(length)).unwrap_or(u64::MAX);
+        if end > size || skip.checked_add(length).is_none_or(|end| end > decoded) {
+            return Err(wrong("go past its end"));
+        }
+        expected = offset
+            .checked_add(stored)
+            .filter(|&end| end <= stream)
+            .ok_or_else(|| wrong("go past the end of the archive"))?;
+        let coder = if number == 0 { None } else { Some(coder_of(number)?) };
+        pieces.push(Piece { hole, length, offset, stored, coder, decoded, skip, crc });
+    }
+    Ok(pieces)
+}
+
+/// Bytes of the archive up to which pieces go.
+pub(crate) fn reach(pieces: &[Piece]) -> u64 {
+    pieces.iter().map(|piece| piece.offset.saturating_add(piece.stored)).max().unwrap_or_default()
+}
+
+/// A coder as it is kept: the name of the format of its header, or nothing; then name and properties of each step.
+pub(crate) fn write_coder(bytes: &mut Vec<u8>, coder: &Coder) {
+    bytes.clear();
+    write_bytes(bytes, coder.is_behind_header.as_deref().unwrap_or_default().as_bytes());
+    for step in &coder.steps {
+        write_bytes(bytes, step.codec.as_bytes());
+        write_bytes(bytes, &step.properties);
+    }
+}
+
+/// The inverse of [`write_coder`].
+pub(crate) fn read_coder(mut bytes: &[u8]) -> Result<Coder, Error> {
+    let wrong = || Error::Broken("a coder makes no sense".to_owned());
+    if bytes.len() > LONGEST_CODER {
+        return Err(wrong());
+    }
+    let name = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| wrong());
+    let behind = name(read_bytes(&mut bytes))?;
+    let mut steps = Vec::new();
+    while !bytes.is_empty() {
+        if steps.len() == MOST_STEPS {
+            return Err(wrong());
+        }
+        steps.push(Step { codec: name(read_bytes(&mut bytes))?, properties: read_bytes(&mut bytes).to_vec() });
+    }
+    Ok(Coder { steps, is_behind_header: Some(behind).filter(|behind| !behind.is_empty()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces() -> Vec<Piece> {
+        let steps = vec![Step { codec: "lzma".to_owned(), properties: vec![1, 2] }, Step::default()];
+        let coder = Arc::new(Coder { steps, is_behind_header: Some("zip".to_owned()) });
+        let stored = Piece { hole: 3, length: 10, offset: 500, stored: 10, decoded: 10, ..Piece::default() };
+        let whole = Piece { coder: Some(coder), length: 100, offset: 20, stored: 40, decoded: 100, ..stored.clone() };
+        let part = Piece { skip: 5, length: 95, crc: Some(7), offset: 1 << 40, ..whole.clone() };
+        vec![stored, whole, part]
+    }
+
+    fn written(pieces: &[Piece]) -> (Vec<u8>, Vec<Vec<u8>>) {
+        let (mut bytes, mut coders) = (Vec::new(), Vec::new());
+        write::<()>(&mut bytes, pieces, 600, |coder| {
+            let mut bytes = Vec::new();
+            write_coder(&mut bytes, coder);
+            coders.push(bytes);
+            Ok(coders.len() as u32)
+        })
+        .unwrap();
+        (bytes, coders)
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let (bytes, coders) = written(&pieces());
+        let coder_of = |number: u32| Ok(Arc::new(read_coder(&coders[number as usize - 1]).unwrap()));
+        assert_eq!(read(&bytes, 600, 214, u64::MAX, coder_of).unwrap(), pieces());
+        assert!(read(&bytes, 600, 213, u64::MAX, coder_of).is_err(), "past the file's end");
+        assert!(read(&bytes, 600, 214, 1 << 40, coder_of).is_err(), "past the archive's end");
+        assert_eq!(reach(&pieces()), (1 << 40) + 40);
+    }
+
+    #[test]
+    fn what_lies_is_refused() {
+        let (bytes, _) = written(&pieces());
+        let coder_of = |_| Ok(Arc::default());
+        for length in 0..bytes.len() {
+            // Of what is cut, some is nothing; nothing is read behind the end.
+            let _ = read(&bytes[..length], 600, 1000, u64::MAX, coder_of);
+            let mut flipped = bytes.clone();
+            flipped[length] ^= 0xff;
+            let _ = read(&flipped, 600, 1000, u64::MAX, coder_of);
+        }
+        let too_far = Piece { skip: 6, ..pieces().remove(2) };
+        assert!(read(&written(&[too_far]).0, 600, 1000, u64::MAX, coder_of).is_err());
+        assert!(read_coder(&vec![0; LONGEST_CODER + 1]).is_err());
+        assert!(read_coder(&[0; 100]).is_err(), "too many steps");
+        assert!(read_coder(&[1, 0xff]).is_err());
+    }
+}

@@ -1,0 +1,327 @@
+//! Files that an archive does not simply store in one run: each piece is read where it lies, or through its coder.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tarnfs_codec::DecodeContext;
+use tarnfs_codec::engine::{UnindexedSource, Workers};
+use tarnfs_format::{Body, Coder, Piece, Reader};
+use tarnfs_source::{SharedSource, Slice, Source};
+
+use crate::open::Options;
+use crate::streams::StreamContext;
+
+/// Stored pieces of up to so many bytes are compared with their checksum before they are served. Of longer ones only
+/// what is asked for is read.
+const VERIFIED_WHEN_STORED: u64 = 1 << 20;
+
+/// The same of pieces that are parts of what a coder gives, which has no checksum of its own.
+const VERIFIED_PARTS: u64 = 16 << 20;
+
+/// What coders give, of the pieces that were read last.
+#[derive(Debug, Default)]
+pub(crate) struct CodedStreams(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    streams: HashMap<Key, Coded>,
+    /// Goes up with each use.
+    clock: u64,
+}
+
+/// The stream, where in it, how.
+type Key = (u32, u64, Arc<Coder>);
+
+#[derive(Debug)]
+struct Coded {
+    source: Arc<UnindexedSource>,
+    used: u64,
+}
+
+impl CodedStreams {
+    /// How many are kept, and bytes of memory that they take together. The last one may take more.
+    const MOST: usize = 256;
+    const MOST_BYTES: usize = 32 << 20;
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the coder of `piece` gives.
+    fn get(
+        &self,
+        number: u32,
+        stream: &SharedSource,
+        piece: &Piece,
+        context: &StreamContext,
+    ) -> io::Result<SharedSource> {
+        let Some(coder) = &piece.coder else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let key = (number, piece.offset, Arc::clone(coder));
+        {
+            let mut open = self.lock();
+            open.clock += 1;
+            let clock = open.clock;
+            if let Some(coded) = open.streams.get_mut(&key) {
+                coded.used = clock;
+                return Ok(Arc::clone(&coded.source) as SharedSource);
+            }
+        }
+        let source = Arc::new(decoded(stream, piece, coder, context)?);
+        let (shown, closed) = self.lock().add(key, source);
+        // Not while it is locked: these drop decoders.
+        drop(closed);
+        Ok(shown)
+    }
+}
+
+impl Open {
+    /// The same, or what another thread has opened meanwhile; and what is open no more.
+    fn add(&mut self, key: Key, source: Arc<UnindexedSource>) -> (SharedSource, Vec<Coded>) {
+        self.clock += 1;
+        let used = self.clock;
+        let coded = self.streams.entry(key).or_insert(Coded { source, used });
+        coded.used = used;
+        let shown = Arc::clone(&coded.source) as SharedSource;
+        let mut closed = Vec::new();
+        let held = |open: &Self| open.streams.values().map(|coded| coded.source.memory()).sum::<usize>();
+        if self.streams.len() > CodedStreams::MOST || held(self) > CodedStreams::MOST_BYTES {
+            // Half of them at once, so that looking for the oldest costs nothing on average.
+            let mut uses: Vec<u64> = self.streams.values().map(|coded| coded.used).collect();
+            uses.sort_unstable();
+            let least = uses[uses.len() / 2];
+            closed.extend(self.streams.extract_if(|_, coded| coded.used < least).map(|(_, coded)| coded));
+        }
+        (shown, closed)
+    }
+}
+
+/// Where the stored bytes of `piece` lie in `stream`.
+pub(crate) fn stored(stream: &SharedSource, piece: &Piece) -> io::Result<Slice> {
+    let header = piece.coder.as_ref().and_then(|coder| coder.is_behind_header.as_deref());
+    let start = match header.map(|format| (format, tarnfs_format::by_name(format))) {
+        None => piece.offset,
+        Some((_, Some(format))) if let Reader::Random(format) = format.reader() => {
+            format.find_content(&**stream, piece.offset, piece)?
+        }
+        Some((format, _)) => {
+            let what = format!("it stands behind a header of {format}, which is not known");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
+    };
+    Ok(Slice::new(SharedSource::clone(stream), start, piece.stored))
+}
+
+/// What `coder` gives of the stored bytes of `piece`.
+fn decoded(
+    stream: &SharedSource,
+    piece: &Piece,
+    coder: &Coder,
+    context: &StreamContext,
+) -> io::Result<UnindexedSource> {
+    let [step] = coder.steps.as_slice() else {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "it is stored in several steps"));
+    };
+    let codec = tarnfs_codec::by_name(&step.codec).ok_or_else(|| {
+        let what = format!("it is stored with {}, which tarnfs cannot read yet", step.codec);
+        io::Error::new(io::ErrorKind::Unsupported, what)
+    })?;
+    let source: SharedSource = Arc::new(stored(stream, piece)?);
+    let is_all = (piece.skip, piece.length) == (0, piece.decoded);
+    let options = tarnfs_codec::Options {
+        threads: if piece.decoded > LONG { context.workers.threads().max(1) } else { 1 },
+        limits: context.limits,
+        dictionaries: context.decoding.dictionaries.clone(),
+        scratch: context.decoding.scratch.clone(),
+        ..tarnfs_codec::Options::default()
+    };
+    let (cache, workers) = (Arc::clone(&context.cache), Arc::clone(&context.workers));
+    let crc = piece.crc.filter(|_| is_all);
+    Ok(UnindexedSource::new(codec, source, piece.decoded, crc, options, context.decoding.clone(), cache, workers))
+}
+
+/// Decoded bytes from which on several threads decode.
+const LONG: u64 = 16 << 20;
+
+/// The content of one file.
+#[derive(Debug)]
+pub(crate) struct PieceSource {
+    number: u32,
+    stream: SharedSource,
+    size: u64,
+    /// With the byte of the file at which each begins.
+    pieces: Vec<(u64, Piece)>,
+    /// Which of them were compared with their checksums.
+    verified: Vec<AtomicBool>,
+    /// The one that was opened last.
+    last: Mutex<Option<(usize, SharedSource)>>,
+    coded: Arc<CodedStreams>,
+    context: StreamContext,
+}
+
+impl PieceSource {
+    /// Of a file of `size` bytes whose `pieces` lie in `stream`, which has that `number`.
+    pub(crate) fn new(
+        (number, stream): (u32, SharedSource),
+        pieces: Vec<Piece>,
+        size: u64,
+        coded: Arc<CodedStreams>,
+        context: StreamContext,
+    ) -> Self {
+        let mut end = 0_u64;
+        let placed = |piece: Piece| {
+            let start = end.saturating_add(piece.hole);
+            end = start.saturating_add(piece.length);
+            (start, piece)
+        };
+        let pieces: Vec<_> = pieces.into_iter().map(placed).collect();
+        let verified = pieces.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { number, stream, size, pieces, verified, last: Mutex::default(), coded, context }
+    }
+
+    /// Of a file that is found while the archive in `source` is read.
+    pub(crate) fn of_body(source: &SharedSource, body: &Body, options: &Options) -> Self {
+        let context = StreamContext {
+            cache: Arc::clone(&options.cache),
+            workers: Workers::new(0),
+            limits: options.limits,
+            decoding: DecodeContext {
+                dictionaries: options.dictionaries.clone(),
+                scratch: options.scratch.clone(),
+                unverified: false,
+            },
+        };
+        let pieces = body.pieces.clone().unwrap_or_default();
+        Self::new((0, SharedSource::clone(source)), pieces, body.size, Arc::default(), context)
+    }
+
+    /// What piece `at` is read from, and where it begins there.
+    fn opened(&self, at: usize, piece: &Piece) -> io::Result<(SharedSource, u64)> {
+        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = last().as_ref().filter(|(known, _)| *known == at).map(|(_, source)| SharedSource::clone(source));
+        let has_steps = piece.coder.as_ref().is_some_and(|coder| !coder.steps.is_empty());
+        let source = match known {
+            Some(known) => known,
+            None if has_steps => self.coded.get(self.number, &self.stream, piece, &self.context)?,
+            None => Arc::new(stored(&self.stream, piece)?),
+        };
+        let replaced = last().replace((at, SharedSource::clone(&source)));
+        drop(replaced);
+        let skip = if has_steps { piece.skip } else { 0 };
+        self.verify(at, piece, &source, skip, has_steps)?;
+        Ok((source, skip))
+    }
+
+    /// Compares the piece with its checksum, unless its source has done so, or it is long.
+    fn verify(&self, at: usize, piece: &Piece, source: &SharedSource, skip: u64, has_steps: bool) -> io::Result<()> {
+        const STEP: usize = 128 << 10;
+        let most = if has_steps { VERIFIED_PARTS } else { VERIFIED_WHEN_STORED };
+        let is_known = has_steps && (piece.skip, piece.length) == (0, piece.decoded);
+        let is_verified = self.verified.get(at).is_none_or(|verified| verified.load(Ordering::Relaxed));
+        let Some(expected) = piece.crc.filter(|_| !is_known && !is_verified && piece.length <= most) else {
+            return Ok(());
+        };
+        let (mut crc, mut buffer, mut done) = (crc32fast::Hasher::new(), vec![0; STEP], 0);
+        while done < piece.length {
+            let length = (piece.length - done).min(STEP as u64) as usize;
+            source.read_exact_at(&mut buffer[..length], skip + done)?;
+            crc.update(&buffer[..length]);
+            done += length as u64;
+        }
+        let crc = crc.finalize();
+        if crc != expected {
+            let what = format!(
+                "{}: its CRC-32 is {crc:08x}, not {expected:08x} as the archive says: it is damaged",
+                source.describe()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        if let Some(verified) = self.verified.get(at) {
+            verified.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The piece that holds byte `offset`, or the next one behind it.
+    fn at(&self, offset: u64) -> Option<(usize, u64, &Piece)> {
+        let at = self.pieces.partition_point(|(start, piece)| start.saturating_add(piece.length) <= offset);
+        self.pieces.get(at).map(|(start, piece)| (at, *start, piece))
+    }
+}
+
+impl Source for PieceSource {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let wanted = self.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        let buffer = &mut buffer[..wanted];
+        let mut filled = 0;
+        while filled < wanted {
+            let (rest, from) = (&mut buffer[filled..], offset + filled as u64);
+            filled += match self.at(from) {
+                Some((at, start, piece)) if start <= from => {
+                    let (source, skip) = self.opened(at, piece)?;
+                    let inside = from - start;
+                    let length = (piece.length - inside).min(rest.len() as u64) as usize;
+                    let part = &mut rest[..length];
+                    source.read_exact_at(part, skip.saturating_add(inside))?;
+                    length
+                }
+                next => {
+                    let hole = next.map_or(u64::MAX, |(_, start, _)| start - from);
+                    let length = hole.min(rest.len() as u64) as usize;
+                    rest[..length].fill(0);
+                    length
+                }
+            };
+        }
+        Ok(wanted)
+    }
+
+    fn len(&self) -> u64 {
+        self.size
+    }
+
+    fn describe(&self) -> String {
+        let start = self.pieces.first().map_or(0, |(_, piece)| piece.offset);
+        format!("{} at byte {start}", self.stream.describe())
+    }
+
+    fn depth(&self) -> usize {
+        let steps = |(_, piece): &(u64, Piece)| piece.coder.as_ref().map_or(0, |coder| coder.steps.len());
+        self.stream.depth() + self.pieces.iter().map(steps).max().unwrap_or_default()
+    }
+
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        self.at(offset).map(|(_, start, _)| start.max(offset)).filter(|&data| data < self.size)
+    }
+
+    fn next_hole(&self, offset: u64) -> u64 {
+        let mut end = offset;
+        while let Some((_, start, piece)) = self.at(end).filter(|(_, start, _)| *start <= end) {
+            end = start.saturating_add(piece.length);
+        }
+        end.min(self.size).max(offset)
+    }
+
+    fn is_ready(&self, offset: u64, length: usize) -> bool {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some((known, source)), Some((at, start, piece))) = (last.as_ref(), self.at(offset)) else {
+            return self.size == 0;
+        };
+        let is_inside = start <= offset && start.saturating_add(piece.length) >= offset.saturating_add(length as u64);
+        *known == at && is_inside && source.is_ready(piece.skip.saturating_add(offset - start), length)
+    }
+
+    fn is_unproven(&self) -> bool {
+        self.stream.is_unproven()
+    }
+
+    fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        self.stream.verify(is_abandoned)
+    }
+
+    fn memory(&self) -> usize {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().map_or(0, |(_, source)| source.memory())
+    }
+}
