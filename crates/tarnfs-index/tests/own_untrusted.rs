@@ -244,7 +244,7 @@ fn rows_that_lie_are_errors() {
         "UPDATE times SET mtime_ns = 7",
         "UPDATE times SET mtime_ns = 1000000000; UPDATE classes SET more = more & ~64",
         "UPDATE times SET mtime_ns = -1; UPDATE classes SET more = more & ~64",
-        "UPDATE classes SET more = more | 256 WHERE class = 1",
+        "UPDATE classes SET more = more | 512 WHERE class = 1",
         "UPDATE classes SET more = -1 WHERE class = 1",
         "UPDATE classes SET more = more | 4 WHERE class = 1",
         "UPDATE entries SET header = header + 9007199254740992 WHERE rowid > 20",
