@@ -6,7 +6,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tarnfs_codec::{Options, PIECE, detect};
+use tarnfs_codec::{DecodeContext, Options, PIECE, detect};
 use tarnfs_source::{FileSource, SharedSource};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let wanted = (random >> 16) % length.max(1);
         let started = Instant::now();
         let point = &points[points.partition_point(|point| point.decoded <= wanted) - 1];
-        let mut decoder = codec.resume(Arc::clone(&source), point, &options.limits)?;
+        let mut decoder = codec.resume(Arc::clone(&source), point, &DecodeContext::default())?;
         let mut position = point.decoded;
         while position <= wanted {
             match decoder.read(&mut piece)? {

@@ -13,7 +13,7 @@ use tarnfs_source::{Cancel, Limits, SharedSource};
 use crate::faults;
 use crate::input::Input;
 use crate::stepwise::{self, Stepwise};
-use crate::{Codec, Damage, Decoder, Findings, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, Damage, DecodeContext, Decoder, Findings, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec.
 #[derive(Debug)]
@@ -44,8 +44,8 @@ impl Codec for Brotli {
         Ok(Box::new(StreamDecoder::new(source, options.limits, Some(options))))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        let decoder = StreamDecoder::new(source, *limits, None);
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        let decoder = StreamDecoder::new(source, context.limits, None);
         if *point != SeekPoint::default() {
             return Err(decoder.invalid("a seek point of brotli that is not its start"));
         }

@@ -15,9 +15,9 @@ mod tests;
 
 use std::io;
 
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::SharedSource;
 
-use crate::{Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 use decoder::CodeDecoder;
 use dictionary::Header;
@@ -52,8 +52,8 @@ impl Codec for Compress {
         Ok(Box::new(CodeDecoder::first_pass(source, options)))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        let _ = limits;
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        let _ = context;
         Ok(Box::new(CodeDecoder::resume(source, point)?))
     }
 }

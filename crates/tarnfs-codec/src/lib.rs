@@ -8,13 +8,15 @@
 //! Words: a *chunk* is what lies between two seek points; a *piece* is [`PIECE`] decoded bytes of a chunk (its
 //! last piece may be shorter), and what is cached and checked.
 //!
-//! A new codec is one module and one line in [`CODECS`].
+//! A new codec is one module and one line in [`CODECS`], or in [`CODERS`] if only containers (zip, 7z) use it: those are
+//! told by the container, with properties and a password where they need them ([`CoderContext`]).
 
 pub mod engine;
 
 mod blocks;
 mod brotli;
 mod bzip2;
+mod coders;
 mod compress;
 mod faults;
 mod findings;
@@ -49,6 +51,7 @@ use std::ops::Range;
 
 use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource};
 
+pub use coders::{CODERS, CoderContext, coder_by_name};
 pub use findings::Findings;
 pub use scratch::Scratch;
 pub use xz::xz_block_state;
@@ -155,6 +158,8 @@ pub struct Options {
     pub dictionaries: Dictionaries,
     /// For state that outgrows the memory that a decoder may take.
     pub scratch: Scratch,
+    /// What a container says of the stream.
+    pub coder: CoderContext,
     /// Threads that may decode at the same time; at least 1.
     pub threads: usize,
     /// Ends a long pass.
@@ -169,6 +174,7 @@ impl Default for Options {
             limits: Limits::default(),
             dictionaries: Dictionaries::default(),
             scratch: Scratch::default(),
+            coder: CoderContext::default(),
             threads: 1,
             cancel: Cancel::default(),
         }
@@ -223,12 +229,16 @@ pub trait FirstPass: Decoder {
 /// What decoders may need beside the stream.
 #[derive(Debug, Clone, Default)]
 pub struct DecodeContext {
+    /// Bounds on what the stream may ask for.
+    pub limits: Limits,
     /// For frames of zstd that were made with one.
     pub dictionaries: Dictionaries,
     /// For state that outgrows the memory a decoder may take.
     pub scratch: Scratch,
     /// Bytes that fail a check of the format are wanted, too, if they are those that the first pass decoded.
     pub unverified: bool,
+    /// What a container says of the stream.
+    pub coder: CoderContext,
 }
 
 /// What can be verified of a chunk that a table without checksums leads to.
@@ -300,19 +310,7 @@ pub trait Codec: Send + Sync {
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>>;
 
     /// Starts decoding `source` at `point`. The decoder goes on through later chunks to the end of the stream.
-    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>>;
-
-    /// As [`Codec::resume`], with what the decoder may need beside the stream.
-    fn resume_with(
-        &self,
-        source: SharedSource,
-        point: &SeekPoint,
-        limits: &Limits,
-        context: &DecodeContext,
-    ) -> io::Result<Box<dyn Decoder>> {
-        let _ = context;
-        self.resume(source, point, limits)
-    }
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>>;
 
     /// What can be verified of a chunk at `point` of a table without checksums.
     fn checks(&self, point: &SeekPoint) -> Checks {
@@ -338,6 +336,13 @@ pub trait Codec: Send + Sync {
     fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {
         let _ = window;
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The decoded bytes as a source, of a codec that gives any of them without those before it (stored bytes, ciphers):
+    /// it needs no first pass and no seek points. `None` of others.
+    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
+        let _ = (source, coder);
+        Ok(None)
     }
 
     /// The window in a [`SeekPoint::state`], for the seek points of another program. Bytes never referred to may be

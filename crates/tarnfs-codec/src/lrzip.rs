@@ -20,7 +20,7 @@ mod tests;
 
 use std::io;
 
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::SharedSource;
 
 use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
@@ -52,17 +52,7 @@ impl Codec for Lrzip {
         Ok(Box::new(ChunkDecoder::first_pass(source, options)))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        self.resume_with(source, point, limits, &DecodeContext::default())
-    }
-
-    fn resume_with(
-        &self,
-        source: SharedSource,
-        point: &SeekPoint,
-        limits: &Limits,
-        context: &DecodeContext,
-    ) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(ChunkDecoder::resume(source, point, *limits, &context.scratch)?))
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(ChunkDecoder::resume(source, point, context.limits, &context.scratch)?))
     }
 }

@@ -11,9 +11,9 @@ mod tests;
 
 use std::io;
 
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::SharedSource;
 
-use crate::{Checks, Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 use decoder::FrameDecoder;
 use frame::Start;
@@ -58,8 +58,8 @@ impl Codec for Lz4 {
         Ok(Box::new(FrameDecoder::first_pass(source, options)))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(FrameDecoder::resume(&source, point, *limits)?))
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(FrameDecoder::resume(&source, point, context.limits)?))
     }
 
     fn checks(&self, point: &SeekPoint) -> Checks {

@@ -17,7 +17,7 @@ use zlib_rs::adler32::adler32;
 
 use crate::blocks::{BlockDecoder, Blocks, Fault, Part, Stop};
 use crate::input::Input;
-use crate::{Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 use header::{Flags, Header, LONGEST, MAGIC, Start};
 
@@ -52,8 +52,8 @@ impl Codec for Lzop {
         Ok(Box::new(BlockDecoder::<Files>::first_pass(source, options)))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(BlockDecoder::<Files>::resume(source, point, *limits)?))
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(BlockDecoder::<Files>::resume(source, point, context.limits)?))
     }
 }
 

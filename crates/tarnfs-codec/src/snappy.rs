@@ -13,7 +13,7 @@ use tarnfs_source::{Limits, SharedSource};
 
 use crate::blocks::{BlockDecoder, Blocks, Fault, Part, Stop};
 use crate::input::Input;
-use crate::{Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ impl Codec for Snappy {
         Ok(Box::new(BlockDecoder::<Chunks>::first_pass(source, options)))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(BlockDecoder::<Chunks>::resume(source, point, *limits)?))
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(BlockDecoder::<Chunks>::resume(source, point, context.limits)?))
     }
 }
 

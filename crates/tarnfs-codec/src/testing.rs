@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource, Source};
 
-use crate::{Codec, Damage, Decoder, FirstPass, Options, PIECE, SeekPoint};
+use crate::{Codec, Damage, DecodeContext, Decoder, FirstPass, Options, PIECE, SeekPoint};
 
 /// All that a first pass finds.
 pub(crate) struct Pass {
@@ -162,7 +162,7 @@ impl Pass {
 
 /// Decodes from `point` to the end (or an error).
 pub(crate) fn resume(codec: &dyn Codec, bytes: &[u8], point: &SeekPoint, step: usize) -> io::Result<Vec<u8>> {
-    to_the_end(&mut *codec.resume(source(bytes), point, &Limits::default())?, step)
+    to_the_end(&mut *codec.resume(source(bytes), point, &DecodeContext::default())?, step)
 }
 
 /// All that `decoder` has.
@@ -192,7 +192,7 @@ pub(crate) fn assert_read_anywhere(codec: &dyn Codec, stream: &[u8], points: &[S
     let offsets = sample(64, seed);
     for offset in offsets.chunks(4).map(|four| u32::from_le_bytes(four.try_into().unwrap()) as usize % data.len()) {
         let point = &points[points.partition_point(|point| point.decoded <= offset as u64) - 1];
-        let mut decoder = codec.resume(source(stream), point, &Limits::default()).unwrap();
+        let mut decoder = codec.resume(source(stream), point, &DecodeContext::default()).unwrap();
         let start = offset - point.decoded as usize;
         let mut buffer = vec![0; start + data[offset..].len().min(3000)];
         let mut filled = 0;

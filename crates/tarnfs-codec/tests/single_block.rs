@@ -7,8 +7,8 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use tarnfs_codec::{Options, SeekPoint, by_name};
-use tarnfs_source::{Limits, MemorySource, SharedSource};
+use tarnfs_codec::{DecodeContext, Options, SeekPoint, by_name};
+use tarnfs_source::{MemorySource, SharedSource};
 
 /// Lines that are alike, near and far.
 fn text(length: usize) -> Vec<u8> {
@@ -77,7 +77,7 @@ fn states_take_a_twentieth_at_most_and_points_are_a_mebibyte_apart() {
             // A little further than the next point: a decoder goes on there.
             let end = data.len().min(next.decoded as usize + 1000);
             let mut again = vec![0; end - point.decoded as usize];
-            let mut decoder = codec.resume(Arc::clone(&source), point, &Limits::default()).unwrap();
+            let mut decoder = codec.resume(Arc::clone(&source), point, &DecodeContext::default()).unwrap();
             let mut filled = 0;
             while filled < again.len() {
                 let read = decoder.read(&mut again[filled..]).unwrap();

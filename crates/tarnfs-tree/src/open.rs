@@ -808,6 +808,7 @@ impl Opening<'_> {
                 dictionaries: options.dictionaries.clone(),
                 scratch: options.scratch.clone(),
                 unverified: options.force,
+                ..DecodeContext::default()
             },
         };
         let deep = deep_layers(&index, &stream, &context)?;

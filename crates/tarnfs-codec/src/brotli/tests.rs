@@ -6,7 +6,7 @@ use super::Brotli;
 use crate::testing::{
     assert_outlives_mutations, assert_read_anywhere, decode, decode_in_steps, noise, resume, sample, source, tool,
 };
-use crate::{Codec, Decoder, Options, PIECE, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, Options, PIECE, SeekPoint};
 
 fn brotli(options: &str, data: &[u8]) -> Vec<u8> {
     tool(&format!("brotli -c {options}"), data)
@@ -101,7 +101,8 @@ fn what_comes_before_damage_is_the_same_however_it_is_read() {
             let (seen, error) = all_before(&mut *pass, 64 << 10);
             failed += usize::from(error.is_some());
             for step in [1009, 300_000, 512 << 10] {
-                let mut decoder = Brotli.resume(source(&wrong), &SeekPoint::default(), &Limits::default()).unwrap();
+                let mut decoder =
+                    Brotli.resume(source(&wrong), &SeekPoint::default(), &DecodeContext::default()).unwrap();
                 let (read, again) = all_before(&mut *decoder, step);
                 assert!(read == seen, "{options}: {} of {} bytes, damaged at {at}", read.len(), seen.len());
                 assert_eq!(again, error, "{options}: damaged at {at}");

@@ -26,7 +26,7 @@ mod tests;
 
 use std::io;
 
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::SharedSource;
 
 use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 use block::{BLOCK_MAGIC, END_MAGIC};
@@ -72,17 +72,7 @@ impl Codec for Bzip2 {
         Ok(Box::new(BlockDecoder::first_pass(source, options)))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, _limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(BlockDecoder::resume(source, point)?))
-    }
-
-    fn resume_with(
-        &self,
-        source: SharedSource,
-        point: &SeekPoint,
-        _limits: &Limits,
-        context: &DecodeContext,
-    ) -> io::Result<Box<dyn Decoder>> {
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(BlockDecoder::resume(source, point)?.with_unverified(context.unverified)))
     }
 

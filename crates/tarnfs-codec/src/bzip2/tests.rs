@@ -80,7 +80,7 @@ fn first_pass_on(threads: usize, compressed: &[u8]) -> Outcome {
 /// Reads at most `most` bytes from `point` on.
 fn resume(compressed: &[u8], point: &SeekPoint, most: usize) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut decoder = match Bzip2.resume(memory(compressed), point, &Limits::default()) {
+    let mut decoder = match Bzip2.resume(memory(compressed), point, &DecodeContext::default()) {
         Ok(decoder) => decoder,
         Err(error) => return Outcome { error: Some(error.kind()), ..outcome },
     };
@@ -214,7 +214,7 @@ fn check_whole(what: &str, compressed: &[u8], plain: &[u8]) -> Vec<SeekPoint> {
 
 /// What a decoder returns that is resumed at `point` and skips `offset` bytes, if it can: at most `most` bytes.
 fn part_of(compressed: &[u8], point: &SeekPoint, offset: u64, most: usize) -> io::Result<(bool, Vec<u8>)> {
-    let mut decoder = Bzip2.resume(memory(compressed), point, &Limits::default())?;
+    let mut decoder = Bzip2.resume(memory(compressed), point, &DecodeContext::default())?;
     let skipped = decoder.skip(offset)?;
     let mut bytes = Vec::new();
     let mut buffer = vec![0; 10_007];

@@ -9,7 +9,7 @@ use crate::testing::{
     assert_outlives_mutations, assert_points_lead_to, assert_read_anywhere, corpus, decode, decode_in_steps,
     decode_spaced, noise, resume, sample, source, tool, tool_status,
 };
-use crate::{Codec, Options, PIECE, SeekPoint};
+use crate::{Codec, DecodeContext, Options, PIECE, SeekPoint};
 
 /// The least that keeps points a piece apart: at the start of a dictionary they may be four times as close.
 const SPACING: u64 = 4 * PIECE as u64;
@@ -253,7 +253,7 @@ fn a_state_that_lies_is_an_error_or_decodes() {
         let before = u64::from_le_bytes(*point.state.last_chunk().unwrap());
         let state = [&point.state[..1], &(before + 1).to_le_bytes()].concat();
         let between = SeekPoint { compressed_bit: point.compressed_bit + 1, state, ..point.clone() };
-        assert!(Compress.resume(source(packed), &between, &Limits::default()).is_err());
+        assert!(Compress.resume(source(packed), &between, &DecodeContext::default()).is_err());
     }
 }
 

@@ -298,7 +298,8 @@ impl Source for DecodedSource {
 impl Inner {
     /// What decoders may need beside the stream.
     pub(super) fn decode_context(&self) -> DecodeContext {
-        self.decode_context.get().cloned().unwrap_or_default()
+        let given = self.decode_context.get().cloned().unwrap_or_default();
+        DecodeContext { limits: self.limits, ..given }
     }
 
     /// Our number in the cache.
@@ -571,7 +572,7 @@ impl Inner {
     /// A decoder at the chunk's start.
     pub(super) fn new_decoder(&self, chunk: &Chunk) -> io::Result<Box<dyn Decoder>> {
         self.codec
-            .resume_with(Arc::clone(&self.source), &chunk.point, &self.limits, &self.decode_context())
+            .resume(Arc::clone(&self.source), &chunk.point, &self.decode_context())
             .map_err(|error| self.context(&error, "resuming at", chunk.point.decoded))
     }
 

@@ -336,8 +336,8 @@ impl Inner {
     }
 
     fn options(&self) -> Options {
-        let DecodeContext { dictionaries, scratch, .. } = self.decode_context();
-        Options { seek_point_spacing: u64::MAX, limits: self.limits, dictionaries, scratch, ..Options::default() }
+        let DecodeContext { limits, dictionaries, scratch, coder, .. } = self.decode_context();
+        Options { seek_point_spacing: u64::MAX, limits, dictionaries, scratch, coder, ..Options::default() }
     }
 
     /// What it takes to verify the whole.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tarnfs_source::{Limits, MemorySource, SharedSource};
+use tarnfs_source::{MemorySource, SharedSource};
 
 use super::{Indexing, Table};
-use crate::{Codec, Decoder, Findings, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, Findings, FirstPass, Options, Pace, SeekPoint};
 
 const RECORD: u64 = 5;
 
@@ -127,7 +127,12 @@ impl Codec for Toy {
         Ok(Box::new(Toy::new().decoder(source, &SeekPoint::default(), Some(options.seek_point_spacing))))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, _limits: &Limits) -> io::Result<Box<dyn Decoder>> {
+    fn resume(
+        &self,
+        source: SharedSource,
+        point: &SeekPoint,
+        _context: &DecodeContext,
+    ) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(self.decoder(source, point, None)))
     }
 }

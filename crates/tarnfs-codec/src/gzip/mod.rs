@@ -33,9 +33,9 @@ mod tests;
 
 use std::io;
 
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::SharedSource;
 
-use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
 use decoder::{DeflateDecoder, Wrapper};
 
 /// gzip: members one behind the other.
@@ -82,8 +82,8 @@ impl Codec for Gzip {
         Ok(Box::new(DeflateDecoder::first_pass(source, Wrapper::Gzip, options)))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(DeflateDecoder::resume(source, Wrapper::Gzip, point, limits)?))
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(DeflateDecoder::resume(source, Wrapper::Gzip, point, &context.limits)?))
     }
 
     fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {
@@ -112,8 +112,8 @@ impl Codec for Zlib {
         Ok(Box::new(DeflateDecoder::first_pass(source, Wrapper::Zlib, options)))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(DeflateDecoder::resume(source, Wrapper::Zlib, point, limits)?))
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(DeflateDecoder::resume(source, Wrapper::Zlib, point, &context.limits)?))
     }
 
     fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {
@@ -142,8 +142,8 @@ impl Codec for Deflate {
         Ok(Box::new(DeflateDecoder::first_pass(source, Wrapper::None, options)))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(DeflateDecoder::resume(source, Wrapper::None, point, limits)?))
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(DeflateDecoder::resume(source, Wrapper::None, point, &context.limits)?))
     }
 
     fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {

@@ -8,12 +8,12 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tarnfs_source::{FileSource, Limits, MemorySource, SharedSource, Source};
+use tarnfs_source::{FileSource, MemorySource, SharedSource, Source};
 use zlib_rs::{DeflateConfig, InflateError, InflateFlush, Status, Strategy, compress_slice};
 
 use super::inflate::{Inflate, InflateState, LEAST_INPUT, Stop, WINDOW};
 use super::{Deflate, Gzip, Zlib, window};
-use crate::{Codec, Damage, Decoder, Options, SeekPoint};
+use crate::{Codec, Damage, DecodeContext, Decoder, Options, SeekPoint};
 
 /// What a first pass gives.
 struct Pass {
@@ -88,7 +88,7 @@ fn check(codec: &dyn Codec, compressed: &[u8], expected: &[u8], spacing: u64) ->
     assert!(pass.points.is_sorted_by(|a, b| a.decoded < b.decoded && a.compressed_bit < b.compressed_bit));
     assert!(pass.points.len() == 1 || pass.points[pass.points.len() - 1].decoded < expected.len() as u64);
     for point in &pass.points {
-        let mut decoder = codec.resume(Arc::clone(&source), point, &Limits::default()).unwrap();
+        let mut decoder = codec.resume(Arc::clone(&source), point, &DecodeContext::default()).unwrap();
         assert!(decoder.memory() < 1 << 20);
         let (decoded, error) = read_all(&mut *decoder, 70_000);
         assert!(error.is_none(), "{error:?} from bit {}", point.compressed_bit);
@@ -103,7 +103,7 @@ fn assert_resumes(codec: &dyn Codec, source: &SharedSource, pass: &Pass, read_si
     for (number, point) in pass.points.iter().enumerate() {
         let from = point.decoded as usize;
         if pass.damage.is_empty() {
-            let mut decoder = codec.resume(Arc::clone(source), point, &Limits::default()).unwrap();
+            let mut decoder = codec.resume(Arc::clone(source), point, &DecodeContext::default()).unwrap();
             let (decoded, error) = read_all(&mut *decoder, read_size);
             assert!(decoded == pass.decoded[from..], "{case}");
             let kind = |error: &Option<io::Error>| error.as_ref().map(io::Error::kind);
@@ -113,7 +113,7 @@ fn assert_resumes(codec: &dyn Codec, source: &SharedSource, pass: &Pass, read_si
         let end = pass.points.get(number + 1).map_or(pass.decoded.len(), |next| next.decoded as usize);
         let is_lost = |offset: u64| pass.damage.iter().any(|damage| damage.decoded.contains(&offset));
         if !(from as u64..end as u64).all(is_lost) {
-            let mut decoder = codec.resume(Arc::clone(source), point, &Limits::default()).unwrap();
+            let mut decoder = codec.resume(Arc::clone(source), point, &DecodeContext::default()).unwrap();
             assert!(read_all(&mut *decoder, read_size).0.starts_with(&pass.decoded[from..end]), "{case}");
         }
     }
@@ -350,22 +350,22 @@ fn states_from_a_stranger_are_checked() {
     let states = [&b"\x03"[..], b"\x02", b"\x02x", long, b"\x01x", b"\x01\x78\x9c", &bomb, &almost, &[1; 1000], b"\0"];
     for state in states.into_iter().filter(|state| !state.is_empty()) {
         let point = SeekPoint { compressed_bit: 800, decoded: 0, state: state.to_vec() };
-        let error = Gzip.resume(Arc::clone(&source), &point, &Limits::default()).err().unwrap();
+        let error = Gzip.resume(Arc::clone(&source), &point, &DecodeContext::default()).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{state:?}");
     }
     for (bit, state) in
         [(u64::MAX, &b"\x01"[..]), (u64::MAX, b""), (3, b""), (compressed.len() as u64 * 8 + 1, b"\x01")]
     {
         let point = SeekPoint { compressed_bit: bit, decoded: 0, state: state.to_vec() };
-        let decoder = Gzip.resume(Arc::clone(&source), &point, &Limits::default());
+        let decoder = Gzip.resume(Arc::clone(&source), &point, &DecodeContext::default());
         assert!(decoder.is_err() || read_all(&mut *decoder.unwrap(), 10).1.is_some());
     }
     let point = SeekPoint { compressed_bit: 0, decoded: u64::MAX, state: Vec::new() };
-    assert!(Gzip.resume(Arc::clone(&source), &point, &Limits::default()).is_err());
+    assert!(Gzip.resume(Arc::clone(&source), &point, &DecodeContext::default()).is_err());
     // Any bit with any window gives bytes or an error.
     for bit in 0..2000 {
         let point = SeekPoint { compressed_bit: bit, decoded: u64::MAX / 2, state: vec![1] };
-        let mut decoder = Gzip.resume(Arc::clone(&source), &point, &Limits::default()).unwrap();
+        let mut decoder = Gzip.resume(Arc::clone(&source), &point, &DecodeContext::default()).unwrap();
         read_all(&mut *decoder, 5000);
     }
 }
@@ -396,7 +396,7 @@ fn states_of_earlier_versions_are_read() {
         let state = Gzip.state_from_window(&data[start - WINDOW..start]).unwrap();
         assert_eq!(state[0], 1);
         let point = SeekPoint { state, ..point.clone() };
-        let mut decoder = Gzip.resume(Arc::clone(&source), &point, &Limits::default()).unwrap();
+        let mut decoder = Gzip.resume(Arc::clone(&source), &point, &DecodeContext::default()).unwrap();
         assert!(read_all(&mut *decoder, 99_999).0 == data[start..]);
         // Other programs get as much as they expect.
         let window = Gzip.window_from_state(&pass.points.last().unwrap().state).unwrap();

@@ -12,7 +12,7 @@ use crate::bzip2::Bzip2;
 use crate::gzip::Zlib;
 use crate::input::Input;
 use crate::lzma::Lzma;
-use crate::{Codec, Decoder, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, SeekPoint};
 
 /// How blocks are packed.
 pub(super) const STORED: u8 = 3;
@@ -167,18 +167,19 @@ impl Stream {
             return wrong("is empty before it is unpacked or behind it");
         }
         let whole = SeekPoint::default();
+        let context = DecodeContext { limits: self.limits, ..DecodeContext::default() };
         let decoder: Result<Box<dyn Decoder>, _> = match method {
             STORED if packed != decoded => return wrong("is stored, and has another length than its data"),
             STORED => Ok(Box::new(Stored(Input::new(shared(data), 0)))),
             LZO => Ok(Box::new(LzoDecoder::new(Input::new(shared(data), 0)))),
-            BZIP2 => Bzip2.resume(shared(data), &whole, &self.limits),
-            GZIP => Zlib.resume(shared(data), &whole, &self.limits),
+            BZIP2 => Bzip2.resume(shared(data), &whole, &context),
+            GZIP => Zlib.resume(shared(data), &whole, &context),
             // What is learnt has a size that these say, and would be made for each of many small blocks. lrzip writes 3
             // and 0.
             LZMA if self.lzma[0] % 9 + self.lzma[0] / 9 % 5 > MOST_CONTEXT => {
                 return wrong("is packed with LZMA of properties that lrzip does not use");
             }
-            LZMA => Lzma.resume(shared(Alone::new(self.lzma, decoded, data)), &whole, &self.limits),
+            LZMA => Lzma.resume(shared(Alone::new(self.lzma, decoded, data)), &whole, &context),
             ZPAQ => {
                 let what = format!(
                     "the block at byte {at} is packed with ZPAQ, which is not supported: \

@@ -622,10 +622,10 @@ fn a_chunk_longer_than_the_memory_goes_through_a_file() {
         scratch.fill();
         let all = scratch.waiting();
         let options = Options { limits, scratch: scratch.clone(), ..Options::default() };
-        let context = DecodeContext { scratch: scratch.clone(), ..DecodeContext::default() };
+        let context = DecodeContext { limits, scratch: scratch.clone(), ..DecodeContext::default() };
         let mut pass = Lrzip.first_pass(source(&packed), &options).unwrap();
         let point = decode(&Lrzip, &packed).points[0].clone();
-        let mut resumed = Lrzip.resume_with(source(&packed), &point, &limits, &context).unwrap();
+        let mut resumed = Lrzip.resume(source(&packed), &point, &context).unwrap();
         let mut buffer = vec![0; 6 << 20];
         let read = pass.read(&mut buffer).unwrap() + pass.read(&mut buffer).unwrap();
         assert!(read > 0 && scratch.waiting() == all - 1);

@@ -7,7 +7,7 @@ use tarnfs_source::{Budget, Limits, MemorySource, SharedSource, Source};
 
 use super::Lz4;
 use crate::engine::{DecodedSource, Indexing, PieceCache, Workers};
-use crate::{Chunk, ChunkTable, Codec, Damage, Decoder, Options, SeekPoint};
+use crate::{Chunk, ChunkTable, Codec, Damage, DecodeContext, Decoder, Options, SeekPoint};
 
 /// What a first pass finds.
 struct Found {
@@ -44,7 +44,7 @@ fn first_pass(bytes: &[u8], spacing: u64) -> Found {
 }
 
 fn resume(bytes: &[u8], point: &SeekPoint) -> io::Result<Vec<u8>> {
-    let mut decoder = Lz4.resume(source(bytes), point, &Limits::default())?;
+    let mut decoder = Lz4.resume(source(bytes), point, &DecodeContext::default())?;
     read_all(&mut *decoder)
 }
 

@@ -2,11 +2,11 @@
 
 use std::io;
 
-use tarnfs_source::{Limits, SharedSource, Source};
+use tarnfs_source::{SharedSource, Source};
 
 use super::members::{Container, Header, MemberDecoder};
 use super::model::Properties;
-use crate::{Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec for `.lzma`.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Codec for Lzma {
         Ok(Box::new(MemberDecoder::<Alone>::first_pass(source, options)))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(MemberDecoder::<Alone>::resume(source, point, *limits)?))
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(MemberDecoder::<Alone>::resume(source, point, context.limits)?))
     }
 }

@@ -3,11 +3,11 @@
 
 use std::io;
 
-use tarnfs_source::{Limits, SharedSource, Source};
+use tarnfs_source::{SharedSource, Source};
 
 use super::members::{Container, Header, MemberDecoder};
 use super::model::Properties;
-use crate::{Checks, Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec for `.lz`.
 #[derive(Debug)]
@@ -93,8 +93,8 @@ impl Codec for Lzip {
         Ok(Box::new(MemberDecoder::<Members>::first_pass(source, options)))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(MemberDecoder::<Members>::resume(source, point, *limits)?))
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(MemberDecoder::<Members>::resume(source, point, context.limits)?))
     }
 
     fn checks(&self, point: &SeekPoint) -> Checks {

@@ -22,9 +22,9 @@ mod version;
 
 use std::io;
 
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::SharedSource;
 
-use crate::{Checks, Codec, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 use container::{Fault, STREAM_HEADER};
 use decoder::XzDecoder;
 pub(crate) use version::liblzma_version;
@@ -67,8 +67,8 @@ impl Codec for Xz {
         Ok(Box::new(XzDecoder::first_pass(source, options)))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(XzDecoder::resume(source, point, *limits)?))
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(XzDecoder::resume(source, point, context.limits)?))
     }
 
     fn checks(&self, point: &SeekPoint) -> Checks {

@@ -11,7 +11,7 @@ use crate::testing::{
     Pass, assert_points_lead_to, assert_read_anywhere, assert_survives_mutations, corpus, decode, decode_in_steps,
     noise, resume, sample, source, to_the_end, tool, tool_status,
 };
-use crate::{Codec, Options, PIECE, SeekPoint};
+use crate::{Codec, DecodeContext, Options, PIECE, SeekPoint};
 
 fn xz(options: &str, data: &[u8]) -> Vec<u8> {
     tool(&format!("xz -q -c {options}"), data)
@@ -337,7 +337,7 @@ fn what_cannot_be_read_says_why() {
 fn a_paused_decoder_holds_what_it_has_decoded() {
     let data = sample(8_000_000, 8);
     let stream = xz("-9 -T1", &data);
-    let mut decoder = Xz.resume(source(&stream), &SeekPoint::default(), &Limits::default()).unwrap();
+    let mut decoder = Xz.resume(source(&stream), &SeekPoint::default(), &DecodeContext::default()).unwrap();
     decoder.read(&mut vec![0; 100_000]).unwrap();
     assert!((150_000..400_000).contains(&decoder.memory()), "{}", decoder.memory());
     let mut buffer = vec![0; 5_000_000];

@@ -28,7 +28,7 @@ mod window;
 
 use std::io;
 
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::SharedSource;
 
 use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 use decoder::FrameDecoder;
@@ -76,18 +76,8 @@ impl Codec for Zstd {
         Ok(Box::new(FrameDecoder::first_pass(source, options)))
     }
 
-    fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
-        self.resume_with(source, point, limits, &DecodeContext::default())
-    }
-
-    fn resume_with(
-        &self,
-        source: SharedSource,
-        point: &SeekPoint,
-        limits: &Limits,
-        context: &DecodeContext,
-    ) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(FrameDecoder::resume(source, point, *limits, &context.dictionaries)?))
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(FrameDecoder::resume(source, point, context.limits, &context.dictionaries)?))
     }
 
     fn checks(&self, point: &SeekPoint) -> Checks {

@@ -8,7 +8,7 @@ use crate::testing::{
     assert_points_lead_to, assert_survives_mutations, corpus, decode, decode_in_steps, resume, sample, source, tool,
     tool_status,
 };
-use crate::{Codec, FILLER, Options, PIECE, SeekPoint};
+use crate::{Codec, DecodeContext, FILLER, Options, PIECE, SeekPoint};
 
 /// A skippable frame.
 fn skippable(nibble: u8, content: &[u8]) -> Vec<u8> {
@@ -343,7 +343,7 @@ fn a_context_that_lies_idle_holds_nothing_over() {
     let data = sample(700_000, 14);
     let stream = tool("zstd -q -c", &data);
     for length in [1, 100_000, 500_000] {
-        let mut decoder = Zstd.resume(source(&stream), &SeekPoint::default(), &Limits::default()).unwrap();
+        let mut decoder = Zstd.resume(source(&stream), &SeekPoint::default(), &DecodeContext::default()).unwrap();
         let mut buffer = vec![0; length];
         assert_eq!(decoder.read(&mut buffer).unwrap(), length);
         assert!(buffer == data[..length]);

@@ -206,7 +206,7 @@ fn seek_points_that_lie_are_refused() {
         ([0x80, 0x40, 0x80, 0x80, 0x80, 0x80, 1, 5, 0, 0].to_vec(), invalid),
     ] {
         let point = SeekPoint { state: [&[2, 9], &marks[..]].concat(), ..good.clone() };
-        assert_eq!(Bzip2.resume(memory(&compressed), &point, &Limits::default()).err().map(|e| e.kind()), error);
+        assert_eq!(Bzip2.resume(memory(&compressed), &point, &DecodeContext::default()).err().map(|e| e.kind()), error);
     }
 }
 
@@ -226,7 +226,7 @@ fn nothing_is_skipped_later() {
     let plain = prose(150_000);
     let compressed = compress("bzip2", &["-9"], &plain);
     let points = first_pass(&compressed).points;
-    let mut decoder = Bzip2.resume(memory(&compressed), &points[0], &Limits::default()).unwrap();
+    let mut decoder = Bzip2.resume(memory(&compressed), &points[0], &DecodeContext::default()).unwrap();
     let mut bytes = vec![0; 1000];
     let read = decoder.read(&mut bytes).unwrap();
     assert!(!decoder.skip(50_000).unwrap());
@@ -234,7 +234,7 @@ fn nothing_is_skipped_later() {
     assert!(plain.starts_with(&bytes));
     let cut = memory(&compressed[..2]);
     let point = SeekPoint { compressed_bit: 100, ..points[0].clone() };
-    let mut decoder = Bzip2.resume(cut, &point, &Limits::default()).unwrap();
+    let mut decoder = Bzip2.resume(cut, &point, &DecodeContext::default()).unwrap();
     assert!(decoder.read(&mut bytes).is_err());
     assert!(!decoder.skip(50_000).unwrap());
 }

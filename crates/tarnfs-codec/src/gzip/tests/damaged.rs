@@ -1,6 +1,7 @@
 //! Damaged streams: cut anywhere, with any bit flipped, or with parts missing.
 
 use super::*;
+use crate::DecodeContext;
 
 #[test]
 fn a_wrong_checksum_is_damage_of_its_member() {
@@ -96,7 +97,7 @@ fn cut_at_every_byte() {
                 );
             }
             for point in &pass.points {
-                let mut decoder = codec.resume(Arc::clone(&source), point, &Limits::default()).unwrap();
+                let mut decoder = codec.resume(Arc::clone(&source), point, &DecodeContext::default()).unwrap();
                 let (decoded, error) = read_all(&mut *decoder, 77);
                 assert!(decoded == pass.decoded[point.decoded as usize..]);
                 assert_eq!(error.is_none(), whole_members);
@@ -162,7 +163,7 @@ fn a_member_that_cannot_be_decoded_costs_only_itself() {
         );
         // What lies behind has a point of its own, and nobody has to decode the damage to get there.
         let point = pass.points.iter().find(|point| point.decoded == end as u64).unwrap();
-        let mut decoder = Gzip.resume(Arc::clone(&source), point, &Limits::default()).unwrap();
+        let mut decoder = Gzip.resume(Arc::clone(&source), point, &DecodeContext::default()).unwrap();
         assert!(read_all(&mut *decoder, 999).0 == after);
     }
     // The last one: there is nothing to go on with. It ends in a block of the type that does not exist.

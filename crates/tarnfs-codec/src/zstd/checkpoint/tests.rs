@@ -2,13 +2,12 @@ use std::io;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tarnfs_source::Limits;
 
 use super::*;
 use crate::testing::{Broken, decode, length_before_damage, resume, sample, source, tool};
 use crate::zstd::Zstd;
 use crate::zstd::decoder::FrameDecoder;
-use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
 
 /// The points before all blocks of `stream`, which decodes to `data`.
 fn all_points(stream: &[u8], data: &[u8]) -> Vec<SeekPoint> {
@@ -39,7 +38,7 @@ fn what_points_look_at_further_on_ends_no_pass_before_it_is_there() {
 }
 
 fn from_point(stream: &[u8], point: &SeekPoint, skip: usize, length: usize) -> Vec<u8> {
-    let mut decoder = Zstd.resume(source(stream), point, &Limits::default()).unwrap();
+    let mut decoder = Zstd.resume(source(stream), point, &DecodeContext::default()).unwrap();
     let mut buffer = vec![0; skip + length];
     let read = decoder.read(&mut buffer).unwrap();
     buffer[skip.min(read)..read].to_vec()

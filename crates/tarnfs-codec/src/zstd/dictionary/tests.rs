@@ -2,7 +2,6 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
-use tarnfs_source::Limits;
 use tempfile::TempDir;
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
@@ -72,7 +71,7 @@ fn context(dictionaries: &Dictionaries) -> DecodeContext {
 }
 
 fn resume_with(stream: &[u8], point: &SeekPoint, dictionaries: &Dictionaries) -> std::io::Result<Vec<u8>> {
-    to_the_end(&mut *Zstd.resume_with(source(stream), point, &Limits::default(), &context(dictionaries))?, 33_333)
+    to_the_end(&mut *Zstd.resume(source(stream), point, &context(dictionaries))?, 33_333)
 }
 
 /// The points before all blocks.
@@ -404,7 +403,7 @@ proptest! {
         let stream = folder.pack(&format!("-{level} --zstd=wlog={window}"), "raw", &data);
         let points = all_points(&stream, &data, &given);
         let point = from.get(&points);
-        let mut decoder = Zstd.resume_with(source(&stream), point, &Limits::default(), &context(&given)).unwrap();
+        let mut decoder = Zstd.resume(source(&stream), point, &context(&given)).unwrap();
         let mut buffer = vec![0; skip + length];
         let read = decoder.read(&mut buffer).unwrap();
         let start = point.decoded as usize;

@@ -1,0 +1,48 @@
+//! Codecs that only containers (zip, 7z) use.
+//!
+//! Their streams begin with nothing that tells them: the container names the codec, and says in a [`CoderContext`] what
+//! it needs beside the stream. A codec is one file here and one line in [`CODERS`].
+//!
+//! - `straight`: decoders of what can be read anywhere
+
+mod copy;
+mod straight;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{CODECS, Codec};
+
+/// What a container says of one of its streams. Codecs that need none of it ignore it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct CoderContext {
+    /// In the codec's own form, as the container stores them.
+    pub properties: Arc<[u8]>,
+    /// As it was typed, in UTF-8 or whatever the terminal has.
+    pub password: Option<Arc<[u8]>>,
+    /// Bytes that come out, where the container says so.
+    pub decoded_length: Option<u64>,
+}
+
+/// Without the password, which must not come into a log.
+impl fmt::Debug for CoderContext {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("CoderContext")
+            .field("properties", &self.properties)
+            .field("has_password", &self.password.is_some())
+            .field("decoded_length", &self.decoded_length)
+            .finish()
+    }
+}
+
+/// All codecs that only containers use. They never bid and have no suffixes.
+pub static CODERS: &[&dyn Codec] = &[&copy::Copy];
+
+/// The codec of that name, for a container: one of [`CODECS`] or of [`CODERS`].
+pub fn coder_by_name(name: &str) -> Option<&'static dyn Codec> {
+    CODECS.iter().chain(CODERS).copied().find(|codec| codec.name() == name)
+}
