@@ -835,33 +835,6 @@ fn an_index_for_ratarmount_comes_alone() {
     assert!(!scratch.path("cache").exists());
 }
 
-/// What nothing uses yet is refused.
-#[test]
-fn passwords_are_refused_wherever_they_stand() {
-    let scratch = Scratch::new();
-    scratch.shell("mkdir tree; tar -C tree -cf a.tar .; echo word > words");
-    let (archive, at) = (scratch.path("a.tar"), scratch.path("at"));
-    let (archive, at) = (archive.to_str().unwrap(), at.to_str().unwrap());
-    let words = scratch.path("words");
-    for option in [["--password", "hidden"], ["--password-file", words.to_str().unwrap()], ["--password-file", "-"]] {
-        for before in [&[][..], &["mount"], &["ls"], &["cat"], &["stat"], &["check"], &["index"]] {
-            let paths: &[&str] = match before {
-                [] | ["mount"] => &[archive, at],
-                ["stat"] => &[archive, "file"],
-                _ => &[archive],
-            };
-            for arguments in [[before, &option, paths].concat(), [before, paths, &option].concat()] {
-                let ran = run(&scratch, &arguments);
-                assert_eq!(ran.code, 2, "{arguments:?}: {}", ran.err);
-                assert!(ran.err.contains(option[0]) && ran.err.contains("encrypted"), "{arguments:?}: {}", ran.err);
-                assert!(!ran.err.contains("hidden") && ran.out.is_empty(), "{arguments:?}: {}", ran.err);
-            }
-        }
-    }
-    assert!(!run(&scratch, ["--help"]).ok().text().contains("password"));
-    assert_eq!(scratch.shell("ls"), "a.tar\ntree\nwords\n");
-}
-
 /// Each archive is closed before the next is opened, with all that belongs to it.
 #[test]
 fn many_archives_take_no_more_descriptors_than_one() {

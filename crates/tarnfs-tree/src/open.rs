@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
-use tarnfs_codec::{DecodeContext, Dictionaries, Scratch};
-use tarnfs_format::name;
+use tarnfs_codec::{CoderContext, DecodeContext, Dictionaries, Scratch};
+use tarnfs_format::{Reader, name};
 use tarnfs_index::{
     Archive, Destination, Index, Shape, Summary, Writer, WriterOptions, location, own, ratarmount, trust,
 };
@@ -86,6 +86,8 @@ pub struct Options {
     pub limits: Limits,
     /// What frames of zstd may need beside the archive.
     pub dictionaries: Dictionaries,
+    /// Of encrypted files, as they were typed; tried in order.
+    pub passwords: Arc<[Arc<[u8]>]>,
     /// For decoders whose state outgrows the memory that they may take. Who gives up making files fills it before.
     pub scratch: Scratch,
     /// What has been decoded, and the budget of all memory that grows with what is read. Archives that one process has
@@ -134,6 +136,7 @@ impl Default for Options {
             threads_of: Vec::new(),
             limits: Limits::default(),
             dictionaries: Dictionaries::default(),
+            passwords: Arc::default(),
             scratch: Scratch::default(),
             cache: PieceCache::new(Budget::for_this_machine(threads)),
             decoded_cache: None,
@@ -157,6 +160,17 @@ impl Options {
             scratch: self.scratch.clone(),
             cancel: self.cancel.clone(),
             ..usual
+        }
+    }
+
+    /// What decoders may need beside their streams.
+    pub(crate) fn decoding(&self) -> DecodeContext {
+        DecodeContext {
+            limits: self.limits,
+            dictionaries: self.dictionaries.clone(),
+            scratch: self.scratch.clone(),
+            unverified: self.force,
+            coder: CoderContext::default(),
         }
     }
 
@@ -290,6 +304,13 @@ enum Origin {
     Found,
     /// From a sidecar of ratarmount.
     Sidecar,
+}
+
+/// True of an archive whose own directory says all that its index would, and as fast.
+fn has_directory(summary: &Summary, writer: &Writer) -> bool {
+    let format = tarnfs_format::by_name(&summary.format);
+    let is_random = format.is_some_and(|format| matches!(format.reader(), Reader::Random(_)));
+    is_random && summary.layers.is_empty() && !writer.has_nested() && summary.shape.hashes.is_empty()
 }
 
 /// True if nobody knows whether there is a file at `path`: its folder may not be looked into.
@@ -670,7 +691,8 @@ impl Opening<'_> {
         let (read, entries) = (start.elapsed(), writer.entries());
         let few = entries < options.minimum_file_count && source.len() < CHEAP_TO_READ && writer.bytes() < SMALL_INDEX;
         let is_named = matches!(options.place, IndexPlace::File(_));
-        let keep = options.write_index && no_folder.is_none() && (is_named || !few);
+        let is_worth_it = options.index_is_required || !few && !has_directory(&summary, &writer);
+        let keep = options.write_index && no_folder.is_none() && (is_named || is_worth_it);
         let (free, kept) = if keep { self.destinations() } else { Default::default() };
         let mut destinations: Vec<_> = free.iter().map(|path| Destination::File(self.at(path))).collect();
         destinations.push(Destination::Memory);
@@ -804,12 +826,8 @@ impl Opening<'_> {
             cache: Arc::clone(cache),
             workers: Arc::clone(&workers),
             limits: options.limits,
-            decoding: DecodeContext {
-                dictionaries: options.dictionaries.clone(),
-                scratch: options.scratch.clone(),
-                unverified: options.force,
-                ..DecodeContext::default()
-            },
+            decoding: options.decoding(),
+            passwords: Arc::clone(&options.passwords),
         };
         let deep = deep_layers(&index, &stream, &context)?;
         let shallow = if deep.is_some() { &[][..] } else { &index.summary().layers };

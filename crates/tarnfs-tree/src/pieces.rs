@@ -5,8 +5,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tarnfs_codec::DecodeContext;
 use tarnfs_codec::engine::{UnindexedSource, Workers};
+use tarnfs_codec::{Codec, CoderContext, DecodeContext};
 use tarnfs_format::{Body, Coder, Piece, Reader};
 use tarnfs_source::{SharedSource, Slice, Source};
 
@@ -36,7 +36,9 @@ type Key = (u32, u64, Arc<Coder>);
 
 #[derive(Debug)]
 struct Coded {
-    source: Arc<UnindexedSource>,
+    source: SharedSource,
+    /// Whoever reads all of a piece knows that it has the right checksum.
+    verifies: bool,
     used: u64,
 }
 
@@ -49,14 +51,14 @@ impl CodedStreams {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the coder of `piece` gives.
+    /// What the coder of `piece` gives, and whether that is verified when it is decoded.
     fn get(
         &self,
         number: u32,
         stream: &SharedSource,
         piece: &Piece,
         context: &StreamContext,
-    ) -> io::Result<SharedSource> {
+    ) -> io::Result<(SharedSource, bool)> {
         let Some(coder) = &piece.coder else { return Err(io::ErrorKind::InvalidInput.into()) };
         let key = (number, piece.offset, Arc::clone(coder));
         {
@@ -65,25 +67,25 @@ impl CodedStreams {
             let clock = open.clock;
             if let Some(coded) = open.streams.get_mut(&key) {
                 coded.used = clock;
-                return Ok(Arc::clone(&coded.source) as SharedSource);
+                return Ok((SharedSource::clone(&coded.source), coded.verifies));
             }
         }
-        let source = Arc::new(decoded(stream, piece, coder, context)?);
-        let (shown, closed) = self.lock().add(key, source);
+        let (source, verifies) = decoded(stream, piece, coder, context)?;
+        let (shown, closed) = self.lock().add(key, source, verifies);
         // Not while it is locked: these drop decoders.
         drop(closed);
-        Ok(shown)
+        Ok((shown, verifies))
     }
 }
 
 impl Open {
     /// The same, or what another thread has opened meanwhile; and what is open no more.
-    fn add(&mut self, key: Key, source: Arc<UnindexedSource>) -> (SharedSource, Vec<Coded>) {
+    fn add(&mut self, key: Key, source: SharedSource, verifies: bool) -> (SharedSource, Vec<Coded>) {
         self.clock += 1;
         let used = self.clock;
-        let coded = self.streams.entry(key).or_insert(Coded { source, used });
+        let coded = self.streams.entry(key).or_insert(Coded { source, verifies, used });
         coded.used = used;
-        let shown = Arc::clone(&coded.source) as SharedSource;
+        let shown = SharedSource::clone(&coded.source);
         let mut closed = Vec::new();
         let held = |open: &Self| open.streams.values().map(|coded| coded.source.memory()).sum::<usize>();
         if self.streams.len() > CodedStreams::MOST || held(self) > CodedStreams::MOST_BYTES {
@@ -113,32 +115,83 @@ pub(crate) fn stored(stream: &SharedSource, piece: &Piece) -> io::Result<Slice> 
     Ok(Slice::new(SharedSource::clone(stream), start, piece.stored))
 }
 
-/// What `coder` gives of the stored bytes of `piece`.
+/// What the coder of `piece` gives of its stored bytes, and whether that is compared with the piece's checksum when it
+/// is decoded. The first password that fits is taken.
 fn decoded(
     stream: &SharedSource,
     piece: &Piece,
     coder: &Coder,
     context: &StreamContext,
-) -> io::Result<UnindexedSource> {
-    let [step] = coder.steps.as_slice() else {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "it is stored in several steps"));
-    };
-    let codec = tarnfs_codec::by_name(&step.codec).ok_or_else(|| {
-        let what = format!("it is stored with {}, which tarnfs cannot read yet", step.codec);
-        io::Error::new(io::ErrorKind::Unsupported, what)
-    })?;
-    let source: SharedSource = Arc::new(stored(stream, piece)?);
-    let is_all = (piece.skip, piece.length) == (0, piece.decoded);
+) -> io::Result<(SharedSource, bool)> {
+    let mut result = decoded_with(None, stream, piece, coder, context);
+    for password in context.passwords.iter() {
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            done => return done,
+        }
+        result = decoded_with(Some(password), stream, piece, coder, context);
+    }
+    result
+}
+
+fn decoded_with(
+    password: Option<&Arc<[u8]>>,
+    stream: &SharedSource,
+    piece: &Piece,
+    coder: &Coder,
+    context: &StreamContext,
+) -> io::Result<(SharedSource, bool)> {
+    let unsupported = |what: String| io::Error::new(io::ErrorKind::Unsupported, what);
+    let mut source: SharedSource = Arc::new(stored(stream, piece)?);
+    let mut verifies = false;
+    let mut is_decompressed = false;
+    for (number, step) in coder.steps.iter().enumerate() {
+        let codec = tarnfs_codec::coder_by_name(&step.codec)
+            .ok_or_else(|| unsupported(format!("it is stored with {}, which tarnfs cannot read yet", step.codec)))?;
+        let of_step = CoderContext {
+            properties: step.properties.as_slice().into(),
+            decoded_length: Some(piece.decoded),
+            password: password.cloned(),
+        };
+        if let Some(random) = codec.random_access(&source, &of_step)? {
+            source = random;
+            continue;
+        }
+        // Its length is known, since what comes behind it keeps that.
+        if std::mem::replace(&mut is_decompressed, true) {
+            return Err(unsupported("it was compressed more than once".to_owned()));
+        }
+        let is_last = number + 1 == coder.steps.len();
+        verifies = is_last && (piece.skip, piece.length) == (0, piece.decoded);
+        let crc = piece.crc.filter(|_| verifies);
+        source = Arc::new(undone(codec, source, of_step, crc, context));
+    }
+    if source.len() != piece.decoded {
+        let what = format!("it has {} bytes, not the {} that the archive says", source.len(), piece.decoded);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    Ok((source, verifies))
+}
+
+fn undone(
+    codec: &'static dyn Codec,
+    source: SharedSource,
+    of_step: CoderContext,
+    crc: Option<u32>,
+    context: &StreamContext,
+) -> UnindexedSource {
+    let length = of_step.decoded_length.unwrap_or_default();
     let options = tarnfs_codec::Options {
-        threads: if piece.decoded > LONG { context.workers.threads().max(1) } else { 1 },
+        threads: if length > LONG { context.workers.threads().max(1) } else { 1 },
         limits: context.limits,
         dictionaries: context.decoding.dictionaries.clone(),
         scratch: context.decoding.scratch.clone(),
+        coder: of_step.clone(),
         ..tarnfs_codec::Options::default()
     };
+    let decoding = DecodeContext { coder: of_step, ..context.decoding.clone() };
     let (cache, workers) = (Arc::clone(&context.cache), Arc::clone(&context.workers));
-    let crc = piece.crc.filter(|_| is_all);
-    Ok(UnindexedSource::new(codec, source, piece.decoded, crc, options, context.decoding.clone(), cache, workers))
+    UnindexedSource::new(codec, source, length, crc, options, decoding, cache, workers)
 }
 
 /// Decoded bytes from which on several threads decode.
@@ -155,7 +208,7 @@ pub(crate) struct PieceSource {
     /// Which of them were compared with their checksums.
     verified: Vec<AtomicBool>,
     /// The one that was opened last.
-    last: Mutex<Option<(usize, SharedSource)>>,
+    last: Mutex<Option<(usize, SharedSource, bool)>>,
     coded: Arc<CodedStreams>,
     context: StreamContext,
 }
@@ -186,11 +239,8 @@ impl PieceSource {
             cache: Arc::clone(&options.cache),
             workers: Workers::new(0),
             limits: options.limits,
-            decoding: DecodeContext {
-                dictionaries: options.dictionaries.clone(),
-                scratch: options.scratch.clone(),
-                unverified: false,
-            },
+            passwords: Arc::clone(&options.passwords),
+            decoding: DecodeContext { unverified: false, ..options.decoding() },
         };
         let pieces = body.pieces.clone().unwrap_or_default();
         Self::new((0, SharedSource::clone(source)), pieces, body.size, Arc::default(), context)
@@ -199,27 +249,31 @@ impl PieceSource {
     /// What piece `at` is read from, and where it begins there.
     fn opened(&self, at: usize, piece: &Piece) -> io::Result<(SharedSource, u64)> {
         let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = last().as_ref().filter(|(known, _)| *known == at).map(|(_, source)| SharedSource::clone(source));
+        let known = last()
+            .as_ref()
+            .filter(|(known, ..)| *known == at)
+            .map(|(_, source, verifies)| (SharedSource::clone(source), *verifies));
         let has_steps = piece.coder.as_ref().is_some_and(|coder| !coder.steps.is_empty());
-        let source = match known {
+        let (source, verifies) = match known {
             Some(known) => known,
             None if has_steps => self.coded.get(self.number, &self.stream, piece, &self.context)?,
-            None => Arc::new(stored(&self.stream, piece)?),
+            None => (Arc::new(stored(&self.stream, piece)?) as SharedSource, false),
         };
-        let replaced = last().replace((at, SharedSource::clone(&source)));
+        let replaced = last().replace((at, SharedSource::clone(&source), verifies));
         drop(replaced);
         let skip = if has_steps { piece.skip } else { 0 };
-        self.verify(at, piece, &source, skip, has_steps)?;
+        if !verifies {
+            self.verify(at, piece, &source, skip, has_steps)?;
+        }
         Ok((source, skip))
     }
 
-    /// Compares the piece with its checksum, unless its source has done so, or it is long.
+    /// Compares the piece with its checksum, unless that was done, or it is long.
     fn verify(&self, at: usize, piece: &Piece, source: &SharedSource, skip: u64, has_steps: bool) -> io::Result<()> {
         const STEP: usize = 128 << 10;
         let most = if has_steps { VERIFIED_PARTS } else { VERIFIED_WHEN_STORED };
-        let is_known = has_steps && (piece.skip, piece.length) == (0, piece.decoded);
         let is_verified = self.verified.get(at).is_none_or(|verified| verified.load(Ordering::Relaxed));
-        let Some(expected) = piece.crc.filter(|_| !is_known && !is_verified && piece.length <= most) else {
+        let Some(expected) = piece.crc.filter(|_| !is_verified && piece.length <= most) else {
             return Ok(());
         };
         let (mut crc, mut buffer, mut done) = (crc32fast::Hasher::new(), vec![0; STEP], 0);
@@ -305,7 +359,7 @@ impl Source for PieceSource {
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some((known, source)), Some((at, start, piece))) = (last.as_ref(), self.at(offset)) else {
+        let (Some((known, source, _)), Some((at, start, piece))) = (last.as_ref(), self.at(offset)) else {
             return self.size == 0;
         };
         let is_inside = start <= offset && start.saturating_add(piece.length) >= offset.saturating_add(length as u64);
@@ -322,6 +376,6 @@ impl Source for PieceSource {
 
     fn memory(&self) -> usize {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().map_or(0, |(_, source)| source.memory())
+        last.as_ref().map_or(0, |(_, source, _)| source.memory())
     }
 }

@@ -44,6 +44,7 @@ pub(crate) struct StreamContext {
     pub(crate) cache: Arc<PieceCache>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) limits: Limits,
+    pub(crate) passwords: Arc<[Arc<[u8]>]>,
     pub(crate) decoding: DecodeContext,
 }
 
@@ -283,7 +284,7 @@ impl Step {
             Some((start, length)) => Arc::new(Slice::new(input, start, length)),
             None => input,
         };
-        let StreamContext { cache, workers, limits, decoding } = context;
+        let StreamContext { cache, workers, limits, decoding, .. } = context;
         let (chunks, cache, workers) = (Arc::clone(&self.chunks), Arc::clone(cache), Arc::clone(workers));
         let decoded = DecodedSource::new(self.codec, part, chunks, cache, workers, *limits);
         decoded.give(decoding.clone());

@@ -269,6 +269,11 @@ impl Writer {
         }
     }
 
+    /// True if nested streams were found.
+    pub fn has_nested(&self) -> bool {
+        self.layers.nested() > 0
+    }
+
     /// What is added from here on lies in `stream`.
     fn lie_in(&mut self, stream: u32) {
         if stream == self.stream {

@@ -121,6 +121,7 @@ fn streams(chain: u32) -> Arc<Streams> {
     };
     let index = Arc::new(Toy { summary, streams: OnceLock::new(), chain });
     let context = StreamContext {
+        passwords: Arc::default(),
         cache: PieceCache::new(Budget::new(16 << 20)),
         workers: Workers::new(1),
         limits: Limits::default(),

@@ -159,6 +159,14 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, help_heading = "Decoding")]
     pub(crate) force: bool,
 
+    /// Password of encrypted files. Other users can see it while the command runs: --password-file hides it
+    #[arg(hide_short_help = true, long, value_name = "PASSWORD", help_heading = "Decoding")]
+    pub(crate) password: Vec<OsString>,
+
+    /// File with passwords, one in each line, which are tried in order
+    #[arg(hide_short_help = true, long, value_name = "FILE", help_heading = "Decoding")]
+    pub(crate) password_file: Vec<PathBuf>,
+
     /// A zstd dictionary, as for `zstd -D`. Repeat the option for several. A frame names its dictionary by ID. A frame
     /// without an ID gets the dictionary that has none, or else the first
     #[arg(hide_short_help = true, long, value_name = "FILE", help_heading = "Decoding")]

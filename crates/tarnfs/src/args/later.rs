@@ -29,21 +29,8 @@ const HOLD_ANYWAY: &[(&str, Option<&str>)] = &[
     ("no-verify-mtime", Some("verify_mtime")),
 ];
 
-/// Of commands that read archives, too.
-const PASSWORDS: [&str; 2] = ["password", "password-file"];
-
-/// Those commands.
-const READERS: [&str; 6] = ["cat", "check", "index", "ls", "mount", "stat"];
-
-fn with_passwords(command: Command) -> Command {
-    let arg = |long| Arg::new(long).long(long).hide(true).num_args(1).action(ArgAction::Append);
-    PASSWORDS.iter().fold(command, |command, &long| command.arg(arg(long)))
-}
-
 /// Adds them to the mount command, hidden, so that they are recognised wherever they stand.
 pub(crate) fn with_ratarmounts_options(command: Command) -> Command {
-    let command =
-        READERS.iter().fold(with_passwords(command), |command, name| command.mut_subcommand(name, with_passwords));
     let command = HOLD_ANYWAY.iter().fold(command, |command, &(long, takes_back)| {
         let arg = Arg::new(long).long(long).hide(true).action(ArgAction::SetTrue);
         command.arg(match takes_back {
@@ -116,13 +103,6 @@ pub(crate) fn refuse(matches: &ArgMatches) -> Result<(), Failure> {
         matches.try_contains_id(long).unwrap_or(false)
             && matches.value_source(long) == Some(clap::parser::ValueSource::CommandLine)
     };
-    let of_command = matches.subcommand().map(|(_, matches)| matches);
-    for long in PASSWORDS {
-        if is_given(matches, long) || of_command.is_some_and(|matches| is_given(matches, long)) {
-            let what = "nothing that is encrypted can be read yet; leave it out";
-            return Err(Failure::new(Code::Usage, format!("--{long}: {what}")));
-        }
-    }
     match OPTIONS.iter().find(|(long, _, _)| is_given(matches, long)) {
         Some((long, _, _)) => Err(Failure::new(
             Code::Usage,

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tarnfs_codec::Dictionaries;
 use tarnfs_codec::engine::PieceCache;
@@ -129,6 +130,7 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
             (None, None) => Options::default().minimum_file_count,
         },
         dictionaries: dictionaries(&open.zstd_dictionary).map_err(usage)?,
+        passwords: passwords(open).map_err(usage)?.into(),
         seek_point_spacing: spacing.map(|spacing| (spacing * f64::from(1 << 20)) as u64),
         threads,
         threads_of,
@@ -166,6 +168,25 @@ fn recursion(open: &Open) -> Option<Recursion> {
         strip_extension: open.strip_recursive_tar_extension,
         transform: pair(open.transform_recursive_mount_point.as_deref()),
     })
+}
+
+/// All passwords that are given, in order.
+fn passwords(open: &Open) -> Result<Vec<Arc<[u8]>>, String> {
+    /// Bytes of a file of passwords at most.
+    const MOST: u64 = 1 << 20;
+    let mut passwords: Vec<Arc<[u8]>> = open.password.iter().map(|password| password.as_bytes().into()).collect();
+    for path in &open.password_file {
+        let refused = |what: String| format!("--password-file {}: {what}", shown(path.as_os_str()));
+        let mut bytes = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes));
+        read.map_err(|error| refused(format!("cannot be read: {error}")))?;
+        if bytes.len() as u64 > MOST {
+            return Err(refused(format!("has more than {} MiB, which is the limit", MOST >> 20)));
+        }
+        let lines = bytes.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        passwords.extend(lines.filter(|line| !line.is_empty()).map(Arc::from));
+    }
+    Ok(passwords)
 }
 
 /// What these files hold, for frames of zstd.
