@@ -293,3 +293,6 @@ impl fmt::Debug for UnindexedSource {
         formatter.debug_struct("UnindexedSource").field("length", &self.length).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+use super::*;
+use crate::coder_by_name;
+use tarnfs_source::{Budget, MemorySource};
+use zlib_rs::{DeflateConfig, compress_slice};
+
+/// Bytes that compress to about half.
+fn content(length: usize) -> Vec<u8> {
+    let mut state = 88_172_645_463_325_252_u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state & 15) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+/// Raw deflate, and the CRC-32 of what comes out.
+fn deflated(bytes: &[u8]) -> (Vec<u8>, u32) {
+    let mut packed = vec![0; bytes.len() + 1024];
+    let config = DeflateConfig { window_bits: -15, ..DeflateConfig::new(1) };
+    let (packed, _) = compress_slice(&mut packed, bytes, config);
+    (packed.to_vec(), crc32fast::hash(bytes))
+}
+
+fn opened(packed: Vec<u8>, length: u64, crc: Option<u32>) -> UnindexedSource {
+    let source = Arc::new(MemorySource::new(packed, "a member"));
+    let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(0));
+    let codec = coder_by_name("deflate").unwrap();
+    let options = Options::default();
+    UnindexedSource::new(codec, source, length, crc, options, DecodeContext::default(), cache, workers)
+}
+
+const LENGTHS: [usize; 6] = [1, 1000, SHORT as usize, SHORT as usize + 1, VERIFIED_FIRST as usize + 1, 40 << 20];
+
+#[test]
+fn any_byte_is_read_in_any_order() {
+    for length in LENGTHS {
+        let bytes = content(length);
+        let (packed, crc) = deflated(&bytes);
+        // Forwards; from the end; here and there, beginning at different places.
+        let step = (length / 37).max(1);
+        let forwards: Vec<usize> = (0..length).step_by(step).collect();
+        let orders: [Vec<usize>; 3] = [
+            forwards.clone(),
+            forwards.iter().rev().copied().collect(),
+            forwards.iter().map(|at| at * 7 % length).collect(),
+        ];
+        for order in orders {
+            let source = opened(packed.clone(), length as u64, Some(crc));
+            assert!(!source.is_ready(0, 1) && source.len() == length as u64);
+            for at in order {
+                let mut buffer = vec![0; 70_000];
+                let read = source.read_at(&mut buffer, at as u64).unwrap();
+                assert_eq!(read, (length - at).min(70_000), "at {at} of {length}");
+                assert!(buffer[..read] == bytes[at..at + read], "at {at} of {length}");
+            }
+            let mut last = [0];
+            assert_eq!(source.read_at(&mut last, length as u64 - 1).unwrap(), 1);
+            assert_eq!(source.is_indexed(), length as u64 > SHORT);
+            assert!(source.is_ready(length as u64 - 1, 1) && source.memory() <= length.max(4 << 20));
+            assert_eq!(source.read_at(&mut last, length as u64).unwrap(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_wrong_checksum_is_an_error_from_then_on() {
+    for length in LENGTHS {
+        let bytes = content(length);
+        let (packed, crc) = deflated(&bytes);
+        let source = opened(packed, length as u64, Some(!crc));
+        let mut buffer = vec![0; 1 << 20];
+        let (mut at, mut failed) = (0, None);
+        while at < length as u64 && failed.is_none() {
+            match source.read_at(&mut buffer, at) {
+                Ok(read) => at += read as u64,
+                Err(error) => failed = Some(error),
+            }
+        }
+        let error = failed.expect("somebody who reads all is told");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(error.to_string().contains("its CRC-32 is"), "{error}");
+        assert!(length as u64 > VERIFIED_FIRST || at == 0, "nothing is served of what is wrong");
+        assert!(source.read_at(&mut buffer, 0).is_err(), "nor is it later");
+    }
+}
+
+#[test]
+fn what_is_cut_damaged_or_of_another_length_is_an_error() {
+    let bytes = content(3 << 20);
+    let (packed, crc) = deflated(&bytes);
+    let length = bytes.len() as u64;
+    let mut damaged = packed.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle..middle + 64].fill(0xff);
+    let mut buffer = [0; 100];
+    for (packed, length) in [
+        (packed[..packed.len() / 2].to_vec(), length),
+        (damaged, length),
+        (packed.clone(), length - 1),
+        (packed.clone(), length + 1),
+        (Vec::new(), length),
+    ] {
+        for crc in [Some(crc), None] {
+            let source = opened(packed.clone(), length, crc);
+            for _ in 0..2 {
+                let error = source.read_at(&mut buffer, 5).unwrap_err();
+                assert!(matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof), "{error}");
+                assert!(error.to_string().contains("a member"), "{error}");
+            }
+        }
+    }
+    // Without a checksum, what decodes is right.
+    assert_eq!(opened(packed, length, None).read_at(&mut buffer, 5).unwrap(), 100);
+}
+
+#[test]
+fn many_readers_see_the_same() {
+    let bytes = content(24 << 20);
+    let (packed, crc) = deflated(&bytes);
+    let source = opened(packed, bytes.len() as u64, Some(crc));
+    std::thread::scope(|scope| {
+        for reader in 0..4_usize {
+            let (source, bytes) = (&source, &bytes);
+            scope.spawn(move || {
+                let mut buffer = vec![0; 200_000];
+                for turn in 0..40 {
+                    let at = (turn * 7 + reader * 11) % 40 * (bytes.len() / 40);
+                    let read = source.read_at(&mut buffer, at as u64).unwrap();
+                    assert!(buffer[..read] == bytes[at..at + read]);
+                }
+            });
+        }
+    });
+}
