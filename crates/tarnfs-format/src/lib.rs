@@ -19,6 +19,7 @@ mod probe;
 /// Walking a stream of bytes once, from its start to its end.
 pub mod stream;
 pub mod tar;
+pub mod zip;
 
 use std::io;
 

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a test says what it could not test")]
 
 pub(crate) mod twin;
+pub(crate) mod zip;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,137 @@
+//! The directory: one header for each member, one behind the other.
+
+use std::io;
+use std::ops::Range;
+
+use super::window::{Window, u16_at, u32_at};
+
+/// Length of a header without name, extra fields and comment (APPNOTE 4.3.12).
+pub(super) const HEADER: usize = 46;
+
+pub(super) const SIGNATURE: [u8; 4] = *b"PK\x01\x02";
+
+/// A header as it stands in the directory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Central<'b> {
+    /// Byte of the archive at which it stands.
+    pub(super) at: u64,
+    /// Who made it: what `external` means.
+    pub(super) host: u8,
+    pub(super) flags: u16,
+    pub(super) method: u16,
+    pub(super) time: u16,
+    pub(super) date: u16,
+    pub(super) crc: u32,
+    /// Sizes and offset as they stand there: all ones if they are among the extra fields.
+    pub(super) stored: u32,
+    pub(super) size: u32,
+    pub(super) offset: u32,
+    pub(super) external: u32,
+    pub(super) name: &'b [u8],
+    pub(super) extra: &'b [u8],
+}
+
+/// What comes next in the directory.
+#[derive(Debug)]
+pub(super) enum Next<'b> {
+    Header(Central<'b>),
+    /// No header is here; the next one, or the end, is behind it.
+    Broken(Range<u64>),
+    End,
+}
+
+/// Walks the directory.
+#[derive(Debug)]
+pub(super) struct Walk<'s> {
+    window: Window<'s>,
+    range: Range<u64>,
+    at: u64,
+}
+
+impl<'s> Walk<'s> {
+    pub(super) fn new(window: Window<'s>, range: Range<u64>) -> Self {
+        Self { window, at: range.start, range }
+    }
+
+    /// Goes to the header at byte `at`, and reads no more than one header at once until it starts again.
+    pub(super) fn jump(&mut self, at: u64) {
+        self.window.jumps(true);
+        self.at = at;
+    }
+
+    /// Starts again.
+    pub(super) fn rewind(&mut self) {
+        self.window.jumps(false);
+        self.at = self.range.start;
+    }
+
+    /// The next header, past what is none.
+    pub(super) fn next_header(&mut self) -> io::Result<Option<Central<'_>>> {
+        loop {
+            let at = self.at;
+            match self.next()? {
+                Next::Header(_) => break self.at = at,
+                Next::Broken(_) => {}
+                Next::End => return Ok(None),
+            }
+        }
+        Ok(match self.next()? {
+            Next::Header(header) => Some(header),
+            Next::Broken(_) | Next::End => None,
+        })
+    }
+
+    pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
+        let (at, end) = (self.at, self.range.end);
+        let fixed = self.window.bytes(at, end, HEADER)?;
+        // Nothing, or the digital signature (APPNOTE 4.3.13).
+        if fixed.is_empty() || fixed.starts_with(b"PK\x05\x05") {
+            return Ok(Next::End);
+        }
+        let Some(length) = length(fixed).filter(|&length| length <= end.saturating_sub(at)) else {
+            self.at = self.resynchronise(at)?;
+            return Ok(Next::Broken(at..self.at));
+        };
+        self.at = at.saturating_add(length);
+        let length = length as usize;
+        Ok(self.window.bytes(at, end, length)?.split_at_checked(HEADER).map_or(Next::End, |(fixed, rest)| {
+            let name = usize::from(u16_at(fixed, 28));
+            let extra = name.saturating_add(usize::from(u16_at(fixed, 30)));
+            Next::Header(Central {
+                at,
+                host: u16_at(fixed, 4).to_le_bytes()[1],
+                flags: u16_at(fixed, 8),
+                method: u16_at(fixed, 10),
+                time: u16_at(fixed, 12),
+                date: u16_at(fixed, 14),
+                crc: u32_at(fixed, 16),
+                stored: u32_at(fixed, 20),
+                size: u32_at(fixed, 24),
+                external: u32_at(fixed, 38),
+                offset: u32_at(fixed, 42),
+                name: rest.get(..name).unwrap_or_default(),
+                extra: rest.get(name..extra).unwrap_or_default(),
+            })
+        }))
+    }
+
+    /// Where behind `at` the next header is that fits; the end, if none is.
+    fn resynchronise(&mut self, at: u64) -> io::Result<u64> {
+        let end = self.range.end;
+        let mut from = at.saturating_add(1);
+        while let Some(found) = self.window.find(from, end, |four| four == SIGNATURE)? {
+            let fixed = self.window.bytes(found, end, HEADER)?;
+            if length(fixed).is_some_and(|length| length <= end.saturating_sub(found)) {
+                return Ok(found);
+            }
+            from = found.saturating_add(4);
+        }
+        Ok(end)
+    }
+}
+
+/// Length of the header that begins with `fixed`; `None` if that is none.
+fn length(fixed: &[u8]) -> Option<u64> {
+    let variable = || [28, 30, 32].into_iter().map(|at| u64::from(u16_at(fixed, at))).sum::<u64>();
+    (fixed.len() == HEADER && fixed.starts_with(&SIGNATURE)).then(|| variable().saturating_add(HEADER as u64))
+}

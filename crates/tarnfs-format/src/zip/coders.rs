@@ -1,0 +1,139 @@
+//! Methods and ciphers as steps of coders, each list of steps with a number.
+
+use std::collections::HashMap;
+
+use super::step::{Coder, Step};
+
+/// How the content of a member was encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Cipher {
+    None,
+    /// PKZIP's of 1993 (APPNOTE 6.1), and the byte that a right password gives.
+    Zip {
+        check: u8,
+    },
+    /// WinZip's.
+    Aes {
+        strength: u8,
+    },
+    /// PKWARE's (APPNOTE 7), which nothing else can read.
+    Strong,
+}
+
+impl Cipher {
+    /// Bytes that it adds to what it encrypts, if that is known.
+    pub(super) fn overhead(self) -> Option<u64> {
+        match self {
+            Self::None => Some(0),
+            Self::Zip { .. } => Some(12),
+            // Salt, two bytes that check the password, ten that check the content.
+            Self::Aes { strength } => Some(u64::from(strength).saturating_mul(4).saturating_add(4 + 2 + 10)),
+            Self::Strong => None,
+        }
+    }
+}
+
+/// What has to be undone to read a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Recipe {
+    Packed {
+        cipher: Cipher,
+        method: u16,
+    },
+    /// What the archive says of it cannot be.
+    Damaged,
+}
+
+/// The coders of one archive.
+#[derive(Debug, Default)]
+pub(super) struct Coders {
+    numbers: HashMap<Recipe, u32>,
+    last: Option<(Recipe, u32)>,
+}
+
+impl Coders {
+    /// The number of `recipe`; and the coder itself, if it was not asked for before.
+    pub(super) fn number(&mut self, recipe: Recipe) -> (u32, Option<Coder>) {
+        if let Some((_, number)) = self.last.filter(|(last, _)| *last == recipe) {
+            return (number, None);
+        }
+        // 0 is what is stored where its entry says: here a header lies before it.
+        let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let number = *self.numbers.entry(recipe).or_insert(next);
+        self.last = Some((recipe, number));
+        let is_new = number == next;
+        (number, is_new.then(|| Coder { number, steps: steps(recipe), is_behind_header: true }))
+    }
+}
+
+/// Why what has this recipe cannot be read.
+pub(super) fn unreadable(recipe: Recipe) -> Option<String> {
+    match recipe {
+        Recipe::Packed { cipher: Cipher::Strong, .. } => Some("PKWARE's strong encryption".to_owned()),
+        Recipe::Packed { cipher: Cipher::Aes { strength: strength @ (0 | 4..) }, .. } => {
+            Some(format!("AES of strength {strength}"))
+        }
+        Recipe::Packed { method, .. } if codec(method).is_none() => Some(match method_name(method) {
+            Some(name) => format!("zip method {method} ({name})"),
+            None => format!("zip method {method}"),
+        }),
+        Recipe::Packed { .. } => None,
+        Recipe::Damaged => Some("a damaged zip member".to_owned()),
+    }
+}
+
+/// The steps that undo `recipe`. One that is not known becomes a step that no codec has: whoever looks for it can say
+/// what is missing.
+fn steps(recipe: Recipe) -> Vec<Step> {
+    let step = |codec: &str, properties: &[u8]| Step { codec: codec.to_owned(), properties: properties.to_vec() };
+    if let Some(missing) = unreadable(recipe) {
+        return vec![step(&missing, &[])];
+    }
+    let Recipe::Packed { cipher, method } = recipe else { return Vec::new() };
+    let decrypt = match cipher {
+        Cipher::Zip { check } => Some(step("zipcrypto", &[check])),
+        Cipher::Aes { strength } => Some(step("aes-zip", &[strength])),
+        Cipher::None | Cipher::Strong => None,
+    };
+    let decode = codec(method).filter(|codec| !codec.is_empty()).map(|codec| step(codec, &[]));
+    decrypt.into_iter().chain(decode).collect()
+}
+
+/// The codec of a method (APPNOTE 4.4.5); empty for what is stored.
+fn codec(method: u16) -> Option<&'static str> {
+    Some(match method {
+        0 => "",
+        8 => "deflate",
+        9 => "deflate64",
+        12 => "bzip2",
+        14 => "lzma-zip",
+        // 20 was its number for a year.
+        20 | 93 => "zstd",
+        95 => "xz",
+        98 => "ppmd8",
+        _ => return None,
+    })
+}
+
+fn method_name(method: u16) -> Option<&'static str> {
+    Some(match method {
+        1 => "shrink",
+        2..=5 => "reduce",
+        6 => "implode",
+        10 => "DCL implode",
+        16 => "CMPSC",
+        18 => "TERSE",
+        19 => "LZ77",
+        92 => "WinZip's reference",
+        94 => "MP3",
+        96 => "JPEG",
+        97 => "WavPack",
+        99 => "AES without its extra field",
+        _ => return None,
+    })
+}
+
+/// True of the numbers that a method may have: what has another one is hardly a header.
+pub(super) fn is_method(method: u16) -> bool {
+    codec(method).is_some() || method_name(method).is_some()
+}

@@ -1,0 +1,179 @@
+//! The end of an archive: the record that says where the directory is, found from the back.
+
+use std::io;
+use std::ops::Range;
+
+use tarnfs_source::Source;
+
+use super::window::{u16_at, u32_at, u64_at};
+use super::{central, local};
+
+/// APPNOTE 4.3.16, without the comment.
+const RECORD: usize = 22;
+/// APPNOTE 4.3.15.
+const LOCATOR: usize = 20;
+/// APPNOTE 4.3.14, without the extensible data.
+const RECORD_64: usize = 56;
+
+/// As far from the end the record may begin, behind which the longest comment lies.
+pub(super) const TAIL: usize = RECORD + u16::MAX as usize;
+
+/// Records that are looked at closely and refused, before all others are: a comment may hold thousands.
+const MOST_REFUSED: u32 = 16;
+
+/// What the record says, in either size.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record {
+    /// Byte at which it begins, of what was searched.
+    pub(super) at: u64,
+    is_split: bool,
+    members: u64,
+    length: u64,
+    offset: u64,
+    /// Whether the comment ends where the archive does.
+    pub(super) is_last: bool,
+}
+
+/// Where the directory is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Directory {
+    pub(super) range: Range<u64>,
+    /// How many members the record says there are; as many modulo 65 536, if it has only 16 bits.
+    pub(super) members: u64,
+    pub(super) is_64: bool,
+    /// What is to be added to offsets: the length of what was put before the archive. Less than nothing if its start
+    /// was cut off.
+    pub(super) shift: i64,
+}
+
+/// What the end of an archive looks like.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Directory(Directory),
+    /// The directory is on another volume, or part of it.
+    Split,
+    /// No record, or none whose directory is where it says.
+    Missing,
+}
+
+/// The records in `tail`, the last one first.
+pub(super) fn records(tail: &[u8]) -> impl Iterator<Item = Record> + '_ {
+    let places = 0..=tail.len().saturating_sub(RECORD);
+    places.rev().filter_map(|at| {
+        let bytes = tail.get(at..).filter(|bytes| bytes.starts_with(b"PK\x05\x06") && bytes.len() >= RECORD)?;
+        let rest = bytes.len().saturating_sub(RECORD);
+        let comment = usize::from(u16_at(bytes, 20));
+        let is_other_volume = |number| !matches!(number, 0 | u16::MAX);
+        Some(Record {
+            at: at as u64,
+            is_split: is_other_volume(u16_at(bytes, 4)) || is_other_volume(u16_at(bytes, 6)),
+            members: u16_at(bytes, 10).into(),
+            length: u32_at(bytes, 12).into(),
+            offset: u32_at(bytes, 16).into(),
+            is_last: comment == rest,
+        })
+    })
+}
+
+/// Looks for the end. Of several records the last one counts whose directory is there, as in unzip.
+pub(super) fn find(source: &dyn Source) -> io::Result<End> {
+    let length = source.len().min(TAIL as u64);
+    let start = source.len().saturating_sub(length);
+    let mut tail = vec![0; length as usize];
+    source.read_exact_at(&mut tail, start)?;
+    let mut head = [0; 4];
+    source.read_exact_at(head.get_mut(..length.min(4) as usize).unwrap_or_default(), 0)?;
+    let (mut end, mut refused) = (End::Missing, 0_u32);
+    for record in records(&tail) {
+        let at = start.saturating_add(record.at);
+        let large = large_record(source, at)?;
+        let record = large.unwrap_or(Record { at, ..record });
+        if record.is_split {
+            if record.is_last {
+                end = End::Split;
+            }
+            continue;
+        }
+        let Some(directory) = directory(source, &record, large.is_some())? else { continue };
+        // An archive that was cut behind a member that is an archive itself: that one is not what was asked for. But
+        // of two archives, one behind the other, it is the second one, as in unzip.
+        if directory.shift > 0 && head == local::SIGNATURE && !ends_at(source, directory.shift as u64)? {
+            refused = refused.saturating_add(1);
+            if refused > MOST_REFUSED {
+                break;
+            }
+            continue;
+        }
+        return Ok(End::Directory(directory));
+    }
+    Ok(end)
+}
+
+/// Whether an archive ends at byte `end`.
+fn ends_at(source: &dyn Source, end: u64) -> io::Result<bool> {
+    let length = end.min(TAIL as u64);
+    let mut tail = vec![0; length as usize];
+    source.read_exact_at(&mut tail, end.saturating_sub(length))?;
+    Ok(records(&tail).any(|record| record.is_last))
+}
+
+/// The zip64 record that belongs to a record at `at`.
+fn large_record(source: &dyn Source, at: u64) -> io::Result<Option<Record>> {
+    let Some(end) = at.checked_sub(LOCATOR as u64) else { return Ok(None) };
+    let mut locator = [0; LOCATOR];
+    source.read_exact_at(&mut locator, end)?;
+    if !locator.starts_with(b"PK\x06\x07") {
+        return Ok(None);
+    }
+    // Right before the locator, wherever the archive begins; or where the locator says, if it has extensible data.
+    for at in [end.checked_sub(RECORD_64 as u64), Some(u64_at(&locator, 8))].into_iter().flatten() {
+        let mut bytes = [0; RECORD_64];
+        if at.checked_add(RECORD_64 as u64).is_none_or(|behind| behind > end) {
+            continue;
+        }
+        source.read_exact_at(&mut bytes, at)?;
+        let ends_at = at.saturating_add(12).saturating_add(u64_at(&bytes, 4));
+        if bytes.starts_with(b"PK\x06\x06") && ends_at <= end {
+            return Ok(Some(Record {
+                at,
+                is_split: u32_at(&bytes, 16) != 0 || u32_at(&bytes, 20) != 0 || u32_at(&locator, 16) > 1,
+                members: u64_at(&bytes, 32),
+                length: u64_at(&bytes, 40),
+                offset: u64_at(&bytes, 48),
+                is_last: true,
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// Where the directory of `record` is; `None` if it is not there.
+fn directory(source: &dyn Source, record: &Record, is_64: bool) -> io::Result<Option<Directory>> {
+    if record.offset > i64::MAX as u64 {
+        return Ok(None);
+    }
+    // Right before the record, whatever was put before the archive; or where the record says, if something lies
+    // between.
+    let starts = [record.at.checked_sub(record.length), Some(record.offset)];
+    for start in starts.into_iter().flatten() {
+        let end = start.saturating_add(record.length).min(record.at);
+        if start > end || !begins_well(source, start..end, record)? {
+            continue;
+        }
+        let shift = start.wrapping_sub(record.offset).cast_signed();
+        return Ok(Some(Directory { range: start..end, members: record.members, is_64, shift }));
+    }
+    Ok(None)
+}
+
+fn begins_well(source: &dyn Source, range: Range<u64>, record: &Record) -> io::Result<bool> {
+    if record.length == 0 {
+        return Ok(record.members == 0);
+    }
+    let mut signature = [0; 4];
+    if range.end.saturating_sub(range.start) < central::HEADER as u64 {
+        return Ok(false);
+    }
+    source.read_exact_at(&mut signature, range.start)?;
+    Ok(signature == central::SIGNATURE)
+}

@@ -1,0 +1,294 @@
+//! Walks the directory, and tells its members in the order in which they lie in the archive.
+
+use std::collections::BinaryHeap;
+use std::io;
+
+use tarnfs_source::Source;
+
+use super::central::{Central, Next, Walk};
+use super::coders::{Coders, Recipe, unreadable};
+use super::end::{self, Directory, End};
+use super::extra::{Extra, Numbers};
+use super::local;
+use super::member::{Header, Member};
+use super::scan::{Found, Scan};
+use super::window::Window;
+use super::{Told, body};
+use crate::name::excerpt;
+use crate::{Damage, Error, Options};
+
+/// Members whose order is found in one pass over a directory that is in another order: 16 MiB.
+const AT_ONCE: usize = 1 << 20;
+
+/// One pass over one archive.
+pub(super) struct Reader<'run> {
+    source: &'run dyn Source,
+    options: &'run Options,
+    receive: &'run mut dyn FnMut(Told) -> io::Result<()>,
+    coders: Coders,
+    /// Whether it can be read depends on where the next one begins.
+    pending: Option<Member>,
+    /// The directory is not whole: members may lie between those that it tells.
+    scan: Option<Scan<'run>>,
+    /// Members told.
+    count: u64,
+}
+
+impl<'run> Reader<'run> {
+    pub(super) fn new(
+        source: &'run dyn Source,
+        options: &'run Options,
+        receive: &'run mut dyn FnMut(Told) -> io::Result<()>,
+    ) -> Self {
+        Self { source, options, receive, coders: Coders::default(), pending: None, scan: None, count: 0 }
+    }
+
+    pub(super) fn run(mut self) -> Result<(), Error> {
+        let not_this = |reason: &str| Error::NotThisFormat { format: "zip", reason: reason.to_owned() };
+        let length = self.source.len();
+        match end::find(self.source).map_err(at(length))? {
+            End::Directory(directory) => self.directory(&directory),
+            End::Split => Err(not_this("it is a part of an archive in several files, which cannot be read")),
+            End::Missing => {
+                self.damage(length, "no directory is at its end; members are found by their own headers")?;
+                self.scan = Some(Scan::new(self.window(), self.options.limits.resynchronise));
+                self.gap(0, length, true)?;
+                if self.count == 0 { Err(not_this("neither a directory nor a member is in it")) } else { Ok(()) }
+            }
+        }
+    }
+
+    fn window(&self) -> Window<'run> {
+        Window::new(self.source, &self.options.cancel)
+    }
+
+    fn directory(&mut self, directory: &Directory) -> Result<(), Error> {
+        let mut walk = Walk::new(self.window(), directory.range.clone());
+        // What the whole of it looks like, before anything is told.
+        let (mut count, mut last, mut is_ordered, mut first) = (0_u64, 0, true, None);
+        loop {
+            match walk.next().map_err(at(directory.range.start))? {
+                Next::Header(header) => {
+                    let offset = offset(&header).unwrap_or_default();
+                    first.get_or_insert(offset);
+                    is_ordered &= offset >= last;
+                    (count, last) = (count.saturating_add(1), offset);
+                }
+                Next::Broken(range) => {
+                    let length = range.end.saturating_sub(range.start);
+                    self.damage(range.start, format!("{length} bytes of the directory are no header"))?;
+                    if self.scan.is_none() {
+                        self.scan = Some(Scan::new(self.window(), self.options.limits.resynchronise));
+                    }
+                }
+                Next::End => break,
+            }
+        }
+        let told = if directory.is_64 { count } else { count & 0xffff };
+        if told != directory.members && self.scan.is_none() {
+            let what = format!("the directory has {count} members, its end says {}", directory.members);
+            self.damage(directory.range.start, what)?;
+        }
+        let mut directory = directory.clone();
+        directory.shift = self.shift(&directory, first).map_err(at(directory.range.start))?;
+
+        walk.rewind();
+        if is_ordered {
+            while let Some(header) = next_header(&mut walk, &directory)? {
+                let made = self.member(&header, &directory);
+                self.push(made)?;
+            }
+        } else {
+            self.unordered(&mut walk, &directory)?;
+        }
+        let from = self.flush(directory.range.start)?;
+        self.gap(from, directory.range.start, true)
+    }
+
+    /// Tells the members in the order of their local headers, though the directory has another one. Of those with the
+    /// same header, in the order of the directory.
+    fn unordered(&mut self, walk: &mut Walk<'_>, directory: &Directory) -> Result<(), Error> {
+        let mut told = None;
+        loop {
+            // The lowest ones of those that were not told.
+            let mut lowest = BinaryHeap::new();
+            walk.rewind();
+            while let Some(header) = next_header(walk, directory)? {
+                let key = (offset(&header).unwrap_or_default(), header.at);
+                if told.is_some_and(|told| key <= told) {
+                    continue;
+                }
+                if lowest.len() < AT_ONCE {
+                    lowest.push(key);
+                } else if let Some(mut highest) = lowest.peek_mut()
+                    && key < *highest
+                {
+                    *highest = key;
+                }
+            }
+            let keys = lowest.into_sorted_vec();
+            let Some(&last) = keys.last() else { return Ok(()) };
+            for &(_, at) in &keys {
+                walk.jump(at);
+                if let Some(header) = next_header(walk, directory)? {
+                    let made = self.member(&header, directory);
+                    self.push(made)?;
+                }
+            }
+            told = Some(last);
+        }
+    }
+
+    /// What is to be added to offsets: some programs that put something before an archive count from the file's start,
+    /// but not so in its end record.
+    fn shift(&self, directory: &Directory, first: Option<u64>) -> io::Result<i64> {
+        let is_header = |offset: Option<u64>| {
+            let mut signature = [0; 4];
+            let offset = offset.filter(|offset| offset.saturating_add(4) <= self.source.len());
+            let read = offset.map(|offset| self.source.read_exact_at(&mut signature, offset)).transpose();
+            read.map(|read| read.is_some() && signature == local::SIGNATURE)
+        };
+        let shifted = first.and_then(|first| first.checked_add_signed(directory.shift));
+        if directory.shift != 0 && !is_header(shifted)? && is_header(first)? {
+            return Ok(0);
+        }
+        Ok(directory.shift)
+    }
+
+    /// The member of a header of the directory, with what is wrong with it; without, if it cannot even be shown.
+    fn member(&self, header: &Central<'_>, directory: &Directory) -> (u64, Option<Member>, Option<String>) {
+        let &Central { at, host, flags, method, time, date, crc, external, name, .. } = header;
+        let extra = Extra::read(header.extra, name, date);
+        let left_out = |what: &str| (at, None, Some(format!("'{}' is left out: {what}", excerpt(name))));
+        let Some(numbers) = extra.numbers(header.size, header.stored, header.offset) else {
+            return left_out("its zip64 field is too short");
+        };
+        let Some(offset) = numbers.offset.checked_add_signed(directory.shift) else {
+            return left_out("it lies before the start of this file");
+        };
+        let behind = if offset < directory.range.start { directory.range.start } else { self.source.len() };
+        let content = offset.checked_add(local::HEADER as u64).and_then(|at| at.checked_add(name.len() as u64));
+        let Some(content) = content.filter(|&content| content <= behind && i64::try_from(numbers.size).is_ok()) else {
+            return left_out("it would lie behind the end");
+        };
+        let end = content.saturating_add(numbers.stored);
+        let head = Header { host, flags, method, time, date, crc, external, name };
+        let mut member = Member::new(&head, &extra, Numbers { offset, ..numbers }, end.min(behind));
+        let mut what = member.contradiction();
+        if end > behind {
+            what = Some(format!("its {} bytes would reach behind the end", numbers.stored));
+        }
+        if what.is_some() {
+            member.recipe = Recipe::Damaged;
+            member.stored = member.stored.min(behind.saturating_sub(offset));
+        }
+        let what = what.map(|what| format!("'{}' cannot be read: {what}", excerpt(name)));
+        let ends_early = || format!("'{}' has a byte 0 in its name: there it ends", excerpt(name));
+        let what = what.or_else(|| name.contains(&0).then(ends_early));
+        (offset, Some(member), what)
+    }
+
+    /// Takes the next member, and tells the one before.
+    fn push(&mut self, (at, member, what): (u64, Option<Member>, Option<String>)) -> Result<(), Error> {
+        if let Some(what) = what {
+            self.damage(at, what)?;
+        }
+        let Some(member) = member else { return Ok(()) };
+        let at = member.entry.header;
+        let from = self.flush(at)?;
+        self.gap(from, at, false)?;
+        self.pending = Some(member);
+        Ok(())
+    }
+
+    /// Tells the pending member, behind which something begins at byte `next`. Returns where it ends.
+    fn flush(&mut self, next: u64) -> Result<u64, Error> {
+        let Some(mut member) = self.pending.take() else { return Ok(0) };
+        let at = member.entry.header;
+        // Content that is there once but counted many times: bombs are made so.
+        if member.least_end > next {
+            let path = excerpt(&member.entry.path);
+            let what = format!("'{path}' cannot be read: it would reach over what begins at byte {next}");
+            self.damage(at, what)?;
+            member.recipe = Recipe::Damaged;
+            member.stored = member.stored.min(next.saturating_sub(at));
+        }
+        let end = if self.scan.is_some() && member.recipe != Recipe::Damaged {
+            local::find_content(self.source, at).map_or(member.least_end, |at| at.saturating_add(member.stored))
+        } else {
+            member.least_end
+        };
+        self.tell(member)?;
+        Ok(end)
+    }
+
+    /// Tells the members in `from..to` that the directory does not tell, where it is damaged.
+    fn gap(&mut self, mut from: u64, to: u64, is_end: bool) -> Result<(), Error> {
+        let Some(mut scan) = self.scan.take() else { return Ok(()) };
+        while let Some(found) = scan.next(from, to, is_end).map_err(at(from))? {
+            match found {
+                Found::Member { member, end, .. }
+                    if member.size > i64::MAX as u64 || member.least_end > i64::MAX as u64 =>
+                {
+                    self.damage(member.entry.header, "a member is left out: it says that it is longer than can be")?;
+                    from = end;
+                }
+                Found::Member { mut member, end, is_cut } => {
+                    let at = member.entry.header;
+                    let path = excerpt(&member.entry.path).to_string();
+                    if is_cut {
+                        self.damage(at, format!("'{path}' goes on behind the end: the archive was cut"))?;
+                    } else if let Some(what) = member.contradiction() {
+                        self.damage(at, format!("'{path}' cannot be read: {what}"))?;
+                        member.recipe = Recipe::Damaged;
+                    } else {
+                        self.damage(at, format!("'{path}' was found by its own header"))?;
+                    }
+                    self.tell(member)?;
+                    from = end;
+                }
+                Found::LeftOut { at, next, what } => {
+                    self.damage(at, format!("a member is left out: {what}"))?;
+                    from = next;
+                }
+            }
+        }
+        self.scan = Some(scan);
+        Ok(())
+    }
+
+    fn tell(&mut self, member: Member) -> Result<(), Error> {
+        let (number, coder) = self.coders.number(member.recipe);
+        if let Some(coder) = coder {
+            if let Some(missing) = unreadable(member.recipe).filter(|_| member.recipe != Recipe::Damaged) {
+                let path = excerpt(&member.entry.path).to_string();
+                self.damage(member.entry.header, format!("'{path}' and its like cannot be read: {missing}"))?;
+            }
+            (self.receive)(Told::Coder(coder)).map_err(Error::Receiver)?;
+        }
+        self.count = self.count.saturating_add(1);
+        (self.receive)(body(member, number)).map_err(Error::Receiver)
+    }
+
+    fn damage(&mut self, offset: u64, what: impl Into<String>) -> Result<(), Error> {
+        (self.receive)(Told::Damage(Damage { offset, what: what.into() })).map_err(Error::Receiver)
+    }
+}
+
+/// Where the next header says that its member lies, of those that are headers.
+fn next_header<'w>(walk: &'w mut Walk<'_>, directory: &Directory) -> Result<Option<Central<'w>>, Error> {
+    walk.next_header().map_err(at(directory.range.start))
+}
+
+/// Where a header of the directory says that its member begins.
+fn offset(header: &Central<'_>) -> Option<u64> {
+    if header.offset != u32::MAX {
+        return Some(header.offset.into());
+    }
+    let extra = Extra::read(header.extra, header.name, header.date);
+    Some(extra.numbers(header.size, header.stored, header.offset)?.offset)
+}
+
+fn at(offset: u64) -> impl FnOnce(io::Error) -> Error {
+    move |error| Error::Read { offset, error }
+}
