@@ -6,18 +6,18 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use common::zip::{Made, Member, Read, locals, read, read_whole, try_read, zip};
 use common::{has, sh};
 use proptest::prelude::*;
-use tarnfs_format::Kind;
-use tarnfs_source::MemorySource;
+use tarnfs_format::{Device, Kind};
+use tarnfs_source::{MemorySource, SharedSource};
 
 /// A tree with what zip programs store.
 const TREE: &str = r#"
@@ -57,6 +57,10 @@ for info in archive.infolist():
 
 /// Compares an archive with what Python lists of it: names, places, sizes, checksums, modes, times, content.
 fn compare(path: &Path) -> Read {
+    compare_made(path, true)
+}
+
+fn compare_made(path: &Path, is_made_here: bool) -> Read {
     let archive = fs::read(path).unwrap();
     let told = read_whole(&archive);
     let mut child = Command::new("python3")
@@ -87,7 +91,10 @@ fn compare(path: &Path) -> Read {
         };
         let number = |at: usize| line[at].parse::<u64>().unwrap();
         let shown = String::from_utf8_lossy(&member.entry.path);
-        assert_eq!(member.name, hex(line[0]), "{shown}");
+        // Python knows neither Unicode paths beside others nor the separators of Windows.
+        if is_made_here || !path.to_string_lossy().contains("7075") && !hex(line[0]).contains(&b'\\') {
+            assert_eq!(member.name, hex(line[0]), "{shown}");
+        }
         assert_eq!(member.entry.header, number(1), "{shown}");
         assert_eq!((member.size, member.stored), (number(2), number(3)), "{shown}");
         if let Some(crc) = member.crc {
@@ -98,6 +105,8 @@ fn compare(path: &Path) -> Read {
             assert_eq!(member.entry.kind == Kind::Symlink, number(5) >> 12 == 0o12, "{shown}");
         }
         let difference = member.entry.mtime.seconds - line[6].parse::<i64>().unwrap();
+        // Made elsewhere, it has the local time of there.
+        let difference = if is_made_here { difference } else { (difference + 2).rem_euclid(900) - 2 };
         assert!((-2..=2).contains(&difference), "{shown}: {difference}");
     }
     told
@@ -300,7 +309,7 @@ z.close()
             let start = told.directory(&archive);
             if what != "empty" {
                 let rebuilt = read(&archive[..start]);
-                assert_eq!(rebuilt.damage.len(), told.members.len() + 1, "{what}: {:?}", rebuilt.damage);
+                assert_eq!(rebuilt.damage.len(), 1, "{what}: {:?}", rebuilt.damage);
                 for (one, other) in told.members.iter().zip(&rebuilt.members) {
                     assert_eq!(one.entry.path, other.entry.path, "{what}");
                     let of = |member: &Member| {
@@ -490,8 +499,9 @@ fn a_damaged_directory_loses_nothing() {
     let archive = zip(&members);
     let clean = read_whole(&archive);
     let directory = clean.directory(&archive);
-    for broken in [vec![0], vec![7], vec![7, 8, 9], vec![49], (0..50).collect()] {
+    for broken in [vec![0], vec![7], vec![7, 8, 9], vec![7, 9], vec![49], (1..50).collect()] {
         let mut archive = archive.clone();
+        let gaps = broken.windows(2).filter(|two| two[0] + 1 != two[1]).count() + 1;
         for number in &broken {
             archive[directory + number * 52 + 1] = b'?';
         }
@@ -499,7 +509,7 @@ fn a_damaged_directory_loses_nothing() {
         assert_eq!(told.paths(), clean.paths(), "{broken:?}: {:?}", told.damage);
         let of = |member: &Member| (member.size, member.stored, member.crc, member.entry.mtime, member.entry.header);
         assert!(told.members.iter().zip(&clean.members).all(|(one, other)| of(one) == of(other)));
-        assert!(told.damage.len() > broken.len(), "{:?}", told.damage);
+        assert_eq!(told.damage.len(), 2 * gaps, "{:?}", told.damage);
     }
 }
 
@@ -563,9 +573,24 @@ fn parts_of_a_split_archive_are_named() {
     assert_eq!(told.paths(), ["x"]);
 }
 
-/// Archives of other projects' tests: those that Python reads, too, are the same there.
+/// What is told of archives of other projects' tests that are not as they should be: members, and damage.
+const ODD: [(&str, usize, &str); 9] = [
+    ("test_read_data_into_fd_size_exceeds_declared_stored", 2, "20 bytes where 10 would be stored"),
+    ("test_read_format_zip_encryption_data", 2, "PKWARE's strong encryption"),
+    ("test_read_format_zip_encryption_partially", 2, "PKWARE's strong encryption"),
+    // Not one header in them can be one.
+    ("test_read_format_zip_lzma_alone_leak", 0, "neither a directory nor a member"),
+    ("test_read_format_zip_malformed1", 0, "neither a directory nor a member"),
+    ("test_read_format_zip_ppmd8_crash_1", 0, "neither a directory nor a member"),
+    ("test_read_format_zip_zipx_lzma_oom", 0, "neither a directory nor a member"),
+    // What comes out of the coder is longer than the directory says: that is for whoever decodes it.
+    ("test_read_format_zip_size_exceeds_declared_deflate", 2, ""),
+    ("test_option_stdout_size_exceeds_declared_deflate", 2, ""),
+];
+
+/// Archives of other projects' tests are what Python lists, or damaged in the way that is known.
 #[test]
-fn the_corpus() {
+fn archives_of_other_projects() {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
     let corpus = std::env::var_os("TARNFS_CORPUS").unwrap_or_else(|| default.into());
     let archives = Path::new(&corpus).join("libarchive");
@@ -576,17 +601,18 @@ fn the_corpus() {
     let mut paths: Vec<PathBuf> = fs::read_dir(archives).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|suffix| suffix == "zip" || suffix == "zipx"));
     paths.sort();
-    let mut found = BTreeMap::new();
     for path in paths {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let summary = match try_read(&fs::read(&path).unwrap()) {
-            Ok(told) => format!("{} {:?} {:?}", told.members.len(), codecs(&told), told.damage),
-            Err(error) => error.to_string(),
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        println!("{name}");
+        let Some((_, members, what)) = ODD.iter().find(|(odd, ..)| name.ends_with(odd)) else {
+            compare_made(&path, false);
+            continue;
         };
-        found.insert(name, summary);
-    }
-    for (name, summary) in &found {
-        println!("{name}: {summary}");
+        let (told, damage) = match try_read(&fs::read(&path).unwrap()) {
+            Ok(told) => (told.members.len(), told.damage.into_iter().map(|(_, what)| what).collect::<String>()),
+            Err(error) => (0, error.to_string()),
+        };
+        assert!(told == *members && damage.contains(what) && damage.is_empty() == what.is_empty(), "{name}: {damage}");
     }
 }
 
@@ -638,4 +664,49 @@ fn each_byte_of_an_archive_can_be_anything() {
             common::zip::check(&archive);
         }
     }
+}
+
+/// Each read that is made fails in turn: an error, or what was told is right.
+#[test]
+fn reads_that_fail_are_errors() {
+    use tarnfs_source::testing::{Fault, FaultySource, When};
+    let made: Vec<Made> = (0..5).map(|n| Made::new(&format!("{n}"), b"hello")).collect();
+    let whole = zip(&made);
+    let reversed = {
+        let mut archive = whole.clone();
+        let start = read_whole(&whole).directory(&whole);
+        let headers: Vec<Vec<u8>> = archive[start..start + 5 * 47].chunks(47).rev().map(<[u8]>::to_vec).collect();
+        archive[start..start + 5 * 47].copy_from_slice(&headers.concat());
+        archive
+    };
+    for archive in [whole.clone(), reversed, locals(&made)] {
+        let paths = read(&archive).paths();
+        for fault in [Fault::Error(5), Fault::Nothing, Fault::Half] {
+            for number in 1.. {
+                let inner = Arc::new(MemorySource::new(archive.clone(), "archive"));
+                let source = Arc::new(FaultySource::new(inner, fault, When::At(number)));
+                let shared: SharedSource = Arc::<FaultySource>::clone(&source);
+                let told = common::zip::try_read_source(&shared);
+                if !source.has_struck() {
+                    assert_eq!(told.unwrap().paths(), paths);
+                    break;
+                }
+                assert!(told.is_err(), "{fault:?} {number}");
+            }
+        }
+    }
+}
+
+#[test]
+fn devices_and_links_of_asi() {
+    let asi = |mode: u16, number: u32, link: &[u8]| {
+        let rest = [&mode.to_le_bytes()[..], &number.to_le_bytes(), &[7, 0, 8, 0], link].concat();
+        let field = [&crc32fast(&rest).to_le_bytes()[..], &rest].concat();
+        Made { extra: [&[0x6e, 0x75][..], &(field.len() as u16).to_le_bytes(), &field].concat(), ..Made::new("a", b"") }
+    };
+    let device = read_whole(&zip(&[asi(0o060_640, 0x0103, b"")])).members.remove(0).entry;
+    assert_eq!((device.kind, device.mode), (Kind::BlockDevice(Device { major: 1, minor: 3 }), 0o640));
+    assert_eq!((device.uid, device.gid), (7, 8));
+    let link = read_whole(&zip(&[asi(0o120_777, 0, b"target")])).members.remove(0).entry;
+    assert_eq!((link.kind, &link.link[..]), (Kind::Symlink, &b"target"[..]));
 }

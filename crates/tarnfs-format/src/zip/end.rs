@@ -94,7 +94,7 @@ pub(super) fn find(source: &dyn Source) -> io::Result<End> {
             }
             continue;
         }
-        let Some(directory) = directory(source, &record, large.is_some())? else { continue };
+        let Some((directory, is_certain)) = directory(source, &record, large.is_some())? else { continue };
         // An archive that was cut behind a member that is an archive itself: that one is not what was asked for. But
         // of two archives, one behind the other, it is the second one, as in unzip.
         if directory.shift > 0 && head == local::SIGNATURE && !ends_at(source, directory.shift as u64)? {
@@ -104,7 +104,12 @@ pub(super) fn find(source: &dyn Source) -> io::Result<End> {
             }
             continue;
         }
-        return Ok(End::Directory(directory));
+        if is_certain {
+            return Ok(End::Directory(directory));
+        }
+        if end == End::Missing {
+            end = End::Directory(directory);
+        }
     }
     Ok(end)
 }
@@ -147,33 +152,30 @@ fn large_record(source: &dyn Source, at: u64) -> io::Result<Option<Record>> {
     Ok(None)
 }
 
-/// Where the directory of `record` is; `None` if it is not there.
-fn directory(source: &dyn Source, record: &Record, is_64: bool) -> io::Result<Option<Directory>> {
+/// Where the directory of `record` is, and whether it begins with a header; `None` if it is not there.
+fn directory(source: &dyn Source, record: &Record, is_64: bool) -> io::Result<Option<(Directory, bool)>> {
     if record.offset > i64::MAX as u64 {
         return Ok(None);
     }
     // Right before the record, whatever was put before the archive; or where the record says, if something lies
     // between.
     let starts = [record.at.checked_sub(record.length), Some(record.offset)];
-    for start in starts.into_iter().flatten() {
+    for (start, is_likely) in starts.into_iter().zip([record.is_last, false]) {
+        let Some(start) = start.filter(|&start| start <= record.at) else { continue };
         let end = start.saturating_add(record.length).min(record.at);
-        if start > end || !begins_well(source, start..end, record)? {
-            continue;
+        let mut head = [0; 4 << 10];
+        let length = end.saturating_sub(start).min(head.len() as u64) as usize;
+        let Some(head) = head.get_mut(..length) else { continue };
+        source.read_exact_at(head, start)?;
+        let is_certain = head.starts_with(&central::SIGNATURE);
+        let is_empty = record.length == 0 && record.members == 0;
+        // Only its first headers are damaged.
+        let is_damaged = || is_likely && head.windows(4).any(|four| four == central::SIGNATURE);
+        if is_certain || is_empty || is_damaged() {
+            let shift = start.wrapping_sub(record.offset).cast_signed();
+            let directory = Directory { range: start..end, members: record.members, is_64, shift };
+            return Ok(Some((directory, is_certain)));
         }
-        let shift = start.wrapping_sub(record.offset).cast_signed();
-        return Ok(Some(Directory { range: start..end, members: record.members, is_64, shift }));
     }
     Ok(None)
-}
-
-fn begins_well(source: &dyn Source, range: Range<u64>, record: &Record) -> io::Result<bool> {
-    if record.length == 0 {
-        return Ok(record.members == 0);
-    }
-    let mut signature = [0; 4];
-    if range.end.saturating_sub(range.start) < central::HEADER as u64 {
-        return Ok(false);
-    }
-    source.read_exact_at(&mut signature, range.start)?;
-    Ok(signature == central::SIGNATURE)
 }

@@ -50,7 +50,7 @@ impl<'run> Reader<'run> {
             End::Directory(directory) => self.directory(&directory),
             End::Split => Err(not_this("it is a part of an archive in several files, which cannot be read")),
             End::Missing => {
-                self.damage(length, "no directory is at its end; members are found by their own headers")?;
+                self.damage(length, "no directory is at its end; members were found by local headers")?;
                 self.scan = Some(Scan::new(self.window(), self.options.limits.resynchronise));
                 self.gap(0, length, true)?;
                 if self.count == 0 { Err(not_this("neither a directory nor a member is in it")) } else { Ok(()) }
@@ -225,6 +225,8 @@ impl<'run> Reader<'run> {
     /// Tells the members in `from..to` that the directory does not tell, where it is damaged.
     fn gap(&mut self, mut from: u64, to: u64, is_end: bool) -> Result<(), Error> {
         let Some(mut scan) = self.scan.take() else { return Ok(()) };
+        // Without a directory that was said of all.
+        let mut is_told = from == 0 && to == self.source.len();
         while let Some(found) = scan.next(from, to, is_end).map_err(at(from))? {
             match found {
                 Found::Member { member, end, .. }
@@ -241,9 +243,11 @@ impl<'run> Reader<'run> {
                     } else if let Some(what) = member.contradiction() {
                         self.damage(at, format!("'{path}' cannot be read: {what}"))?;
                         member.recipe = Recipe::Damaged;
-                    } else {
-                        self.damage(at, format!("'{path}' was found by its own header"))?;
+                    } else if !is_told {
+                        let what = format!("'{path}' and what follows up to byte {to} were found by local headers");
+                        self.damage(at, what)?;
                     }
+                    is_told = true;
                     self.tell(member)?;
                     from = end;
                 }
