@@ -560,17 +560,28 @@ fn content_that_holds_archives_does_not_confuse_the_search() {
 }
 
 #[test]
-fn parts_of_a_split_archive_are_named() {
+fn volumes_of_a_split_archive() {
     if !has("zip") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    sh(folder.path(), "head -c 300000 /dev/urandom > x; zip -q -s 64k a.zip x");
+    let make = "for n in $(seq 20); do head -c 20000 /dev/urandom > $n; done; head -c 100 /dev/urandom > small
+        zip -q -0 -s 64k a.zip $(seq 15) small $(seq 16 20); cat a.z?? a.zip > b.zip";
+    sh(folder.path(), make);
+    let archive = fs::read(folder.path().join("b.zip")).unwrap();
+    let told = read_whole(&archive);
+    let source = MemorySource::new(&archive[..], "archive");
+    assert_eq!(told.members.len(), 21);
+    for (path, member) in told.paths().iter().zip(&told.members) {
+        let content = fs::read(folder.path().join(path)).unwrap();
+        let start = tarnfs_format::zip::find_content(&source, member.entry.header).unwrap() as usize;
+        assert!(archive[start..start + member.stored as usize] == content, "{path}");
+    }
     let error = try_read(&fs::read(folder.path().join("a.zip")).unwrap()).unwrap_err();
     assert!(error.to_string().contains("in several files"), "{error}");
-    // Members of the first part are there, but cut.
+    // Of the first one alone, what is in it.
     let told = read(&fs::read(folder.path().join("a.z01")).unwrap());
-    assert_eq!(told.paths(), ["x"]);
+    assert_eq!(told.paths(), ["1", "2", "3", "4"]);
 }
 
 /// What is told of archives of other projects' tests that are not as they should be: members, and damage.

@@ -26,6 +26,8 @@ pub(super) struct Central<'b> {
     pub(super) stored: u32,
     pub(super) size: u32,
     pub(super) offset: u32,
+    /// Number of the volume in which `offset` counts.
+    pub(super) volume: u16,
     pub(super) external: u32,
     pub(super) name: &'b [u8],
     pub(super) extra: &'b [u8],
@@ -107,6 +109,7 @@ impl<'s> Walk<'s> {
                 crc: u32_at(fixed, 16),
                 stored: u32_at(fixed, 20),
                 size: u32_at(fixed, 24),
+                volume: u16_at(fixed, 34),
                 external: u32_at(fixed, 38),
                 offset: u32_at(fixed, 42),
                 name: rest.get(..name).unwrap_or_default(),

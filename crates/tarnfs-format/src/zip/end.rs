@@ -26,7 +26,10 @@ const MOST_REFUSED: u32 = 16;
 pub(super) struct Record {
     /// Byte at which it begins, of what was searched.
     pub(super) at: u64,
-    is_split: bool,
+    /// Number of the volume that it is on, from 0.
+    volume: u32,
+    /// Number of the one on which the directory begins.
+    directory_volume: u32,
     members: u64,
     length: u64,
     offset: u64,
@@ -44,13 +47,16 @@ pub(super) struct Directory {
     /// What is to be added to offsets: the length of what was put before the archive. Less than nothing if its start
     /// was cut off.
     pub(super) shift: i64,
+    /// Length of each volume but the last one, where several lie one behind the other; else 0. Offsets count from the
+    /// start of a volume.
+    pub(super) volume: u64,
 }
 
 /// What the end of an archive looks like.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
     Directory(Directory),
-    /// The directory is on another volume, or part of it.
+    /// It is the last one of several volumes, and the others are not there.
     Split,
     /// No record, or none whose directory is where it says.
     Missing,
@@ -63,10 +69,12 @@ pub(super) fn records(tail: &[u8]) -> impl Iterator<Item = Record> + '_ {
         let bytes = tail.get(at..).filter(|bytes| bytes.starts_with(b"PK\x05\x06") && bytes.len() >= RECORD)?;
         let rest = bytes.len().saturating_sub(RECORD);
         let comment = usize::from(u16_at(bytes, 20));
-        let is_other_volume = |number| !matches!(number, 0 | u16::MAX);
+        // All ones mean that another record has the number.
+        let volume = |at| Some(u16_at(bytes, at)).filter(|&number| number != u16::MAX).unwrap_or_default().into();
         Some(Record {
             at: at as u64,
-            is_split: is_other_volume(u16_at(bytes, 4)) || is_other_volume(u16_at(bytes, 6)),
+            volume: volume(4),
+            directory_volume: volume(6),
             members: u16_at(bytes, 10).into(),
             length: u32_at(bytes, 12).into(),
             offset: u32_at(bytes, 16).into(),
@@ -88,9 +96,11 @@ pub(super) fn find(source: &dyn Source) -> io::Result<End> {
         let at = start.saturating_add(record.at);
         let large = large_record(source, at)?;
         let record = large.unwrap_or(Record { at, ..record });
-        if record.is_split {
-            if record.is_last {
-                end = End::Split;
+        if record.volume != 0 {
+            match volumes(source, &record, large.is_some())? {
+                Some(directory) => return Ok(End::Directory(directory)),
+                None if record.is_last => end = End::Split,
+                None => {}
             }
             continue;
         }
@@ -112,6 +122,16 @@ pub(super) fn find(source: &dyn Source) -> io::Result<End> {
         }
     }
     Ok(end)
+}
+
+/// The directory of an archive whose volumes lie one behind the other, as `cat` joins them. All but the last one have
+/// the same length: as many as there are before that on which the directory begins lie before its start.
+fn volumes(source: &dyn Source, record: &Record, is_64: bool) -> io::Result<Option<Directory>> {
+    let Some((directory, true)) = directory(source, record, is_64)? else { return Ok(None) };
+    let (before, number) = (directory.shift.unsigned_abs(), u64::from(record.directory_volume));
+    let is_whole = directory.shift > 0 && before.checked_rem(number) == Some(0);
+    let volume = before.checked_div(number).filter(|_| is_whole);
+    Ok(volume.map(|volume| Directory { shift: 0, volume, is_64, ..directory }))
 }
 
 /// Whether an archive ends at byte `end`.
@@ -141,7 +161,8 @@ fn large_record(source: &dyn Source, at: u64) -> io::Result<Option<Record>> {
         if bytes.starts_with(b"PK\x06\x06") && ends_at <= end {
             return Ok(Some(Record {
                 at,
-                is_split: u32_at(&bytes, 16) != 0 || u32_at(&bytes, 20) != 0 || u32_at(&locator, 16) > 1,
+                volume: u32_at(&bytes, 16),
+                directory_volume: u32_at(&bytes, 20),
                 members: u64_at(&bytes, 32),
                 length: u64_at(&bytes, 40),
                 offset: u64_at(&bytes, 48),
@@ -173,7 +194,8 @@ fn directory(source: &dyn Source, record: &Record, is_64: bool) -> io::Result<Op
         let is_damaged = || is_likely && head.windows(4).any(|four| four == central::SIGNATURE);
         if is_certain || is_empty || is_damaged() {
             let shift = start.wrapping_sub(record.offset).cast_signed();
-            let directory = Directory { range: start..end, members: record.members, is_64, shift };
+            let members = record.members;
+            let directory = Directory { range: start..end, members, is_64, shift, volume: 0 };
             return Ok(Some((directory, is_certain)));
         }
     }

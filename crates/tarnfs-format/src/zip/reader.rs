@@ -48,7 +48,9 @@ impl<'run> Reader<'run> {
         let length = self.source.len();
         match end::find(self.source).map_err(at(length))? {
             End::Directory(directory) => self.directory(&directory),
-            End::Split => Err(not_this("it is a part of an archive in several files, which cannot be read")),
+            End::Split => Err(not_this(
+                "it is the last part of an archive in several files; all of them are needed, one behind the other in one file",
+            )),
             End::Missing => {
                 self.damage(length, "no directory is at its end; members were found by local headers")?;
                 self.scan = Some(Scan::new(self.window(), self.options.limits.resynchronise));
@@ -69,7 +71,7 @@ impl<'run> Reader<'run> {
         loop {
             match walk.next().map_err(at(directory.range.start))? {
                 Next::Header(header) => {
-                    let offset = offset(&header).unwrap_or_default();
+                    let offset = offset(&header, directory).unwrap_or_default();
                     first.get_or_insert(offset);
                     is_ordered &= offset >= last;
                     (count, last) = (count.saturating_add(1), offset);
@@ -114,7 +116,7 @@ impl<'run> Reader<'run> {
             let mut lowest = BinaryHeap::new();
             walk.rewind();
             while let Some(header) = next_header(walk, directory)? {
-                let key = (offset(&header).unwrap_or_default(), header.at);
+                let key = (offset(&header, directory).unwrap_or_default(), header.at);
                 if told.is_some_and(|told| key <= told) {
                     continue;
                 }
@@ -163,8 +165,9 @@ impl<'run> Reader<'run> {
         let Some(numbers) = extra.numbers(header.size, header.stored, header.offset) else {
             return left_out("its zip64 field is too short");
         };
-        let Some(offset) = numbers.offset.checked_add_signed(directory.shift) else {
-            return left_out("it lies before the start of this file");
+        let counted = directory.volume.checked_mul(header.volume.into()).and_then(|at| at.checked_add(numbers.offset));
+        let Some(offset) = counted.and_then(|at| at.checked_add_signed(directory.shift)) else {
+            return left_out("it does not lie in this file");
         };
         let behind = if offset < directory.range.start { directory.range.start } else { self.source.len() };
         let content = offset.checked_add(local::HEADER as u64).and_then(|at| at.checked_add(name.len() as u64));
@@ -284,13 +287,15 @@ fn next_header<'w>(walk: &'w mut Walk<'_>, directory: &Directory) -> Result<Opti
     walk.next_header().map_err(at(directory.range.start))
 }
 
-/// Where a header of the directory says that its member begins.
-fn offset(header: &Central<'_>) -> Option<u64> {
-    if header.offset != u32::MAX {
-        return Some(header.offset.into());
-    }
-    let extra = Extra::read(header.extra, header.name, header.date);
-    Some(extra.numbers(header.size, header.stored, header.offset)?.offset)
+/// Where a header of the directory says that its member begins, before it is shifted.
+fn offset(header: &Central<'_>, directory: &Directory) -> Option<u64> {
+    let offset = if header.offset == u32::MAX {
+        let extra = Extra::read(header.extra, header.name, header.date);
+        extra.numbers(header.size, header.stored, header.offset)?.offset
+    } else {
+        header.offset.into()
+    };
+    directory.volume.checked_mul(header.volume.into())?.checked_add(offset)
 }
 
 fn at(offset: u64) -> impl FnOnce(io::Error) -> Error {
