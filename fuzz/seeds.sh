@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar zip differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -27,6 +27,7 @@ seed() {
 
 if [ -d "$corpus" ]; then
     seed tar "$corpus"/libarchive/*.tar "$corpus"/libarchive/*tar*.{gz,Z,bz2} "$corpus"/libarchive/test_read_format_{gtar,tar}*
+    seed zip "$corpus"/libarchive/*.{zip,zipx}
     seed gzip "$corpus"/libarchive/*.{gz,tgz}
     seed bzip2 "$corpus"/libarchive/*.{bz2,tbz,tbz2}
     seed xz "$corpus"/xz/*.xz "$corpus"/libarchive/*.{xz,txz}
@@ -53,6 +54,13 @@ gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
     tar --format=gnu -g snapshot -C tree -b1 -cf incremental.tar .
     tar --format=gnu -V label -C tree -b1 -cf label.tar folder
     tar --format=pax --pax-option=globexthdr.name=g,comment:=c,uid:=7 -C tree -b1 -cf global.tar folder
+    (
+        cd tree
+        for options in '-r -y' '-r -y -0' '-r -y -X' '-r -y -fz' '-r -y -P secret'; do zip -q $options "../a$options.zip" folder link empty file; done
+        zip -q -r -y - folder file > ../streamed.zip
+    )
+    (head -c 1000 tree.tar; cat a-r\ -y.zip) > prefix.zip
+    head -c 400 streamed.zip > cut.zip
     seq 1 3000 > text
     head -c 30000 /dev/urandom > noise
     cat text noise text > mixed
@@ -122,6 +130,7 @@ PYTHON
 )
 seed tar "$scratch"/*.tar
 cp corpus/tar/* corpus/differential/
+seed zip "$scratch"/*.zip
 seed gzip "$scratch"/*.gz archives/*.gz
 seed zlib "$scratch"/*.zz
 seed deflate "$scratch"/*.deflate

@@ -18,8 +18,9 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 23] = [
+const TARGETS: [Target; 24] = [
     ("tar", entry_points::tar),
+    ("zip", entry_points::zip),
     ("differential", compare),
     ("names", entry_points::names),
     ("gzip", entry_points::gzip),

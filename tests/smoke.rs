@@ -82,6 +82,8 @@ fn seeds(suffix: &str) -> Vec<Vec<u8>> {
                 make $from-crc.lzo lzop -c -9 --crc32 < $from; make $from.zst zstd -qc $from; make $from-19.zst zstd -qc -19 --no-check $from
                 make $from.br brotli -c -q 5 $from; for width in 10 16; do make $from-$width.Z sh -c "compress -c -b $width < $from || [ \$? = 2 ]"; done
                 for method in lzma gzip bzip2 lzo no-compress; do make $from-$method.lrz sh -c "lrzip -Q -T --$method < $from"; done
+                touch -d '2001-02-03 04:05:06' $from; for options in -0 -9 '-X -9'; do make "$from$options.zip" zip -q $options - $from part; done
+                (cat seeds/$from-0.zip; head -c 700 seeds/$from-9.zip) > seeds/$from-cut.zip
                 (printf '\030'; xz -c --format=raw --lzma2=preset=6 $from) > seeds/$from.lzma2
                 (printf '\024\000abcdefghijklmnopqrst'; cat seeds/$from.zst) > seeds/$from.dictionary
             done"#,
@@ -194,6 +196,7 @@ macro_rules! targets {
 
 targets! {
     tar: vec![tree()];
+    zip: seeds(".zip");
     differential: if support::have("python3") { vec![tree()] } else { Vec::new() };
     names: vec![b"../../a".to_vec(), b"/a//./b/".to_vec(), b"\xf0\xf2/\x83\x65\x00\n".to_vec()];
     gzip: seeds(".gz");

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tarnfs_codec::ChunkTable;
 use tarnfs_codec::engine::{DecodedSource, Indexing, PieceCache, Table, Workers};
 use tarnfs_format::encoding::Encoding;
-use tarnfs_format::{Entry, Event, ReadForwards, SourceStream};
+use tarnfs_format::{Entry, Event, Format, Probe, ReadForwards, ReadRandom, SourceStream};
 use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
 
 pub use differential::differential;
@@ -56,6 +56,34 @@ pub fn tar(data: &[u8]) {
         });
         assert!(entries <= data.len() / 512 + 1, "an entry takes a block");
     }
+}
+
+/// Reads the directory of a zip archive, or what there is without one: members come in order, and do not overlap.
+pub fn zip(data: &[u8]) {
+    let options = tarnfs_format::Options::default();
+    let source = source(data);
+    let (mut last, mut end, mut entries) = (0, 0, 0_usize);
+    tarnfs_format::zip::Zip.bid(&Probe::new(&data[..data.len().min(4096)], &*source));
+    // Whether there is anything in it is the archive's matter.
+    let _ = tarnfs_format::zip::Zip.read(&source, &options, &mut |event| {
+        if let Event::Entry(entry) = event {
+            assert!(entry.header >= last, "headers go forward");
+            (last, entries) = (entry.header, entries + 1);
+            check_entry(&entry, &options.limits);
+            for piece in entry.body.pieces.iter().flatten() {
+                assert!(piece.offset == entry.header && piece.offset + piece.stored <= data.len() as u64);
+                let coder = piece.coder.as_ref().expect("content stands behind a header");
+                if !coder.steps.iter().any(|step| step.codec.contains("cannot be")) {
+                    assert!(entry.header >= end, "members do not overlap");
+                    end = entry.header + 30 + piece.stored;
+                }
+                let content = tarnfs_format::zip::Zip.find_content(&*source, piece.offset, piece);
+                assert!(content.is_err() || content.is_ok_and(|at| at <= data.len() as u64));
+            }
+        }
+        Ok(())
+    });
+    assert!(entries <= data.len() / 30, "an entry takes a header");
 }
 
 /// An entry keeps to the limits, and the map of a sparse file to its size.

@@ -14,9 +14,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::zip::{Made, Member, Read, locals, read, read_whole, try_read, zip};
-use common::{has, sh};
+use common::{Block, has, sh};
 use proptest::prelude::*;
-use tarnfs_format::{Device, Kind};
+use tarnfs_format::{Device, Format, Kind, Probe, detect};
 use tarnfs_source::{MemorySource, SharedSource};
 
 /// A tree with what zip programs store.
@@ -73,10 +73,12 @@ fn compare_made(path: &Path, is_made_here: bool) -> Read {
     let mut lines = String::new();
     let source = MemorySource::new(archive, "archive");
     for member in &told.members {
-        let start = tarnfs_format::zip::find_content(&source, member.entry.header).unwrap();
-        let steps: Vec<_> = told.coders[&member.coder].iter().map(|(codec, _)| codec.as_str()).collect();
-        let crc = member.crc.unwrap_or_default();
-        writeln!(lines, "{start} {} {} {crc} {}", member.stored, member.size, steps.join("+")).unwrap();
+        if member.piece.length == 0 {
+            continue;
+        }
+        let start = member.content(&source).unwrap();
+        let crc = member.piece.crc.unwrap_or_default();
+        writeln!(lines, "{start} {} {} {crc} {}", member.piece.stored, member.piece.length, member.codecs()).unwrap();
     }
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), lines.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -93,11 +95,14 @@ fn compare_made(path: &Path, is_made_here: bool) -> Read {
         let shown = String::from_utf8_lossy(&member.entry.path);
         // Python knows neither Unicode paths beside others nor the separators of Windows.
         if is_made_here || !path.to_string_lossy().contains("7075") && !hex(line[0]).contains(&b'\\') {
-            assert_eq!(member.name, hex(line[0]), "{shown}");
+            assert_eq!(member.entry.path, hex(line[0]), "{shown}");
         }
         assert_eq!(member.entry.header, number(1), "{shown}");
-        assert_eq!((member.size, member.stored), (number(2), number(3)), "{shown}");
-        if let Some(crc) = member.crc {
+        assert_eq!(member.entry.body.size, number(2), "{shown}");
+        if number(2) > 0 {
+            assert_eq!(member.piece.stored, number(3), "{shown}");
+        }
+        if let Some(crc) = member.piece.crc {
             assert_eq!(u64::from(crc), number(4), "{shown}");
         }
         if number(5) != 0 {
@@ -125,9 +130,9 @@ fn compare_extracted(folder: &Path, archive: &str, password: &str) {
         let metadata = fs::symlink_metadata(&path).unwrap();
         let (shown, kind) = (path.display(), metadata.file_type());
         match member.entry.kind {
-            Kind::File => assert!(kind.is_file() && metadata.len() == member.size, "{shown}"),
+            Kind::File => assert!(kind.is_file() && metadata.len() == member.entry.body.size, "{shown}"),
             Kind::Folder => assert!(kind.is_dir(), "{shown}"),
-            Kind::Symlink => assert!(kind.is_symlink() && metadata.len() == member.size, "{shown}"),
+            Kind::Symlink => assert!(kind.is_symlink() && metadata.len() == member.entry.body.size, "{shown}"),
             // unzip makes a file of it.
             Kind::Fifo => continue,
             other => panic!("{shown}: {other:?}"),
@@ -144,7 +149,7 @@ fn compare_extracted(folder: &Path, archive: &str, password: &str) {
 }
 
 fn codecs(told: &Read) -> Vec<String> {
-    let mut names: Vec<String> = told.coders.values().flatten().map(|(codec, _)| codec.clone()).collect();
+    let mut names: Vec<String> = told.members.iter().map(Member::codecs).filter(|codecs| !codecs.is_empty()).collect();
     names.sort();
     names.dedup();
     names
@@ -161,7 +166,7 @@ fn info_zip() {
         ("-r -y -Z bzip2", &["bzip2"]),
         ("-r -y -fd", &["deflate"]),
         ("-r -y -FI", &["deflate"]),
-        ("-r -y -P secret", &["deflate", "zipcrypto"]),
+        ("-r -y -P secret", &["zipcrypto", "zipcrypto+deflate"]),
         ("-r -y -X", &["deflate"]),
         ("-r -y -D -j", &["deflate"]),
         ("-r -y -fz", &["deflate"]),
@@ -198,9 +203,9 @@ fn seven_zip() {
         ("-mm=LZMA", &["lzma-zip"]),
         ("-mm=PPMd", &["ppmd8"]),
         ("-mm=Copy", &[]),
-        ("-mm=Deflate -psecret -mem=AES256", &["aes-zip", "deflate"]),
-        ("-mm=LZMA -psecret -mem=AES128", &["aes-zip", "lzma-zip"]),
-        ("-mm=Deflate -psecret -mem=ZipCrypto", &["deflate", "zipcrypto"]),
+        ("-mm=Deflate -psecret -mem=AES256", &["aes-zip", "aes-zip+deflate"]),
+        ("-mm=LZMA -psecret -mem=AES128", &["aes-zip", "aes-zip+lzma-zip"]),
+        ("-mm=Deflate -psecret -mem=ZipCrypto", &["zipcrypto", "zipcrypto+deflate"]),
         ("-mm=Deflate -mtm=on -mta=on -mtc=on -mtp=1", &["deflate"]),
         ("-mm=Deflate -mcu=on", &["deflate"]),
     ] {
@@ -210,9 +215,9 @@ fn seven_zip() {
         let told = compare(&folder.path().join("a.zip"));
         assert_eq!(codecs(&told), expected, "{options}");
         if options.contains("AES256") {
-            let aes = told.coders.values().flatten().find(|(codec, _)| codec == "aes-zip").unwrap();
-            assert_eq!(aes.1, [3]);
-            assert!(told.members.iter().any(|member| member.crc.is_none() && member.size > 0));
+            let member = told.members.iter().find(|member| member.codecs() == "aes-zip+deflate").unwrap();
+            assert_eq!(member.piece.coder.as_ref().unwrap().steps[0].properties, [3]);
+            assert!(told.members.iter().any(|member| member.piece.crc.is_none() && member.piece.length > 0));
         }
     }
 }
@@ -299,7 +304,7 @@ z.close()
             match what {
                 "empty" => assert_eq!(told.members.len(), 0),
                 "twice" => {
-                    let sizes: Vec<_> = told.members.iter().map(|member| member.size).collect();
+                    let sizes: Vec<_> = told.members.iter().map(|member| member.piece.length).collect();
                     assert_eq!(sizes, [5, 1, 10]);
                 }
                 _ => {}
@@ -312,10 +317,7 @@ z.close()
                 assert_eq!(rebuilt.damage.len(), 1, "{what}: {:?}", rebuilt.damage);
                 for (one, other) in told.members.iter().zip(&rebuilt.members) {
                     assert_eq!(one.entry.path, other.entry.path, "{what}");
-                    let of = |member: &Member| {
-                        (member.entry.header, member.size, member.stored, member.crc, member.entry.mtime)
-                    };
-                    assert_eq!(of(one), of(other), "{what}");
+                    assert_eq!((&one.piece, one.entry.mtime), (&other.piece, other.entry.mtime), "{what}");
                 }
             }
         }
@@ -372,6 +374,37 @@ fn something_before_and_behind_the_archive() {
     // One behind the other: the last one is the archive, as unzip has it.
     let other = zip(&[Made::new("c", b"1")]);
     assert_eq!(read_whole(&[&archive[..], &other].concat()).paths(), ["c"]);
+}
+
+/// A head, and a tail where it costs nothing, tell what an archive is.
+#[test]
+fn bids() {
+    let archive = zip(&[Made::new("a.tar", &common::file("in", b"hello"))]);
+    let tar = [common::file("in", b"hello"), common::END.to_vec()].concat();
+    let name = |archive: &[u8]| {
+        let source = MemorySource::new(archive, "archive");
+        let probe = Probe::new(&archive[..archive.len().min(4096)], &source);
+        detect(&probe).map_or("", Format::name)
+    };
+    assert_eq!(name(&archive), "zip");
+    assert_eq!(name(&zip(&[])), "zip");
+    assert_eq!(detect(&Probe::of_head(&archive[..100])).map(Format::name), Some("zip"));
+    // A prefix, and something behind it. A tar that is stored in it has no say.
+    for prefix in [&b"#!/bin/sh\n"[..], b"MZ\x90\0", &[0xff; 3000], &b"text\n".repeat(300)] {
+        assert_eq!(name(&[prefix, &archive].concat()), "zip");
+        assert_eq!(name(&[prefix, &archive, b"some more"].concat()), "zip");
+        assert_eq!(name(&archive[..archive.len() - 10]), "zip");
+    }
+    // Archives that lie in a tar, at its end or with its end cut off.
+    let mut v7 = Block::new("a.zip", 0);
+    for outer in [common::file("a.zip", &archive), common::member(&mut v7, &archive)] {
+        assert_eq!(name(&outer), "tar");
+        assert_eq!(name(&outer[..512 + archive.len()]), "tar");
+    }
+    assert_eq!(name(&tar), "tar");
+    for other in [&b"PK"[..], b"PK\x03\x04", b"", b"PK\x01\x02", &[0; 3000], b"text"] {
+        assert_ne!(name(other), if other == b"PK\x03\x04" { "" } else { "zip" }, "{other:?}");
+    }
 }
 
 #[test]
@@ -439,15 +472,14 @@ fn modes_of_each_host() {
 }
 
 #[test]
-fn methods_that_are_not_known_and_numbers_of_coders() {
+fn methods_that_are_not_known() {
     let with = |method, name: &str| Made { method, ..Made::new(name, b"1234") };
     let archive = zip(&[with(8, "a"), with(97, "b"), with(8, "c"), with(0, "d"), with(97, "e"), with(60_000, "f")]);
     let told = read(&archive);
     assert_eq!(told.paths(), ["a", "b", "c", "d", "e", "f"]);
-    let coders: Vec<_> = told.members.iter().map(|member| member.coder).collect();
-    assert_eq!(coders, [1, 2, 1, 3, 2, 4]);
-    assert_eq!(told.coders[&1], [("deflate".to_owned(), vec![])]);
-    assert_eq!(told.coders[&3], []);
+    let codecs: Vec<_> = told.members.iter().map(Member::codecs).collect();
+    let wavpack = "zip method 97 (WavPack)";
+    assert_eq!(codecs, ["deflate", wavpack, "deflate", "", wavpack, "zip method 60000"]);
     let damage: Vec<_> = told.damage.iter().map(|(_, what)| what.as_str()).collect();
     assert_eq!(
         damage,
@@ -471,9 +503,8 @@ fn members_that_overlap_are_refused() {
             archive[*at..at + bytes.len()].copy_from_slice(bytes);
         }
         let told = read(&archive);
-        let refused =
-            |member: &Member| told.coders[&member.coder].first().is_some_and(|(codec, _)| codec.contains("damaged"));
-        let refused: String = told.members.iter().map(|member| if refused(member) { '-' } else { '+' }).collect();
+        let sign = |member: &Member| if member.is_refused() { '-' } else { '+' };
+        let refused: String = told.members.iter().map(sign).collect();
         (told.paths().concat(), refused, told.damage.len())
     };
     let expect = |paths: &str, refused: &str, damage| (paths.to_owned(), refused.to_owned(), damage);
@@ -493,6 +524,24 @@ fn members_that_overlap_are_refused() {
 }
 
 #[test]
+fn a_local_header_that_says_something_else_is_an_error() {
+    let large = Made { large: true, ..Made::new("large", b"12345") };
+    let archive = zip(&[Made::new("a", b"hello"), Made { descriptor: true, ..Made::new("b", b"123") }, large]);
+    let open = |archive: &[u8], number: usize| {
+        let told = read_whole(archive);
+        told.members[number].content(&MemorySource::new(archive, "archive"))
+    };
+    let headers: Vec<usize> = read_whole(&archive).members.iter().map(|member| member.entry.header as usize).collect();
+    assert_eq!(open(&archive, 0).unwrap(), 31);
+    assert!(open(&archive, 1).is_ok() && open(&archive, 2).is_ok());
+    for (number, at) in [(0, 0), (0, 14), (0, 18), (0, 22), (0, 27), (1, 3), (2, 14), (2, 30 + 5 + 4)] {
+        let mut archive = archive.clone();
+        archive[headers[number] + at] ^= 0x40;
+        assert_eq!(open(&archive, number).unwrap_err().kind(), std::io::ErrorKind::InvalidData, "{number} {at}");
+    }
+}
+
+#[test]
 fn a_damaged_directory_loses_nothing() {
     let members: Vec<Made> =
         (0..50).map(|n| Made::new(&format!("file{n:02}"), format!("content {n}").as_bytes())).collect();
@@ -507,7 +556,7 @@ fn a_damaged_directory_loses_nothing() {
         }
         let told = read(&archive);
         assert_eq!(told.paths(), clean.paths(), "{broken:?}: {:?}", told.damage);
-        let of = |member: &Member| (member.size, member.stored, member.crc, member.entry.mtime, member.entry.header);
+        let of = |member: &Member| (member.piece.clone(), member.entry.mtime, member.entry.header);
         assert!(told.members.iter().zip(&clean.members).all(|(one, other)| of(one) == of(other)));
         assert_eq!(told.damage.len(), 2 * gaps, "{:?}", told.damage);
     }
@@ -549,7 +598,7 @@ fn content_that_holds_archives_does_not_confuse_the_search() {
         let archive = locals(&outer);
         let told = read(&archive);
         assert_eq!(told.paths(), ["a.jar", "b", "c.jar"], "{:?}", told.damage);
-        assert_eq!(told.members[2].size, inner.len() as u64);
+        assert_eq!(told.members[2].piece.length, inner.len() as u64);
     }
     // A descriptor that is not there costs its member, and at worst shows those of the archive in it.
     let outer = [Made { descriptor: true, ..Made::new("a", &[b'a'; 100]) }, Made::new("b", b"hello")];
@@ -574,8 +623,8 @@ fn volumes_of_a_split_archive() {
     assert_eq!(told.members.len(), 21);
     for (path, member) in told.paths().iter().zip(&told.members) {
         let content = fs::read(folder.path().join(path)).unwrap();
-        let start = tarnfs_format::zip::find_content(&source, member.entry.header).unwrap() as usize;
-        assert!(archive[start..start + member.stored as usize] == content, "{path}");
+        let start = member.content(&source).unwrap() as usize;
+        assert!(archive[start..start + member.piece.stored as usize] == content, "{path}");
     }
     let error = try_read(&fs::read(folder.path().join("a.zip")).unwrap()).unwrap_err();
     assert!(error.to_string().contains("in several files"), "{error}");

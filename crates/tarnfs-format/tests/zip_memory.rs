@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use common::zip::{Made, locals, zip};
-use tarnfs_format::Options;
-use tarnfs_format::zip::Told;
+use tarnfs_format::zip::Zip;
+use tarnfs_format::{Event, Options, ReadRandom};
 use tarnfs_source::{FileSource, SharedSource};
 
 /// The most memory that this process has had resident, in bytes.
@@ -32,8 +32,8 @@ fn hostile_archives_are_read_in_little_memory() {
         }
         let source: SharedSource = Arc::new(FileSource::open(&path).unwrap());
         let mut members = 0;
-        let result = tarnfs_format::zip::read(&source, &Options::default(), &mut |told| {
-            members += usize::from(matches!(told, Told::Member(_)));
+        let result = Zip.read(&source, &Options::default(), &mut |event| {
+            members += usize::from(matches!(event, Event::Entry(_)));
             Ok(())
         });
         assert_eq!(members, expected, "{what}: {result:?}");
@@ -83,10 +83,10 @@ fn hostile_archives_are_read_in_little_memory() {
     }
     let source: SharedSource = Arc::new(FileSource::open(folder.path().join("b.zip")).unwrap());
     let (mut last, mut members) = (None, 0);
-    tarnfs_format::zip::read(&source, &Options::default(), &mut |told| {
-        if let Told::Member(member) = told {
-            assert!(last.is_none_or(|last| last < member.entry.header));
-            last = Some(member.entry.header);
+    Zip.read(&source, &Options::default(), &mut |event| {
+        if let Event::Entry(entry) = event {
+            assert!(last.is_none_or(|last| last < entry.header));
+            last = Some(entry.header);
             members += 1;
         }
         Ok(())

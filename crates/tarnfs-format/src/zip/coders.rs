@@ -1,8 +1,10 @@
-//! Methods and ciphers as steps of coders, each list of steps with a number.
+//! Methods and ciphers as steps of coders.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use super::step::{Coder, Step};
+use super::NAME;
+use crate::{Coder, Step};
 
 /// How the content of a member was encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,22 +49,22 @@ pub(super) enum Recipe {
 /// The coders of one archive.
 #[derive(Debug, Default)]
 pub(super) struct Coders {
-    numbers: HashMap<Recipe, u32>,
-    last: Option<(Recipe, u32)>,
+    known: HashMap<Recipe, Arc<Coder>>,
+    last: Option<(Recipe, Arc<Coder>)>,
 }
 
 impl Coders {
-    /// The number of `recipe`; and the coder itself, if it was not asked for before.
-    pub(super) fn number(&mut self, recipe: Recipe) -> (u32, Option<Coder>) {
-        if let Some((_, number)) = self.last.filter(|(last, _)| *last == recipe) {
-            return (number, None);
+    /// The coder of `recipe`, and whether it was not asked for before.
+    pub(super) fn get(&mut self, recipe: Recipe) -> (Arc<Coder>, bool) {
+        if let Some((_, coder)) = self.last.as_ref().filter(|(last, _)| *last == recipe) {
+            return (Arc::clone(coder), false);
         }
-        // 0 is what is stored where its entry says: here a header lies before it.
-        let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let number = *self.numbers.entry(recipe).or_insert(next);
-        self.last = Some((recipe, number));
-        let is_new = number == next;
-        (number, is_new.then(|| Coder { number, steps: steps(recipe), is_behind_header: true }))
+        let count = self.known.len();
+        // Also what is stored as it is lies behind a header.
+        let make = || Arc::new(Coder { steps: steps(recipe), is_behind_header: Some(NAME.to_owned()) });
+        let coder = Arc::clone(self.known.entry(recipe).or_insert_with(make));
+        self.last = Some((recipe, Arc::clone(&coder)));
+        (coder, self.known.len() > count)
     }
 }
 
@@ -78,13 +80,13 @@ pub(super) fn unreadable(recipe: Recipe) -> Option<String> {
             None => format!("zip method {method}"),
         }),
         Recipe::Packed { .. } => None,
-        Recipe::Damaged => Some("a damaged zip member".to_owned()),
+        Recipe::Damaged => Some("places or sizes that cannot be".to_owned()),
     }
 }
 
 /// The steps that undo `recipe`. One that is not known becomes a step that no codec has: whoever looks for it can say
 /// what is missing.
-fn steps(recipe: Recipe) -> Vec<Step> {
+pub(super) fn steps(recipe: Recipe) -> Vec<Step> {
     let step = |codec: &str, properties: &[u8]| Step { codec: codec.to_owned(), properties: properties.to_vec() };
     if let Some(missing) = unreadable(recipe) {
         return vec![step(&missing, &[])];

@@ -7,6 +7,7 @@ use tarnfs_source::Source;
 
 use super::window::{u16_at, u32_at, u64_at};
 use super::{central, local};
+use crate::Probe;
 
 /// APPNOTE 4.3.16, without the comment.
 const RECORD: usize = 22;
@@ -122,6 +123,26 @@ pub(super) fn find(source: &dyn Source) -> io::Result<End> {
         }
     }
     Ok(end)
+}
+
+/// Whether an archive ends with a record that says where its directory is: `Some(true)` if it is there and nothing but
+/// the comment is behind the record.
+pub(super) fn probe(probe: &Probe<'_>) -> Option<bool> {
+    let length = probe.length()?;
+    let tail = probe.tail(TAIL);
+    let start = length.saturating_sub(tail.len() as u64);
+    // The same ones that `find` would take, without those of zip64: they have a classic one beside them.
+    let is_there = |record: &Record| {
+        let at = start.saturating_add(record.at);
+        let starts = [at.checked_sub(record.length), Some(record.offset)];
+        let is_large = record.length == u32::MAX.into() || record.offset == u32::MAX.into();
+        let is_locator = || probe.at(at.saturating_sub(LOCATOR as u64), 4) == b"PK\x06\x07";
+        let is_header = |start| probe.at(start, 4) == central::SIGNATURE;
+        is_large && is_locator() || starts.into_iter().flatten().any(is_header)
+    };
+    let is_empty = |record: &Record| record.is_last && (record.length, record.members) == (0, 0);
+    let mut found = records(&tail).take(MOST_REFUSED as usize).filter(|record| is_empty(record) || is_there(record));
+    found.next().map(|record| record.is_last && record.length > 0)
 }
 
 /// The directory of an archive whose volumes lie one behind the other, as `cat` joins them. All but the last one have

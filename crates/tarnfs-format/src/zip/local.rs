@@ -4,7 +4,11 @@ use std::io;
 
 use tarnfs_source::Source;
 
+use super::coders;
+use super::extra::Extra;
+use super::member::{self, FLAG_DESCRIPTOR, FLAG_MASKED, Header, METHOD_AES};
 use super::window::{Window, u16_at, u32_at};
+use crate::Piece;
 
 /// Its length without name and extra fields (APPNOTE 4.3.7).
 pub(super) const HEADER: usize = 30;
@@ -56,13 +60,26 @@ impl<'b> Local<'b> {
     }
 }
 
+/// Whether `head` begins with a member.
+pub(super) fn begins(head: &[u8]) -> bool {
+    let fixed = head.get(..HEADER).unwrap_or_default();
+    length(fixed).is_some() && is_plausible(u16_at(fixed, 4), u16_at(fixed, 8)) && u16_at(fixed, 26) > 0
+}
+
+/// False of what only looks like a header: the signature stands in programs that unpack themselves.
+pub(super) fn is_plausible(version: u16, method: u16) -> bool {
+    // The newest version of the format is 6.3.
+    version.to_le_bytes()[0] <= 63 && coders::is_method(method)
+}
+
 fn length(fixed: &[u8]) -> Option<usize> {
     let variable = || usize::from(u16_at(fixed, 26)).saturating_add(u16_at(fixed, 28).into());
     (fixed.len() == HEADER && fixed.starts_with(&SIGNATURE)).then(|| variable().saturating_add(HEADER))
 }
 
-/// Where the content of the member begins whose header is at byte `header`.
-pub(super) fn find_content(source: &dyn Source, header: u64) -> io::Result<u64> {
+/// Where the content of the member begins whose header is at byte `header`. It is an error if that header says
+/// something else than the directory: programs that read only local headers would see another member there.
+pub(super) fn find_content(source: &dyn Source, header: u64, expected: Option<&Piece>) -> io::Result<u64> {
     let invalid = |what: &str| {
         let what = format!("{}: {what} at byte {header}", source.describe());
         io::Error::new(io::ErrorKind::InvalidData, what)
@@ -73,6 +90,38 @@ pub(super) fn find_content(source: &dyn Source, header: u64) -> io::Result<u64> 
     let content = header.saturating_add(length as u64);
     if content > source.len() {
         return Err(invalid("a local header that goes on behind the end"));
+    }
+    let Some(expected) = expected else { return Ok(content) };
+    let (flags, method, crc) = (u16_at(&fixed, 6), u16_at(&fixed, 8), u32_at(&fixed, 14));
+    let (stored, size) = (u32_at(&fixed, 18), u32_at(&fixed, 22));
+    if flags & FLAG_MASKED != 0 {
+        return Ok(content);
+    }
+    let mut extra = Vec::new();
+    if method == METHOD_AES || stored == u32::MAX || size == u32::MAX {
+        extra.resize(u16_at(&fixed, 28).into(), 0);
+        let start = content.saturating_sub(extra.len() as u64);
+        source.read_exact_at(&mut extra, start)?;
+    }
+    let extra = Extra::read(&extra, &[], 0);
+    let (time, date) = (u16_at(&fixed, 10), u16_at(&fixed, 12));
+    let told = Header { host: u8::MAX, flags, method, time, date, crc, external: 0, name: &[] };
+    let steps = coders::steps(member::recipe(&told, &extra).0);
+    let codecs = expected.coder.iter().flat_map(|coder| &coder.steps).map(|step| &step.codec);
+    if !steps.iter().map(|step| &step.codec).eq(codecs) {
+        return Err(invalid("a local header that says another method than the directory, of the member"));
+    }
+    // Where it was not known when the header was written, there are zeros.
+    if flags & FLAG_DESCRIPTOR != 0 || (crc, stored, size) == (0, 0, 0) {
+        return Ok(content);
+    }
+    let is_same = extra.numbers(size, stored, 0).is_some_and(|numbers| {
+        // Of a member that is cut, as much is told as there is.
+        let is_cut = content.saturating_add(expected.stored) == source.len() && numbers.stored > expected.stored;
+        numbers.size == expected.decoded && (numbers.stored == expected.stored || is_cut)
+    });
+    if !is_same || expected.crc.is_some_and(|expected| expected != crc) {
+        return Err(invalid("a local header that says another size or checksum than the directory, of the member"));
     }
     Ok(content)
 }

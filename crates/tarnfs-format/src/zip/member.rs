@@ -9,9 +9,10 @@ pub(super) const FLAG_DESCRIPTOR: u16 = 1 << 3;
 const FLAG_ENCRYPTED: u16 = 1 << 0;
 const FLAG_STRONG: u16 = 1 << 6;
 const FLAG_UTF_8: u16 = 1 << 11;
-const FLAG_MASKED: u16 = 1 << 13;
+/// The local header has zeros in place of numbers.
+pub(super) const FLAG_MASKED: u16 = 1 << 13;
 
-const METHOD_AES: u16 = 99;
+pub(super) const METHOD_AES: u16 = 99;
 
 const HOST_DOS: u8 = 0;
 const HOST_NTFS: u8 = 10;
@@ -125,7 +126,7 @@ fn kind_and_mode(header: &Header<'_>, extra: &Extra<'_>, has_slash: bool) -> (Ki
 }
 
 /// What undoes the content, and whether the checksum is one.
-fn recipe(header: &Header<'_>, extra: &Extra<'_>) -> (Recipe, bool) {
+pub(super) fn recipe(header: &Header<'_>, extra: &Extra<'_>) -> (Recipe, bool) {
     let Header { flags, method, .. } = *header;
     let packed = |cipher, method| Recipe::Packed { cipher, method };
     if flags & FLAG_ENCRYPTED == 0 {

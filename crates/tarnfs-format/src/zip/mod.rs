@@ -26,59 +26,60 @@ mod local;
 mod member;
 mod reader;
 mod scan;
-mod step;
 mod window;
 
 use std::io;
 
 use tarnfs_source::{SharedSource, Source};
 
-pub use step::{Coder, Step};
+use crate::{Error, Format, Options, Piece, Probe, ReadRandom, Reader, ReceiveRandom};
 
-use crate::{Damage, Entry, Error, Options};
-use member::Member;
-
-/// What an archive tells.
+/// zip and what is made of it: jar, apk, docx, odt, epub, whl, ...
 #[derive(Debug)]
-pub enum Told {
-    /// How content is undone.
-    Coder(Coder),
-    /// A member.
-    Member(Box<Packed>),
-    /// Something is wrong.
-    Damage(Damage),
+pub struct Zip;
+
+const NAME: &str = "zip";
+
+/// What an archive gets that begins with a member: a signature, a version and a method. A block that is a header of a
+/// tar all the same gets more.
+const HEAD_BITS: u32 = 40;
+/// What one gets that ends as an archive does, with its directory there: less than a tar in which an archive lies last.
+const TAIL_BITS: u32 = 40;
+/// What one gets whose end record is further ahead, or which has no directory.
+const LIKELY_BITS: u32 = 24;
+
+impl Format for Zip {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn bid(&self, probe: &Probe<'_>) -> u32 {
+        let head = probe.head();
+        // Of volumes, the first one has a signature of its own before the first member.
+        let first = [&b"PK\x07\x08"[..], b"PK00"].iter().find_map(|mark| head.strip_prefix(*mark)).unwrap_or(head);
+        if local::begins(first) {
+            return HEAD_BITS;
+        }
+        match end::probe(probe) {
+            Some(true) => TAIL_BITS,
+            Some(false) => LIKELY_BITS,
+            // A damaged member, or an empty archive in something compressed.
+            None if head.starts_with(&local::SIGNATURE) || head.starts_with(b"PK\x05\x06") => LIKELY_BITS,
+            None => 0,
+        }
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader::Random(self)
+    }
 }
 
-/// A member and its content.
-#[derive(Debug)]
-pub struct Packed {
-    /// Its attributes.
-    pub entry: Entry,
-    /// Length.
-    pub size: u64,
-    /// Bytes stored.
-    pub stored: u64,
-    /// CRC-32 of the content.
-    pub crc: Option<u32>,
-    /// Coder.
-    pub coder: u32,
-}
+impl ReadRandom for Zip {
+    fn read(&self, source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+        reader::Reader::new(&**source, options, receive).run()
+    }
 
-fn body(member: Member, coder: u32) -> Told {
-    let Member { entry, size, stored, crc, .. } = member;
-    Told::Member(Box::new(Packed { entry: *entry, size, stored, crc, coder }))
-}
-
-/// Reads an archive.
-pub fn read(
-    source: &SharedSource,
-    options: &Options,
-    receive: &mut dyn FnMut(Told) -> io::Result<()>,
-) -> Result<(), Error> {
-    reader::Reader::new(&**source, options, receive).run()
-}
-
-/// Where the content of the member begins whose local header is at byte `header`.
-pub fn find_content(source: &dyn Source, header: u64) -> io::Result<u64> {
-    local::find_content(source, header)
+    fn find_content(&self, source: &dyn Source, header: u64, expected: &Piece) -> io::Result<u64> {
+        local::find_content(source, header, Some(expected))
+    }
 }

@@ -5,6 +5,7 @@ use std::io;
 
 use tarnfs_source::Source;
 
+use super::NAME;
 use super::central::{Central, Next, Walk};
 use super::coders::{Coders, Recipe, unreadable};
 use super::end::{self, Directory, End};
@@ -13,9 +14,8 @@ use super::local;
 use super::member::{Header, Member};
 use super::scan::{Found, Scan};
 use super::window::Window;
-use super::{Told, body};
 use crate::name::excerpt;
-use crate::{Damage, Error, Options};
+use crate::{Body, Damage, Error, Event, Kind, Options, Piece, ReceiveRandom};
 
 /// Members whose order is found in one pass over a directory that is in another order: 16 MiB.
 const AT_ONCE: usize = 1 << 20;
@@ -24,7 +24,7 @@ const AT_ONCE: usize = 1 << 20;
 pub(super) struct Reader<'run> {
     source: &'run dyn Source,
     options: &'run Options,
-    receive: &'run mut dyn FnMut(Told) -> io::Result<()>,
+    receive: &'run mut ReceiveRandom<'run>,
     coders: Coders,
     /// Whether it can be read depends on where the next one begins.
     pending: Option<Member>,
@@ -38,13 +38,13 @@ impl<'run> Reader<'run> {
     pub(super) fn new(
         source: &'run dyn Source,
         options: &'run Options,
-        receive: &'run mut dyn FnMut(Told) -> io::Result<()>,
+        receive: &'run mut ReceiveRandom<'run>,
     ) -> Self {
         Self { source, options, receive, coders: Coders::default(), pending: None, scan: None, count: 0 }
     }
 
     pub(super) fn run(mut self) -> Result<(), Error> {
-        let not_this = |reason: &str| Error::NotThisFormat { format: "zip", reason: reason.to_owned() };
+        let not_this = |reason: &str| Error::NotThisFormat { format: NAME, reason: reason.to_owned() };
         let length = self.source.len();
         match end::find(self.source).map_err(at(length))? {
             End::Directory(directory) => self.directory(&directory),
@@ -217,7 +217,7 @@ impl<'run> Reader<'run> {
             member.stored = member.stored.min(next.saturating_sub(at));
         }
         let end = if self.scan.is_some() && member.recipe != Recipe::Damaged {
-            local::find_content(self.source, at).map_or(member.least_end, |at| at.saturating_add(member.stored))
+            local::find_content(self.source, at, None).map_or(member.least_end, |at| at.saturating_add(member.stored))
         } else {
             member.least_end
         };
@@ -242,6 +242,7 @@ impl<'run> Reader<'run> {
                     let at = member.entry.header;
                     let path = excerpt(&member.entry.path).to_string();
                     if is_cut {
+                        member.stored = to.saturating_sub(member.least_end.saturating_sub(member.stored));
                         self.damage(at, format!("'{path}' goes on behind the end: the archive was cut"))?;
                     } else if let Some(what) = member.contradiction() {
                         self.damage(at, format!("'{path}' cannot be read: {what}"))?;
@@ -265,20 +266,37 @@ impl<'run> Reader<'run> {
     }
 
     fn tell(&mut self, member: Member) -> Result<(), Error> {
-        let (number, coder) = self.coders.number(member.recipe);
-        if let Some(coder) = coder {
-            if let Some(missing) = unreadable(member.recipe).filter(|_| member.recipe != Recipe::Damaged) {
-                let path = excerpt(&member.entry.path).to_string();
-                self.damage(member.entry.header, format!("'{path}' and its like cannot be read: {missing}"))?;
+        let Member { mut entry, size, stored, crc, recipe, .. } = member;
+        entry.body = Body { offset: entry.header, ..Body::default() };
+        let has_content = entry.kind == Kind::File || entry.kind == Kind::Symlink && entry.link.is_empty();
+        if has_content && size > 0 {
+            let (coder, is_new) = self.coders.get(recipe);
+            if is_new
+                && recipe != Recipe::Damaged
+                && let Some(missing) = unreadable(recipe)
+            {
+                let path = excerpt(&entry.path).to_string();
+                self.damage(entry.header, format!("'{path}' and its like cannot be read: {missing}"))?;
             }
-            (self.receive)(Told::Coder(coder)).map_err(Error::Receiver)?;
+            let offset = entry.header;
+            entry.body.size = size;
+            entry.body.pieces = Some(vec![Piece {
+                hole: 0,
+                length: size,
+                offset,
+                stored,
+                coder: Some(coder),
+                decoded: size,
+                skip: 0,
+                crc,
+            }]);
         }
         self.count = self.count.saturating_add(1);
-        (self.receive)(body(member, number)).map_err(Error::Receiver)
+        (self.receive)(Event::Entry(entry)).map_err(Error::Receiver)
     }
 
     fn damage(&mut self, offset: u64, what: impl Into<String>) -> Result<(), Error> {
-        (self.receive)(Told::Damage(Damage { offset, what: what.into() })).map_err(Error::Receiver)
+        (self.receive)(Event::Damage(Damage { offset, what: what.into() })).map_err(Error::Receiver)
     }
 }
 

@@ -5,7 +5,6 @@
 
 use std::io;
 
-use super::coders;
 use super::extra::{Extra, Numbers};
 use super::local::{self, Local};
 use super::member::{FLAG_DESCRIPTOR, Header, Member};
@@ -160,9 +159,6 @@ impl<'s> Scan<'s> {
     }
 }
 
-/// False of what only looks like a header: the signature stands in programs that unpack themselves.
 fn is_plausible(local: &Local<'_>) -> bool {
-    // The newest version of the format is 6.3.
-    let is_version = local.version.to_le_bytes()[0] <= 63;
-    is_version && coders::is_method(local.method) && !local.name.is_empty() && !local.name.contains(&0)
+    local::is_plausible(local.version, local.method) && !local.name.is_empty() && !local.name.contains(&0)
 }

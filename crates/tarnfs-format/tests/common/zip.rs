@@ -1,30 +1,42 @@
 //! Reading zip archives in memory, and archives made by hand.
 
-use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
-use tarnfs_format::zip::{self, Told};
-use tarnfs_format::{Entry, Error, Options};
+use tarnfs_format::zip::Zip;
+use tarnfs_format::{Entry, Error, Event, Format, Options, Piece, Probe, ReadRandom};
 use tarnfs_source::{Limits, MemorySource, SharedSource, Source};
 
 /// All that an archive told.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) members: Vec<Member>,
-    /// Steps of each coder: codec and properties.
-    pub(crate) coders: BTreeMap<u32, Vec<(String, Vec<u8>)>>,
     pub(crate) damage: Vec<(u64, String)>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Member {
+    /// Without its piece.
     pub(crate) entry: Entry,
-    /// As it stands in the directory, but for what Python changes, too.
-    pub(crate) name: Vec<u8>,
-    pub(crate) size: u64,
-    pub(crate) stored: u64,
-    pub(crate) crc: Option<u32>,
-    pub(crate) coder: u32,
+    /// The only one; empty if it has no content.
+    pub(crate) piece: Piece,
+}
+
+impl Member {
+    /// Where its content begins.
+    pub(crate) fn content(&self, source: &dyn Source) -> io::Result<u64> {
+        Zip.find_content(source, self.entry.header, &self.piece)
+    }
+
+    /// The codecs that undo it.
+    pub(crate) fn codecs(&self) -> String {
+        let steps = self.piece.coder.iter().flat_map(|coder| &coder.steps);
+        steps.map(|step| step.codec.as_str()).collect::<Vec<_>>().join("+")
+    }
+
+    pub(crate) fn is_refused(&self) -> bool {
+        self.codecs().contains("cannot be")
+    }
 }
 
 impl Read {
@@ -34,33 +46,21 @@ impl Read {
 
     /// Where the directory of `archive` begins.
     pub(crate) fn directory(&self, archive: &[u8]) -> usize {
-        let from = self.members.last().map_or(0, |member| (member.entry.header + member.stored) as usize);
+        let from = self.members.last().map_or(0, |member| (member.entry.header + member.piece.stored) as usize);
         from + archive[from..].windows(4).position(|four| four == b"PK\x01\x02" || four == b"PK\x05\x06").unwrap()
     }
 }
 
 pub(crate) fn try_read_source(source: &SharedSource) -> Result<Read, Error> {
     let mut read = Read::default();
-    zip::read(source, &Options::default(), &mut |told| {
-        match told {
-            Told::Coder(coder) => {
-                assert!(coder.is_behind_header);
-                let steps = coder.steps.into_iter().map(|step| (step.codec, step.properties)).collect();
-                assert!(read.coders.insert(coder.number, steps).is_none(), "each is told once");
+    Zip.read(source, &Options::default(), &mut |event| {
+        match event {
+            Event::Entry(mut entry) => {
+                let piece = entry.body.pieces.take().map(|mut pieces| pieces.remove(0)).unwrap_or_default();
+                read.members.push(Member { entry: *entry, piece });
             }
-            Told::Member(member) => {
-                assert!(read.coders.contains_key(&member.coder), "a coder comes before its members");
-                let name = member.entry.path.clone();
-                read.members.push(Member {
-                    name,
-                    size: member.size,
-                    stored: member.stored,
-                    crc: member.crc,
-                    coder: member.coder,
-                    entry: member.entry,
-                });
-            }
-            Told::Damage(damage) => read.damage.push((damage.offset, damage.what)),
+            Event::Damage(damage) => read.damage.push((damage.offset, damage.what)),
+            other => panic!("{other:?}"),
         }
         Ok(())
     })?;
@@ -85,25 +85,28 @@ pub(crate) fn read_whole(archive: &[u8]) -> Read {
 /// What holds of every archive, whatever is in it.
 pub(crate) fn check(archive: &[u8]) {
     let source = MemorySource::new(archive, "archive");
+    Zip.bid(&Probe::new(&archive[..archive.len().min(4096)], &source));
     let Ok(read) = try_read(archive) else { return };
     assert!(read.members.len() <= archive.len() / 30, "{} members", read.members.len());
     let (mut last, mut end) = (0, 0);
     for member in &read.members {
-        let entry = &member.entry;
+        let Member { entry, piece } = member;
         assert!(entry.header >= last, "members are in order");
         assert!(entry.header + 30 <= source.len());
         assert!(entry.mode <= 0o7777 && entry.path.len() <= Limits::default().path);
-        assert!(i64::try_from(member.size).is_ok() && i64::try_from(member.stored).is_ok());
         last = entry.header;
-        let steps = &read.coders[&member.coder];
-        if steps.first().is_some_and(|(codec, _)| codec.contains("damaged")) {
+        if piece.coder.is_none() {
             continue;
         }
-        assert!(entry.header >= end, "members do not overlap");
-        if let Ok(content) = zip::find_content(&source, entry.header) {
-            assert!(content <= source.len());
+        assert!(i64::try_from(piece.length).is_ok() && piece.offset + piece.stored <= source.len());
+        assert_eq!((piece.offset, piece.length, piece.length), (entry.header, piece.decoded, entry.body.size));
+        if !member.is_refused() {
+            assert!(entry.header >= end, "members do not overlap");
+            if let Ok(content) = member.content(&source) {
+                assert!(content <= source.len());
+            }
+            end = entry.header + 30 + piece.stored;
         }
-        end = entry.header + 30 + member.stored;
     }
 }
 
