@@ -1,0 +1,233 @@
+//! Zip archives of real tools, mounted through the kernel, beside what unzip extracts of them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use support::{Mounted, Scratch, can_mount, have, run};
+
+/// What makes an archive of the folder in which it runs, and its name.
+const TOOLS: &[(&str, &str)] = &[
+    ("zip", "zip -q -r -y ../zip.zip ."),
+    ("zip", "zip -q -r -y -0 ../stored.zip ."),
+    ("zip", "zip -q -r -y -Z bzip2 ../bzip2.zip ."),
+    ("zip", "zip -q -r -y -fz ../zip64.zip ."),
+    ("zip", "zip -q -r -y - . > ../streamed.zip"),
+    ("7z", "7z a -bd -bso0 -snl -mm=Deflate ../seven.zip ."),
+    ("bsdtar", "bsdtar --format zip -cf ../bsdtar.zip ."),
+];
+
+/// Files of all lengths that matter, folders, links and modes.
+fn make_tree(scratch: &Scratch) {
+    scratch.shell(
+        "mkdir -p tree/folder/deep tree/void; cd tree; seq 1 > one; : > empty; seq 300000 > numbers;
+         head -c 1048576 /dev/urandom > noise; head -c 1048577 /dev/zero > zeros; seq 7 > folder/deep/seven
+         ln -s folder/deep/seven link; ln -s nowhere folder/dangling; chmod 4755 one; chmod 600 noise; chmod 750 folder
+         echo text > 'a name with spaces and ü'; touch -d '2021-03-04 05:06:08' numbers folder/deep
+         touch -d '1999-12-31 23:59:58' one; touch -d '2020-02-03 04:05:06' empty noise zeros folder/deep/seven a*",
+    );
+}
+
+/// Everything that is compared: kind, mode, size, time in seconds, path, target; then the sums of all files.
+const SURVEY: &str = r"find . -mindepth 1 -type l -printf '%y %P %l\n' -o -mindepth 1 -type d -printf '%y %m %P\n' \
+     -o -mindepth 1 -printf '%y %m %s %Ts %P\n' | sort; find . -type f -print0 | sort -z | xargs -0 md5sum";
+
+fn survey(scratch: &Scratch, folder: &Path) -> String {
+    scratch.shell(&format!("cd '{}'; {SURVEY}", folder.display()))
+}
+
+#[test]
+fn what_each_tool_packs_shows_as_unzip_extracts_it() {
+    if !can_mount() || !have("unzip") {
+        return println!("left out: no mounts here, or no unzip");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    for (tool, command) in TOOLS {
+        if !have(tool) {
+            println!("left out: {command}");
+            continue;
+        }
+        scratch.shell(&format!("cd tree; {command}"));
+        let name = command.rsplit("../").next().unwrap().split(' ').next().unwrap();
+        let twin = scratch.folder(format!("twin-{name}"));
+        scratch.shell(&format!("TZ=UTC unzip -q -K -d '{}' {name}", twin.display()));
+        let mounted = Mounted::new(&scratch, scratch.path(name), &[]);
+        for _ in 0..2 {
+            assert_eq!(survey(&scratch, &mounted.path("")), survey(&scratch, &twin), "{name}");
+        }
+        mounted.unmount();
+        let files = scratch.shell("ls; ls cache/tarnfs 2>/dev/null || true");
+        assert!(!files.contains("sqlite"), "an archive with a directory needs no index: {files}");
+    }
+}
+
+#[test]
+fn zips_in_other_archives_show_as_folders() {
+    if !can_mount() || !have("zip") {
+        return println!("left out: no mounts here, or no zip");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell(
+        "(cd tree; zip -q -r -y ../inner.zip .; tar czf ../inner.tar.gz .; zip -q -r -y -0 ../stored.zip .)
+         zip -q outer.zip inner.zip inner.tar.gz stored.zip; tar cf outer.tar inner.zip stored.zip
+         gzip -k outer.tar; zip -q -0 flat.zip inner.zip outer.tar.gz; xz -k inner.zip",
+    );
+    let tree = survey(&scratch, &scratch.path("tree"));
+    for (archive, folders) in [
+        ("outer.zip", &["inner.zip", "inner.tar.gz", "stored.zip"][..]),
+        ("outer.tar", &["inner.zip", "stored.zip"]),
+        ("outer.tar.gz", &["inner.zip", "stored.zip"]),
+        ("flat.zip", &["inner.zip", "outer.tar.gz/inner.zip", "outer.tar.gz/stored.zip"]),
+        ("inner.zip.xz", &[""]),
+    ] {
+        for options in [&["-r"][..], &["-r", "--index-minimum-file-count=0"], &["-r", "--index-minimum-file-count=0"]] {
+            let mounted = Mounted::new(&scratch, scratch.path(archive), options);
+            for folder in folders {
+                // Times in a zip are those of its directory, whole seconds; in a tar the same.
+                assert_eq!(survey(&scratch, &mounted.path(folder)), tree, "{archive}: {folder}");
+            }
+            mounted.unmount();
+        }
+    }
+}
+
+#[test]
+fn a_long_member_is_read_at_any_offset() {
+    if !can_mount() || !have("zip") {
+        return println!("left out: no mounts here, or no zip");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("seq 6000000 > long; zip -q long.zip long");
+    let long = fs::read(scratch.path("long")).unwrap();
+    for backwards in [false, true] {
+        let mounted = Mounted::new(&scratch, scratch.path("long.zip"), &["-P", "2"]);
+        let file = fs::File::open(mounted.path("long")).unwrap();
+        let mut places: Vec<usize> = (0..long.len() - 5000).step_by(long.len() / 50).collect();
+        if backwards {
+            places.reverse();
+        }
+        let mut buffer = vec![0; 5000];
+        for place in places {
+            file.read_exact_at(&mut buffer, place as u64).unwrap();
+            assert!(buffer == long[place..place + 5000], "at {place}");
+        }
+        drop(file);
+        assert!(fs::read(mounted.path("long")).unwrap() == long);
+        mounted.unmount();
+    }
+}
+
+#[test]
+fn encrypted_members_need_their_password() {
+    if !can_mount() || !have("zip") || !have("7z") {
+        return println!("left out: no mounts here, or no zip or 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; seq 100000 > tree/numbers; seq 10 > tree/few; printf 'wrong\\nsecret\\n' > words
+         (cd tree; zip -q -P secret ../old.zip numbers few; 7z a -bd -bso0 -psecret -mem=AES256 ../aes.zip numbers few
+          7z a -bd -bso0 -psecret -mem=AES128 -mx0 ../aes-stored.zip numbers few)",
+    );
+    let words = scratch.path("words");
+    for archive in ["old.zip", "aes.zip", "aes-stored.zip"] {
+        for options in [["--password", "secret"], ["--password-file", words.to_str().unwrap()]] {
+            let mounted = Mounted::new(&scratch, scratch.path(archive), &options);
+            let tree = survey(&scratch, &scratch.path("tree"));
+            assert_eq!(survey(&scratch, &mounted.path("")), tree, "{archive} {options:?}");
+            mounted.unmount();
+        }
+        for (options, expected) in [(&[][..], "give a password"), (&["--password", "wrong"], "wrong password")] {
+            let path = scratch.path(archive);
+            let mut arguments = vec!["cat"];
+            arguments.extend(options);
+            arguments.extend([path.to_str().unwrap(), "numbers"]);
+            let ran = run(&scratch, &arguments);
+            // The old cipher has one byte that tells: sometimes a wrong password shows only in what comes out.
+            let is_told = ran.err.contains(expected) || archive == "old.zip" && ran.err.contains("damaged");
+            assert!(ran.code != 0 && ran.out.is_empty() && is_told, "{archive} {options:?}: {}", ran.err);
+            let listed = run(&scratch, ["ls".as_ref(), path.as_os_str()]).ok().text();
+            assert_eq!(listed, "few\nnumbers\n", "names are not encrypted");
+        }
+    }
+}
+
+#[test]
+fn what_is_damaged_is_an_error_and_the_rest_is_served() {
+    if !can_mount() || !have("zip") {
+        return println!("left out: no mounts here, or no zip");
+    }
+    let scratch = Scratch::new();
+    scratch
+        .shell("mkdir tree; cd tree; for i in $(seq 9); do seq $i 30000 > $i; done; zip -q ../a.zip 1 2 3 4 5 6 7 8 9");
+    let whole = fs::read(scratch.path("a.zip")).unwrap();
+    // In the middle of the fifth member; and all of the directory gone.
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 0x10;
+    fs::write(scratch.path("flipped.zip"), &flipped).unwrap();
+    fs::write(scratch.path("cut.zip"), &whole[..whole.len() * 2 / 3]).unwrap();
+    let mut wrong = Vec::new();
+    for (archive, bad) in [("flipped.zip", 1), ("cut.zip", 1)] {
+        let mounted = Mounted::any(&scratch, scratch.path(archive), &[]);
+        let mut good = 0;
+        for number in 1..=9 {
+            let (path, twin) = (mounted.path(number.to_string()), scratch.path(format!("tree/{number}")));
+            match fs::read(&path) {
+                Ok(bytes) => {
+                    assert!(bytes == fs::read(twin).unwrap(), "{archive}: {number}");
+                    good += 1;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(_) => wrong.push(archive),
+            }
+        }
+        assert!(good >= 5, "{archive}: {good} are whole");
+        assert!(wrong.iter().filter(|name| **name == archive).count() <= bad, "{wrong:?}");
+        mounted.unmount();
+    }
+    assert!(wrong.contains(&"flipped.zip"));
+}
+
+#[test]
+fn an_archive_that_is_changed_is_an_error_never_wrong_bytes() {
+    if !can_mount() || !have("zip") {
+        return println!("left out: no mounts here, or no zip");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "seq 50000 > a; seq 9 50009 > b; zip -q -0 one.zip a; cp b a.new; mv a kept; mv a.new a; zip -q -0 two.zip a",
+    );
+    let mounted = Mounted::new(&scratch, scratch.path("one.zip"), &[]);
+    assert_eq!(fs::metadata(mounted.path("a")).unwrap().len(), fs::metadata(scratch.path("kept")).unwrap().len());
+    scratch.shell("cat two.zip > one.zip");
+    let error = fs::read(mounted.path("a")).unwrap_err();
+    assert!(matches!(error.raw_os_error(), Some(116 | 5)), "{error}");
+    mounted.unmount();
+}
+
+#[test]
+fn names_that_are_there_twice_are_versions() {
+    if !can_mount() || !have("python3") {
+        return println!("left out: no mounts here, or no python3");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 -W ignore -c \"
+import zipfile
+with zipfile.ZipFile('twice.zip', 'w', zipfile.ZIP_DEFLATED) as z:
+    z.writestr('name', 'old'); z.writestr('other', 'x'); z.writestr('name', 'newer')\"",
+    );
+    let mounted = Mounted::new(&scratch, scratch.path("twice.zip"), &[]);
+    let read = |name: &str| fs::read_to_string(mounted.path(name)).unwrap();
+    assert_eq!(
+        (read("name"), read("name.versions/1"), read("name.versions/2")),
+        ("newer".into(), "old".into(), "newer".into())
+    );
+    mounted.unmount();
+}
