@@ -287,11 +287,16 @@ pub trait Codec: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Suffixes of file names, with what replaces them: `(".tgz", ".tar")`, `(".gz", "")`.
-    fn suffixes(&self) -> &'static [(&'static str, &'static str)];
+    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
 
     /// How sure it is that a stream which begins with `head` (at least 1 KiB, unless the stream is shorter) is in this
     /// format: the number of bits that had to match. 0 if it is not.
-    fn bid(&self, head: &[u8]) -> u32;
+    fn bid(&self, head: &[u8]) -> u32 {
+        let _ = head;
+        0
+    }
 
     /// The name that a stream which begins with `head` says that its file had before it was compressed. It may hold any
     /// bytes but 0.

@@ -270,7 +270,7 @@ pub(crate) fn assert_outlives_mutations(codec: &dyn Codec, stream: &[u8], spacin
 }
 
 /// Hands out changed streams, whether they are as long as the stream, and what to call them.
-fn for_each_mutation(stream: &[u8], mut check: impl FnMut(&[u8], bool, &str)) {
+pub(crate) fn for_each_mutation(stream: &[u8], mut check: impl FnMut(&[u8], bool, &str)) {
     let count = std::env::var("TARNFS_MUTATIONS").map_or(200, |count| count.parse().unwrap());
     for seed in 1..=count {
         let mut next = numbers(seed);

@@ -1,10 +1,12 @@
 //! Bytes as they are: method 0 of zip, method 00 of 7z.
 
 use std::io;
+use std::sync::Arc;
 
-use tarnfs_source::SharedSource;
+use tarnfs_source::{SharedSource, Slice};
 
 use super::straight::Straight;
+use crate::faults;
 use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec.
@@ -16,27 +18,29 @@ impl Codec for Copy {
         "copy"
     }
 
-    fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[]
-    }
-
-    fn bid(&self, _head: &[u8]) -> u32 {
-        0
-    }
-
     fn pace(&self) -> Pace {
         Pace { bytes_per_millisecond: 5_000_000, in_whole_chunks: false }
     }
 
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
-        Ok(Box::new(Straight::first_pass(source, options.coder.decoded_length, options)))
+        Ok(Box::new(Straight::first_pass(bytes(source, &options.coder)?, options)))
     }
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
-        Ok(Box::new(Straight::resume(source, point, context)?))
+        Ok(Box::new(Straight::resume(bytes(source, &context.coder)?, point, context)?))
     }
 
-    fn random_access(&self, source: &SharedSource, _coder: &CoderContext) -> io::Result<Option<SharedSource>> {
-        Ok(Some(SharedSource::clone(source)))
+    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
+        bytes(SharedSource::clone(source), coder).map(Some)
+    }
+}
+
+/// As many of them as the container says there are.
+fn bytes(source: SharedSource, coder: &CoderContext) -> io::Result<SharedSource> {
+    match coder.decoded_length {
+        None => Ok(source),
+        Some(length) if length == source.len() => Ok(source),
+        Some(length) if length > source.len() => Err(faults::cut(source.len(), "stored data")),
+        Some(length) => Ok(Arc::new(Slice::new(source, 0, length))),
     }
 }

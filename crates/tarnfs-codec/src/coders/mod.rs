@@ -3,15 +3,28 @@
 //! Their streams begin with nothing that tells them: the container names the codec, and says in a [`CoderContext`] what
 //! it needs beside the stream. A codec is one file here and one line in [`CODERS`].
 //!
-//! - `straight`: decoders of what can be read anywhere
+//! - `straight`, `filtered`, `streamed`: decoders of what can be read anywhere, in order, and only from its start on
+//! - `keys`: from passwords
 
+mod aes_7z;
+mod aes_zip;
+mod bcj;
 mod copy;
+mod deflate64;
+mod delta;
+mod filtered;
+mod keys;
+mod lzma;
+mod ppmd;
 mod straight;
+mod streamed;
+mod zipcrypto;
 
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use crate::{CODECS, Codec};
@@ -40,9 +53,35 @@ impl fmt::Debug for CoderContext {
 }
 
 /// All codecs that only containers use. They never bid and have no suffixes.
-pub static CODERS: &[&dyn Codec] = &[&copy::Copy];
+pub static CODERS: &[&dyn Codec] = &[
+    &aes_7z::Aes7z,
+    &aes_zip::AesZip,
+    &bcj::ARM,
+    &bcj::ARM64,
+    &bcj::ARM_THUMB,
+    &bcj::IA64,
+    &bcj::POWER_PC,
+    &bcj::RISCV,
+    &bcj::SPARC,
+    &bcj::X86,
+    &copy::Copy,
+    &deflate64::Deflate64,
+    &delta::Delta,
+    &lzma::LzmaRaw,
+    &lzma::LzmaZip,
+    &lzma::Lzma2Raw,
+    &ppmd::Ppmd7,
+    &ppmd::Ppmd8,
+    &zipcrypto::ZipCrypto,
+];
 
 /// The codec of that name, for a container: one of [`CODECS`] or of [`CODERS`].
 pub fn coder_by_name(name: &str) -> Option<&'static dyn Codec> {
     CODECS.iter().chain(CODERS).copied().find(|codec| codec.name() == name)
+}
+
+/// Properties that no container of this kind has.
+fn invalid_properties(name: &str) -> io::Error {
+    let what = format!("the properties that the archive has for {name} are not valid");
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }

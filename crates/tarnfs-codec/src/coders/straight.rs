@@ -18,21 +18,21 @@ pub(super) trait Anywhere: Send {
     fn length(&self) -> u64;
 
     /// Reads at `offset`; fewer than fit into `buffer` only at the end.
-    fn read_at(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    fn fetch(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Compares all, which were read in order, with the format's own check. The error says what is wrong.
-    fn verify(&mut self) -> io::Result<Result<(), &'static str>> {
+    fn check_all(&mut self) -> io::Result<Result<(), &'static str>> {
         Ok(Ok(()))
     }
 }
 
 impl Anywhere for SharedSource {
     fn length(&self) -> u64 {
-        (**self).len()
+        self.len()
     }
 
-    fn read_at(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        (**self).read_at(buffer, offset)
+    fn fetch(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buffer, offset)
     }
 }
 
@@ -50,13 +50,9 @@ pub(super) struct Straight<A> {
 }
 
 impl<A: Anywhere> Straight<A> {
-    /// `length`: bytes that the container says there are.
-    pub(super) fn first_pass(bytes: A, length: Option<u64>, options: &Options) -> Self {
-        let findings = Findings {
-            points: vec![SeekPoint { compressed_bit: bytes.start() * 8, ..SeekPoint::default() }],
-            ..Findings::default()
-        };
-        let mut decoder = Self::at(bytes, length, 0);
+    pub(super) fn first_pass(bytes: A, options: &Options) -> Self {
+        let findings = Findings { points: vec![SeekPoint::default()], ..Findings::default() };
+        let mut decoder = Self::at(bytes, 0);
         (decoder.findings, decoder.verify) = (Some(findings), true);
         decoder.spacing = options.seek_point_spacing.max(PIECE as u64);
         decoder.cancel = options.cancel.clone();
@@ -64,7 +60,7 @@ impl<A: Anywhere> Straight<A> {
     }
 
     pub(super) fn resume(bytes: A, point: &SeekPoint, context: &DecodeContext) -> io::Result<Self> {
-        let mut decoder = Self::at(bytes, context.coder.decoded_length, point.decoded);
+        let mut decoder = Self::at(bytes, point.decoded);
         if *point != SeekPoint::default() && *point != decoder.point(point.decoded) || point.decoded > decoder.length {
             return Err(faults::invalid(point.compressed_bit / 8, "a seek point that no such stream can have"));
         }
@@ -72,8 +68,8 @@ impl<A: Anywhere> Straight<A> {
         Ok(decoder)
     }
 
-    fn at(bytes: A, length: Option<u64>, position: u64) -> Self {
-        let length = length.unwrap_or_else(|| bytes.length());
+    fn at(bytes: A, position: u64) -> Self {
+        let length = bytes.length();
         Self { bytes, length, position, spacing: 0, verify: false, cancel: Cancel::default(), findings: None }
     }
 
@@ -86,7 +82,7 @@ impl<A: Anywhere> Straight<A> {
         if !std::mem::take(&mut self.verify) {
             return Ok(());
         }
-        let Err(what) = self.bytes.verify()? else { return Ok(()) };
+        let Err(what) = self.bytes.check_all()? else { return Ok(()) };
         let compressed_from = self.bytes.start();
         let compressed = compressed_from + self.length;
         let Some(findings) = &mut self.findings else { return Err(faults::invalid(compressed, what)) };
@@ -110,7 +106,7 @@ impl<A: Anywhere> Decoder for Straight<A> {
             }
             return Ok(0);
         }
-        let read = self.bytes.read_at(&mut buffer[..wanted], self.position)?;
+        let read = self.bytes.fetch(&mut buffer[..wanted], self.position)?;
         if read == 0 {
             self.length = self.position;
             self.verify = false;

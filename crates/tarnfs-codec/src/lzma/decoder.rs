@@ -30,6 +30,8 @@ pub(crate) enum Outcome {
 pub(crate) trait Framing {
     /// Bytes of input that each step needs, unless there are no more.
     const WANTED: usize;
+    /// A point inside of data may need no state.
+    const STARTS_ANEW: bool;
 
     /// Goes on by a header or by some symbols; returns how much of the input that took. The input is at least
     /// [`Framing::WANTED`] bytes, or all that there are.

@@ -10,7 +10,7 @@ use super::range::{self, RangeDecoder};
 use super::symbols::{LONGEST_SYMBOL, Stop};
 
 /// Decodes LZMA data without framing.
-pub(super) type Lzma1 = LzmaDecoder<Bare>;
+pub(crate) type Lzma1 = LzmaDecoder<Bare>;
 
 /// Where the decoding of bare symbols stands.
 pub(crate) struct Bare {
@@ -27,13 +27,14 @@ const INVALID: &str = "the LZMA data are not valid";
 impl Lzma1 {
     /// A decoder of data that hold `length` bytes, or that a marker ends. `OutOfMemory` where there is no memory for
     /// the dictionary.
-    pub(super) fn new(properties: Properties, dictionary: usize, length: Option<u64>) -> io::Result<Self> {
+    pub(crate) fn new(properties: Properties, dictionary: usize, length: Option<u64>) -> io::Result<Self> {
         Self::with(Bare { coder: None, left: length, needs_marker: length.is_none() }, properties, dictionary)
     }
 }
 
 impl Framing for Bare {
     const WANTED: usize = 64 << 10;
+    const STARTS_ANEW: bool = false;
 
     fn produce(&mut self, core: &mut Core, input: &[u8]) -> Result<usize, &'static str> {
         let Some((range, code)) = self.coder else {

@@ -57,6 +57,7 @@ impl Lzma2 {
 
 impl Framing for Chunks {
     const WANTED: usize = LONGEST_CHUNK + LONGEST_HEADER;
+    const STARTS_ANEW: bool = true;
 
     fn produce(&mut self, core: &mut Core, input: &[u8]) -> Result<usize, &'static str> {
         match self.chunk {

@@ -31,7 +31,9 @@ mod symbols;
 mod tests;
 
 pub(crate) use alone::Lzma;
-pub(crate) use decoder::{Outcome, Step};
+pub(crate) use decoder::{Framing, LzmaDecoder, Outcome, Step};
 pub(crate) use lzip::Lzip;
-pub(crate) use lzma2::Lzma2;
+pub(crate) use lzma1::{Bare, Lzma1};
+pub(crate) use lzma2::{Chunks, Lzma2};
+pub(crate) use model::Properties;
 pub(crate) use survey::LzmaPoint;

@@ -15,7 +15,7 @@ const LITERALS_USED: usize = 0x300;
 
 /// `lc`, `lp` and `pb`: how many bits of what are the context of a symbol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Properties {
+pub(crate) struct Properties {
     /// Highest bits of the byte before, for literals.
     pub(super) literal_context: u32,
     /// Lowest bits of the position, for literals.
@@ -26,7 +26,7 @@ pub(super) struct Properties {
 
 impl Properties {
     /// From the byte in which they are stored.
-    pub(super) fn new(byte: u8) -> Option<Self> {
+    pub(crate) fn new(byte: u8) -> Option<Self> {
         let (rest, literal_context) = (byte / 9, u32::from(byte % 9));
         let (position, literal_position) = (u32::from(rest / 5), u32::from(rest % 5));
         (position <= 4).then_some(Self { literal_context, literal_position, position })

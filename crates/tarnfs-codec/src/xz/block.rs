@@ -246,7 +246,7 @@ impl Check {
 }
 
 /// Bytes of the dictionary that LZMA2's properties say (§5.3.1).
-fn dictionary_size(bits: u8) -> u64 {
+pub(crate) fn dictionary_size(bits: u8) -> u64 {
     match bits {
         40 => u64::from(u32::MAX),
         bits => (2 | u64::from(bits & 1)) << (bits / 2 + 11),

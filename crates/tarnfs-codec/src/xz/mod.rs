@@ -25,6 +25,7 @@ use std::io;
 use tarnfs_source::SharedSource;
 
 use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+pub(crate) use block::dictionary_size as lzma2_dictionary;
 use container::{Fault, STREAM_HEADER};
 use decoder::XzDecoder;
 pub(crate) use version::liblzma_version;

@@ -1,0 +1,253 @@
+//! AES as WinZip writes it into zip, AE-1 and AE-2 (https://www.winzip.com/en/support/aes-encryption/): salt, 2 bytes
+//! that verify the password, the data in counter mode, 10 bytes of an HMAC-SHA1 of the data as they are stored.
+//!
+//! One property: the strength (1 to 3, for 128, 192 and 256 bits). Any byte is decrypted without those before it. Whoever
+//! reads all in order gets an error at the end if the HMAC is wrong; a first pass says that all is damaged.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aes::{Aes128, Aes192, Aes256};
+use ctr::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
+use hmac::{Hmac, KeyInit, Mac};
+use sha1::Sha1;
+use tarnfs_source::{SharedSource, Source};
+
+use super::straight::{Anywhere, Straight};
+use super::{invalid_properties, keys};
+use crate::faults;
+use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+
+/// The codec.
+#[derive(Debug)]
+pub(super) struct AesZip;
+
+/// Rounds of PBKDF2.
+const ROUNDS: u32 = 1000;
+/// Bytes that verify the password, behind the salt and behind the keys.
+const VERIFIER: usize = 2;
+/// Bytes of the HMAC behind the data.
+const MAC: usize = 10;
+/// The counter of the first block.
+const FIRST: u128 = 1;
+
+const DIFFERS: &str = "the HMAC of the encrypted data does not match: they were changed";
+
+/// What can be decrypted anywhere.
+#[derive(Clone)]
+struct Encrypted {
+    source: SharedSource,
+    /// Of the cipher, of the HMAC, and the verifier.
+    keys: Arc<[u8]>,
+    /// Bytes of each of the two keys.
+    key_length: usize,
+    start: u64,
+    length: u64,
+}
+
+/// The HMAC of what was read in order.
+#[derive(Clone)]
+struct Progress {
+    mac: Hmac<Sha1>,
+    /// Bytes of the data that are in it.
+    hashed: u64,
+}
+
+impl Encrypted {
+    fn new(source: SharedSource, coder: &CoderContext) -> io::Result<Self> {
+        let [strength @ 1..=3] = coder.properties[..] else { return Err(invalid_properties("aes-zip")) };
+        let (salt_length, key_length) = (4 + 4 * usize::from(strength), 8 + 8 * usize::from(strength));
+        let password = keys::password(coder)?;
+        let mut head = vec![0; salt_length + VERIFIER];
+        let start = head.len() as u64;
+        let length = source.len().checked_sub(start + MAC as u64);
+        let (Some(length), true) = (length, source.read_at(&mut head, 0)? == head.len()) else {
+            return Err(faults::cut(source.len(), "the header of the encryption"));
+        };
+        let (salt, verifier) = head.split_at(salt_length);
+        let keys = keys::key(&[b"aes-zip", salt, password], || {
+            let mut keys = vec![0; 2 * key_length + VERIFIER];
+            pbkdf2::pbkdf2_hmac::<Sha1>(password, salt, ROUNDS, &mut keys);
+            keys
+        });
+        if !keys.ends_with(verifier) {
+            return Err(keys::wrong_password());
+        }
+        Ok(Self { source, keys, key_length, start, length })
+    }
+
+    fn progress(&self) -> io::Result<Progress> {
+        let key = &self.keys[self.key_length..2 * self.key_length];
+        let mac = Hmac::new_from_slice(key).map_err(|_| io::ErrorKind::InvalidData)?;
+        Ok(Progress { mac, hashed: 0 })
+    }
+
+    /// Reads at `offset`, and tells `progress` what is stored there.
+    fn read_at(&self, buffer: &mut [u8], offset: u64, progress: &mut dyn FnMut(&[u8])) -> io::Result<usize> {
+        let left = usize::try_from(self.length.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let wanted = left.min(buffer.len());
+        let read = self.source.read_at(&mut buffer[..wanted], self.start + offset.min(self.length))?;
+        let data = &mut buffer[..read];
+        progress(data);
+        let key = &self.keys[..self.key_length];
+        let done = match self.key_length {
+            16 => apply::<ctr::Ctr128LE<Aes128>>(key, data, offset),
+            24 => apply::<ctr::Ctr128LE<Aes192>>(key, data, offset),
+            _ => apply::<ctr::Ctr128LE<Aes256>>(key, data, offset),
+        };
+        done.ok_or_else(|| faults::invalid(self.start, "more data than this encryption can have"))?;
+        Ok(read)
+    }
+
+    /// Compares the HMAC of all with that behind the data.
+    fn verify(&self, progress: &Progress) -> io::Result<Result<(), &'static str>> {
+        let mut stored = [0; MAC];
+        self.source.read_exact_at(&mut stored, self.start + self.length)?;
+        let is_right = progress.hashed == self.length && progress.mac.clone().verify_truncated_left(&stored).is_ok();
+        Ok(if is_right { Ok(()) } else { Err(DIFFERS) })
+    }
+}
+
+/// Decrypts what lies at `offset`.
+fn apply<C: KeyIvInit + StreamCipher + StreamCipherSeek>(key: &[u8], data: &mut [u8], offset: u64) -> Option<()> {
+    let mut cipher = C::new_from_slices(key, &FIRST.to_le_bytes()).ok()?;
+    cipher.try_seek(offset).ok()?;
+    cipher.try_apply_keystream(data).ok()
+}
+
+impl Progress {
+    /// These bytes are stored at `offset` of the data.
+    fn see(&mut self, stored: &[u8], offset: u64) {
+        let known = self.hashed.checked_sub(offset).and_then(|known| usize::try_from(known).ok());
+        if let Some(new) = known.and_then(|known| stored.get(known..)) {
+            self.mac.update(new);
+            self.hashed += new.len() as u64;
+        }
+    }
+}
+
+/// For a decoder, which reads in order.
+struct InOrder {
+    encrypted: Encrypted,
+    progress: Progress,
+}
+
+impl InOrder {
+    fn new(source: SharedSource, coder: &CoderContext) -> io::Result<Self> {
+        let encrypted = Encrypted::new(source, coder)?;
+        let progress = encrypted.progress()?;
+        Ok(Self { encrypted, progress })
+    }
+}
+
+impl Anywhere for InOrder {
+    fn start(&self) -> u64 {
+        self.encrypted.start
+    }
+
+    fn length(&self) -> u64 {
+        self.encrypted.length
+    }
+
+    fn fetch(&mut self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let Self { encrypted, progress } = self;
+        encrypted.read_at(buffer, offset, &mut |stored| progress.see(stored, offset))
+    }
+
+    fn check_all(&mut self) -> io::Result<Result<(), &'static str>> {
+        self.encrypted.verify(&self.progress)
+    }
+}
+
+/// For whoever reads anywhere.
+struct Decrypted {
+    encrypted: Encrypted,
+    /// `Err` once the HMAC turned out to be wrong.
+    progress: Mutex<Result<Progress, ()>>,
+}
+
+impl fmt::Debug for Decrypted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Decrypted").field("source", &self.encrypted.source).finish_non_exhaustive()
+    }
+}
+
+impl Source for Decrypted {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let wrong = || faults::invalid(self.encrypted.start, DIFFERS);
+        let lock = || self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        if lock().is_err() {
+            return Err(wrong());
+        }
+        let mut whole = None;
+        let read = self.encrypted.read_at(buffer, offset, &mut |stored| {
+            let mut progress = lock();
+            if let Ok(progress) = progress.as_mut()
+                && progress.hashed < self.encrypted.length
+            {
+                progress.see(stored, offset);
+                whole = (progress.hashed == self.encrypted.length).then(|| progress.clone());
+            }
+        })?;
+        if let Some(progress) = whole
+            && self.encrypted.verify(&progress)?.is_err()
+        {
+            *lock() = Err(());
+            return Err(wrong());
+        }
+        Ok(read)
+    }
+
+    fn len(&self) -> u64 {
+        self.encrypted.length
+    }
+
+    fn describe(&self) -> String {
+        self.encrypted.source.describe()
+    }
+
+    fn depth(&self) -> usize {
+        self.encrypted.source.depth()
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) {
+        self.encrypted.source.prefetch(offset.saturating_add(self.encrypted.start), length);
+    }
+
+    fn is_ready(&self, offset: u64, length: usize) -> bool {
+        self.encrypted.source.is_ready(offset.saturating_add(self.encrypted.start), length)
+    }
+
+    fn is_unproven(&self) -> bool {
+        self.encrypted.source.is_unproven()
+    }
+
+    fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        self.encrypted.source.verify(is_abandoned)
+    }
+}
+
+impl Codec for AesZip {
+    fn name(&self) -> &'static str {
+        "aes-zip"
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: false }
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(Straight::first_pass(InOrder::new(source, &options.coder)?, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        Ok(Box::new(Straight::resume(InOrder::new(source, &context.coder)?, point, context)?))
+    }
+
+    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
+        let encrypted = Encrypted::new(SharedSource::clone(source), coder)?;
+        let progress = Mutex::new(Ok(encrypted.progress()?));
+        Ok(Some(Arc::new(Decrypted { encrypted, progress })))
+    }
+}

@@ -1,0 +1,177 @@
+//! PPMd: variant H of 7z ("ppmd7"; properties: order, memory in 4 bytes, little-endian), variant I of zip ("ppmd8",
+//! APPNOTE 6.3.10, method 98; order, memory and method in the first 2 bytes of the data).
+//!
+//! Data of 7z have no mark at their end: without the decoded length, what lies behind them is decoded, too.
+
+use std::io::{self, Read};
+
+use ppmd_rust::{
+    Error, PPMD7_MAX_ORDER, PPMD7_MIN_MEM_SIZE, PPMD7_MIN_ORDER, PPMD8_MIN_ORDER, Ppmd7Decoder, Ppmd8Decoder,
+    RestoreMethod,
+};
+use tarnfs_source::{Limits, SharedSource};
+
+use super::invalid_properties;
+use super::streamed::{Reader, Streamed, Unpack};
+use crate::faults;
+use crate::input::Input;
+use crate::{Codec, CoderContext, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+
+/// The codec of 7z.
+#[derive(Debug)]
+pub(super) struct Ppmd7;
+
+/// The codec of zip.
+#[derive(Debug)]
+pub(super) struct Ppmd8;
+
+/// Bytes of memory at most: all that zip can say. 7-Zip's highest level takes 192 MiB. The decoder writes to all of it
+/// at once, so the limit of LZMA, whose dictionary fills slowly, is too high.
+const MOST: u64 = 256 << 20;
+
+/// Bytes at the start of the data of a range coder, of either variant at most.
+const START: usize = 5;
+
+enum Model {
+    H(Box<Ppmd7Decoder<Reader>>),
+    I(Box<Ppmd8Decoder<Reader>>),
+}
+
+struct Unpacker {
+    model: Model,
+    bytes: usize,
+}
+
+fn check_memory(bytes: u64, limits: &Limits) -> io::Result<()> {
+    let limit = limits.lzma_dictionary.min(MOST);
+    if bytes <= limit {
+        return Ok(());
+    }
+    Err(faults::unsupported(0, format!("the PPMd data need {bytes} bytes of memory, the limit is {limit}")))
+}
+
+fn refusal(error: Error, position: u64) -> io::Error {
+    match error {
+        Error::MemoryAllocation => io::ErrorKind::OutOfMemory.into(),
+        Error::IoError(error) => error,
+        Error::InvalidParameter | Error::RangeDecoderInitialization => {
+            faults::invalid(position, "the PPMd data do not begin as such data do")
+        }
+    }
+}
+
+impl Unpacker {
+    fn variant_h(source: SharedSource, limits: &Limits, coder: &CoderContext) -> io::Result<Self> {
+        let &[order, ref memory @ ..] = &coder.properties[..] else { return Err(invalid_properties("ppmd7")) };
+        let memory = memory.first_chunk().filter(|_| memory.len() == 4).map(|bytes| u32::from_le_bytes(*bytes));
+        let memory = memory.filter(|memory| *memory >= PPMD7_MIN_MEM_SIZE);
+        let (Some(memory), PPMD7_MIN_ORDER..=PPMD7_MAX_ORDER) = (memory, u32::from(order)) else {
+            return Err(invalid_properties("ppmd7"));
+        };
+        check_memory(u64::from(memory), limits)?;
+        let reader = Self::reader(Input::new(source, 0))?;
+        let model = Ppmd7Decoder::new(reader, u32::from(order), memory).map_err(|error| refusal(error, 0))?;
+        Ok(Self { model: Model::H(Box::new(model)), bytes: memory as usize })
+    }
+
+    fn variant_i(source: SharedSource, limits: &Limits) -> io::Result<Self> {
+        let mut input = Input::new(source, 0);
+        let Some(&parameters) = input.fill(2)?.first_chunk() else {
+            return Err(faults::cut(input.position(), "the parameters of PPMd"));
+        };
+        let parameters = u32::from(u16::from_le_bytes(parameters));
+        let (order, megabytes, method) = ((parameters & 0xF) + 1, (parameters >> 4 & 0xFF) + 1, parameters >> 12);
+        let method = match method {
+            0 => RestoreMethod::Restart,
+            1 => RestoreMethod::CutOff,
+            _ => return Err(faults::unsupported(0, format!("PPMd with method {method} of restoration"))),
+        };
+        if order < PPMD8_MIN_ORDER {
+            return Err(faults::invalid(0, "parameters of PPMd that are not valid"));
+        }
+        check_memory(u64::from(megabytes) << 20, limits)?;
+        let memory = megabytes << 20;
+        input.consume(2);
+        let reader = Self::reader(input)?;
+        let model = Ppmd8Decoder::new(reader, order, memory, method).map_err(|error| refusal(error, 2))?;
+        Ok(Self { model: Model::I(Box::new(model)), bytes: memory as usize })
+    }
+
+    /// A reader of data that have a start.
+    fn reader(mut input: Input) -> io::Result<Reader> {
+        if input.fill(START)?.len() < START {
+            return Err(faults::cut(input.position(), "the PPMd data"));
+        }
+        Ok(Reader::new(input))
+    }
+}
+
+impl Unpack for Unpacker {
+    fn unpack(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let (read, reader) = match &mut self.model {
+            Model::H(model) => (model.read(buffer), model.get_mut()),
+            Model::I(model) => (model.read(buffer), model.get_mut()),
+        };
+        match read {
+            Ok(0) => reader.failure().map_or(Ok(0), Err),
+            Ok(read) => Ok(read),
+            Err(_) => {
+                let position = reader.input.position();
+                Err(reader.failure().unwrap_or_else(|| faults::invalid(position, "the PPMd data are not valid")))
+            }
+        }
+    }
+
+    fn position(&self) -> u64 {
+        match &self.model {
+            Model::H(model) => model.get_ref().input.position(),
+            Model::I(model) => model.get_ref().input.position(),
+        }
+    }
+
+    fn memory(&self, _decoded: u64) -> usize {
+        size_of::<Ppmd7Decoder<Reader>>() + self.bytes
+    }
+}
+
+/// Of both variants, on text.
+const PACE: Pace = Pace { bytes_per_millisecond: 30_000, in_whole_chunks: false };
+
+impl Codec for Ppmd7 {
+    fn name(&self) -> &'static str {
+        "ppmd7"
+    }
+
+    fn pace(&self) -> Pace {
+        PACE
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        let unpacker = Unpacker::variant_h(source, &options.limits, &options.coder)?;
+        Ok(Box::new(Streamed::first_pass(unpacker, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        let unpacker = Unpacker::variant_h(source, &context.limits, &context.coder)?;
+        Ok(Box::new(Streamed::resume(unpacker, point, context.coder.decoded_length)?))
+    }
+}
+
+impl Codec for Ppmd8 {
+    fn name(&self) -> &'static str {
+        "ppmd8"
+    }
+
+    fn pace(&self) -> Pace {
+        PACE
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
+        Ok(Box::new(Streamed::first_pass(Unpacker::variant_i(source, &options.limits)?, options)))
+    }
+
+    fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
+        let unpacker = Unpacker::variant_i(source, &context.limits)?;
+        Ok(Box::new(Streamed::resume(unpacker, point, context.coder.decoded_length)?))
+    }
+}
