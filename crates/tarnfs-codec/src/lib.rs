@@ -343,6 +343,13 @@ pub trait Codec: Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Bytes that come out of `stored` ones, where that alone says it (filters, ciphers). `None` of a codec that
+    /// compresses.
+    fn decoded_length_of(&self, stored: u64) -> Option<u64> {
+        let _ = stored;
+        None
+    }
+
     /// The decoded bytes as a source, of a codec that gives any of them without those before it (stored bytes, ciphers):
     /// it needs no first pass and no seek points. `None` of others.
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {

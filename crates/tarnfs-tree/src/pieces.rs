@@ -148,20 +148,29 @@ fn decoded_with(
     for (number, step) in coder.steps.iter().enumerate() {
         let codec = tarnfs_codec::coder_by_name(&step.codec)
             .ok_or_else(|| unsupported(format!("it is stored with {}, which tarnfs cannot read yet", step.codec)))?;
-        let of_step = CoderContext {
+        let is_last = number + 1 == coder.steps.len();
+        // What comes behind the one that compresses keeps the length.
+        let mut of_step = CoderContext {
             properties: step.properties.as_slice().into(),
-            decoded_length: Some(piece.decoded),
+            decoded_length: Some(piece.decoded).filter(|_| is_last || is_decompressed),
             password: password.cloned(),
         };
         if let Some(random) = codec.random_access(&source, &of_step)? {
             source = random;
             continue;
         }
-        // Its length is known, since what comes behind it keeps that.
-        if std::mem::replace(&mut is_decompressed, true) {
-            return Err(unsupported("it was compressed more than once".to_owned()));
+        match codec.decoded_length_of(source.len()) {
+            Some(length) => {
+                of_step.decoded_length = of_step.decoded_length.or(Some(length));
+                // Now, so that another password can be tried.
+                let options = tarnfs_codec::Options { coder: of_step.clone(), ..tarnfs_codec::Options::default() };
+                codec.first_pass(SharedSource::clone(&source), &options)?;
+            }
+            None if std::mem::replace(&mut is_decompressed, true) => {
+                return Err(unsupported("it was compressed more than once".to_owned()));
+            }
+            None => of_step.decoded_length = Some(piece.decoded),
         }
-        let is_last = number + 1 == coder.steps.len();
         verifies = is_last && (piece.skip, piece.length) == (0, piece.decoded);
         let crc = piece.crc.filter(|_| verifies);
         source = Arc::new(undone(codec, source, of_step, crc, context));

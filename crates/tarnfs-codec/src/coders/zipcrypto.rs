@@ -135,6 +135,10 @@ impl Codec for ZipCrypto {
         Pace { bytes_per_millisecond: 200_000, in_whole_chunks: false }
     }
 
+    fn decoded_length_of(&self, stored: u64) -> Option<u64> {
+        Some(stored.saturating_sub(HEADER as u64))
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         let cipher = Cipher::new(&source, &options.coder)?;
         Ok(Box::new(Filtered::first_pass(source, HEADER as u64, cipher, options)))
