@@ -16,6 +16,7 @@ mod entry;
 pub mod foreign;
 pub mod name;
 mod probe;
+pub mod sevenzip;
 /// Walking a stream of bytes once, from its start to its end.
 pub mod stream;
 pub mod tar;
