@@ -435,3 +435,50 @@ fn archives_of_others() {
     }
     println!("{compared} files were compared");
 }
+
+/// Changed headers of real archives, their checksums set right so that the changes are read.
+#[test]
+fn changed_archives_are_errors_or_archives() {
+    let Some(tool) = seven_zip() else { return };
+    let folder = tree();
+    sh(folder.path(), "rm t/program t/noise t/numbers; seq 10 > t/numbers");
+    let mut random = 12_345_u64;
+    let mut below = |limit: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % limit
+    };
+    let (mut read_on, mut cases) = (0, 0);
+    for options in ["-m0=lzma2", "-m0=copy -mtc=on -mta=on", "-ms=off -m0=bcj -m1=lzma", "-psecret -m0=ppmd"] {
+        sh(folder.path(), &format!("rm -f a.7z; {tool} a -bd -snl -mhc=off {options} a.7z t > /dev/null"));
+        let archive = fs::read(folder.path().join("a.7z")).unwrap();
+        let header = 32 + u64::from_le_bytes(archive[12..20].try_into().unwrap()) as usize;
+        for _ in 0..2000 {
+            let mut changed = archive.clone();
+            for _ in 0..=below(3) {
+                let at = header + below(changed.len() - header);
+                match below(4) {
+                    0 => changed[at] ^= 1 << below(8),
+                    1 => changed[at] = below(256) as u8,
+                    2 => changed.insert(at, [0, 1, 0x7f, 0xff][below(4)]),
+                    _ => drop(changed.drain(at..(at + 1 + below(8)).min(changed.len()))),
+                }
+            }
+            let length = (changed.len() - header) as u64;
+            changed[20..28].copy_from_slice(&length.to_le_bytes());
+            let crc = crc32fast::hash(&changed[header..]);
+            changed[28..32].copy_from_slice(&crc.to_le_bytes());
+            let crc = crc32fast::hash(&changed[12..32]);
+            changed[8..12].copy_from_slice(&crc.to_le_bytes());
+            cases += 1;
+            if let Ok(told) = read(&changed, None) {
+                read_on += 1;
+                for (_, piece) in &told.entries {
+                    let end = piece.as_ref().map(|piece| piece.offset + piece.stored);
+                    assert!(end.is_none_or(|end| end <= changed.len() as u64));
+                }
+            }
+        }
+    }
+    println!("{read_on} of {cases} could still be read");
+    assert!(read_on > cases / 20 && read_on < cases);
+}

@@ -11,6 +11,9 @@ use super::{Coder, Step, methods};
 /// files.
 const MOST_KNOWN: usize = 4096;
 
+/// Bytes of the properties of a folder's coders. 7-Zip writes a few dozen.
+const MOST_PROPERTIES: usize = 1024;
+
 /// The coders that were met.
 #[derive(Debug, Default)]
 pub(super) struct Coders<'h> {
@@ -63,6 +66,11 @@ fn steps(block: &Block<'_>) -> (Vec<Step>, Option<String>) {
             return (vec![Step { codec: codec.to_owned(), ..Step::default() }], Some(problem));
         }
     };
+    let properties = block.folder.methods.iter().map(|method| method.properties.len()).fold(0, usize::saturating_add);
+    if properties > MOST_PROPERTIES {
+        let problem = format!("files whose coders have {properties} bytes of properties: they cannot be read");
+        return (vec![Step { codec: "7z properties".to_owned(), ..Step::default() }], Some(problem));
+    }
     let mut steps = Vec::with_capacity(chain.len());
     let mut problem = None;
     for index in chain {
