@@ -1,10 +1,7 @@
 //! Archives and headers of 7z whose checksums are right, whatever else is wrong with them.
 
-use std::io;
-
-use tarnfs_format::Options;
-use tarnfs_format::sevenzip::{Found, SevenZip};
-use tarnfs_source::{SharedSource, Source};
+use tarnfs_format::sevenzip::SevenZip;
+use tarnfs_format::{Decode, Event, Options, ReadRandom};
 
 /// Bytes of the start: signature, version, checksum, and where the header is.
 const START: usize = 32;
@@ -35,25 +32,25 @@ fn repaired(data: &[u8]) -> Vec<u8> {
 }
 
 fn read(data: &[u8]) {
-    let options = Options::default();
-    let source = super::source(data);
-    let mut entries = 0_usize;
     // Compressed headers are taken as if they were only stored.
-    let mut decode = |_: &_, stored: SharedSource, length: u64| {
+    let decode = Decode::new(|_, stored, length| {
         let mut bytes = vec![0; length.min(stored.len()) as usize];
         stored.read_exact_at(&mut bytes, 0).map(|()| bytes)
-    };
+    });
+    let options = Options { decode, ..Options::default() };
+    let length = data.len() as u64;
+    let mut last = 0;
     // Whether it is read to its end is the archive's matter.
-    let _ = SevenZip.read(&source, &options, &mut decode, &mut |found| {
-        let Found::Entry(entry, piece) = found else { return io::Result::Ok(()) };
-        entries += 1;
+    let _ = SevenZip.read(&super::source(data), &options, &mut |event| {
+        let Event::Entry(entry) = event else { return Ok(()) };
+        assert!(entry.header >= last && entry.header <= length, "headers go forward");
+        last = entry.header;
         super::check_entry(&entry, &options.limits);
-        if let Some(piece) = piece {
-            assert!(piece.offset + piece.stored <= data.len() as u64, "a piece is in the archive");
+        for piece in entry.body.pieces.iter().flatten() {
+            assert!(piece.offset + piece.stored <= length, "a piece is in the archive");
             assert!(piece.skip + piece.length <= piece.decoded, "a piece is in what its coder gives");
             assert!(piece.coder.is_some() || (piece.stored, piece.skip) == (piece.length, 0));
         }
         Ok(())
     });
-    assert!(entries <= data.len(), "an entry takes a byte");
 }

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::sh;
-use tarnfs_format::sevenzip::{Found, Piece, SevenZip};
-use tarnfs_format::{Entry, Error, Kind, Options};
+use tarnfs_format::sevenzip::SevenZip;
+use tarnfs_format::{Decode, Entry, Error, Event, Kind, Options, Piece, ReadRandom};
 use tarnfs_source::{FileSource, MemorySource, SharedSource, Slice, Source};
 use undo::undo;
 
@@ -40,11 +40,16 @@ impl Told {
 
 fn read_source(source: &SharedSource, password: Option<&str>) -> Result<Told, Error> {
     let mut told = Told::default();
-    let mut decode = |coder: &_, stored: SharedSource, length| undo(coder, stored.as_ref(), length, password);
-    SevenZip.read(source, &Options::default(), &mut decode, &mut |found| {
-        match found {
-            Found::Entry(entry, piece) => told.entries.push((*entry, piece)),
-            Found::Damage(damage) => told.damage.push(damage.what),
+    let password = password.map(str::to_owned);
+    let decode = Decode::new(move |coder, stored, length| undo(coder, stored.as_ref(), length, password.as_deref()));
+    SevenZip.read(source, &Options { decode, ..Options::default() }, &mut |event| {
+        match event {
+            Event::Entry(mut entry) => {
+                let piece = entry.body.pieces.take().map(|mut pieces| pieces.remove(0));
+                told.entries.push((*entry, piece));
+            }
+            Event::Damage(damage) => told.damage.push(damage.what),
+            other => panic!("{other:?}"),
         }
         Ok(())
     })?;
@@ -158,9 +163,7 @@ fn compare(archive: &Path, password: Option<&str>) -> usize {
         let what = format!("{}: {path}: {entry:?} {piece:?} {record:?}", archive.display());
         assert_eq!(path, field("Path"), "{what}");
         assert_eq!(piece.as_ref().map_or(0, |piece| piece.length).to_string(), field("Size"), "{what}");
-        if entry.kind == Kind::File {
-            assert_eq!(entry.body.size.to_string(), field("Size"), "{what}");
-        }
+        assert_eq!(entry.body.size.to_string(), field("Size"), "{what}");
         let crc = piece.as_ref().and_then(|piece| piece.crc).map_or_else(String::new, |crc| format!("{crc:08X}"));
         assert_eq!(crc, field("CRC"), "{what}");
         let (kind, attributes) = (field("Attributes"), entry.mode);
@@ -368,10 +371,10 @@ fn programs_that_unpack_themselves() {
         prefixed.extend(&archive);
         let told = read(&prefixed, None).unwrap();
         assert_eq!(told.paths(), plain.paths());
-        let (entry, piece) = told.entry("t/numbers");
+        let (_, piece) = told.entry("t/numbers");
         let (_, expected) = plain.entry("t/numbers");
         assert_eq!(piece.as_ref().unwrap().offset, expected.as_ref().unwrap().offset + length as u64);
-        assert_eq!(entry.header, length as u64);
+        assert_eq!(told.entries[0].0.header, length as u64 + 1);
         let source: SharedSource = Arc::new(MemorySource::new(prefixed, "prefixed"));
         let numbers = fs::read(folder.path().join("t/numbers")).unwrap();
         assert_eq!(content(&source, piece.as_ref().unwrap(), None).unwrap(), numbers);

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::folder::Branched;
+use super::methods;
 use super::streams::Block;
-use super::{Coder, Step, methods};
+use crate::{Coder, Step};
 
 /// Coders that are remembered. Those of encrypted archives differ in each folder, and there may be as many folders as
 /// files.
@@ -13,6 +14,9 @@ const MOST_KNOWN: usize = 4096;
 
 /// Bytes of the properties of a folder's coders. 7-Zip writes a few dozen.
 const MOST_PROPERTIES: usize = 1024;
+
+/// Problems that are told of one archive.
+const MOST_TOLD: usize = 16;
 
 /// The coders that were met.
 #[derive(Debug, Default)]
@@ -27,17 +31,21 @@ pub(super) struct Coders<'h> {
 impl<'h> Coders<'h> {
     /// What undoes `block`, `None` if it is stored as it is. `tell` is called with what cannot be undone.
     pub(super) fn of(&mut self, block: &Block<'h>, tell: &mut dyn FnMut(String)) -> Option<Arc<Coder>> {
-        let has_lengths = block.sizes.iter().any(|size| *size != block.decoded);
-        if let Some((_, coder)) = self.last.as_ref().filter(|last| !has_lengths && last.0 == block.folder.definition) {
+        let is_one_length = block.sizes.iter().all(|size| *size == block.decoded);
+        let last = self.last.as_ref().filter(|last| is_one_length && last.0 == block.folder.definition);
+        if let Some((_, coder)) = last {
             return coder.clone();
         }
-        let (steps, problem) = steps(block);
-        if let Some(problem) = problem.filter(|problem| !self.told.contains(problem) && self.told.len() < 16) {
+        let (steps, problem) = match steps(block) {
+            Ok(steps) => (steps, None),
+            Err((codec, problem)) => (vec![Step { codec, properties: Vec::new() }], Some(problem)),
+        };
+        if let Some(problem) = problem.filter(|problem| !self.told.contains(problem) && self.told.len() < MOST_TOLD) {
             tell(problem.clone());
             self.told.push(problem);
         }
-        let coder = (!steps.is_empty()).then(|| self.shared(Coder { steps }));
-        if !has_lengths {
+        let coder = (!steps.is_empty()).then(|| self.shared(Coder { steps, is_behind_header: None }));
+        if is_one_length {
             self.last = Some((block.folder.definition, coder.clone()));
         }
         coder
@@ -56,38 +64,33 @@ impl<'h> Coders<'h> {
     }
 }
 
-/// The steps that undo `block`, and what is wrong with them.
-fn steps(block: &Block<'_>) -> (Vec<Step>, Option<String>) {
-    let chain = match block.folder.chain() {
-        Ok(chain) => chain,
-        Err(Branched { is_bcj2 }) => {
-            let (codec, what) = if is_bcj2 { ("bcj2", "with BCJ2") } else { ("7z graph", "by coders of many streams") };
-            let problem = format!("files that are stored {what}, which is not supported: they cannot be read");
-            return (vec![Step { codec: codec.to_owned(), ..Step::default() }], Some(problem));
-        }
-    };
+/// The steps that undo `block`; or, where that cannot be done, the name of a codec that there is not, and why.
+///
+/// A step does not say how many bytes come out of it. What follows from the length of the file suffices: filters give
+/// as many as they take. Only AES before something else gives more than that takes, up to a whole block of its own.
+fn steps(block: &Block<'_>) -> Result<Vec<Step>, (String, String)> {
+    let unreadable = |codec: &str, what: &str| (codec.to_owned(), format!("files {what}: they cannot be read"));
+    let chain = block.folder.chain().map_err(|Branched { is_bcj2 }| {
+        let (codec, what) = if is_bcj2 { ("bcj2", "BCJ2") } else { ("7z graph", "coders of several streams") };
+        unreadable(codec, &format!("that are stored with {what}, which is not supported"))
+    })?;
     let properties = block.folder.methods.iter().map(|method| method.properties.len()).fold(0, usize::saturating_add);
     if properties > MOST_PROPERTIES {
-        let problem = format!("files whose coders have {properties} bytes of properties: they cannot be read");
-        return (vec![Step { codec: "7z properties".to_owned(), ..Step::default() }], Some(problem));
+        return Err(unreadable("7z properties", &format!("whose coders have {properties} bytes of properties")));
     }
     let mut steps = Vec::with_capacity(chain.len());
-    let mut problem = None;
     for index in chain {
         let Some(method) = block.folder.methods.get(index).filter(|method| method.id != methods::COPY) else {
             continue;
         };
-        let codec = methods::codec(method.id).map_or_else(
-            || {
-                let name = methods::unknown(method.id);
-                problem = Some(format!("files that are stored with {name}, which is not known: they cannot be read"));
-                name
-            },
-            str::to_owned,
-        );
-        let size = block.sizes.get(index).copied();
-        let decoded = size.filter(|size| *size != block.decoded);
-        steps.push(Step { codec, properties: method.properties.to_vec(), decoded });
+        let Some(codec) = methods::codec(method.id) else {
+            let name = methods::unknown(method.id);
+            return Err(unreadable(&name, &format!("that are stored with {name}, which is not known")));
+        };
+        if method.id != methods::AES && block.sizes.get(index) != Some(&block.decoded) {
+            return Err(unreadable("7z lengths", "that are compressed twice, which is not supported"));
+        }
+        steps.push(Step { codec: codec.to_owned(), properties: method.properties.to_vec() });
     }
-    (steps, problem)
+    Ok(steps)
 }

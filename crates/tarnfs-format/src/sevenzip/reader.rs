@@ -10,12 +10,12 @@ use super::coders::Coders;
 use super::files::{File, Files};
 use super::start::{self, Start};
 use super::streams::{Block, Part, Streams};
-use super::{Decode, Found, MOST_HEADER, Piece, methods, property};
+use super::{MOST_HEADER, methods, property};
 use crate::name::{bounded_path, excerpt};
-use crate::{Body, Damage, Entry, Error, Kind, Options};
+use crate::{Body, Coder, Damage, Entry, Error, Event, Options, Piece, ReceiveRandom};
 
 /// What an archive may follow: the program that unpacks it.
-const MOST_BEFORE: usize = 1 << 20;
+pub(super) const MOST_BEFORE: usize = 1 << 20;
 
 /// Headers in headers: 7-Zip writes one.
 const MOST_NESTED: usize = 4;
@@ -24,15 +24,10 @@ const MOST_NESTED: usize = 4;
 const FILES_AT_ONCE: u64 = 4096;
 
 /// Hands what the archive holds to `receive`.
-pub(super) fn read(
-    source: &SharedSource,
-    options: &Options,
-    decode: &mut Decode<'_>,
-    receive: &mut dyn FnMut(Found) -> io::Result<()>,
-) -> Result<(), Error> {
+pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
     let (at, start) = find_start(source.as_ref())?;
     let base = at.saturating_add(start::LENGTH as u64);
-    let Some(header) = load(source, base, &start, decode)? else { return Ok(()) };
+    let Some(header) = load(source, base, &start, options)? else { return Ok(()) };
     let offset = base.saturating_add(start.offset);
     let broken = |broken: Broken| broken_header(offset, broken);
     let (mut streams, mut files) = parse(&header).map_err(broken)?;
@@ -60,19 +55,21 @@ pub(super) fn read(
             anti = anti.saturating_add(1);
             continue;
         }
-        let entry = entry(file, at, piece.as_ref(), source.as_ref(), options, &mut problems);
+        let header = at.saturating_add(count).min(source.len());
+        let piece = piece.filter(|piece| piece.length > 0);
+        let entry = entry(file, header, piece, source.as_ref(), options, &mut problems);
         for what in problems {
-            receive(Found::Damage(Damage { offset, what })).map_err(Error::Receiver)?;
+            receive(Event::Damage(Damage { offset, what })).map_err(Error::Receiver)?;
         }
-        receive(Found::Entry(Box::new(entry), piece)).map_err(Error::Receiver)?;
+        receive(Event::Entry(Box::new(entry))).map_err(Error::Receiver)?;
     }
     if streams.next_file().map_err(broken)?.is_some() {
         let what = "there is content of files that the archive does not name".to_owned();
-        receive(Found::Damage(Damage { offset, what })).map_err(Error::Receiver)?;
+        receive(Event::Damage(Damage { offset, what })).map_err(Error::Receiver)?;
     }
     if anti > 0 {
         let what = format!("{anti} of its entries only say what to remove; they are not shown");
-        receive(Found::Damage(Damage { offset, what })).map_err(Error::Receiver)?;
+        receive(Event::Damage(Damage { offset, what })).map_err(Error::Receiver)?;
     }
     Ok(())
 }
@@ -108,7 +105,7 @@ fn find_start(source: &dyn Source) -> Result<(u64, Start), Error> {
 }
 
 /// The header, decoded; `None` if there is none, for the archive is empty.
-fn load(source: &SharedSource, base: u64, start: &Start, decode: &mut Decode<'_>) -> Result<Option<Vec<u8>>, Error> {
+fn load(source: &SharedSource, base: u64, start: &Start, options: &Options) -> Result<Option<Vec<u8>>, Error> {
     if start.length == 0 {
         return Ok(None);
     }
@@ -138,7 +135,7 @@ fn load(source: &SharedSource, base: u64, start: &Start, decode: &mut Decode<'_>
         }
         let mut streams = Streams::read(&mut bytes).map_err(broken)?;
         let Some((part, block)) = streams.next_file().map_err(broken)? else { return Ok(None) };
-        header = unpack(source, base, part, block, decode)?;
+        header = unpack(source, base, part, block, options)?;
         if header.is_empty() {
             return Ok(None);
         }
@@ -152,7 +149,7 @@ fn unpack(
     base: u64,
     part: Part,
     block: &Block<'_>,
-    decode: &mut Decode<'_>,
+    options: &Options,
 ) -> Result<Vec<u8>, Error> {
     let mut problem = None;
     let coder = Coders::default().of(block, &mut |told| problem = Some(told));
@@ -169,7 +166,7 @@ fn unpack(
     let stored: SharedSource = Arc::new(Slice::new(Arc::clone(source), piece.offset, piece.stored));
     let is_encrypted = block.folder.methods.iter().any(|method| method.id == methods::AES);
     let bytes = if let Some(coder) = &piece.coder {
-        decode(coder, stored, piece.decoded)
+        options.decode.decode(coder, stored, piece.decoded)
     } else {
         let mut bytes = vec![0; piece.length as usize];
         stored.read_exact_at(&mut bytes, 0).map(|()| bytes)
@@ -218,13 +215,7 @@ fn parse(header: &[u8]) -> Result<(Streams<'_>, Files<'_>), Broken> {
 }
 
 /// Where a file is. Offsets of the archive count from `base`.
-fn place(
-    part: Part,
-    block: &Block<'_>,
-    base: u64,
-    coder: Option<Arc<super::Coder>>,
-    length: u64,
-) -> Result<Piece, String> {
+fn place(part: Part, block: &Block<'_>, base: u64, coder: Option<Arc<Coder>>, length: u64) -> Result<Piece, String> {
     let offset = base.checked_add(block.offset);
     let end = offset.and_then(|offset| offset.checked_add(block.stored));
     let (Some(offset), true) = (offset, end.is_some_and(|end| end <= length)) else {
@@ -232,19 +223,22 @@ fn place(
     };
     if coder.is_some() {
         let (stored, decoded) = (block.stored, block.decoded);
-        return Ok(Piece { length: part.length, offset, stored, coder, decoded, skip: part.skip, crc: part.crc });
+        let Part { skip, length, crc } = part;
+        return Ok(Piece { hole: 0, length, offset, stored, coder, decoded, skip, crc });
     }
     if block.stored != block.decoded {
         return Err(format!("{} bytes that are stored as they are take {}", block.decoded, block.stored));
     }
     let offset = offset.saturating_add(part.skip);
-    Ok(Piece { length: part.length, offset, stored: part.length, coder, decoded: part.length, skip: 0, crc: part.crc })
+    let Part { length, crc, .. } = part;
+    Ok(Piece { length, offset, stored: length, decoded: length, crc, ..Piece::default() })
 }
 
+/// `header` tells the order of the archive: nothing of a header that was decoded has a place in the archive.
 fn entry(
     file: File,
-    at: u64,
-    piece: Option<&Piece>,
+    header: u64,
+    piece: Option<Piece>,
     source: &dyn Source,
     options: &Options,
     problems: &mut Vec<String>,
@@ -254,7 +248,7 @@ fn entry(
     if path.len() > limits.path {
         problems.push(format!("{}: a path of {} bytes was cut to {}", excerpt(&path), path.len(), limits.path));
     }
-    let size = piece.filter(|_| file.kind == Kind::File).map_or(0, |piece| piece.length);
+    let size = piece.as_ref().map_or(0, |piece| piece.length);
     Entry {
         path: bounded_path(path, limits.path),
         kind: file.kind,
@@ -262,9 +256,8 @@ fn entry(
         mtime: file.modified.unwrap_or_default(),
         atime: file.accessed,
         ctime: file.changed,
-        // The start has the header's checksum: where it is the same, so is all that the header says.
-        header: at,
-        body: Body { size, ..Body::default() },
+        header,
+        body: Body { offset: header, size, pieces: piece.map(|piece| vec![piece]), ..Body::default() },
         ..Entry::default()
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use tarnfs_source::{MemorySource, SharedSource};
 
-use super::{Found, SevenZip, start};
-use crate::{Error, Options};
+use super::{SevenZip, start};
+use crate::{Decode, Error, Event, Format, Options, Piece, Probe, ReadRandom};
 
 /// An archive of these packed bytes and this header, its checksums right.
 fn archive(packed: &[u8], header: &[u8]) -> Vec<u8> {
@@ -21,27 +21,35 @@ fn archive(packed: &[u8], header: &[u8]) -> Vec<u8> {
 }
 
 /// What is found, up to as many as a header of that length can tell of.
-fn read(bytes: &[u8]) -> Result<Vec<Found>, Error> {
+fn read(bytes: &[u8]) -> Result<Vec<Event>, Error> {
     let source: SharedSource = Arc::new(MemorySource::new(bytes, "archive"));
-    let mut found = Vec::new();
-    let mut decode = |_: &_, stored: SharedSource, length| {
-        assert!(stored.len() <= bytes.len() as u64 && length <= super::MOST_HEADER);
+    let most = bytes.len() as u64;
+    let decode = Decode::new(move |_, stored, length| {
+        assert!(stored.len() <= most && length <= super::MOST_HEADER);
         Err(io::ErrorKind::InvalidData.into())
-    };
-    SevenZip.read(&source, &Options::default(), &mut decode, &mut |what| {
-        if let Found::Entry(entry, piece) = &what {
-            assert!(entry.mode <= 0o7777 && entry.mtime.nanoseconds < 1_000_000_000);
-            if let Some(piece) = piece {
-                assert!(piece.offset + piece.stored <= bytes.len() as u64);
+    });
+    let mut found = Vec::new();
+    SevenZip.read(&source, &Options { decode, ..Options::default() }, &mut |event| {
+        if let Event::Entry(entry) = &event {
+            assert!(entry.mode <= 0o7777 && entry.mtime.nanoseconds < 1_000_000_000 && entry.header <= most);
+            for piece in entry.body.pieces.iter().flatten() {
+                assert_eq!((piece.hole, piece.length), (0, entry.body.size));
+                assert!(piece.offset + piece.stored <= most);
                 assert!(piece.skip + piece.length <= piece.decoded);
                 assert!(piece.coder.is_some() || (piece.stored, piece.skip) == (piece.length, 0));
             }
         }
-        found.push(what);
+        found.push(event);
         assert!(found.len() <= 2 * bytes.len() + 2);
         Ok(())
     })?;
     Ok(found)
+}
+
+/// The only piece of an entry.
+fn piece(event: &Event) -> &Piece {
+    let Event::Entry(entry) = event else { panic!("{event:?}") };
+    &entry.body.pieces.as_ref().unwrap()[0]
 }
 
 /// Two files in a folder that is stored as it is, one by LZMA2, and an empty one, a folder and an anti item; each kind
@@ -69,12 +77,10 @@ fn header() -> Vec<u8> {
 
 const PACKED: &[u8] = b"1122223333";
 
-fn paths(found: &[Found]) -> Vec<(String, u64)> {
-    let entry = |found: &Found| match found {
-        Found::Entry(entry, piece) => {
-            Some((String::from_utf8_lossy(&entry.path).into_owned(), piece.as_ref().map_or(0, |piece| piece.length)))
-        }
-        Found::Damage(_) => None,
+fn paths(found: &[Event]) -> Vec<(String, u64)> {
+    let entry = |event: &Event| match event {
+        Event::Entry(entry) => Some((String::from_utf8_lossy(&entry.path).into_owned(), entry.body.size)),
+        _ => None,
     };
     found.iter().filter_map(entry).collect()
 }
@@ -84,9 +90,9 @@ fn a_header_made_by_hand() {
     let found = read(&archive(PACKED, &header())).unwrap();
     let expected = [("one", 2), ("two", 4), ("three", 9), ("empty", 0), ("folder", 0)];
     assert_eq!(paths(&found), expected.map(|(path, length)| (path.to_owned(), length)));
-    assert!(matches!(found.last(), Some(Found::Damage(damage)) if damage.what.starts_with("1 of its entries")));
+    assert!(matches!(found.last(), Some(Event::Damage(damage)) if damage.what.starts_with("1 of its entries")));
     for (index, offset) in [(0, 32), (1, 34), (2, 38)] {
-        let Found::Entry(_, Some(piece)) = &found[index] else { panic!("{found:?}") };
+        let piece = piece(&found[index]);
         assert_eq!((piece.offset, piece.coder.is_some()), (offset, index == 2));
     }
 }
@@ -151,4 +157,19 @@ proptest! {
         let _ = read(&archive(PACKED, &[&[kind], &header[..]].concat()));
         let _ = read(&header);
     }
+}
+
+#[test]
+fn archives_bid_at_their_start_and_behind_a_program() {
+    let bytes = archive(PACKED, &header());
+    assert_eq!(SevenZip.bid(&Probe::of_head(&bytes)), 48);
+    let mut program = [&b"\x7fELF\x02\x01"[..], &[0; 5000]].concat();
+    program[0x28..0x30].copy_from_slice(&4900_u64.to_le_bytes());
+    program[0x3a..0x3e].copy_from_slice(&[53, 0, 2, 0]);
+    let with = [&program, &b"do this"[..], &bytes].concat();
+    let source = MemorySource::new(with.clone(), "program");
+    assert_eq!(SevenZip.bid(&Probe::new(&with[..4096], &source)), 80);
+    assert_eq!(SevenZip.bid(&Probe::of_head(&with[..4096])), 0);
+    assert_eq!(SevenZip.bid(&Probe::new(&program[..4096], &MemorySource::new(program.clone(), "program"))), 0);
+    assert_eq!(read(&with).unwrap().len(), 6);
 }

@@ -6,15 +6,18 @@ use std::process::{Command, Stdio};
 
 use liblzma::stream::{Action, Filters, Stream};
 use sha2::{Digest, Sha256};
-use tarnfs_format::sevenzip::{Coder, Step};
+use tarnfs_format::{Coder, Step};
 use tarnfs_source::Source;
 
 /// What comes out of `stored`, `length` bytes; `Unsupported` where nothing here undoes a step.
 pub(crate) fn undo(coder: &Coder, stored: &dyn Source, length: u64, password: Option<&str>) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; stored.len() as usize];
     stored.read_exact_at(&mut bytes, 0)?;
-    for step in &coder.steps {
-        bytes = undo_step(step, &bytes, step.decoded.unwrap_or(length) as usize, password)?;
+    for (number, step) in coder.steps.iter().enumerate() {
+        // Filters give as many bytes as they take. What AES gives before anything else is whole blocks.
+        let is_filter = |step: &Step| step.codec == "delta" || step.codec.starts_with("bcj-");
+        let known = coder.steps[number + 1..].iter().all(is_filter).then_some(length as usize);
+        bytes = undo_step(step, &bytes, known.unwrap_or(bytes.len()), password)?;
     }
     if bytes.len() as u64 == length { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
