@@ -33,7 +33,7 @@ fn repaired(data: &[u8]) -> Vec<u8> {
 
 fn read(data: &[u8]) {
     // Compressed headers are taken as if they were only stored.
-    let decode = Decode::new(|_, stored, length| {
+    let decode = Decode::new(|_, stored, length, _| {
         let mut bytes = vec![0; length.min(stored.len()) as usize];
         stored.read_exact_at(&mut bytes, 0).map(|()| bytes)
     });

@@ -5,12 +5,6 @@ pub const HEAD: usize = 33 << 10;
 
 /// Where the mark is, what it is, and what has it. The first one that fits counts.
 const MARKS: &[(usize, &[u8], &str)] = &[
-    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-    // https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT: a member, the end of an empty one, one of several
-    // parts.
-    (0, b"PK\x03\x04", "a ZIP archive"),
-    (0, b"PK\x05\x06", "a ZIP archive"),
-    (0, b"PK\x07\x08", "a ZIP archive"),
     (0, b"Rar!\x1a\x07", "a RAR archive"),
     (0, b"RE~^", "a RAR archive"),
     (0, b"hsqs", "a SquashFS image"),

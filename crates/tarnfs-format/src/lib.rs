@@ -186,8 +186,7 @@ pub trait ReadRandom: Send + Sync {
 }
 
 /// All formats.
-pub static FORMATS: &[&dyn Format] = &[&tar::Tar, &zip::Zip];
-pub static FORMATS: &[&dyn Format] = &[&sevenzip::SevenZip, &tar::Tar];
+pub static FORMATS: &[&dyn Format] = &[&sevenzip::SevenZip, &tar::Tar, &zip::Zip];
 
 /// The format of that name.
 pub fn by_name(name: &str) -> Option<&'static dyn Format> {

@@ -41,7 +41,7 @@ impl Told {
 fn read_source(source: &SharedSource, password: Option<&str>) -> Result<Told, Error> {
     let mut told = Told::default();
     let password = password.map(str::to_owned);
-    let decode = Decode::new(move |coder, stored, length| undo(coder, stored.as_ref(), length, password.as_deref()));
+    let decode = Decode::new(move |coder, stored, length, _| undo(coder, stored.as_ref(), length, password.as_deref()));
     SevenZip.read(source, &Options { decode, ..Options::default() }, &mut |event| {
         match event {
             Event::Entry(mut entry) => {

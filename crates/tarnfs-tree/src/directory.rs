@@ -5,52 +5,65 @@ use std::sync::Arc;
 
 use tarnfs_codec::engine::Indexing;
 use tarnfs_codec::{Codec, CoderContext, coder_by_name};
-use tarnfs_format::{Coder, Decode, Step};
-use tarnfs_source::{MemorySource, SharedSource, Source};
+use tarnfs_format::{Coder, Decode};
+use tarnfs_source::{MemorySource, SharedSource};
 
 use crate::open::Options;
+use crate::pieces::keeps_length;
 
-/// What decodes the directory of an archive that is opened with `options`.
+/// What decodes the directory of an archive that is opened with `options`. The first password that fits is taken.
 pub(crate) fn decode(options: &Options) -> Decode {
-    let codec_options = tarnfs_codec::Options {
+    let passwords = Arc::clone(&options.passwords);
+    let options = tarnfs_codec::Options {
         limits: options.limits,
         dictionaries: options.dictionaries.clone(),
         scratch: options.scratch.clone(),
         cancel: options.cancel.clone(),
         ..tarnfs_codec::Options::default()
     };
-    Decode::new(move |coder, stored, length| decoded(coder, stored, length, &codec_options))
+    Decode::new(move |coder, stored, length, crc| {
+        let is_right = |bytes: &Vec<u8>| crc.is_none_or(|crc| crc == crc32fast::hash(bytes));
+        let mut result = decoded(None, coder, &stored, length, &options);
+        for password in passwords.iter() {
+            match &result {
+                Ok(bytes) if is_right(bytes) => break,
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::Unsupported) => break,
+                _ => result = decoded(Some(password), coder, &stored, length, &options),
+            }
+        }
+        result
+    })
 }
 
-fn decoded(coder: &Coder, stored: SharedSource, length: u64, options: &tarnfs_codec::Options) -> io::Result<Vec<u8>> {
-    let mut source = stored;
+fn decoded(
+    password: Option<&Arc<[u8]>>,
+    coder: &Coder,
+    stored: &SharedSource,
+    length: u64,
+    options: &tarnfs_codec::Options,
+) -> io::Result<Vec<u8>> {
+    let mut source = SharedSource::clone(stored);
     for (number, step) in coder.steps.iter().enumerate() {
         let codec = coder_by_name(&step.codec).ok_or_else(|| {
             let what = format!("it is stored with {}, which tarnfs cannot read yet", step.codec);
             io::Error::new(io::ErrorKind::Unsupported, what)
         })?;
-        let is_last = coder.steps.get(number + 1..).unwrap_or_default().iter().all(keeps_length);
-        let options = tarnfs_codec::Options {
-            coder: CoderContext {
-                properties: step.properties.as_slice().into(),
-                decoded_length: is_last.then_some(length),
-                ..options.coder.clone()
-            },
-            ..options.clone()
+        let coder = CoderContext {
+            properties: step.properties.as_slice().into(),
+            decoded_length: coder.steps[number + 1..].iter().all(keeps_length).then_some(length),
+            password: password.cloned(),
         };
-        source = match codec.random_access(&source, &options.coder)? {
+        source = match codec.random_access(&source, &coder)? {
             Some(decoded) => decoded,
-            None => Arc::new(MemorySource::new(all(codec, source, length, &options)?, "the directory")),
+            None => {
+                let options = tarnfs_codec::Options { coder, ..options.clone() };
+                Arc::new(MemorySource::new(all(codec, source, length, &options)?, "the directory"))
+            }
         };
     }
     let mut bytes = vec![0; length.min(source.len()) as usize];
     source.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
-}
-
-/// As many bytes come out of a filter as go in.
-fn keeps_length(step: &Step) -> bool {
-    step.codec == "delta" || step.codec.starts_with("bcj-")
 }
 
 /// All that `codec` gives, up to `length` bytes.

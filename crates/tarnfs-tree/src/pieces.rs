@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_codec::engine::{UnindexedSource, Workers};
 use tarnfs_codec::{Codec, CoderContext, DecodeContext};
-use tarnfs_format::{Body, Coder, Piece, Reader};
+use tarnfs_format::{Body, Coder, Piece, Reader, Step};
 use tarnfs_source::{SharedSource, Slice, Source};
 
 use crate::open::Options;
@@ -144,21 +144,21 @@ fn decoded_with(
     let unsupported = |what: String| io::Error::new(io::ErrorKind::Unsupported, what);
     let mut source: SharedSource = Arc::new(stored(stream, piece)?);
     let mut verifies = false;
-    let mut is_decompressed = false;
     for (number, step) in coder.steps.iter().enumerate() {
         let codec = tarnfs_codec::coder_by_name(&step.codec)
             .ok_or_else(|| unsupported(format!("it is stored with {}, which tarnfs cannot read yet", step.codec)))?;
+        // What a cipher gives that stands before something else is as long as what it takes.
+        let decoded_length = coder.steps[number + 1..].iter().all(keeps_length).then_some(piece.decoded);
         let of_step = CoderContext {
             properties: step.properties.as_slice().into(),
-            decoded_length: Some(piece.decoded),
+            decoded_length,
             password: password.cloned(),
         };
         if let Some(random) = codec.random_access(&source, &of_step)? {
             source = random;
             continue;
         }
-        // Its length is known, since what comes behind it keeps that.
-        if std::mem::replace(&mut is_decompressed, true) {
+        if decoded_length.is_none() {
             return Err(unsupported("it was compressed more than once".to_owned()));
         }
         let is_last = number + 1 == coder.steps.len();
@@ -171,6 +171,11 @@ fn decoded_with(
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok((source, verifies))
+}
+
+/// True of a filter: as many bytes come out of it as go in.
+pub(crate) fn keeps_length(step: &Step) -> bool {
+    step.codec == "delta" || step.codec.starts_with("bcj-")
 }
 
 fn undone(

@@ -166,7 +166,7 @@ fn unpack(
     let stored: SharedSource = Arc::new(Slice::new(Arc::clone(source), piece.offset, piece.stored));
     let is_encrypted = block.folder.methods.iter().any(|method| method.id == methods::AES);
     let bytes = if let Some(coder) = &piece.coder {
-        options.decode.decode(coder, stored, piece.decoded)
+        options.decode.decode(coder, stored, piece.decoded, part.crc)
     } else {
         let mut bytes = vec![0; piece.length as usize];
         stored.read_exact_at(&mut bytes, 0).map(|()| bytes)

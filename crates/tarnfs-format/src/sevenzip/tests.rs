@@ -24,7 +24,7 @@ fn archive(packed: &[u8], header: &[u8]) -> Vec<u8> {
 fn read(bytes: &[u8]) -> Result<Vec<Event>, Error> {
     let source: SharedSource = Arc::new(MemorySource::new(bytes, "archive"));
     let most = bytes.len() as u64;
-    let decode = Decode::new(move |_, stored, length| {
+    let decode = Decode::new(move |_, stored, length, _| {
         assert!(stored.len() <= most && length <= super::MOST_HEADER);
         Err(io::ErrorKind::InvalidData.into())
     });
