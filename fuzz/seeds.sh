@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar zip differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar zip sevenzip differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -33,6 +33,7 @@ if [ -d "$corpus" ]; then
     seed xz "$corpus"/xz/*.xz "$corpus"/libarchive/*.{xz,txz}
     seed zstd "$corpus"/zstd/*/*.zst "$corpus"/libarchive/*.{zst,tzst}
     seed zstd_differential "$corpus"/zstd/*/*.zst "$corpus"/libarchive/*.{zst,tzst}
+    seed sevenzip "$corpus"/libarchive/*format_7zip*
     seed lz4 "$corpus"/libarchive/*.lz4
     seed compress "$corpus"/libarchive/*.Z
     seed lzop "$corpus"/libarchive/*.lzo
@@ -100,6 +101,9 @@ gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
     for width in 10 16; do compress -c -b $width < mixed > $width.Z || [ $? = 2 ]; done
     for level in 1 9; do lzop -c -$level < mixed > $level.lzo; done
     lzop -c --crc32 < mixed > crc.lzo
+    for method in copy lzma2 ppmd; do 7zz a -bd -snl -mhc=off -m0=$method -mtc=on -mta=on $method.7z tree mixed > /dev/null; done
+    7zz a -bd -snl -ms=off -mf=arm64 single.7z tree > /dev/null
+    7zz a -bd -mhc=off -m0=bcj2 -m1=lzma -m2=lzma -m3=lzma bcj2.7z text mixed > /dev/null
     export LRZIP=NOCONFIG
     for method in lzma gzip bzip2 lzo no-compress; do lrzip -Q -T --$method < mixed > $method.lrz; done
     head -c 3000 text | lrzip -Q -T > small.lrz
@@ -131,6 +135,7 @@ PYTHON
 seed tar "$scratch"/*.tar
 cp corpus/tar/* corpus/differential/
 seed zip "$scratch"/*.zip
+seed sevenzip "$scratch"/*.7z
 seed gzip "$scratch"/*.gz archives/*.gz
 seed zlib "$scratch"/*.zz
 seed deflate "$scratch"/*.deflate

@@ -622,8 +622,7 @@ fn other_formats_are_named() {
 import zipfile, sqlite3
 zipfile.ZipFile('x.zip', 'w').writestr('name', 'text')
 sqlite3.connect('x.db').execute('create table t (x)')
-open('x.iso', 'wb').write(bytes(32769) + b'CD001' + bytes(5000))
-open('x.7z', 'wb').write(b'7z' + bytes([0xbc, 0xaf, 0x27, 0x1c, 0, 4]) + bytes(200))\"
+open('x.iso', 'wb').write(bytes(32769) + b'CD001' + bytes(5000))\"
          printf text > t; tar -cf t.tar t
          (printf '!<arch>\\n'; head -c 504 /dev/zero; cat t.tar) > x.a; gzip -k x.zip",
     );
@@ -631,7 +630,6 @@ open('x.7z', 'wb').write(b'7z' + bytes([0xbc, 0xaf, 0x27, 0x1c, 0, 4]) + bytes(2
         ("x.zip", "a ZIP archive"),
         ("x.db", "an SQLite database"),
         ("x.iso", "an ISO 9660 image"),
-        ("x.7z", "a 7z archive"),
         ("x.a", "an ar archive"),
     ] {
         let path = scratch.path(archive);

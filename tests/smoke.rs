@@ -140,6 +140,23 @@ fn masked_crc32c(data: &[u8]) -> [u8; 4] {
     (!sum).rotate_right(15).wrapping_add(0xA282_EAD8).to_le_bytes()
 }
 
+/// Archives whose headers are not compressed, so that changes reach what is in them, and one whose header is.
+fn seven_zip() -> Vec<Vec<u8>> {
+    let scratch = support::Scratch::new();
+    std::fs::write(scratch.path("part"), &tree()[..6000]).unwrap();
+    scratch.shell(
+        r#"mkdir d; printf ä > ä; : > empty; ln -s part link; tool=$(command -v 7zz || command -v 7z) || exit 0
+        make() { "$tool" a -bd -snl "$@" part ä empty link d > log || cat log; }
+        for method in copy lzma lzma2 ppmd bzip2; do make -mhc=off -m0=$method $method.7z; done
+        make -mhc=off -ms=off -mf=arm64 -mtc=on -mta=on single.7z; make -mhc=off -m0=bcj2 -m1=lzma -m2=lzma -m3=lzma bcj2.7z
+        make -mhc=off -psecret secret.7z; make packed.7z"#,
+    );
+    let mut found: Vec<_> = std::fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "7z"));
+    found.sort();
+    found.iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
 /// Bytes that choose what is changed in an index.
 fn choices() -> Vec<Vec<u8>> {
     let mut random = Random(7);
@@ -198,6 +215,7 @@ targets! {
     tar: vec![tree()];
     zip: seeds(".zip");
     differential: if support::have("python3") { vec![tree()] } else { Vec::new() };
+    sevenzip: seven_zip();
     names: vec![b"../../a".to_vec(), b"/a//./b/".to_vec(), b"\xf0\xf2/\x83\x65\x00\n".to_vec()];
     gzip: seeds(".gz");
     zlib: zlib();

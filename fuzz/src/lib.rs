@@ -7,6 +7,7 @@
 mod differential;
 mod libzstd;
 mod lzma2;
+mod sevenzip;
 mod sidecars;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
 pub use differential::differential;
 pub use libzstd::{zstd_dictionary, zstd_differential};
 pub use lzma2::lzma2;
+pub use sevenzip::sevenzip;
 pub use sidecars::{index, ratarmount, rows, templates};
 
 /// Decoded bytes after which a pass ends: a bomb would take all the time there is.

@@ -5,7 +5,6 @@ pub const HEAD: usize = 33 << 10;
 
 /// Where the mark is, what it is, and what has it. The first one that fits counts.
 const MARKS: &[(usize, &[u8], &str)] = &[
-    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
     (0, b"Rar!\x1a\x07", "a RAR archive"),
     (0, b"RE~^", "a RAR archive"),
     (0, b"hsqs", "a SquashFS image"),

@@ -11,11 +11,13 @@
 // Of tests, a panic is the aim.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
+mod decode;
 pub mod encoding;
 mod entry;
 pub mod foreign;
 pub mod name;
 mod probe;
+pub mod sevenzip;
 /// Walking a stream of bytes once, from its start to its end.
 pub mod stream;
 pub mod tar;
@@ -25,6 +27,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
+pub use decode::Decode;
 pub use entry::{Body, Coder, Device, Entry, Kind, Piece, Step, Time, Xattrs};
 pub use probe::Probe;
 pub use stream::{SourceStream, Stream};
@@ -40,11 +43,19 @@ pub struct Options {
     pub gnu_incremental: Option<bool>,
     /// Ends a long pass.
     pub cancel: Cancel,
+    /// For directories that are coded.
+    pub decode: Decode,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { limits: Limits::default(), ignore_zeros: false, gnu_incremental: Some(false), cancel: Cancel::default() }
+        Self {
+            limits: Limits::default(),
+            ignore_zeros: false,
+            gnu_incremental: Some(false),
+            cancel: Cancel::default(),
+            decode: Decode::default(),
+        }
     }
 }
 
@@ -175,7 +186,7 @@ pub trait ReadRandom: Send + Sync {
 }
 
 /// All formats.
-pub static FORMATS: &[&dyn Format] = &[&tar::Tar, &zip::Zip];
+pub static FORMATS: &[&dyn Format] = &[&sevenzip::SevenZip, &tar::Tar, &zip::Zip];
 
 /// The format of that name.
 pub fn by_name(name: &str) -> Option<&'static dyn Format> {

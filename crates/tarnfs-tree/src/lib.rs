@@ -10,6 +10,7 @@ pub mod build;
 mod compose;
 pub mod control;
 mod decoded_cache;
+mod directory;
 mod error;
 mod extensions;
 pub mod filling;

@@ -20,6 +20,7 @@ use crate::Time;
 use crate::archive::{ArchiveTree, Implied};
 use crate::build::{FirstPass, Names, Progress, single_file};
 pub use crate::decoded_cache::DecodedCache;
+use crate::directory;
 use crate::filling;
 use crate::grow::replay;
 use crate::hashes;
@@ -671,6 +672,7 @@ impl Opening<'_> {
                 ignore_zeros: options.shape.ignore_zeros,
                 gnu_incremental: options.shape.gnu_incremental,
                 cancel: options.cancel.clone(),
+                decode: directory::decode(options),
             },
             options,
             archive: self.archive(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_codec::engine::{UnindexedSource, Workers};
 use tarnfs_codec::{Codec, CoderContext, DecodeContext};
-use tarnfs_format::{Body, Coder, Piece, Reader};
+use tarnfs_format::{Body, Coder, Piece, Reader, Step};
 use tarnfs_source::{SharedSource, Slice, Source};
 
 use crate::open::Options;
@@ -180,6 +180,11 @@ fn decoded_with(
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok((source, verifies))
+}
+
+/// True of a filter: as many bytes come out of it as go in.
+pub(crate) fn keeps_length(step: &Step) -> bool {
+    step.codec == "delta" || step.codec.starts_with("bcj-")
 }
 
 fn undone(

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tarnfs_format::encoding::Encoding;
-use tarnfs_format::{Entry, Event, Kind, Options, ReadForwards, SourceStream, Stream, name, stream::MOST_PEEKED};
+use tarnfs_format::{
+    Decode, Entry, Event, Kind, Options, ReadForwards, SourceStream, Stream, name, stream::MOST_PEEKED,
+};
 use tarnfs_index::{Row, Summary};
 use tarnfs_source::{Cancel, Limits, SharedSource, Slice};
 
@@ -51,6 +53,7 @@ impl Recheck {
             ignore_zeros: shape.ignore_zeros,
             gnu_incremental: shape.gnu_incremental,
             cancel: Cancel::default(),
+            decode: Decode::default(),
         };
         let nodes = summary.files.saturating_add(summary.folders).min(MOST_REMEMBERED);
         let right = (0..=nodes / 64).map(|_| AtomicU64::new(0)).collect();

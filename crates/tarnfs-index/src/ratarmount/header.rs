@@ -24,6 +24,7 @@ pub(super) fn entry_at(
         ignore_zeros: false,
         gnu_incremental: shape.gnu_incremental,
         cancel: cancel.clone(),
+        ..Options::default()
     };
     let mut first = None;
     let mut receive = |event, _: &mut dyn Stream| match event {

@@ -1,0 +1,41 @@
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_source::SharedSource;
+
+use crate::Coder;
+
+/// Undoes a coder in memory, for formats whose directory is coded as contents are.
+#[derive(Clone)]
+pub struct Decode(Arc<Function>);
+
+type Function = dyn Fn(&Coder, SharedSource, u64, Option<u32>) -> io::Result<Vec<u8>> + Send + Sync;
+
+impl Decode {
+    /// `decode` is called with what is stored, and with the number and the CRC-32 of the bytes that come out, as the
+    /// archive says. It gives no more than these. If it has several passwords, the checksum tells the right one.
+    pub fn new(
+        decode: impl Fn(&Coder, SharedSource, u64, Option<u32>) -> io::Result<Vec<u8>> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(decode))
+    }
+
+    /// What `coder` makes of `stored`, up to `length` bytes. Whether `crc` is right is for the caller to see.
+    pub fn decode(&self, coder: &Coder, stored: SharedSource, length: u64, crc: Option<u32>) -> io::Result<Vec<u8>> {
+        (self.0)(coder, stored, length, crc)
+    }
+}
+
+impl Default for Decode {
+    /// Undoes nothing.
+    fn default() -> Self {
+        Self::new(|_, _, _, _| Err(io::Error::new(io::ErrorKind::Unsupported, "nothing here decodes it")))
+    }
+}
+
+impl fmt::Debug for Decode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Decode")
+    }
+}

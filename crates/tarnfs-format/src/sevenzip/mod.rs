@@ -1,0 +1,75 @@
+//! 7z: blocks of compressed files, and a header behind them that says what they are.
+//!
+//! The parsers are without I/O. `start` reads the first 32 bytes, which say where the header is. `bytes` reads what a
+//! header is made of; `streams` and `files` are its two halves, `folder` the graph of coders of one block and `methods`
+//! the codecs that undo them. `coders` makes a [`Coder`](crate::Coder) of them. `program` finds the archive behind a program
+//! that unpacks it. Only `reader` reads the archive, and the header is decoded by whoever calls
+//! ([`Decode`](crate::Decode)), for it is compressed, and perhaps encrypted, as files are.
+//!
+//! A file is a [`Piece`](crate::Piece) of its block: files that share a block differ in what is skipped.
+//!
+//! What `7z x` of 7-Zip would make is the reference. Where the two differ on purpose:
+//!
+//! - Files that an archive wants removed (anti items) are not shown.
+//! - An archive that breaks off, or whose header is damaged, is an error: 7-Zip has ways to guess where a header may
+//!   be.
+//! - A header that keeps values in a stream of their own is an error. No program is known that writes such a one.
+
+mod bytes;
+mod coders;
+mod files;
+mod folder;
+mod methods;
+mod program;
+mod property;
+mod reader;
+mod start;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use tarnfs_source::SharedSource;
+
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom};
+
+/// The largest header that is read, and the most that one may decode to: of a million files with names of 20
+/// characters. It is kept in memory while it is read.
+const MOST_HEADER: u64 = 64 << 20;
+
+/// All versions of 7z.
+#[derive(Debug)]
+pub struct SevenZip;
+
+/// Bits of the signature, and of the checksum behind it.
+const SIGNATURE_BITS: u32 = 48;
+const CHECKSUM_BITS: u32 = 32;
+
+/// Bytes behind a program in which an archive begins: what it is to do may be written before it.
+const BEHIND_PROGRAM: usize = 16 << 10;
+
+impl Format for SevenZip {
+    fn name(&self) -> &'static str {
+        "7z"
+    }
+
+    fn bid(&self, probe: &Probe<'_>) -> u32 {
+        if probe.head().starts_with(start::SIGNATURE) {
+            return SIGNATURE_BITS;
+        }
+        let behind = program::end(probe).filter(|end| *end < reader::MOST_BEFORE as u64);
+        match behind.and_then(|end| start::find(&probe.at(end, BEHIND_PROGRAM))) {
+            Some(_) => SIGNATURE_BITS + CHECKSUM_BITS,
+            None => 0,
+        }
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader::Random(self)
+    }
+}
+
+impl ReadRandom for SevenZip {
+    fn read(&self, source: &SharedSource, options: &Options, receive: &mut ReceiveRandom<'_>) -> Result<(), Error> {
+        reader::read(source, options, receive)
+    }
+}

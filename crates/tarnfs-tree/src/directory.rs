@@ -1,0 +1,99 @@
+//! Directories that are coded as the files of their archive are: decoded in memory, while the archive is read.
+
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_codec::engine::Indexing;
+use tarnfs_codec::{Codec, CoderContext, coder_by_name};
+use tarnfs_format::{Coder, Decode};
+use tarnfs_source::{MemorySource, SharedSource};
+
+use crate::open::Options;
+use crate::pieces::keeps_length;
+
+/// What decodes the directory of an archive that is opened with `options`. The first password that fits is taken.
+pub(crate) fn decode(options: &Options) -> Decode {
+    let passwords = Arc::clone(&options.passwords);
+    let options = tarnfs_codec::Options {
+        limits: options.limits,
+        dictionaries: options.dictionaries.clone(),
+        scratch: options.scratch.clone(),
+        cancel: options.cancel.clone(),
+        ..tarnfs_codec::Options::default()
+    };
+    Decode::new(move |coder, stored, length, crc| {
+        let is_right = |bytes: &Vec<u8>| crc.is_none_or(|crc| crc == crc32fast::hash(bytes));
+        let mut result = decoded(None, coder, &stored, length, &options);
+        for password in passwords.iter() {
+            match &result {
+                Ok(bytes) if is_right(bytes) => break,
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::Unsupported) => break,
+                _ => result = decoded(Some(password), coder, &stored, length, &options),
+            }
+        }
+        result
+    })
+}
+
+fn decoded(
+    password: Option<&Arc<[u8]>>,
+    coder: &Coder,
+    stored: &SharedSource,
+    length: u64,
+    options: &tarnfs_codec::Options,
+) -> io::Result<Vec<u8>> {
+    let mut source = SharedSource::clone(stored);
+    for (number, step) in coder.steps.iter().enumerate() {
+        let codec = coder_by_name(&step.codec).ok_or_else(|| {
+            let what = format!("it is stored with {}, which tarnfs cannot read yet", step.codec);
+            io::Error::new(io::ErrorKind::Unsupported, what)
+        })?;
+        let coder = CoderContext {
+            properties: step.properties.as_slice().into(),
+            decoded_length: coder.steps[number + 1..].iter().all(keeps_length).then_some(length),
+            password: password.cloned(),
+        };
+        source = match codec.random_access(&source, &coder)? {
+            Some(decoded) => decoded,
+            None => {
+                let options = tarnfs_codec::Options { coder, ..options.clone() };
+                Arc::new(MemorySource::new(all(codec, source, length, &options)?, "the directory"))
+            }
+        };
+    }
+    let mut bytes = vec![0; length.min(source.len()) as usize];
+    source.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// All that `codec` gives, up to `length` bytes.
+fn all(
+    codec: &'static dyn Codec,
+    source: SharedSource,
+    length: u64,
+    options: &tarnfs_codec::Options,
+) -> io::Result<Vec<u8>> {
+    const STEP: usize = 128 << 10;
+    let mut indexing = Indexing::new(codec, source, options)?;
+    let (mut bytes, mut chunks, mut damage) = (Vec::new(), Vec::new(), Vec::new());
+    loop {
+        let filled = bytes.len();
+        bytes.resize(filled + STEP, 0);
+        let read = indexing.read(&mut bytes[filled..])?;
+        bytes.truncate(filled + read);
+        // Nobody comes back to them.
+        indexing.take_chunks(&mut chunks);
+        chunks.clear();
+        indexing.take_damage(&mut damage);
+        if let Some(damage) = damage.first() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, damage.what.clone()));
+        }
+        if bytes.len() as u64 > length {
+            let what = format!("more comes out of it than the {length} bytes that the archive says");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        if read == 0 {
+            return Ok(bytes);
+        }
+    }
+}
