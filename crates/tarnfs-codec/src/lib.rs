@@ -51,7 +51,7 @@ use std::ops::Range;
 
 use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource};
 
-pub use coders::{CODERS, CoderContext, coder_by_name};
+pub use coders::{CODERS, CoderContext, coder_by_name, lengths_of_steps};
 pub use findings::Findings;
 pub use scratch::Scratch;
 pub use xz::xz_block_state;
@@ -344,10 +344,17 @@ pub trait Codec: Send + Sync {
     }
 
     /// The decoded bytes as a source, of a codec that gives any of them without those before it (stored bytes, ciphers):
-    /// it needs no first pass and no seek points. `None` of others.
+    /// it needs no first pass and no seek points. `None` of others. A password that is missing or cannot be the right one is
+    /// an error of either (`PermissionDenied`).
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
         let _ = (source, coder);
         Ok(None)
+    }
+
+    /// Bytes that come of `stored` ones, of a codec with which that follows: a filter or a cipher. `None` of others.
+    fn decoded_length(&self, stored: u64, coder: &CoderContext) -> Option<u64> {
+        let _ = (stored, coder);
+        None
     }
 
     /// The window in a [`SeekPoint::state`], for the seek points of another program. Bytes never referred to may be

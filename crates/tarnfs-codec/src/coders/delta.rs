@@ -62,6 +62,10 @@ impl Codec for Delta {
         Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: false }
     }
 
+    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
+        Some(stored)
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(Filtered::first_pass(source, 0, Differences::new(&options.coder)?, options)))
     }

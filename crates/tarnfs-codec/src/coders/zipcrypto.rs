@@ -135,6 +135,15 @@ impl Codec for ZipCrypto {
         Pace { bytes_per_millisecond: 200_000, in_whole_chunks: false }
     }
 
+    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
+        stored.checked_sub(HEADER as u64)
+    }
+
+    /// It has none, but the password is tried.
+    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
+        Cipher::new(source, coder).map(|_| None)
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         let cipher = Cipher::new(&source, &options.coder)?;
         Ok(Box::new(Filtered::first_pass(source, HEADER as u64, cipher, options)))
