@@ -18,7 +18,7 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 24] = [
+const TARGETS: [Target; 25] = [
     ("tar", entry_points::tar),
     ("zip", entry_points::zip),
     ("differential", compare),

@@ -51,7 +51,7 @@ use std::ops::Range;
 
 use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource};
 
-pub use coders::{CODERS, CoderContext, coder_by_name};
+pub use coders::{CODERS, CoderContext, coder_by_name, lengths_of_steps};
 pub use findings::Findings;
 pub use scratch::Scratch;
 pub use xz::xz_block_state;
@@ -343,18 +343,18 @@ pub trait Codec: Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Bytes that come out of `stored` ones, where that alone says it (filters, ciphers). `None` of a codec that
-    /// compresses.
-    fn decoded_length_of(&self, stored: u64) -> Option<u64> {
-        let _ = stored;
-        None
-    }
-
     /// The decoded bytes as a source, of a codec that gives any of them without those before it (stored bytes, ciphers):
-    /// it needs no first pass and no seek points. `None` of others.
+    /// it needs no first pass and no seek points. `None` of others. A password that is missing or cannot be the right one is
+    /// an error of either (`PermissionDenied`).
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
         let _ = (source, coder);
         Ok(None)
+    }
+
+    /// Bytes that come of `stored` ones, of a codec with which that follows: a filter or a cipher. `None` of others.
+    fn decoded_length(&self, stored: u64, coder: &CoderContext) -> Option<u64> {
+        let _ = (stored, coder);
+        None
     }
 
     /// The window in a [`SeekPoint::state`], for the seek points of another program. Bytes never referred to may be

@@ -3,13 +3,13 @@
 use std::io;
 use std::sync::Arc;
 
+use tarnfs_codec::Codec;
 use tarnfs_codec::engine::Indexing;
-use tarnfs_codec::{Codec, CoderContext, coder_by_name};
 use tarnfs_format::{Coder, Decode};
 use tarnfs_source::{MemorySource, SharedSource};
 
 use crate::open::Options;
-use crate::pieces::keeps_length;
+use crate::pieces::chain;
 
 /// What decodes the directory of an archive that is opened with `options`. The first password that fits is taken.
 pub(crate) fn decode(options: &Options) -> Decode {
@@ -43,16 +43,7 @@ fn decoded(
     options: &tarnfs_codec::Options,
 ) -> io::Result<Vec<u8>> {
     let mut source = SharedSource::clone(stored);
-    for (number, step) in coder.steps.iter().enumerate() {
-        let codec = coder_by_name(&step.codec).ok_or_else(|| {
-            let what = format!("it is stored with {}, which tarnfs cannot read yet", step.codec);
-            io::Error::new(io::ErrorKind::Unsupported, what)
-        })?;
-        let coder = CoderContext {
-            properties: step.properties.as_slice().into(),
-            decoded_length: coder.steps[number + 1..].iter().all(keeps_length).then_some(length),
-            password: password.cloned(),
-        };
+    for (codec, coder) in chain(coder, password, stored.len(), length)? {
         source = match codec.random_access(&source, &coder)? {
             Some(decoded) => decoded,
             None => {

@@ -141,39 +141,17 @@ fn decoded_with(
     coder: &Coder,
     context: &StreamContext,
 ) -> io::Result<(SharedSource, bool)> {
-    let unsupported = |what: String| io::Error::new(io::ErrorKind::Unsupported, what);
     let mut source: SharedSource = Arc::new(stored(stream, piece)?);
     let mut verifies = false;
-    let mut is_decompressed = false;
-    for (number, step) in coder.steps.iter().enumerate() {
-        let codec = tarnfs_codec::coder_by_name(&step.codec)
-            .ok_or_else(|| unsupported(format!("it is stored with {}, which tarnfs cannot read yet", step.codec)))?;
-        let is_last = number + 1 == coder.steps.len();
-        // What comes behind the one that compresses keeps the length.
-        let mut of_step = CoderContext {
-            properties: step.properties.as_slice().into(),
-            decoded_length: Some(piece.decoded).filter(|_| is_last || is_decompressed),
-            password: password.cloned(),
-        };
-        if let Some(random) = codec.random_access(&source, &of_step)? {
+    let chain = chain(coder, password, source.len(), piece.decoded)?;
+    for (number, (codec, of_step)) in chain.iter().enumerate() {
+        if let Some(random) = codec.random_access(&source, of_step)? {
             source = random;
             continue;
         }
-        match codec.decoded_length_of(source.len()) {
-            Some(length) => {
-                of_step.decoded_length = of_step.decoded_length.or(Some(length));
-                // Now, so that another password can be tried.
-                let options = tarnfs_codec::Options { coder: of_step.clone(), ..tarnfs_codec::Options::default() };
-                codec.first_pass(SharedSource::clone(&source), &options)?;
-            }
-            None if std::mem::replace(&mut is_decompressed, true) => {
-                return Err(unsupported("it was compressed more than once".to_owned()));
-            }
-            None => of_step.decoded_length = Some(piece.decoded),
-        }
-        verifies = is_last && (piece.skip, piece.length) == (0, piece.decoded);
+        verifies = number + 1 == chain.len() && (piece.skip, piece.length) == (0, piece.decoded);
         let crc = piece.crc.filter(|_| verifies);
-        source = Arc::new(undone(codec, source, of_step, crc, context));
+        source = Arc::new(undone(*codec, source, of_step.clone(), crc, context));
     }
     if source.len() != piece.decoded {
         let what = format!("it has {} bytes, not the {} that the archive says", source.len(), piece.decoded);
@@ -182,9 +160,28 @@ fn decoded_with(
     Ok((source, verifies))
 }
 
-/// True of a filter: as many bytes come out of it as go in.
-pub(crate) fn keeps_length(step: &Step) -> bool {
-    step.codec == "delta" || step.codec.starts_with("bcj-")
+/// The codecs of `coder`, and what each of them has to know, where it undoes `stored` bytes to `decoded` ones.
+pub(crate) fn chain(
+    coder: &Coder,
+    password: Option<&Arc<[u8]>>,
+    stored: u64,
+    decoded: u64,
+) -> io::Result<Vec<(&'static dyn Codec, CoderContext)>> {
+    let unsupported = |what: String| io::Error::new(io::ErrorKind::Unsupported, what);
+    let of_step = |step: &Step| {
+        let codec = tarnfs_codec::coder_by_name(&step.codec)
+            .ok_or_else(|| unsupported(format!("it is stored with {}, which tarnfs cannot read yet", step.codec)))?;
+        let properties = step.properties.as_slice().into();
+        Ok((codec, CoderContext { properties, password: password.cloned(), decoded_length: None }))
+    };
+    let mut chain = coder.steps.iter().map(of_step).collect::<io::Result<Vec<_>>>()?;
+    let steps: Vec<_> = chain.iter().map(|(codec, context)| (*codec, context)).collect();
+    let lengths = tarnfs_codec::lengths_of_steps(&steps, stored, decoded);
+    for ((_, context), length) in chain.iter_mut().zip(lengths) {
+        let length = length.ok_or_else(|| unsupported("it was compressed more than once".to_owned()))?;
+        context.decoded_length = Some(length);
+    }
+    Ok(chain)
 }
 
 fn undone(

@@ -160,6 +160,10 @@ impl Codec for Aes7z {
         Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: false }
     }
 
+    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
+        Some(stored / BLOCK as u64 * BLOCK as u64)
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         let decrypted: SharedSource = Arc::new(Decrypted::new(source, &options.coder)?);
         Ok(Box::new(Straight::first_pass(decrypted, options)))

@@ -365,7 +365,7 @@ impl Codec for Bcj {
         Pace { bytes_per_millisecond: 500_000, in_whole_chunks: false }
     }
 
-    fn decoded_length_of(&self, stored: u64) -> Option<u64> {
+    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
         Some(stored)
     }
 

@@ -22,6 +22,10 @@ impl Codec for Copy {
         Pace { bytes_per_millisecond: 5_000_000, in_whole_chunks: false }
     }
 
+    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
+        Some(stored)
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(Straight::first_pass(bytes(source, &options.coder)?, options)))
     }

@@ -62,7 +62,7 @@ impl Codec for Delta {
         Pace { bytes_per_millisecond: 1_000_000, in_whole_chunks: false }
     }
 
-    fn decoded_length_of(&self, stored: u64) -> Option<u64> {
+    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
         Some(stored)
     }
 

@@ -80,6 +80,29 @@ pub fn coder_by_name(name: &str) -> Option<&'static dyn Codec> {
     CODECS.iter().chain(CODERS).copied().find(|codec| codec.name() == name)
 }
 
+/// The bytes that come of each of some steps, one behind the other, of which the first one takes `stored` bytes, and
+/// `decoded` come of the last one: `None` for a step of which nothing tells them.
+pub fn lengths_of_steps(steps: &[(&dyn Codec, &CoderContext)], stored: u64, decoded: u64) -> Vec<Option<u64>> {
+    let mut from_the_end = Some(decoded);
+    let mut lengths: Vec<_> = steps
+        .iter()
+        .rev()
+        .map(|(codec, coder)| {
+            let length = from_the_end;
+            from_the_end = length.filter(|&length| codec.decoded_length(length, coder) == Some(length));
+            length
+        })
+        .collect();
+    lengths.reverse();
+    let mut from_the_start = Some(stored);
+    for (length, (codec, coder)) in lengths.iter_mut().zip(steps) {
+        from_the_start = from_the_start.and_then(|before| codec.decoded_length(before, coder));
+        *length = length.or(from_the_start);
+        from_the_start = *length;
+    }
+    lengths
+}
+
 /// Properties that no container of this kind has.
 fn invalid_properties(name: &str) -> io::Error {
     let what = format!("the properties that the archive has for {name} are not valid");

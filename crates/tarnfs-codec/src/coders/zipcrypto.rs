@@ -135,8 +135,13 @@ impl Codec for ZipCrypto {
         Pace { bytes_per_millisecond: 200_000, in_whole_chunks: false }
     }
 
-    fn decoded_length_of(&self, stored: u64) -> Option<u64> {
-        Some(stored.saturating_sub(HEADER as u64))
+    fn decoded_length(&self, stored: u64, _coder: &CoderContext) -> Option<u64> {
+        stored.checked_sub(HEADER as u64)
+    }
+
+    /// It has none, but the password is tried.
+    fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
+        Cipher::new(source, coder).map(|_| None)
     }
 
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {

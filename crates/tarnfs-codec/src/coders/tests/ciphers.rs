@@ -6,6 +6,7 @@ use super::{
     Member, archive, assert_decodes, assert_is_read_anywhere, assert_outlives_mutations, assert_unpacks, coder, folder,
     resume, seven_zip,
 };
+use crate::coders::lengths_of_steps;
 use crate::testing::{decode_with, sample, source};
 use crate::{Options, PIECE, SeekPoint, coder_by_name};
 
@@ -32,9 +33,40 @@ fn aes_zip(program: &str, data: &[u8], bits: u32) -> (super::CoderContext, Vec<u
     (coder(&[strength], Some(ASCII)), member.stream)
 }
 
+#[test]
+fn lengths_between_steps_are_known() {
+    let with = |name: &str, properties: &[u8]| (coder_by_name(name).unwrap(), coder(properties, None));
+    let steps = [
+        with("zipcrypto", &[0]),
+        with("aes-zip", &[3]),
+        with("aes-7z", &[0]),
+        with("lzma2", &[0]),
+        with("bcj-x86", &[]),
+        with("delta", &[0]),
+        with("copy", &[]),
+    ];
+    let lengths = |names: &[&str], stored, decoded| {
+        let find = |name: &&str| steps.iter().find(|(codec, _)| codec.name() == *name).unwrap();
+        let steps: Vec<_> = names.iter().map(find).map(|(codec, coder)| (*codec, coder)).collect();
+        lengths_of_steps(&steps, stored, decoded)
+    };
+    assert_eq!(lengths(&["lzma2"], 100, 1000), [Some(1000)]);
+    assert_eq!(lengths(&["zipcrypto", "lzma2"], 100, 1000), [Some(88), Some(1000)]);
+    assert_eq!(lengths(&["zipcrypto", "lzma2"], 11, 1000), [None, Some(1000)]);
+    assert_eq!(lengths(&["aes-zip", "lzma2"], 100, 1000), [Some(72), Some(1000)]);
+    assert_eq!(
+        lengths(&["aes-7z", "lzma2", "bcj-x86", "delta"], 112, 999),
+        [Some(112), Some(999), Some(999), Some(999)]
+    );
+    assert_eq!(lengths(&["aes-7z", "copy"], 112, 99), [Some(99), Some(99)]);
+    assert_eq!(lengths(&["lzma2", "lzma2"], 112, 99), [None, Some(99)]);
+    assert_eq!(lengths(&["delta", "lzma2", "lzma2", "copy"], 112, 99), [Some(112), None, Some(99), Some(99)]);
+}
+
 fn refusal(name: &str, coder: &super::CoderContext, stream: &[u8]) -> String {
     let codec = coder_by_name(name).unwrap();
     let errors = [
+        codec.random_access(&source(stream), coder).err().unwrap(),
         codec.first_pass(source(stream), &super::options(coder)).err().unwrap(),
         codec.resume(source(stream), &SeekPoint::default(), &super::context(coder)).err().unwrap(),
     ];
@@ -124,11 +156,22 @@ fn what_was_changed_under_aes_is_no_secret() {
         assert_eq!((pass.damage[0].decoded.clone(), pass.damage[0].lost_from), (0..300_000, 300_000));
         let error = resume("aes-zip", &context, &wrong, &SeekPoint::default(), 5000).unwrap_err();
         assert!(error.kind() == ErrorKind::InvalidData && error.to_string().contains("HMAC"), "{error}");
-        // Anywhere: from when all was read in order on.
+        // Anywhere: from when as much was read as there is.
+        let backwards = codec.random_access(&source(&wrong), &context).unwrap().unwrap();
+        let mut part = vec![0; 100_000];
+        for offset in [200_000, 100_000] {
+            backwards.read_exact_at(&mut part, offset).unwrap();
+        }
+        assert!(backwards.read_at(&mut part, 0).is_err());
+        let verified = codec.random_access(&source(&wrong), &context).unwrap().unwrap();
+        assert_eq!(verified.verify(&|| true).unwrap_err().kind(), ErrorKind::Interrupted);
+        verified.read_exact_at(&mut part[..1], 9).unwrap();
+        verified.verify(&|| false).unwrap();
+        assert!(verified.read_at(&mut part[..1], 9).is_err());
         let all = codec.random_access(&source(&wrong), &context).unwrap().unwrap();
         let mut buffer = vec![0; 200_000];
         all.read_exact_at(&mut buffer[..100], 250_000).unwrap();
-        all.read_exact_at(&mut buffer, 0).unwrap();
+        all.read_exact_at(&mut buffer[..199_000], 0).unwrap();
         assert!(all.read_at(&mut buffer, 150_000).is_err());
         assert!(all.read_at(&mut buffer[..1], 0).is_err());
         // What is wanted in spite of it is given.
