@@ -44,12 +44,11 @@ fn decoded(
 ) -> io::Result<Vec<u8>> {
     let mut source = SharedSource::clone(stored);
     for (codec, coder) in chain(coder, password, stored.len(), length)? {
-        source = match codec.random_access(&source, &coder)? {
-            Some(decoded) => decoded,
-            None => {
-                let options = tarnfs_codec::Options { coder, ..options.clone() };
-                Arc::new(MemorySource::new(all(codec, source, length, &options)?, "the directory"))
-            }
+        source = if let Some(decoded) = codec.random_access(&source, &coder)? {
+            decoded
+        } else {
+            let options = tarnfs_codec::Options { coder, ..options.clone() };
+            Arc::new(MemorySource::new(all(codec, source, length, &options)?, "the directory"))
         };
     }
     let mut bytes = vec![0; length.min(source.len()) as usize];

@@ -10,6 +10,7 @@ use tarnfs_codec::{Codec, CoderContext, DecodeContext};
 use tarnfs_format::{Body, Coder, Piece, Reader, Step};
 use tarnfs_source::{SharedSource, Slice, Source};
 
+use crate::build::is_damage;
 use crate::open::Options;
 use crate::streams::StreamContext;
 
@@ -125,11 +126,20 @@ fn decoded(
 ) -> io::Result<(SharedSource, bool)> {
     let mut result = decoded_with(None, stream, piece, coder, context);
     for password in context.passwords.iter() {
-        match result {
+        match &result {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-            done => return done,
+            _ => return result,
         }
-        result = decoded_with(Some(password), stream, piece, coder, context);
+        result = decoded_with(Some(password), stream, piece, coder, context).and_then(|(source, verifies)| {
+            // Some ciphers do not tell a wrong password: what comes of it is wrong.
+            match source.read_at(&mut [0], piece.skip) {
+                Err(error) if is_damage(&error) => {
+                    let what = format!("wrong password, or damaged: {error}");
+                    Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
+                }
+                _ => Ok((source, verifies)),
+            }
+        });
     }
     result
 }

@@ -33,6 +33,7 @@ use bodies::{Bodies, is_no_room};
 use decoding::DecodingStream;
 use hashing::rest_of;
 pub(crate) use names::{Names, converted, most_layers};
+pub(crate) use nested::is_damage;
 use nested::{Candidate, Expansion, is_certain};
 use receiver::{Direct, Receiver};
 pub(crate) use walk::content_of;

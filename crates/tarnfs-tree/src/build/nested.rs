@@ -405,7 +405,7 @@ pub(super) fn is_certain(codec: &dyn Codec, head: &[u8], name: &[u8], names: &Na
 }
 
 /// True if the error lies in the compressed data, which cannot be decoded from there on.
-pub(super) fn is_damage(error: &io::Error) -> bool {
+pub(crate) fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::Unsupported)
 }
 

@@ -1,0 +1,137 @@
+//! 7z archives, mounted through the kernel, beside what was packed.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use support::{Mounted, Scratch, can_mount, have, run};
+
+/// How 7z packs the folder in which it runs.
+const WAYS: &[(&str, &str)] = &[
+    ("solid", ""),
+    ("single", "-ms=off"),
+    ("lzma", "-m0=lzma"),
+    ("ppmd", "-m0=ppmd"),
+    ("bzip2", "-m0=bzip2"),
+    ("deflate", "-m0=deflate"),
+    ("copy", "-m0=copy"),
+    ("bcj", "-m0=bcj -m1=lzma2"),
+    ("delta", "-m0=delta:4 -m1=lzma"),
+];
+
+fn make_tree(scratch: &Scratch) {
+    scratch.shell(
+        "mkdir -p tree/folder/deep tree/void; cd tree; seq 1 > one; : > empty; seq 300000 > numbers; seq 5 400000 > more
+         head -c 1048576 /dev/urandom > noise; head -c 3000000 /dev/zero > zeros; seq 7 > folder/deep/seven
+         cp /bin/ls program; ln -s folder/deep/seven link; chmod 4755 one; chmod 600 noise; chmod 750 folder
+         echo text > 'a name with spaces and ü'; touch -d '2021-03-04 05:06:08' numbers",
+    );
+}
+
+/// Everything that is compared: kind, mode, size, time in seconds, path, target; then the sums of all files.
+const SURVEY: &str = r"find . -mindepth 1 -type l -printf '%y %P %l\n' -o -mindepth 1 -type d -printf '%y %m %P\n' \
+     -o -mindepth 1 -printf '%y %m %s %Ts %P\n' | sort; find . -type f -print0 | sort -z | xargs -0 md5sum";
+
+fn survey(scratch: &Scratch, folder: &Path) -> String {
+    scratch.shell(&format!("cd '{}'; {SURVEY}", folder.display()))
+}
+
+#[test]
+fn whatever_way_it_was_packed_the_tree_is_the_same() {
+    if !can_mount() || !have("7z") {
+        return println!("left out: no mounts here, or no 7z");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    let tree = survey(&scratch, &scratch.path("tree"));
+    for (name, options) in WAYS {
+        scratch.shell(&format!("cd tree; 7z a -bd -bso0 -snl {options} ../{name}.7z ."));
+        let mounted = Mounted::new(&scratch, scratch.path(format!("{name}.7z")), &[]);
+        for _ in 0..2 {
+            assert_eq!(survey(&scratch, &mounted.path("")), tree, "{name}");
+        }
+        mounted.unmount();
+    }
+    scratch.shell("tar cf outer.tar solid.7z; gzip -k solid.7z; zip -q -0 outer.zip single.7z");
+    for (archive, folder) in [("outer.tar", "solid.7z"), ("solid.7z.gz", ""), ("outer.zip", "single.7z")] {
+        let mounted = Mounted::new(&scratch, scratch.path(archive), &["-r"]);
+        assert_eq!(survey(&scratch, &mounted.path(folder)), tree, "{archive}");
+        mounted.unmount();
+    }
+    assert!(!scratch.shell("ls").contains("sqlite"), "an archive with a directory needs no index");
+}
+
+#[test]
+fn encrypted_ones_need_their_password() {
+    if !can_mount() || !have("7z") {
+        return println!("left out: no mounts here, or no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; seq 100000 > tree/numbers; seq 10 > tree/few
+         (cd tree; 7z a -bd -bso0 -psecret ../files.7z .; 7z a -bd -bso0 -psecret -mhe=on ../names.7z .)",
+    );
+    let tree = survey(&scratch, &scratch.path("tree"));
+    for archive in ["files.7z", "names.7z"] {
+        let mounted = Mounted::new(&scratch, scratch.path(archive), &["--password", "secret"]);
+        assert_eq!(survey(&scratch, &mounted.path("")), tree, "{archive}");
+        mounted.unmount();
+        let path = scratch.path(archive);
+        for options in [&[][..], &["--password", "wrong"]] {
+            let mut arguments = vec!["cat"];
+            arguments.extend(options);
+            arguments.extend([path.to_str().unwrap(), "numbers"]);
+            let ran = run(&scratch, &arguments);
+            assert!(ran.code != 0 && ran.out.is_empty() && ran.err.contains("password"), "{archive}: {}", ran.err);
+        }
+    }
+}
+
+#[test]
+fn a_file_in_a_solid_block_is_read_at_any_offset() {
+    if !can_mount() || !have("7z") {
+        return println!("left out: no mounts here, or no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; seq 1000000 > tree/a; seq 2000000 > tree/b; seq 3000000 > tree/c; cd tree; 7z a -bd -bso0 ../s.7z .");
+    let mounted = Mounted::new(&scratch, scratch.path("s.7z"), &[]);
+    let mut buffer = vec![0; 5000];
+    for name in ["c", "a", "b"] {
+        let twin = fs::read(scratch.path(format!("tree/{name}"))).unwrap();
+        let file = fs::File::open(mounted.path(name)).unwrap();
+        for place in (0..twin.len() - 5000).step_by(twin.len() / 20).rev() {
+            file.read_exact_at(&mut buffer, place as u64).unwrap();
+            assert!(buffer == twin[place..place + 5000], "{name} at {place}");
+        }
+    }
+    mounted.unmount();
+}
+
+#[test]
+fn what_is_damaged_is_an_error_never_wrong_bytes() {
+    if !can_mount() || !have("7z") {
+        return println!("left out: no mounts here, or no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch
+        .shell("mkdir tree; cd tree; for i in $(seq 9); do seq $i 30000 > $i; done; 7z a -bd -bso0 -ms=off ../a.7z .");
+    let mut bytes = fs::read(scratch.path("a.7z")).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    fs::write(scratch.path("flipped.7z"), &bytes).unwrap();
+    let mounted = Mounted::any(&scratch, scratch.path("flipped.7z"), &[]);
+    let mut wrong = 0;
+    for number in 1..=9 {
+        match fs::read(mounted.path(number.to_string())) {
+            Ok(bytes) => assert!(bytes == fs::read(scratch.path(format!("tree/{number}"))).unwrap(), "{number}"),
+            Err(_) => wrong += 1,
+        }
+    }
+    assert_eq!(wrong, 1);
+    mounted.unmount();
+}
