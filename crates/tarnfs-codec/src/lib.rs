@@ -351,7 +351,8 @@ pub trait Codec: Send + Sync {
     }
 
     /// The decoded bytes as a source, of a codec that gives any of them without those before it (stored bytes, ciphers):
-    /// it needs no first pass and no seek points. `None` of others.
+    /// it needs no first pass and no seek points. `None` of others. A password that is missing or cannot be the right one is
+    /// an error of either (`PermissionDenied`).
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
         let _ = (source, coder);
         Ok(None)

@@ -1,12 +1,13 @@
 //! AES as WinZip writes it into zip, AE-1 and AE-2 (https://www.winzip.com/en/support/aes-encryption/): salt, 2 bytes
 //! that verify the password, the data in counter mode, 10 bytes of an HMAC-SHA1 of the data as they are stored.
 //!
-//! One property: the strength (1 to 3, for 128, 192 and 256 bits). Any byte is decrypted without those before it. Whoever
-//! reads all in order gets an error at the end if the HMAC is wrong; a first pass says that all is damaged.
+//! One property: the strength (1 to 3, for 128, 192 and 256 bits). Any byte is decrypted without those before it. The HMAC
+//! is compared once as many bytes were read as there are: if it is wrong, that read and all later ones are errors. A first
+//! pass says that all is damaged.
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aes::{Aes128, Aes192, Aes256};
 use ctr::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
@@ -29,6 +30,8 @@ const ROUNDS: u32 = 1000;
 const VERIFIER: usize = 2;
 /// Bytes of the HMAC behind the data.
 const MAC: usize = 10;
+/// Bytes that are read at once for the HMAC alone.
+const STEP: usize = 64 << 10;
 /// The counter of the first block.
 const FIRST: u128 = 1;
 
@@ -54,10 +57,17 @@ struct Progress {
     hashed: u64,
 }
 
+/// Bytes of the salt and of each key.
+fn lengths(coder: &CoderContext) -> io::Result<(usize, usize)> {
+    match coder.properties[..] {
+        [strength @ 1..=3] => Ok((4 + 4 * usize::from(strength), 8 + 8 * usize::from(strength))),
+        _ => Err(invalid_properties("aes-zip")),
+    }
+}
+
 impl Encrypted {
     fn new(source: SharedSource, coder: &CoderContext) -> io::Result<Self> {
-        let [strength @ 1..=3] = coder.properties[..] else { return Err(invalid_properties("aes-zip")) };
-        let (salt_length, key_length) = (4 + 4 * usize::from(strength), 8 + 8 * usize::from(strength));
+        let (salt_length, key_length) = lengths(coder)?;
         let password = keys::password(coder)?;
         let mut head = vec![0; salt_length + VERIFIER];
         let start = head.len() as u64;
@@ -100,12 +110,21 @@ impl Encrypted {
         Ok(read)
     }
 
-    /// Compares the HMAC of all with that behind the data.
-    fn verify(&self, progress: &Progress) -> io::Result<Result<(), &'static str>> {
+    /// Compares the HMAC of all with that behind the data. What is not in it yet is read.
+    fn verify(&self, progress: &mut Progress, is_abandoned: &dyn Fn() -> bool) -> io::Result<Result<(), &'static str>> {
+        let mut buffer = Vec::new();
+        while progress.hashed < self.length {
+            if is_abandoned() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let left = usize::try_from(self.length - progress.hashed).unwrap_or(usize::MAX);
+            buffer.resize(left.min(STEP), 0);
+            self.source.read_exact_at(&mut buffer, self.start + progress.hashed)?;
+            progress.see(&buffer, progress.hashed);
+        }
         let mut stored = [0; MAC];
         self.source.read_exact_at(&mut stored, self.start + self.length)?;
-        let is_right = progress.hashed == self.length && progress.mac.clone().verify_truncated_left(&stored).is_ok();
-        Ok(if is_right { Ok(()) } else { Err(DIFFERS) })
+        Ok(progress.mac.clone().verify_truncated_left(&stored).map_err(|_| DIFFERS))
     }
 }
 
@@ -156,15 +175,48 @@ impl Anywhere for InOrder {
     }
 
     fn check_all(&mut self) -> io::Result<Result<(), &'static str>> {
-        self.encrypted.verify(&self.progress)
+        self.encrypted.verify(&mut self.progress, &|| false)
     }
 }
 
 /// For whoever reads anywhere.
 struct Decrypted {
     encrypted: Encrypted,
-    /// `Err` once the HMAC turned out to be wrong.
-    progress: Mutex<Result<Progress, ()>>,
+    check: Mutex<Check>,
+}
+
+/// How far the HMAC is known.
+struct Check {
+    progress: Progress,
+    /// Bytes that were read in all, in whatever order.
+    read: u64,
+    /// Whether it matches.
+    verdict: Option<Result<(), &'static str>>,
+}
+
+impl Decrypted {
+    fn new(encrypted: Encrypted) -> io::Result<Self> {
+        let check = Check { progress: encrypted.progress()?, read: 0, verdict: None };
+        let decrypted = Self { encrypted, check: Mutex::new(check) };
+        if decrypted.encrypted.length == 0 {
+            decrypted.settle(&mut decrypted.lock(), &|| false)?;
+        }
+        Ok(decrypted)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Check> {
+        self.check.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compares the HMAC, and says what is wrong.
+    fn settle(&self, check: &mut Check, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        let verdict = match check.verdict {
+            Some(verdict) => verdict,
+            None => self.encrypted.verify(&mut check.progress, is_abandoned)?,
+        };
+        check.verdict = Some(verdict);
+        verdict.map_err(|what| faults::invalid(self.encrypted.start, what))
+    }
 }
 
 impl fmt::Debug for Decrypted {
@@ -175,26 +227,17 @@ impl fmt::Debug for Decrypted {
 
 impl Source for Decrypted {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let wrong = || faults::invalid(self.encrypted.start, DIFFERS);
-        let lock = || self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        if lock().is_err() {
-            return Err(wrong());
-        }
-        let mut whole = None;
         let read = self.encrypted.read_at(buffer, offset, &mut |stored| {
-            let mut progress = lock();
-            if let Ok(progress) = progress.as_mut()
-                && progress.hashed < self.encrypted.length
-            {
-                progress.see(stored, offset);
-                whole = (progress.hashed == self.encrypted.length).then(|| progress.clone());
+            let mut check = self.lock();
+            check.read = check.read.saturating_add(stored.len() as u64);
+            if check.verdict.is_none() {
+                check.progress.see(stored, offset);
             }
         })?;
-        if let Some(progress) = whole
-            && self.encrypted.verify(&progress)?.is_err()
-        {
-            *lock() = Err(());
-            return Err(wrong());
+        let mut check = self.lock();
+        // Several threads may have read all of it in another order. Who waits here waits for what lies below.
+        if check.verdict.is_some() || check.read >= self.encrypted.length {
+            self.settle(&mut check, &|| false)?;
         }
         Ok(read)
     }
@@ -224,7 +267,12 @@ impl Source for Decrypted {
     }
 
     fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
-        self.encrypted.source.verify(is_abandoned)
+        self.encrypted.source.verify(is_abandoned)?;
+        match self.settle(&mut self.lock(), is_abandoned) {
+            // Readers are told.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(()),
+            settled => settled,
+        }
     }
 }
 
@@ -247,7 +295,6 @@ impl Codec for AesZip {
 
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
         let encrypted = Encrypted::new(SharedSource::clone(source), coder)?;
-        let progress = Mutex::new(Ok(encrypted.progress()?));
-        Ok(Some(Arc::new(Decrypted { encrypted, progress })))
+        Ok(Some(Arc::new(Decrypted::new(encrypted)?)))
     }
 }

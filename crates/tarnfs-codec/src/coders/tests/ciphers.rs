@@ -124,11 +124,22 @@ fn what_was_changed_under_aes_is_no_secret() {
         assert_eq!((pass.damage[0].decoded.clone(), pass.damage[0].lost_from), (0..300_000, 300_000));
         let error = resume("aes-zip", &context, &wrong, &SeekPoint::default(), 5000).unwrap_err();
         assert!(error.kind() == ErrorKind::InvalidData && error.to_string().contains("HMAC"), "{error}");
-        // Anywhere: from when all was read in order on.
+        // Anywhere: from when as much was read as there is.
+        let backwards = codec.random_access(&source(&wrong), &context).unwrap().unwrap();
+        let mut part = vec![0; 100_000];
+        for offset in [200_000, 100_000] {
+            backwards.read_exact_at(&mut part, offset).unwrap();
+        }
+        assert!(backwards.read_at(&mut part, 0).is_err());
+        let verified = codec.random_access(&source(&wrong), &context).unwrap().unwrap();
+        assert_eq!(verified.verify(&|| true).unwrap_err().kind(), ErrorKind::Interrupted);
+        verified.read_exact_at(&mut part[..1], 9).unwrap();
+        verified.verify(&|| false).unwrap();
+        assert!(verified.read_at(&mut part[..1], 9).is_err());
         let all = codec.random_access(&source(&wrong), &context).unwrap().unwrap();
         let mut buffer = vec![0; 200_000];
         all.read_exact_at(&mut buffer[..100], 250_000).unwrap();
-        all.read_exact_at(&mut buffer, 0).unwrap();
+        all.read_exact_at(&mut buffer[..199_000], 0).unwrap();
         assert!(all.read_at(&mut buffer, 150_000).is_err());
         assert!(all.read_at(&mut buffer[..1], 0).is_err());
         // What is wanted in spite of it is given.

@@ -2,7 +2,7 @@
 
 use liblzma::stream::{Action, Filters, LzmaOptions, Stream};
 
-use super::{archive, assert_decodes, assert_outlives_mutations, assert_unpacks, coder, folder, program, resume};
+use super::{assert_decodes, assert_outlives_mutations, assert_unpacks, coder, folder, program, resume, try_archive};
 use crate::SeekPoint;
 use crate::testing::{noise, sample};
 
@@ -134,7 +134,10 @@ fn what_7_zip_filters() {
     let Some(program_7z) = super::seven_zip() else { return };
     let data = program(600_000);
     for filter in ["Delta:4", "BCJ", "ARM", "ARMT", "ARM64", "PPC", "IA64", "SPARC", "RISCV", "Copy"] {
-        let made = archive(program_7z, &format!("a -mhc=off -m0={filter} -m1=Copy @ data"), &data);
+        let Ok(made) = try_archive(program_7z, &format!("a -mhc=off -m0={filter} -m1=Copy @ data"), &data) else {
+            println!("left out: {program_7z} has no {filter}");
+            continue;
+        };
         let folder = folder(&made, None);
         assert!(!folder.0.is_empty());
         assert_unpacks(&folder, &data);
