@@ -9,6 +9,7 @@
 mod aes_7z;
 mod aes_zip;
 mod bcj;
+mod bcj2;
 mod copy;
 mod deflate64;
 mod delta;
@@ -56,6 +57,7 @@ impl fmt::Debug for CoderContext {
 pub static CODERS: &[&dyn Codec] = &[
     &aes_7z::Aes7z,
     &aes_zip::AesZip,
+    &bcj2::Bcj2,
     &bcj::ARM,
     &bcj::ARM64,
     &bcj::ARM_THUMB,

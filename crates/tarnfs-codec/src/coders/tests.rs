@@ -132,13 +132,20 @@ fn seven_zip() -> Option<&'static str> {
 /// The archive that `program` makes of a file "data" with these arguments: `@` stands for the archive.
 #[track_caller]
 fn archive(program: &str, arguments: &str, data: &[u8]) -> Vec<u8> {
+    try_archive(program, arguments, data).unwrap_or_else(|what| panic!("{program} {arguments}: {what}"))
+}
+
+/// The same, or what the program says instead.
+fn try_archive(program: &str, arguments: &str, data: &[u8]) -> Result<Vec<u8>, String> {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("data"), data).unwrap();
     let arguments = arguments.split_whitespace().map(|word| if word == "@" { "archive" } else { word });
     let made = Command::new(program).args(arguments).current_dir(&folder).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
+    if !made.status.success() {
+        return Err(String::from_utf8_lossy(&[made.stdout, made.stderr].concat()).into_owned());
+    }
     let made = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-    fs::read(made.into_iter().find(|path| !path.ends_with("data")).unwrap()).unwrap()
+    Ok(fs::read(made.into_iter().find(|path| !path.ends_with("data")).unwrap()).unwrap())
 }
 
 fn number<const LENGTH: usize>(bytes: &[u8], at: usize) -> usize {
