@@ -541,6 +541,24 @@ fn a_local_header_that_says_something_else_is_an_error() {
     }
 }
 
+/// Nobody writes it so, but what is there can be read.
+#[test]
+fn members_behind_the_directory() {
+    let archive = zip(&[Made::new("a", b"hello"), Made::new("b", b"12345678")]);
+    let start = read_whole(&archive).directory(&archive);
+    let (locals, rest) = archive.split_at(start);
+    let (directory, end) = rest.split_at(rest.len() - 22);
+    let mut moved = [directory, locals, end].concat();
+    for (number, offset) in [(0, 94), (1, 94 + 36)] {
+        moved[number * 47 + 42] = offset;
+    }
+    let end = moved.len() - 22;
+    moved[end + 16..end + 20].fill(0);
+    let told = read_whole(&moved);
+    assert_eq!(told.paths(), ["a", "b"]);
+    assert!(told.members.iter().all(|member| !member.is_refused()));
+}
+
 #[test]
 fn a_damaged_directory_loses_nothing() {
     let members: Vec<Made> =

@@ -202,6 +202,7 @@ fn directory(source: &dyn Source, record: &Record, is_64: bool) -> io::Result<Op
     // Right before the record, whatever was put before the archive; or where the record says, if something lies
     // between.
     let starts = [record.at.checked_sub(record.length), Some(record.offset)];
+    let mut found = None;
     for (start, is_likely) in starts.into_iter().zip([record.is_last, false]) {
         let Some(start) = start.filter(|&start| start <= record.at) else { continue };
         let end = start.saturating_add(record.length).min(record.at);
@@ -213,12 +214,13 @@ fn directory(source: &dyn Source, record: &Record, is_64: bool) -> io::Result<Op
         let is_empty = record.length == 0 && record.members == 0;
         // Only its first headers are damaged.
         let is_damaged = || is_likely && head.windows(4).any(|four| four == central::SIGNATURE);
-        if is_certain || is_empty || is_damaged() {
-            let shift = start.wrapping_sub(record.offset).cast_signed();
-            let members = record.members;
-            let directory = Directory { range: start..end, members, is_64, shift, volume: 0 };
-            return Ok(Some((directory, is_certain)));
+        if is_certain || found.is_none() && (is_empty || is_damaged()) {
+            let (shift, members) = (start.wrapping_sub(record.offset).cast_signed(), record.members);
+            found = Some((Directory { range: start..end, members, is_64, shift, volume: 0 }, is_certain));
+        }
+        if is_certain {
+            break;
         }
     }
-    Ok(None)
+    Ok(found)
 }

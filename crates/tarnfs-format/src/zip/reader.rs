@@ -103,8 +103,11 @@ impl<'run> Reader<'run> {
         } else {
             self.unordered(&mut walk, &directory)?;
         }
-        let from = self.flush(directory.range.start)?;
-        self.gap(from, directory.range.start, true)
+        let start = directory.range.start;
+        let is_behind = self.pending.as_ref().is_some_and(|member| member.entry.header >= start);
+        let end = if is_behind { self.source.len() } else { start };
+        let from = self.flush(end)?;
+        self.gap(from, end, true)
     }
 
     /// Tells the members in the order of their local headers, though the directory has another one. Of those with the
