@@ -35,7 +35,7 @@ use std::io;
 
 use tarnfs_source::{Limits, SharedSource};
 
-use crate::{Codec, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Checks, Codec, Decoder, FirstPass, Options, SeekPoint};
 use decoder::{DeflateDecoder, Wrapper};
 
 /// gzip: members one behind the other.
@@ -84,6 +84,10 @@ impl Codec for Gzip {
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, limits: &Limits) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(DeflateDecoder::resume(source, Wrapper::Gzip, point, limits)?))
+    }
+
+    fn settles(&self, point: &SeekPoint) -> Checks {
+        Checks::of_frames(point)
     }
 
     fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {
