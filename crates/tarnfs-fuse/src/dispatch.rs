@@ -226,7 +226,7 @@ impl Questions {
 
     fn cannot_open(&self, node: u64, error: &Error) -> Errno {
         if let Error::Io(error) = error {
-            self.deadlines.failed(node, 0, error);
+            self.deadlines.failed(&*self.tree, node, 0, error);
         }
         errno(error)
     }
@@ -308,7 +308,7 @@ fn attempt<T>(deadlines: &Deadlines, operation: Operation, node: u64, work: impl
 
 /// Reads `size` bytes at `offset`, fewer only at the end of `source`, and answers with them.
 fn answer_read(
-    deadlines: &Deadlines,
+    asks: &Questions,
     node: u64,
     source: &dyn Source,
     offset: u64,
@@ -319,6 +319,7 @@ fn answer_read(
     let buffer = &mut buffer[..MOST_BYTES.min(size as usize)];
     match guard::catch(|| read_fully(source, buffer, offset)) {
         Ok(Ok(read)) => {
+    let deadlines = &*asks.deadlines;
             deadlines.counters.bytes_read.add(read as u64);
             ticket.answer(|reply| reply.data(&buffer[..read]));
         }
@@ -327,7 +328,7 @@ fn answer_read(
             let error = Error::Io(error);
             ticket.refuse(errno(&error));
             if let Error::Io(error) = error {
-                deadlines.failed(node, offset, &error);
+                deadlines.failed(&*asks.tree, node, offset, &error);
             }
         }
         Err(told) => {
@@ -542,7 +543,7 @@ impl Filesystem for Dispatcher {
             }
             let buffer = buffers::take();
             if ticket.is_wanted() {
-                answer_read(&asks.deadlines, node, source, offset, size, buffer, ticket);
+                answer_read(asks, node, source, offset, size, buffer, ticket);
             }
         };
         // To find it an archive may have to be opened.
@@ -561,7 +562,7 @@ impl Filesystem for Dispatcher {
         });
         match opened {
             Ok((source, true)) => {
-                answer_read(&self.deadlines, node, &*source, offset, size, buffers::take_at_once(), ticket);
+                answer_read(&self.asks, node, &*source, offset, size, buffers::take_at_once(), ticket);
             }
             Ok((source, false)) => self.later(node, move |asks| answer(asks, &*source, ticket)),
             Err(errno) => ticket.refuse(errno),

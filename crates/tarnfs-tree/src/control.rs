@@ -719,3 +719,7 @@ impl Tree for ControlTree {
 
 #[cfg(test)]
 mod tests;
+    fn path_of(&self, node: Node) -> Option<Vec<u8>> {
+        self.ask(node, |_| Ok(None), |tree, inner| Ok(tree.path_of(inner))).ok().flatten()
+    }
+

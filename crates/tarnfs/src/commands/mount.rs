@@ -160,6 +160,9 @@ struct Sources {
     code: Code,
 }
 
+/// Bytes behind the end of an archive in which a mount looks for more: what tar pads with zeros is far less.
+const PADDING: u64 = 4 << 20;
+
 /// Opens all sources, one after the other; the worst that can be said of one is said of all.
 ///
 /// `is_indexed`: those that a sidecar of ratarmount describes get an index of our own meanwhile.
@@ -209,6 +212,11 @@ fn open_sources(request: &Request, arguments: &Mount, options: &Options, is_inde
             let (archive, code) = inside::open_with(source, &options)?;
             if code != Code::Success {
                 opened.code = code;
+            }
+            if archive.is_new
+                && let Ok(Some(what)) = inside::behind_the_end(&archive, PADDING)
+            {
+                log::warn!("{}: {what}", shown(source.as_os_str()));
             }
             if number == 0 {
                 opened.first = archive.file;
