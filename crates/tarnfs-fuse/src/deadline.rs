@@ -45,7 +45,7 @@ macro_rules! refuse {
     };
 }
 
-refuse! { ReplyAttributes ReplyData ReplyEntry ReplyNames ReplyOpen ReplySeek ReplyStatfs ReplyWrite ReplyXattr }
+refuse! { ReplyAttributes ReplyData ReplyEntry ReplyFlush ReplyNames ReplyOpen ReplySeek ReplyStatfs ReplyWrite ReplyXattr }
 
 /// A lock that a panic elsewhere does not spoil: what these locks hold is changed in one step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -306,6 +306,11 @@ impl Deadlines {
         for request in &due {
             self.let_go(&**request);
         }
+    }
+
+    /// How long a request may take.
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
     }
 
     /// Counts and logs a panic.
