@@ -421,9 +421,7 @@ fn other_commands_run() {
     mount.refuses(format!("ratarmount --write-overlay /x {a} {at}"), "does not have yet");
     mount.refuses("ratarmount", "which archive?");
     // One that goes on, and ends with the mount.
-    let (mut command, line) = (mount.command(), format!("tarnfs -f {a} {at}\n"));
-    // Who closes the file waits for it.
-    std::thread::spawn(move || command.write_all(line.as_bytes()));
+    writeln!(mount.command(), "tarnfs -f {a} {at}").unwrap();
     wait_until("it is mounted", || scratch.path("at/d/f").exists());
     mount.done += 1;
     mount.does("ratarmount --version");

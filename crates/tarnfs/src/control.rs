@@ -176,7 +176,9 @@ impl Runner {
             if let Some(path) = relative(&mount.paths) {
                 return refuse_relative(&path);
             }
-            return self.run(arguments);
+            // In the foreground it goes on until somebody ends it.
+            let token = self.token.clone().filter(|_| !mount.foreground);
+            return self.start(arguments, token);
         };
         for source in sources {
             self.is_outside(source)?;
