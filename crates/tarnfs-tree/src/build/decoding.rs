@@ -70,7 +70,7 @@ impl Shifts {
         let is_unknown = entry.header.saturating_add(1) < self.lost.end && end > self.lost.start;
         let from = if is_unknown { Some(entry.body.offset) } else { shift.map(|at| at.max(entry.body.offset)) };
         if let Some(from) = from.filter(|&from| from < end) {
-            let what = "something is missing before it in its file".to_owned();
+            let what = "bytes before this place were lost, so its place in the file is not known".to_owned();
             let damage =
                 tarnfs_codec::Damage { decoded: from..end, lost_from: from, compressed: 0, compressed_from: 0, what };
             receiver.damage(damage)?;

@@ -94,10 +94,15 @@ impl FirstPass<'_> {
             (codec, None) => codec,
             (codec, Some(format)) => codec.filter(|codec| codec.bid(&head) > format.bid(&head)),
         };
-        self.read_into(writer, |direct, expansion| match codec {
+        let read = self.read_into(writer, |direct, expansion| match codec {
             Some(codec) => self.compressed(codec, direct, expansion),
             None => self.plain(&head, direct, expansion),
-        })
+        });
+        if read.is_ok() && self.names.transform_is_idle() {
+            let name = tarnfs_format::name::escape(self.name);
+            log::warn!("{name}: --transform has changed no path; it gets them with a slash before them: /home/me");
+        }
+        read
     }
 
     /// Archives that may lie in it: of those that are compressed, and of those that are not.
