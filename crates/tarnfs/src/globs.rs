@@ -153,9 +153,7 @@ mod tests {
         }
         assert!(Pattern::new(b"[z").is_none());
         let at = BTreeSet::from([0]);
-        for (glob, name, matches) in
-            [(&b"b\xe4*"[..], &b"b\xe4r"[..], true), (b"b\xe4*", b"b\xc3\xa4r", false), (b"\xff?", b"\xff\xfe", true)]
-        {
+        for (glob, name, matches) in [(&b"b\xe4*"[..], &b"b\xe4r"[..], true), (b"b\xe4*", b"b\xc3\xa4r", false)] {
             assert_eq!(!Pattern::new(glob).unwrap().after(&at, name).is_empty(), matches, "{glob:?}");
         }
     }
