@@ -86,7 +86,7 @@ fn damage_is_told_in_the_same_words_for_all_codecs() {
         without_numbers(&ran.text())
     };
     let force = "; --force serves what of it can be decoded";
-    let all = format!("NAME: N of the N files that can be listed are damaged{force}\n");
+    let all = format!("NAME: N of N files are damaged{force}\nNAME: damaged: a\nNAME: damaged: b\n");
     let end = "of the compressed file; what comes before it is served\n";
     for (suffix, tool, checksum, wrong, cut_in) in [
         ("gz", "gzip -nc", 8, "gzip: the CRC of a gzip member does not match its data", "deflate data"),
@@ -116,7 +116,9 @@ fn damage_is_told_in_the_same_words_for_all_codecs() {
              {cut_in}, at byte N {end}"
         );
         assert!(cut.contains(&told), "{told}{cut}");
-        assert!(cut.ends_with("is damaged\n"), "{cut}");
+        // Of one zstd block nothing comes out, and what is in it is not known to be a tar.
+        let named = [format!(" is damaged\ncut.{suffix}: damaged: b\n"), ": the file in it is damaged\n".to_owned()];
+        assert!(named.iter().any(|end| cut.ends_with(end)), "{cut}");
     }
     // What is read says so, too.
     let ran = run(&scratch, ["cat".as_ref(), scratch.path("b.gz").as_os_str(), "a".as_ref()]);
@@ -131,12 +133,108 @@ fn damage_is_told_in_the_same_words_for_all_codecs() {
     scratch.shell("head -c 200000 a.tar > cut.tar");
     let told = "cut.tar: damaged at byte N of the file: the archive ends after N of the N bytes of the entry whose \
                 header is at byte N\n";
-    let counted = "cut.tar: N of the N files that can be listed is damaged\n";
+    let counted = "cut.tar: N of N files is damaged\ncut.tar: damaged: b\n";
     assert_eq!(lines("cut.tar"), format!("{told}{counted}"));
     // A compressed file of no archive.
     scratch.shell("gzip -nc tree/a > c.gz");
     flip(&scratch.path("c.gz"), fs::metadata(scratch.path("c.gz")).unwrap().len() - 8);
     assert!(lines("c.gz").ends_with(&format!("c.gz: the file in it is damaged{force}\n")));
+}
+
+/// What is damaged is told by its path, as far as that is a help.
+#[test]
+fn damaged_files_are_named() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p tree/in; for n in $(seq 10 34); do echo $n > tree/in/$n; done; ln -s in tree/link; ln tree/in/10 tree/hard
+         tar --sort=name -C tree -czf many.tar.gz in hard link; seq 100000 > tree/in/large
+         tar -C tree -cf cut.tar in/11 in/large; truncate -s 100000 cut.tar",
+    );
+    let ran = |words: &[&str]| {
+        let mut command = support::tarnfs(&scratch);
+        Ran::from(command.args(words).current_dir(scratch.path("")).output().unwrap())
+    };
+    assert_eq!(ran(&["check", "many.tar.gz"]).ok().text(), "many.tar.gz: whole: 26 files, 30720 bytes decoded\n");
+    let archive = scratch.path("many.tar.gz");
+    flip(&archive, fs::metadata(&archive).unwrap().len() - 8);
+    let (few, all) = (ran(&["check", "many.tar.gz"]).text(), ran(&["check", "-d2", "many.tar.gz"]).text());
+    let (few, all): (Vec<_>, Vec<_>) = (few.lines().skip(1).collect(), all.lines().skip(1).collect());
+    let first = "many.tar.gz: 26 of 26 files are damaged; --force serves what of it can be decoded";
+    assert_eq!([few[0], all[0]], [first; 2]);
+    assert_eq!((few.len(), all.len()), (22, 27), "{few:?}");
+    assert_eq!(all[1..3], ["many.tar.gz: damaged: hard", "many.tar.gz: damaged: in/10"]);
+    assert!(few[1..21].iter().all(|line| all.contains(line)) && few[21] == "many.tar.gz: and 6 more; -d 2 names all");
+    // One of them, and how.
+    let stat = ran(&["stat", "many.tar.gz", "in/12"]);
+    let wrong = "the CRC-32 of a gzip member does not match its data";
+    let line = stat.text().lines().find(|line| line.starts_with("Damage: ")).map(str::to_owned);
+    assert_eq!((stat.code, line), (5, Some(format!("Damage: {wrong}"))));
+    assert!(ran(&["stat", "--json", "many.tar.gz", "in/12"]).text().contains(&format!("\"damage\":\"{wrong}\"")));
+    // What a cut has taken the end of.
+    let stat = ran(&["stat", "--force", "cut.tar", "in/11", "in/large"]).text();
+    let lines: Vec<_> = stat.lines().filter(|line| line.starts_with("Damage") || line.starts_with(" xattr")).collect();
+    assert_eq!(
+        lines,
+        ["Damage: the archive ends before its end", " xattr: user.tarnfs.damaged=the archive ends before its end"]
+    );
+    if !support::can_mount() {
+        return;
+    }
+    let log = scratch.path("log");
+    let mounted = support::Mounted::any(&scratch, scratch.path("cut.tar"), &["--log-file", log.to_str().unwrap()]);
+    assert!(fs::read(mounted.path("in/large")).is_err() && fs::read(mounted.path("in/11")).unwrap() == b"11\n");
+    drop(mounted);
+    let log = fs::read_to_string(log).unwrap();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("read of ")).collect();
+    assert!(matches!(lines[..], [line] if line.contains(": read of in/large at byte ")), "{log}");
+}
+
+/// Archives that were joined as files are: nobody reads what lies behind the first without `-i`.
+#[test]
+fn what_lies_behind_the_end_is_told() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "echo one > one; echo two > two; tar -cf a.tar one; tar -cf b.tar two; cat a.tar b.tar > both.tar
+         gzip -nk both.tar; (cat a.tar; echo rubbish) > more.tar; (cat a.tar; head -c 20M /dev/zero) > zeros.tar
+         (cat a.tar; printf x) > byte.tar",
+    );
+    let ran = |words: &[&str]| {
+        let mut command = support::tarnfs(&scratch);
+        Ran::from(command.args(words).current_dir(scratch.path("")).output().unwrap())
+    };
+    let behind = "behind the end of the archive, at byte 10240, are 10240 more bytes; they look like another tar: -i reads them, too";
+    for (name, expected) in [
+        ("both.tar", format!("NAME: whole: 1 file, 20480 bytes\nNAME: {behind}\n")),
+        ("both.tar.gz", format!("NAME: whole: 1 file, 20480 bytes decoded\nNAME: {behind}\n")),
+        (
+            "more.tar",
+            "NAME: whole: 1 file, 10248 bytes\nNAME: behind the end of the archive, at byte 10240, are 8 more bytes; \
+             they are no tar\n"
+                .to_owned(),
+        ),
+        (
+            "byte.tar",
+            "NAME: whole: 1 file, 10241 bytes\nNAME: behind the end of the archive, at byte 10240, is 1 more byte; it is \
+             no tar\n"
+                .to_owned(),
+        ),
+        ("zeros.tar", "NAME: whole: 1 file, 20981760 bytes\n".to_owned()),
+    ] {
+        let checked = ran(&["check", name]);
+        assert_eq!((checked.code, checked.err.as_str()), (0, ""), "{name}");
+        assert_eq!(checked.text(), expected.replace("NAME", name));
+    }
+    assert_eq!(ran(&["check", "-i", "both.tar"]).ok().text(), "both.tar: whole: 2 files, 20480 bytes\n");
+    if !support::can_mount() {
+        return;
+    }
+    let at = scratch.path("at");
+    for (is_first, expected) in [(true, format!("tarnfs: warning: PATH: {behind}\n")), (false, String::new())] {
+        let mounted = ran(&["--index-minimum-file-count=0", "both.tar", "at"]);
+        let expected = expected.replace("PATH", scratch.path("both.tar").to_str().unwrap());
+        assert_eq!((mounted.code, mounted.err), (0, expected), "{is_first}");
+        run(&scratch, [Path::new("-u"), &at]).ok();
+    }
 }
 
 #[test]

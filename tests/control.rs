@@ -381,6 +381,28 @@ fn a_server_that_is_gone_holds_up_no_other_command() {
 }
 
 /// > Any other command runs in a process of its own, as from the command line. What it prints is in `output`.
+/// > Who closes `command` goes on when what he has written is done, or after 48 seconds.
+#[test]
+fn closing_waits_until_the_command_is_done() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    sources(&scratch);
+    let controlled = Controlled::new(&scratch, "a.tar", &[]);
+    let at = controlled.path("");
+    let archive = scratch.path("a.tar");
+    let (at, archive) = (at.display(), archive.display());
+    let script = format!(
+        "for n in 1 2 3 4 5; do
+           echo 'tarnfs {archive} sub'$n > {at}/.ratarmount-control/command; test -d {at}/sub$n
+         done
+         {{ echo 'tarnfs --unmount sub1'; echo 'tarnfs --version'; }} > {at}/.ratarmount-control/command
+         test ! -e {at}/sub1; tail -n 1 {at}/.ratarmount-control/output"
+    );
+    assert_eq!(scratch.shell(&script), "command 7: done\n");
+}
+
 #[test]
 fn other_commands_run() {
     if !can_mount() {

@@ -7,6 +7,7 @@
 mod support;
 
 use std::fs;
+use std::process::{Command, Stdio};
 
 use support::{Ran, Scratch, can_mount, tarnfs};
 
@@ -98,6 +99,49 @@ fn a_mistyped_archive_is_not_made_a_folder() {
         assert_eq!(fs::read(scratch.path(at).join("one")).unwrap(), b"one\n");
         assert_eq!(says(&scratch, &["-u", at]), (0, String::new()), "{at}");
     }
+}
+
+#[test]
+fn an_expression_that_changes_nothing_is_told() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir -p home/me; echo one > home/me/one; tar -cf a.tar home; gzip -k a.tar");
+    for archive in ["a.tar", "a.tar.gz"] {
+        let idle = format!(
+            "tarnfs: warning: {archive}: --transform has changed no path; it gets them with a slash before them: /home/me\n"
+        );
+        assert_eq!(says(&scratch, &["ls", "--transform", "^home", "x", archive]), (0, idle));
+        assert_eq!(says(&scratch, &["ls", "--transform", "^/home", "x", archive]), (0, String::new()));
+    }
+}
+
+/// What a person at a terminal is told of a mount, and of its end.
+#[test]
+fn a_terminal_is_told_what_is_hidden_and_in_use() {
+    if !can_mount() || !support::have("script") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree at; echo hello > tree/file; tar -C tree -cf a.tar .; touch at/1 at/2");
+    let tarnfs = env!("CARGO_BIN_EXE_tarnfs");
+    let on_terminal = |command: &str| {
+        let mut script = Command::new("script");
+        script.args(["-qec", command, "/dev/null"]).env("NO_COLOR", "1").env("XDG_CACHE_HOME", scratch.path("cache"));
+        let output = script.current_dir(scratch.path("")).stdin(Stdio::null()).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).replace('\r', "")
+    };
+    let until = "hidden until it is unmounted";
+    let said = on_terminal(&format!("{tarnfs} a.tar at"));
+    assert_eq!(said, format!("tarnfs: mounted at at; the 2 entries that are there are {until}\n"));
+    support::run(&scratch, ["-u".as_ref(), scratch.path("at").as_os_str()]).ok();
+    scratch.shell("rm at/*");
+    assert_eq!(on_terminal(&format!("{tarnfs} a.tar at")), "tarnfs: mounted at at\n");
+    support::run(&scratch, ["-u".as_ref(), scratch.path("at").as_os_str()]).ok();
+    // A file is open when it is to end.
+    let said = on_terminal(&format!(
+        "{tarnfs} -f a.tar at & until test -e at/file; do sleep 0.1; done; exec 3< at/file; kill -TERM $!; wait $!"
+    ));
+    let last = "tarnfs: files are in use: it ends in 5 s, or at once with Ctrl-C once more\n";
+    assert!(said.ends_with(last), "{said}");
 }
 
 #[test]

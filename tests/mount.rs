@@ -460,6 +460,53 @@ fn what_is_mounted_is_listed_and_not_mounted_over() {
     assert!(!support::is_mounted(&at));
 }
 
+/// What was mounted is known by its name: a folder, whose mount point has another one, and an archive that is gone.
+#[test]
+fn what_is_mounted_is_unmounted_by_its_name() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; echo hello > tree/file; tar -C tree -cf a.tar .");
+    let ran = |words: &[&str]| {
+        let mut command = tarnfs(&scratch);
+        let ran = support::Ran::from(command.args(words).current_dir(scratch.path("")).output().unwrap());
+        (ran.code, ran.err)
+    };
+    let nothing = (0, String::new());
+    assert_eq!(ran(&["tree"]), nothing);
+    assert!(scratch.path("tree.mounted/file").exists());
+    assert_eq!(ran(&["-u", "tree/"]), nothing);
+    support::wait_until("its folder is gone", || !scratch.path("tree.mounted").exists());
+    assert_eq!(ran(&["a.tar"]), nothing);
+    fs::remove_file(scratch.path("a.tar")).unwrap();
+    assert_eq!(ran(&["-u", "a.tar"]), nothing);
+    support::wait_until("its folder is gone", || !scratch.path("a").exists());
+    // A folder that is a mount point itself is meant as that.
+    assert_eq!(ran(&["tree", "tree"]), nothing);
+    assert_eq!(ran(&["-u", "tree"]), nothing);
+    assert_eq!(ran(&["-u", "tree"]), (6, "tarnfs: tree: nothing is mounted here\n".to_owned()));
+}
+
+/// Of several who mount at one place at the same time one does.
+#[test]
+fn one_of_several_mounts() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree at; echo hello > tree/file; tar -C tree -cf a.tar .");
+    let (archive, at) = (scratch.path("a.tar"), scratch.path("at"));
+    let started: Vec<_> = (0..6)
+        .map(|_| tarnfs(&scratch).args([&archive, &at]).stderr(std::process::Stdio::null()).spawn().unwrap())
+        .collect();
+    let mut codes: Vec<_> = started.into_iter().map(|mut child| child.wait().unwrap().code()).collect();
+    codes.sort();
+    assert_eq!(codes, [Some(0), Some(6), Some(6), Some(6), Some(6), Some(6)]);
+    run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
+    assert!(!support::is_mounted(&at));
+}
+
 #[test]
 fn an_index_that_was_asked_for_is_there_or_it_is_an_error() {
     let scratch = Scratch::new();

@@ -323,6 +323,12 @@ pub trait Codec: Send + Sync {
         Checks::Whole
     }
 
+    /// What a first pass has verified of its bytes when it comes to `point`: with [`Checks::Chunk`] all that were decoded
+    /// before, with [`Checks::Itself`] each byte before it is returned. What is verified is never found to be damaged.
+    fn settles(&self, point: &SeekPoint) -> Checks {
+        self.checks(point)
+    }
+
     /// Where [`Codec::checks`] says that a chunk can be verified: decodes from `point` on. `source` ends where the
     /// chunk does. What is wrong is an error, or in the findings once 0 was returned.
     fn verified(&self, source: SharedSource, point: &SeekPoint, options: &Options) -> io::Result<Box<dyn FirstPass>> {

@@ -17,7 +17,7 @@ use zlib_rs::adler32::adler32;
 
 use crate::blocks::{BlockDecoder, Blocks, Fault, Part, Stop};
 use crate::input::Input;
-use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 use header::{Flags, Header, LONGEST, MAGIC, Start};
 
@@ -32,6 +32,10 @@ impl Codec for Lzop {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".tzo", ".tar"), (".lzo", "")]
+    }
+
+    fn settles(&self, _point: &SeekPoint) -> Checks {
+        Checks::Itself
     }
 
     fn pace(&self) -> Pace {

@@ -13,7 +13,7 @@ use tarnfs_source::{Limits, SharedSource};
 
 use crate::blocks::{BlockDecoder, Blocks, Fault, Part, Stop};
 use crate::input::Input;
-use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, Pace, SeekPoint};
 
 /// The codec.
 #[derive(Debug)]
@@ -26,6 +26,10 @@ impl Codec for Snappy {
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
         &[(".sz", ""), (".snappy", "")]
+    }
+
+    fn settles(&self, _point: &SeekPoint) -> Checks {
+        Checks::Itself
     }
 
     fn pace(&self) -> Pace {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use tarnfs_tree::Work;
+use tarnfs_tree::{Node, Tree, Work, escape};
 
 use crate::statistics::{Counters, Operation, Statistics};
 use crate::{buffers, protocol};
@@ -45,7 +45,7 @@ macro_rules! refuse {
     };
 }
 
-refuse! { ReplyAttributes ReplyData ReplyEntry ReplyNames ReplyOpen ReplySeek ReplyStatfs ReplyWrite ReplyXattr }
+refuse! { ReplyAttributes ReplyData ReplyEntry ReplyFlush ReplyNames ReplyOpen ReplySeek ReplyStatfs ReplyWrite ReplyXattr }
 
 /// A lock that a panic elsewhere does not spoil: what these locks hold is changed in one step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -308,17 +308,28 @@ impl Deadlines {
         }
     }
 
+    /// How long a request may take.
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
+    }
+
     /// Counts and logs a panic.
     pub(crate) fn panicked(&self, operation: Operation, node: u64, told: &str) {
         self.counters.panics.add(1);
         log::error!("{} of node {node}: {told}", operation.name());
     }
 
-    /// Logs why bytes could not be read: of one file once, as the kernel asks for one page after the other.
-    pub(crate) fn failed(&self, node: u64, offset: u64, error: &io::Error) {
+    /// Logs why bytes of a file in `tree` could not be read: of one file once, as the kernel asks for one page after the
+    /// other.
+    pub(crate) fn failed(&self, tree: &dyn Tree, node: u64, offset: u64, error: &io::Error) {
         let again = self.last_failed.swap(node, Ordering::Relaxed) == node;
-        let level = if again { log::Level::Debug } else { log::Level::Warn };
-        log::log!(level, "read of node {node} at byte {offset}: {error}");
+        if again {
+            return log::debug!("read of node {node} at byte {offset}: {error}");
+        }
+        match tree.path_of(Node(node)) {
+            Some(path) => log::warn!("read of {} at byte {offset}: {error}", escape(&path)),
+            None => log::warn!("read of node {node} at byte {offset}: {error}"),
+        }
     }
 
     /// What has been counted; `work` is what the tree says of itself.

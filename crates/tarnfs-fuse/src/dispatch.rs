@@ -1,8 +1,8 @@
 //! Operation in, tree called, reply out.
 
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use tarnfs_source::{SharedSource, Source};
@@ -10,15 +10,15 @@ use tarnfs_tree::{Error, Node, Totals, Tree};
 
 use crate::attributes;
 use crate::buffers::{self, Buffer, MOST_BYTES};
-use crate::deadline::{Deadlines, Refuse, Ticket};
+use crate::deadline::{Deadlines, Refuse, Ticket, lock};
 use crate::guard;
 use crate::handles::Handles;
 use crate::listing::{self, Terms};
 use crate::opened::Opened;
 use crate::options::Parsed;
 use crate::protocol::{
-    Attributes, Filesystem, How, Kernel, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen,
-    ReplySeek, ReplyStatfs, ReplyWrite, ReplyXattr, Totals as KernelTotals, capability, open,
+    Attributes, Filesystem, How, Kernel, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyFlush, ReplyNames,
+    ReplyOpen, ReplySeek, ReplyStatfs, ReplyWrite, ReplyXattr, Totals as KernelTotals, capability, open,
 };
 use crate::statistics::{ATTRIBUTE, Operation};
 use crate::unproven::Unproven;
@@ -43,6 +43,9 @@ const MOST_XATTR_NAME: usize = 255;
 const SEEK_DATA: u32 = 3;
 /// See [`SEEK_DATA`].
 const SEEK_HOLE: u32 = 4;
+
+/// How long who waits for a command does so before it looks whether somebody still wants to know.
+const NAP: Duration = Duration::from_millis(100);
 
 /// A tree as the kernel sees it.
 #[allow(clippy::struct_excessive_bools, reason = "each is a question of its own")]
@@ -226,7 +229,7 @@ impl Questions {
 
     fn cannot_open(&self, node: u64, error: &Error) -> Errno {
         if let Error::Io(error) = error {
-            self.deadlines.failed(node, 0, error);
+            self.deadlines.failed(&*self.tree, node, 0, error);
         }
         errno(error)
     }
@@ -308,7 +311,7 @@ fn attempt<T>(deadlines: &Deadlines, operation: Operation, node: u64, work: impl
 
 /// Reads `size` bytes at `offset`, fewer only at the end of `source`, and answers with them.
 fn answer_read(
-    deadlines: &Deadlines,
+    asks: &Questions,
     node: u64,
     source: &dyn Source,
     offset: u64,
@@ -316,6 +319,7 @@ fn answer_read(
     mut buffer: Buffer,
     ticket: Ticket<ReplyData>,
 ) {
+    let deadlines = &*asks.deadlines;
     let buffer = &mut buffer[..MOST_BYTES.min(size as usize)];
     match guard::catch(|| read_fully(source, buffer, offset)) {
         Ok(Ok(read)) => {
@@ -327,7 +331,7 @@ fn answer_read(
             let error = Error::Io(error);
             ticket.refuse(errno(&error));
             if let Error::Io(error) = error {
-                deadlines.failed(node, offset, &error);
+                deadlines.failed(&*asks.tree, node, offset, &error);
             }
         }
         Err(told) => {
@@ -466,15 +470,48 @@ impl Filesystem for Dispatcher {
             let is_unproven = source.is_unproven();
             Ok((source, is_unproven))
         };
+        let takes_writes = self.takes_writes(node);
         let direct = if self.is_own(node) { open::DIRECT_IO } else { 0 };
         self.ask(Operation::Open, node, reply, source, move |asks, reply, (source, is_unproven)| {
             let opening = asks.handles.open(node, source);
             // What is never the same for long is not kept, nor are bytes put together before they are handed on.
             let flags = if direct == 0 { asks.unproven.flags(node, is_unproven, opening.flags) } else { direct };
-            if !reply.opened(opening.handle, flags | open::NOFLUSH, opening.backing) {
+            let flags = if takes_writes { flags } else { flags | open::NOFLUSH };
+            if !reply.opened(opening.handle, flags, opening.backing) {
                 drop(asks.handles.close(opening.handle));
             }
         });
+    }
+
+    /// Who closes the file for commands goes on when what it has written is done, so that the next line of a script finds
+    /// it done; or soon before the deadline. A thread of its own waits.
+    fn flush(&self, node: u64, handle: u64, reply: ReplyFlush) {
+        let control = self.asks.tree.control().filter(|control| control.takes_writes(Node(node)));
+        let pending = control.map(|control| control.pending(handle)).unwrap_or_default();
+        let ticket = self.deadlines.begin(Operation::Other, node, reply);
+        if pending.is_empty() {
+            return ticket.answer(ReplyFlush::done);
+        }
+        let limit = self.deadlines.limit().mul_f64(0.8);
+        let ticket = Arc::new(Mutex::new(Some(ticket)));
+        let answer = |ticket: &Mutex<Option<Ticket<ReplyFlush>>>| {
+            if let Some(ticket) = lock(ticket).take() {
+                ticket.answer(ReplyFlush::done);
+            }
+        };
+        let waiting = Arc::clone(&ticket);
+        let wait = move || {
+            let begun = Instant::now();
+            let is_wanted = || lock(&waiting).as_ref().is_some_and(Ticket::is_wanted);
+            for line in pending {
+                while begun.elapsed() < limit && is_wanted() && !line.is_done(NAP) {}
+            }
+            answer(&waiting);
+        };
+        let builder = std::thread::Builder::new().name("tarnfs-closing".to_owned()).stack_size(256 << 10);
+        if builder.spawn(wait).is_err() {
+            answer(&ticket);
+        }
     }
 
     fn release(&self, handle: u64, reply: Reply) {
@@ -542,7 +579,7 @@ impl Filesystem for Dispatcher {
             }
             let buffer = buffers::take();
             if ticket.is_wanted() {
-                answer_read(&asks.deadlines, node, source, offset, size, buffer, ticket);
+                answer_read(asks, node, source, offset, size, buffer, ticket);
             }
         };
         // To find it an archive may have to be opened.
@@ -561,7 +598,7 @@ impl Filesystem for Dispatcher {
         });
         match opened {
             Ok((source, true)) => {
-                answer_read(&self.deadlines, node, &*source, offset, size, buffers::take_at_once(), ticket);
+                answer_read(&self.asks, node, &*source, offset, size, buffers::take_at_once(), ticket);
             }
             Ok((source, false)) => self.later(node, move |asks| answer(asks, &*source, ticket)),
             Err(errno) => ticket.refuse(errno),

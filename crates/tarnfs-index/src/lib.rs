@@ -212,6 +212,12 @@ pub trait Index: Send + Sync + Debug {
     /// The node and the name that its own entry has.
     fn named_row(&self, node: Node) -> Result<Option<(Row, Vec<u8>)>, Error>;
 
+    /// The folder that `node` is in, a file or a folder; `None` where it is not known. Slow: it is for messages.
+    fn folder_of(&self, node: Node) -> Result<Option<Node>, Error> {
+        let _ = node;
+        Ok(None)
+    }
+
     /// The folder that `folder` is in; the root is in itself.
     fn parent(&self, folder: Node) -> Result<Node, Error>;
 

@@ -85,6 +85,10 @@ fn open_for(path: &Path, access: OFlags, archive: Option<&Owner>, trust_any: boo
     if stands_for_all(stat.st_uid, "uid") {
         return Err(refused(path, "it belongs to a user that is not known in this container"));
     }
+    let others_may = archive.is_some_and(|archive| archive.mode & OTHERS_WRITE != 0);
+    if stat.st_mode & OTHERS_WRITE != 0 && !others_may {
+        return Err(refused(path, "everybody may write it"));
+    }
     let group_may = archive.is_some_and(|archive| archive.mode & GROUP_WRITES != 0 && archive.group == stat.st_gid)
         && !stands_for_all(stat.st_gid, "gid");
     if stat.st_mode & GROUP_WRITES != 0 && !group_may {
@@ -93,10 +97,6 @@ fn open_for(path: &Path, access: OFlags, archive: Option<&Owner>, trust_any: boo
     // The bits of the group are those of the mask then, and anybody may be named behind it.
     if stat.st_mode & GROUP_WRITES != 0 && fgetxattr(&file, "system.posix_acl_access", &mut [0; 0][..]).is_ok() {
         return Err(refused(path, "it has an access control list that may let others write it"));
-    }
-    let others_may = archive.is_some_and(|archive| archive.mode & OTHERS_WRITE != 0);
-    if stat.st_mode & OTHERS_WRITE != 0 && !others_may {
-        return Err(refused(path, "everybody may write it"));
     }
     Ok(file)
 }

@@ -19,6 +19,20 @@ use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xatt
 /// The extended attribute that a damaged file has where bytes are served that fail a check: what is wrong with it.
 const DAMAGED: &[u8] = b"user.tarnfs.damaged";
 
+/// Names of which a path that is told is made at most.
+const MOST_NAMES: usize = 4096;
+
+/// What [`ArchiveTree::damaged`] has counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DamagedFiles {
+    /// Regular files, by their names: one with two names is two.
+    pub files: u64,
+    /// Those of which something is lost or damaged.
+    pub damaged: u64,
+    /// Some of those, by path, with what is wrong.
+    pub first: Vec<(Vec<u8>, String)>,
+}
+
 /// One archive.
 #[derive(Debug)]
 pub struct ArchiveTree {
@@ -128,35 +142,70 @@ impl ArchiveTree {
         self.streams.damage_of(row.stream, row.body..row.body.saturating_add(stored))
     }
 
-    /// How many files show, and of how many something is lost or damaged.
-    pub fn count_damaged(&self, cancel: &Cancel) -> Result<(u64, u64), Error> {
+    /// How many files show, and which of them are damaged; of these, the first `most` by their paths.
+    pub fn damaged(&self, most: usize, cancel: &Cancel) -> Result<DamagedFiles, Error> {
         /// Rows that are looked at under one lock of the index.
         const BATCH: usize = 256;
-        let (mut files, mut damaged) = (0_u64, 0_u64);
+        let mut found = DamagedFiles::default();
+        let may_be_any = !self.index.summary().notes.is_empty();
         let mut waiting = vec![(Node::ROOT, 0)];
         while let Some((folder, from)) = waiting.pop() {
             cancel.check()?;
             let (mut rows, mut next) = (Vec::new(), from);
-            self.index.children(folder, from, &mut |behind, _, row| {
+            self.index.children(folder, from, &mut |behind, name, row| {
                 next = behind;
-                rows.push(row.clone());
+                rows.push((name.to_vec(), row.clone()));
                 rows.len() < BATCH
             })?;
+            let mut later = Vec::new();
             if rows.len() == BATCH {
-                waiting.push((folder, next));
+                later.push((folder, next));
             }
-            for row in rows {
+            for (name, row) in rows {
                 match row.kind {
-                    Kind::Folder => waiting.push((row.node, 0)),
+                    Kind::Folder => later.push((row.node, 0)),
                     Kind::File => {
-                        files += 1;
-                        damaged += u64::from(self.is_cut(&row)? || self.damage_of(&row)?.is_some());
+                        found.files += 1;
+                        let Some(what) = (if may_be_any { self.wrong_with(&row)? } else { None }) else { continue };
+                        found.damaged += 1;
+                        if found.first.len() < most {
+                            found.first.push((self.path_in(folder, name)?, what));
+                        }
                     }
                     _ => {}
                 }
             }
+            waiting.append(&mut later);
         }
-        Ok((files, damaged))
+        found.first.sort();
+        Ok(found)
+    }
+
+    /// What is wrong with a file, if anything is: the words of its damage, or that its end is missing.
+    fn wrong_with(&self, row: &Row) -> Result<Option<String>, Error> {
+        if let Some(what) = self.damage_of(row)? {
+            return Ok(Some(what));
+        }
+        Ok(self.is_cut(row)?.then(|| "the archive ends before its end".to_owned()))
+    }
+
+    /// What is wrong with the file `node`, if anything is known to be.
+    pub fn damage(&self, node: Node) -> Result<Option<String>, Error> {
+        let row = self.row(node)?;
+        if row.kind == Kind::File { self.wrong_with(&row) } else { Ok(None) }
+    }
+
+    /// The path of what is called `name` in `folder`.
+    fn path_in(&self, mut folder: Node, name: Vec<u8>) -> Result<Vec<u8>, Error> {
+        let mut names = vec![name];
+        // An index may lie; its paths are no longer than those of archives.
+        while folder != Node::ROOT && names.len() <= MOST_NAMES {
+            let (_, name) = self.index.named_row(folder)?.ok_or(Error::NotFound)?;
+            names.push(name);
+            folder = self.index.parent(folder)?;
+        }
+        names.reverse();
+        Ok(names.join(&b'/'))
     }
 
     /// True for a file whose stream ends before it does.
@@ -263,7 +312,7 @@ impl Tree for ArchiveTree {
         let marks = self.streams.serves_unverified();
         if row.kind == Kind::File
             && (marks || xattrs.iter().any(is_hash))
-            && let Some(what) = self.damage_of(&row)?
+            && let Some(what) = self.wrong_with(&row)?
         {
             xattrs.retain(|xattr| !is_hash(xattr));
             if marks {
@@ -343,6 +392,11 @@ impl Tree for ArchiveTree {
 
     fn lane(&self, _: Node) -> u64 {
         self.lane
+    }
+
+    fn path_of(&self, node: Node) -> Option<Vec<u8>> {
+        let (_, name) = self.index.named_row(node).ok()??;
+        self.path_in(self.index.folder_of(node).ok()??, name).ok()
     }
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {

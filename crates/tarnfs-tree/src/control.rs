@@ -14,7 +14,7 @@ mod writers;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -55,9 +55,42 @@ pub trait Control: Send + Sync {
     /// Takes what somebody has written, who is told from others by `writer`. Never waits.
     fn write(&self, writer: u64, bytes: &[u8]);
 
+    /// What of that is still being done.
+    fn pending(&self, writer: u64) -> Vec<Pending> {
+        let _ = writer;
+        Vec::new()
+    }
+
     /// `writer` is done.
     fn close(&self, writer: u64);
 }
+
+/// A line on its way to whoever runs it.
+#[derive(Debug)]
+pub struct Submitted {
+    /// What it says.
+    pub line: Line,
+    /// Dropped when it is done: then nobody waits for it any more.
+    pub token: Token,
+}
+
+/// Kept by who runs a line, for as long as it runs.
+#[derive(Debug)]
+pub struct Token(#[allow(dead_code, reason = "its end is what counts")] Sender<()>);
+
+/// A line that somebody runs.
+#[derive(Debug)]
+pub struct Pending(Receiver<()>);
+
+impl Pending {
+    /// True if it is done, for which it waits so long.
+    pub fn is_done(&self, patience: Duration) -> bool {
+        !matches!(self.0.recv_timeout(patience), Err(RecvTimeoutError::Timeout))
+    }
+}
+
+/// Lines of one writer that are waited for when it closes the file: more are only run.
+const MOST_PENDING: usize = 256;
 
 /// Why a tree cannot be added, or taken out again.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +125,9 @@ pub struct ControlTree {
     root: Mutex<Option<(Attributes, Instant)>>,
     output: Arc<Output>,
     writers: Mutex<Writers>,
-    lines: SyncSender<Line>,
+    lines: SyncSender<Submitted>,
+    /// What was begun for each writer and may not be done yet.
+    pending: Mutex<HashMap<u64, Vec<Pending>>>,
     begun: Time,
 }
 
@@ -211,7 +246,7 @@ impl Added {
 
 impl ControlTree {
     /// `tree` with the folder in it. Lines that are written go to `lines`; while it is full, they are refused.
-    pub fn new(tree: Arc<dyn Tree>, lines: SyncSender<Line>) -> Result<Self, Error> {
+    pub fn new(tree: Arc<dyn Tree>, lines: SyncSender<Submitted>) -> Result<Self, Error> {
         let first = tree.node_limit();
         let own = first.checked_add(OWN).ok_or_else(|| std::io::Error::other("there are no numbers left for nodes"))?;
         let begun = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -230,6 +265,7 @@ impl ControlTree {
             output: Arc::default(),
             writers: Mutex::default(),
             lines,
+            pending: Mutex::default(),
             begun: Time { seconds: begun.as_secs() as i64, nanoseconds: begun.subsec_nanos() },
         })
     }
@@ -403,10 +439,13 @@ impl ControlTree {
         }
     }
 
-    fn submit(&self, line: Line) {
-        if self.lines.try_send(line).is_err() {
+    fn submit(&self, line: Line) -> Option<Pending> {
+        let (token, pending) = channel();
+        if self.lines.try_send(Submitted { line, token: Token(token) }).is_err() {
             self.say(b"tarnfs: too many commands wait already: one was not run\n");
+            return None;
         }
+        Some(Pending(pending))
     }
 }
 
@@ -442,11 +481,21 @@ impl Control for ControlTree {
     fn write(&self, writer: u64, bytes: &[u8]) {
         let lines = self.writers.lock().unwrap_or_else(PoisonError::into_inner).write(writer, bytes);
         for line in lines {
-            self.submit(line);
+            let Some(pending) = self.submit(line) else { continue };
+            let mut all = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+            let own = all.entry(writer).or_default();
+            if own.len() < MOST_PENDING {
+                own.push(pending);
+            }
         }
     }
 
+    fn pending(&self, writer: u64) -> Vec<Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&writer).unwrap_or_default()
+    }
+
     fn close(&self, writer: u64) {
+        self.pending(writer);
         let line = self.writers.lock().unwrap_or_else(PoisonError::into_inner).close(writer);
         if let Some(line) = line {
             self.submit(line);
@@ -693,6 +742,10 @@ impl Tree for ControlTree {
             _ => Ok(Arc::clone(&self.output) as SharedSource),
         };
         self.ask(node, own, |tree, inner| tree.open(inner))
+    }
+
+    fn path_of(&self, node: Node) -> Option<Vec<u8>> {
+        self.ask(node, |_| Ok(None), |tree, inner| Ok(tree.path_of(inner))).ok().flatten()
     }
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {

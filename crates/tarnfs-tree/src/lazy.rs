@@ -888,6 +888,10 @@ impl Tree for LazyTree {
         self.within(node, |tree, inner, _| tree.open(inner))
     }
 
+    fn path_of(&self, node: Node) -> Option<Vec<u8>> {
+        self.within(node, |tree, inner, _| Ok(tree.path_of(inner))).ok().flatten()
+    }
+
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         self.within(node, |tree, inner, _| tree.owner_names(inner))
     }

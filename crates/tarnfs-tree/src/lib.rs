@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use tarnfs_source::SharedSource;
 
-pub use archive::ArchiveTree;
+pub use archive::{ArchiveTree, DamagedFiles};
 pub use compose::{ComposeError, Composition, compose};
 pub use control::{Control, ControlTree};
 pub use error::Error;
@@ -49,6 +49,7 @@ pub use folder::{FolderTree, Served};
 pub use lazy::{Base, Lazily, LazyTree};
 pub use subdirectory::Subdirectory;
 pub use subvolumes::Subvolumes;
+pub use tarnfs_format::name::escape;
 pub use tarnfs_format::{Device, Kind, Time, Xattrs};
 pub use tarnfs_index::{DEFAULT_EXTENSIONS, Node};
 pub use union::{Memory, UnionTree};
@@ -335,6 +336,12 @@ pub trait Tree: Send + Sync {
 
     /// The content of a regular file.
     fn open(&self, node: Node) -> Result<SharedSource, Error>;
+
+    /// Where `node` is in the archive that it comes from, for messages; `None` where that is not known. It may be slow.
+    fn path_of(&self, node: Node) -> Option<Vec<u8>> {
+        let _ = node;
+        None
+    }
 
     /// Names of owner and group as stored, empty where there are none.
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error>;

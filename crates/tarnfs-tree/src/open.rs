@@ -106,8 +106,9 @@ pub struct Options {
     pub sink: Option<Arc<dyn Sink>>,
 }
 
-/// Gets the decoded bytes of a compressed archive while a first pass makes them: in order, from the first one on, up to
-/// where damage is found.
+/// Gets the decoded bytes of a compressed archive while a first pass makes them: in order, from the first one on, and
+/// only those that are verified. It gets no more where damage is found, or where too many would have to wait for a
+/// checksum that stands behind them.
 pub trait Sink: std::fmt::Debug + Send + Sync {
     /// Takes the bytes that come next. An error ends the pass.
     fn write(&self, decoded: &[u8]) -> io::Result<()>;

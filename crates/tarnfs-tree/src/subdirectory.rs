@@ -168,6 +168,10 @@ impl Tree for Subdirectory {
         self.with(node, |tree, inner| tree.open(inner))
     }
 
+    fn path_of(&self, node: Node) -> Option<Vec<u8>> {
+        self.with(node, |tree, inner| Ok(tree.path_of(inner))).ok().flatten()
+    }
+
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         self.with(node, |tree, inner| tree.owner_names(inner))
     }

@@ -261,6 +261,10 @@ impl Tree for Subvolumes {
         self.ask(node, || Err(Error::IsAFolder), |tree, inner| tree.open(inner))
     }
 
+    fn path_of(&self, node: Node) -> Option<Vec<u8>> {
+        self.ask(node, || Ok(None), |tree, inner| Ok(tree.path_of(inner))).ok().flatten()
+    }
+
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         self.ask(node, || Ok((Vec::new(), Vec::new())), |tree, inner| tree.owner_names(inner))
     }

@@ -710,6 +710,10 @@ impl Tree for Versions {
         if self.view(node)?.is_some() { Err(Error::IsAFolder) } else { self.tree.open(node) }
     }
 
+    fn path_of(&self, node: Node) -> Option<Vec<u8>> {
+        if self.view(node).ok()?.is_some() { None } else { self.tree.path_of(node) }
+    }
+
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         match self.view(node)? {
             Some(View::Versions(folder, _)) => self.owner_names(folder),

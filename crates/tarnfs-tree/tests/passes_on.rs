@@ -165,6 +165,10 @@ impl Tree for Telling {
         Ok(Arc::new(MemorySource::new(vec![node.0 as u8; 100 + node.0 as usize], "content")))
     }
 
+    fn path_of(&self, node: Node) -> Option<Vec<u8>> {
+        Some(format!("path-{}", node.0).into_bytes())
+    }
+
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         Ok((format!("user-{}", node.0).into_bytes(), format!("group-{}", node.0).into_bytes()))
     }
@@ -232,6 +236,7 @@ fn what_is_not_changed_is_what_the_tree_says() {
             assert_eq!(&tree.attributes(outer.node).unwrap(), outer, "{what}");
             let (user, group) = tree.owner_names(outer.node).unwrap();
             assert_eq!((user, group), inner.owner_names(node).unwrap(), "{what}");
+            assert_eq!(tree.path_of(outer.node), inner.path_of(node), "{what}");
             assert_eq!(tree.xattrs(outer.node).unwrap(), inner.xattrs(node).unwrap(), "{what}");
             assert!(outer.node.0 < tree.node_limit(), "{what}");
         };

@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use tarnfs_tree::control::{LONGEST_LINE, Line, Refusal};
+use tarnfs_tree::control::{LONGEST_LINE, Line, Refusal, Submitted, Token};
 use tarnfs_tree::open::{DecodedCache, Options};
 use tarnfs_tree::{ControlTree, Error, Tree};
 
@@ -34,7 +34,7 @@ const MOST_WAITING: usize = 256;
 /// A control that nobody answers yet: there is no mount.
 pub(crate) struct Control {
     tree: Arc<ControlTree>,
-    lines: Receiver<Line>,
+    lines: Receiver<Submitted>,
 }
 
 /// `tree` with a control around it.
@@ -68,6 +68,7 @@ impl Control {
             real: mountpoint.canonicalize().unwrap_or_else(|_| mountpoint.to_owned()),
             options: options.clone(),
             number: 0,
+            token: None,
         };
         let lines = self.lines;
         // Opening an archive takes the stack of a main thread.
@@ -86,14 +87,20 @@ struct Runner {
     options: Options,
     /// Commands so far.
     number: u64,
+    /// Of the one that runs.
+    token: Option<Arc<Token>>,
 }
 
 impl Runner {
-    fn take(&mut self, line: Line) {
+    fn take(&mut self, Submitted { line, token }: Submitted) {
         self.number += 1;
         let number = self.number;
+        // Behind what is said of how it ended: whoever waits for it may read that.
+        let token = Arc::new(token);
+        self.token = Some(Arc::clone(&token));
         // A panic has been told in the log; the next command may do better.
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.follow(line)));
+        self.token = None;
         match done.unwrap_or_else(|_| Err("it panicked, which is a bug of tarnfs".to_owned())) {
             Ok(Done::Here) => self.tree.say(format!("command {number}: done\n").as_bytes()),
             Ok(Done::ByAnother) => {}
@@ -147,7 +154,8 @@ impl Runner {
         }
         // Whoever writes the command has a file of this mount open.
         others.splice(0..0, ["unmount".into(), "-l".into(), "--".into()]);
-        self.run(&others)
+        // It waits for the end of this mount, which waits for the file to be closed.
+        self.start(&others, None)
     }
 
     fn mount(&self, mount: &Mount, arguments: &[OsString]) -> Result<Done, String> {
@@ -168,7 +176,9 @@ impl Runner {
             if let Some(path) = relative(&mount.paths) {
                 return refuse_relative(&path);
             }
-            return self.run(arguments);
+            // In the foreground it goes on until somebody ends it.
+            let token = self.token.clone().filter(|_| !mount.foreground);
+            return self.start(arguments, token);
         };
         for source in sources {
             self.is_outside(source)?;
@@ -193,8 +203,16 @@ impl Runner {
 
     /// A process of its own.
     fn run(&self, arguments: &[OsString]) -> Result<Done, String> {
+        self.start(arguments, self.token.clone())
+    }
+
+    /// The same, where whoever has the `token` is waited for.
+    fn start(&self, arguments: &[OsString], token: Option<Arc<Token>>) -> Result<Done, String> {
         let tree = Arc::clone(&self.tree);
-        let started = self.children.start(arguments, self.number, move |said| tree.say(said));
+        let started = self.children.start(arguments, self.number, move |said| {
+            let _ = &token;
+            tree.say(said);
+        });
         started.map(|()| Done::ByAnother).map_err(|error| format!("starting a process: {error}"))
     }
 

@@ -88,6 +88,11 @@ impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), is_of_output: false }
     }
+
+    /// Nobody reads what is written any more, as behind `| head`.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        self.is_of_output && self.message.is_empty()
+    }
 }
 
 impl fmt::Display for Failure {

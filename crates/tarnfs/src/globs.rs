@@ -51,11 +51,19 @@ fn is_glob(typed: &[u8]) -> bool {
 struct Pattern {
     /// `None` stands for `**`.
     components: Vec<Option<(GlobMatcher, bool)>>,
+    /// Bytes stand for the characters of Latin-1: what was typed is not UTF-8.
+    is_bytes: bool,
+}
+
+/// Each byte as a character.
+fn as_latin1(bytes: &[u8]) -> String {
+    bytes.iter().map(|&byte| char::from(byte)).collect()
 }
 
 impl Pattern {
     /// `None` if it is no glob that is understood: then it is a name.
     fn new(typed: &[u8]) -> Option<Self> {
+        let is_bytes = std::str::from_utf8(typed).is_err();
         let components = typed
             .split(|&byte| byte == b'/')
             .filter(|component| !matches!(*component, b"" | b"."))
@@ -63,18 +71,23 @@ impl Pattern {
                 if component == b"**" {
                     return Some(None);
                 }
-                let glob =
-                    GlobBuilder::new(std::str::from_utf8(component).ok()?).literal_separator(true).build().ok()?;
+                let text = match std::str::from_utf8(component) {
+                    Ok(text) if !is_bytes => text.to_owned(),
+                    _ => as_latin1(component),
+                };
+                let glob = GlobBuilder::new(&text).literal_separator(true).build().ok()?;
                 Some(Some((glob.compile_matcher(), component.first() == Some(&b'.'))))
             })
             .collect::<Option<Vec<_>>>()?;
-        (!components.is_empty()).then_some(Self { components })
+        (!components.is_empty()).then_some(Self { components, is_bytes })
     }
 
     /// With `name` at one of the components `at`: the components that may come next. The number of all components among
     /// them means that the path matches.
     fn after(&self, at: &BTreeSet<usize>, name: &[u8]) -> BTreeSet<usize> {
         let mut after = BTreeSet::new();
+        let latin1 = self.is_bytes.then(|| as_latin1(name));
+        let text = latin1.as_ref().map_or_else(|| OsStr::from_bytes(name), OsStr::new);
         for &(mut at) in at {
             // `**` may stand for nothing.
             while let Some(None) = self.components.get(at) {
@@ -88,7 +101,7 @@ impl Pattern {
             }
             if let Some(Some((glob, takes_dots))) = self.components.get(at)
                 && (*takes_dots || name.first() != Some(&b'.'))
-                && glob.is_match(Path::new(OsStr::from_bytes(name)))
+                && glob.is_match(Path::new(text))
             {
                 after.insert(at + 1);
             }
@@ -139,5 +152,9 @@ mod tests {
             assert!(!matches(glob, path), "{glob} {path}");
         }
         assert!(Pattern::new(b"[z").is_none());
+        let at = BTreeSet::from([0]);
+        for (glob, name, matches) in [(&b"b\xe4*"[..], &b"b\xe4r"[..], true), (b"b\xe4*", b"b\xc3\xa4r", false)] {
+            assert_eq!(!Pattern::new(glob).unwrap().after(&at, name).is_empty(), matches, "{glob:?}");
+        }
     }
 }

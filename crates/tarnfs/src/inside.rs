@@ -185,24 +185,69 @@ fn opened_with_bar(
     options: &Options,
     open: impl FnOnce() -> Result<OpenArchive, Problem>,
 ) -> Result<OpenArchive, Failure> {
-    let name = crate::args::shown(archive.as_os_str());
     let bar = Bar::show(&crate::args::shown(archive.file_name().unwrap_or_default()), &options.progress);
     let opened = open();
     drop(bar);
-    opened.map_err(|problem| {
-        let code = match &problem {
-            Problem::NotAnArchive
-            | Problem::Misnamed { .. }
-            | Problem::Foreign(_)
-            | Problem::Empty
-            | Problem::OnlyZeros { .. } => Code::NotAnArchive,
-            Problem::NoIndex(_) | Problem::Unwritten(_) | Problem::Index(_) => Code::Index,
-            Problem::Option(_) => Code::Usage,
-            Problem::Cancelled => return Failure::new(Code::Interrupted, format!("{name}: interrupted")),
-            _ => Code::CannotOpen,
+    opened.map_err(|problem| cannot_open(archive, &problem))
+}
+
+/// That `archive` could not be opened.
+pub(crate) fn cannot_open(archive: &Path, problem: &Problem) -> Failure {
+    let name = crate::args::shown(archive.as_os_str());
+    let code = match problem {
+        Problem::NotAnArchive
+        | Problem::Misnamed { .. }
+        | Problem::Foreign(_)
+        | Problem::Empty
+        | Problem::OnlyZeros { .. } => Code::NotAnArchive,
+        Problem::NoIndex(_) | Problem::Unwritten(_) | Problem::Index(_) => Code::Index,
+        Problem::Option(_) => Code::Usage,
+        Problem::Cancelled => return Failure::new(Code::Interrupted, format!("{name}: interrupted")),
+        _ => Code::CannotOpen,
+    };
+    Failure::new(code, format!("{name}: {}", named_once(archive, &problem.to_string())))
+}
+
+/// What lies behind the end of a tar, where that is not only zeros: another one, if archives were joined as files are.
+/// Of what is there, `most` bytes are looked at.
+pub(crate) fn behind_the_end(opened: &OpenArchive, most: u64) -> io::Result<Option<String>> {
+    let summary = opened.index.summary();
+    if summary.format != "tar" || opened.is_sidecar {
+        return Ok(None);
+    }
+    let (stream, mut at) = (&opened.stream, summary.end);
+    let end = stream.len().min(at.saturating_add(most));
+    let mut buffer = vec![0; 64 << 10];
+    while at < end {
+        // Holes are zeros.
+        let Some(data) = stream.next_data(at) else { return Ok(None) };
+        at = at.max(data);
+        let read = match stream.read_at(&mut buffer, at) {
+            Ok(0) => return Ok(None),
+            Ok(read) => read,
+            // That was told.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
+            Err(error) => return Err(error),
         };
-        Failure::new(code, format!("{name}: {}", named_once(archive, &problem.to_string())))
-    })
+        let Some(first) = buffer[..read].iter().position(|&byte| byte != 0) else {
+            at += read as u64;
+            continue;
+        };
+        at += first as u64;
+        let mut head = vec![0; 4096];
+        let read = stream.read_at(&mut head, at)?;
+        let is_tar = tarnfs_format::detect(&tarnfs_format::Probe::of_head(&head[..read]))
+            .is_some_and(|format| format.name() == "tar");
+        let place = format!("behind the end of the archive, at byte {at},");
+        return Ok(Some(match stream.len() - at {
+            more if is_tar => {
+                format!("{place} are {more} more bytes; they look like another tar: -i reads them, too")
+            }
+            1 => format!("{place} is 1 more byte; it is no tar"),
+            more => format!("{place} are {more} more bytes; they are no tar"),
+        }));
+    }
+    Ok(None)
 }
 
 /// An archive as a mount shows it, with older versions of files ([`Versions`]).

@@ -57,6 +57,14 @@ pub(crate) fn of(tree: &dyn Tree, path: &[u8], attributes: &Attributes) -> Resul
     Ok(Value::Object(entry))
 }
 
+/// The same with what is wrong with the file, if anything is.
+pub(crate) fn with_damage(mut entry: Value, damage: Option<String>) -> Value {
+    if let (Some(what), Some(entry)) = (damage, entry.as_object_mut()) {
+        entry.insert("damage".into(), what.into());
+    }
+    entry
+}
+
 /// Puts `bytes` under `key` as a string. If they are not UTF-8, the bytes themselves are beside it, in base64.
 fn put(entry: &mut Map<String, Value>, key: &str, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);

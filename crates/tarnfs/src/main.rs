@@ -33,6 +33,7 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     let is_mount_helper = args::is_mount_helper(&arguments);
     let (result, colour) = run::run(arguments);
+    let is_broken_pipe = result.as_ref().is_err_and(exit::Failure::is_broken_pipe);
     let (code, has_failed) = match result {
         Ok(code) => (code, false),
         Err(failure) => {
@@ -41,6 +42,9 @@ fn main() -> ExitCode {
         }
     };
     logging::flush();
+    if is_broken_pipe {
+        signals::end_by_broken_pipe();
+    }
     match (is_mount_helper, has_failed) {
         (true, false) => code.of_mount_helper(),
         // Damage that kept it from being mounted is no success.

@@ -11,17 +11,21 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use libc::c_int;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::{Handle, Signals};
 use tarnfs_fuse::{Stopper, Unmounter};
 use tarnfs_source::Cancel;
 
 use crate::exit::Code;
 use crate::made::Made;
+use crate::terminal;
 use crate::watcher::Watcher;
 
 /// Work that is asked to end and does not is ended after this time.
 const PATIENCE: Duration = Duration::from_millis(900);
+
+/// A mount that nobody uses has ended after this time.
+const AT_ONCE: Duration = Duration::from_millis(500);
 
 /// What a person or the system ends a program with.
 const OURS: [c_int; 3] = [SIGINT, SIGTERM, SIGHUP];
@@ -84,6 +88,8 @@ struct SignalState {
     watcher: Option<Watcher>,
     cancel: Cancel,
     mounted: Option<Stopper>,
+    /// There is a person at a terminal; asked while that can be asked.
+    is_told: bool,
     /// The mount point, if this process made it.
     made_folder: Option<Arc<Made>>,
     asked: bool,
@@ -106,6 +112,7 @@ impl Ending {
             stopper.stop();
         }
         state.mounted = Some(stopper);
+        state.is_told = terminal::is_told();
     }
 
     /// A folder to be removed when the process ends, or `None` once it is gone.
@@ -178,6 +185,13 @@ impl Ending {
         state.cancel.cancel();
         if let Some(stopper) = &state.mounted {
             stopper.stop();
+            let is_told = state.is_told;
+            drop(state);
+            // Where nobody has a file open, the process has ended by then.
+            std::thread::sleep(AT_ONCE);
+            if is_told {
+                terminal::say("files are in use: it ends in 5 s, or at once with Ctrl-C once more");
+            }
             return;
         }
         drop(state);
@@ -194,6 +208,13 @@ impl Ending {
             end_now(&self.state());
         }
     }
+}
+
+/// Ends the process as other programs end whose output nobody reads any more: by the signal, which shells know. Comes
+/// back where that is ignored.
+pub(crate) fn end_by_broken_pipe() {
+    // If the handler cannot be set, the exit code is that of any failure.
+    let _ = signal_hook::low_level::emulate_default_handler(SIGPIPE);
 }
 
 /// Ends the process without waiting for anybody. An index that is being written has no name yet or a temporary one.

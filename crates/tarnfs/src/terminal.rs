@@ -36,11 +36,21 @@ pub(crate) fn report(failure: &Failure, colour: Colour) {
     logging::print(format!("{start}tarnfs: {}{end}\n", harmless(failure)));
 }
 
+/// True if there is a person whom [`tell`] tells something.
+pub(crate) fn is_told() -> bool {
+    io::stderr().is_terminal()
+}
+
 /// Tells a person at a terminal what was done. Scripts are told nothing.
 pub(crate) fn tell(message: &str) {
-    if io::stderr().is_terminal() {
-        logging::print(format!("tarnfs: {}\n", harmless(message)));
+    if is_told() {
+        say(message);
     }
+}
+
+/// The same, where it is known that there is somebody.
+pub(crate) fn say(message: &str) {
+    logging::print(format!("tarnfs: {}\n", harmless(message)));
 }
 
 /// A whole message, after whatever its parts were made of: only its line ends and tabs are left of what steers a

@@ -6,7 +6,7 @@ use tarnfs_source::{Cancel, SharedSource};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{SpillWriter, checksum, placed};
-use crate::{Chunk, Codec, Damage, FirstPass, Options, PIECE, SeekPoint};
+use crate::{Checks, Chunk, Codec, Damage, FirstPass, Options, PIECE, SeekPoint};
 
 /// The first decoding of a stream: hands out its bytes, and beside them the [`Chunk`]s with their checksums.
 ///
@@ -25,10 +25,13 @@ use crate::{Chunk, Codec, Damage, FirstPass, Options, PIECE, SeekPoint};
 /// # }
 /// ```
 pub struct Indexing {
+    codec: &'static dyn Codec,
     pass: Box<dyn FirstPass>,
     cancel: Cancel,
     /// Bytes handed out.
     decoded: u64,
+    /// Of these, the ones that were verified.
+    settled: u64,
     /// Points reported and not yet the start of a chunk.
     points: VecDeque<SeekPoint>,
     /// The chunk that is being decoded.
@@ -45,9 +48,11 @@ impl Indexing {
     /// Starts decoding `source` from its start.
     pub fn new(codec: &'static dyn Codec, source: SharedSource, options: &Options) -> io::Result<Self> {
         Ok(Self {
+            codec,
             pass: codec.first_pass(source, options)?,
             cancel: options.cancel.clone(),
             decoded: 0,
+            settled: 0,
             points: VecDeque::new(),
             open: None,
             hash: Xxh3::new(),
@@ -84,6 +89,9 @@ impl Indexing {
             let data = buffer.get(..read).ok_or_else(|| broken("returned more bytes than were asked for"))?;
             self.add(data).map(|()| read)
         });
+        if matches!(result, Ok(0)) {
+            self.settled = self.decoded;
+        }
         if !matches!(result, Ok(1..)) {
             self.ended = true;
             self.close_chunk();
@@ -122,6 +130,12 @@ impl Indexing {
         self.decoded
     }
 
+    /// Bytes of the decoded stream, from its start, that will not be found to be damaged any more. (Damage that was found
+    /// in them is known: see [`Indexing::take_damage`].)
+    pub fn settled(&self) -> u64 {
+        self.settled
+    }
+
     fn take_points(&mut self) {
         let mut found = Vec::new();
         self.pass.take_points(&mut found);
@@ -142,6 +156,7 @@ impl Indexing {
             while self.points.front().is_some_and(|point| point.decoded == self.decoded) {
                 self.close_chunk();
                 self.open = self.points.pop_front().map(|point| Chunk { point, ..Chunk::default() });
+                self.settle();
                 self.spill.seek_point();
             }
             let Some(chunk) = &mut self.open else {
@@ -172,7 +187,18 @@ impl Indexing {
             self.decoded += length as u64;
             data = later;
         }
+        self.settle();
         Ok(())
+    }
+
+    /// Takes note of what is verified: as the codec says of the chunk that is open, at whose point or behind it we are.
+    fn settle(&mut self) {
+        let Some(chunk) = &self.open else { return };
+        match self.codec.settles(&chunk.point) {
+            Checks::Itself => self.settled = self.decoded,
+            Checks::Chunk => self.settled = chunk.point.decoded,
+            Checks::Whole => {}
+        }
     }
 
     /// Finishes the chunk that is being decoded. One that is empty is left out: two points at the same byte, such as

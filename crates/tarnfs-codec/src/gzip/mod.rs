@@ -35,7 +35,7 @@ use std::io;
 
 use tarnfs_source::SharedSource;
 
-use crate::{Codec, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
+use crate::{Checks, Codec, DecodeContext, Decoder, FirstPass, Options, SeekPoint};
 use decoder::{DeflateDecoder, Wrapper};
 
 /// gzip: members one behind the other.
@@ -84,6 +84,10 @@ impl Codec for Gzip {
 
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>> {
         Ok(Box::new(DeflateDecoder::resume(source, Wrapper::Gzip, point, &context.limits)?))
+    }
+
+    fn settles(&self, point: &SeekPoint) -> Checks {
+        Checks::of_frames(point)
     }
 
     fn state_from_window(&self, window: &[u8]) -> io::Result<Vec<u8>> {

@@ -24,6 +24,7 @@ pub(super) mod opcode {
     pub(crate) const GETXATTR: u32 = 22;
     pub(crate) const LISTXATTR: u32 = 23;
     pub(crate) const REMOVEXATTR: u32 = 24;
+    pub(crate) const FLUSH: u32 = 25;
     pub(crate) const INIT: u32 = 26;
     pub(crate) const OPENDIR: u32 = 27;
     pub(crate) const READDIR: u32 = 28;

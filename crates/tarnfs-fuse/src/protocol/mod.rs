@@ -19,8 +19,8 @@ pub use backing::REQUESTS_FOR_BACKING_FILES;
 pub(crate) use backing::{Backing, Backings};
 pub use probe::{Offer, offer};
 pub(crate) use reply::{
-    Attributes, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Totals,
+    Attributes, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyFlush, ReplyNames, ReplyOpen, ReplySeek,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Totals,
 };
 pub(crate) use session::{STACK, Session};
 
@@ -68,6 +68,8 @@ pub(crate) trait Filesystem: Send + Sync + 'static {
     /// The kernel needs `node` no more, as often as `times` answers have named it.
     fn forget(&self, node: u64, times: u64);
     fn open(&self, node: u64, how: How, reply: ReplyOpen);
+    /// Somebody closes one of the descriptors of `handle`, and waits for the answer.
+    fn flush(&self, node: u64, handle: u64, reply: ReplyFlush);
     fn release(&self, handle: u64, reply: Reply);
     fn opendir(&self, node: u64, reply: ReplyOpen);
     fn releasedir(&self, node: u64, reply: Reply);

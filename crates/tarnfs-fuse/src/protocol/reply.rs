@@ -150,6 +150,8 @@ replies! {
     ReplySeek
     /// An answer to `WRITE`.
     ReplyWrite
+    /// An answer to `FLUSH`.
+    ReplyFlush
 }
 
 impl ReplyEntry {
@@ -220,6 +222,13 @@ impl ReplyStatfs {
         out.u64(totals.blocks).u64(0).u64(0).u64(totals.nodes).u64(0);
         out.u32(totals.unit).u32(totals.longest_name).u32(totals.unit).zeros(28);
         self.0.send(&out.0);
+    }
+}
+
+impl ReplyFlush {
+    /// That whoever closes the file may go on.
+    pub(crate) fn done(self) {
+        self.0.done();
     }
 }
 

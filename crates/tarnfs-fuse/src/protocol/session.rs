@@ -13,8 +13,8 @@ use rustix::io::Errno;
 
 use super::abi::{IN_HEADER, In, LEAST_MINOR, MAJOR, MINOR, Out, capability, opcode};
 use super::reply::{
-    Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs, ReplyWrite,
-    ReplyXattr,
+    Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyFlush, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs,
+    ReplyWrite, ReplyXattr,
 };
 use super::spin::Spin;
 use super::turns::{Lead, Turn, Turns};
@@ -223,6 +223,7 @@ impl<F: Filesystem> Session<F> {
             }
             opcode::SETATTR if truncates(body) => filesystem.truncate(node, ReplyAttributes(reply)),
             opcode::OPENDIR => filesystem.opendir(node, ReplyOpen(reply)),
+            opcode::FLUSH => filesystem.flush(node, body.u64(), ReplyFlush(reply)),
             opcode::RELEASE => filesystem.release(body.u64(), reply),
             opcode::RELEASEDIR => filesystem.releasedir(node, reply),
             opcode::DESTROY => reply.done(),

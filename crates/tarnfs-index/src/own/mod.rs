@@ -314,6 +314,10 @@ impl Index for Own {
         })
     }
 
+    fn folder_of(&self, node: Node) -> Result<Option<Node>, Error> {
+        self.pool.with(|session| session.folder_of(node.0, &self.bounds))
+    }
+
     fn parent(&self, folder: Node) -> Result<Node, Error> {
         self.pool.with(|session| {
             let found = session.folder(folder.0, &self.bounds)?;

@@ -206,6 +206,18 @@ impl Session {
         Stored::read(row)?.is_number(node).map(Some)
     }
 
+    /// The folder that the node is in. Nothing leads there but a look at all folders.
+    pub(super) fn folder_of(&mut self, node: u64, bounds: &Bounds) -> Result<Option<Node>, Error> {
+        let Ok(number) = i64::try_from(node) else { return Ok(None) };
+        let sql = if node <= bounds.last {
+            "SELECT node FROM folders WHERE first <= ?1 AND ?1 - first < count LIMIT 1"
+        } else {
+            "SELECT folder FROM replaced WHERE node = ?1"
+        };
+        let found = self.connection.query_row(sql, [number], |row| row.get::<_, i64>(0)).optional().map_err(broken)?;
+        Ok(found.and_then(|folder| u64::try_from(folder).ok()).map(Node))
+    }
+
     /// The folder of that number; `None` if it is none. What has been replaced is an empty one.
     pub(super) fn folder(&mut self, node: u64, bounds: &Bounds) -> Result<Option<Folder>, Error> {
         let slot = node as usize % SLOTS;

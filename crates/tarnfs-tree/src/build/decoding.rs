@@ -11,6 +11,7 @@ use tarnfs_codec::{Chunk, Codec};
 use tarnfs_format::{Entry, Stream, stream::MOST_PEEKED};
 use tarnfs_source::Cancel;
 
+use super::held_back::HeldBack;
 use super::nested::is_damage;
 use super::receiver::{MOST_NOTES, Receiver};
 use crate::open::Sink;
@@ -69,7 +70,7 @@ impl Shifts {
         let is_unknown = entry.header.saturating_add(1) < self.lost.end && end > self.lost.start;
         let from = if is_unknown { Some(entry.body.offset) } else { shift.map(|at| at.max(entry.body.offset)) };
         if let Some(from) = from.filter(|&from| from < end) {
-            let what = "something is missing before it in its file".to_owned();
+            let what = "bytes before this place were lost, so its place in the file is not known".to_owned();
             let damage =
                 tarnfs_codec::Damage { decoded: from..end, lost_from: from, compressed: 0, compressed_from: 0, what };
             receiver.damage(damage)?;
@@ -97,7 +98,7 @@ pub(super) struct DecodingStream<'a> {
     cancel: &'a Cancel,
     /// Counts the compressed bytes that were read.
     progress: Option<&'a AtomicU64>,
-    sink: Option<&'a Arc<dyn Sink>>,
+    sink: Option<HeldBack<'a>>,
     buffer: Vec<u8>,
     /// What of `buffer` is decoded and not yet behind the stream's position.
     from: usize,
@@ -146,7 +147,7 @@ impl<'a> DecodingStream<'a> {
 
     /// The archive itself: how far it has come is shown, and somebody may want its bytes.
     pub(super) fn of_archive(self, progress: &'a AtomicU64, sink: Option<&'a Arc<dyn Sink>>) -> Self {
-        Self { progress: Some(progress), sink, ..self }
+        Self { progress: Some(progress), sink: sink.map(HeldBack::new), ..self }
     }
 
     /// From now on chunks and damage are told, those found before at once.
@@ -201,12 +202,13 @@ impl<'a> DecodingStream<'a> {
         }
         self.take()?;
         // Bytes that were damaged are known to be so only now.
-        match self.sink {
-            Some(sink) if self.damage.is_empty() && !self.may_have_shifted() => {
-                sink.write(&self.buffer[kept..self.end])
-            }
-            _ => Ok(()),
+        let is_right = self.damage.is_empty() && !self.may_have_shifted() && self.ended_by.is_none();
+        let Some(mut sink) = self.sink.take().filter(|_| is_right) else { return Ok(()) };
+        let unsettled = self.indexing.decoded_position() - self.indexing.settled();
+        if sink.write(&self.buffer[kept..self.end], unsettled)? {
+            self.sink = Some(sink);
         }
+        Ok(())
     }
 
     fn take(&mut self) -> io::Result<()> {

@@ -1,12 +1,13 @@
 //! The first pass: an archive is read once, from its start to its end, and its index is written on the way.
 //!
 //! `walk` reads the members of an archive and of archives that lie in it as they are; `decoding` is a compressed stream
-//! while it is decoded; `nested` reads compressed files in the archive, `line` brings what several threads find there
+//! while it is decoded, and `held_back` hands on what of it is verified; `nested` reads compressed files in the archive, `line` brings what several threads find there
 //! into order; `receiver` brings what is found into the index; `names` says what options make of paths.
 
 mod bodies;
 mod decoding;
 mod hashing;
+mod held_back;
 mod line;
 mod names;
 mod nested;
@@ -17,8 +18,8 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tarnfs_codec::Codec;
 use tarnfs_codec::engine::{Indexing, SpillWriter};
+use tarnfs_codec::{Checks, Codec, SeekPoint};
 use tarnfs_format::name::steers_a_terminal;
 use tarnfs_format::{
     Body, Entry, Format, Kind, Probe, ReadForwards, ReadRandom, Reader, SourceStream, Stream, foreign,
@@ -97,10 +98,15 @@ impl FirstPass<'_> {
             (codec, None) => codec,
             (codec, Some(format)) => codec.filter(|codec| codec.bid(&head) > format.bid(&probe)),
         };
-        self.read_into(writer, |direct, expansion| match codec {
+        let read = self.read_into(writer, |direct, expansion| match codec {
             Some(codec) => self.compressed(codec, direct, expansion),
             None => self.plain(&head, direct, expansion),
-        })
+        });
+        if read.is_ok() && self.names.transform_is_idle() {
+            let name = tarnfs_format::name::escape(self.name);
+            log::warn!("{name}: --transform has changed no path; it gets them with a slash before them: /home/me");
+        }
+        read
     }
 
     /// Archives that may lie in it: of those that are compressed, and of those that are not.
@@ -277,7 +283,7 @@ impl FirstPass<'_> {
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
         let mut indexing =
             Indexing::new(codec, SharedSource::clone(self.source), &options).map_err(|error| failed(0, error))?;
-        if let Some(cache) = self.cache_to_fill() {
+        if let Some(cache) = self.cache_to_fill(codec) {
             let budget = self.options.cache.budget().clone();
             let anew = self.options.recreate == Recreate::Always;
             indexing.keep(SpillWriter::new(0, codec.pace(), cache.spill(self.archive, codec.name(), budget, anew)));
@@ -369,9 +375,10 @@ impl FirstPass<'_> {
         }
     }
 
-    /// Where decoded pieces go. Who wants the bytes only once does not come back for them.
-    fn cache_to_fill(&self) -> Option<&DecodedCache> {
-        self.options.decoded_cache.as_ref().filter(|_| self.options.sink.is_none())
+    /// Where decoded pieces go. Who has got the bytes on the way does not come back for them.
+    fn cache_to_fill(&self, codec: &dyn Codec) -> Option<&DecodedCache> {
+        let hands_on_all = self.options.sink.is_some() && codec.settles(&SeekPoint::default()) == Checks::Itself;
+        self.options.decoded_cache.as_ref().filter(|_| !hands_on_all)
     }
 
     fn summary(&self, format: &str) -> Summary {

@@ -1,6 +1,8 @@
 //! What the options make of an entry's path, and of the place of an archive in the archive.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tarnfs_format::encoding::Encoding;
 use tarnfs_format::{Entry, Kind, name};
 use tarnfs_index::Shape;
@@ -16,6 +18,9 @@ use crate::rename::{Rename, shown};
 pub(crate) struct Names {
     encoding: Option<Encoding>,
     transform: Option<Rename>,
+    /// Paths were asked of `transform`, and it has changed one.
+    was_asked: AtomicBool,
+    has_changed: AtomicBool,
     pub(super) recursion: Option<Rules>,
     /// What is kept of files' contents.
     pub(super) hashes: Hashes,
@@ -74,7 +79,14 @@ impl Names {
             }
         };
         let hashes = Hashes::new(&shape.hashes);
-        Ok(Self { encoding, transform: rename("transform", &shape.transform)?, recursion, hashes })
+        let transform = rename("transform", &shape.transform)?;
+        let (was_asked, has_changed) = Default::default();
+        Ok(Self { encoding, transform, was_asked, has_changed, recursion, hashes })
+    }
+
+    /// True if `--transform` has changed nothing: then it does not mean what was meant.
+    pub(super) fn transform_is_idle(&self) -> bool {
+        self.was_asked.load(Ordering::Relaxed) && !self.has_changed.load(Ordering::Relaxed)
     }
 
     /// Makes of `entry`, as it stands in an archive whose content is put behind `prefix` (empty, or ending in a slash),
@@ -96,7 +108,13 @@ impl Names {
             }
         }
         if let Some(transform) = &self.transform {
-            entry.path = transformed(transform, &entry.path);
+            self.was_asked.store(true, Ordering::Relaxed);
+            let path = transformed(transform, &entry.path);
+            let before = entry.path.strip_prefix(b"./").unwrap_or(&entry.path);
+            if path.strip_prefix(b"/").unwrap_or(&path) != before.strip_prefix(b"/").unwrap_or(before) {
+                self.has_changed.store(true, Ordering::Relaxed);
+            }
+            entry.path = path;
             if entry.kind == Kind::HardLink {
                 entry.link = transformed(transform, &entry.link);
             }

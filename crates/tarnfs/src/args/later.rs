@@ -97,6 +97,12 @@ pub(crate) fn among_options_of_the_mount(command: &Command, matches: &ArgMatches
     sorted
 }
 
+/// True for `--password` and others that would be refused.
+pub(super) fn is_later(name: &str) -> bool {
+    let Some(name) = name.strip_prefix("--") else { return false };
+    OPTIONS.iter().any(|(long, _, _)| *long == name)
+}
+
 /// Fails if one of them was given.
 pub(crate) fn refuse(matches: &ArgMatches) -> Result<(), Failure> {
     let is_given = |matches: &ArgMatches, long: &str| {

@@ -85,6 +85,7 @@ enum Early {
 
 fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
     let Some(arguments) = as_mount_helper(two_letter_options(arguments)) else { return Err(Early::Nothing) };
+    let arguments = as_help_of_ls(arguments);
     let command = later::with_ratarmounts_options(command_in_short());
     let matches = |arguments: &[OsString]| {
         command.clone().try_get_matches_from(arguments).map_err(|error| {
@@ -93,7 +94,7 @@ fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
             }
             // Options go behind the name of a command.
             let named = arguments.get(1).and_then(|word| command.find_subcommand(word)).unwrap_or(&command);
-            Early::Refused(Failure::new(Code::Usage, usage::sentence(&error, named)))
+            Early::Refused(Failure::new(Code::Usage, usage::sentence(&error, named, arguments)))
         })
     };
     let first: ArgMatches = matches(&arguments)?;
@@ -114,6 +115,17 @@ fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
         _ => cli.mount.fuse = inner.for_the_mount,
     }
     Ok(cli)
+}
+
+/// `-h` of `ls` is for sizes, as everywhere; where there is nothing else, somebody wants help.
+fn as_help_of_ls(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if let [_, command, option] = arguments.as_mut_slice()
+        && (command == "ls" || command == "list")
+        && option == "-h"
+    {
+        *option = "--help".into();
+    }
+    arguments
 }
 
 /// `-gs` is one option in the command line that tarnfs takes over, not `-g -s`; its value may be a word of its own, or

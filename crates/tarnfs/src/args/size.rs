@@ -39,15 +39,16 @@ pub(crate) fn parse_number<N: FromStr>(text: &str) -> Result<N, String> {
 
 /// The level of `-d`: what is more than the highest is that.
 pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
-    let level = parse_number::<u64>(text).map_err(|_| "give a number from 0 to 3".to_owned())?;
+    let level = parse_number::<u64>(text).map_err(|_| "give a number: 0, 1, 2, or 3 for everything".to_owned())?;
     Ok(level.min(u8::MAX.into()) as u8)
 }
 
 /// `OFFSET:LENGTH`, `OFFSET:` or `OFFSET`, both as sizes.
 pub(crate) fn parse_range(text: &str) -> Result<Range<u64>, String> {
+    let problem = |_| "give OFFSET:LENGTH in bytes or with K, M or G behind them, such as 10:1K or 512M:".to_owned();
     let (offset, length) = text.split_once(':').unwrap_or((text, ""));
-    let start = parse_size(offset)?;
-    let end = if length.is_empty() { u64::MAX } else { start.saturating_add(parse_size(length)?) };
+    let start = parse_size(offset).map_err(problem)?;
+    let end = if length.is_empty() { u64::MAX } else { start.saturating_add(parse_size(length).map_err(problem)?) };
     Ok(start..end)
 }
 

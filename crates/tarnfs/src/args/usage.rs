@@ -1,11 +1,13 @@
 //! What is wrong with a command line, in one sentence that says what to do: clap says it in several paragraphs.
 
+use std::ffi::OsString;
+
 use clap::builder::ValueRange;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// The sentence. `command` is what was asked for: `tarnfs`, or one of its commands with all its arguments.
-pub(super) fn sentence(error: &clap::Error, command: &clap::Command) -> String {
-    let typed = Typed { error, command };
+/// The sentence for `arguments`, which begin with the name of the program. `command` is what was asked for: `tarnfs`, or one of its commands with all its arguments.
+pub(super) fn sentence(error: &clap::Error, command: &clap::Command, arguments: &[OsString]) -> String {
+    let typed = Typed { error, command, arguments };
     let known = match error.kind() {
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => typed.wrong_value(),
         ErrorKind::MissingRequiredArgument => typed.missing(),
@@ -24,6 +26,7 @@ pub(super) fn sentence(error: &clap::Error, command: &clap::Command) -> String {
 struct Typed<'a> {
     error: &'a clap::Error,
     command: &'a clap::Command,
+    arguments: &'a [OsString],
 }
 
 impl Typed<'_> {
@@ -75,7 +78,15 @@ impl Typed<'_> {
             None => "give a value".to_owned(),
         };
         if !value.is_empty() {
-            return Some(format!("{name} {value}: {what_to_do}"));
+            let is_of_ls = self.command.get_name() == "ls" && name == "--debug";
+            // In ls(1), -d is another option.
+            let instead = if is_of_ls { "; a folder itself is listed with --directory" } else { "" };
+            return Some(format!("{name} {value}: {what_to_do}{instead}"));
+        }
+        if !name.starts_with('-')
+            && let Some(number) = self.arguments.iter().position(|argument| argument.is_empty())
+        {
+            return Some(format!("argument {number} is empty"));
         }
         let values =
             arg.map(value_names).filter(|names| !names.is_empty()).map_or("VALUE".to_owned(), |it| it.join(" "));
@@ -100,7 +111,10 @@ impl Typed<'_> {
         }
         let similar: Vec<_> = self.texts(ContextKind::SuggestedArg).iter().map(|name| plain(name)).collect();
         let called = self.called();
-        Some(if similar.is_empty() {
+        let (later, similar): (Vec<_>, Vec<_>) = similar.into_iter().partition(|name| super::later::is_later(name));
+        Some(if let (Some(name), true) = (later.first(), similar.is_empty()) {
+            format!("{typed} is not an option of {called}, and {name} is not there yet; {see}")
+        } else if similar.is_empty() {
             format!("{typed} is not an option of {called}; {see}")
         } else {
             format!("{typed} is not an option of {called}; did you mean {}? Or {see}", similar.join(" or "))

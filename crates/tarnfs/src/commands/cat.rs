@@ -20,7 +20,6 @@ pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
     let archive = &arguments.archive;
     let range = arguments.range.clone().unwrap_or(0..u64::MAX);
     // Of a part, only what lies behind the seek point before it is decoded, where there is an index.
-    // What goes to the output at once ends where damage is found.
     if arguments.paths.is_empty() && arguments.range.is_none() && !arguments.open.force {
         return undo_compression(arguments);
     }
@@ -48,8 +47,8 @@ pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
     Ok(paths.code())
 }
 
-/// What is decoded to make an index is written at once; the rest, or all where there is an index, is read from the
-/// archive.
+/// What is decoded to make an index is written as soon as it is verified; the rest, or all where there is an index, is
+/// read from the archive.
 fn undo_compression(arguments: &Cat) -> Result<Code, Failure> {
     let archive = &arguments.archive;
     let guard = Guard::new(arguments);

@@ -2,26 +2,31 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use tarnfs_index::Shape;
-use tarnfs_tree::open::{IndexPlace, Options, Recreate};
+use tarnfs_tree::DamagedFiles;
+use tarnfs_tree::open::{IndexPlace, Options, Problem, Recreate};
 
 use super::difference::difference;
 use crate::args::{Check, shown};
 use crate::exit::{Code, Failure};
 use crate::inside;
-use crate::terminal::output_failure;
+use crate::terminal::{escaped, output_failure};
+
+/// Damaged files that are named without `-d 2`.
+const MOST_NAMED: usize = 20;
 
 /// Reads each archive from its start to its end, says on standard output what is damaged, and compares what was found
 /// with its index.
 pub(crate) fn run(arguments: &Check) -> Result<Code, Failure> {
-    inside::each(&arguments.archives, &arguments.open, one)
+    let most_named = if arguments.open.debug >= 2 { usize::MAX } else { MOST_NAMED };
+    inside::each(&arguments.archives, &arguments.open, |archive, options| one(archive, options, most_named))
 }
 
-fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
+fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Failure> {
     let name = shown(archive.as_os_str());
     let existing = |shape: &Shape| {
         let shape = shape.clone();
         let options = Options { shape, recreate: Recreate::Never, decoded_cache: None, ..options.clone() };
-        inside::open_quietly(archive, &options)
+        tarnfs_tree::open::open(archive, &options)
     };
     let mut found = existing(&options.shape);
     let shape = found.as_ref().map_or(&options.shape, |found| &found.index.summary().shape).clone();
@@ -44,28 +49,39 @@ fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
     for note in notes {
         lines.push(format!("{name}: {}", inside::told(archive, summary, note)));
     }
+    // What a compressed file holds is one file.
+    let is_a_file = summary.format == "file";
+    let counted = fresh.tree.damaged(if is_a_file { 0 } else { most_named }, &options.cancel);
+    let DamagedFiles { files, damaged, first } = counted.map_err(|error| inside::failure(archive, b"", &error))?;
     if !lines.is_empty() {
-        let counted = fresh.tree.count_damaged(&options.cancel);
-        let (files, damaged) = counted.map_err(|error| inside::failure(archive, b"", &error))?;
-        // What a compressed file holds is one file.
-        let is_a_file = summary.format == "file";
         let of = match (files, damaged) {
             _ if is_a_file => "the file in it is damaged".to_owned(),
-            (0, _) => "no file can be listed".to_owned(),
-            (_, 0) => "of the files that can be listed none is damaged".to_owned(),
-            (1, _) => "the only file that can be listed is damaged".to_owned(),
-            (_, 1) => format!("1 of the {files} files that can be listed is damaged"),
-            _ => format!("{damaged} of the {files} files that can be listed are damaged"),
+            (0, _) => "it has no files".to_owned(),
+            (1, 0) => "its only file is not damaged".to_owned(),
+            (_, 0) => format!("none of its {files} files is damaged"),
+            (1, _) => "its only file is damaged".to_owned(),
+            (_, 1) => format!("1 of {files} files is damaged"),
+            _ => format!("{damaged} of {files} files are damaged"),
         };
         let force = if fresh.index.has_unverified() { "; --force serves what of it can be decoded" } else { "" };
         lines.push(format!("{name}: {of}{force}"));
+        lines.extend(first.iter().map(|(path, _)| format!("{name}: damaged: {}", escaped(path))));
+        let more = damaged - first.len() as u64;
+        if more > 0 && !first.is_empty() {
+            lines.push(format!("{name}: and {more} more; -d 2 names all"));
+        }
     }
     let mut code = if lines.is_empty() { Code::Success } else { Code::Damaged };
     if lines.is_empty() {
         let decoded = if summary.layers.is_empty() { "" } else { " decoded" };
         let length = summary.layers.last().map_or(summary.archive.length, |layer| layer.decoded_length);
-        let files = if summary.files == 1 { "file" } else { "files" };
-        lines.push(format!("{name}: whole: {} {files}, {length} bytes{decoded}", summary.files));
+        let noun = if files == 1 { "file" } else { "files" };
+        lines.push(format!("{name}: whole: {files} {noun}, {length} bytes{decoded}"));
+    }
+    if let Some(what) =
+        inside::behind_the_end(&fresh, u64::MAX).map_err(|error| inside::failure(archive, b"", &error.into()))?
+    {
+        lines.push(format!("{name}: {what}"));
     }
     match found {
         Ok(opened) => {
@@ -94,8 +110,11 @@ fn one(archive: &Path, options: &Options) -> Result<Code, Failure> {
                 }
             }
         }
-        Err(failure) if failure.code == Code::Index => log::info!("{failure}"),
-        Err(failure) => return Err(failure),
+        Err(Problem::NoIndex(why)) => log::info!("{name}: no index to compare it with: {why}"),
+        Err(problem) => match inside::cannot_open(archive, &problem) {
+            failure if failure.code == Code::Index => log::info!("{failure}"),
+            failure => return Err(failure),
+        },
     }
     lines.iter().try_for_each(|line| writeln!(io::stdout(), "{line}")).map_err(|error| output_failure(&error))?;
     Ok(code)

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
     for (number, (path, node)) in folders.into_iter().enumerate() {
         let result = listing
             .heading((has_headings && !arguments.json).then_some(path.as_slice()), number > 0 || has_files)
-            .and_then(|()| listing.folder(node, Vec::new()));
+            .and_then(|()| listing.folder(node, listing.prefix(&path)));
         match result {
             Ok(()) => {}
             Err(trouble) => paths.failed(trouble.failure(&arguments.archive, &path))?,
@@ -65,6 +65,20 @@ impl Listing<'_> {
         self.out.name(path)?;
         self.out.write_all(b":\n")?;
         Ok(())
+    }
+
+    /// What stands before the names in the folder `path`: a person has its path above them, a program has whole paths.
+    fn prefix(&self, path: &[u8]) -> Vec<u8> {
+        if !self.arguments.json {
+            return Vec::new();
+        }
+        let components = path.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
+        let mut prefix = Vec::new();
+        for component in components {
+            prefix.extend_from_slice(component);
+            prefix.push(b'/');
+        }
+        prefix
     }
 
     fn folder(&mut self, folder: Node, prefix: Vec<u8>) -> Result<(), Trouble> {

@@ -1,11 +1,13 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rustix::fs::fstat;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_fuse::Unmounter;
 use tarnfs_tree::build::without_suffix;
@@ -34,8 +36,11 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     if let Some(mistake) = typos::mistaken_mountpoint(&request.mountpoint, &request.sources) {
         return Err(Failure::new(Code::CannotOpen, mistake));
     }
-    let as_typed = shown(request.mountpoint.as_os_str());
+    let mut as_typed = shown(request.mountpoint.as_os_str());
     let request = request.absolute()?;
+    if let Some(hidden) = hidden(&request) {
+        as_typed += &hidden;
+    }
     signals::hold();
     if arguments.foreground {
         return serve(&request, arguments, None);
@@ -48,6 +53,25 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
             Ok(code)
         }
         Role::Child(ready) => serve(&request, arguments, Some(ready)),
+    }
+}
+
+/// Entries of a mount point that are counted.
+const MOST_COUNTED: usize = 10_000;
+
+/// What is said of what lies where the mount goes: it is hidden meanwhile. Nothing of a folder that is shown itself.
+fn hidden(request: &Request) -> Option<String> {
+    let is_shown = |source: &PathBuf| resolved(source) == resolved(&request.mountpoint);
+    if request.made_up || !terminal::is_told() || request.sources.iter().any(is_shown) {
+        return None;
+    }
+    let entries = request.mountpoint.read_dir().ok()?.take(MOST_COUNTED + 1).count();
+    let until = "hidden until it is unmounted";
+    match entries {
+        0 => None,
+        1 => Some(format!("; the entry that is there is {until}")),
+        _ if entries > MOST_COUNTED => Some(format!("; more than {MOST_COUNTED} entries that are there are {until}")),
+        _ => Some(format!("; the {entries} entries that are there are {until}")),
     }
 }
 
@@ -160,6 +184,9 @@ struct Sources {
     code: Code,
 }
 
+/// Bytes behind the end of an archive in which a mount looks for more: what tar pads with zeros is far less.
+const PADDING: u64 = 4 << 20;
+
 /// Opens all sources, one after the other; the worst that can be said of one is said of all.
 ///
 /// `is_indexed`: those that a sidecar of ratarmount describes get an index of our own meanwhile.
@@ -210,6 +237,11 @@ fn open_sources(request: &Request, arguments: &Mount, options: &Options, is_inde
             if code != Code::Success {
                 opened.code = code;
             }
+            if archive.is_new
+                && let Ok(Some(what)) = inside::behind_the_end(&archive, PADDING)
+            {
+                log::warn!("{}: {what}", shown(source.as_os_str()));
+            }
             if number == 0 {
                 opened.first = archive.file;
             }
@@ -250,6 +282,35 @@ fn most_open() -> usize {
     const OF_ONE: u64 = 6;
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     (limit.saturating_sub(OTHERS) / OF_ONE).clamp(2, 64) as usize
+}
+
+/// The right to mount on a folder: others who would mount there at the same time wait, and see then what is mounted.
+struct MountTurn(OwnedFd);
+
+impl MountTurn {
+    /// So often, and that far apart, it is tried. Whoever else locks a folder must not keep it from being mounted on.
+    const TRIES: usize = 50;
+    const BETWEEN: Duration = Duration::from_millis(100);
+
+    /// `None` where the folder cannot be opened, or another program holds it.
+    fn take(folder: &Path) -> Option<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = open(folder, flags, Mode::empty()).ok()?;
+        for _ in 0..Self::TRIES {
+            match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => std::thread::sleep(Self::BETWEEN),
+                taken => return taken.ok().map(|()| Self(folder)),
+            }
+        }
+        None
+    }
+}
+
+impl Drop for MountTurn {
+    fn drop(&mut self) {
+        // Processes that were forked meanwhile have it open, too.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 /// Fails if tarnfs has mounted something on `mountpoint`, unless `-o nonempty` says that this is meant.
@@ -303,7 +364,8 @@ pub(crate) fn open_all(
 fn named_after(archive: &Path) -> Result<PathBuf, Failure> {
     use std::os::unix::ffi::OsStringExt as _;
     let Some(name) = archive.file_name() else {
-        return Err(Failure::new(Code::Usage, format!("{} is not an archive", shown(archive.as_os_str()))));
+        let archive = shown(archive.as_os_str());
+        return Err(Failure::new(Code::Usage, format!("{archive}: name a mount point: tarnfs {archive} MOUNTPOINT")));
     };
     let name = name.as_bytes();
     let inner = without_suffix(name).unwrap_or_else(|| name.to_vec());
@@ -423,6 +485,9 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     // Open, it could keep what it lies on from being unmounted.
     drop(place);
     mount_options.folder = folder.map(Arc::new);
+    // Reading the archive may have taken long, and somebody else may be about to mount here as well.
+    let turn = MountTurn::take(mountpoint);
+    not_mounted(mountpoint, &mount_options.options)?;
     let start = Instant::now();
     let (tree, control) = if arguments.control_interface {
         let (tree, control) = control::around(tree).map_err(|error| Failure::new(Code::Failure, error.to_string()))?;
@@ -434,6 +499,7 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     logging::queue();
     let mount = tarnfs_fuse::mount(tree, mountpoint, &mount_options).map_err(cannot);
     logging::write_behind();
+    drop(turn);
     let mount = mount?;
     // Open, it would keep what it lies on from being unmounted.
     mount_options.folder = None;

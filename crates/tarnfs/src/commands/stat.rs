@@ -13,14 +13,18 @@ pub(crate) fn run(arguments: &Stat) -> Result<Code, Failure> {
     let (opened, code) = inside::open(&arguments.archive, &arguments.open)?;
     inside::tell_of_sidecar(&arguments.archive, &opened, inside::INDEX_INSTEAD);
     let tree = inside::tree(&opened);
+    // Of what is in the archive itself; a folder of versions is not.
+    let damage = |node| opened.tree.damage(node).ok().flatten();
     let mut paths = inside::Paths::new(&arguments.archive, arguments.open.colour(), code);
     let mut out = Output::new();
     for (number, path) in paths.expand(&tree, &arguments.paths).into_iter().enumerate() {
         let Some(attributes) = paths.find(&tree, &path, false) else { continue };
         let written = if arguments.json {
-            json::of(&tree, &path, &attributes).map_err(Trouble::from).and_then(|value| Ok(out.json(&value)?))
+            let value = json::of(&tree, &path, &attributes);
+            let value = value.map(|value| json::with_damage(value, damage(attributes.node)));
+            value.map_err(Trouble::from).and_then(|value| Ok(out.json(&value)?))
         } else {
-            write(&mut out, number > 0, &tree, &path, &attributes)
+            write(&mut out, number > 0, &tree, &path, &attributes, damage(attributes.node))
         };
         if let Err(trouble) = written {
             paths.failed(trouble.failure(&arguments.archive, &path))?;
@@ -36,6 +40,7 @@ fn write(
     tree: &dyn Tree,
     path: &[u8],
     attributes: &Attributes,
+    damage: Option<String>,
 ) -> Result<(), Trouble> {
     if is_behind_others {
         writeln!(out)?;
@@ -60,6 +65,9 @@ fn write(
     writeln!(out, " Owner: {} ({user}), {} ({group})", attributes.uid, attributes.gid)?;
     for (name, time) in [("Modify", attributes.mtime), ("Access", attributes.atime), ("Change", attributes.ctime)] {
         writeln!(out, "{name}: {}", times::in_both_zones(time))?;
+    }
+    if let Some(what) = damage {
+        writeln!(out, "Damage: {}", crate::terminal::harmless(what))?;
     }
     for (name, value) in tree.xattrs(attributes.node)? {
         out.write_all(b" xattr: ")?;

@@ -1,7 +1,5 @@
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
-
 use super::mounts::sources;
 use crate::args::shown;
 use crate::exit::{Code, Failure};
@@ -41,14 +39,15 @@ pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
     code
 }
 
-/// Where the archive `path` is mounted, alone or with others, if it is an archive.
+/// Where what `path` names is mounted, alone or with others: an archive, also one that is gone by now, or a folder.
+/// Nothing if that is a mount point itself.
 fn mounted_from(path: &Path) -> Vec<PathBuf> {
-    // What is known of it will do: a mount whose server hangs would not answer.
-    let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
-    if !found.is_ok_and(|found| FileType::from_raw_mode(u32::from(found.stx_mode)).is_file()) {
+    // The table of mounts alone is asked: a mount whose server hangs would not answer.
+    let Ok(path) = std::path::absolute(path) else { return Vec::new() };
+    let mounts = tarnfs_fuse::mounts().unwrap_or_default();
+    if mounts.iter().any(|mount| mount.mount_point == path) {
         return Vec::new();
     }
-    let Ok(path) = std::path::absolute(path) else { return Vec::new() };
-    let mounts = tarnfs_fuse::mounts().unwrap_or_default().into_iter();
-    mounts.filter(|mount| sources(&mount.source).0.contains(&path)).map(|mount| mount.mount_point).collect()
+    let mounts = mounts.into_iter().filter(|mount| sources(&mount.source).0.contains(&path));
+    mounts.map(|mount| mount.mount_point).collect()
 }
