@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -29,6 +30,12 @@ const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// How long it keeps what may change.
 const FOR_NOW: Duration = Duration::from_secs(1);
+
+/// How long a file is waited for that takes more memory than others have left.
+const PATIENCE: Duration = Duration::from_secs(50);
+
+/// How often is looked whether they have given it back.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// The one unit of `statfs`, so that programs that confuse fragment and block size are right too.
 const STATFS_UNIT: u32 = 512;
@@ -132,24 +139,39 @@ impl Dispatcher {
         operation: Operation,
         asked: u64,
         reply: R,
-        work: impl FnOnce(&Questions) -> Answer<T> + Send + 'static,
+        work: impl Fn(&Questions) -> Answer<T> + Send + 'static,
         send: impl FnOnce(&Questions, R, T) + Send + 'static,
     ) {
         let ticket = self.deadlines.begin(operation, asked, reply);
-        let answer = move |asks: &Questions| {
+        let answer = move |asks: &Questions, ticket: Ticket<R>, done: Answer<T>| match done {
+            Ok(value) => ticket.answer(|reply| send(asks, reply, value)),
+            Err(errno) => ticket.refuse(errno),
+        };
+        let is_ready = self.is_ready(asked);
+        if is_ready {
             if !ticket.is_wanted() {
                 return;
             }
-            match attempt(&asks.deadlines, operation, asked, || work(asks)) {
-                Ok(value) => ticket.answer(|reply| send(asks, reply, value)),
-                Err(errno) => ticket.refuse(errno),
+            match attempt(&self.deadlines, operation, asked, || work(&self.asks)) {
+                // It may have to be waited for.
+                Err(Errno::NOMEM) if operation.opens() => {}
+                done => return answer(&self.asks, ticket, done),
+            }
+        }
+        let answer = move |asks: &Questions| {
+            if ticket.is_wanted() {
+                let done = attempt(&asks.deadlines, operation, asked, || {
+                    if operation.opens() { asks.with_memory(asked, &ticket, &work) } else { work(asks) }
+                });
+                answer(asks, ticket, done);
             }
         };
-        if self.is_ready(asked) {
-            return answer(&self.asks);
-        }
         // What an archive is for itself is known before anybody can look into it.
-        if operation == Operation::Lookup { self.later_if_held_up(asked, answer) } else { self.later(asked, answer) }
+        if operation == Operation::Lookup && !is_ready {
+            self.later_if_held_up(asked, answer);
+        } else {
+            self.later(asked, answer);
+        }
     }
 
     /// Has `work`, which is about `node`, done by a thread that may wait.
@@ -228,10 +250,31 @@ impl Questions {
     }
 
     fn cannot_open(&self, node: u64, error: &Error) -> Errno {
-        if let Error::Io(error) = error {
+        let errno = errno(error);
+        if let Error::Io(error) = error
+            // It is tried again.
+            && errno != Errno::NOMEM
+        {
             self.deadlines.failed(&*self.tree, node, 0, error);
         }
-        errno(error)
+        errno
+    }
+
+    /// Does `work`, which opens `node`: again and again while others have the memory that it takes, and somebody wants
+    /// its answer. Not on a thread that answers the kernel.
+    fn with_memory<R: Refuse, T>(&self, node: u64, ticket: &Ticket<R>, work: &dyn Fn(&Self) -> Answer<T>) -> Answer<T> {
+        let begin = Instant::now();
+        loop {
+            match work(self) {
+                Err(Errno::NOMEM) if !ticket.is_wanted() => return Err(Errno::INTR),
+                Err(Errno::NOMEM) if begin.elapsed() < PATIENCE => thread::sleep(LOOK),
+                Err(Errno::NOMEM) => {
+                    self.deadlines.failed(&*self.tree, node, 0, &Errno::NOMEM.into());
+                    return Err(Errno::NOMEM);
+                }
+                done => return done,
+            }
+        }
     }
 
     fn seek(&self, node: u64, handle: u64, offset: u64, whence: u32) -> Answer<u64> {
@@ -582,14 +625,16 @@ impl Filesystem for Dispatcher {
                 answer_read(asks, node, source, offset, size, buffer, ticket);
             }
         };
+        let open = move |asks: &Questions, ticket: Ticket<ReplyData>| {
+            let source = || asks.with_memory(node, &ticket, &|asks| asks.source(node, handle));
+            match attempt(&asks.deadlines, Operation::Read, node, source) {
+                Ok(source) => answer(asks, &*source, ticket),
+                Err(errno) => ticket.refuse(errno),
+            }
+        };
         // To find it an archive may have to be opened.
         if self.asks.handles.get(handle).is_none() && !self.is_ready(node) {
-            return self.later(node, move |asks| {
-                match attempt(&asks.deadlines, Operation::Read, node, || asks.source(node, handle)) {
-                    Ok(source) => answer(asks, &*source, ticket),
-                    Err(errno) => ticket.refuse(errno),
-                }
-            });
+            return self.later(node, move |asks| open(asks, ticket));
         }
         let opened = self.attempt(Operation::Read, node, || {
             let source = self.asks.source(node, handle)?;
@@ -601,6 +646,8 @@ impl Filesystem for Dispatcher {
                 answer_read(&self.asks, node, &*source, offset, size, buffers::take_at_once(), ticket);
             }
             Ok((source, false)) => self.later(node, move |asks| answer(asks, &*source, ticket)),
+            // It may have to be waited for.
+            Err(Errno::NOMEM) => self.later(node, move |asks| open(asks, ticket)),
             Err(errno) => ticket.refuse(errno),
         }
     }
@@ -718,6 +765,8 @@ mod tests {
     use crate::MountOptions;
     use std::fs::File;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use tarnfs_source::MemorySource;
     use tarnfs_tree::{Child, FolderTree, Xattrs};
 
     /// Nothing in it can change, and it counts what is forgotten.
@@ -725,6 +774,8 @@ mod tests {
     struct Counting {
         forgotten: Mutex<Vec<(Node, u64)>>,
         is_busy: bool,
+        /// There is memory to open files.
+        has_memory: AtomicBool,
     }
 
     impl Tree for Counting {
@@ -765,7 +816,11 @@ mod tests {
         }
 
         fn open(&self, _: Node) -> Result<SharedSource, Error> {
-            Err(Error::WrongKind)
+            if self.has_memory.load(Ordering::Relaxed) {
+                Ok(Arc::new(MemorySource::new(*b"content", "file")))
+            } else {
+                Err(Errno::NOMEM.into())
+            }
         }
 
         fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
@@ -812,6 +867,38 @@ mod tests {
             };
             assert_eq!(guard::catch(ask).is_ok(), is_busy, "a worker keeps it to itself");
             assert_eq!(error_in(File::from(sent)), -Errno::IO.raw_os_error());
+        }
+    }
+
+    /// Others can give it back only as long as somebody answers the kernel.
+    #[test]
+    fn who_answers_the_kernel_does_not_wait_for_memory() {
+        let forever = Duration::from_secs(100_000);
+        for (operation, comes) in [(Operation::Read, true), (Operation::Seek, true), (Operation::Read, false)] {
+            let tree = Arc::new(Counting::default());
+            let options = Parsed::new(&MountOptions::default()).unwrap();
+            let asked = Arc::clone(&tree) as Arc<dyn Tree>;
+            let deadlines = Deadlines::new(forever);
+            let dispatcher = Dispatcher::new(asked, &options, Workers::new(forever), deadlines);
+            let (sent, device) = rustix::pipe::pipe().unwrap();
+            let device = Arc::new(File::from(device));
+            if operation == Operation::Read {
+                dispatcher.read(5, 0, 0, 100, ReplyData::to(&device));
+            } else {
+                dispatcher.lseek(5, 0, 0, SEEK_DATA, ReplySeek::to(&device));
+            }
+            // Not before the thread is free again.
+            if comes {
+                tree.has_memory.store(true, Ordering::Relaxed);
+                assert_eq!(error_in(File::from(sent)), 0, "{operation:?}");
+            } else {
+                // Nobody waits any more.
+                assert!(dispatcher.deadlines.interrupt(7));
+                assert_eq!(error_in(File::from(sent)), -Errno::INTR.raw_os_error());
+            }
+            while dispatcher.is_busy() {
+                std::thread::yield_now();
+            }
         }
     }
 

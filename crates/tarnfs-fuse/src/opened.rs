@@ -18,12 +18,6 @@ const MOST: usize = 64;
 /// more.
 const MOST_BYTES: usize = 64 << 20;
 
-/// How long a file is waited for that takes more memory than others have left.
-const PATIENCE: Duration = Duration::from_secs(50);
-
-/// How often is looked whether they have given it back.
-const LOOK: Duration = Duration::from_millis(5);
-
 /// The files read last.
 #[derive(Debug, Default)]
 pub(crate) struct Opened {
@@ -76,18 +70,15 @@ impl Opened {
         self.try_for_memory(|| tree.open(node))
     }
 
-    /// Does `open`. If there is no memory for it, the files that are kept are closed, and those that are being read
-    /// waited for.
+    /// Does `open`. If there is no memory for it, it is tried once more, when the files that are kept are closed. This
+    /// may be a thread that answers the kernel: who may wait for files that are being read tries again.
     fn try_for_memory<T>(&self, mut open: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
-        let begin = Instant::now();
-        loop {
-            match open() {
-                Err(error) if error.errno() == Errno::NOMEM && begin.elapsed() < PATIENCE => {
-                    drop(self.make_room(usize::MAX));
-                    std::thread::sleep(LOOK);
-                }
-                done => return done,
+        match open() {
+            Err(error) if error.errno() == Errno::NOMEM => {
+                drop(self.make_room(usize::MAX));
+                open()
             }
+            done => done,
         }
     }
 

@@ -52,6 +52,11 @@ impl Operation {
         Self::Other,
     ];
 
+    /// True of what may have to open a file.
+    pub(crate) fn opens(self) -> bool {
+        matches!(self, Self::Open | Self::Read | Self::Seek)
+    }
+
     /// Its name, for the log.
     pub fn name(self) -> &'static str {
         match self {

@@ -90,7 +90,7 @@ fn answers(path: &Path) -> Option<bool> {
             // SAFETY: ends this process; nothing of the parent's is cleaned up.
             unsafe { libc::_exit(i32::from(is_dead)) }
         }
-        child => Pid::from_raw(child)?,
+        child => started(child)?,
     };
     let start = Instant::now();
     loop {
@@ -105,6 +105,12 @@ fn answers(path: &Path) -> Option<bool> {
             Err(_) => return None,
         }
     }
+}
+
+/// The process that fork(2) says that it has started; `None` if there is none. As numbers of processes, -1 and 0 mean
+/// many: a signal to them must never be sent.
+fn started(forked: libc::pid_t) -> Option<Pid> {
+    if forked > 0 { Pid::from_raw(forked) } else { None }
 }
 
 /// How long a mount that is in use is waited for.
@@ -289,6 +295,12 @@ mod tests {
                 let _ = rustix::mount::unmount(path, UnmountFlags::DETACH);
             }
         }
+    }
+
+    #[test]
+    fn where_no_process_was_started_there_is_none_to_be_killed() {
+        assert!([-1, 0, -7, libc::pid_t::MIN].into_iter().all(|forked| started(forked).is_none()));
+        assert_eq!(started(7).map(|process| process.as_raw_nonzero().get()), Some(7));
     }
 
     /// Whoever may write the folder in which it is mounted can move that, and put a link in its place.

@@ -42,6 +42,10 @@ const MOST: usize = 4 * MOST_PER_LANE;
 /// Threads, whatever they do. Beyond this even a lane that has none waits.
 const MOST_OF_ALL: usize = 4 * MOST;
 
+/// Threads that wait for what others wait for, too. They may do so for hours, and are not replaced; all that has work
+/// is to get on meanwhile.
+const MOST_WAITING: usize = MOST;
+
 /// Threads that are stuck beyond the deadline and have been replaced.
 const MOST_STUCK: usize = 64;
 
@@ -97,6 +101,8 @@ struct Running {
 #[derive(Default)]
 struct Shares {
     all: usize,
+    /// Of these, in lanes that wait.
+    waiting: usize,
     lanes: HashMap<u64, usize>,
     nodes: HashMap<(u64, u64), usize>,
 }
@@ -112,6 +118,7 @@ impl Shares {
 
     fn add(&mut self, lane: u64, node: u64) {
         self.all += 1;
+        self.waiting += usize::from(lane & WAITING != 0);
         *self.lanes.entry(lane).or_default() += 1;
         *self.nodes.entry((lane, node)).or_default() += 1;
     }
@@ -120,8 +127,13 @@ impl Shares {
     fn lane_has_room(&self, lane: u64, stuck: &Stuck) -> bool {
         let of_lane = self.lanes.get(&lane).copied().unwrap_or(0);
         let working = of_lane - stuck.lanes.get(&lane).copied().unwrap_or(0);
-        let most = if lane & WAITING == 0 { MOST_PER_LANE } else { 1 };
-        working < most && self.all < MOST_OF_ALL && (self.all - stuck.all < MOST || of_lane == 0)
+        if self.all >= MOST_OF_ALL {
+            return false;
+        }
+        if lane & WAITING != 0 {
+            return working < 1 && self.waiting < MOST_WAITING;
+        }
+        working < MOST_PER_LANE && (self.all - self.waiting - stuck.all < MOST || of_lane == 0)
     }
 
     /// The same of this lane and node.
@@ -384,6 +396,37 @@ mod tests {
         assert_eq!(lock(&workers.pool.state).running.values().filter(|job| job.lane == waiting_lane(7)).count(), 1);
         drop((release, done));
         assert_eq!(finished.iter().count(), 100);
+        workers.finish();
+    }
+
+    /// However many streams are waited for, and however long, all else has its threads.
+    #[test]
+    fn who_waits_leaves_threads_to_those_that_work() {
+        let workers = Workers::new(Duration::from_secs(3600));
+        let (release, held) = channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        let submit = |lane: u64, node: u64| {
+            let held = Arc::clone(&held);
+            workers.submit(lane, node, move || {
+                let _ = lock(&held).recv();
+            });
+        };
+        for stream in 0..2 * MOST_OF_ALL as u64 {
+            submit(waiting_lane(stream), stream);
+        }
+        for node in 0..MOST_PER_LANE as u64 {
+            submit(7, node);
+        }
+        // All of one lane, and others.
+        while lock(&workers.pool.state).running.values().filter(|job| job.lane == 7).count() < MOST_PER_LANE {
+            thread::yield_now();
+        }
+        let (done, finished) = channel();
+        workers.submit(8, 1, move || done.send(()).unwrap());
+        finished.recv().unwrap();
+        let waiting = lock(&workers.pool.state).running.values().filter(|job| job.lane & WAITING != 0).count();
+        assert!(waiting <= MOST_WAITING, "{waiting}");
+        drop(release);
         workers.finish();
     }
 

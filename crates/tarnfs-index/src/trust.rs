@@ -10,7 +10,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fgetxattr, fstat, open as open_file, statat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fgetxattr, fstat, open as open_file, statat,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -82,7 +84,7 @@ fn open_for(path: &Path, access: OFlags, archive: Option<&Owner>, trust_any: boo
     if ![me, 0].contains(&stat.st_uid) && archive.is_none_or(|archive| archive.user != stat.st_uid) {
         return Err(refused(path, &format!("it belongs to user {}", stat.st_uid)));
     }
-    if stands_for_all(stat.st_uid, "uid") {
+    if stands_for_all(stat.st_uid, "uid") && !(stat.st_uid == me && is_own(&file)) {
         return Err(refused(path, "it belongs to a user that is not known in this container"));
     }
     let others_may = archive.is_some_and(|archive| archive.mode & OTHERS_WRITE != 0);
@@ -119,6 +121,16 @@ fn stands_for_all(number: u32, kind: &str) -> bool {
     let map = read(format!("/proc/self/{kind}_map"));
     let lengths = map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok());
     lengths.fold(0, u64::saturating_add) < u64::from(u32::MAX)
+}
+
+/// True of a file that is certainly this user's, or whose owner has a number here and so is the one that it says: the
+/// kernel lets nobody else read it without a trace.
+fn is_own(file: &File) -> bool {
+    let Ok(flags) = fcntl_getfl(file) else { return false };
+    let is_own = fcntl_setfl(file, flags | OFlags::NOATIME).is_ok();
+    // Only asked.
+    let _ = fcntl_setfl(file, flags);
+    is_own
 }
 
 fn refused(path: &Path, reason: &str) -> Error {

@@ -460,6 +460,42 @@ fn an_index_that_somebody_else_could_have_written_is_not_believed() {
     assert!(is_believed(&path), "whoever owns the archive may say what is in it");
 }
 
+/// Where some users have no number, all of these have that of nobody. Whoever is nobody has files nevertheless.
+#[test]
+fn nobody_in_a_container_has_files_of_his_own() {
+    const FOLDER: &str = "TARNFS_TEST_CONTAINER";
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let folder = Path::new(&folder);
+        let owner = |name: &str| std::os::unix::fs::MetadataExt::uid(&fs::metadata(folder.join(name)).unwrap());
+        assert_eq!((owner("own"), owner("other")), (65534, 65534));
+        assert!(trust::open(&folder.join("own"), None, false).is_ok());
+        assert!(matches!(trust::open(&folder.join("other"), None, false), Err(Error::NotTrusted(_))));
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [own, other] = ["own", "other"].map(|name| folder.path().join(name));
+    for path in [&own, &other] {
+        fs::write(path, "index").unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+    }
+    if std::os::unix::fs::chown(&other, Some(4321), Some(4321)).is_err() {
+        println!("left out: files of other users need root");
+        return;
+    }
+    let within = |program: &Path| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-user=65534", "--map-group=65534"]).arg(program).env(FOLDER, folder.path());
+        command
+    };
+    if !within(Path::new("true")).status().is_ok_and(|status| status.success()) {
+        println!("left out: needs unshare and user namespaces");
+        return;
+    }
+    let this = std::env::current_exe().unwrap();
+    let status = within(&this).args(["--exact", "nobody_in_a_container_has_files_of_his_own"]).status().unwrap();
+    assert!(status.success());
+}
+
 #[test]
 fn what_is_written_to_is_a_file_of_this_user_alone() {
     let folder = tempfile::tempdir().unwrap();

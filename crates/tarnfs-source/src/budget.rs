@@ -15,6 +15,8 @@ struct Counter {
     used: AtomicUsize,
     /// Somebody has what [`Budget::alone`] gives.
     is_exceeded: AtomicBool,
+    /// Somebody has what [`Budget::alone_for_now`] gives.
+    is_exceeded_for_now: AtomicBool,
 }
 
 /// Bytes taken from a [`Budget`]; given back when dropped.
@@ -26,18 +28,28 @@ pub struct Grant {
 
 /// The right to take more than a [`Budget`] grants; given back when dropped.
 #[derive(Debug)]
-pub struct Alone(Arc<Counter>);
+pub struct Alone {
+    counter: Arc<Counter>,
+    is_for_now: bool,
+}
+
+impl Counter {
+    fn right(&self, is_for_now: bool) -> &AtomicBool {
+        if is_for_now { &self.is_exceeded_for_now } else { &self.is_exceeded }
+    }
+}
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        self.0.is_exceeded.store(false, Ordering::Release);
+        self.counter.right(self.is_for_now).store(false, Ordering::Release);
     }
 }
 
 impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self(Arc::new(Counter { limit, used: AtomicUsize::new(0), is_exceeded: AtomicBool::new(false) }))
+        let (used, is_exceeded, is_exceeded_for_now) = Default::default();
+        Self(Arc::new(Counter { limit, used, is_exceeded, is_exceeded_for_now }))
     }
 
     /// Enough for so many threads: 128 MiB for the first two, and 16 MiB for each further one. At most a quarter of the
@@ -61,8 +73,18 @@ impl Budget {
     /// What cannot be done with less than it takes may be done without a grant, but one thing at a time. `None` while
     /// there is another.
     pub fn alone(&self) -> Option<Alone> {
-        let was_exceeded = self.0.is_exceeded.swap(true, Ordering::Acquire);
-        (!was_exceeded).then(|| Alone(Arc::clone(&self.0)))
+        self.take_right(false)
+    }
+
+    /// The same for what takes that much only while it is made, and is given back at once then. It has nothing to do
+    /// with the other right, which somebody may keep for as long as a file is open.
+    pub fn alone_for_now(&self) -> Option<Alone> {
+        self.take_right(true)
+    }
+
+    fn take_right(&self, is_for_now: bool) -> Option<Alone> {
+        let is_taken = self.0.right(is_for_now).swap(true, Ordering::Acquire);
+        (!is_taken).then(|| Alone { counter: Arc::clone(&self.0), is_for_now })
     }
 
     /// The limit in bytes.
@@ -160,8 +182,12 @@ mod tests {
         let budget = Budget::new(1);
         let alone = budget.alone().unwrap();
         assert!(budget.alone().is_none() && budget.take(1).is_some());
+        let for_now = budget.alone_for_now().unwrap();
+        assert!(budget.alone_for_now().is_none());
         drop(alone);
-        assert!(budget.alone().is_some());
+        assert!(budget.alone().is_some() && budget.alone_for_now().is_none());
+        drop(for_now);
+        assert!(budget.alone_for_now().is_some());
     }
 
     #[test]

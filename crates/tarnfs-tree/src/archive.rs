@@ -74,16 +74,26 @@ impl Maps {
     /// A map of so many extents is read at once, and takes no memory worth mentioning.
     const FEW: usize = 1 << 12;
 
-    /// True if the map of `node` is known to be large, as it is once somebody has asked what the file is.
-    fn is_large(&self, node: Node) -> bool {
-        let known = || self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        self.has_large.load(Ordering::Relaxed) && known().get(&node).is_some_and(|sums| sums.count > Self::FEW)
+    /// True if the map of `node` is large, or may be: it is known once somebody has asked what the file is, but not for
+    /// ever. Then `is_sparse` says whether there is one.
+    fn may_be_large(&self, node: Node, is_sparse: impl FnOnce() -> bool) -> bool {
+        if !self.has_large.load(Ordering::Relaxed) {
+            return false;
+        }
+        match self.known(node) {
+            Some(sums) => sums.count > Self::FEW,
+            None => is_sparse(),
+        }
+    }
+
+    /// The sums of the map of `node`, if they are known.
+    fn known(&self, node: Node) -> Option<MapSums> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner).get(&node).copied()
     }
 
     /// The sums of the map of `node`, which `read` reads if they are not known.
     fn sums(&self, node: Node, read: impl FnOnce() -> Result<Vec<Extent>, Error>) -> Result<MapSums, Error> {
-        let known = || self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&sums) = known().get(&node) {
+        if let Some(sums) = self.known(node) {
             return Ok(sums);
         }
         let add = |sums: MapSums, extent: &Extent| MapSums {
@@ -95,7 +105,7 @@ impl Maps {
         if sums.count > Self::FEW {
             self.has_large.store(true, Ordering::Relaxed);
         }
-        let mut known = known();
+        let mut known = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= Self::MOST {
             known.clear();
         }
@@ -373,21 +383,28 @@ impl Tree for ArchiveTree {
         if !row.is_sparse {
             return Ok(Arc::new(Slice::new(stream, row.body, row.size)));
         }
-        let MapSums { stored, count, .. } = self.maps.sums(node, || Ok(self.index.extents(node)?))?;
         let cache = self.streams.cache();
         // While it is read it takes several times what it takes then. Others can give back the memory.
-        let is_large = count > Maps::FEW;
-        let alone = is_large.then(|| cache.budget().alone().ok_or(Errno::NOMEM)).transpose()?;
-        let packed = Arc::new(Slice::new(stream, row.body, stored));
+        let alone_for_now = || cache.budget().alone_for_now().ok_or(Errno::NOMEM);
+        let mut reading = self.maps.may_be_large(node, || true).then(alone_for_now).transpose()?;
+        let sums = self.sums(node)?;
+        let is_large = sums.count > Maps::FEW;
+        if is_large && reading.is_none() {
+            reading = Some(alone_for_now()?);
+        }
+        let granted = cache.take(sums.count.saturating_mul(Stencil::PER_EXTENT));
+        let exceeds = is_large && granted.is_none();
+        let alone = exceeds.then(|| cache.budget().alone().ok_or(Errno::NOMEM)).transpose()?;
+        let packed = Arc::new(Slice::new(stream, row.body, sums.stored));
         let stencil = Stencil::new(packed, self.index.extents(node)?, row.size)?;
-        let granted = cache.take(count.saturating_mul(Stencil::PER_EXTENT));
+        drop(reading);
         Ok(Arc::new(stencil.within(granted, alone)))
     }
 
     /// Who opens a sparse file with a large map may have to wait for memory.
     fn is_ready(&self, node: Node) -> bool {
-        let is_at_hand = self.index.knows_extents() || !self.row(node).is_ok_and(|row| row.is_sparse);
-        is_at_hand && !self.maps.is_large(node)
+        let is_sparse = || self.row(node).is_ok_and(|row| row.is_sparse);
+        (self.index.knows_extents() || !is_sparse()) && !self.maps.may_be_large(node, is_sparse)
     }
 
     fn lane(&self, _: Node) -> u64 {
@@ -428,6 +445,24 @@ impl Tree for ArchiveTree {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Who has not asked what the file is, or asked long ago, may have to wait for memory all the same.
+    #[test]
+    fn a_map_of_which_nothing_is_known_any_more_may_be_large() {
+        let maps = Maps::default();
+        assert!(!maps.may_be_large(Node(7), || panic!("there is no large one")));
+        let large = || Ok(vec![Extent { offset: 0, length: 1, skip: 0 }; Maps::FEW + 1]);
+        maps.sums(Node(7), large).unwrap();
+        for number in 1000..1000 + Maps::MOST as u64 {
+            maps.sums(Node(number), || Ok(Vec::new())).unwrap();
+        }
+        assert!(maps.known(Node(7)).is_none(), "the table was emptied");
+        assert!(maps.may_be_large(Node(7), || true) && !maps.may_be_large(Node(8), || false));
+        maps.sums(Node(7), large).unwrap();
+        maps.sums(Node(8), || Ok(Vec::new())).unwrap();
+        let known = || panic!("it is known");
+        assert!(maps.may_be_large(Node(7), known) && !maps.may_be_large(Node(8), known));
+    }
 
     #[test]
     fn a_map_is_read_once_as_long_as_its_sums_are_known() {

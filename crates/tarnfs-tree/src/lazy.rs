@@ -6,6 +6,7 @@
 //! from then on.
 
 mod archives;
+mod halves;
 mod legible;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tarnfs_format::{Probe, name};
 use tarnfs_index::{Shape, trust};
 use tarnfs_source::{SharedSource, Source};
@@ -29,11 +31,9 @@ use crate::open::{FileFacts, IndexPlace, Options, Problem, open_within};
 use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
 use crate::{Attributes, Child, Error, FolderTree, HeldUp, Kind, Node, Time, Totals, Tree, Work, Xattrs, unproven};
 use archives::{Archives, File, FoundArchive, MOST, Outcome, Ranges, Released, Steps, Version, WIDTH, Where};
+use halves::Halves;
 use legible::Legible;
 use unchanged::Unchanged;
-
-/// In a position of a listing: see [`LazyTree::position`].
-const HALF: u64 = 1 << 63;
 
 /// Children that are looked at together.
 const BATCH: usize = 128;
@@ -96,6 +96,7 @@ pub struct LazyTree {
     /// The folder's path without symbolic links.
     root: Option<PathBuf>,
     lane: u64,
+    halves: Halves,
     /// Bytes of archives that lie so deep that they were read into memory.
     in_memory: Arc<AtomicUsize>,
     patience: Duration,
@@ -149,6 +150,7 @@ impl LazyTree {
             opened: Condvar::new(),
             root,
             lane: new_lane(),
+            halves: Halves::default(),
             in_memory: Arc::default(),
             patience: PATIENCE,
             has_told: AtomicBool::new(false),
@@ -201,6 +203,13 @@ impl LazyTree {
         }
     }
 
+    /// Says that somebody else gets to know `node`.
+    fn give(&self, node: Node) {
+        if let Where::Archive(number, _) = self.place(node) {
+            self.archives().give(number);
+        }
+    }
+
     /// The archive of that number, opened if need be, as are those that it lies in: from the outermost inwards, in a
     /// loop, as there may be many.
     fn open_archive(&self, number: u32) -> Result<Arc<dyn Tree>, Error> {
@@ -212,7 +221,7 @@ impl LazyTree {
                 FoundArchive::Open(tree, calls) => break Some((tree, calls)),
                 FoundArchive::Closed(file) | FoundArchive::Opening(file) => file,
                 FoundArchive::Failed => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
-                FoundArchive::Free => return Err(rustix::io::Errno::STALE.into()),
+                FoundArchive::Free => return Err(Errno::STALE.into()),
             };
             missing.push(at);
             match self.place(file.node) {
@@ -235,7 +244,7 @@ impl LazyTree {
             match archives.find(number) {
                 FoundArchive::Open(tree, calls) => return Ok((tree, calls)),
                 FoundArchive::Failed => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
-                FoundArchive::Free => return Err(rustix::io::Errno::STALE.into()),
+                FoundArchive::Free => return Err(Errno::STALE.into()),
                 FoundArchive::Closed(file) if archives.is_unproven(number) && !is_verified => {
                     // Before it counts as one that is being opened: this may take longer than any of those.
                     drop(archives);
@@ -279,6 +288,15 @@ impl LazyTree {
             self.with(|archives, released| archives.close_others(self.how.most_open, released));
         }
         opened
+    }
+
+    /// Waits until the archive of that number, which is being opened and whose file has answered, is to go on.
+    fn wait_for_turn(&self, number: u32) {
+        let mut archives = self.archives();
+        while !archives.may_go_on(number, self.patience) {
+            let look = LOOK.min(self.patience);
+            (archives, _) = self.opened.wait_timeout(archives, look).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Does `work`; where it fails for want of descriptors, once more after all archives that nobody reads were closed.
@@ -326,6 +344,7 @@ impl LazyTree {
                 (source, outer.map_or(0, |(_, calls)| *calls))
             }
         };
+        self.wait_for_turn(number);
         let path = self.path_of(file.node);
         let (path, home) = path.zip(self.home_of(file.node)).unzip();
         let place = match &self.how.options.place {
@@ -460,7 +479,7 @@ impl LazyTree {
         let add = |total: usize| total.checked_add(length as usize).filter(|&more| more as u64 <= MOST_IN_MEMORY);
         if total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
             // Others hold the memory, and can give it back.
-            return Err(rustix::io::Errno::NOMEM.into());
+            return Err(Errno::NOMEM.into());
         }
         Ok(Arc::new(InMemory::read(source, Room { bytes: length as usize, total })?))
     }
@@ -519,8 +538,11 @@ impl LazyTree {
             // Asked first: the stream may be verified only after this was read.
             Ok(source) if source.is_unproven() => (self.is_archive(&*source, name)?, true),
             Ok(source) => (self.is_archive(&*source, name)?, false),
-            // Somebody has a lease on it, which is being taken away. Others in its folder must not suffer.
-            Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            // Somebody has a lease on it, which is being taken away, or it takes more memory than there is. Others in its
+            // folder must not suffer.
+            Err(Error::Io(error)) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory) => {
+                return Ok(None);
+            }
             Err(error) if is_for_now(&error) => return Err(error),
             Err(_) => (false, false),
         };
@@ -604,12 +626,14 @@ impl LazyTree {
     }
 
     /// Where in a listing of `folder` the tree below goes on, and whether the folder of the archive that comes next
-    /// there was given already, but not its file. Both are in one number; the tree below uses 63 bits in a folder of
-    /// the file system, and few elsewhere.
+    /// there was given already, but not its file. Both are in one number; in a folder of the file system the tree below
+    /// uses all bits that there are ([`Halves`]), and few elsewhere.
     fn position(&self, folder: Node, from: u64) -> (u64, bool) {
         match () {
             () if !self.strips() => (from, false),
-            () if self.has_large_positions(folder) => (from & !HALF, from & HALF != 0),
+            () if self.has_large_positions(folder) => {
+                self.halves.find(folder, from).map_or((from, false), |before| (before, true))
+            }
             () => (from / 2, !from.is_multiple_of(2)),
         }
     }
@@ -618,7 +642,8 @@ impl LazyTree {
     fn position_of(&self, folder: Node, inner: u64, is_half: bool) -> u64 {
         match () {
             () if !self.strips() => inner,
-            () if self.has_large_positions(folder) => inner | if is_half { HALF } else { 0 },
+            () if self.has_large_positions(folder) && is_half => self.halves.add(folder, inner),
+            () if self.has_large_positions(folder) => inner,
             () => inner.saturating_mul(2).saturating_add(u64::from(is_half)),
         }
     }
@@ -655,7 +680,6 @@ impl LazyTree {
 
 /// True for what may go well a moment later: too few descriptors, or too little memory.
 fn is_for_now(error: &Error) -> bool {
-    use rustix::io::Errno;
     let Error::Io(error) = error else { return false };
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR))
 }
@@ -666,7 +690,7 @@ fn nanoseconds(time: Time) -> i64 {
 
 /// What is told of a number that is free again.
 fn stale() -> Error {
-    rustix::io::Errno::STALE.into()
+    Errno::STALE.into()
 }
 
 fn changed(name: &str) -> Error {
@@ -685,12 +709,17 @@ impl Tree for LazyTree {
                 self.hold(attributes.node);
                 let shown = self.shown(folder, name, attributes)?;
                 if self.shown_name(folder, name, &shown) == name {
+                    self.give(shown.node);
                     return Ok(shown);
                 }
                 self.forget(shown.node, 1);
                 self.beside(folder, name)
             }
-            Err(Error::NotFound) if self.strips() => self.stripped(folder, name),
+            Err(Error::NotFound) if self.strips() => {
+                let shown = self.stripped(folder, name)?;
+                self.give(shown.node);
+                Ok(shown)
+            }
             Err(error) => Err(error),
         }
     }
@@ -728,6 +757,7 @@ impl Tree for LazyTree {
                 let was_given = std::mem::take(&mut is_half);
                 let mut give = |name: &[u8], attributes: Attributes, next: u64| {
                     let node = attributes.node;
+                    self.give(node);
                     let is_taken = receive(Child { name, attributes, next });
                     if !is_taken {
                         self.forget(node, 1);

@@ -666,12 +666,13 @@ impl Tree for Versions {
         asked.map_or(self.lane, |node| self.tree.lane(node))
     }
 
+    /// Not by way of what is ready: a tree may read its index to tell that.
     fn held_up(&self, node: Node) -> Option<HeldUp> {
-        self.asked(node, None).and_then(|node| self.tree.held_up(node))
+        self.all_asked(node, None)?.into_iter().find_map(|node| self.tree.held_up(node))
     }
 
     fn wait_out(&self, node: Node) {
-        if let Some(node) = self.asked(node, None) {
+        for node in self.all_asked(node, None).into_iter().flatten() {
             self.tree.wait_out(node);
         }
     }

@@ -328,8 +328,16 @@ fn who_has_to_wait_is_told_by_the_tree_that_is_asked() {
             inner.is_busy.store(false, Ordering::SeqCst);
         }
         assert_eq!(tree.lane(file), 1234 + FILE.0, "{what}");
-        assert_eq!(tree.held_up(file), Some(HeldUp { by: 4321 + FILE.0, steps: 5 }), "{what}");
         inner.asked();
+        assert_eq!(tree.held_up(file), Some(HeldUp { by: 4321 + FILE.0, steps: 5 }), "{what}");
+        // The watchdog asks. It must not wait, and whether others have to may have to be read.
+        assert_eq!(inner.asked(), [], "{what}");
+        if what == "versions" {
+            let view = find(&*tree, start, "sub/old.versions").node;
+            inner.asked();
+            assert!(tree.held_up(view).is_some());
+            assert_eq!(inner.asked(), []);
+        }
         tree.wait_out(file);
         assert!(inner.asked().contains(&("wait", FILE.0, 0)), "{what}");
         let expected = if what == "lazy" { sub } else { file };

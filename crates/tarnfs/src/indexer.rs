@@ -14,7 +14,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -146,14 +146,20 @@ impl<'a> Found<'a> {
 /// How often who waits for another mount's process looks whether that has ended.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// How long it is waited for. Whoever may read a sidecar can lock it, and need not make an index.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// Waits until no other process makes an index in place of the same sidecar, and keeps further ones from it as long as
-/// the file is open. `wait` is called once if there is one. False once `cancel` was asked for.
+/// the file is open. `wait` is called once if there is one. False once `cancel` was asked for. After the `longest` time
+/// it goes on as if there were none.
 ///
 /// ratarmount locks it in another way (SQLite's), and never waits for this. Where the file system has no such locks,
 /// several indexes are made, of which one stays.
-fn lock(sidecar: &File, cancel: &Cancel, wait: impl FnOnce() -> io::Result<()>) -> io::Result<bool> {
-    let mut wait = Some(wait);
-    while flock(sidecar, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+fn lock(sidecar: &File, cancel: &Cancel, longest: Duration, wait: impl FnOnce() -> io::Result<()>) -> io::Result<bool> {
+    let (mut wait, begin) = (Some(wait), Instant::now());
+    while flock(sidecar, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+        && (wait.is_some() || begin.elapsed() < longest)
+    {
         if let Some(wait) = wait.take() {
             wait()?;
         }
@@ -202,7 +208,7 @@ fn work(socket: UnixStream, null: &File, archives: &[Found<'_>], arguments: &Mou
         let sidecar = found.open_sidecar();
         if let Some(sidecar) = &sidecar {
             let waits = format!("{name}: the process of another mount makes its index, and is waited for\0");
-            if !lock(sidecar, &ended, || socket.write_all(waits.as_bytes()))? {
+            if !lock(sidecar, &ended, LONGEST, || socket.write_all(waits.as_bytes()))? {
                 break;
             }
         }
@@ -288,6 +294,26 @@ mod tests {
         let said = [&[2, 0, 3, u64::MAX - 1][..], &[0; 1000], &[END, 1]].concat();
         assert_eq!(numbers(&mut bytes(&said).as_slice(), 3).unwrap(), BTreeSet::from([0, 2]));
         assert!(numbers(&mut bytes(&[1]).as_slice(), 3).is_err(), "the daemon is gone");
+    }
+
+    #[test]
+    fn a_sidecar_that_somebody_keeps_locked_is_not_waited_for_without_end() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (ours, theirs) = (file.reopen().unwrap(), file.reopen().unwrap());
+        let never = Cancel::default();
+        flock(&theirs, FlockOperation::LockExclusive).unwrap();
+        let mut waits = 0;
+        let mut count = || {
+            waits += 1;
+            Ok(())
+        };
+        assert!(lock(&ours, &never, Duration::ZERO, &mut count).unwrap());
+        let ended = Cancel::default();
+        ended.cancel();
+        assert!(!lock(&ours, &ended, Duration::MAX, &mut count).unwrap());
+        drop(theirs);
+        assert!(lock(&ours, &never, Duration::MAX, &mut count).unwrap());
+        assert_eq!(waits, 2);
     }
 
     #[test]

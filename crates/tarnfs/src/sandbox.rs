@@ -350,6 +350,7 @@ mod tests {
             let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
             // SAFETY: the child makes system calls and ends; it allocates as the C library lets it after a fork.
             let child = unsafe { libc::fork() };
+            assert!(child >= 0, "no process can be started");
             if child == 0 {
                 let done = filters(has_folders, std::process::id()).and_then(|filters| {
                     filters.iter().try_for_each(|filter| seccompiler::apply_filter_all_threads(filter))

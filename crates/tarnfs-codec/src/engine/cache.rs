@@ -8,6 +8,7 @@ use tarnfs_source::{Budget, Grant};
 use super::chunks::RecentChunks;
 use super::lock;
 use super::memory_gate::MemoryGate;
+use super::missed::Waiting;
 use super::paused::PausedDecoders;
 use super::pool::{Piece, Pool};
 use crate::PIECE;
@@ -31,6 +32,8 @@ pub struct PieceCache {
     pub(super) pool: Arc<Pool>,
     /// For decoders at work: they take no grants, since they could not do with less.
     pub(super) gate: MemoryGate,
+    /// What random reads have decoded, and is to be kept.
+    pub(super) missed: Waiting,
 }
 
 /// A stream, and where in it the piece starts.
@@ -92,7 +95,8 @@ impl PieceCache {
         let chunks = RecentChunks::new(budget.clone());
         let gate = MemoryGate::new(share / 2);
         let (pieces, next_stream) = (Mutex::default(), AtomicU64::new(0));
-        Arc::new(Self { budget, share, pieces, next_stream, paused, chunks, pool, gate })
+        let missed = Waiting::default();
+        Arc::new(Self { budget, share, pieces, next_stream, paused, chunks, pool, gate, missed })
     }
 
     /// The budget that it draws on.
@@ -241,23 +245,28 @@ impl PieceCache {
         }
     }
 
-    /// Drops everything of a stream that is no longer read.
+    /// Drops everything of a stream that is no longer read. The lock is held for a moment where there is nothing.
     pub(super) fn forget(&self, stream: u64) {
         self.paused.forget(stream);
-        let mut pieces = lock(&self.pieces);
-        let pieces = &mut *pieces;
-        pieces.probation.retain(|((of, _), _)| *of != stream);
-        pieces.main.retain(|((of, _), _)| *of != stream);
-        let mut rest = pieces.by_start.split_off(&(stream, 0));
-        if let Some(next) = stream.checked_add(1) {
-            pieces.by_start.append(&mut rest.split_off(&(next, 0)));
-        }
-        for entry in rest.values() {
-            let queue = if entry.main { &mut pieces.main_bytes } else { &mut pieces.probation_bytes };
-            *queue -= entry.grant.bytes();
-        }
-        drop(rest);
-        if pieces.by_start.is_empty() {
+        let forgotten = {
+            let mut pieces = lock(&self.pieces);
+            let pieces = &mut *pieces;
+            let mut forgotten = pieces.by_start.split_off(&(stream, 0));
+            if let Some(next) = stream.checked_add(1) {
+                pieces.by_start.append(&mut forgotten.split_off(&(next, 0)));
+            }
+            if !forgotten.is_empty() {
+                pieces.probation.retain(|((of, _), _)| *of != stream);
+                pieces.main.retain(|((of, _), _)| *of != stream);
+            }
+            for entry in forgotten.values() {
+                let queue = if entry.main { &mut pieces.main_bytes } else { &mut pieces.probation_bytes };
+                *queue -= entry.grant.bytes();
+            }
+            forgotten
+        };
+        drop(forgotten);
+        if lock(&self.pieces).by_start.is_empty() {
             self.pool.clear();
         }
     }

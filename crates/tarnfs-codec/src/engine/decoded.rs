@@ -147,7 +147,7 @@ impl DecodedSource {
         limits: Limits,
     ) -> Arc<Self> {
         let (length, stream) = (table.decoded_length(), cache.new_stream());
-        let missed = Missed::new(cache.budget().clone());
+        let missed = Missed::new(cache.budget().clone(), cache.missed.clone());
         let mut inner = Inner {
             codec,
             length,
@@ -210,6 +210,8 @@ impl DecodedSource {
 impl Drop for DecodedSource {
     fn drop(&mut self) {
         self.inner.closed.store(true, Ordering::Relaxed);
+        // Here, not only where the last owner is: that may be a thread that gets the processor very late.
+        self.inner.cache.forget(self.inner.stream());
     }
 }
 

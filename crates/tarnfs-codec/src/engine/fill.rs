@@ -192,6 +192,8 @@ impl Fill {
             self.memory = inner.cache.budget().take(WRITER_MEMORY);
         }
         if self.memory.is_none() {
+            // What waits takes of the same memory.
+            inner.missed.clear();
             return Filled::NotNow(NO_MEMORY);
         }
         match self.writer.lock() {
@@ -223,6 +225,7 @@ impl Fill {
                 if self.refusals >= MOST_REFUSALS {
                     self.skip_chunk();
                 }
+                inner.missed.clear();
                 return Filled::NotNow(NO_MEMORY);
             }
             Err(error) => return failed(&inner, &error),
@@ -537,6 +540,22 @@ mod tests {
         drop(fill);
         assert_eq!(kept(&bench, &file), all(&bench));
         assert_eq!(bench.budget.used(), 0, "nothing is held any more");
+    }
+
+    #[test]
+    fn what_waits_to_be_kept_does_not_take_the_memory_for_that() {
+        let bench = bench(4 * MIB, 500_000, 16 << 20, 0);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut fill = bench.source.fill(writer_of(&file));
+        for for_writer in [0, WRITER_MEMORY] {
+            bench.source.read_exact_at(&mut [0], 3_000_000 - for_writer as u64).unwrap();
+            last::set(0);
+            let rest = bench.budget.limit() - bench.budget.used() - for_writer;
+            let rest = bench.budget.take(rest).unwrap();
+            while fill.step() == Filled::Some {}
+            assert!(bench.source.inner.missed.take_piece().is_none(), "{for_writer}");
+            drop(rest);
+        }
     }
 
     #[test]

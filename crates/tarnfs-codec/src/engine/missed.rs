@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tarnfs_source::{Budget, Grant};
 
@@ -19,6 +19,7 @@ use crate::sync::Mutex;
 #[derive(Debug)]
 pub(super) struct Missed {
     budget: Budget,
+    waiting: Waiting,
     /// Somebody keeps it.
     is_wanted: AtomicBool,
     state: Mutex<State>,
@@ -38,15 +39,42 @@ pub(super) struct MissedPiece {
     pub(super) checksum: u32,
     pub(super) piece: Arc<Piece>,
     _memory: Grant,
+    _share: Share,
+}
+
+/// Bytes of pieces that wait to be kept, of all streams of one cache.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Waiting(Arc<AtomicUsize>);
+
+/// Of these, those of one piece; they are taken off when dropped.
+#[derive(Debug)]
+struct Share(Waiting, usize);
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
+}
+
+impl Waiting {
+    /// `None` where that would be more than `most` together.
+    fn add(&self, bytes: usize, most: usize) -> Option<Share> {
+        let add = |waiting: usize| waiting.checked_add(bytes).filter(|&sum| sum <= most);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        Some(Share(self.clone(), bytes))
+    }
 }
 
 /// More are forgotten.
 const MOST_CHUNKS: usize = 64;
 const MOST_PIECES: usize = (8 << 20) / PIECE;
 
+/// Of the budget, what may wait of all streams together: who keeps it needs memory, too, and so do readers.
+const SHARE: usize = 16;
+
 impl Missed {
-    pub(super) fn new(budget: Budget) -> Self {
-        Self { budget, is_wanted: AtomicBool::new(false), state: Mutex::default() }
+    pub(super) fn new(budget: Budget, waiting: Waiting) -> Self {
+        Self { budget, waiting, is_wanted: AtomicBool::new(false), state: Mutex::default() }
     }
 
     /// Somebody will take what is put here, or no longer does.
@@ -75,9 +103,11 @@ impl Missed {
     pub(super) fn put_piece(&self, start: u64, checksum: u32, piece: &Arc<Piece>) {
         let Ok(mut state) = self.state.try_lock() else { return };
         if state.pieces.len() < MOST_PIECES
+            && let Some(share) = self.waiting.add(piece.len(), self.budget.limit() / SHARE)
             && let Some(memory) = self.budget.take(piece.len())
         {
-            state.pieces.push_back(MissedPiece { start, checksum, piece: Arc::clone(piece), _memory: memory });
+            let piece = Arc::clone(piece);
+            state.pieces.push_back(MissedPiece { start, checksum, piece, _memory: memory, _share: share });
         }
     }
 
@@ -98,5 +128,30 @@ impl Missed {
     pub(super) fn clear(&self) {
         let dropped = std::mem::take(&mut *lock(&self.state));
         drop(dropped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::pool::Pool;
+
+    #[test]
+    fn pieces_of_all_streams_together_leave_memory_to_others() {
+        let budget = Budget::new(SHARE * 10 * PIECE);
+        let (pool, waiting) = (Pool::new(&budget), Waiting::default());
+        let streams: Vec<_> = (0..5).map(|_| Missed::new(budget.clone(), waiting.clone())).collect();
+        let piece = Arc::new(pool.piece(PIECE));
+        let before = budget.used();
+        for start in 0..4 {
+            for stream in &streams {
+                stream.put_piece(start, 0, &piece);
+            }
+        }
+        assert_eq!(budget.used() - before, 10 * PIECE);
+        streams.iter().for_each(Missed::clear);
+        assert_eq!(budget.used(), before);
+        streams[0].put_piece(0, 0, &piece);
+        assert!(streams[0].take_piece().is_some());
     }
 }

@@ -27,6 +27,8 @@ struct Reader {
     left: u64,
     /// What all had read when it read last.
     seen: u64,
+    /// Length of its last read.
+    length: u64,
 }
 
 /// What follows from a read.
@@ -48,8 +50,9 @@ const MOST_READERS: usize = 16;
 const SLACK: u64 = 2 * PIECE as u64;
 
 /// The same in the file of a reader that is known to go forward: its readahead is 8 MiB and more, answered by several
-/// threads.
+/// threads. That is so many reads: of smaller ones, which come that far apart, none follows from the other.
 const SLACK_IN_SEQUENCE: u64 = 16 << 20;
+const READS_OUT_OF_ORDER: u64 = 32;
 
 /// A reader this far behind another may use what that one leaves.
 const FOLLOWING: u64 = 64 << 20;
@@ -66,9 +69,11 @@ impl Sequences {
     pub(super) fn note(&mut self, read: &Range<u64>, end: u64, bound: u64) -> Advice {
         self.total = self.total.saturating_add(read.end - read.start);
         let total = self.total;
+        let length = read.end - read.start;
         let known = self.readers.iter().rposition(|reader| {
             let in_sequence = reader.depth > 0 && reader.end == end;
-            let slack = if in_sequence { SLACK_IN_SEQUENCE } else { SLACK };
+            let slack = if in_sequence { length.max(reader.length).saturating_mul(READS_OUT_OF_ORDER) } else { 0 };
+            let slack = slack.clamp(SLACK, SLACK_IN_SEQUENCE);
             reader.next.abs_diff(read.start) <= slack
         });
         let Some(index) = known else {
@@ -83,6 +88,7 @@ impl Sequences {
                 asked: 0,
                 left: read.start,
                 seen: total,
+                length,
             });
             return Advice::default();
         };
@@ -93,6 +99,7 @@ impl Sequences {
             reader.depth = (reader.depth * 2).max(4 * (read.end - read.start)).max(PIECE as u64);
         }
         reader.next = reader.next.max(read.end);
+        reader.length = length;
         reader.crossed |= reader.end != end;
         reader.end = end;
         reader.seen = total;
@@ -123,5 +130,48 @@ impl Sequences {
         let readers = self.readers.iter().filter(|reader| reader.next < range.end && range.start < reader.asked);
         let next = readers.map(|reader| reader.next).min().unwrap_or(range.end);
         range.start.max(next)..range.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const END: u64 = 20 * MIB;
+    const PAGE: u64 = 4096;
+
+    fn note(sequences: &mut Sequences, start: u64, length: u64) -> bool {
+        sequences.note(&(start..start + length), END, 0).sequential
+    }
+
+    #[test]
+    fn random_reads_in_a_file_that_somebody_has_begun_to_read_are_random() {
+        let mut sequences = Sequences::default();
+        for step in 0..16 {
+            note(&mut sequences, step * 64 * 1024, 64 * 1024);
+        }
+        let mut random = 1_u64;
+        let mut somewhere = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % (END / PAGE) * PAGE
+        };
+        let sequential = (0..2000).filter(|_| note(&mut sequences, somewhere(), PAGE)).count();
+        // Some come to lie behind each other.
+        assert!(sequential < 800, "{sequential}");
+    }
+
+    #[test]
+    fn reads_of_a_readahead_come_in_any_order() {
+        const READ: u64 = 256 * 1024;
+        let mut sequences = Sequences::default();
+        note(&mut sequences, 0, READ);
+        assert!(note(&mut sequences, READ, READ));
+        // Windows of 8 MiB, each from its end.
+        for window in 0..2 {
+            for read in (0..8 * MIB / READ).rev() {
+                assert!(note(&mut sequences, 2 * READ + window * 8 * MIB + read * READ, READ));
+            }
+        }
     }
 }

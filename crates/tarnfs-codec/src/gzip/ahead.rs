@@ -72,6 +72,8 @@ struct Job {
 struct Shared {
     /// The bit at which the job has begun to decode.
     start: AtomicU64,
+    /// The walk waits for what comes of that start: nothing behind it is searched.
+    is_awaited: Cancel,
     enough: Cancel,
     abandon: Cancel,
 }
@@ -106,6 +108,7 @@ impl Ahead {
                 start if start < bit => self.drop_job(),
                 _ => {
                     let Some(job) = self.jobs.pop_front() else { break };
+                    job.shared.is_awaited.cancel();
                     if self.threads == 1 {
                         job.shared.enough.cancel();
                     }
@@ -221,6 +224,7 @@ impl Work {
         let mut data = vec![0; SEARCHED + guess::MEMBER];
         let mut codes = Codes::new();
         let mut bit = start * 8;
+        let mut in_vain = 0;
         while bit / 8 < end {
             self.shared.abandon.check()?;
             let base = bit / 8;
@@ -241,9 +245,16 @@ impl Work {
                 };
                 let Some(start) = start else { continue };
                 self.shared.start.store(start, Ordering::Relaxed);
-                let found = self.decode(start, history)?;
-                if found.is_some() {
-                    return Ok(found);
+                match self.decode(start, history)? {
+                    Ok(found) => return Ok(Some(found)),
+                    Err(outputs) => {
+                        in_vain += outputs[0].length();
+                        self.outputs = outputs;
+                    }
+                }
+                // Many blocks may lead to the same fault.
+                if in_vain > self.most || self.shared.is_awaited.is_cancelled() {
+                    return Ok(None);
                 }
             }
             bit = (base + searched as u64) * 8;
@@ -258,7 +269,7 @@ impl Work {
         Ok(is_member.then(|| input.position() * 8))
     }
 
-    fn decode(&mut self, start: u64, history: History) -> io::Result<Option<Segment>> {
+    fn decode(&mut self, start: u64, history: History) -> io::Result<Result<Segment, [Output; 2]>> {
         let Shared { enough, abandon, .. } = &*self.shared;
         let bounds = Bounds { until: self.until, most: self.most, enough, abandon };
         Segment::decode(&self.source, start, history, &bounds, std::mem::take(&mut self.outputs))
@@ -279,7 +290,7 @@ impl Work {
             && taken < self.most
             && !self.shared.enough.is_cancelled()
             && let Ok(Some(start)) = self.data_of_member(last.end / 8 + TRAILER)
-            && let Ok(Some(mut next)) = self.decode(start, History::None)
+            && let Ok(Ok(mut next)) = self.decode(start, History::None)
         {
             // There may be very many, so each takes no more memory than it needs, and that of the work is used again.
             if let Some(outputs) = next.shrink() {
@@ -304,7 +315,7 @@ mod tests {
         let never = Cancel::default();
         let bounds = Bounds { until: u64::MAX, most: usize::MAX, enough: &never, abandon: &never };
         // A header without a name has ten bytes.
-        Segment::decode(source, 80, History::None, &bounds, Default::default()).unwrap().unwrap()
+        Segment::decode(source, 80, History::None, &bounds, Default::default()).unwrap().ok().unwrap()
     }
 
     /// What a job of `most` bytes makes of this member, again and again.
@@ -351,6 +362,50 @@ mod tests {
         assert!((20..200).contains(&segments.len()), "{}", segments.len());
         assert!(segments.iter().all(|segment| segment.bytes() == [b'A'; 1000]));
         assert!(memory(&segments) <= 2 * MOST, "{}", memory(&segments));
+    }
+
+    /// All blocks before a fault lead to it, and so many may not be decoded from each of them.
+    #[test]
+    fn what_lies_before_a_fault_is_decoded_once() {
+        // In many small blocks.
+        let mut random = 1_u32;
+        let mut letter = || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            b'a' + (random >> 28) as u8
+        };
+        let letters: Vec<u8> = (0..6 << 20).map(|_| letter()).collect();
+        let compressed = filter("gzip", &["-nc1"], &letters).unwrap();
+        let cut = &compressed[..compressed.len() - compressed.len() / 10];
+        let source: SharedSource = Arc::new(MemorySource::new(cut, "test"));
+        let work = |source: &SharedSource, most: usize, shared: &Arc<Shared>| Work {
+            source: SharedSource::clone(source),
+            limits: Limits::default(),
+            has_members: true,
+            until: u64::MAX,
+            most,
+            outputs: Default::default(),
+            shared: Arc::clone(shared),
+        };
+        let shared = Arc::<Shared>::default();
+        let segments = work(&source, usize::MAX / 4, &shared).run(1000, source.len());
+        assert_eq!(segments.len(), 1);
+        assert!(segments[0].bytes().len() > 4 << 20, "{}", segments[0].bytes().len());
+        let start = segments[0].start;
+        assert!(!segments[0].is_final && start == shared.start.load(Ordering::Relaxed));
+        assert!(start / 8 < source.len() / 4, "{} of {}", start / 8, source.len());
+        // Where each block is as long as that, it is not tried with all of them; nor once the walk is there.
+        let wrong = filter("gzip", &["-nc1"], &text(64 << 10)).unwrap();
+        let block = &wrong[..wrong.len() / 2];
+        let source: SharedSource = Arc::new(MemorySource::new(block.repeat(300), "test"));
+        for (most, is_awaited) in [(64 << 10, false), (usize::MAX / 4, true)] {
+            let shared = Arc::<Shared>::default();
+            if is_awaited {
+                shared.is_awaited.cancel();
+            }
+            assert!(work(&source, most, &shared).search(1, source.len()).unwrap().is_none());
+            let last = shared.start.load(Ordering::Relaxed) / 8;
+            assert!(last > 0 && last < source.len() / 2, "{last} of {}", source.len());
+        }
     }
 
     #[test]

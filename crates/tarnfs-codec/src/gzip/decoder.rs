@@ -501,6 +501,7 @@ impl DeflateDecoder {
         let mut look_alikes = 0;
         let mut input = Input::new(SharedSource::clone(self.input.source()), from, self.input.cancel().clone());
         loop {
+            let passed = input.position().abs_diff(from);
             let block = input.fill_to(LOOKED_AT)?;
             let at_end = block.len() < LOOKED_AT;
             let searched = if at_end { block.len() } else { block.len() - LOOKED_AT + 1 };
@@ -512,7 +513,7 @@ impl DeflateDecoder {
                     break;
                 }
                 look_alikes += 1;
-                if look_alikes > LOOK_ALIKES + (self.input.position().abs_diff(from) + at as u64) / BETWEEN {
+                if look_alikes > LOOK_ALIKES + (passed + at as u64) / BETWEEN {
                     return Ok(None);
                 }
             }

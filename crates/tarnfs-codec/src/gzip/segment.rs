@@ -15,6 +15,10 @@ const STRIDE: usize = 128 << 10;
 /// More boundaries are not kept: there may be millions of empty blocks.
 const MOST_BOUNDARIES: usize = 64 << 10;
 
+/// What lies before invalid data is kept if it is so much, in so many blocks: else it is as quickly decoded again.
+const LEAST_BEFORE_FAULT: usize = STRIDE;
+const LEAST_BOUNDARIES: usize = 4;
+
 /// Blocks one behind the other, decoded.
 pub(super) struct Segment {
     /// Bit of the compressed stream at which its first block begins.
@@ -69,14 +73,14 @@ pub(super) struct Bounds<'a> {
 }
 
 impl Segment {
-    /// Decodes from bit `start` on; `None` if there are no whole blocks there.
+    /// Decodes from bit `start` on. If there are no whole blocks there, the outputs come back, with what was decoded.
     pub(super) fn decode(
         source: &SharedSource,
         start: u64,
         history: History,
         bounds: &Bounds<'_>,
         mut outputs: [Output; 2],
-    ) -> io::Result<Option<Self>> {
+    ) -> io::Result<Result<Self, [Output; 2]>> {
         for output in &mut outputs {
             output.length = 0;
         }
@@ -95,7 +99,7 @@ impl Segment {
             let mut input = input(window::start_at(&mut inflate, &**source, start)?);
             segment.part(&mut inflate, &mut input, bounds)?
         };
-        Ok(if matches!(part, Part::Invalid) { None } else { Some(segment) })
+        Ok(if matches!(part, Part::Invalid) { Err(segment.outputs) } else { Ok(segment) })
     }
 
     /// Goes on to the end of the segment, or to where both outputs are alike if it decodes to two.
@@ -116,8 +120,8 @@ impl Segment {
             let decoded = self.outputs[0].length;
             input.consume(step.read);
             match step.place {
-                InflateState::Invalid(_) => return Ok(Part::Invalid),
-                InflateState::Inside if step.read + step.written == 0 => return Ok(Part::Invalid),
+                InflateState::Invalid(_) => return Ok(self.cut_before_fault()),
+                InflateState::Inside if step.read + step.written == 0 => return Ok(self.cut_before_fault()),
                 InflateState::Inside if decoded < bounds.most.saturating_mul(2) => {}
                 InflateState::Inside => return Ok(self.cut()),
                 InflateState::End => {
@@ -154,6 +158,12 @@ impl Segment {
         }
         self.end = end;
         Part::Whole
+    }
+
+    /// The same where something is wrong behind that, or the end. What is no block may still decode to one or two.
+    fn cut_before_fault(&mut self) -> Part {
+        let is_short = self.boundaries.last().is_none_or(|&(before, _)| before < LEAST_BEFORE_FAULT);
+        if is_short || self.boundaries.len() < LEAST_BOUNDARIES { Part::Invalid } else { self.cut() }
     }
 
     /// Puts bytes from the `history` before it in their place. False if they came from before its start: then this is
@@ -218,6 +228,11 @@ impl Segment {
 }
 
 impl Output {
+    /// How many bytes there are.
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
     /// The bytes, and room for one step.
     fn with_room(&mut self) -> &mut [u8] {
         let length = self.length + STRIDE;
@@ -262,7 +277,7 @@ mod tests {
                 let bounds = Bounds { until: u64::MAX, most: usize::MAX, enough: &never, abandon: &never };
                 let outputs = <[Output; 2]>::default();
                 let segment = Segment::decode(&source, start as u64, History::Unknown, &bounds, outputs).unwrap();
-                let Some(mut segment) = segment else { continue };
+                let Ok(mut segment) = segment else { continue };
                 assert!(segment.is_final);
                 let before = expected.len() - segment.bytes().len();
                 assert!(segment.settle(&expected[before - WINDOW.min(before)..before]));
@@ -270,7 +285,8 @@ mod tests {
                 let (behind, bit) = segment.boundary(segment.boundaries.len() / 2).unwrap();
                 let until = Bounds { until: bit, ..bounds };
                 let outputs = segment.into_outputs();
-                let part = Segment::decode(&source, start as u64, History::Unknown, &until, outputs).unwrap().unwrap();
+                let part = Segment::decode(&source, start as u64, History::Unknown, &until, outputs).unwrap();
+                let Ok(part) = part else { panic!("it was decoded before") };
                 assert_eq!((part.end, part.bytes().len(), part.is_final), (bit, behind, false));
                 found += 1;
             }

@@ -198,6 +198,22 @@ impl ReplyOpen {
     }
 }
 
+#[cfg(test)]
+impl ReplyData {
+    /// As [`ReplyOpen::to`].
+    pub(crate) fn to(device: &Arc<File>) -> Self {
+        Self(Reply::new(device, 7))
+    }
+}
+
+#[cfg(test)]
+impl ReplySeek {
+    /// As [`ReplyOpen::to`].
+    pub(crate) fn to(device: &Arc<File>) -> Self {
+        Self(Reply::new(device, 7))
+    }
+}
+
 impl ReplyXattr {
     /// A value for a caller with `room` bytes; with none it asks for the length.
     pub(crate) fn value(self, value: &[u8], room: u32) {

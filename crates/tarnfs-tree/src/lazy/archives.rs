@@ -27,6 +27,10 @@ const MOST_OPENING_AT_ALL: usize = 64;
 /// How many times as long as it may get no further one counts at the most.
 const LONG: u32 = 4;
 
+/// Of those that do not count, so many may have begun to decode. What a stream needs for that is known only when it is
+/// decoded, and may be a lot.
+const MOST_LONG: usize = 2;
+
 /// Answers that are remembered for files that are no archives.
 const MOST_REMEMBERED: usize = 1 << 20;
 
@@ -120,6 +124,8 @@ struct Archive {
     calls: usize,
     /// What has numbered its nodes ([`tarnfs_index::Index::numbering`]), once it was open.
     numbering: Option<u64>,
+    /// Somebody was given its number.
+    was_given: bool,
 }
 
 enum ArchiveState {
@@ -167,6 +173,12 @@ impl Steps {
         let Progress { bytes, entries, .. } = &*self.progress;
         [&*self.reads, bytes, entries].into_iter().fold(0, |sum, count| sum.wrapping_add(count.load(Ordering::Relaxed)))
     }
+
+    /// True once the first pass has begun.
+    fn decodes(&self) -> bool {
+        let Progress { bytes, entries, .. } = &*self.progress;
+        bytes.load(Ordering::Relaxed) > 0 || entries.load(Ordering::Relaxed) > 0
+    }
 }
 
 /// An archive that is being opened.
@@ -176,6 +188,8 @@ struct AtWork {
     seen: u64,
     since: Instant,
     begun: Instant,
+    /// It waits for its turn.
+    waits: bool,
 }
 
 /// What is to be done without the lock: trees are dropped, and files forgotten by the tree that they are in.
@@ -194,8 +208,8 @@ pub(super) struct Archives {
     files: HashMap<Node, Known>,
     /// How many answers there are in all of these tables.
     remembered: usize,
-    /// Numbers that are free, and since when.
-    free: VecDeque<(Instant, u32)>,
+    /// Numbers that are free, and since when nobody should use them; first those that were given to nobody.
+    free: VecDeque<(Option<Instant>, u32)>,
     /// Those that are open.
     open: Vec<u32>,
     /// First passes and the like that are at work.
@@ -282,8 +296,10 @@ impl Archives {
             files: HashMap::new(),
             calls: 0,
             numbering: None,
+            was_given: false,
         };
-        let is_rested = self.free.front().is_some_and(|(since, _)| since.elapsed() >= REST);
+        let is_rested = |since: &Option<Instant>| since.is_none_or(|since| since.elapsed() >= REST);
+        let is_rested = self.free.front().is_some_and(|(since, _)| is_rested(since));
         let number = if is_rested && let Some((_, number)) = self.free.pop_front() {
             self.all[number as usize] = archive;
             number
@@ -304,6 +320,13 @@ impl Archives {
         }
     }
 
+    /// Somebody knows the number of this archive from now on. One that was only looked at need not rest.
+    pub(super) fn give(&mut self, number: u32) {
+        if let Some(archive) = self.get(number) {
+            archive.was_given = true;
+        }
+    }
+
     /// Somebody forgets nodes of this archive. What nobody holds and is not open is not known any more, and neither are
     /// the archives around it that only it held.
     pub(super) fn release(&mut self, number: u32, times: u64, released: &mut Released) {
@@ -319,7 +342,7 @@ impl Archives {
             if archive.held > 0 || is_kept {
                 return;
             }
-            let (file, is_old) = (archive.file.node, archive.is_old);
+            let (file, is_old, was_given) = (archive.file.node, archive.is_old, archive.was_given);
             let files = std::mem::take(&mut archive.files);
             self.remembered = self.remembered.saturating_sub(files.len());
             if let Some(archive) = self.all.get_mut(number as usize)
@@ -328,7 +351,11 @@ impl Archives {
                 released.trees.push(tree);
             }
             self.open.retain(|open| *open != number);
-            self.free.push_back((Instant::now(), number));
+            if was_given {
+                self.free.push_back((Some(Instant::now()), number));
+            } else {
+                self.free.push_front((None, number));
+            }
             let of = self.ranges.archive(file);
             if !is_old && self.files(of).is_some_and(|files| files.remove(&file).is_some()) {
                 self.remembered = self.remembered.saturating_sub(1);
@@ -410,26 +437,50 @@ impl Archives {
         self.all.get(number as usize).is_some_and(|archive| matches!(archive.state, ArchiveState::Open(_)))
     }
 
-    /// True if one more may be opened. One that got no further for `patience`, or is at work for much longer, does not
-    /// count.
+    /// True if one more may be opened.
     pub(super) fn may_begin(&mut self, patience: Duration) -> bool {
-        let mut get_on = 0;
-        for at_work in self.at_work.values_mut() {
+        self.at_work.len() < MOST_OPENING_AT_ALL && self.has_turn(patience)
+    }
+
+    /// True if one more may be at work. One that got no further for `patience`, or is at work for much longer, does not
+    /// count, unless too many of these take memory.
+    fn has_turn(&mut self, patience: Duration) -> bool {
+        let (mut counted, mut decoding) = (0, 0);
+        for at_work in self.at_work.values_mut().filter(|at_work| !at_work.waits) {
             let seen = at_work.steps.count();
             if std::mem::replace(&mut at_work.seen, seen) != seen {
                 at_work.since = Instant::now();
             }
             let is_long = at_work.begun.elapsed() >= patience.saturating_mul(LONG);
-            get_on += usize::from(!is_long && at_work.since.elapsed() < patience);
+            if !is_long && at_work.since.elapsed() < patience {
+                counted += 1;
+            } else {
+                decoding += usize::from(at_work.steps.decodes());
+            }
         }
-        get_on < MOST_OPENING && self.at_work.len() < MOST_OPENING_AT_ALL
+        counted + decoding.saturating_sub(MOST_LONG) < MOST_OPENING
+    }
+
+    /// The file has answered, for which it may have been waited so long that others were begun meanwhile. True if it is
+    /// the turn of this archive again.
+    pub(super) fn may_go_on(&mut self, number: u32, patience: Duration) -> bool {
+        if let Some(at_work) = self.at_work.get_mut(&number) {
+            at_work.waits = true;
+        }
+        let has_turn = self.has_turn(patience);
+        if let Some(at_work) = self.at_work.get_mut(&number).filter(|_| has_turn) {
+            at_work.waits = false;
+            (at_work.since, at_work.begun) = (Instant::now(), Instant::now());
+        }
+        has_turn
     }
 
     /// Somebody begins to open it, and takes these steps.
     pub(super) fn begin(&mut self, number: u32) -> Arc<Steps> {
         let steps = Arc::new(Steps::default());
         let now = Instant::now();
-        self.at_work.insert(number, AtWork { steps: Arc::clone(&steps), seen: 0, since: now, begun: now });
+        self.at_work
+            .insert(number, AtWork { steps: Arc::clone(&steps), seen: 0, since: now, begun: now, waits: false });
         if let Some(archive) = self.get(number) {
             archive.state = ArchiveState::Opening;
         }
@@ -500,6 +551,12 @@ impl Archives {
             _ => None,
         };
         self.open.iter().filter_map(open).collect()
+    }
+
+    /// How many numbers were ever used.
+    #[cfg(test)]
+    pub(super) fn numbers(&self) -> usize {
+        self.all.len()
     }
 
     /// How many have numbers.

@@ -90,6 +90,64 @@ fn an_archive_that_changes_again_and_again_takes_no_numbers() {
     assert_eq!((toy.held(), tree.archives().count()), (0, 0));
 }
 
+/// A look-up of a file looks whether its archive is beside it. Numbers that nobody gets to know need not rest.
+#[test]
+fn a_number_that_was_given_to_nobody_is_used_again_at_once() {
+    let names = ["a.tar", "b.tar"].map(|name| (name, tar("file", b"content")));
+    let toy = Arc::new(Toy::with_contents(names));
+    let mut how = how(None);
+    how.options.shape.recursion.as_mut().unwrap().strip_extension = true;
+    let tree = LazyTree::new(Base::Other(Arc::clone(&toy) as _), how).unwrap();
+    let look_up = |name: &[u8]| {
+        let found = tree.lookup(Node::ROOT, name).unwrap();
+        tree.forget(found.node, 1);
+        found.kind
+    };
+    for _ in 0..20 {
+        assert_eq!((look_up(b"a.tar"), look_up(b"b.tar")), (Kind::File, Kind::File));
+    }
+    assert!(tree.archives().numbers() <= 2, "{}", tree.archives().numbers());
+    for _ in 0..20 {
+        assert_eq!((look_up(b"a"), look_up(b"b.tar")), (Kind::Folder, Kind::File));
+    }
+    assert!(tree.archives().numbers() >= 20, "those that were given rest");
+    assert_eq!((toy.held(), tree.archives().count()), (0, 0));
+}
+
+/// `lseek(2)` refuses what is negative.
+#[test]
+fn a_listing_goes_on_at_each_position_and_none_is_negative() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..300 {
+        std::fs::write(folder.path().join(format!("{number}.tar")), tar("file", b"content")).unwrap();
+        std::fs::write(folder.path().join(format!("{number}.txt")), "text").unwrap();
+    }
+    let mut how = how(None);
+    how.options.shape.recursion.as_mut().unwrap().strip_extension = true;
+    let base = Arc::new(FolderTree::open(folder.path()).unwrap());
+    let tree = LazyTree::new(Base::Folder(base), how).unwrap();
+    let list = |from: u64, most: usize| {
+        let mut listed = Vec::new();
+        let read = tree.read_dir(Node::ROOT, from, &mut |child| {
+            if listed.len() < most {
+                listed.push((child.name.to_vec(), child.next));
+                return true;
+            }
+            false
+        });
+        read.unwrap();
+        listed
+    };
+    let names = |listed: &[(Vec<u8>, u64)]| listed.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let all = list(0, usize::MAX);
+    assert_eq!(all.len(), 900);
+    for (place, (name, next)) in all.iter().enumerate() {
+        assert!(*next < 1 << 63, "{name:?}");
+        let rest = names(&all[place + 1..]);
+        assert_eq!(names(&list(*next, 5)), rest[..rest.len().min(5)]);
+    }
+}
+
 #[test]
 fn what_is_held_stays_what_it_was_and_then_is_stale() {
     let toy = Arc::new(Toy::with_contents([("a.tar", tar("file", b"content"))]));
@@ -202,6 +260,16 @@ fn want_of_descriptors_is_not_remembered() {
 /// A file that somebody has a lease on is a file for as long, and its folder is listed.
 #[test]
 fn a_lease_on_an_archive_is_waited_for_by_nobody() {
+    what_cannot_be_looked_at_is_a_file_for_now(Errno::AGAIN);
+}
+
+/// So is one that takes more memory than there is, as a sparse file with a large map may.
+#[test]
+fn want_of_memory_for_one_archive_does_no_harm_to_its_folder() {
+    what_cannot_be_looked_at_is_a_file_for_now(Errno::NOMEM);
+}
+
+fn what_cannot_be_looked_at_is_a_file_for_now(errno: Errno) {
     let is_leased = Arc::new(AtomicBool::new(true));
     let (shared, bytes) = (Arc::clone(&is_leased), tar("file", b"content"));
     let file = |name: &[u8], position| crate::toy::File {
@@ -213,7 +281,7 @@ fn a_lease_on_an_archive_is_waited_for_by_nobody() {
     let files = vec![file(b"a.tar", 1), file(b"b.tar", 2)];
     let open = move |name: &[u8]| {
         if name == b"a.tar" && shared.load(Ordering::SeqCst) {
-            return Err(rustix::io::Errno::AGAIN.into());
+            return Err(errno.into());
         }
         Ok(Arc::new(MemorySource::new(bytes.clone(), "a.tar")) as SharedSource)
     };
@@ -230,7 +298,9 @@ fn a_lease_on_an_archive_is_waited_for_by_nobody() {
         listed.unwrap();
         assert_eq!(kinds, [expected, Kind::Folder]);
         assert_eq!(tree.lookup(Node::ROOT, b"a.tar").unwrap().kind, expected);
-        assert_eq!(tree.archives().trees().len(), 1, "what is open stays open");
+        if errno == Errno::AGAIN {
+            assert_eq!(tree.archives().trees().len(), 1, "what is open stays open");
+        }
         is_leased.store(false, Ordering::SeqCst);
     }
 }
@@ -352,6 +422,49 @@ fn what_takes_long_does_not_hold_up_others() {
         std::thread::yield_now();
     }
     assert!(!archives.may_begin(Duration::ZERO));
+}
+
+/// What a first pass decodes with may take a lot of memory, however small the archive is.
+#[test]
+fn what_takes_long_and_memory_is_not_at_work_in_any_number() {
+    let mut archives = Archives::new(Ranges { limit: 100 });
+    let mut released = Released::default();
+    let mut begin = |archives: &mut Archives, position: u64| {
+        let version = Version::of(&Toy::with_positions([1]).attributes(Node(2)).unwrap());
+        let file = File { node: Node(position), folder: Node::ROOT, version, name: b"a.tar".to_vec(), depth: 0 };
+        let number = archives.met(file, false, &mut released).unwrap();
+        (number, archives.begin(number))
+    };
+    // Nothing gets on, at any time.
+    let patience = Duration::ZERO;
+    let mut all = Vec::new();
+    for decoding in 0..4 {
+        assert!(archives.may_begin(patience), "{decoding}");
+        all.push(begin(&mut archives, decoding + 2));
+        all.last().unwrap().1.progress.bytes.fetch_add(1, Ordering::Relaxed);
+    }
+    assert!(!archives.may_begin(patience));
+    assert_eq!(all.len(), MOST_OPENING + 2);
+    // One that waits for its file takes nothing. When the file answers at last, it waits for its turn.
+    archives.end(all[0].0, Outcome::NotNow, &mut Released::default());
+    let (late, _) = begin(&mut archives, 90);
+    let (next, _) = begin(&mut archives, 91);
+    assert!(archives.may_go_on(late, patience));
+    all.push(begin(&mut archives, 92));
+    all.last().unwrap().1.progress.entries.fetch_add(1, Ordering::Relaxed);
+    assert!(!archives.may_go_on(next, patience) && !archives.may_begin(patience));
+    archives.end(all[1].0, Outcome::NotNow, &mut Released::default());
+    assert!(archives.may_go_on(next, patience));
+    // Those that wait for their turn keep nobody from getting it.
+    let patience = Duration::MAX;
+    for (number, _) in &all {
+        archives.end(*number, Outcome::NotNow, &mut Released::default());
+    }
+    assert!(!archives.may_begin(patience), "two get on");
+    let (third, _) = begin(&mut archives, 93);
+    assert!(!archives.may_go_on(third, patience) && !archives.may_go_on(third, patience));
+    archives.end(late, Outcome::NotNow, &mut Released::default());
+    assert!(archives.may_begin(patience) && archives.may_go_on(third, patience) && !archives.may_begin(patience));
 }
 
 /// However many archives are waited for, they are in few lanes; and one that is open is in none of these.

@@ -38,7 +38,7 @@ pub(crate) fn run() -> Result<Code, Failure> {
 pub(crate) fn source(sources: &[PathBuf]) -> OsString {
     let mut joined = Vec::new();
     for (number, source) in sources.iter().enumerate() {
-        let source = replaced(source.as_os_str().as_bytes(), b":/", b"\\:/");
+        let source = escaped(source.as_os_str().as_bytes());
         if number > 0 {
             if joined.len() + source.len() > LONGEST_SOURCE {
                 joined.extend_from_slice(format!(":+{}", sources.len() - number).as_bytes());
@@ -47,6 +47,10 @@ pub(crate) fn source(sources: &[PathBuf]) -> OsString {
             joined.push(b':');
         }
         joined.extend_from_slice(&source);
+        if number + 1 == sources.len() && count_of_more(&joined).is_some() {
+            // The path itself ends as if there were more.
+            joined.extend_from_slice(b":+0");
+        }
     }
     if joined.is_empty() { OsString::from("tarnfs") } else { OsString::from_vec(joined) }
 }
@@ -55,21 +59,56 @@ pub(crate) fn source(sources: &[PathBuf]) -> OsString {
 pub(crate) fn sources(source: &OsStr) -> (Vec<PathBuf>, usize) {
     let mut rest = source.as_bytes();
     let mut more = 0;
-    if let Some(colon) = rest.iter().rposition(|&byte| byte == b':')
-        && let Some(number) = rest[colon + 1..].strip_prefix(b"+")
-        && let Some(number) = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok())
-    {
-        (rest, more) = (&rest[..colon], number);
+    if let Some((before, number)) = count_of_more(rest) {
+        (rest, more) = (before, number);
     }
     let mut paths = Vec::new();
-    let mut start = 0;
-    // Each begins with a slash. A colon before a slash inside of one has a backslash before it.
-    let is_end = |at: usize| rest[at..].starts_with(b":/") && at > 0 && rest[at - 1] != b'\\';
-    for end in (0..rest.len()).filter(|&at| is_end(at)).chain([rest.len()]) {
-        paths.push(PathBuf::from(OsString::from_vec(replaced(&rest[start..end], b"\\:/", b":/"))));
-        start = end + 1;
+    let mut path = Vec::new();
+    let mut at = 0;
+    while at < rest.len() {
+        // Each begins with a slash.
+        let backslashes = rest[at..].iter().take_while(|&&byte| byte == b'\\').count();
+        let behind = &rest[at + backslashes..];
+        if !behind.is_empty() && !behind.starts_with(b":/") {
+            path.extend_from_slice(&rest[at..at + backslashes.max(1)]);
+            at += backslashes.max(1);
+            continue;
+        }
+        path.extend_from_slice(&rest[at..at + backslashes / 2]);
+        at += backslashes;
+        if backslashes % 2 == 1 {
+            path.extend_from_slice(behind.get(..1).unwrap_or(b"\\"));
+            at += 1;
+        } else if !behind.is_empty() {
+            paths.push(PathBuf::from(OsString::from_vec(std::mem::take(&mut path))));
+            at += 1;
+        }
     }
+    paths.push(PathBuf::from(OsString::from_vec(path)));
     (paths, more)
+}
+
+/// What is before the number of further sources at the end, and that number, if there is one.
+fn count_of_more(joined: &[u8]) -> Option<(&[u8], usize)> {
+    let colon = joined.iter().rposition(|&byte| byte == b':')?;
+    let number = joined[colon + 1..].strip_prefix(b"+")?;
+    Some((&joined[..colon], std::str::from_utf8(number).ok()?.parse().ok()?))
+}
+
+/// A path in a [`source`]: a colon before a slash has a backslash before it, and backslashes before it or at the end are
+/// doubled.
+fn escaped(path: &[u8]) -> Vec<u8> {
+    let mut escaped = Vec::with_capacity(path.len());
+    let mut backslashes = 0;
+    for (at, &byte) in path.iter().enumerate() {
+        if path[at..].starts_with(b":/") {
+            escaped.resize(escaped.len() + backslashes + 1, b'\\');
+        }
+        backslashes = if byte == b'\\' { backslashes + 1 } else { 0 };
+        escaped.push(byte);
+    }
+    escaped.resize(escaped.len() + backslashes, b'\\');
+    escaped
 }
 
 /// A [`source`] for messages.
@@ -78,21 +117,6 @@ pub(crate) fn shown_source(source: &OsStr) -> String {
     let paths: Vec<_> = paths.iter().map(|path| shown(path.as_os_str())).collect();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     paths.join(", ") + &more
-}
-
-fn replaced(text: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
-    let mut replaced = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, behind)) = rest.split_first() {
-        if let Some(behind) = rest.strip_prefix(from) {
-            replaced.extend_from_slice(to);
-            rest = behind;
-        } else {
-            replaced.push(byte);
-            rest = behind;
-        }
-    }
-    replaced
 }
 
 #[cfg(test)]
@@ -106,6 +130,12 @@ mod tests {
             &["/a.tar", "/b c.tar"],
             &["/at:12:00.tar", "/x:+3y", "/b.tar"],
             &["/odd:/a.tar", "/b:", "/c.tar"],
+            &["/a\\", "/b\\\\"],
+            &["/a\\:/b\\\\:/c\\d\\", "/e\\:+1", "/f:"],
+            &["/x:+3"],
+            &["/a", "/x:+3\\"],
+            &["/a", "/x:+3:+0"],
+            &["/x:+3", "/a"],
         ] {
             let paths: Vec<_> = paths.iter().map(PathBuf::from).collect();
             assert_eq!(sources(&source(&paths)), (paths, 0));
