@@ -1,8 +1,9 @@
 //! An archive as a tree: rows from its index, bytes from its innermost stream.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use rustix::io::Errno;
 use tarnfs_format::Piece;
@@ -171,12 +172,14 @@ impl ArchiveTree {
             if rows.len() == BATCH {
                 later.push((folder, next));
             }
+            let mut read = self.read_pieces(rows.iter().map(|(_, row)| row).collect(), cancel)?;
             for (name, row) in rows {
                 match row.kind {
                     Kind::Folder => later.push((row.node, 0)),
                     Kind::File => {
                         found.files += 1;
-                        let Some(what) = (if may_be_any { self.wrong_with(&row)? } else { None }) else { continue };
+                        let known = if may_be_any { self.wrong_with(&row)? } else { None };
+                        let Some(what) = known.or_else(|| read.remove(&row.node)) else { continue };
                         found.damaged += 1;
                         if found.first.len() < most {
                             found.first.push((self.path_in(folder, name)?, what));
@@ -189,6 +192,42 @@ impl ArchiveTree {
         }
         found.first.sort();
         Ok(found)
+    }
+
+    /// Reads the files among `rows` that are stored in pieces, on all threads: nobody has done so before. What is wrong
+    /// with those that cannot be read.
+    fn read_pieces(&self, rows: Vec<&Row>, cancel: &Cancel) -> Result<HashMap<Node, String>, Error> {
+        let mut rows: Vec<&Row> = rows.into_iter().filter(|row| row.has_pieces).collect();
+        // Those that share a block lie in this order in it.
+        rows.sort_by_key(|row| row.header);
+        let (following, found) = (AtomicUsize::new(0), Mutex::new(HashMap::new()));
+        let work = || {
+            while let Some(row) = rows.get(following.fetch_add(1, Ordering::Relaxed))
+                && !cancel.is_cancelled()
+            {
+                if let Err(error) = self.pieces(row).and_then(|pieces| Ok(pieces.check(cancel)?)) {
+                    found.lock().unwrap_or_else(PoisonError::into_inner).insert(row.node, error.to_string());
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 1..self.streams.context().workers.threads().min(rows.len()) {
+                // Where there can be no more threads, fewer do it all.
+                if thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                    break;
+                }
+            }
+            work();
+        });
+        cancel.check()?;
+        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The content of a file that is stored in pieces.
+    fn pieces(&self, row: &Row) -> Result<PieceSource, Error> {
+        let (pieces, stream) = (self.index.pieces(row.node)?, self.streams.get(row.stream)?);
+        let (coded, context) = (Arc::clone(&self.coded), self.streams.context().clone());
+        Ok(PieceSource::new((row.stream, stream), pieces, row.size, coded, context))
     }
 
     /// What is wrong with a file, if anything is: the words of its damage, or that its end is missing.
@@ -376,9 +415,7 @@ impl Tree for ArchiveTree {
         }
         let stream = self.streams.get(row.stream)?;
         if row.has_pieces {
-            let (pieces, place) = (self.index.pieces(node)?, (row.stream, stream));
-            let (coded, context) = (Arc::clone(&self.coded), self.streams.context().clone());
-            return Ok(Arc::new(PieceSource::new(place, pieces, row.size, coded, context)));
+            return Ok(Arc::new(self.pieces(&row)?));
         }
         if !row.is_sparse {
             return Ok(Arc::new(Slice::new(stream, row.body, row.size)));

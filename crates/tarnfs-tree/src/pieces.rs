@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tarnfs_codec::engine::{UnindexedSource, Workers};
 use tarnfs_codec::{Codec, CoderContext, DecodeContext};
 use tarnfs_format::{Body, Coder, Piece, Reader, Step};
-use tarnfs_source::{SharedSource, Slice, Source};
+use tarnfs_source::{Cancel, SharedSource, Slice, Source};
 
 use crate::build::is_damage;
 use crate::open::Options;
@@ -218,6 +218,30 @@ fn undone(
 /// Decoded bytes from which on several threads decode.
 const LONG: u64 = 16 << 20;
 
+/// CRC-32 of `length` bytes from byte `from` on.
+fn crc_of(source: &SharedSource, from: u64, length: u64, cancel: &Cancel) -> io::Result<u32> {
+    const STEP: usize = 128 << 10;
+    let mut buffer = vec![0; length.min(STEP as u64) as usize];
+    let (mut crc, mut done) = (crc32fast::Hasher::new(), 0);
+    while done < length {
+        cancel.check()?;
+        let step = (length - done).min(STEP as u64) as usize;
+        source.read_exact_at(&mut buffer[..step], from.saturating_add(done))?;
+        crc.update(&buffer[..step]);
+        done += step as u64;
+    }
+    Ok(crc.finalize())
+}
+
+fn compare(source: &SharedSource, expected: u32, crc: u32) -> io::Result<()> {
+    if crc == expected {
+        return Ok(());
+    }
+    let place = source.describe();
+    let what = format!("{place}: its CRC-32 is {crc:08x}, not {expected:08x} as the archive says: it is damaged");
+    Err(io::Error::new(io::ErrorKind::InvalidData, what))
+}
+
 /// The content of one file.
 #[derive(Debug)]
 pub(crate) struct PieceSource {
@@ -255,7 +279,7 @@ impl PieceSource {
     }
 
     /// Of a file that is found while the archive in `source` is read.
-    pub(crate) fn of_body(source: &SharedSource, body: &Body, options: &Options) -> Self {
+    pub(crate) fn of_body(source: &SharedSource, body: &Body, coded: &Arc<CodedStreams>, options: &Options) -> Self {
         let context = StreamContext {
             cache: Arc::clone(&options.cache),
             workers: Workers::new(0),
@@ -264,7 +288,7 @@ impl PieceSource {
             decoding: DecodeContext { unverified: false, ..options.decoding() },
         };
         let pieces = body.pieces.clone().unwrap_or_default();
-        Self::new((0, SharedSource::clone(source)), pieces, body.size, Arc::default(), context)
+        Self::new((0, SharedSource::clone(source)), pieces, body.size, Arc::clone(coded), context)
     }
 
     /// What piece `at` is read from, and where it begins there.
@@ -289,29 +313,24 @@ impl PieceSource {
         Ok((source, skip))
     }
 
+    /// Reads all of it, and compares each piece with its checksum, however long it is.
+    pub(crate) fn check(&self, cancel: &Cancel) -> io::Result<()> {
+        for (at, (_, piece)) in self.pieces.iter().enumerate() {
+            let (source, skip) = self.opened(at, piece)?;
+            let crc = crc_of(&source, skip, piece.length, cancel)?;
+            compare(&source, piece.crc.unwrap_or(crc), crc)?;
+        }
+        Ok(())
+    }
+
     /// Compares the piece with its checksum, unless that was done, or it is long.
     fn verify(&self, at: usize, piece: &Piece, source: &SharedSource, skip: u64, has_steps: bool) -> io::Result<()> {
-        const STEP: usize = 128 << 10;
         let most = if has_steps { VERIFIED_PARTS } else { VERIFIED_WHEN_STORED };
         let is_verified = self.verified.get(at).is_none_or(|verified| verified.load(Ordering::Relaxed));
         let Some(expected) = piece.crc.filter(|_| !is_verified && piece.length <= most) else {
             return Ok(());
         };
-        let (mut crc, mut buffer, mut done) = (crc32fast::Hasher::new(), vec![0; STEP], 0);
-        while done < piece.length {
-            let length = (piece.length - done).min(STEP as u64) as usize;
-            source.read_exact_at(&mut buffer[..length], skip + done)?;
-            crc.update(&buffer[..length]);
-            done += length as u64;
-        }
-        let crc = crc.finalize();
-        if crc != expected {
-            let what = format!(
-                "{}: its CRC-32 is {crc:08x}, not {expected:08x} as the archive says: it is damaged",
-                source.describe()
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-        }
+        compare(source, expected, crc_of(source, skip, piece.length, &Cancel::default())?)?;
         if let Some(verified) = self.verified.get(at) {
             verified.store(true, Ordering::Relaxed);
         }

@@ -21,7 +21,7 @@ use super::names::{Names, last_component};
 use super::nested::{Candidate, is_damage, too_many_layers};
 use super::receiver::Receiver;
 use crate::open::Options;
-use crate::pieces::{self, PieceSource};
+use crate::pieces::{self, CodedStreams, PieceSource};
 use crate::problem::Problem;
 
 /// Bodies are padded to this many bytes in the archives that can grow.
@@ -55,6 +55,8 @@ pub(super) struct Walk<'a> {
     pub(super) failed: RefCell<Option<Problem>>,
     /// Computes what is kept of files' contents, if anything is.
     pub(super) hashing: Option<Hashing<'a>>,
+    /// What is decoded of single members, of an archive that has a directory.
+    pub(super) coded: Arc<CodedStreams>,
     /// Where the compressed file begins that is read. Notes count bytes of the archive; what counts in here is told
     /// beside them.
     pub(super) compressed_at: Option<u64>,
@@ -303,7 +305,7 @@ impl Walk<'_> {
         /// Bytes of the target of a symbolic link (PATH_MAX).
         const LONGEST_TARGET: u64 = 4096;
         let has_content = entry.kind == Kind::File && entry.body.size > 0;
-        let content = |entry: &Entry| PieceSource::of_body(source, &entry.body, self.options);
+        let content = |entry: &Entry| PieceSource::of_body(source, &entry.body, &self.coded, self.options);
         if entry.kind == Kind::Symlink && entry.link.is_empty() && entry.body.pieces.is_some() {
             let mut target = vec![0; entry.body.size.min(LONGEST_TARGET) as usize];
             let read = content(&entry).read_exact_at(&mut target, 0);
@@ -355,7 +357,7 @@ impl Walk<'_> {
         base: u64,
         place: &MemberPlace,
     ) -> io::Result<Option<Candidate>> {
-        let content = PieceSource::of_body(source, &entry.body, self.options);
+        let content = PieceSource::of_body(source, &entry.body, &self.coded, self.options);
         let mut head = vec![0; HEAD.min(usize::try_from(entry.body.size).unwrap_or(HEAD))];
         if content.read_exact_at(&mut head, 0).is_err() {
             // Whoever reads the file is told.

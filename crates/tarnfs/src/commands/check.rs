@@ -53,7 +53,8 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
     let is_a_file = summary.format == "file";
     let counted = fresh.tree.damaged(if is_a_file { 0 } else { most_named }, &options.cancel);
     let DamagedFiles { files, damaged, first } = counted.map_err(|error| inside::failure(archive, b"", &error))?;
-    if !lines.is_empty() {
+    let is_noted = !lines.is_empty();
+    if is_noted || damaged > 0 {
         let of = match (files, damaged) {
             _ if is_a_file => "the file in it is damaged".to_owned(),
             (0, _) => "it has no files".to_owned(),
@@ -65,7 +66,9 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
         };
         let force = if fresh.index.has_unverified() { "; --force serves what of it can be decoded" } else { "" };
         lines.push(format!("{name}: {of}{force}"));
-        lines.extend(first.iter().map(|(path, _)| format!("{name}: damaged: {}", escaped(path))));
+        // Where no line above says it.
+        let why = |what: &str| if is_noted { String::new() } else { format!(": {what}") };
+        lines.extend(first.iter().map(|(path, what)| format!("{name}: damaged: {}{}", escaped(path), why(what))));
         let more = damaged - first.len() as u64;
         if more > 0 && !first.is_empty() {
             lines.push(format!("{name}: and {more} more; -d 2 names all"));
