@@ -16,6 +16,7 @@ use std::sync::Arc;
 use common::zip::{Made, Member, Read, locals, read, read_whole, try_read, zip};
 use common::{Block, has, sh};
 use proptest::prelude::*;
+use tarnfs_format::zip::Zip;
 use tarnfs_format::{Device, Format, Kind, Probe, detect};
 use tarnfs_source::{MemorySource, SharedSource};
 
@@ -395,6 +396,9 @@ fn bids() {
         assert_eq!(name(&[prefix, &archive, b"some more"].concat()), "zip");
         assert_eq!(name(&archive[..archive.len() - 10]), "zip");
     }
+    // As the last member of a tar that gzip did not pack.
+    let packed = [b"\x1f\x8b\x08\0", &b"tar"[..], &archive, &[0; 1024]].concat();
+    assert!((1..16).contains(&Zip.bid(&Probe::new(&packed[..100], &MemorySource::new(&packed[..], "packed")))));
     // Archives that lie in a tar, at its end or with its end cut off.
     let mut v7 = Block::new("a.zip", 0);
     for outer in [common::file("a.zip", &archive), common::member(&mut v7, &archive)] {

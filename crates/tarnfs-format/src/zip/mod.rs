@@ -45,8 +45,11 @@ const NAME: &str = "zip";
 const HEAD_BITS: u32 = 40;
 /// What one gets that ends as an archive does, with its directory there: less than a tar in which an archive lies last.
 const TAIL_BITS: u32 = 40;
-/// What one gets whose end record is further ahead, or which has no directory.
+/// What one gets that begins with the signature of a member, but not with a member.
 const LIKELY_BITS: u32 = 24;
+/// What one gets whose end record is further ahead: less than any codec. A compressed archive may have stored a member
+/// as it is.
+const BEHIND_BITS: u32 = 5;
 
 impl Format for Zip {
     fn name(&self) -> &'static str {
@@ -60,11 +63,12 @@ impl Format for Zip {
         if local::begins(first) {
             return HEAD_BITS;
         }
+        // A damaged member, or an empty archive.
+        let is_likely = head.starts_with(&local::SIGNATURE) || head.starts_with(b"PK\x05\x06");
         match end::probe(probe) {
             Some(true) => TAIL_BITS,
-            Some(false) => LIKELY_BITS,
-            // A damaged member, or an empty archive in something compressed.
-            None if head.starts_with(&local::SIGNATURE) || head.starts_with(b"PK\x05\x06") => LIKELY_BITS,
+            _ if is_likely => LIKELY_BITS,
+            Some(false) => BEHIND_BITS,
             None => 0,
         }
     }
