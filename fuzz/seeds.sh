@@ -12,7 +12,7 @@ corpus=${TARNFS_CORPUS:-../../shared/corpus}
 tarnfs=$(realpath "${TARNFS:-../target/release/tarnfs}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-for target in tar zip sevenzip differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
+for target in tar cpio ar zip sevenzip differential names gzip zlib deflate bzip2 xz lzma lzip lzma2 zstd zstd_differential zstd_dictionary lz4 brotli snappy lzop lrzip compress index ratarmount rows; do mkdir -p "corpus/$target"; done
 
 # seed TARGET FILE...: under names that tell files of one name in two folders apart.
 seed() {
@@ -28,6 +28,8 @@ seed() {
 if [ -d "$corpus" ]; then
     seed tar "$corpus"/libarchive/*.tar "$corpus"/libarchive/*tar*.{gz,Z,bz2} "$corpus"/libarchive/test_read_format_{gtar,tar}*
     seed zip "$corpus"/libarchive/*.{zip,zipx}
+    seed cpio "$corpus"/libarchive/*.cpio
+    seed ar "$corpus"/libarchive/*.{a,ar,deb}
     seed gzip "$corpus"/libarchive/*.{gz,tgz}
     seed bzip2 "$corpus"/libarchive/*.{bz2,tbz,tbz2}
     seed xz "$corpus"/xz/*.xz "$corpus"/libarchive/*.{xz,txz}
@@ -53,6 +55,8 @@ gzip -dc archives/tree.tar.gz > "$scratch/tree.tar"
     tar --format=pax --sparse-version=1.0 -S -C tree -b1 -cf sparse-1.0.tar sparse
     tar --format=gnu -S -C tree -b1 -cf sparse-gnu.tar sparse
     tar --format=gnu -g snapshot -C tree -b1 -cf incremental.tar .
+    for format in bin odc newc crc; do (cd tree; find folder link empty file | cpio -o --quiet -H $format) > $format.cpio; done
+    cat newc.cpio odc.cpio > several.cpio; (cd tree; ar rcU ../gnu.ar empty file); bsdtar --format=arbsd -C tree -cf bsd.ar empty file
     tar --format=gnu -V label -C tree -b1 -cf label.tar folder
     tar --format=pax --pax-option=globexthdr.name=g,comment:=c,uid:=7 -C tree -b1 -cf global.tar folder
     (
@@ -133,6 +137,8 @@ open('mixed.sz', 'wb').write(chunk(255, b'sNaPpY') + b''.join(stored) + chunk(25
 PYTHON
 )
 seed tar "$scratch"/*.tar
+seed cpio "$scratch"/*.cpio
+seed ar "$scratch"/*.ar
 cp corpus/tar/* corpus/differential/
 seed zip "$scratch"/*.zip
 seed sevenzip "$scratch"/*.7z

@@ -691,9 +691,10 @@ import sqlite3
 sqlite3.connect('x.db').execute('create table t (x)')
 open('x.iso', 'wb').write(bytes(32769) + b'CD001' + bytes(5000))\"
          printf text > t; tar -cf t.tar t
-         (printf '!<arch>\\n'; head -c 504 /dev/zero; cat t.tar) > x.a; gzip -k x.iso",
+         (printf '\\355\\253\\356\\333'; head -c 508 /dev/zero; cat t.tar) > x.rpm; gzip -k x.iso",
     );
-    for (archive, what) in [("x.db", "an SQLite database"), ("x.iso", "an ISO 9660 image"), ("x.a", "an ar archive")] {
+    for (archive, what) in [("x.db", "an SQLite database"), ("x.iso", "an ISO 9660 image"), ("x.rpm", "an RPM package")]
+    {
         let path = scratch.path(archive);
         for command in [&["ls"][..], &["-f"]] {
             let ran = run(&scratch, command.iter().map(|word| OsStr::new(*word)).chain([path.as_os_str()]));

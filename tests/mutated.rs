@@ -51,6 +51,16 @@ fn made(scratch: &Scratch) -> Vec<PathBuf> {
         tar --format=gnu -g snapshot -b1 -C tree -cf incremental .
         "#,
     );
+    // Of the same tree in other formats.
+    if have("cpio") && have("ar") {
+        scratch.shell(
+            r#"cd tree; for format in bin odc newc crc; do
+                find file link folder/* fifo | grep -v nnn | cpio -o --quiet -H $format > ../made-$format.cpio; done
+            gzip -n < ../made-newc.cpio > ../made-newc.cpio.gz; xz < ../made-crc.cpio > ../made-crc.cpio.xz
+            zstd -q < ../made-odc.cpio > ../made-odc.cpio.zst; cat ../made-newc.cpio ../made-odc.cpio > ../made-two.cpio
+            ar rcU ../made-gnu.ar file folder/numbers folder/nnn*; gzip -n < ../made-gnu.ar > ../made-gnu.ar.gz"#,
+        );
+    }
     let is_rare = |suffix: &str| matches!(suffix, "Z" | "lzo" | "lrz");
     for (suffix, tool) in CODECS {
         if is_rare(suffix) && !have(tool.split(' ').next().unwrap()) {

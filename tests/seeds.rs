@@ -18,8 +18,10 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 25] = [
+const TARGETS: [Target; 27] = [
     ("tar", entry_points::tar),
+    ("cpio", entry_points::cpio),
+    ("ar", entry_points::ar),
     ("zip", entry_points::zip),
     ("differential", compare),
     ("sevenzip", entry_points::sevenzip),

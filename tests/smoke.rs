@@ -84,6 +84,8 @@ fn seeds(suffix: &str) -> Vec<Vec<u8>> {
                 for method in lzma gzip bzip2 lzo no-compress; do make $from-$method.lrz sh -c "lrzip -Q -T --$method < $from"; done
                 touch -d '2001-02-03 04:05:06' $from; for options in -0 -9 '-X -9'; do make "$from$options.zip" zip -q $options - $from part; done
                 (cat seeds/$from-0.zip; head -c 700 seeds/$from-9.zip) > seeds/$from-cut.zip
+                for format in newc odc bin; do make $from.$format.cpio sh -c "touch -d @1 tree.tar part; ln -f $from other; printf '$from\nother\n' | cpio -o --quiet -H $format"; done
+                make $from.crc.cpio sh -c "echo part | cpio -o --quiet -H crc"; make $from.ar sh -c "rm -f x.ar; cp part a-name-of-more-than-sixteen; ar rcD x.ar part a-name-of-more-than-sixteen; cat x.ar"
                 (printf '\030'; xz -c --format=raw --lzma2=preset=6 $from) > seeds/$from.lzma2
                 (printf '\024\000abcdefghijklmnopqrst'; cat seeds/$from.zst) > seeds/$from.dictionary
             done"#,
@@ -214,6 +216,8 @@ macro_rules! targets {
 targets! {
     tar: vec![tree()];
     zip: seeds(".zip");
+    cpio: seeds(".cpio");
+    ar: seeds(".ar");
     differential: if support::have("python3") { vec![tree()] } else { Vec::new() };
     sevenzip: seven_zip();
     names: vec![b"../../a".to_vec(), b"/a//./b/".to_vec(), b"\xf0\xf2/\x83\x65\x00\n".to_vec()];

@@ -11,6 +11,8 @@
 // Of tests, a panic is the aim.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
+pub mod ar;
+pub mod cpio;
 mod decode;
 pub mod encoding;
 mod entry;
@@ -75,6 +77,9 @@ pub enum Event {
     Damage(Damage),
     /// The name that the archive gives itself (GNU volume header), as it is stored.
     Label(Vec<u8>),
+    /// The archive ends before this byte, unless another one follows: of formats that have something behind the last
+    /// entry that says so.
+    End(u64),
 }
 
 /// A place at which an archive breaks its format's rules.
@@ -186,7 +191,7 @@ pub trait ReadRandom: Send + Sync {
 }
 
 /// All formats.
-pub static FORMATS: &[&dyn Format] = &[&sevenzip::SevenZip, &tar::Tar, &zip::Zip];
+pub static FORMATS: &[&dyn Format] = &[&ar::Ar, &cpio::Cpio, &sevenzip::SevenZip, &tar::Tar, &zip::Zip];
 
 /// The format of that name.
 pub fn by_name(name: &str) -> Option<&'static dyn Format> {

@@ -120,6 +120,9 @@ pub const CHEAP_TO_READ: u64 = 16 << 20;
 /// A larger index goes to a disk, however few entries it has: attributes, sparse maps and seek points may be large.
 const SMALL_INDEX: u64 = 16 << 20;
 
+/// Bytes of zeros behind an archive among which something else may have been put since.
+const MOST_PADDING: usize = 1 << 20;
+
 impl Default for Options {
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -600,9 +603,11 @@ impl Opening<'_> {
         if !old.layers.is_empty() || old.archive.modified == self.archive().modified {
             return Ok(false);
         }
-        let mut block = [0; 512];
-        let read = self.source.read_at(&mut block, old.end)?;
-        Ok(block[..read].iter().any(|&byte| byte != 0))
+        // Where what is appended does not go on with the archive, it may lie behind zeros.
+        let most = if old.grown_from.is_some() { 512 } else { MOST_PADDING };
+        let mut bytes = vec![0; most];
+        let read = self.source.read_at(&mut bytes, old.end)?;
+        Ok(bytes[..read].iter().any(|&byte| byte != 0))
     }
 
     fn sidecar(&self, path: &Path, owner: &trust::Owner) -> Result<Arc<dyn Index>, tarnfs_index::Error> {

@@ -15,7 +15,8 @@ use tarnfs_source::{Cancel, Limits, SharedSource, Slice};
 /// What headers are read with.
 #[derive(Debug)]
 pub(crate) struct Recheck {
-    format: Reader,
+    /// First that of the archive; the others of archives that lie in it as they are.
+    formats: Vec<Reader>,
     encoding: Option<Encoding>,
     options: Options,
     is_transformed: bool,
@@ -55,29 +56,34 @@ impl Recheck {
             cancel: Cancel::default(),
             decode: Decode::default(),
         };
+        let own = tarnfs_format::by_name(&summary.format)?;
+        let others = tarnfs_format::FORMATS.iter().copied().filter(|format| format.name() != own.name());
+        let others = others.filter_map(|format| format.forwards());
+        let formats = std::iter::once(own.forwards()?).chain(others).map(Reader).collect();
         let nodes = summary.files.saturating_add(summary.folders).min(MOST_REMEMBERED);
         let right = (0..=nodes / 64).map(|_| AtomicU64::new(0)).collect();
-        Some(Self {
-            format: Reader(tarnfs_format::by_name(&summary.format)?.forwards()?),
-            encoding,
-            options,
-            is_transformed: shape.transform.is_some(),
-            right,
-        })
+        Some(Self { formats, encoding, options, is_transformed: shape.transform.is_some(), right })
     }
 
     /// `StaleNetworkFileHandle` (ESTALE) if the headers before the content of the file `row`, whose entry has the name
     /// `name`, are not those that were indexed.
     pub(crate) fn check(&self, stream: &SharedSource, row: &Row, name: &[u8]) -> io::Result<()> {
-        // Decoded bytes have checksums.
-        let Some(header) = row.header.filter(|_| row.stream == 0) else { return Ok(()) };
+        // Decoded bytes have checksums, and what lies behind a header of its own is looked for there.
+        let Some(header) = row.header.filter(|_| row.stream == 0 && !row.has_pieces) else { return Ok(()) };
+        // What has no header of its own: it lies behind the end of an archive.
+        if header == row.body {
+            return Ok(());
+        }
         let bit = 1 << (row.node.0 % 64);
         let remembered = usize::try_from(row.node.0 / 64).ok().and_then(|word| self.right.get(word));
         if remembered.is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0) {
             return Ok(());
         }
-        let entry = self.entry_at(stream, header, row.body.saturating_sub(header))?;
-        if entry.is_some_and(|entry| self.is_same(&entry, header, row, name)) {
+        for format in &self.formats {
+            let entry = self.entry_at(format, stream, header, row.body.saturating_sub(header))?;
+            if !entry.is_some_and(|entry| self.is_same(&entry, header, row, name)) {
+                continue;
+            }
             if let Some(word) = remembered {
                 word.fetch_or(bit, Ordering::Relaxed);
             }
@@ -95,7 +101,7 @@ impl Recheck {
     }
 
     /// The entry whose headers are the `length` bytes from `header`.
-    fn entry_at(&self, stream: &SharedSource, header: u64, length: u64) -> io::Result<Option<Entry>> {
+    fn entry_at(&self, format: &Reader, stream: &SharedSource, header: u64, length: u64) -> io::Result<Option<Entry>> {
         let mut first = None;
         let mut receive = |event, _: &mut dyn Stream| match event {
             Event::Entry(entry) => {
@@ -108,11 +114,11 @@ impl Recheck {
         let read = if length <= AT_ONCE {
             let mut bytes = vec![0; length as usize];
             stream.read_exact_at(&mut bytes, header)?;
-            self.format.0.read(&mut Bytes { bytes: &bytes, at: 0 }, &self.options, &mut receive)
+            format.0.read(&mut Bytes { bytes: &bytes, at: 0 }, &self.options, &mut receive)
         } else {
             let part = Slice::new(Arc::clone(stream), header, length);
             let mut part = SourceStream::new(Arc::new(part), Cancel::default());
-            self.format.0.read(&mut part, &self.options, &mut receive)
+            format.0.read(&mut part, &self.options, &mut receive)
         };
         match read {
             Err(tarnfs_format::Error::Read { error, .. }) => Err(error),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use tarnfs_format::{Entry, Error, Event, Kind, Options, SourceStream, by_name, name};
+use tarnfs_format::{Entry, Error, Event, Kind, Options, SourceStream, Stream, by_name, name};
 use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource, Slice, Source, Stencil};
 
 /// All that an archive told.
@@ -39,14 +39,23 @@ pub(crate) fn try_read(archive: &[u8], options: &Options) -> Result<Told, Error>
 }
 
 pub(crate) fn try_read_source(source: SharedSource, options: &Options) -> Result<Told, Error> {
-    let mut stream = SourceStream::new(source, Cancel::default());
+    try_read_stream("tar", &mut SourceStream::new(source, Cancel::default()), options)
+}
+
+/// Reads an archive of that format.
+pub(crate) fn try_read_as(format: &str, archive: &[u8]) -> Result<Told, Error> {
+    let source = Arc::new(MemorySource::new(archive, "archive"));
+    try_read_stream(format, &mut SourceStream::new(source, Cancel::default()), &Options::default())
+}
+
+pub(crate) fn try_read_stream(format: &str, stream: &mut dyn Stream, options: &Options) -> Result<Told, Error> {
     let mut told = Told::default();
-    by_name("tar").unwrap().forwards().unwrap().read(&mut stream, options, &mut |event, _| {
+    by_name(format).unwrap().forwards().unwrap().read(stream, options, &mut |event, _| {
         match event {
             Event::Entry(entry) => told.entries.push(*entry),
             Event::Damage(damage) => told.damage.push((damage.offset, damage.what)),
             Event::Label(label) => told.labels.push(label),
-            Event::Ahead(_) | Event::ForAll(_) => {}
+            Event::Ahead(_) | Event::ForAll(_) | Event::End(_) => {}
             other => panic!("{other:?}"),
         }
         Ok(())

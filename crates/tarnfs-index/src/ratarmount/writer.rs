@@ -29,7 +29,8 @@ const SCHEMA: &str = include_str!("schema.sql");
 /// Writes what `index` says of the file `archive` to `destination`, as ratarmount 1.3 would have written it: it
 /// opens it without making its own. Under that name there never is half a file.
 ///
-/// [`Error::Unknown`] for codecs whose seek points ratarmount does not keep and for archives in archives,
+/// [`Error::Unknown`] for codecs whose seek points ratarmount does not keep, for archives in archives and for other
+/// formats than tar,
 /// [`Error::Stale`] if the archive is not the indexed one.
 pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Result<(), Error> {
     // NONBLOCK, as a fifo would wait; it means nothing for files.
@@ -53,6 +54,11 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
         let what =
             "ratarmount keeps nothing of compressed archives in archives; make an index without --recursive for it";
         return Err(Error::Unknown(what.to_owned()));
+    }
+    // Its backend for these has offsets of tar headers alone.
+    if !matches!(summary.format.as_str(), "tar" | "file") {
+        let what = format!("ratarmount has no such index of {} archives", summary.format);
+        return Err(Error::Unknown(what));
     }
     let owner = Owner { user: stats.uid(), group: stats.gid(), mode: stats.mode() & 0o7777 };
     let temporary = Temporary::create(destination, Some(&owner))?;

@@ -234,6 +234,10 @@ impl Walk<'_> {
                     last = Some(entry);
                 }
                 Event::Damage(damage) => self.damage(damage, place)?,
+                Event::End(end) if calls == 0 => {
+                    let furthest = members.borrow().end.max(end);
+                    members.borrow_mut().end = furthest;
+                }
                 Event::ForAll(holds) if calls == 0 => members.borrow_mut().holds_for_more = holds,
                 Event::Label(label) if place.prefix.is_empty() => members.borrow_mut().label = Some(label),
                 _ => {}
