@@ -16,13 +16,13 @@ const KEEP: &str = "--index-minimum-file-count=0";
 
 const COMPARE: Compare = Compare { skip_folder_times: true, holes: false, whole_seconds: true };
 
-const TREE: &str = r#"
+const TREE: &str = r"
     mkdir tree; cd tree
     printf hello > file; : > nothing; printf odd > odd; head -c 300001 /dev/urandom > random; seq 1 60000 > numbers
     printf y > 'sp ace'; printf z > fifteen-letters; printf z > sixteen-letters.
     printf long > a-name-that-is-longer-than-sixteen; printf longer > another-name-that-is-longer-than-sixteen
     chmod 600 odd; touch -d '2001-02-03 04:05:06 UTC' file random; chown 123:456 random
-"#;
+";
 
 #[track_caller]
 fn assert_both_mounts(scratch: &Scratch, archive: &str, options: &[&str], twin: &Path) {

@@ -358,7 +358,7 @@ fn the_version_tells_of_libraries_formats_and_the_kernel() {
     for library in ["SQLite 3.", "liblzma 5.", "zstd 1."] {
         assert!(value("libraries").contains(library), "{full}");
     }
-    assert_eq!(value("formats"), "tar");
+    assert_eq!(value("formats"), "7z, ar, cpio, tar, zip");
     assert!(value("codecs").starts_with("brotli, bzip2, compress, gzip, "), "{full}");
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_eq!(value("kernel"), format!("Linux {}", release.trim()));
@@ -404,7 +404,7 @@ fn messages_are_one_line_and_name_the_file_once() {
         (
             &["ls", "--passwrd", "x", "a.tar"],
             2,
-            "--passwrd is not an option of tarnfs ls, and --password is not there yet; see tarnfs ls --help".into(),
+            "--passwrd is not an option of tarnfs ls; did you mean --password? Or see tarnfs ls --help".into(),
         ),
         (&["."], 2, ".: name a mount point: tarnfs . MOUNTPOINT".into()),
         (

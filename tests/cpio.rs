@@ -20,7 +20,7 @@ const COMPARE: Compare = Compare { skip_folder_times: true, holes: false, whole_
 /// GNU cpio sets no times of symbolic links. In a twin: the times that they had.
 const LINK_TIMES: &str = "find . -type l -exec touch -h -r $OLDPWD/tree/{} {} \\;";
 
-const TREE: &str = r#"
+const TREE: &str = r"
     mkdir -p tree/folder/inner tree/empty
     printf hello > tree/folder/file; : > tree/folder/nothing; seq 1 60000 > tree/folder/inner/numbers
     head -c 300001 /dev/urandom > tree/random
@@ -30,7 +30,7 @@ const TREE: &str = r#"
     chmod 4751 tree/folder/file; chmod 1777 tree/empty
     long=$(printf '%0200d' 1); mkdir -p tree/$long/$long; echo long > tree/$long/$long/$long
     touch -h -d '2001-02-03 04:05:06 UTC' tree/folder/file tree/dangling
-"#;
+";
 
 /// Mounts twice, without an index and with the one that is there then; each time the tree must be the twin's.
 #[track_caller]
@@ -229,7 +229,7 @@ fn many_small_files() {
         let path = scratch.path(format!("a.{format}"));
         run(&scratch, ["index".as_ref(), path.as_os_str()]).ok();
         let ran = run(&scratch, ["ls".as_ref(), path.as_os_str(), "--no-recreate-index".as_ref()]).ok();
-        assert_eq!(ran.out.iter().filter(|&&byte| byte == b'\n').count(), 30_000);
+        assert_eq!(ran.text().lines().count(), 30_000);
     }
 }
 

@@ -54,11 +54,11 @@ fn made(scratch: &Scratch) -> Vec<PathBuf> {
     // Of the same tree in other formats.
     if have("cpio") && have("ar") {
         scratch.shell(
-            r#"cd tree; for format in bin odc newc crc; do
+            r"cd tree; for format in bin odc newc crc; do
                 find file link folder/* fifo | grep -v nnn | cpio -o --quiet -H $format > ../made-$format.cpio; done
             gzip -n < ../made-newc.cpio > ../made-newc.cpio.gz; xz < ../made-crc.cpio > ../made-crc.cpio.xz
             zstd -q < ../made-odc.cpio > ../made-odc.cpio.zst; cat ../made-newc.cpio ../made-odc.cpio > ../made-two.cpio
-            ar rcU ../made-gnu.ar file folder/numbers folder/nnn*; gzip -n < ../made-gnu.ar > ../made-gnu.ar.gz"#,
+            ar rcU ../made-gnu.ar file folder/numbers folder/nnn*; gzip -n < ../made-gnu.ar > ../made-gnu.ar.gz",
         );
     }
     let is_rare = |suffix: &str| matches!(suffix, "Z" | "lzo" | "lrz");

@@ -8,8 +8,8 @@ use tarnfs_tree::build::without_suffix;
 /// Entries of a folder that are looked at for a name that was meant.
 const MOST_NAMES: usize = 10_000;
 
-/// Ends of names of archives that cannot be read yet, and are mistyped as others are.
-const OTHER_ARCHIVES: [&[u8]; 3] = [b".7z", b".rar", b".zip"];
+/// Ends of names of archives that are no tars; some cannot be read yet, and are mistyped as others are.
+const OTHER_ARCHIVES: [&[u8]; 5] = [b".7z", b".cpio", b".deb", b".rar", b".zip"];
 
 /// True if one letter more or less, another one, or two neighbours swapped make `right` of `typed`.
 fn is_near(typed: &[u8], right: &[u8]) -> bool {
