@@ -11,7 +11,7 @@ use std::thread;
 
 use tarnfs_codec::Codec;
 use tarnfs_codec::engine::Indexing;
-use tarnfs_format::{Body, Entry, Probe, Reader, SourceStream, Stream, name, stream::Moved};
+use tarnfs_format::{Body, Entry, Event, Probe, ReadRandom, Reader, SourceStream, Stream, name, stream::Moved};
 use tarnfs_source::SharedSource;
 
 use super::bodies::Bodies;
@@ -260,6 +260,11 @@ impl<'a> Expansion<'a> {
         let probe = Probe::new(head, &*candidate.bytes);
         let Some(Content::Format(format)) = content_of(&probe, &candidate.name) else { return Ok(()) };
         let reader = format.reader();
+        if let Reader::Random(format) = reader
+            && !has_entries(format, &candidate.bytes, self.format_options)
+        {
+            return Ok(());
+        }
         receiver.begin()?;
         let members = match reader {
             Reader::Forwards(format) => walk.members(format, &mut stream, &candidate.place),
@@ -408,6 +413,23 @@ pub(super) fn is_certain(codec: &dyn Codec, head: &[u8], name: &[u8], names: &Na
 /// True if the error lies in the compressed data, which cannot be decoded from there on.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::Unsupported)
+}
+
+/// True if there is an archive in `source`, though it may be empty: what has only the first bytes of one stays a file.
+fn has_entries(format: &dyn ReadRandom, source: &SharedSource, options: &tarnfs_format::Options) -> bool {
+    let mut is_damaged = false;
+    let result = format.read(source, options, &mut |event| match event {
+        Event::Entry(_) => Err(io::ErrorKind::Interrupted.into()),
+        Event::Damage(_) => {
+            is_damaged = true;
+            Ok(())
+        }
+        _ => Ok(()),
+    });
+    match result {
+        Ok(()) => !is_damaged,
+        Err(error) => matches!(error, tarnfs_format::Error::Receiver(_)),
+    }
 }
 
 /// The one file that a compressed one holds.

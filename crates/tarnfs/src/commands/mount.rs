@@ -237,7 +237,9 @@ fn open_sources(request: &Request, arguments: &Mount, options: &Options, is_inde
             if code != Code::Success {
                 opened.code = code;
             }
+            // What is compressed would have to be decoded once more.
             if archive.is_new
+                && archive.index.summary().layers.is_empty()
                 && let Ok(Some(what)) = inside::behind_the_end(&archive, PADDING)
             {
                 log::warn!("{}: {what}", shown(source.as_os_str()));

@@ -18,7 +18,8 @@ pub(crate) fn run(in_full: bool) -> Result<Code, Failure> {
 fn details() -> [(&'static str, String); 8] {
     let mut libraries = vec![format!("SQLite {}", tarnfs_index::sqlite_version())];
     libraries.extend(tarnfs_codec::c_libraries().map(|(name, version)| format!("{name} {version}")));
-    let formats: Vec<_> = tarnfs_format::FORMATS.iter().map(|format| format.name()).collect();
+    let mut formats: Vec<_> = tarnfs_format::FORMATS.iter().map(|format| format.name()).collect();
+    formats.sort_unstable();
     let codecs: Vec<_> = tarnfs_codec::CODECS.iter().map(|codec| codec.name()).collect();
     let indexes = format!("schema {} of tarnfs, 0.5 to 0.7 of ratarmount", tarnfs_index::SCHEMA_VERSION);
     let helper = match tarnfs_fuse::fusermount() {
