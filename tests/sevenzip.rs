@@ -135,3 +135,50 @@ fn what_is_damaged_is_an_error_never_wrong_bytes() {
     assert_eq!(wrong, 1);
     mounted.unmount();
 }
+
+/// The cipher cannot tell a wrong password, and nothing is compressed that would: only the checksum does.
+#[test]
+fn a_wrong_password_never_gives_noise() {
+    if !have("7z") {
+        return println!("left out: no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "head -c 18M /dev/urandom > large; printf small > small; printf 'wrong\nsecret\n' > words
+         7z a -bd -bso0 -psecret -mx0 stored.7z large small; 7z a -bd -bso0 -psecret -mhe=on names.7z small",
+    );
+    let (path, words) = (scratch.path("stored.7z"), scratch.path("words"));
+    let (path, words) = (path.to_str().unwrap(), words.to_str().unwrap());
+    for name in ["large", "small"] {
+        let right = fs::read(scratch.path(name)).unwrap();
+        assert!(run(&scratch, ["cat", "--password-file", words, path, name]).ok().out == right, "{name}");
+        let ran = run(&scratch, ["cat", "--password", "wrong", path, name]);
+        assert!(ran.code != 0 && ran.out.is_empty() && ran.err.contains("wrong password"), "{name}: {}", ran.err);
+    }
+    // What the password opens is not written beside the archive.
+    let names = scratch.path("names.7z");
+    let ran = run(&scratch, ["index", "--password", "secret", names.to_str().unwrap()]);
+    assert!(ran.code != 0 && ran.err.contains("not be encrypted"), "{}", ran.err);
+    assert!(!scratch.shell("ls").contains("sqlite"));
+}
+
+#[test]
+fn a_long_file_in_a_damaged_block_is_an_error() {
+    if !can_mount() || !have("7z") {
+        return println!("left out: no mounts here, or no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "head -c 17M /dev/urandom > a; head -c 17M /dev/urandom > b; 7z a -bd -bso0 -ms=on -m0=lzma2:d20 s.7z a b",
+    );
+    let mut bytes = fs::read(scratch.path("s.7z")).unwrap();
+    let place = bytes.len() * 3 / 4;
+    bytes[place] ^= 1;
+    fs::write(scratch.path("s.7z"), bytes).unwrap();
+    let mounted = Mounted::any(&scratch, scratch.path("s.7z"), &[]);
+    assert!(fs::read(mounted.path("a")).unwrap() == fs::read(scratch.path("a")).unwrap());
+    assert!(fs::read(mounted.path("b")).is_err());
+    mounted.unmount();
+    let checked = run(&scratch, ["check".as_ref(), scratch.path("s.7z").as_os_str()]);
+    assert!(checked.code == 5 && checked.text().contains("damaged: b: "), "{}", checked.text());
+}

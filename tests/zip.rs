@@ -231,3 +231,42 @@ with zipfile.ZipFile('twice.zip', 'w', zipfile.ZIP_DEFLATED) as z:
     );
     mounted.unmount();
 }
+
+#[test]
+fn an_archive_in_a_damaged_member_is_not_served() {
+    if !can_mount() || !have("zip") {
+        return println!("left out: no mounts here, or no zip");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("head -c 20M /dev/urandom > noise; tar cf inner.tar noise; zip -q -1 outer.zip inner.tar");
+    let mut bytes = fs::read(scratch.path("outer.zip")).unwrap();
+    // Noise is stored in deflate: a flipped bit changes a byte and nothing else.
+    let place = bytes.len() / 2;
+    bytes[place] ^= 1;
+    fs::write(scratch.path("outer.zip"), bytes).unwrap();
+    let mounted = Mounted::any(&scratch, scratch.path("outer.zip"), &["-r"]);
+    assert!(mounted.ran.err.contains("CRC-32"), "{}", mounted.ran.err);
+    assert!(fs::read(mounted.path("inner.tar/noise")).is_err());
+    mounted.unmount();
+}
+
+/// What takes long to decode for a name, or for the first bytes of an archive, is not decoded.
+#[test]
+fn bombs_behind_links_and_names_cost_nothing() {
+    if !have("python3") {
+        return println!("left out: no python3");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 -c \"
+import zipfile
+with zipfile.ZipFile('links.zip', 'w', zipfile.ZIP_BZIP2) as z:
+    for n in range(200):
+        link = zipfile.ZipInfo('link%d' % n); link.create_system = 3; link.external_attr = 0o120777 << 16
+        z.writestr(link, bytes(1 << 20), zipfile.ZIP_BZIP2)
+    z.writestr('file', 'text')\"",
+    );
+    let ran = run(&scratch, ["ls".as_ref(), scratch.path("links.zip").as_os_str()]);
+    assert_eq!(ran.text(), "file\n");
+    assert!(ran.err.contains("the target of the link has 1048576 bytes; it is left out"), "{}", ran.err);
+}

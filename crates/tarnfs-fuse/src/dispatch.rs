@@ -529,6 +529,10 @@ impl Filesystem for Dispatcher {
     /// Who closes the file for commands goes on when what it has written is done, so that the next line of a script finds
     /// it done; or soon before the deadline. A thread of its own waits.
     fn flush(&self, node: u64, handle: u64, reply: ReplyFlush) {
+        if self.asks.tree.control().is_none() {
+            // The kernel asks no more.
+            return self.refuse_once(Operation::Other, reply);
+        }
         let control = self.asks.tree.control().filter(|control| control.takes_writes(Node(node)));
         let pending = control.map(|control| control.pending(handle)).unwrap_or_default();
         let ticket = self.deadlines.begin(Operation::Other, node, reply);

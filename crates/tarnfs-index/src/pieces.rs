@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tarnfs_format::{Coder, Piece, Step};
 
 use crate::Error;
-use crate::own::LIMITS;
 use crate::writer::record::{read_bytes, read_number, write_bytes, write_number};
 
 /// Bytes of the names and properties of one coder. A key derivation's salt, or the properties of a filter, take a few
@@ -14,6 +13,12 @@ const LONGEST_CODER: usize = 4096;
 
 /// Steps of one coder; 7-Zip writes up to 4.
 const MOST_STEPS: usize = 32;
+
+/// Times that the coder changes from piece to piece.
+const MOST_CODERS: usize = 1 << 10;
+
+/// Pieces of one file: each takes some hundred bytes of memory while the file is open.
+const MOST_PIECES: usize = 1 << 16;
 
 /// Bits of the number that stands before a coder's.
 const HAS_CRC: u64 = 1;
@@ -69,8 +74,9 @@ pub(crate) fn read(
 ) -> Result<Vec<Piece>, Error> {
     let wrong = |what: &str| Error::Broken(format!("the pieces of a file {what}"));
     let (mut pieces, mut expected, mut end) = (Vec::new(), header, 0_u64);
+    let (mut last, mut coders) = (None::<(u32, Arc<Coder>)>, 0_usize);
     while !bytes.is_empty() {
-        if pieces.len() >= LIMITS.sparse_extents {
+        if pieces.len() >= MOST_PIECES {
             return Err(wrong("are too many"));
         }
         let what = read_number(&mut bytes);
@@ -88,14 +94,27 @@ pub(crate) fn read(
             Some(u32::from_le_bytes(*crc))
         };
         end = end.checked_add(hole).and_then(|start| start.checked_add(length)).unwrap_or(u64::MAX);
-        if end > size || skip.checked_add(length).is_none_or(|end| end > decoded) {
+        if length == 0 || end > size || skip.checked_add(length).is_none_or(|end| end > decoded) {
             return Err(wrong("go past its end"));
         }
         expected = offset
             .checked_add(stored)
             .filter(|&end| end <= stream)
             .ok_or_else(|| wrong("go past the end of the archive"))?;
-        let coder = if number == 0 { None } else { Some(coder_of(number)?) };
+        // Nearly always that of the piece before: an index may name others in turn, each of which would be kept.
+        let coder = match (number, &last) {
+            (0, _) => None,
+            (number, Some((known, coder))) if *known == number => Some(Arc::clone(coder)),
+            (number, _) => {
+                coders = coders.saturating_add(1);
+                if coders > MOST_CODERS {
+                    return Err(wrong("change their coder too often"));
+                }
+                let coder = coder_of(number)?;
+                last = Some((number, Arc::clone(&coder)));
+                Some(coder)
+            }
+        };
         pieces.push(Piece { hole, length, offset, stored, coder, decoded, skip, crc });
     }
     Ok(pieces)

@@ -8,12 +8,13 @@ use tarnfs_codec::engine::Indexing;
 use tarnfs_format::{Coder, Decode};
 use tarnfs_source::{MemorySource, SharedSource};
 
+use crate::build::is_damage;
 use crate::open::Options;
 use crate::pieces::chain;
 
 /// What decodes the directory of an archive that is opened with `options`. The first password that fits is taken.
 pub(crate) fn decode(options: &Options) -> Decode {
-    let passwords = Arc::clone(&options.passwords);
+    let passwords = options.passwords.clone();
     let options = tarnfs_codec::Options {
         limits: options.limits,
         dictionaries: options.dictionaries.clone(),
@@ -27,7 +28,7 @@ pub(crate) fn decode(options: &Options) -> Decode {
         for password in passwords.iter() {
             match &result {
                 Ok(bytes) if is_right(bytes) => break,
-                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::Unsupported) => break,
+                Err(error) if !(is_damage(error) || error.kind() == io::ErrorKind::PermissionDenied) => break,
                 _ => result = decoded(Some(password), coder, &stored, length, &options),
             }
         }

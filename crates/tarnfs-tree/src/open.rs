@@ -88,7 +88,7 @@ pub struct Options {
     /// What frames of zstd may need beside the archive.
     pub dictionaries: Dictionaries,
     /// Of encrypted files, as they were typed; tried in order.
-    pub passwords: Arc<[Arc<[u8]>]>,
+    pub passwords: Passwords,
     /// For decoders whose state outgrows the memory that they may take. Who gives up making files fills it before.
     pub scratch: Scratch,
     /// What has been decoded, and the budget of all memory that grows with what is read. Archives that one process has
@@ -112,6 +112,31 @@ pub struct Options {
 pub trait Sink: std::fmt::Debug + Send + Sync {
     /// Takes the bytes that come next. An error ends the pass.
     fn write(&self, decoded: &[u8]) -> io::Result<()>;
+}
+
+/// Passwords that are tried in order. They are not shown where options are.
+#[derive(Clone, Default)]
+pub struct Passwords(Arc<[Arc<[u8]>]>);
+
+impl Passwords {
+    /// These.
+    pub fn new(passwords: Vec<Arc<[u8]>>) -> Self {
+        Self(passwords.into())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<[u8]>> {
+        self.0.iter()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl std::fmt::Debug for Passwords {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} passwords", self.0.len())
+    }
 }
 
 /// An archive of fewer bytes is read again at each mount within a moment, if it has few entries.
@@ -141,7 +166,7 @@ impl Default for Options {
             threads_of: Vec::new(),
             limits: Limits::default(),
             dictionaries: Dictionaries::default(),
-            passwords: Arc::default(),
+            passwords: Passwords::default(),
             scratch: Scratch::default(),
             cache: PieceCache::new(Budget::for_this_machine(threads)),
             decoded_cache: None,
@@ -311,11 +336,14 @@ enum Origin {
     Sidecar,
 }
 
+fn has_random_format(summary: &Summary) -> bool {
+    let format = tarnfs_format::by_name(&summary.format);
+    format.is_some_and(|format| matches!(format.reader(), Reader::Random(_)))
+}
+
 /// True of an archive whose own directory says all that its index would, and as fast.
 fn has_directory(summary: &Summary, writer: &Writer) -> bool {
-    let format = tarnfs_format::by_name(&summary.format);
-    let is_random = format.is_some_and(|format| matches!(format.reader(), Reader::Random(_)));
-    is_random && summary.layers.is_empty() && !writer.has_nested() && summary.shape.hashes.is_empty()
+    has_random_format(summary) && summary.layers.is_empty() && !writer.has_nested() && summary.shape.hashes.is_empty()
 }
 
 /// True if nobody knows whether there is a file at `path`: its folder may not be looked into.
@@ -700,7 +728,13 @@ impl Opening<'_> {
         let few = entries < options.minimum_file_count && source.len() < CHEAP_TO_READ && writer.bytes() < SMALL_INDEX;
         let is_named = matches!(options.place, IndexPlace::File(_));
         let is_worth_it = options.index_is_required || !few && !has_directory(&summary, &writer);
-        let keep = options.write_index && no_folder.is_none() && (is_named || is_worth_it);
+        // What a password opens (names, targets of links, hashes) would lie beside the archive for all who may read it.
+        let is_open = options.passwords.is_empty() || !has_random_format(&summary) && summary.shape.recursion.is_none();
+        if !is_open && (is_named || options.index_is_required) {
+            let what = "no index is written of what a password opens: it would not be encrypted";
+            return Err(Problem::Unwritten(what.to_owned()));
+        }
+        let keep = options.write_index && no_folder.is_none() && is_open && (is_named || is_worth_it);
         let (free, kept) = if keep { self.destinations() } else { Default::default() };
         let mut destinations: Vec<_> = free.iter().map(|path| Destination::File(self.at(path))).collect();
         destinations.push(Destination::Memory);
@@ -835,7 +869,8 @@ impl Opening<'_> {
             workers: Arc::clone(&workers),
             limits: options.limits,
             decoding: options.decoding(),
-            passwords: Arc::clone(&options.passwords),
+            passwords: options.passwords.clone(),
+            cancel: Cancel::default(),
         };
         let deep = deep_layers(&index, &stream, &context)?;
         let shallow = if deep.is_some() { &[][..] } else { &index.summary().layers };

@@ -18,9 +18,6 @@ use crate::streams::StreamContext;
 /// what is asked for is read.
 const VERIFIED_WHEN_STORED: u64 = 1 << 20;
 
-/// The same of pieces that are parts of what a coder gives, which has no checksum of its own.
-const VERIFIED_PARTS: u64 = 16 << 20;
-
 /// What coders give, of the pieces that were read last.
 #[derive(Debug, Default)]
 pub(crate) struct CodedStreams(Mutex<Open>);
@@ -32,8 +29,8 @@ struct Open {
     clock: u64,
 }
 
-/// The stream, where in it, how.
-type Key = (u32, u64, Arc<Coder>);
+/// The stream, where in it, how many bytes become how many, how.
+type Key = (u32, u64, u64, u64, Arc<Coder>);
 
 #[derive(Debug)]
 struct Coded {
@@ -61,7 +58,7 @@ impl CodedStreams {
         context: &StreamContext,
     ) -> io::Result<(SharedSource, bool)> {
         let Some(coder) = &piece.coder else { return Err(io::ErrorKind::InvalidInput.into()) };
-        let key = (number, piece.offset, Arc::clone(coder));
+        let key = (number, piece.offset, piece.stored, piece.decoded, Arc::clone(coder));
         {
             let mut open = self.lock();
             open.clock += 1;
@@ -132,12 +129,17 @@ fn decoded(
         }
         result = decoded_with(Some(password), stream, piece, coder, context).and_then(|(source, verifies)| {
             // Some ciphers do not tell a wrong password: what comes of it is wrong.
-            match source.read_at(&mut [0], piece.skip) {
+            let read = match piece.crc {
+                Some(crc) if !verifies => crc_of(&source, piece.skip, piece.length, &context.cancel)
+                    .and_then(|found| compare(&source, crc, found)),
+                _ => source.read_at(&mut [0], piece.skip).map(drop),
+            };
+            match read {
                 Err(error) if is_damage(&error) => {
                     let what = format!("wrong password, or damaged: {error}");
                     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
                 }
-                _ => Ok((source, verifies)),
+                read => read.map(|()| (source, verifies)),
             }
         });
     }
@@ -208,6 +210,7 @@ fn undone(
         dictionaries: context.decoding.dictionaries.clone(),
         scratch: context.decoding.scratch.clone(),
         coder: of_step.clone(),
+        cancel: context.cancel.clone(),
         ..tarnfs_codec::Options::default()
     };
     let decoding = DecodeContext { coder: of_step, ..context.decoding.clone() };
@@ -284,7 +287,8 @@ impl PieceSource {
             cache: Arc::clone(&options.cache),
             workers: Workers::new(0),
             limits: options.limits,
-            passwords: Arc::clone(&options.passwords),
+            passwords: options.passwords.clone(),
+            cancel: options.cancel.clone(),
             decoding: DecodeContext { unverified: false, ..options.decoding() },
         };
         let pieces = body.pieces.clone().unwrap_or_default();
@@ -304,13 +308,42 @@ impl PieceSource {
             None if has_steps => self.coded.get(self.number, &self.stream, piece, &self.context)?,
             None => (Arc::new(stored(&self.stream, piece)?) as SharedSource, false),
         };
-        let replaced = last().replace((at, SharedSource::clone(&source), verifies));
-        drop(replaced);
         let skip = if has_steps { piece.skip } else { 0 };
         if !verifies {
             self.verify(at, piece, &source, skip, has_steps)?;
         }
+        let replaced = last().replace((at, SharedSource::clone(&source), verifies));
+        drop(replaced);
         Ok((source, skip))
+    }
+
+    /// The first bytes, which are verified only if that takes no more than they do.
+    pub(crate) fn head(&self, length: usize) -> io::Result<Vec<u8>> {
+        let mut head = vec![0; length];
+        let coded = match self.pieces.as_slice() {
+            [(0, piece)] if piece.skip == 0 => {
+                piece.coder.as_ref().filter(|coder| coder.steps.len() == 1).zip(Some(piece))
+            }
+            _ => None,
+        };
+        let Some((coder, piece)) = coded else {
+            self.read_exact_at(&mut head, 0)?;
+            return Ok(head);
+        };
+        let source: SharedSource = Arc::new(stored(&self.stream, piece)?);
+        for (codec, coder) in chain(coder, None, source.len(), piece.decoded)? {
+            let limits = self.context.limits;
+            let options = tarnfs_codec::Options { limits, coder, ..tarnfs_codec::Options::default() };
+            let mut pass = codec.first_pass(SharedSource::clone(&source), &options)?;
+            let mut filled = 0;
+            while filled < length {
+                match pass.read(&mut head[filled..])? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    read => filled += read,
+                }
+            }
+        }
+        Ok(head)
     }
 
     /// Reads all of it, and compares each piece with its checksum, however long it is.
@@ -325,12 +358,12 @@ impl PieceSource {
 
     /// Compares the piece with its checksum, unless that was done, or it is long.
     fn verify(&self, at: usize, piece: &Piece, source: &SharedSource, skip: u64, has_steps: bool) -> io::Result<()> {
-        let most = if has_steps { VERIFIED_PARTS } else { VERIFIED_WHEN_STORED };
+        let most = if has_steps { u64::MAX } else { VERIFIED_WHEN_STORED };
         let is_verified = self.verified.get(at).is_none_or(|verified| verified.load(Ordering::Relaxed));
         let Some(expected) = piece.crc.filter(|_| !is_verified && piece.length <= most) else {
             return Ok(());
         };
-        compare(source, expected, crc_of(source, skip, piece.length, &Cancel::default())?)?;
+        compare(source, expected, crc_of(source, skip, piece.length, &self.context.cancel)?)?;
         if let Some(verified) = self.verified.get(at) {
             verified.store(true, Ordering::Relaxed);
         }

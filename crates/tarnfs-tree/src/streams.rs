@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Statistics, Workers};
 use tarnfs_codec::{Damage, DecodeContext};
 use tarnfs_index::{Index, Nested};
-use tarnfs_source::{Grant, Limits, SharedSource, Slice, Source};
+use tarnfs_source::{Cancel, Grant, Limits, SharedSource, Slice, Source};
 
 use crate::build::most_layers;
 use crate::in_memory::InMemory;
+use crate::open::Passwords;
 use crate::{Error, Work, unproven};
 
 /// Nested streams that are open at a time.
@@ -44,7 +45,9 @@ pub(crate) struct StreamContext {
     pub(crate) cache: Arc<PieceCache>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) limits: Limits,
-    pub(crate) passwords: Arc<[Arc<[u8]>]>,
+    pub(crate) passwords: Passwords,
+    /// Ends what is decoded while an archive is read.
+    pub(crate) cancel: Cancel,
     pub(crate) decoding: DecodeContext,
 }
 

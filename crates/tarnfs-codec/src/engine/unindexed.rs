@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tarnfs_source::{SharedSource, Source};
+use tarnfs_source::{Alone, Grant, SharedSource, Source};
 
 use super::cache::PieceCache;
 use super::{DecodedSource, Indexing, Table, Workers, lock};
@@ -12,11 +12,11 @@ use crate::sync::Mutex;
 use crate::{ChunkTable, Codec, DecodeContext, Options, PIECE};
 
 /// A stream of up to so many decoded bytes is decoded at once, and kept as it is while it is open.
-const SHORT: u64 = 1 << 20;
+const SHORT: u64 = 4 << 20;
 
 /// Of a longer one, so many bytes are kept behind the place up to which it was decoded: who reads forward asks in
 /// pieces, and not quite in order. More than lie between two seek points, if the codec chooses how far these are apart.
-const RECENT: usize = 8 << 20;
+const RECENT: usize = 5 << 20;
 
 /// A stream of up to so many decoded bytes is decoded and verified before the first of them is served.
 const VERIFIED_FIRST: u64 = 16 << 20;
@@ -58,6 +58,37 @@ struct Pass {
     recent: Vec<u8>,
     /// What lies before them, up to some seek point.
     before: Option<Arc<DecodedSource>>,
+    /// The memory that all this takes, and what it was given for it.
+    memory: usize,
+    room: Option<Room>,
+}
+
+/// Memory of the budget, or the right to do without.
+enum Room {
+    Granted { _grant: Grant },
+    Alone { _alone: Alone },
+}
+
+impl Pass {
+    /// Bytes of memory that it takes now.
+    fn weight(&self) -> usize {
+        let before = self.before.as_ref().map_or(0, |_| self.table.memory());
+        self.recent.capacity() + self.indexing.memory() + self.table.memory() + before
+    }
+
+    /// Charges what it takes. False if there is not so much.
+    fn is_paid_for(&mut self, cache: &PieceCache) -> bool {
+        let weight = self.weight();
+        if self.room.is_some() && weight <= self.memory {
+            return true;
+        }
+        // A little more than now, so that it is not charged again at once.
+        self.memory = weight + weight / 4;
+        self.room = None;
+        let granted = cache.take(self.memory).map(|grant| Room::Granted { _grant: grant });
+        self.room = granted.or_else(|| cache.budget().alone().map(|alone| Room::Alone { _alone: alone }));
+        self.room.is_some()
+    }
 }
 
 impl UnindexedSource {
@@ -100,7 +131,7 @@ impl UnindexedSource {
         let indexing = Indexing::new(self.codec, SharedSource::clone(&self.source), &self.options);
         let indexing = indexing.map_err(|error| self.wrong(error.kind(), &error.to_string()))?;
         let (table, crc) = (Table::default(), crc32fast::Hasher::new());
-        Ok(Pass { indexing, table, crc, recent: Vec::new(), before: None })
+        Ok(Pass { indexing, table, crc, recent: Vec::new(), before: None, memory: 0, room: None })
     }
 
     /// Decodes the next bytes. False at the end, when all is what it should be.
@@ -124,7 +155,7 @@ impl UnindexedSource {
             let what = format!("it has {} bytes, not the {} that the archive says", position, self.length);
             return Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &what)));
         }
-        if pass.recent.len() > 2 * RECENT {
+        if pass.recent.len() > RECENT + (1 << 20) {
             let gone = pass.recent.len() - RECENT;
             pass.recent.drain(..gone);
         }
@@ -181,12 +212,17 @@ impl UnindexedSource {
             self.memory.store(memory, Ordering::Relaxed);
             return Ok(None);
         }
-        self.memory.store(pass.recent.capacity() + pass.indexing.memory(), Ordering::Relaxed);
+        // Where there is no memory for what has been done, it is done again for whoever comes next.
+        let is_kept = pass.is_paid_for(&self.cache);
+        self.memory.store(if is_kept { pass.memory } else { 0 }, Ordering::Relaxed);
         let first = pass.indexing.decoded_position() - pass.recent.len() as u64;
         if let Some(from) = offset.checked_sub(first) {
             let there = pass.recent.get(from as usize..).unwrap_or_default();
             let length = there.len().min(buffer.len());
             buffer[..length].copy_from_slice(&there[..length]);
+            if !is_kept {
+                *held = None;
+            }
             return Ok(Some(length));
         }
         let before = match &pass.before {

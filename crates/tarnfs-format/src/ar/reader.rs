@@ -8,6 +8,9 @@ use crate::{Body, Damage, Entry, Error, Event, Kind, Options, Receive, Stream, T
 /// Bytes that are looked at together: of names, and while searching for the next header.
 const STEP: usize = 64 << 10;
 
+/// Bytes of a name in the table (PATH_MAX).
+const LONGEST: usize = 4096;
+
 /// One pass over one archive.
 pub(super) struct Reader<'run> {
     stream: &'run mut dyn Stream,
@@ -149,8 +152,8 @@ impl<'run> Reader<'run> {
         if !before.last().is_none_or(is_end) {
             return None;
         }
-        // A longer one is cut anyway.
-        let most = self.options.limits.path.saturating_add(2);
+        // No system has longer ones, and very many members may have the same.
+        let most = self.options.limits.path.min(LONGEST).saturating_add(2);
         let end = rest.iter().take(most).position(is_end).unwrap_or(rest.len().min(most));
         let name = rest.get(..end)?;
         let name = name.strip_suffix(b"/").unwrap_or(name);

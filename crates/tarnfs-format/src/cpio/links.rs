@@ -96,7 +96,9 @@ impl Links {
         let known = self.files.entry(key).or_default();
         known.seen = known.seen.saturating_add(1);
         if header.dialect.stores_links_once() && entry.kind == Kind::File && header.size == 0 {
-            self.bytes = self.bytes.saturating_add(entry.weight());
+            let added = if known.seen == 1 { OF_ONE } else { 0 };
+            self.bytes = self.bytes.saturating_add(added).saturating_add(entry.weight());
+            known.waiting.reserve_exact(1);
             known.waiting.push(*entry);
             return Told::Waits;
         }

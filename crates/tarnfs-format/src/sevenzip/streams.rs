@@ -74,8 +74,9 @@ impl<'h> Streams<'h> {
     fn read_packed(&mut self, bytes: &mut Bytes<'h>) -> Result<(), Broken> {
         self.offset = bytes.number()?;
         self.packed_left = bytes.count()?;
+        let mut seen = Seen::default();
         loop {
-            match bytes.number()? {
+            match seen.once(bytes.number()?, bytes)? {
                 id::END => return Ok(()),
                 id::SIZE => {
                     self.packed_sizes = *bytes;
@@ -101,8 +102,9 @@ impl<'h> Streams<'h> {
             self.block.folder.read(bytes)?;
             outputs = outputs.saturating_add(self.block.folder.outputs());
         }
+        let mut seen = Seen::default();
         loop {
-            match bytes.number()? {
+            match seen.once(bytes.number()?, bytes)? {
                 id::END => return Ok(()),
                 id::UNPACK_SIZE => {
                     self.sizes = *bytes;
@@ -115,8 +117,9 @@ impl<'h> Streams<'h> {
     }
 
     fn read_files(&mut self, bytes: &mut Bytes<'h>) -> Result<(), Broken> {
+        let mut seen = Seen::default();
         loop {
-            match bytes.number()? {
+            match seen.once(bytes.number()?, bytes)? {
                 id::END => return Ok(()),
                 id::FILES_IN_FOLDERS => {
                     self.counts = Some(*bytes);
@@ -327,5 +330,21 @@ mod tests {
         is_refused(change(22, 7, 6), "not in order");
         is_refused(change(25, 0, 1), "in another stream");
         is_refused(change(23, 11, 12), "folders are missing");
+    }
+}
+
+/// Ids of the properties that were there already. A header may repeat one millions of times, and each may cost a walk over
+/// all folders.
+#[derive(Debug, Default)]
+struct Seen(u64);
+
+impl Seen {
+    fn once(&mut self, id: u64, bytes: &Bytes<'_>) -> Result<u64, Broken> {
+        let bit = u32::try_from(id).ok().and_then(|id| 1_u64.checked_shl(id)).unwrap_or_default();
+        if self.0 & bit != 0 {
+            return Err(bytes.broken("a property is there twice"));
+        }
+        self.0 |= bit;
+        Ok(id)
     }
 }

@@ -38,7 +38,9 @@ impl<'s> Window<'s> {
         let end = self.start.saturating_add(self.buffer.len() as u64);
         if from < self.start || from.saturating_add(length as u64) > end {
             self.cancel.check()?;
-            self.buffer.resize(length.max(self.at_once).min(there), 0);
+            // Beyond `to`, too: what is read next often lies just behind it.
+            let all = usize::try_from(self.source.len().saturating_sub(from)).unwrap_or(usize::MAX);
+            self.buffer.resize(length.max(self.at_once).min(all), 0);
             self.start = from;
             if let Err(error) = self.source.read_exact_at(&mut self.buffer, from) {
                 self.buffer.clear();

@@ -110,6 +110,8 @@ pub(super) struct DecodingStream<'a> {
     tells: bool,
     pub(super) ended_by: Option<(u64, io::Error)>,
     chunks: Vec<Chunk>,
+    /// Of all that was decoded, if somebody wants it.
+    crc: Option<crc32fast::Hasher>,
     /// Damage that was not told yet, and all of it, for people.
     untold: Vec<tarnfs_codec::Damage>,
     pub(super) damage: Vec<tarnfs_codec::Damage>,
@@ -140,9 +142,20 @@ impl<'a> DecodingStream<'a> {
             tells: false,
             ended_by: None,
             chunks: Vec::new(),
+            crc: None,
             untold: Vec::new(),
             damage: Vec::new(),
         }
+    }
+
+    /// Computes the CRC-32 of what is decoded from here on.
+    pub(super) fn with_crc(self) -> Self {
+        Self { crc: Some(crc32fast::Hasher::new()), ..self }
+    }
+
+    /// That of all that was decoded.
+    pub(super) fn crc(&self) -> Option<u32> {
+        self.crc.clone().map(crc32fast::Hasher::finalize)
     }
 
     /// The archive itself: how far it has come is shown, and somebody may want its bytes.
@@ -187,6 +200,9 @@ impl<'a> DecodingStream<'a> {
         }
         let result = self.indexing.read(&mut self.buffer[kept..][..Self::BATCH]);
         (self.from, self.end) = (0, kept + *result.as_ref().unwrap_or(&0));
+        if let Some(crc) = &mut self.crc {
+            crc.update(&self.buffer[kept..self.end]);
+        }
         match result {
             Ok(0) => self.at_end = true,
             Ok(_) => {}

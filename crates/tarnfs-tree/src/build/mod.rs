@@ -342,6 +342,7 @@ impl FirstPass<'_> {
                 name: name.clone(),
                 makes_folder: false,
                 file: Box::new(self.single_file.clone()),
+                expected: None,
                 instead: Some(Box::new(Entry { body, ..single_file })),
                 place: MemberPlace { layers: u32::from(content.codec().is_some()), ..place },
             })?;

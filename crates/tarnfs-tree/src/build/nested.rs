@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use tarnfs_codec::Codec;
 use tarnfs_codec::engine::Indexing;
+use tarnfs_codec::{Codec, Damage};
 use tarnfs_format::{Body, Entry, Event, Probe, ReadRandom, Reader, SourceStream, Stream, name, stream::Moved};
 use tarnfs_source::SharedSource;
 
@@ -59,6 +59,8 @@ pub(super) struct Candidate {
     pub(super) makes_folder: bool,
     /// Whose attributes a single file in it gets.
     pub(super) file: Box<Entry>,
+    /// Length and CRC-32 of what the codec gives, where the archive says them.
+    pub(super) expected: Option<(u64, u32)>,
     /// What is shown if it cannot be decoded.
     pub(super) instead: Option<Box<Entry>>,
     /// Where what it holds is put.
@@ -309,6 +311,9 @@ impl<'a> Expansion<'a> {
             Err(error) => return Err(walk.problem(candidate.start, error)),
         };
         let mut stream = DecodingStream::new(indexing, receiver, shifts, &self.options.cancel);
+        if candidate.expected.is_some() {
+            stream = stream.with_crc();
+        }
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
         let head = stream.peek(HEAD).map(<[u8]>::to_vec).map_err(|error| failed(0, error))?;
         if let Some((_, error)) = stream.ended_by.take_if(|_| head.is_empty()) {
@@ -366,6 +371,7 @@ impl<'a> Expansion<'a> {
                         name: inner_name.clone(),
                         makes_folder: false,
                         file: candidate.file.clone(),
+                        expected: None,
                         instead: Some(Box::new(single_file(candidate, &shown_name, length))),
                         place: MemberPlace { layers: place.layers + u32::from(content.codec().is_some()), ..place },
                     })?,
@@ -380,6 +386,15 @@ impl<'a> Expansion<'a> {
             }
         }
         let decoded = stream.indexing.decoded_position();
+        let is_as_told = candidate.expected.is_none_or(|(length, crc)| {
+            (decoded, stream.crc()) == (length, Some(crc)) || !stream.damage.is_empty() || stream.ended_by.is_some()
+        });
+        if !is_as_told {
+            let what = "it does not have the CRC-32 or the length that the archive says".to_owned();
+            note(what.clone())?;
+            let damage = Damage { decoded: 0..decoded, lost_from: decoded, compressed: 0, compressed_from: 0, what };
+            receiver.damage(damage)?;
+        }
         self.decoded.fetch_add(decoded, Ordering::Relaxed);
         for (_, what) in stream.told(codec) {
             note(what)?;
@@ -466,6 +481,7 @@ mod tests {
             name: b"a.xz".to_vec(),
             makes_folder: false,
             file: Box::new(Entry { path: format!("{start}.xz").into_bytes(), ..Entry::default() }),
+            expected: None,
             instead: None,
             place: MemberPlace::default(),
         };

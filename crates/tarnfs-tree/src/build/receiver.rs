@@ -560,6 +560,7 @@ mod tests {
             name: Vec::new(),
             makes_folder: true,
             file: Box::new(Entry { path: path.clone(), ..Entry::default() }),
+            expected: None,
             instead: None,
             place: super::super::walk::MemberPlace { prefix: path.clone(), ..Default::default() },
         };

@@ -311,11 +311,19 @@ impl Walk<'_> {
         let has_content = entry.kind == Kind::File && entry.body.size > 0;
         let content = |entry: &Entry| PieceSource::of_body(source, &entry.body, &self.coded, self.options);
         if entry.kind == Kind::Symlink && entry.link.is_empty() && entry.body.pieces.is_some() {
-            let mut target = vec![0; entry.body.size.min(LONGEST_TARGET) as usize];
+            let at = entry.header.saturating_add(base);
+            if entry.body.size > LONGEST_TARGET {
+                // Nothing of it is read: it may be a bomb.
+                let what =
+                    format!("{}: the target of the link has {} bytes; it is left out", shown(&entry), entry.body.size);
+                return self.note_at(at, what);
+            }
+            let mut target = vec![0; entry.body.size as usize];
             let read = content(&entry).read_exact_at(&mut target, 0);
             entry.body = Body { offset: entry.header, ..Body::default() };
             match read {
                 Ok(()) => entry.link = target,
+                Err(error) if !is_unreadable(&error) => return Err(error),
                 Err(error) => {
                     self.note_at(
                         entry.header.saturating_add(base),
@@ -336,7 +344,7 @@ impl Walk<'_> {
             };
             match hashing.now(&plain, &hashing::Content::Source(Arc::new(content(&entry)))) {
                 Ok(hashes) => entry.xattrs.extend(hashes),
-                Err(error) if is_damage(&error) => {}
+                Err(error) if is_unreadable(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -362,17 +370,17 @@ impl Walk<'_> {
         place: &MemberPlace,
     ) -> io::Result<Option<Candidate>> {
         let content = PieceSource::of_body(source, &entry.body, &self.coded, self.options);
-        let mut head = vec![0; HEAD.min(usize::try_from(entry.body.size).unwrap_or(HEAD))];
-        if content.read_exact_at(&mut head, 0).is_err() {
+        let Ok(head) = content.head(HEAD.min(usize::try_from(entry.body.size).unwrap_or(HEAD))) else {
             // Whoever reads the file is told.
             return Ok(None);
-        }
+        };
         let Some(inner) = content_of(&Probe::new(&head, &content), last_component(&entry.path)) else {
             return Ok(None);
         };
         // One run of stored bytes, or of what one codec gives.
         let Some([piece]) = entry.body.pieces.as_deref() else { return Ok(None) };
         let is_all = (piece.hole, piece.skip, piece.length) == (0, 0, entry.body.size);
+        let has_steps = piece.coder.as_ref().is_some_and(|coder| !coder.steps.is_empty());
         let codec = match piece.coder.as_deref().map_or(&[][..], |coder| &coder.steps) {
             _ if !is_all => return Ok(None),
             [] => inner.codec(),
@@ -420,6 +428,7 @@ impl Walk<'_> {
             name: last_component(&entry.path).to_vec(),
             makes_folder: !path.is_empty(),
             file: Box::new(file),
+            expected: piece.crc.filter(|_| has_steps).map(|crc| (piece.decoded, crc)),
             instead: None,
             place: inner,
         }))
@@ -660,6 +669,7 @@ impl Walk<'_> {
             name: last_component(&entry.path).to_vec(),
             makes_folder: !path.is_empty(),
             file: Box::new(Entry { link: Vec::new(), xattrs: Vec::new(), ..entry.clone() }),
+            expected: None,
             instead: None,
             place: inner,
         };
@@ -720,6 +730,11 @@ fn cut(body: &mut Body, end: u64) {
         extents.push(extent);
     }
     body.extents = Some(extents);
+}
+
+/// True of what is damaged, encrypted, or not known: whoever reads it is told.
+fn is_unreadable(error: &io::Error) -> bool {
+    is_damage(error) || error.kind() == io::ErrorKind::PermissionDenied
 }
 
 /// Counts what is said of bytes from `base` bytes further ahead.

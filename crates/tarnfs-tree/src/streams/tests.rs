@@ -121,7 +121,8 @@ fn streams(chain: u32) -> Arc<Streams> {
     };
     let index = Arc::new(Toy { summary, streams: OnceLock::new(), chain });
     let context = StreamContext {
-        passwords: Arc::default(),
+        passwords: crate::open::Passwords::default(),
+        cancel: tarnfs_source::Cancel::default(),
         cache: PieceCache::new(Budget::new(16 << 20)),
         workers: Workers::new(1),
         limits: Limits::default(),

@@ -13,7 +13,7 @@ use tarnfs_fuse::MountOptions;
 use tarnfs_index::{Recursion, Shape, location};
 use tarnfs_source::{Budget, Cancel};
 use tarnfs_tree::Composition;
-use tarnfs_tree::open::{DecodedCache, IndexPlace, Options, Recreate};
+use tarnfs_tree::open::{DecodedCache, IndexPlace, Options, Passwords, Recreate};
 
 use super::{Mount, Open, shown};
 use crate::exit::{Code, Failure};
@@ -130,7 +130,7 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
             (None, None) => Options::default().minimum_file_count,
         },
         dictionaries: dictionaries(&open.zstd_dictionary).map_err(usage)?,
-        passwords: passwords(open).map_err(usage)?.into(),
+        passwords: Passwords::new(passwords(open).map_err(usage)?),
         seek_point_spacing: spacing.map(|spacing| (spacing * f64::from(1 << 20)) as u64),
         threads,
         threads_of,
