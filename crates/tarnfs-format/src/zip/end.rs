@@ -22,9 +22,6 @@ pub(super) const TAIL: usize = RECORD + u16::MAX as usize;
 /// Records that are looked at closely and refused, before all others are: a comment may hold thousands.
 const MOST_REFUSED: u32 = 16;
 
-/// Records that are looked at in all.
-const MOST_RECORDS: usize = 512;
-
 /// What the record says, in either size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record {
@@ -96,7 +93,7 @@ pub(super) fn find(source: &dyn Source) -> io::Result<End> {
     let mut head = [0; 4];
     source.read_exact_at(head.get_mut(..length.min(4) as usize).unwrap_or_default(), 0)?;
     let (mut end, mut refused) = (End::Missing, 0_u32);
-    for record in records(&tail).take(MOST_RECORDS) {
+    for record in records(&tail) {
         let at = start.saturating_add(record.at);
         let large = large_record(source, at)?;
         let record = large.unwrap_or(Record { at, ..record });
