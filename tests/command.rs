@@ -184,7 +184,8 @@ fn cat_writes_the_bytes_and_never_leaves_the_archive() {
     );
 }
 
-/// What the first pass decodes is written when it is verified, up to damage; with an index it is read. Both give the same.
+/// What the first pass decodes is written when it is verified, up to damage; with an index it is read. Both give the
+/// same.
 #[test]
 fn cat_undoes_the_compression_once() {
     let scratch = Scratch::new();
@@ -205,8 +206,8 @@ fn cat_undoes_the_compression_once() {
             .ok();
         }
     }
-    // One checksum stands at the end of a member of gzip, a frame of zstd or lz4, and a block of xz or bzip2: nothing of
-    // it goes out before.
+    // One checksum stands at the end of a member of gzip, a frame of zstd or lz4, and a block of xz or bzip2: nothing
+    // of it goes out before.
     scratch.shell(
         "flip() { cp $1 $2; printf 'xyz' | dd of=$2 bs=1 seek=$(($(stat -c %s $1) - $3)) conv=notrunc status=none; }
          flip numbers.xz checksum.xz 31; flip numbers.zst checksum.zst 3; flip numbers.lz4 checksum.lz4 3

@@ -8,8 +8,8 @@
 //! Words: a *chunk* is what lies between two seek points; a *piece* is [`PIECE`] decoded bytes of a chunk (its
 //! last piece may be shorter), and what is cached and checked.
 //!
-//! A new codec is one module and one line in [`CODECS`], or in [`CODERS`] if only containers (zip, 7z) use it: those are
-//! told by the container, with properties and a password where they need them ([`CoderContext`]).
+//! A new codec is one module and one line in [`CODECS`], or in [`CODERS`] if only containers (zip, 7z) use it: those
+//! are told by the container, with properties and a password where they need them ([`CoderContext`]).
 
 pub mod engine;
 
@@ -323,8 +323,9 @@ pub trait Codec: Send + Sync {
         Checks::Whole
     }
 
-    /// What a first pass has verified of its bytes when it comes to `point`: with [`Checks::Chunk`] all that were decoded
-    /// before, with [`Checks::Itself`] each byte before it is returned. What is verified is never found to be damaged.
+    /// What a first pass has verified of its bytes when it comes to `point`: with [`Checks::Chunk`] all that were
+    /// decoded before, with [`Checks::Itself`] each byte before it is returned. What is verified is never found to
+    /// be damaged.
     fn settles(&self, point: &SeekPoint) -> Checks {
         self.checks(point)
     }
@@ -349,9 +350,9 @@ pub trait Codec: Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// The decoded bytes as a source, of a codec that gives any of them without those before it (stored bytes, ciphers):
-    /// it needs no first pass and no seek points. `None` of others. A password that is missing or cannot be the right one is
-    /// an error of either (`PermissionDenied`).
+    /// The decoded bytes as a source, of a codec that gives any of them without those before it (stored bytes,
+    /// ciphers): it needs no first pass and no seek points. `None` of others. A password that is missing or cannot
+    /// be the right one is an error of either (`PermissionDenied`).
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
         let _ = (source, coder);
         Ok(None)

@@ -14,8 +14,8 @@ impl<'p> Probe<'p> {
         Self { head, source: None }
     }
 
-    /// Of a source, which begins with `head`. Of one that has to be decoded first, only the head is shown: its end would
-    /// cost all of it.
+    /// Of a source, which begins with `head`. Of one that has to be decoded first, only the head is shown: its end
+    /// would cost all of it.
     pub fn new(head: &'p [u8], source: &'p dyn Source) -> Self {
         Self { head, source: Some(source).filter(|source| source.depth() == 0) }
     }

@@ -1,5 +1,5 @@
-//! ar archives: those that people's programs write, compared with what they extract, and those that are cut, altered, or
-//! made by hand.
+//! ar archives: those that people's programs write, compared with what they extract, and those that are cut, altered,
+//! or made by hand.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,5 +1,5 @@
-//! cpio archives: those that people's programs write, compared with what GNU cpio extracts from them, and those that are
-//! cut, altered, or made by hand.
+//! cpio archives: those that people's programs write, compared with what GNU cpio extracts from them, and those that
+//! are cut, altered, or made by hand.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

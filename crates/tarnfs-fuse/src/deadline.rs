@@ -319,8 +319,8 @@ impl Deadlines {
         log::error!("{} of node {node}: {told}", operation.name());
     }
 
-    /// Logs why bytes of a file in `tree` could not be read: of one file once, as the kernel asks for one page after the
-    /// other.
+    /// Logs why bytes of a file in `tree` could not be read: of one file once, as the kernel asks for one page after
+    /// the other.
     pub(crate) fn failed(&self, tree: &dyn Tree, node: u64, offset: u64, error: &io::Error) {
         let again = self.last_failed.swap(node, Ordering::Relaxed) == node;
         if again {

@@ -526,8 +526,8 @@ impl Filesystem for Dispatcher {
         });
     }
 
-    /// Who closes the file for commands goes on when what it has written is done, so that the next line of a script finds
-    /// it done; or soon before the deadline. A thread of its own waits.
+    /// Who closes the file for commands goes on when what it has written is done, so that the next line of a script
+    /// finds it done; or soon before the deadline. A thread of its own waits.
     fn flush(&self, node: u64, handle: u64, reply: ReplyFlush) {
         if self.asks.tree.control().is_none() {
             // The kernel asks no more.

@@ -538,8 +538,8 @@ impl LazyTree {
             // Asked first: the stream may be verified only after this was read.
             Ok(source) if source.is_unproven() => (self.is_archive(&*source, name)?, true),
             Ok(source) => (self.is_archive(&*source, name)?, false),
-            // Somebody has a lease on it, which is being taken away, or it takes more memory than there is. Others in its
-            // folder must not suffer.
+            // Somebody has a lease on it, which is being taken away, or it takes more memory than there is. Others in
+            // its folder must not suffer.
             Err(Error::Io(error)) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory) => {
                 return Ok(None);
             }

@@ -1,9 +1,9 @@
-//! AES of 7z (method 06 F1 07 01): AES-256 in CBC mode, with a key of 2^n rounds of SHA-256 over salt, password (UTF-16)
-//! and the round. Source: DOC/7zFormat.txt of 7-Zip, and what 7-Zip writes.
+//! AES of 7z (method 06 F1 07 01): AES-256 in CBC mode, with a key of 2^n rounds of SHA-256 over salt, password
+//! (UTF-16) and the round. Source: DOC/7zFormat.txt of 7-Zip, and what 7-Zip writes.
 //!
 //! Properties: a byte with `n` (bits 0 to 5) and whether there are salt and initialisation vector; a byte with their
-//! lengths, each less 1 (salt in the upper half); both. Nothing here tells a wrong password: what comes out is noise then,
-//! and the CRC-32 in the archive tells. Data are padded to whole blocks: the container says where they end.
+//! lengths, each less 1 (salt in the upper half); both. Nothing here tells a wrong password: what comes out is noise
+//! then, and the CRC-32 in the archive tells. Data are padded to whole blocks: the container says where they end.
 
 use std::fmt;
 use std::io;

@@ -1,9 +1,9 @@
 //! AES as WinZip writes it into zip, AE-1 and AE-2 (https://www.winzip.com/en/support/aes-encryption/): salt, 2 bytes
 //! that verify the password, the data in counter mode, 10 bytes of an HMAC-SHA1 of the data as they are stored.
 //!
-//! One property: the strength (1 to 3, for 128, 192 and 256 bits). Any byte is decrypted without those before it. The HMAC
-//! is compared once as many bytes were read as there are: if it is wrong, that read and all later ones are errors. A first
-//! pass says that all is damaged.
+//! One property: the strength (1 to 3, for 128, 192 and 256 bits). Any byte is decrypted without those before it. The
+//! HMAC is compared once as many bytes were read as there are: if it is wrong, that read and all later ones are errors.
+//! A first pass says that all is damaged.
 
 use std::fmt;
 use std::io;

@@ -1,6 +1,6 @@
-//! BCJ filters (The .xz File Format 1.2, §5.3.2; methods 04 to 0A and 03 03 of 7z): in programs, the targets of branches
-//! are stored as absolute addresses, because those repeat. Properties: none, or the address of the first byte (4 bytes,
-//! little-endian).
+//! BCJ filters (The .xz File Format 1.2, §5.3.2; methods 04 to 0A and 03 03 of 7z): in programs, the targets of
+//! branches are stored as absolute addresses, because those repeat. Properties: none, or the address of the first byte
+//! (4 bytes, little-endian).
 //!
 //! For most processors an instruction has one place where it can begin, and stands for itself: such streams are read
 //! anywhere. For x86 and RISC-V it depends on the bytes before it.
@@ -99,8 +99,8 @@ impl Filter for Branches {
     }
 }
 
-/// What of the last bytes decides whether the next instruction of x86 was changed. Bit `n` stands for the byte `n` bytes
-/// before it.
+/// What of the last bytes decides whether the next instruction of x86 was changed. Bit `n` stands for the byte `n`
+/// bytes before it.
 #[derive(Debug, Clone, Copy, Default)]
 struct CallHistory {
     /// There is the opcode of a call or jump that was not changed.

@@ -1,5 +1,5 @@
-//! Delta (The .xz File Format 1.2, §5.3.3; method 03 of 7z): each byte is stored as its difference to the one some bytes
-//! before it. One property: that distance, less 1.
+//! Delta (The .xz File Format 1.2, §5.3.3; method 03 of 7z): each byte is stored as its difference to the one some
+//! bytes before it. One property: that distance, less 1.
 
 use std::io;
 

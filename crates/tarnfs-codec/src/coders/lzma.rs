@@ -1,9 +1,9 @@
 //! LZMA data as containers hold them: "lzma-zip" (APPNOTE 6.3.10, method 14: version, length of the properties, these,
-//! data with or without a marker at their end), "lzma-raw" (method 03 01 01 of 7z: properties, and data of known length),
-//! "lzma2" (method 21 of 7z: a byte for the dictionary, and data that end by themselves).
+//! data with or without a marker at their end), "lzma-raw" (method 03 01 01 of 7z: properties, and data of known
+//! length), "lzma2" (method 21 of 7z: a byte for the dictionary, and data that end by themselves).
 //!
-//! Properties of LZMA: as in `.lzma`, one byte of `lc`, `lp` and `pb`, and 4 of the dictionary. Seek points lie inside the
-//! data as in `.lzma` and `.xz` ([`crate::lzma`]). What lies behind the end of the data is not looked at.
+//! Properties of LZMA: as in `.lzma`, one byte of `lc`, `lp` and `pb`, and 4 of the dictionary. Seek points lie inside
+//! the data as in `.lzma` and `.xz` ([`crate::lzma`]). What lies behind the end of the data is not looked at.
 
 use std::collections::VecDeque;
 use std::io;

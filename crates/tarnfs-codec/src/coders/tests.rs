@@ -55,8 +55,8 @@ fn resume(name: &str, coder: &CoderContext, stream: &[u8], point: &SeekPoint, st
     to_the_end(&mut *codec.resume(source(stream), point, &context(coder))?, step)
 }
 
-/// `stream` decodes to `data`: in steps of any length, from every seek point, and anywhere if it can be read so. Returns
-/// how many seek points there are.
+/// `stream` decodes to `data`: in steps of any length, from every seek point, and anywhere if it can be read so.
+/// Returns how many seek points there are.
 #[track_caller]
 fn assert_decodes(name: &str, coder: &CoderContext, stream: &[u8], data: &[u8]) -> usize {
     let codec = coder_by_name(name).unwrap();

@@ -1,7 +1,7 @@
 //! The old encryption of zip (APPNOTE 6.3.10, 6.1): a stream cipher with 96 bits of state, which is long broken.
 //!
-//! One property: the byte that the last one of the header of 12 bytes must be (of the CRC-32, or of the time). One wrong
-//! password in 256 passes it: only the CRC-32 of the member tells those.
+//! One property: the byte that the last one of the header of 12 bytes must be (of the CRC-32, or of the time). One
+//! wrong password in 256 passes it: only the CRC-32 of the member tells those.
 
 use std::io;
 use std::sync::Arc;

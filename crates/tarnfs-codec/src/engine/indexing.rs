@@ -130,8 +130,8 @@ impl Indexing {
         self.decoded
     }
 
-    /// Bytes of the decoded stream, from its start, that will not be found to be damaged any more. (Damage that was found
-    /// in them is known: see [`Indexing::take_damage`].)
+    /// Bytes of the decoded stream, from its start, that will not be found to be damaged any more. (Damage that was
+    /// found in them is known: see [`Indexing::take_damage`].)
     pub fn settled(&self) -> u64 {
         self.settled
     }

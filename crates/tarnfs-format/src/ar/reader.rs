@@ -144,8 +144,8 @@ impl<'run> Reader<'run> {
         self.pass(at, offset, size)
     }
 
-    /// The name that begins at byte `place` of the table: it ends at a slash and a new line (GNU), or a NUL (COFF). Only
-    /// where the one before it has ended: else a table of a million bytes would have a million long names.
+    /// The name that begins at byte `place` of the table: it ends at a slash and a new line (GNU), or a NUL (COFF).
+    /// Only where the one before it has ended: else a table of a million bytes would have a million long names.
     fn name_at(&self, place: u64) -> Option<Vec<u8>> {
         let is_end = |byte: &u8| matches!(byte, b'\n' | 0);
         let (before, rest) = self.names.split_at_checked(usize::try_from(place).ok()?)?;

@@ -86,8 +86,8 @@ impl Links {
         Self { files: HashMap::new(), bytes: 0, most: MOST, is_short: false }
     }
 
-    /// Takes the next entry, whose header is `header`. What was found of others is told with [`Links::behind`], once its
-    /// content was passed.
+    /// Takes the next entry, whose header is `header`. What was found of others is told with [`Links::behind`], once
+    /// its content was passed.
     pub(super) fn take(&mut self, header: &Header, mut entry: Box<Entry>) -> Told {
         if header.names < 2 || matches!(entry.kind, Kind::Folder | Kind::Symlink) {
             return Told::Entry(entry);

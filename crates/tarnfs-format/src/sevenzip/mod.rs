@@ -2,8 +2,8 @@
 //!
 //! The parsers are without I/O. `start` reads the first 32 bytes, which say where the header is. `bytes` reads what a
 //! header is made of; `streams` and `files` are its two halves, `folder` the graph of coders of one block and `methods`
-//! the codecs that undo them. `coders` makes a [`Coder`](crate::Coder) of them. `program` finds the archive behind a program
-//! that unpacks it. Only `reader` reads the archive, and the header is decoded by whoever calls
+//! the codecs that undo them. `coders` makes a [`Coder`](crate::Coder) of them. `program` finds the archive behind a
+//! program that unpacks it. Only `reader` reads the archive, and the header is decoded by whoever calls
 //! ([`Decode`](crate::Decode)), for it is compressed, and perhaps encrypted, as files are.
 //!
 //! A file is a [`Piece`](crate::Piece) of its block: files that share a block differ in what is skipped.

@@ -333,8 +333,8 @@ mod tests {
     }
 }
 
-/// Ids of the properties that were there already. A header may repeat one millions of times, and each may cost a walk over
-/// all folders.
+/// Ids of the properties that were there already. A header may repeat one millions of times, and each may cost a walk
+/// over all folders.
 #[derive(Debug, Default)]
 struct Seen(u64);
 

@@ -8,8 +8,8 @@
 //!
 //! What `unzip` and Python's zipfile make of an archive is the reference. What is so on purpose:
 //!
-//! - Members are told in the order in which they lie in the archive, so of two with the same name the one further
-//!   back is the later one. The directory has the same order, unless an archive was put together in another way.
+//! - Members are told in the order in which they lie in the archive, so of two with the same name the one further back
+//!   is the later one. The directory has the same order, unless an archive was put together in another way.
 //! - Times of DOS are local time of nobody knows whom: they are taken for UTC. Most archives of today have better ones
 //!   beside them.
 //! - Only the directory is read, so times of the last access that stand in local headers only are not told. Times of

@@ -255,8 +255,8 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, value_name = "NAMES", help_heading = "Reading tar")]
     pub(crate) hashes: Vec<String>,
 
-    /// Change all paths in the archive by a regular expression and a replacement, as Python's re.sub does. It gets each
-    /// path whole, with a slash before it: `/home/me/notes.txt`
+    /// Change all paths in the archive by a regular expression and a replacement, as Python's re.sub does. It gets
+    /// each path whole, with a slash before it: `/home/me/notes.txt`
     #[arg(hide_short_help = true, long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Reading tar")]
     pub(crate) transform: Option<Vec<String>>,
 
@@ -295,9 +295,9 @@ impl Open {
     reason = "fields have the names of their options, each a flag of the command line"
 )]
 pub(crate) struct Mount {
-    /// The archive and its mount point. Without a mount point, a folder named after the first archive is created beside
-    /// it: `x` for `x.tar.gz`, and `x.mounted` for an `x` whose name has no such end, or a folder. Several archives or
-    /// folders are merged: where they have the same path, the last one shows
+    /// The archive and its mount point. Without a mount point, a folder named after the first archive is created
+    /// beside it: `x` for `x.tar.gz`, and `x.mounted` for an `x` whose name has no such end, or a folder. Several
+    /// archives or folders are merged: where they have the same path, the last one shows
     #[arg(value_name = "ARCHIVE... [MOUNTPOINT]", num_args = 0..)]
     pub(crate) paths: Vec<PathBuf>,
 

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use clap::builder::ValueRange;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// The sentence for `arguments`, which begin with the name of the program. `command` is what was asked for: `tarnfs`, or one of its commands with all its arguments.
+/// The sentence for `arguments`, which begin with the name of the program. `command` is what was asked for: `tarnfs`,
+/// or one of its commands with all its arguments.
 pub(super) fn sentence(error: &clap::Error, command: &clap::Command, arguments: &[OsString]) -> String {
     let typed = Typed { error, command, arguments };
     let known = match error.kind() {

@@ -95,8 +95,8 @@ fn count_of_more(joined: &[u8]) -> Option<(&[u8], usize)> {
     Some((&joined[..colon], std::str::from_utf8(number).ok()?.parse().ok()?))
 }
 
-/// A path in a [`source`]: a colon before a slash has a backslash before it, and backslashes before it or at the end are
-/// doubled.
+/// A path in a [`source`]: a colon before a slash has a backslash before it, and backslashes before it or at the end
+/// are doubled.
 fn escaped(path: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(path.len());
     let mut backslashes = 0;
