@@ -18,7 +18,7 @@ use devour::{Random, Watchdog};
 use support::{Scratch, have};
 use tarnfs_codec::engine::PieceCache;
 use tarnfs_source::Budget;
-use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Recreate, open};
+use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, OpenArchive, Options, Recreate, open};
 use tarnfs_tree::{Node, Tree};
 
 /// Each makes many chunks of a tar of 6 MB, and says how many of its 40 files one flipped bit may cost once it was
@@ -44,11 +44,13 @@ type Files = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn options(place: IndexPlace, recreate: Recreate) -> Options {
     Options {
-        place,
-        recreate,
-        seek_point_spacing: Some(64 << 10),
-        threads: 2,
-        cache: PieceCache::new(Budget::new(32 << 20)),
+        index: IndexOptions { place, recreate, ..IndexOptions::default() },
+        decoding: DecodingOptions {
+            seek_point_spacing: Some(64 << 10),
+            threads: 2,
+            cache: PieceCache::new(Budget::new(32 << 20)),
+            ..DecodingOptions::default()
+        },
         ..Options::default()
     }
 }
@@ -152,7 +154,7 @@ fn flip(prepare: impl Fn(&Path, &Path) -> Options) {
         println!(
             "{suffix}: {flips} flips, {not_opened} not opened, {unharmed} without effect, {lost} files lost, at most {worst} at once"
         );
-        if options.recreate == Recreate::Never {
+        if options.index.recreate == Recreate::Never {
             assert!(worst <= most_lost, "{suffix}: one bit cost {worst} files");
             assert!(not_opened < flips as usize * 2 / 3, "{suffix}: {not_opened} of {flips} were not opened");
             assert!(lost > 0, "{suffix}: nothing was hit");

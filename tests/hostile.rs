@@ -16,11 +16,15 @@ use std::process::Command;
 
 use foreground::Foreground;
 use support::{Mounted, Scratch, can_mount, corpus, data_extents, run, tarnfs};
-use tarnfs_tree::open::{IndexPlace, Options, open};
+use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options, open};
 use tarnfs_tree::{Kind, Node, Tree};
 
 fn in_memory() -> Options {
-    Options { place: IndexPlace::Memory, threads: 1, ..Options::default() }
+    Options {
+        index: IndexOptions { place: IndexPlace::Memory, ..IndexOptions::default() },
+        decoding: DecodingOptions { threads: 1, ..DecodingOptions::default() },
+        ..Options::default()
+    }
 }
 
 /// Python that appends members to `archive`, of whatever name and kind, as bytes.

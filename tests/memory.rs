@@ -17,7 +17,7 @@ use support::{Scratch, can_mount, rounds};
 use tarnfs_codec::engine::PieceCache;
 use tarnfs_fuse::MountOptions;
 use tarnfs_source::Budget;
-use tarnfs_tree::open::{Options, open};
+use tarnfs_tree::open::{DecodingOptions, Options, open};
 
 /// What the control group of the readers may use.
 const LIMIT: u64 = 512 << 20;
@@ -137,7 +137,10 @@ fn child_process() {
     let mounts: Vec<_> = archives
         .into_iter()
         .map(|(name, number)| {
-            let options = Options { cache: Arc::clone(&cache), threads: 2, ..Options::default() };
+            let options = Options {
+                decoding: DecodingOptions { cache: Arc::clone(&cache), threads: 2, ..DecodingOptions::default() },
+                ..Options::default()
+            };
             let opened = open(&folder.join(name), &options).unwrap();
             let at = folder.join(number + ".mnt");
             fs::create_dir(&at).unwrap();

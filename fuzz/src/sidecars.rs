@@ -13,7 +13,7 @@ use tarnfs_codec::engine::{DecodedSource, PieceCache, Workers};
 use tarnfs_format::Kind;
 use tarnfs_index::{Index, Node, Row, Shape, own, ratarmount as foreign};
 use tarnfs_source::{Budget, Cancel, MemorySource, SharedSource};
-use tarnfs_tree::open::{IndexPlace, Options};
+use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options};
 
 use super::{check_name, limits};
 
@@ -73,12 +73,18 @@ fn template(folder: &Path, name: &'static str, bytes: &[u8]) -> Template {
     fs::write(&archive, bytes).unwrap();
     let index = folder.join("index");
     let options = Options {
-        place: IndexPlace::File(index.clone()),
-        minimum_file_count: 0,
-        seek_point_spacing: Some(4096),
-        threads: 1,
-        trust_index: true,
-        cache: PieceCache::new(Budget::new(64 << 20)),
+        index: IndexOptions {
+            place: IndexPlace::File(index.clone()),
+            minimum_file_count: 0,
+            is_trusted: true,
+            ..IndexOptions::default()
+        },
+        decoding: DecodingOptions {
+            seek_point_spacing: Some(4096),
+            threads: 1,
+            cache: PieceCache::new(Budget::new(64 << 20)),
+            ..DecodingOptions::default()
+        },
         ..Options::default()
     };
     let opened = tarnfs_tree::open::open(&archive, &options).unwrap();

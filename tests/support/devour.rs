@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tarnfs_codec::engine::PieceCache;
 use tarnfs_source::Budget;
-use tarnfs_tree::open::{IndexPlace, Options, open};
+use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options, open};
 use tarnfs_tree::{Kind, Node, Tree};
 
 /// Bytes read of one file, from its start; of a longer one its end is read as well.
@@ -26,9 +26,12 @@ pub(crate) type Contents = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 /// Opens and reads it all; `None` if it cannot be opened.
 pub(crate) fn devour(path: &Path) -> Option<Contents> {
     let options = Options {
-        place: IndexPlace::Memory,
-        threads: 2,
-        cache: PieceCache::new(Budget::new(64 << 20)),
+        index: IndexOptions { place: IndexPlace::Memory, ..IndexOptions::default() },
+        decoding: DecodingOptions {
+            threads: 2,
+            cache: PieceCache::new(Budget::new(64 << 20)),
+            ..DecodingOptions::default()
+        },
         ..Options::default()
     };
     let opened = match open(path, &options) {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use tarnfs_fuse::{Mount, MountOptions, mount};
 use tarnfs_index::trust::Owner;
 use tarnfs_source::{MemorySource, Source};
-use tarnfs_tree::open::{FileFacts, IndexPlace, Options, open_source};
+use tarnfs_tree::open::{FileFacts, IndexOptions, IndexPlace, Options, open_source};
 
 use super::support::{Scratch, wait_until};
 
@@ -66,7 +66,10 @@ impl Gated {
         let from = bytes.len() as u64 / 2;
         let bytes = MemorySource::new(bytes, "gated");
         let gate = Arc::new(Gate { bytes, from, state: Mutex::default(), changed: Condvar::new() });
-        let options = Options { place: IndexPlace::Memory, ..Options::default() };
+        let options = Options {
+            index: IndexOptions { place: IndexPlace::Memory, ..IndexOptions::default() },
+            ..Options::default()
+        };
         let owner = Owner { user: 0, group: 0, mode: 0o644 };
         let facts = FileFacts { owner, modified: 0 };
         let opened = open_source(Arc::clone(&gate) as _, facts, Path::new("gated.tar"), &options).unwrap();

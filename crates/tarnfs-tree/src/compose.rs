@@ -1,10 +1,13 @@
 //! Trees put together, as a command line asks for it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+
+use rustix::process::{Resource, getrlimit};
 
 use crate::{Error, Subdirectory, Subvolumes, Tree, UnionTree, Versions};
 
-/// How trees are put together. In this order: sources, union or subvolumes, prefix, versions; around all of them, in a
+/// How trees are opened and put together. In this order: sources, union or subvolumes, prefix, versions; around all of them, in a
 /// mount, what can be added to it while it runs ([`crate::ControlTree`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Composition {
@@ -14,12 +17,28 @@ pub struct Composition {
     pub prefix: Option<Vec<u8>>,
     /// Older versions of files are in folders beside them.
     pub file_versions: bool,
+    /// Archives inside of archives are opened when somebody looks into them, not with the one that they lie in. Those in
+    /// folders always are.
+    pub lazy: bool,
+    /// Archives that were opened so and stay open, each with its index.
+    pub most_open: usize,
+    /// Where the tree will be mounted, without symbolic links: what lies below must not be opened by its path.
+    pub mountpoint: Option<PathBuf>,
 }
 
 impl Default for Composition {
     fn default() -> Self {
-        Self { union: true, prefix: None, file_versions: true }
+        Self { union: true, prefix: None, file_versions: true, lazy: false, most_open: most_open(), mountpoint: None }
     }
+}
+
+/// What the descriptors of this process are enough for.
+fn most_open() -> usize {
+    /// What all else takes, with files of the cache that may make room, and what one archive does, with its own.
+    const OTHERS: u64 = 32 + 64;
+    const OF_ONE: u64 = 6;
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    (limit.saturating_sub(OTHERS) / OF_ONE).clamp(2, 64) as usize
 }
 
 /// Why trees cannot be put together.

@@ -14,11 +14,11 @@ use crate::pieces::chain;
 
 /// What decodes the directory of an archive that is opened with `options`. The first password that fits is taken.
 pub(crate) fn decode(options: &Options) -> Decode {
-    let passwords = options.passwords.clone();
+    let passwords = options.decoding.passwords.clone();
     let options = tarnfs_codec::Options {
         limits: options.limits,
-        dictionaries: options.dictionaries.clone(),
-        scratch: options.scratch.clone(),
+        dictionaries: options.decoding.dictionaries.clone(),
+        scratch: options.decoding.scratch.clone(),
         cancel: options.cancel.clone(),
         ..tarnfs_codec::Options::default()
     };

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use tarnfs_format::{Probe, name};
-use tarnfs_index::{Shape, trust};
+use tarnfs_index::trust;
 use tarnfs_source::{SharedSource, Source};
 
 use crate::build::{HEAD, Names, content_of};
@@ -347,9 +347,9 @@ impl LazyTree {
         self.wait_for_turn(number);
         let path = self.path_of(file.node);
         let (path, home) = path.zip(self.home_of(file.node)).unzip();
-        let place = match &self.how.options.place {
+        let place = match &self.how.options.index.place {
             // A named file is the index of one archive.
-            IndexPlace::Folders(_) if path.is_some() => self.how.options.place.clone(),
+            IndexPlace::Folders(_) if path.is_some() => self.how.options.index.place.clone(),
             _ => IndexPlace::Memory,
         };
         let path = path.unwrap_or_else(|| PathBuf::from(std::ffi::OsStr::from_bytes(&file.name)));
@@ -359,13 +359,11 @@ impl LazyTree {
             recursion.depth = recursion.depth.map(|most| most.saturating_sub(file.depth + 1));
             (recursion.depth != Some(0)).then_some(recursion)
         });
-        let options = Options {
-            shape: Shape { recursion, ..self.how.options.shape.clone() },
-            place,
-            progress: Arc::clone(&steps.progress),
-            sink: None,
-            ..self.how.options.clone()
-        };
+        let mut options = self.how.options.clone();
+        options.shape.recursion = recursion;
+        options.index.place = place;
+        options.progress = Arc::clone(&steps.progress);
+        options.sink = None;
         let facts = FileFacts {
             owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode },
             modified: nanoseconds(attributes.mtime),

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod archive;
+pub mod assemble;
 pub mod build;
 mod compose;
 pub mod control;
@@ -42,6 +43,7 @@ use std::sync::Arc;
 use tarnfs_source::SharedSource;
 
 pub use archive::{ArchiveTree, DamagedFiles};
+pub use assemble::{AssembleError, Assembly, Location, Observer, assemble};
 pub use compose::{ComposeError, Composition, compose};
 pub use control::{Control, ControlTree};
 pub use error::Error;

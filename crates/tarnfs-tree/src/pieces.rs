@@ -284,12 +284,12 @@ impl PieceSource {
     /// Of a file that is found while the archive in `source` is read.
     pub(crate) fn of_body(source: &SharedSource, body: &Body, coded: &Arc<CodedStreams>, options: &Options) -> Self {
         let context = StreamContext {
-            cache: Arc::clone(&options.cache),
+            cache: Arc::clone(&options.decoding.cache),
             workers: Workers::new(0),
             limits: options.limits,
-            passwords: options.passwords.clone(),
+            passwords: options.decoding.passwords.clone(),
             cancel: options.cancel.clone(),
-            decoding: DecodeContext { unverified: false, ..options.decoding() },
+            decoding: DecodeContext { unverified: false, ..options.decode_context() },
         };
         let pieces = body.pieces.clone().unwrap_or_default();
         Self::new((0, SharedSource::clone(source)), pieces, body.size, Arc::clone(coded), context)

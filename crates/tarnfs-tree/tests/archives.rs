@@ -7,7 +7,7 @@ mod common;
 use std::path::Path;
 
 use tarnfs_index::{Recursion, Shape};
-use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, is_url};
+use tarnfs_tree::open::{IndexOptions, IndexPlace, OpenArchive, Options, is_url};
 use tarnfs_tree::{Kind, Node, Tree};
 
 use common::{content, memory, open, options};
@@ -132,7 +132,11 @@ fn the_folder_of_an_archive_is_its_files() {
 
 /// Opens `bytes` with the index of an earlier state, and makes one.
 fn with_index(place: &Path, bytes: &[u8]) -> OpenArchive {
-    open(memory("a.tar", bytes), &Options { place: IndexPlace::File(place.to_owned()), ..options() }).unwrap()
+    open(
+        memory("a.tar", bytes),
+        &Options { index: IndexOptions { place: IndexPlace::File(place.to_owned()), ..options().index }, ..options() },
+    )
+    .unwrap()
 }
 
 #[test]
@@ -197,7 +201,7 @@ fn the_memory_of_a_mount_is_that_of_its_budget() {
         assert!(of("pieces") > 0, "{name}: {work:?}");
         // Those at work hold a part of it for a moment.
         let sum = ["pieces", "free_pieces", "paused_decoders", "seek_points"].map(of).iter().sum::<u64>();
-        assert_eq!(sum, options.cache.budget().used() as u64, "{name}: {work:?}");
-        assert_eq!(work.memory_limit, options.cache.budget().limit() as u64);
+        assert_eq!(sum, options.decoding.cache.budget().used() as u64, "{name}: {work:?}");
+        assert_eq!(work.memory_limit, options.decoding.cache.budget().limit() as u64);
     }
 }

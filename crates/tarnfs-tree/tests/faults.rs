@@ -12,7 +12,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use tarnfs_source::testing::{Fault, FaultySource, When};
-use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem};
+use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, OpenArchive, Options, Problem};
 
 use common::{Found, archives, memory, open, options, survey};
 
@@ -116,9 +116,15 @@ fn each_read_fails_with_an_index_that_is_there() {
     for (name, bytes) in archives() {
         let expected = expected_tree(name, &bytes);
         let folder = tempfile::tempdir().unwrap();
-        let options = Options { place: IndexPlace::File(folder.path().join("index")), ..options() };
+        let options = Options {
+            index: IndexOptions { place: IndexPlace::File(folder.path().join("index")), ..options().index },
+            ..options()
+        };
         open(memory(name, &bytes), &options).unwrap();
-        let options = Options { recreate: tarnfs_tree::open::Recreate::Never, ..options };
+        let options = Options {
+            index: IndexOptions { recreate: tarnfs_tree::open::Recreate::Never, ..options.index },
+            ..options
+        };
         assert!(!open(memory(name, &bytes), &options).unwrap().is_new);
         for fault in FAULTS {
             for for_ever in [false, true] {
@@ -156,7 +162,7 @@ fn other_bytes_are_found_by_checksums() {
         let opened = |when| {
             let source = Arc::new(FaultySource::new(memory(name, &bytes), Fault::Garbage, when));
             // One thread: several read as often as their turns have it.
-            let options = Options { threads: 1, ..options() };
+            let options = Options { decoding: DecodingOptions { threads: 1, ..options().decoding }, ..options() };
             (open(Arc::<FaultySource>::clone(&source), &options), source)
         };
         // Reads up to here make the index.

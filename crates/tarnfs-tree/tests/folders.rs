@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tarnfs_index::{Recursion, Shape};
 use tarnfs_source::Source;
-use tarnfs_tree::open::{IndexPlace, Options};
+use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options};
 use tarnfs_tree::{Attributes, Base, Error, FolderTree, Kind, Lazily, LazyTree, Node, Tree, UnionTree};
 
 use common::content;
@@ -41,7 +41,12 @@ fn tar(name: &str, bytes: &[u8]) -> Vec<u8> {
 fn lazily(folder: &Path) -> LazyTree {
     let recursion = Recursion { extensions: vec!["tar".to_owned()], ..Recursion::default() };
     let shape = Shape { recursion: Some(recursion), ..Options::default().shape };
-    let options = Options { place: IndexPlace::Memory, shape, threads: 1, ..Options::default() };
+    let options = Options {
+        shape,
+        index: IndexOptions { place: IndexPlace::Memory, ..IndexOptions::default() },
+        decoding: DecodingOptions { threads: 1, ..DecodingOptions::default() },
+        ..Options::default()
+    };
     let how = Lazily { options, all: true, most_open: 2, mountpoint: None };
     LazyTree::new(Base::Folder(Arc::new(FolderTree::open(folder).unwrap())), how).unwrap()
 }
@@ -232,7 +237,8 @@ fn hashes_are_the_same_however_the_bytes_come() {
     for (bytes, threads) in [(&archive, 1), (&archive, 4), (&packed, 1), (&packed, 4)] {
         let hashes = vec!["sha256".to_owned(), "crc32".to_owned()];
         let shape = Shape { hashes, ..common::options().shape };
-        let options = Options { shape, threads, ..common::options() };
+        let options =
+            Options { shape, decoding: DecodingOptions { threads, ..common::options().decoding }, ..common::options() };
         let opened = common::open(common::memory("archive", bytes), &options).unwrap();
         let tree = &*opened.tree;
         let of = |name: &[u8]| tree.xattrs(tree.lookup(Node::ROOT, name).unwrap().node).unwrap();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tarnfs_tree::open::{IndexPlace, Options, Recreate, Sink};
+use tarnfs_tree::open::{IndexOptions, IndexPlace, Options, Recreate, Sink};
 
 use common::{archives, memory, open, options, survey};
 
@@ -19,7 +19,10 @@ fn kept(name: &str) -> PathBuf {
 }
 
 fn with_index(place: &Path, recreate: Recreate) -> Options {
-    Options { place: IndexPlace::File(place.to_owned()), recreate, ..options() }
+    Options {
+        index: IndexOptions { place: IndexPlace::File(place.to_owned()), recreate, ..options().index },
+        ..options()
+    }
 }
 
 /// Hard links to a file that was replaced later: ratarmount shows its latest version there.
@@ -94,7 +97,7 @@ struct Meanwhile {
 }
 
 fn beside() -> Options {
-    Options { place: IndexPlace::Folders(vec![PathBuf::new()]), ..options() }
+    Options { index: IndexOptions { place: IndexPlace::Folders(vec![PathBuf::new()]), ..options().index }, ..options() }
 }
 
 impl Sink for Meanwhile {
@@ -121,6 +124,9 @@ fn who_has_read_an_older_archive_leaves_the_index_of_the_newer_one() {
     let opened = tarnfs_tree::open::open(&archive, &Options { sink: Some(sink), ..beside() }).unwrap();
     assert!(meanwhile.is_done.load(Ordering::Relaxed));
     assert_eq!(opened.index_path, None);
-    let next = tarnfs_tree::open::open(&archive, &Options { recreate: Recreate::Never, ..beside() });
+    let next = tarnfs_tree::open::open(
+        &archive,
+        &Options { index: IndexOptions { recreate: Recreate::Never, ..beside().index }, ..beside() },
+    );
     assert!(next.is_ok_and(|next| next.index_path.is_some()));
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use tarnfs_index::{Recursion, Shape};
-use tarnfs_tree::open::{IndexPlace, Options, Sink, open};
+use tarnfs_tree::open::{IndexOptions, IndexPlace, Options, Sink, open};
 use tarnfs_tree::{Base, FolderTree, Lazily, LazyTree, Node, Tree};
 
 /// `root/d` with an archive in it, and `root/other`.
@@ -28,7 +28,14 @@ fn move_away(root: &Path) {
 }
 
 fn options() -> Options {
-    Options { place: IndexPlace::Folders(vec![PathBuf::new()]), minimum_file_count: 0, ..Options::default() }
+    Options {
+        index: IndexOptions {
+            place: IndexPlace::Folders(vec![PathBuf::new()]),
+            minimum_file_count: 0,
+            ..IndexOptions::default()
+        },
+        ..Options::default()
+    }
 }
 
 #[track_caller]

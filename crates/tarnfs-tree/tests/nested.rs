@@ -11,7 +11,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use tarnfs_index::{Recursion, Shape};
-use tarnfs_tree::open::{IndexPlace, Options, Recreate};
+use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options, Recreate};
 use tarnfs_tree::{Node, Tree};
 
 use common::{content, memory, open, options, survey};
@@ -221,7 +221,12 @@ fn recursive(place: &Path, threads: usize, recreate: Recreate) -> Options {
     let extensions = tarnfs_tree::DEFAULT_EXTENSIONS.map(str::to_owned).into();
     let recursion = Recursion { depth: None, extensions, strip_extension: false, transform: None };
     let shape = Shape { recursion: Some(recursion), gnu_incremental: Some(false), ..Shape::default() };
-    Options { shape, threads, recreate, place: IndexPlace::File(place.to_owned()), ..options() }
+    Options {
+        shape,
+        index: IndexOptions { recreate, place: IndexPlace::File(place.to_owned()), ..options().index },
+        decoding: DecodingOptions { threads, ..options().decoding },
+        ..options()
+    }
 }
 
 /// Opens it with 1 thread and with 4, and with the index that is there then: all the same.
@@ -555,8 +560,11 @@ fn what_lies_in_very_many_layers_is_in_memory_once_and_within_the_budget() {
     let folder = tempfile::tempdir().unwrap();
     let with = |budget: usize, when: Recreate| {
         let cache = tarnfs_codec::engine::PieceCache::new(tarnfs_source::Budget::new(budget));
-        let options = Options { cache, ..recursive(&folder.path().join("index"), 1, when) };
-        (open(memory("archive", &members), &options).unwrap().tree, options.cache)
+        let options = Options {
+            decoding: DecodingOptions { cache, ..recursive(&folder.path().join("index"), 1, when).decoding },
+            ..recursive(&folder.path().join("index"), 1, when)
+        };
+        (open(memory("archive", &members), &options).unwrap().tree, options.decoding.cache)
     };
     let (tree, cache) = with(4 << 20, Recreate::Always);
     let find = |folder, name: &str| tree.lookup(folder, name.as_bytes()).unwrap().node;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use tarnfs_index::{Recursion, Shape};
 use tarnfs_source::{MemorySource, SharedSource};
-use tarnfs_tree::open::{IndexPlace, Options};
+use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options};
 use tarnfs_tree::{
     Attributes, Base, Child, ControlTree, Error, FolderTree, HeldUp, Kind, Lazily, LazyTree, Node, Subdirectory,
     Subvolumes, Time, Totals, Tree, UnionTree, Versions, Work, Xattrs,
@@ -195,7 +195,12 @@ impl Tree for Telling {
 fn lazily() -> Lazily {
     let recursion = Recursion { extensions: vec!["tar".to_owned()], ..Recursion::default() };
     let shape = Shape { recursion: Some(recursion), ..Options::default().shape };
-    let options = Options { place: IndexPlace::Memory, shape, threads: 1, ..Options::default() };
+    let options = Options {
+        shape,
+        index: IndexOptions { place: IndexPlace::Memory, ..IndexOptions::default() },
+        decoding: DecodingOptions { threads: 1, ..DecodingOptions::default() },
+        ..Options::default()
+    };
     Lazily { options, all: true, most_open: 2, mountpoint: None }
 }
 

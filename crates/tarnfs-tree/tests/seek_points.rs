@@ -10,7 +10,7 @@ use std::fs;
 
 use tarnfs_codec::engine::PieceCache;
 use tarnfs_source::{Budget, Limits};
-use tarnfs_tree::open::{IndexPlace, Options, Recreate};
+use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options, Recreate};
 
 use common::{archives, memory, open, options, survey};
 
@@ -50,10 +50,9 @@ fn what_is_read_through_them_is_right_or_an_error() {
         let limits = Limits { decoder_window: 8 << 20, lzma_dictionary: 16 << 20, ..Limits::default() };
         let budget = Budget::new(16 << 20);
         let with = |recreate| Options {
-            place: IndexPlace::File(path.clone()),
-            recreate,
             limits,
-            cache: PieceCache::new(budget.clone()),
+            index: IndexOptions { place: IndexPlace::File(path.clone()), recreate, ..options().index },
+            decoding: DecodingOptions { cache: PieceCache::new(budget.clone()), ..options().decoding },
             ..options()
         };
         open(memory(name, &bytes), &with(Recreate::Always)).unwrap();

@@ -193,10 +193,10 @@ impl Runner {
         let failed = |failure: Failure| failure.message;
         // One memory for all that is decoded here, and one end.
         let mut options = inside::options(&mount.open, &self.options.cancel).map_err(failed)?;
-        options.cache = self.options.cache.clone();
-        options.decoded_cache = options.decoded_cache.map(DecodedCache::filled_when_idle);
+        options.decoding.cache = self.options.decoding.cache.clone();
+        options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
         let request = Request { sources: sources.to_vec(), mountpoint: self.real.clone(), made_up: false };
-        let tree = open_all(&request, mount, &options, false).map_err(failed)?.tree;
+        let tree = open_all(&request, mount, &options, false).map_err(failed)?.assembly.tree;
         self.tree.add(&place, tree).map_err(refused)?;
         Ok(Done::Here)
     }

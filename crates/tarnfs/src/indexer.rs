@@ -261,14 +261,12 @@ fn options(arguments: &Mount, cancel: &Cancel) -> io::Result<Options> {
     }
     // One thread, as for all that is done while somebody else may want the machine. Decoded pieces are kept by the
     // daemon. There is a sidecar beside a small archive, too, so it gets an index.
-    Ok(Options {
-        use_sidecars: false,
-        threads: 1,
-        threads_of: Vec::new(),
-        decoded_cache: None,
-        minimum_file_count: 0,
-        ..options
-    })
+    options.index.use_sidecars = false;
+    options.index.minimum_file_count = 0;
+    options.decoding.threads = 1;
+    options.decoding.threads_of = Vec::new();
+    options.decoding.decoded_cache = None;
+    Ok(options)
 }
 
 /// Makes the index, and says what came of it.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tarnfs_index::Summary;
 use tarnfs_source::Cancel;
+use tarnfs_tree::build::Progress;
 use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem, Sink};
 use tarnfs_tree::{Attributes, Error, FolderTree, Tree, Versions, path};
 
@@ -40,7 +41,10 @@ pub(crate) fn open_into(
     let options = Options { sink, ..options(arguments, &ending.cancel())? };
     let Some(input) = input else { return open_with(archive, &options) };
     // Nobody would find an index of it again.
-    let options = Options { place: IndexPlace::Memory, write_index: false, decoded_cache: None, ..options };
+    let mut options = options;
+    options.index.place = IndexPlace::Memory;
+    options.index.is_written = false;
+    options.decoding.decoded_cache = None;
     let name = input::name();
     let opened =
         opened_with_bar(name, &options, || tarnfs_tree::open::open_source(input.source, input.facts, name, &options))?;
@@ -102,7 +106,7 @@ pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchiv
 }
 
 /// Says what is broken in an archive; the code is [`Code::Damaged`] if something is.
-fn tell_of_damage(archive: &Path, opened: &OpenArchive, options: &Options) -> Code {
+pub(crate) fn tell_of_damage(archive: &Path, opened: &OpenArchive, options: &Options) -> Code {
     let name = crate::args::shown(archive.as_os_str());
     let damage = &opened.index.summary().notes;
     for note in damage.iter().take(MOST_NAMED) {
@@ -113,7 +117,7 @@ fn tell_of_damage(archive: &Path, opened: &OpenArchive, options: &Options) -> Co
         log::warn!("{name}: damaged in {more} more {}", if more == 1 { "place" } else { "places" });
     }
     if opened.index.has_unverified() {
-        if options.force {
+        if options.decoding.force {
             log::warn!("{name}: bytes that fail their checksum are served (--force); only what is lost is an error");
         } else {
             log::warn!("{name}: some of it can be decoded but fails its checksum; --force serves it");
@@ -169,14 +173,22 @@ pub(crate) fn named_once(archive: &Path, message: &str) -> String {
 
 /// Opens `folder`, to show what is in it.
 pub(crate) fn open_folder(folder: &Path) -> Result<Arc<FolderTree>, Failure> {
-    FolderTree::open(folder)
-        .map(Arc::new)
-        .map_err(|error| Failure::new(Code::CannotOpen, format!("{}: {error}", crate::args::shown(folder.as_os_str()))))
+    FolderTree::open(folder).map(Arc::new).map_err(|error| cannot_open_folder(folder, &error))
+}
+
+/// That `folder` could not be opened.
+pub(crate) fn cannot_open_folder(folder: &Path, error: &Error) -> Failure {
+    Failure::new(Code::CannotOpen, format!("{}: {error}", crate::args::shown(folder.as_os_str())))
 }
 
 /// [`open_with`], where nobody is told of damage.
 pub(crate) fn open_quietly(archive: &Path, options: &Options) -> Result<OpenArchive, Failure> {
     opened_with_bar(archive, options, || tarnfs_tree::open::open(archive, options))
+}
+
+/// A bar of how far the first pass over `archive` has come.
+pub(crate) fn bar(archive: &Path, progress: &Arc<Progress>) -> Bar {
+    Bar::show(&crate::args::shown(archive.file_name().unwrap_or_default()), progress)
 }
 
 /// What `open` has opened, with a bar while it does so.
@@ -185,7 +197,7 @@ fn opened_with_bar(
     options: &Options,
     open: impl FnOnce() -> Result<OpenArchive, Problem>,
 ) -> Result<OpenArchive, Failure> {
-    let bar = Bar::show(&crate::args::shown(archive.file_name().unwrap_or_default()), &options.progress);
+    let bar = bar(archive, &options.progress);
     let opened = open();
     drop(bar);
     opened.map_err(|problem| cannot_open(archive, &problem))

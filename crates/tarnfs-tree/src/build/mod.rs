@@ -165,7 +165,7 @@ impl FirstPass<'_> {
             shows_progress: true,
             behind_each: Some(&behind_each),
             left: self.most_archives().into(),
-            ..expansion.walk(direct, &shifts, None, self.options.threads)
+            ..expansion.walk(direct, &shifts, None, self.options.decoding.threads)
         };
         let members = walk.random(format, self.source, 0, &MemberPlace::default())?;
         summary.end = self.source.len();
@@ -239,7 +239,7 @@ impl FirstPass<'_> {
             shows_progress: true,
             behind_each: Some(&behind_each),
             left: self.most_archives().into(),
-            ..expansion.walk(direct, &shifts, None, self.options.threads)
+            ..expansion.walk(direct, &shifts, None, self.options.decoding.threads)
         };
         let mut stream = SourceStream::new(SharedSource::clone(self.source), self.options.cancel.clone());
         stream.skip(start).map_err(|error| walk.problem(start, error))?;
@@ -272,21 +272,23 @@ impl FirstPass<'_> {
         direct: &Direct,
         expansion: &Expansion<'_>,
     ) -> Result<Summary, Problem> {
-        let options =
-            tarnfs_codec::Options { threads: self.options.threads_for(codec.name()), ..self.options.first_pass() };
+        let options = tarnfs_codec::Options {
+            threads: self.options.decoding.threads_for(codec.name()),
+            ..self.options.first_pass()
+        };
         let shifts = RefCell::default();
         let behind_each = || expansion.run_if_many(direct);
         let walk = Walk {
             behind_each: Some(&behind_each),
             left: self.most_archives().into(),
-            ..expansion.walk(direct, &shifts, None, self.options.threads)
+            ..expansion.walk(direct, &shifts, None, self.options.decoding.threads)
         };
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
         let mut indexing =
             Indexing::new(codec, SharedSource::clone(self.source), &options).map_err(|error| failed(0, error))?;
         if let Some(cache) = self.cache_to_fill(codec) {
-            let budget = self.options.cache.budget().clone();
-            let anew = self.options.recreate == Recreate::Always;
+            let budget = self.options.decoding.cache.budget().clone();
+            let anew = self.options.index.recreate == Recreate::Always;
             indexing.keep(SpillWriter::new(0, codec.pace(), cache.spill(self.archive, codec.name(), budget, anew)));
         }
         let mut stream = DecodingStream::new(indexing, direct, &shifts, &self.options.cancel)
@@ -380,7 +382,7 @@ impl FirstPass<'_> {
     /// Where decoded pieces go. Who has got the bytes on the way does not come back for them.
     fn cache_to_fill(&self, codec: &dyn Codec) -> Option<&DecodedCache> {
         let hands_on_all = self.options.sink.is_some() && codec.settles(&SeekPoint::default()) == Checks::Itself;
-        self.options.decoded_cache.as_ref().filter(|_| !hands_on_all)
+        self.options.decoding.decoded_cache.as_ref().filter(|_| !hands_on_all)
     }
 
     fn summary(&self, format: &str) -> Summary {

@@ -130,7 +130,7 @@ impl<'a> Expansion<'a> {
             }
             direct.begin_group();
             for run in wave.chunk_by(|left, right| left.length < LARGE && right.length < LARGE) {
-                if self.options.threads == 1 || run.len() == 1 {
+                if self.options.decoding.threads == 1 || run.len() == 1 {
                     self.one_by_one(run, direct)?;
                 } else {
                     self.beside_each_other(run, direct, &thread::Builder::new)?;
@@ -160,7 +160,7 @@ impl<'a> Expansion<'a> {
         let line = Line::new(candidates.len());
         let failed = Mutex::new(None);
         let is_failed = || failed.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        let threads = self.options.threads.min(candidates.len());
+        let threads = self.options.decoding.threads.min(candidates.len());
         let work = || {
             while let Some((number, place)) = line.next()
                 && let Some(candidate) = candidates.get(number)
@@ -247,7 +247,7 @@ impl<'a> Expansion<'a> {
         shifts: &RefCell<Shifts>,
         threads: Option<usize>,
     ) -> Result<(), Problem> {
-        let threads = threads.unwrap_or(self.options.threads);
+        let threads = threads.unwrap_or(self.options.decoding.threads);
         let walk = self.walk(receiver, shifts, Some((&candidate.bytes, candidate.start)), threads);
         let walk = Walk { left: candidate.most_archives().into(), ..walk };
         let stream = SourceStream::new(SharedSource::clone(&candidate.bytes), self.options.cancel.clone());
@@ -294,7 +294,7 @@ impl<'a> Expansion<'a> {
         let walk = Walk {
             left: candidate.most_archives().into(),
             compressed_at: Some(candidate.start),
-            ..self.walk(receiver, shifts, None, threads.unwrap_or(self.options.threads))
+            ..self.walk(receiver, shifts, None, threads.unwrap_or(self.options.decoding.threads))
         };
         let shown = name::excerpt(&candidate.file.path);
         let note = |what: String| receiver.note(candidate.start, format!("{shown}: {what}")).map_err(Problem::from);
@@ -302,7 +302,7 @@ impl<'a> Expansion<'a> {
             return note("it stays a file: the archives in this archive hold too much; is it a bomb?".to_owned());
         }
         let options = tarnfs_codec::Options {
-            threads: threads.unwrap_or_else(|| self.options.threads_for(codec.name())),
+            threads: threads.unwrap_or_else(|| self.options.decoding.threads_for(codec.name())),
             ..self.options.first_pass()
         };
         let indexing = match Indexing::new(codec, SharedSource::clone(&candidate.bytes), &options) {
@@ -461,13 +461,17 @@ fn single_file(candidate: &Candidate, name: &[u8], length: u64) -> Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::open::DecodingOptions;
     use tarnfs_index::{Shape, Writer, WriterOptions};
     use tarnfs_source::{Budget, Cancel, Limits, MemorySource};
 
     /// Where no thread can be started, this one reads them all.
     #[test]
     fn candidates_are_read_whatever_threads_there_are() {
-        let (limits, options) = (Limits::default(), Options { threads: 4, ..Options::default() });
+        let (limits, options) = (
+            Limits::default(),
+            Options { decoding: DecodingOptions { threads: 4, ..DecodingOptions::default() }, ..Options::default() },
+        );
         let names = Names::new(&Shape::default(), &limits).unwrap();
         let (format_options, bodies) = (tarnfs_format::Options::default(), Bodies::new(1 << 20));
         let expansion = Expansion::new(&names, &options, &format_options, &bodies, 1 << 20);

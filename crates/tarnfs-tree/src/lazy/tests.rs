@@ -1,11 +1,12 @@
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 
-use tarnfs_index::Recursion;
+use tarnfs_index::{Recursion, Shape};
 use tarnfs_source::MemorySource;
 
 use super::archives::MOST_OPENING;
 use super::*;
+use crate::open::{DecodingOptions, IndexOptions};
 use crate::toy::Toy;
 
 /// A tar of one file.
@@ -45,9 +46,9 @@ fn how(depth: Option<u32>) -> Lazily {
     let extensions = crate::DEFAULT_EXTENSIONS.map(str::to_owned).into();
     let recursion = Recursion { depth, extensions, ..Recursion::default() };
     let options = Options {
-        place: IndexPlace::Memory,
         shape: Shape { recursion: Some(recursion), ..Options::default().shape },
-        threads: 1,
+        index: IndexOptions { place: IndexPlace::Memory, ..IndexOptions::default() },
+        decoding: DecodingOptions { threads: 1, ..DecodingOptions::default() },
         ..Options::default()
     };
     Lazily { options, all: true, most_open: 2, mountpoint: None }
@@ -586,7 +587,10 @@ fn an_index_that_numbers_otherwise_makes_other_nodes() {
     let sidecar = path("first.tar.index.sqlite");
     tarnfs_index::ratarmount::write(&own.index, &path("first.tar"), &sidecar).unwrap();
     let base = Base::Folder(Arc::new(FolderTree::open(folder.path()).unwrap()));
-    let options = Options { place: IndexPlace::Folders(vec![PathBuf::new()]), ..how(None).options };
+    let options = Options {
+        index: IndexOptions { place: IndexPlace::Folders(vec![PathBuf::new()]), ..how(None).options.index },
+        ..how(None).options
+    };
     let tree = LazyTree::new(base, Lazily { most_open: 1, options, ..how(None) }).unwrap();
     let names = ["z", "m", "a"];
     let archive = || tree.lookup(Node::ROOT, b"first.tar").unwrap().node;

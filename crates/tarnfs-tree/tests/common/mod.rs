@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tarnfs_codec::engine::PieceCache;
 use tarnfs_index::trust;
 use tarnfs_source::{Budget, MemorySource, SharedSource};
-use tarnfs_tree::open::{FileFacts, IndexPlace, OpenArchive, Options};
+use tarnfs_tree::open::{DecodingOptions, FileFacts, IndexOptions, IndexPlace, OpenArchive, Options};
 use tarnfs_tree::{Error, Kind, Node, Tree};
 
 /// A small archive of one of everything, in each compression.
@@ -37,12 +37,18 @@ pub(crate) fn memory(name: &str, bytes: &[u8]) -> SharedSource {
 /// An index in memory, with as many seek points as there can be.
 pub(crate) fn options() -> Options {
     Options {
-        place: IndexPlace::Memory,
-        minimum_file_count: 0,
-        seek_point_spacing: Some(4096),
-        threads: 2,
-        cache: PieceCache::new(Budget::new(64 << 20)),
-        trust_index: true,
+        index: IndexOptions {
+            place: IndexPlace::Memory,
+            minimum_file_count: 0,
+            is_trusted: true,
+            ..IndexOptions::default()
+        },
+        decoding: DecodingOptions {
+            seek_point_spacing: Some(4096),
+            threads: 2,
+            cache: PieceCache::new(Budget::new(64 << 20)),
+            ..DecodingOptions::default()
+        },
         ..Options::default()
     }
 }
@@ -95,4 +101,9 @@ pub(crate) fn content(tree: &dyn Tree, node: Node) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; source.len().min(4 << 20) as usize];
     source.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
+}
+
+/// Every path of a tree in which nothing is broken, sorted.
+pub(crate) fn paths(tree: &dyn Tree) -> Vec<Vec<u8>> {
+    survey(tree, &mut |path, error| panic!("{}: {error}", path.escape_ascii())).into_keys().collect()
 }

@@ -13,7 +13,7 @@ use tarnfs_fuse::MountOptions;
 use tarnfs_index::{Recursion, Shape, location};
 use tarnfs_source::{Budget, Cancel};
 use tarnfs_tree::Composition;
-use tarnfs_tree::open::{DecodedCache, IndexPlace, Options, Passwords, Recreate};
+use tarnfs_tree::open::{DecodedCache, DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Recreate};
 
 use super::{Mount, Open, shown};
 use crate::exit::{Code, Failure};
@@ -115,29 +115,34 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
             recursion: recursion(open),
             hashes: tarnfs_tree::hashes::normalise(&open.hashes).map_err(|error| usage(format!("--hashes {error}")))?,
         },
-        place,
-        recreate: match (open.recreate_index, open.no_recreate_index) {
-            (true, _) => Recreate::Always,
-            (_, true) => Recreate::Never,
-            _ => Recreate::IfNeeded,
-        },
-        verify_mtime: open.verify_mtime,
-        trust_index: open.trust_index,
-        // Who names a folder for indexes wants to find them there.
-        minimum_file_count: match (open.index_minimum_file_count, &open.index_folders) {
-            (Some(count), _) => count,
-            (None, Some(_)) => 0,
-            (None, None) => Options::default().minimum_file_count,
-        },
-        dictionaries: dictionaries(&open.zstd_dictionary).map_err(usage)?,
-        passwords: Passwords::new(passwords(open).map_err(usage)?),
-        seek_point_spacing: spacing.map(|spacing| (spacing * f64::from(1 << 20)) as u64),
-        threads,
-        threads_of,
-        cache: PieceCache::new(budget),
-        decoded_cache,
         cancel: cancel.clone(),
-        force: open.force,
+        index: IndexOptions {
+            place,
+            recreate: match (open.recreate_index, open.no_recreate_index) {
+                (true, _) => Recreate::Always,
+                (_, true) => Recreate::Never,
+                _ => Recreate::IfNeeded,
+            },
+            verify_mtime: open.verify_mtime,
+            is_trusted: open.trust_index, // Who names a folder for indexes wants to find them there.
+            minimum_file_count: match (open.index_minimum_file_count, &open.index_folders) {
+                (Some(count), _) => count,
+                (None, Some(_)) => 0,
+                (None, None) => IndexOptions::default().minimum_file_count,
+            },
+            ..IndexOptions::default()
+        },
+        decoding: DecodingOptions {
+            dictionaries: dictionaries(&open.zstd_dictionary).map_err(usage)?,
+            passwords: Passwords::new(passwords(open).map_err(usage)?),
+            seek_point_spacing: spacing.map(|spacing| (spacing * f64::from(1 << 20)) as u64),
+            threads,
+            threads_of,
+            cache: PieceCache::new(budget),
+            decoded_cache,
+            force: open.force,
+            ..DecodingOptions::default()
+        },
         ..Options::default()
     })
 }
@@ -250,7 +255,13 @@ fn may_be_replaced(path: &Path) -> Result<(), String> {
 /// How what is mounted is put together.
 pub(crate) fn composition(mount: &Mount) -> Composition {
     let prefix = mount.prefix.as_ref().map(|prefix| prefix.as_bytes().to_vec());
-    Composition { union: !mount.disable_union_mount, prefix, file_versions: !mount.no_file_versions }
+    Composition {
+        union: !mount.disable_union_mount,
+        prefix,
+        file_versions: !mount.no_file_versions,
+        lazy: mount.lazy,
+        ..Composition::default()
+    }
 }
 
 /// From this `-d` on, a mount answers questions for extended attributes, of which one is for its statistics, also where

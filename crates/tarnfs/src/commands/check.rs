@@ -25,7 +25,9 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
     let name = shown(archive.as_os_str());
     let existing = |shape: &Shape| {
         let shape = shape.clone();
-        let options = Options { shape, recreate: Recreate::Never, decoded_cache: None, ..options.clone() };
+        let mut options = Options { shape, ..options.clone() };
+        options.index.recreate = Recreate::Never;
+        options.decoding.decoded_cache = None;
         tarnfs_tree::open::open(archive, &options)
     };
     let mut found = existing(&options.shape);
@@ -34,13 +36,10 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
         // It has more hashes than were asked for: these are compared, too.
         found = existing(&shape);
     }
-    let fresh = Options {
-        shape,
-        place: IndexPlace::Memory,
-        recreate: Recreate::Always,
-        decoded_cache: None,
-        ..options.clone()
-    };
+    let mut fresh = Options { shape, ..options.clone() };
+    fresh.index.place = IndexPlace::Memory;
+    fresh.index.recreate = Recreate::Always;
+    fresh.decoding.decoded_cache = None;
     let fresh = inside::open_quietly(archive, &fresh)?;
     let summary = fresh.index.summary();
     let mut lines = Vec::new();

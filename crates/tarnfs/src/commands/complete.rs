@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ValueHint};
 use tarnfs_source::Cancel;
-use tarnfs_tree::open::{IndexPlace, Options, Recreate, open};
+use tarnfs_tree::open::{IndexPlace, Recreate, open};
 use tarnfs_tree::{Kind, Node, Tree, path};
 
 use super::mounts::shown_source;
@@ -221,10 +221,14 @@ fn names(words: &[OsString], archive: &Path, typed: &[u8]) -> Option<Words> {
     // With what was typed of `-r`, `-e` and so on. Without the last word, which may be cut anywhere.
     let cli = args::parse_quietly(words[..words.len() - 1].to_vec())
         .or_else(|| args::parse_quietly(vec!["tarnfs".into(), "ls".into(), archive.into()]))?;
-    let options = Options { decoded_cache: None, ..inside::options(open_of(&cli)?, &Cancel::default()).ok()? };
-    let opened = open(archive, &Options { recreate: Recreate::Never, ..options.clone() }).ok().or_else(|| {
+    let mut options = inside::options(open_of(&cli)?, &Cancel::default()).ok()?;
+    options.decoding.decoded_cache = None;
+    let mut with_index = options.clone();
+    with_index.index.recreate = Recreate::Never;
+    let opened = open(archive, &with_index).ok().or_else(|| {
         let is_small = archive.metadata().is_ok_and(|found| found.is_file() && found.len() <= READ_AT_ONCE);
-        let in_memory = Options { place: IndexPlace::Memory, ..options };
+        let mut in_memory = options;
+        in_memory.index.place = IndexPlace::Memory;
         is_small.then(|| open(archive, &in_memory).ok()).flatten()
     })?;
     let tree = inside::tree(&opened);

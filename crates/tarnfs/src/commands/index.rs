@@ -12,7 +12,8 @@ use crate::terminal::{harmless, output_failure};
 /// Makes the index of each archive, also of those that a mount would not write one for.
 pub(crate) fn run(arguments: &Index) -> Result<Code, Failure> {
     inside::each(&arguments.archives, &arguments.open, |archive, options| {
-        let options = Options { minimum_file_count: 0, ..options.clone() };
+        let mut options = options.clone();
+        options.index.minimum_file_count = 0;
         if arguments.format == IndexFormat::Ratarmount && options.shape.recursion.is_some() {
             let what = "--format ratarmount does not go with --recursive: its sidecars keep nothing of compressed archives in archives";
             return Err(Failure::new(Code::Usage, what));
@@ -36,8 +37,11 @@ pub(crate) fn one(
     say: &dyn Fn(&str) -> Result<(), Failure>,
 ) -> Result<Code, Failure> {
     // A sidecar of ratarmount is not what was asked for, unless nothing may be made.
-    let use_sidecars = options.recreate == Recreate::Never;
-    let options = &Options { use_sidecars, index_is_required: true, ..options.clone() };
+    let use_sidecars = options.index.recreate == Recreate::Never;
+    let mut options = options.clone();
+    options.index.use_sidecars = use_sidecars;
+    options.index.is_required = true;
+    let options = &options;
     let (opened, code) = inside::open_with(archive, options)?;
     match opened.index_path {
         Some(path) if opened.is_new => {
@@ -46,7 +50,7 @@ pub(crate) fn one(
         Some(path) => {
             say(&format!("{}: its index {} is up to date", shown(archive.as_os_str()), shown(path.as_os_str())))?;
         }
-        None if options.place == IndexPlace::Memory => {}
+        None if options.index.place == IndexPlace::Memory => {}
         None => {
             let what = "no index was written: the one that is there is kept";
             return Err(Failure::new(Code::Index, format!("{}: {what}", shown(archive.as_os_str()))));
@@ -57,7 +61,7 @@ pub(crate) fn one(
 
 /// `is_named`: the folders for it were named, and it goes nowhere else.
 fn for_ratarmount(archive: &Path, options: &Options, is_named: bool) -> Result<Code, Failure> {
-    let destinations = match &options.place {
+    let destinations = match &options.index.place {
         IndexPlace::File(path) => vec![path.clone()],
         IndexPlace::Folders(folders) => {
             let most = if is_named { folders.len() } else { usize::MAX };
@@ -65,15 +69,12 @@ fn for_ratarmount(archive: &Path, options: &Options, is_named: bool) -> Result<C
         }
         IndexPlace::Memory => return Err(Failure::new(Code::Usage, "an index for ratarmount needs a file")),
     };
-    let options = Options {
-        place: match &options.place {
-            IndexPlace::File(_) => IndexPlace::Memory,
-            other => other.clone(),
-        },
-        // Who asked for a sidecar gets that alone; an index of our own that is there already saves reading the archive.
-        write_index: false,
-        ..options.clone()
-    };
+    let mut options = options.clone();
+    if matches!(options.index.place, IndexPlace::File(_)) {
+        options.index.place = IndexPlace::Memory;
+    }
+    // Who asked for a sidecar gets that alone; an index of our own that is there already saves reading the archive.
+    options.index.is_written = false;
     let (opened, code) = inside::open_with(archive, &options)?;
     let mut tried = Vec::new();
     for destination in destinations {

@@ -1,4 +1,5 @@
-use std::ffi::{OsStr, OsString};
+use std::cell::{Cell, RefCell};
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -6,13 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_fuse::Unmounter;
-use tarnfs_tree::build::without_suffix;
-use tarnfs_tree::open::{DecodedCache, IndexPlace, Options, Problem, is_url};
-use tarnfs_tree::{Base, ComposeError, Error, FolderTree, Lazily, LazyTree, Tree, compose, filling};
+use tarnfs_tree::build::{Progress, without_suffix};
+use tarnfs_tree::open::{DecodedCache, OpenArchive, Options, Problem, is_url};
+use tarnfs_tree::{
+    AssembleError, Assembly, ComposeError, Composition, Error, FolderTree, Location, Observer, assemble, filling,
+};
 
 use crate::args::{Mount, composition, mount_options, shown};
 use crate::commands::{index, mounts};
@@ -21,6 +24,7 @@ use crate::daemon::{self, Ready, Role};
 use crate::exit::{Code, Failure};
 use crate::indexer::Indexer;
 use crate::mountpoint::{self, Mountpoint, resolved};
+use crate::progress::Bar;
 use crate::signals::{self, Ending};
 use crate::watcher::Watcher;
 use crate::{inside, logging, memory, sandbox, terminal, typos};
@@ -81,7 +85,8 @@ fn only_index(sources: &[PathBuf], arguments: &Mount) -> Result<Code, Failure> {
         if source.is_dir() {
             return inside::open_folder(source).map(|_| Code::Success);
         }
-        let mut options = Options { minimum_file_count: 0, ..options.clone() };
+        let mut options = options.clone();
+        options.index.minimum_file_count = 0;
         if arguments.lazy {
             options.shape.recursion = None;
         }
@@ -170,120 +175,44 @@ impl Request {
     }
 }
 
-/// What was opened: each with the name that its folder has where it gets one, and the folders of which the mount shows
-/// what is there.
-struct Sources {
-    named: Vec<(Vec<u8>, Arc<dyn Tree>)>,
-    folders: Vec<Arc<FolderTree>>,
-    /// Archives are opened as somebody looks into them.
-    is_lazy: bool,
-    /// Numbers of the archives that are shown as a sidecar of ratarmount has them.
-    with_sidecar: Vec<usize>,
-    /// What the first of them is on the disk.
-    first: Option<mountpoint::Identity>,
-    code: Code,
-}
-
 /// Bytes behind the end of an archive in which a mount looks for more: what tar pads with zeros is far less.
 const PADDING: u64 = 4 << 20;
 
-/// Opens all sources, one after the other; the worst that can be said of one is said of all.
-///
-/// `is_indexed`: those that a sidecar of ratarmount describes get an index of our own meanwhile.
-fn open_sources(request: &Request, arguments: &Mount, options: &Options, is_indexed: bool) -> Result<Sources, Failure> {
-    let sources = &request.sources;
-    if sources.len() > 1 && matches!(options.place, IndexPlace::File(_)) {
-        let what = "--index-file names the index of one archive, and there are several: --index-folders names a folder for all of them";
-        return Err(Failure::new(Code::Usage, what));
-    }
-    let named = Vec::with_capacity(sources.len());
-    let mut opened = Sources {
-        named,
-        folders: Vec::new(),
-        is_lazy: false,
-        with_sidecar: Vec::new(),
-        first: None,
-        code: Code::Success,
-    };
-    let lazily = |options: Options| Lazily {
-        options,
-        all: arguments.lazy,
-        most_open: most_open(),
-        mountpoint: Some(resolved(&request.mountpoint)),
-    };
-    let recursion = options.shape.recursion.as_ref();
-    for (number, source) in sources.iter().enumerate() {
-        let tree: Arc<dyn Tree> = if source.is_dir() {
-            let folder = inside::open_folder(source)?;
-            if number == 0 {
-                opened.first = fstat(&*folder).ok().map(|found| (found.st_dev, found.st_ino));
-            }
-            opened.folders.push(Arc::clone(&folder));
-            if recursion.is_some() {
-                opened.is_lazy = true;
-                lazy(Base::Folder(folder), lazily(options.clone()), source)?
-            } else {
-                folder
-            }
-        } else {
-            // Each with progress of its own; cache and budget are shared.
-            let all_options = options;
-            let mut options = Options { progress: Arc::default(), ..options.clone() };
-            let later = arguments.lazy && recursion.is_some();
-            if later {
-                options.shape.recursion = None;
-            }
-            let (archive, code) = inside::open_with(source, &options)?;
-            if code != Code::Success {
-                opened.code = code;
-            }
-            // What is compressed would have to be decoded once more.
-            if archive.is_new
-                && archive.index.summary().layers.is_empty()
-                && let Ok(Some(what)) = inside::behind_the_end(&archive, PADDING)
-            {
-                log::warn!("{}: {what}", shown(source.as_os_str()));
-            }
-            if number == 0 {
-                opened.first = archive.file;
-            }
-            if archive.is_sidecar {
-                opened.with_sidecar.push(number);
-                let meanwhile = "an index that keeps all of it is made meanwhile, for the next mount";
-                inside::tell_of_sidecar(source, &archive, if is_indexed { meanwhile } else { inside::INDEX_INSTEAD });
-            }
-            if later {
-                opened.is_lazy = true;
-                lazy(Base::Other(archive.tree), lazily(all_options.clone()), source)?
-            } else {
-                archive.tree
-            }
-        };
-        opened.named.push((source.file_name().unwrap_or(OsStr::new("root")).as_bytes().to_vec(), tree));
-    }
-    Ok(opened)
+/// Tells of each archive while it is opened, and keeps what is to be said of all of them in the end.
+struct Teller<'a> {
+    options: &'a Options,
+    /// Those that a sidecar of ratarmount describes get an index of our own meanwhile.
+    is_indexed: bool,
+    bar: RefCell<Option<Bar>>,
+    /// Numbers of the archives that are shown as a sidecar of ratarmount has them.
+    with_sidecar: RefCell<Vec<usize>>,
+    /// The worst that can be said of one is said of all.
+    code: Cell<Code>,
 }
 
-/// `base` with the archives in it as folders.
-fn lazy(base: Base, how: Lazily, source: &Path) -> Result<Arc<dyn Tree>, Failure> {
-    if how.options.shape.recursion.as_ref().is_some_and(|recursion| recursion.transform.is_some()) {
-        log::warn!(
-            "--transform-recursive-mount-point counts only for archives that are indexed with the one that they lie in"
-        );
+impl Observer for Teller<'_> {
+    fn opens(&self, path: &Path, progress: &Arc<Progress>) {
+        *self.bar.borrow_mut() = Some(inside::bar(path, progress));
     }
-    match LazyTree::new(base, how) {
-        Ok(tree) => Ok(Arc::new(tree)),
-        Err(problem) => Err(Failure::new(Code::Usage, format!("{}: {problem}", shown(source.as_os_str())))),
-    }
-}
 
-/// Archives that may be open at a time, each with its index.
-fn most_open() -> usize {
-    /// What all else takes, with files of the cache that may make room, and what one archive does, with its own.
-    const OTHERS: u64 = 32 + 64;
-    const OF_ONE: u64 = 6;
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    (limit.saturating_sub(OTHERS) / OF_ONE).clamp(2, 64) as usize
+    fn opened(&self, number: usize, path: &Path, archive: Result<&OpenArchive, &Problem>) {
+        *self.bar.borrow_mut() = None;
+        // Failures are told by who gets them.
+        let Ok(archive) = archive else { return };
+        self.code.set(self.code.get().max(inside::tell_of_damage(path, archive, self.options)));
+        // What is compressed would have to be decoded once more.
+        if archive.is_new
+            && archive.index.summary().layers.is_empty()
+            && let Ok(Some(what)) = inside::behind_the_end(archive, PADDING)
+        {
+            log::warn!("{}: {what}", shown(path.as_os_str()));
+        }
+        if archive.is_sidecar {
+            self.with_sidecar.borrow_mut().push(number);
+            let meanwhile = "an index that keeps all of it is made meanwhile, for the next mount";
+            inside::tell_of_sidecar(path, archive, if self.is_indexed { meanwhile } else { inside::INDEX_INSTEAD });
+        }
+    }
 }
 
 /// The right to mount on a folder: others who would mount there at the same time wait, and see then what is mounted.
@@ -331,35 +260,50 @@ fn not_mounted(mountpoint: &Path, options: &[String]) -> Result<(), Failure> {
     ))
 }
 
-/// Everything that is to be mounted, as one tree.
+/// Everything that is to be mounted.
 pub(crate) struct Opened {
-    pub(crate) tree: Arc<dyn Tree>,
-    /// The folders in it.
-    folders: Vec<Arc<FolderTree>>,
-    /// Archives are opened later.
-    is_lazy: bool,
-    /// See [`Sources`].
+    pub(crate) assembly: Assembly,
+    /// See [`Teller`].
     with_sidecar: Vec<usize>,
-    first: Option<mountpoint::Identity>,
     code: Code,
 }
 
-/// Opens everything that is to be mounted; see [`open_sources`].
+/// Opens everything that is to be mounted, one after the other.
+///
+/// `is_indexed`: see [`Teller`].
 pub(crate) fn open_all(
     request: &Request,
     arguments: &Mount,
     options: &Options,
     is_indexed: bool,
 ) -> Result<Opened, Failure> {
-    let Sources { named, folders, is_lazy, with_sidecar, first, code } =
-        open_sources(request, arguments, options, is_indexed)?;
-    let tree = compose(named, &composition(arguments));
-    tree.map(|tree| Opened { tree, folders, is_lazy, with_sidecar, first, code }).map_err(|error| match &error {
-        ComposeError::Prefix { error: Error::NotFound | Error::NotAFolder | Error::TooManyLinks, .. } => {
-            Failure::new(Code::Failure, format!("{}: {error}", shown(&request.title())))
+    let locations: Vec<_> = request.sources.iter().cloned().map(Location::Path).collect();
+    let composition = Composition { mountpoint: Some(resolved(&request.mountpoint)), ..composition(arguments) };
+    let teller = Teller {
+        options,
+        is_indexed,
+        bar: RefCell::default(),
+        with_sidecar: RefCell::default(),
+        code: Cell::new(Code::Success),
+    };
+    let assembly = assemble(&locations, &composition, options, &teller).map_err(|error| match error {
+        AssembleError::OneIndexFile => {
+            let what = "--index-file names the index of one archive, and there are several: --index-folders names a folder for all of them";
+            Failure::new(Code::Usage, what)
         }
-        _ => Failure::new(Code::CannotOpen, format!("{}: {error}", shown(&request.title()))),
-    })
+        AssembleError::Archive { path, problem } => inside::cannot_open(&path, &problem),
+        AssembleError::Folder { path, error } => inside::cannot_open_folder(&path, &error),
+        AssembleError::Lazily { path, problem } => {
+            Failure::new(Code::Usage, format!("{}: {problem}", shown(path.as_os_str())))
+        }
+        AssembleError::Compose(ComposeError::Prefix {
+            error: Error::NotFound | Error::NotAFolder | Error::TooManyLinks,
+            ..
+        }) => Failure::new(Code::Failure, format!("{}: {error}", shown(&request.title()))),
+        error => Failure::new(Code::CannotOpen, format!("{}: {error}", shown(&request.title()))),
+    })?;
+    let Teller { with_sidecar, code, .. } = teller;
+    Ok(Opened { assembly, with_sidecar: with_sidecar.into_inner(), code: code.get() })
 }
 
 /// `backup` for `backup.tar.gz`, in the same folder; `x.mounted` for an `x` without a suffix that says what it is.
@@ -444,7 +388,7 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     }
     ending.listen().map_err(|error| listening(&error))?;
     let mut options = inside::options(&arguments.open, &ending.cancel())?;
-    options.decoded_cache = options.decoded_cache.map(DecodedCache::filled_when_idle);
+    options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
     let (mountpoint, title) = (&request.mountpoint, request.title());
     let name = shown(&title);
     let mut mount_options = mount_options(arguments, &mounts::source(&request.sources));
@@ -469,8 +413,8 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     mountpoint::check(mountpoint, request.made_up)?;
     let place = request.sources.first().filter(|_| request.made_up);
     let place = place.map(|source| mountpoint::Place::new(mountpoint, source)).transpose()?;
-    let Opened { tree, folders, is_lazy, with_sidecar, first, code } =
-        open_all(request, arguments, &options, indexer.is_some())?;
+    let Opened { assembly, with_sidecar, code } = open_all(request, arguments, &options, indexer.is_some())?;
+    let Assembly { tree, folders, is_lazy, first } = assembly;
     let has_folders = !folders.is_empty();
     if let Some(helper) = &helper {
         let _ = helper.folders.set((!is_lazy).then_some(folders));
@@ -478,7 +422,7 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     // Whoever opens archives and writes their indexes needs what would be given up.
     let sandbox = sandbox && !is_lazy;
     if sandbox {
-        options.scratch.fill();
+        options.decoding.scratch.fill();
     }
     if let Some(place) = &place {
         place.check(first)?;
@@ -520,7 +464,7 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
     let running =
         running.transpose().map_err(|error| Failure::new(Code::Failure, format!("starting a thread: {error}")))?;
     memory::give_back_freed();
-    let idle = memory::IdleCache::watch(Arc::clone(&options.cache))
+    let idle = memory::IdleCache::watch(Arc::clone(&options.decoding.cache))
         .inspect_err(|error| log::warn!("caches are kept while nobody reads: starting a thread: {error}"))
         .ok();
     if let Some(ready) = ready {

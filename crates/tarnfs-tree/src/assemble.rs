@@ -1,0 +1,202 @@
+//! From names to one tree: archives and folders are opened, and put together. What a front end shows, be it a mount, a
+//! listing or a server.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::fstat;
+use tarnfs_source::SharedSource;
+
+use crate::build::Progress;
+use crate::open::{self, FileFacts, IndexPlace, OpenArchive, Options, Problem};
+use crate::{Base, ComposeError, Composition, Error, FolderTree, Lazily, LazyTree, Tree, compose};
+
+/// An archive or a folder that is to be opened.
+#[derive(Debug, Clone)]
+pub enum Location {
+    /// A file or a folder of this machine.
+    Path(PathBuf),
+    /// An archive whose bytes are given.
+    Source {
+        /// The bytes.
+        source: SharedSource,
+        /// Who may write them, and when they were changed last.
+        facts: FileFacts,
+        /// Its indexes lie where those of a file of this path would.
+        path: PathBuf,
+    },
+}
+
+impl Location {
+    /// How it is called.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Path(path) | Self::Source { path, .. } => path,
+        }
+    }
+}
+
+/// Who is told of each archive as it is opened, to show it to a person.
+pub trait Observer {
+    /// The archive at `path` is about to be opened. `progress` says how far its first pass has come.
+    fn opens(&self, path: &Path, progress: &Arc<Progress>) {
+        let _ = (path, progress);
+    }
+
+    /// What came of it. `number` counts all locations from 0.
+    fn opened(&self, number: usize, path: &Path, archive: Result<&OpenArchive, &Problem>) {
+        let _ = (number, path, archive);
+    }
+}
+
+/// Nobody wants to know.
+impl Observer for () {}
+
+/// What was opened, as one tree.
+pub struct Assembly {
+    /// The tree.
+    pub tree: Arc<dyn Tree>,
+    /// The folders in it: they show what is there at each moment.
+    pub folders: Vec<Arc<FolderTree>>,
+    /// Archives are opened, and their indexes written, as somebody looks into them.
+    pub is_lazy: bool,
+    /// Device and number of the first location's file or folder.
+    pub first: Option<(u64, u64)>,
+}
+
+impl fmt::Debug for Assembly {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Assembly").field("is_lazy", &self.is_lazy).finish_non_exhaustive()
+    }
+}
+
+/// Why locations cannot be shown as one tree.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AssembleError {
+    /// An archive cannot be opened.
+    #[error("{}: {problem}", path.display())]
+    Archive {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        problem: Problem,
+    },
+    /// A folder cannot be opened.
+    #[error("{}: {error}", path.display())]
+    Folder {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        error: Error,
+    },
+    /// Archives inside of it cannot be opened as folders with these options.
+    #[error("{}: {problem}", path.display())]
+    Lazily {
+        /// What they lie in.
+        path: PathBuf,
+        /// Why.
+        problem: Problem,
+    },
+    /// [`IndexPlace::File`] names the index of one archive.
+    #[error("one file cannot be the index of several archives")]
+    OneIndexFile,
+    /// They cannot be put together.
+    #[error(transparent)]
+    Compose(#[from] ComposeError),
+}
+
+/// Opens `locations` one after the other, from left to right, and puts them together as `how` says. Of no locations
+/// comes an empty folder.
+///
+/// All archives share the cache, the budget and the threads of `options`; each has a progress of its own.
+pub fn assemble(
+    locations: &[Location],
+    how: &Composition,
+    options: &Options,
+    observer: &dyn Observer,
+) -> Result<Assembly, AssembleError> {
+    if locations.len() > 1 && matches!(options.index.place, IndexPlace::File(_)) {
+        return Err(AssembleError::OneIndexFile);
+    }
+    let mut sources = Sources { how, options, observer, folders: Vec::new(), is_lazy: false, first: None };
+    let mut named = Vec::with_capacity(locations.len());
+    for (number, location) in locations.iter().enumerate() {
+        let name = location.path().file_name().unwrap_or(OsStr::new("root")).as_bytes().to_vec();
+        named.push((name, sources.open(number, location)?));
+    }
+    let Sources { folders, is_lazy, first, .. } = sources;
+    Ok(Assembly { tree: compose(named, how)?, folders, is_lazy, first })
+}
+
+/// Locations while they are opened.
+struct Sources<'a> {
+    how: &'a Composition,
+    options: &'a Options,
+    observer: &'a dyn Observer,
+    folders: Vec<Arc<FolderTree>>,
+    is_lazy: bool,
+    first: Option<(u64, u64)>,
+}
+
+impl Sources<'_> {
+    fn open(&mut self, number: usize, location: &Location) -> Result<Arc<dyn Tree>, AssembleError> {
+        match location {
+            Location::Path(path) if path.is_dir() => self.folder(number, path),
+            _ => self.archive(number, location),
+        }
+    }
+
+    fn folder(&mut self, number: usize, path: &Path) -> Result<Arc<dyn Tree>, AssembleError> {
+        let folder = FolderTree::open(path).map(Arc::new);
+        let folder = folder.map_err(|error| AssembleError::Folder { path: path.to_owned(), error })?;
+        if number == 0 {
+            self.first = fstat(&*folder).ok().map(|found| (found.st_dev, found.st_ino));
+        }
+        self.folders.push(Arc::clone(&folder));
+        if self.options.shape.recursion.is_some() { self.lazily(Base::Folder(folder), path) } else { Ok(folder) }
+    }
+
+    fn archive(&mut self, number: usize, location: &Location) -> Result<Arc<dyn Tree>, AssembleError> {
+        let path = location.path();
+        let mut options = Options { progress: Arc::default(), ..self.options.clone() };
+        let is_lazy = self.how.lazy && options.shape.recursion.is_some();
+        if is_lazy {
+            options.shape.recursion = None;
+        }
+        self.observer.opens(path, &options.progress);
+        let opened = match location {
+            Location::Path(path) => open::open(path, &options),
+            Location::Source { source, facts, path } => {
+                open::open_source(SharedSource::clone(source), *facts, path, &options)
+            }
+        };
+        self.observer.opened(number, path, opened.as_ref());
+        let archive = opened.map_err(|problem| AssembleError::Archive { path: path.to_owned(), problem })?;
+        if number == 0 {
+            self.first = archive.file;
+        }
+        if is_lazy { self.lazily(Base::Other(archive.tree), path) } else { Ok(archive.tree) }
+    }
+
+    /// `base` with the archives in it as folders.
+    fn lazily(&mut self, base: Base, path: &Path) -> Result<Arc<dyn Tree>, AssembleError> {
+        self.is_lazy = true;
+        if self.options.shape.recursion.as_ref().is_some_and(|recursion| recursion.transform.is_some()) {
+            log::warn!("folders are renamed only for archives that are indexed with the one that they lie in");
+        }
+        let how = Lazily {
+            options: self.options.clone(),
+            all: self.how.lazy,
+            most_open: self.how.most_open,
+            mountpoint: self.how.mountpoint.clone(),
+        };
+        match LazyTree::new(base, how) {
+            Ok(tree) => Ok(Arc::new(tree)),
+            Err(problem) => Err(AssembleError::Lazily { path: path.to_owned(), problem }),
+        }
+    }
+}

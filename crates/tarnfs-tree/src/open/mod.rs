@@ -1,0 +1,285 @@
+//! Opening an archive: its index where one belongs to it, else a first pass that makes one.
+
+mod first_pass;
+mod options;
+mod places;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tarnfs_codec::engine::{DecodedSource, Workers};
+use tarnfs_format::{Reader, name};
+use tarnfs_index::{Archive, Index, Summary, trust};
+use tarnfs_source::{Cancel, FileSource, Fingerprint, SharedSource, Source, Strict};
+
+use crate::Time;
+use crate::archive::{ArchiveTree, Implied};
+pub use crate::decoded_cache::DecodedCache;
+use crate::filling;
+use crate::home::Home;
+use crate::recheck::Recheck;
+use crate::streams::{StreamContext, Streams, deep_layers};
+
+pub use crate::problem::Problem;
+pub use options::{DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Recreate, Sink};
+
+/// An archive of fewer bytes is read again at each mount within a moment, if it has few entries.
+pub const CHEAP_TO_READ: u64 = 16 << 20;
+
+/// An open archive.
+#[derive(Debug)]
+pub struct OpenArchive {
+    /// Its tree.
+    pub tree: Arc<ArchiveTree>,
+    /// Its index.
+    pub index: Arc<dyn Index>,
+    /// The file of the index; `None` if it is in memory.
+    pub index_path: Option<PathBuf>,
+    /// True if a first pass was made.
+    pub is_new: bool,
+    /// True if the index is a sidecar of ratarmount, which says less than one of ours.
+    pub is_sidecar: bool,
+    /// The innermost stream: the file with its compression undone.
+    pub stream: SharedSource,
+    /// Device and number of its file, where it is one that was opened by its path.
+    pub file: Option<(u64, u64)>,
+}
+
+/// What is known of an archive's file beside its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileFacts {
+    /// Who may write it.
+    pub owner: trust::Owner,
+    /// Last change of its content, ns since 1970.
+    pub modified: i64,
+}
+
+impl FileFacts {
+    /// Those of an open file.
+    pub fn of(file: &FileSource) -> io::Result<Self> {
+        let modified = i64::try_from(file.identity().modified).unwrap_or(i64::MAX);
+        Ok(Self { owner: trust::Owner::of(file)?, modified })
+    }
+
+    pub(crate) fn mtime(&self) -> Time {
+        let second = 1_000_000_000;
+        Time { seconds: self.modified.div_euclid(second), nanoseconds: self.modified.rem_euclid(second) as u32 }
+    }
+}
+
+/// Opens the archive at `path`.
+pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
+    let start = Instant::now();
+    let file = Arc::new(FileSource::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound if is_url(path) => Problem::Url,
+        _ => Problem::CannotOpen(error),
+    })?);
+    let facts = FileFacts::of(&file).map_err(Problem::CannotOpen)?;
+    // Before anything is read, which takes a while.
+    let home = Home::of(&*file).inspect_err(|error| log::info!("{}: its folder is not known: {error}", path.display()));
+    let home = home.ok().flatten();
+    if home.is_none() {
+        log::info!("{}: no index beside it: its folder is not known", path.display());
+    }
+    let fingerprint = fingerprint(&*file)?;
+    // From now on a rename is told from a rewrite.
+    file.watch(fingerprint);
+    log::debug!("{}: opened and sampled in {:.3} s", path.display(), start.elapsed().as_secs_f64());
+    let identity = file.identity();
+    let source = Arc::clone(&file) as SharedSource;
+    let opened = Opening { path, source, facts, options, fingerprint, home, is_at_path: true }.open()?;
+    if opened.has_checksums() {
+        file.is_verified_by_reader();
+    }
+    Ok(OpenArchive { file: Some((identity.device, identity.inode)), ..opened })
+}
+
+impl OpenArchive {
+    /// True if all bytes that are read of the archive's file are verified. Those of a plain tar are not.
+    pub(crate) fn has_checksums(&self) -> bool {
+        !self.index.summary().layers.is_empty() && !self.is_sidecar
+    }
+}
+
+/// True of "https://host/x.tar": a scheme as RFC 3986 has it, and two slashes.
+pub fn is_url(path: &Path) -> bool {
+    let path = path.as_os_str().as_bytes();
+    let is_of_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    let Some(end) = path.windows(3).position(|bytes| bytes == b"://") else { return false };
+    path.first().is_some_and(u8::is_ascii_alphabetic) && path[..end].iter().all(is_of_scheme)
+}
+
+/// Opens the archive whose bytes are `source`. Its indexes lie where those of a file at `path` would.
+pub fn open_source(
+    source: SharedSource,
+    facts: FileFacts,
+    path: &Path,
+    options: &Options,
+) -> Result<OpenArchive, Problem> {
+    open_within(source, facts, path, None, options)
+}
+
+/// The same; `folder` is the one that the file at `path` lies in, a path without symbolic links.
+pub(crate) fn open_within(
+    source: SharedSource,
+    facts: FileFacts,
+    path: &Path,
+    folder: Option<OwnedFd>,
+    options: &Options,
+) -> Result<OpenArchive, Problem> {
+    let home =
+        folder.zip(path.parent()).map(|(folder, parent)| (Home::new(folder, parent.to_owned()), path.to_owned()));
+    let source: SharedSource = Arc::new(Strict::new(source));
+    let fingerprint = fingerprint(&*source)?;
+    Opening { path, source, facts, options, fingerprint, home, is_at_path: false }.open()
+}
+
+/// Samples the file.
+fn fingerprint(source: &dyn Source) -> Result<Fingerprint, Problem> {
+    Fingerprint::of(source).map_err(|error| Problem::Read { offset: 0, error })
+}
+
+/// Where what an index says of the archive's headers comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// All were read just now.
+    Read,
+    /// Those of what was appended were; the rest comes from an older index.
+    Continued,
+    /// From an older index.
+    Found,
+    /// From a sidecar of ratarmount.
+    Sidecar,
+}
+
+fn has_random_format(summary: &Summary) -> bool {
+    let format = tarnfs_format::by_name(&summary.format);
+    format.is_some_and(|format| matches!(format.reader(), Reader::Random(_)))
+}
+
+/// An index that was made, and its file if it has one.
+type Built = (Arc<dyn Index>, Option<PathBuf>, Origin);
+
+struct Opening<'a> {
+    path: &'a Path,
+    source: SharedSource,
+    facts: FileFacts,
+    options: &'a Options,
+    fingerprint: Fingerprint,
+    /// The folder that the file lies in, and its path there.
+    home: Option<(Home, PathBuf)>,
+    /// The source is the file that lay at `path`.
+    is_at_path: bool,
+}
+
+impl Opening<'_> {
+    fn open(&self) -> Result<OpenArchive, Problem> {
+        let mut reason = "there is none".to_owned();
+        if self.options.index.recreate != Recreate::Always {
+            match self.existing() {
+                Ok((index, index_path, origin)) => return self.finish(index, Some(index_path), origin),
+                Err(why) => reason = why,
+            }
+        }
+        if self.options.index.recreate == Recreate::Never {
+            return Err(Problem::NoIndex(reason));
+        }
+        if let Some(whose) = self.of_another_archive() {
+            return Err(Problem::Unwritten(format!("{whose}: name another file, or replace it with -c")));
+        }
+        let (index, index_path, origin) = self.build()?;
+        self.finish(index, index_path, origin)
+    }
+
+    fn source(&self) -> SharedSource {
+        Arc::clone(&self.source)
+    }
+
+    fn archive(&self) -> Archive {
+        Archive { length: self.source.len(), fingerprint: self.fingerprint, modified: self.facts.modified }
+    }
+
+    /// What a folder that no entry names looks like: it belongs to the archive's owner and is as old as the archive.
+    fn implied(&self) -> Implied {
+        let trust::Owner { user, group, .. } = self.facts.owner;
+        Implied { uid: user, gid: group, mtime: self.facts.mtime() }
+    }
+
+    /// Headers are read again if not all of them were read just now. Decoded bytes have checksums instead.
+    fn recheck(&self, summary: &Summary, origin: Origin) -> Option<Recheck> {
+        let is_plain = origin != Origin::Read && summary.layers.is_empty();
+        is_plain.then(|| Recheck::new(summary, &self.options.limits)).flatten()
+    }
+
+    /// Puts the codec's source between the file and the tree.
+    fn finish(
+        &self,
+        index: Arc<dyn Index>,
+        index_path: Option<PathBuf>,
+        origin: Origin,
+    ) -> Result<OpenArchive, Problem> {
+        let options = self.options;
+        let mut stream = self.source();
+        let cache = &options.decoding.cache;
+        let mut layers = Vec::new();
+        let codec = index.summary().layers.last().map_or("", |layer| &layer.codec);
+        let workers = Workers::new(options.decoding.threads_for(codec));
+        let context = StreamContext {
+            cache: Arc::clone(cache),
+            workers: Arc::clone(&workers),
+            limits: options.limits,
+            decoding: options.decode_context(),
+            passwords: options.decoding.passwords.clone(),
+            cancel: Cancel::default(),
+        };
+        let deep = deep_layers(&index, &stream, &context)?;
+        let shallow = if deep.is_some() { &[][..] } else { &index.summary().layers };
+        for (number, layer) in shallow.iter().enumerate() {
+            let codec = tarnfs_codec::by_name(&layer.codec).ok_or_else(|| {
+                let codec = name::excerpt(layer.codec.as_bytes());
+                tarnfs_index::Error::Unknown(format!("compressed with {codec}, which is not known"))
+            })?;
+            let chunks = Arc::clone(&index).chunks(number)?;
+            let decoded =
+                DecodedSource::new(codec, stream, chunks, Arc::clone(cache), Arc::clone(&workers), options.limits);
+            decoded.give(context.decoding.clone());
+            if number == 0
+                && let Some(kept) = &options.decoding.decoded_cache
+            {
+                self.use_kept(kept, &decoded, codec.name());
+            }
+            layers.push(Arc::clone(&decoded));
+            stream = decoded;
+        }
+        let stream = deep.unwrap_or(stream);
+        index.read_headers_from(&stream);
+        let streams = Streams::new(Arc::clone(&index), SharedSource::clone(&stream), layers, context);
+        let recheck = self.recheck(index.summary(), origin);
+        let tree = ArchiveTree::new(Arc::clone(&index), streams, self.implied(), recheck);
+        let tree = Arc::new(tree);
+        let is_sidecar = origin == Origin::Sidecar;
+        let is_new = !is_sidecar && origin != Origin::Found;
+        Ok(OpenArchive { tree, index, index_path, is_new, is_sidecar, stream, file: None })
+    }
+
+    /// What is kept decoded need not be decoded, and is added to while nobody reads.
+    fn use_kept(&self, kept: &DecodedCache, decoded: &DecodedSource, codec: &str) {
+        let (archive, budget) = (self.archive(), self.options.decoding.cache.budget());
+        if kept.is_filled && decoded.is_slow() {
+            match kept.open_to_write(&archive, codec, budget) {
+                Ok(writer) => {
+                    decoded.read_from(Arc::clone(writer.file()));
+                    return filling::add(decoded.fill(writer));
+                }
+                Err(error) => log::info!("{}: nothing more is kept decoded: {error}", self.path.display()),
+            }
+        }
+        if let Some(file) = kept.open(&archive, codec, budget) {
+            decoded.read_from(file);
+        }
+    }
+}
