@@ -16,6 +16,8 @@ use tarnfs_codec::engine::{DecodedFile, DecodedFileWriter, Extended, OpenSpill, 
 use tarnfs_index::{Archive, trust};
 use tarnfs_source::Budget;
 
+use crate::member_tables::MemberTables;
+
 /// A folder of such files. The one that was used least recently goes first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedCache {
@@ -96,6 +98,28 @@ impl DecodedCache {
             limit: self.limit,
         };
         DecodedFileWriter::new(DecodedFile::new(file, budget.clone()), Box::new(space))
+    }
+
+    /// The seek points of members of `archive`. What is kept while a program runs is kept by who fills the cache.
+    pub(crate) fn members(&self, archive: &Archive) -> Option<MemberTables> {
+        let path = self.path(archive, "members");
+        let opened = if self.is_filled {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
+            made.map_err(tarnfs_index::Error::from).and_then(|()| trust::open_to_write(&path))
+        } else {
+            trust::open(&path, None, false)
+        };
+        match opened {
+            Ok(file) => {
+                is_used(&file, &path);
+                Some(MemberTables::new(file, self.is_filled))
+            }
+            Err(tarnfs_index::Error::Missing) => None,
+            Err(error) => {
+                log::info!("seek points of members are not kept: {error}");
+                None
+            }
+        }
     }
 
     /// Where the first pass puts what it keeps. `anew`: instead of what is there.

@@ -22,6 +22,7 @@ mod home;
 mod in_memory;
 mod lanes;
 mod lazy;
+mod member_tables;
 pub mod open;
 pub mod path;
 mod pieces;

@@ -11,6 +11,7 @@ use tarnfs_format::{Body, Coder, Piece, Reader, Step};
 use tarnfs_source::{Cancel, SharedSource, Slice, Source};
 
 use crate::build::is_damage;
+use crate::member_tables::LONG;
 use crate::open::Options;
 use crate::streams::StreamContext;
 
@@ -68,7 +69,7 @@ impl CodedStreams {
                 return Ok((SharedSource::clone(&coded.source), coded.verifies));
             }
         }
-        let (source, verifies) = decoded(stream, piece, coder, context)?;
+        let (source, verifies) = decoded(number, stream, piece, coder, context)?;
         let (shown, closed) = self.lock().add(key, source, verifies);
         // Not while it is locked: these drop decoders.
         drop(closed);
@@ -116,18 +117,19 @@ pub(crate) fn stored(stream: &SharedSource, piece: &Piece) -> io::Result<Slice> 
 /// What the coder of `piece` gives of its stored bytes, and whether that is compared with the piece's checksum when it
 /// is decoded. The first password that fits is taken.
 fn decoded(
+    number: u32,
     stream: &SharedSource,
     piece: &Piece,
     coder: &Coder,
     context: &StreamContext,
 ) -> io::Result<(SharedSource, bool)> {
-    let mut result = decoded_with(None, stream, piece, coder, context);
+    let mut result = decoded_with(number, None, stream, piece, coder, context);
     for password in context.passwords.iter() {
         match &result {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             _ => return result,
         }
-        result = decoded_with(Some(password), stream, piece, coder, context).and_then(|(source, verifies)| {
+        result = decoded_with(number, Some(password), stream, piece, coder, context).and_then(|(source, verifies)| {
             // Some ciphers do not tell a wrong password: what comes of it is wrong.
             let read = match piece.crc {
                 Some(crc) if !verifies => crc_of(&source, piece.skip, piece.length, &context.cancel)
@@ -147,6 +149,7 @@ fn decoded(
 }
 
 fn decoded_with(
+    number: u32,
     password: Option<&Arc<[u8]>>,
     stream: &SharedSource,
     piece: &Piece,
@@ -156,14 +159,16 @@ fn decoded_with(
     let mut source: SharedSource = Arc::new(stored(stream, piece)?);
     let mut verifies = false;
     let chain = chain(coder, password, source.len(), piece.decoded)?;
-    for (number, (codec, of_step)) in chain.iter().enumerate() {
+    for (step, (codec, of_step)) in chain.iter().enumerate() {
         if let Some(random) = codec.random_access(&source, of_step)? {
             source = random;
             continue;
         }
-        verifies = number + 1 == chain.len() && (piece.skip, piece.length) == (0, piece.decoded);
+        verifies = step + 1 == chain.len() && (piece.skip, piece.length) == (0, piece.decoded);
         let crc = piece.crc.filter(|_| verifies);
-        source = Arc::new(undone(*codec, source, of_step.clone(), crc, context));
+        let kept = context.members.as_ref().filter(|_| of_step.decoded_length >= Some(LONG));
+        let kept = kept.and_then(|members| members.of(number, piece, step));
+        source = Arc::new(undone(*codec, source, of_step.clone(), crc, context).keeping(kept));
     }
     if source.len() != piece.decoded {
         let what = format!("it has {} bytes, not the {} that the archive says", source.len(), piece.decoded);
@@ -217,9 +222,6 @@ fn undone(
     let (cache, workers) = (Arc::clone(&context.cache), Arc::clone(&context.workers));
     UnindexedSource::new(codec, source, length, crc, options, decoding, cache, workers)
 }
-
-/// Decoded bytes from which on several threads decode.
-const LONG: u64 = 16 << 20;
 
 /// CRC-32 of `length` bytes from byte `from` on.
 fn crc_of(source: &SharedSource, from: u64, length: u64, cancel: &Cancel) -> io::Result<u32> {
@@ -288,6 +290,7 @@ impl PieceSource {
             workers: Workers::new(0),
             limits: options.limits,
             passwords: options.decoding.passwords.clone(),
+            members: None,
             cancel: options.cancel.clone(),
             decoding: DecodeContext { unverified: false, ..options.decode_context() },
         };

@@ -14,6 +14,7 @@ use tarnfs_source::{Cancel, Grant, Limits, SharedSource, Slice, Source};
 
 use crate::build::most_layers;
 use crate::in_memory::InMemory;
+use crate::member_tables::MemberTables;
 use crate::open::Passwords;
 use crate::{Error, Work, unproven};
 
@@ -46,6 +47,8 @@ pub(crate) struct StreamContext {
     pub(crate) workers: Arc<Workers>,
     pub(crate) limits: Limits,
     pub(crate) passwords: Passwords,
+    /// Where the seek points of members are kept.
+    pub(crate) members: Option<Arc<MemberTables>>,
     /// Ends what is decoded while an archive is read.
     pub(crate) cancel: Cancel,
     pub(crate) decoding: DecodeContext,

@@ -21,6 +21,15 @@ const RECENT: usize = 5 << 20;
 /// A stream of up to so many decoded bytes is decoded and verified before the first of them is served.
 const VERIFIED_FIRST: u64 = 16 << 20;
 
+/// Where the table of one stream is kept from one program to the next.
+pub trait KeptTable: Send + Sync {
+    /// The table, if it is kept. All of it was verified when it was.
+    fn load(&self) -> Option<Table>;
+
+    /// Keeps the table of a stream that was verified. Not doing so costs time, and nothing else.
+    fn store(&self, table: &Table);
+}
+
 /// The decoded bytes of a compressed stream of which there is no table of seek points, but whose length is known: a
 /// member of an archive that has a directory.
 ///
@@ -36,6 +45,7 @@ pub struct UnindexedSource {
     context: DecodeContext,
     cache: Arc<PieceCache>,
     workers: Arc<Workers>,
+    kept: Option<Arc<dyn KeptTable>>,
     pass: Mutex<Option<Pass>>,
     /// What all that was decoded has become.
     done: OnceLock<Done>,
@@ -106,7 +116,22 @@ impl UnindexedSource {
         workers: Arc<Workers>,
     ) -> Self {
         let (pass, done, memory) = (Mutex::new(None), OnceLock::new(), AtomicUsize::new(0));
-        Self { codec, source, length, crc, options, context, cache, workers, pass, done, memory }
+        Self { codec, source, length, crc, options, context, cache, workers, kept: None, pass, done, memory }
+    }
+
+    /// With the table in `kept`, if there is one; else it is put there when all was decoded.
+    #[must_use]
+    pub fn keeping(self, kept: Option<Arc<dyn KeptTable>>) -> Self {
+        Self { kept, ..self }
+    }
+
+    /// Takes the table that was kept. True if there is one.
+    fn takes_kept(&self) -> bool {
+        let table = self.kept.as_ref().and_then(|kept| kept.load());
+        let Some(table) = table.filter(|table| table.decoded_length() == self.length) else { return false };
+        self.memory.store(table.memory(), Ordering::Relaxed);
+        let _ = self.done.set(Done::Long(self.source_of(table)));
+        true
     }
 
     /// True once all of it was decoded: opening it again would lose that.
@@ -179,6 +204,9 @@ impl UnindexedSource {
         if self.done.get().is_some() {
             return Ok(None);
         }
+        if held.is_none() && self.takes_kept() {
+            return Ok(None);
+        }
         let pass = match &mut *held {
             Some(pass) => pass,
             none => none.insert(self.begin()?),
@@ -204,6 +232,9 @@ impl UnindexedSource {
                 }
                 Some(pass) => {
                     memory = pass.table.memory();
+                    if let Some(kept) = &self.kept {
+                        kept.store(&pass.table);
+                    }
                     Done::Long(self.source_of(pass.table))
                 }
                 None => return Ok(None),

@@ -21,6 +21,7 @@ use crate::archive::{ArchiveTree, Implied};
 pub use crate::decoded_cache::DecodedCache;
 use crate::filling;
 use crate::home::Home;
+use crate::member_tables::MemberTables;
 use crate::recheck::Recheck;
 use crate::streams::{StreamContext, Streams, deep_layers};
 
@@ -234,6 +235,7 @@ impl Opening<'_> {
             limits: options.limits,
             decoding: options.decode_context(),
             passwords: options.decoding.passwords.clone(),
+            members: self.members(index.summary()),
             cancel: Cancel::default(),
         };
         let deep = deep_layers(&index, &stream, &context)?;
@@ -264,6 +266,17 @@ impl Opening<'_> {
         let is_sidecar = origin == Origin::Sidecar;
         let is_new = !is_sidecar && origin != Origin::Found;
         Ok(OpenArchive { tree, index, index_path, is_new, is_sidecar, stream, file: None })
+    }
+
+    /// Where the seek points of members are kept. Nowhere for what a password opens: they have parts of it.
+    fn members(&self, summary: &Summary) -> Option<Arc<MemberTables>> {
+        let options = &self.options.decoding;
+        let kept = options.decoded_cache.as_ref().filter(|_| options.passwords.is_empty())?;
+        if !has_random_format(summary) || self.source.len() < MemberTables::WORTH_IT {
+            return None;
+        }
+        let members = kept.members(&self.archive());
+        members.map(Arc::new)
     }
 
     /// What is kept decoded need not be decoded, and is added to while nobody reads.

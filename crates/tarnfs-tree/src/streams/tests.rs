@@ -122,6 +122,7 @@ fn streams(chain: u32) -> Arc<Streams> {
     let index = Arc::new(Toy { summary, streams: OnceLock::new(), chain });
     let context = StreamContext {
         passwords: crate::open::Passwords::default(),
+        members: None,
         cancel: tarnfs_source::Cancel::default(),
         cache: PieceCache::new(Budget::new(16 << 20)),
         workers: Workers::new(1),
