@@ -48,8 +48,10 @@ struct Readme;
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
 
-use tarnfs_source::{Cancel, Limits, MemorySource, SharedSource};
+use tarnfs_source::{Budget, Cancel, FileSource, Limits, MemorySource, Reader, SharedSource};
 
 pub use coders::{CODERS, CoderContext, coder_by_name, lengths_of_steps};
 pub use findings::Findings;
@@ -437,6 +439,31 @@ fn can_begin(codec: &dyn Codec, head: &[u8]) -> bool {
     pass.take_damage(&mut damage);
     damage.is_empty()
 }
+
+/// Opens the compressed file at `path` for reading at any offset.
+///
+/// It is decoded once, on all cores, to find its seek points, which stay in memory as long as the file is open.
+/// `Unsupported` if nothing says how it is compressed, `InvalidData` or `UnexpectedEof` if it is damaged or cut.
+pub fn open(path: &Path) -> io::Result<Reader> {
+    /// Bytes of memory for what was decoded last.
+    const MEMORY: usize = 64 << 20;
+    let source: SharedSource = Arc::new(FileSource::open(path)?);
+    let mut head = vec![0; HEAD];
+    let read = source.read_at(&mut head, 0)?;
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let codec = detect(&head[..read]).or_else(|| by_file_name(name, &head[..read])).ok_or_else(|| {
+        let what = format!("{}: not compressed in a format that is known", path.display());
+        io::Error::new(io::ErrorKind::Unsupported, what)
+    })?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let table = engine::Table::of(codec, Arc::clone(&source), &Options { threads, ..Options::default() })?;
+    let (cache, workers) = (engine::PieceCache::new(Budget::new(MEMORY)), engine::Workers::new(threads));
+    let limits = Limits::default();
+    Ok(Reader::new(engine::DecodedSource::new(codec, source, Arc::new(table), cache, workers, limits)))
+}
+
+/// Bytes from which [`detect`] tells every format that it knows.
+const HEAD: usize = 4096;
 
 /// The codec that bids highest for a stream that begins with `head`; `None` if none does.
 pub fn detect(head: &[u8]) -> Option<&'static dyn Codec> {

@@ -25,6 +25,11 @@ pub mod stream;
 pub mod tar;
 pub mod zip;
 
+/// The example of the README is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 use std::io;
 
 use tarnfs_source::{Cancel, Limits, SharedSource, Source};

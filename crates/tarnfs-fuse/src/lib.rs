@@ -38,6 +38,11 @@ mod unmount;
 mod unproven;
 mod workers;
 
+/// The example of the README is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use device::is_mounted_device;
 pub use error::Error;
 pub use fusermount::find as fusermount;

@@ -22,6 +22,11 @@ pub mod trust;
 mod vfs;
 mod writer;
 
+/// The example of the README is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
@@ -161,6 +166,28 @@ pub struct Summary {
     /// What was found broken while indexing, for people: byte of the innermost stream, and a clause. (What must not be
     /// served says [`Index::damage_in`].)
     pub notes: Vec<(u64, String)>,
+}
+
+impl Summary {
+    /// Of an index of the plain `archive` in `format`, in which nothing has been found yet.
+    pub fn new(archive: Archive, format: &str) -> Self {
+        Self {
+            archive,
+            name: None,
+            shape: Shape::default(),
+            layers: Vec::new(),
+            format: format.to_owned(),
+            end: archive.length,
+            grown_from: None,
+            files: 0,
+            folders: 0,
+            bytes: 0,
+            has_xattrs: false,
+            has_acls: false,
+            label: None,
+            notes: Vec::new(),
+        }
+    }
 }
 
 /// Answers from an index file. Safe to share between threads, which do not wait for each other.

@@ -14,12 +14,18 @@ mod file;
 mod followed;
 mod limits;
 mod memory;
+mod reader;
 mod slice;
 mod stencil;
 mod strict;
 mod temporary;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+
+/// The example of the README is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 use std::fmt::Debug;
 use std::io;
@@ -33,6 +39,7 @@ pub use file::FileSource;
 pub use followed::FollowedFile;
 pub use limits::Limits;
 pub use memory::MemorySource;
+pub use reader::Reader;
 pub use slice::Slice;
 pub use stencil::{Extent, Stencil};
 pub use strict::Strict;

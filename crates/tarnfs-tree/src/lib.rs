@@ -39,6 +39,11 @@ mod union;
 mod unproven;
 mod versions;
 
+/// The example of the README is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 use std::sync::Arc;
 
 use tarnfs_source::SharedSource;
