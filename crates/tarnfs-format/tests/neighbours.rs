@@ -1,0 +1,82 @@
+//! A format is one folder and one line: nothing else knows its name.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::path::{Path, PathBuf};
+
+use tarnfs_format::FORMATS;
+
+/// Who may name a format, and why.
+const MAY: &[(&str, &str)] = &[
+    // The list of formats.
+    ("tarnfs-format/src/lib.rs", "::"),
+    // ratarmount's indexes describe tars, and the command knows what joined tars look like.
+    ("tarnfs-index/src/ratarmount/", "\"tar\""),
+    ("tarnfs/src/inside.rs", "\"tar\""),
+    // A suffix behind that of a compression, and what a user may have typed.
+    ("tarnfs-tree/src/build/mod.rs", "\"tar\""),
+    ("tarnfs/src/typos.rs", "\"tar\""),
+    // The kernel's own file systems.
+    ("tarnfs-tree/src/folder/waits.rs", "\"squashfs\""),
+];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in folder.read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("tests") {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// `text` without comments and the tests at its end.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    let end = text.find("\n#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    text[..end].lines().filter(|line| !line.trim_start().starts_with("//"))
+}
+
+#[test]
+fn nobody_knows_a_format_by_its_name() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let own = crates.join("tarnfs-format/src");
+    let folders: Vec<String> = own
+        .read_dir()
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir())
+        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(folders.len(), FORMATS.len(), "one folder for each format: {folders:?}");
+
+    let mut files = Vec::new();
+    for one in crates.read_dir().unwrap() {
+        sources(&one.unwrap().path().join("src"), &mut files);
+    }
+    assert!(files.len() > 100, "{files:?}");
+    let mut names: Vec<(Option<&str>, String)> =
+        folders.iter().map(|folder| (Some(folder.as_str()), format!("{folder}::"))).collect();
+    names.extend(FORMATS.iter().map(|format| (None, format!("\"{}\"", format.name()))));
+    let mut wrong = Vec::new();
+    for file in &files {
+        let text = std::fs::read_to_string(file).unwrap();
+        let shown = file.strip_prefix(crates).unwrap().to_str().unwrap();
+        for (folder, name) in &names {
+            let is_own = match folder {
+                Some(folder) => file.starts_with(own.join(folder)),
+                // What it is called it says itself, somewhere in its folder.
+                None => folders.iter().any(|folder| file.starts_with(own.join(folder))),
+            };
+            let may = MAY.iter().any(|(place, what)| shown.starts_with(place) && name.contains(what));
+            let is_name = |line: &&str| {
+                let before = line.find(name.as_str()).map(|at| line[..at].chars().next_back());
+                before.is_some_and(|before| before.is_none_or(|letter| !letter.is_alphanumeric() && letter != '_'))
+            };
+            if !is_own && !may && code(&text).any(|line| is_name(&line)) {
+                wrong.push(format!("{shown}: {name}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
