@@ -173,6 +173,14 @@ pub trait ReadForwards: Send + Sync {
     /// Damage is an event, not an error, as long as anything behind it can be read. The format stops at the archive's
     /// end; what the stream holds behind it is the caller's.
     fn read(&self, stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error>;
+
+    /// Bytes of the shortest entry, where an archive that begins with `head` can be read on behind its last entry when
+    /// something was appended to it: what comes is a header or nothing but zeros, and nothing before it says anything
+    /// of it. `None` where it has to be read from its start.
+    fn continues(&self, head: &[u8]) -> Option<u64> {
+        let _ = head;
+        None
+    }
 }
 
 /// Takes what a format finds in a directory; see [`ReadRandom::read`]. An error ends the reading.

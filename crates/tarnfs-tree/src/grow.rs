@@ -11,8 +11,9 @@ use tarnfs_index::{Error, Index, Node, Row, Writer};
 
 /// Gives everything that `index` knows to `writer`, as entries with the headers that they had.
 ///
-/// [`Error::Stale`] if the index does not know enough of the archive for that.
-pub(crate) fn replay(index: &Arc<dyn Index>, writer: &mut Writer) -> Result<(), Error> {
+/// An entry of the archive has at least `shortest` bytes. [`Error::Stale`] if the index does not know enough of the
+/// archive for that.
+pub(crate) fn replay(index: &Arc<dyn Index>, shortest: u64, writer: &mut Writer) -> Result<(), Error> {
     let (summary, replaced) = (index.summary(), index.replaced_count()?);
     if replaced > summary.files.saturating_add(summary.folders) {
         // Each of them costs more than a header does.
@@ -20,7 +21,7 @@ pub(crate) fn replay(index: &Arc<dyn Index>, writer: &mut Writer) -> Result<(), 
     }
     let links = Links::of(&**index)?;
     check_clashes(&**index, &links)?;
-    let order = Order::of(&**index, &links)?;
+    let order = Order::of(&**index, &links, shortest)?;
     order.tell(writer);
     let rows = order.rows;
     drop(order);
@@ -199,9 +200,6 @@ fn each_child(
     }
 }
 
-/// Bytes of an entry's header.
-const HEADER: u64 = 512;
-
 /// The folders in the order in which the archive first names them.
 struct Order {
     folders: Vec<Folder>,
@@ -219,11 +217,11 @@ struct Folder {
 }
 
 impl Order {
-    fn of(index: &dyn Index, links: &Links) -> Result<Self, Error> {
+    fn of(index: &dyn Index, links: &Links, shortest: u64) -> Result<Self, Error> {
         const NEVER: u64 = u64::MAX;
         let summary = index.summary();
         // Of folders that lie about which rows are theirs, several may have the same ones: nothing would end that soon.
-        let most_files = summary.end.min(summary.archive.length) / HEADER;
+        let most_files = summary.end.min(summary.archive.length).checked_div(shortest).unwrap_or_default();
         let (mut rows, mut files) = (0_u64, 0_u64);
         let mut folders = vec![Folder { parent: 0, name: Vec::new(), depth: 0, first: NEVER }];
         let mut places = HashMap::from([(Node::ROOT, 0)]);

@@ -78,6 +78,12 @@ impl ReadForwards for Tar {
     fn read(&self, stream: &mut dyn Stream, options: &Options, receive: &mut Receive<'_>) -> Result<(), Error> {
         reader::Reader::new(stream, options, receive).run()
     }
+
+    fn continues(&self, head: &[u8]) -> Option<u64> {
+        // A global header says something of every entry behind it.
+        let first = head.first_chunk()?;
+        (Header(first).typeflag() != b'g').then_some(BLOCK as u64)
+    }
 }
 
 /// A header that nothing but a tar has: the checksum alone is not enough in the middle of something unknown.

@@ -10,7 +10,7 @@ use tarnfs_index::{Destination, Index, Summary, Writer, WriterOptions, location}
 use tarnfs_source::{Fingerprint, Slice};
 
 use super::{Built, CHEAP_TO_READ, IndexPlace, Opening, Origin, Problem, Recreate, has_random_format};
-use crate::build::{FirstPass, Names, single_file};
+use crate::build::{FirstPass, HEAD, Names, single_file};
 use crate::directory;
 use crate::grow::replay;
 
@@ -40,17 +40,18 @@ impl Opening<'_> {
                 && old.shape.transform.is_none()
                 // What is appended may fit into the padding of the last record.
                 && old.archive.length <= self.source.len()
-                && !self.starts_with_a_global_header();
+                && self.shortest_entry(old).is_some();
             let part = Slice::new(self.source(), 0, old.end);
             (can_grow && old.grown_from == Some(Fingerprint::of(&part).ok()?)).then_some(index)
         })
     }
 
-    /// A global header of pax says something of every entry behind it, also of those that are appended.
-    pub(super) fn starts_with_a_global_header(&self) -> bool {
-        const TYPE_FLAG: u64 = 156;
-        let mut flag = [0];
-        self.source.read_at(&mut flag, TYPE_FLAG).is_ok() && flag == *b"g"
+    /// See [`tarnfs_format::ReadForwards::continues`].
+    pub(super) fn shortest_entry(&self, old: &Summary) -> Option<u64> {
+        let format = tarnfs_format::by_name(&old.format)?.forwards()?;
+        let mut head = vec![0; HEAD];
+        let read = self.source.read_at(&mut head, 0).ok()?;
+        format.continues(&head[..read])
     }
 
     pub(super) fn build(&self) -> Result<Built, Problem> {
@@ -165,7 +166,8 @@ impl Opening<'_> {
     pub(super) fn continued(&self, pass: &FirstPass<'_>) -> Result<Option<(Writer, Summary)>, Problem> {
         let Some(old) = self.grown_from() else { return Ok(None) };
         let mut writer = self.writer()?;
-        match replay(&old, &mut writer) {
+        let Some(shortest) = self.shortest_entry(old.summary()) else { return Ok(None) };
+        match replay(&old, shortest, &mut writer) {
             Ok(()) => {}
             Err(tarnfs_index::Error::Stale(why)) => {
                 log::info!("{} grew, and is read from its start: {why}", self.path.display());

@@ -14,7 +14,7 @@ use super::{FileFacts, IndexPlace, Opening, Origin, Recreate};
 use crate::hashes;
 
 /// Bytes of zeros behind an archive among which something else may have been put since.
-const MOST_PADDING: usize = 1 << 20;
+const MOST_PADDING: u64 = 1 << 20;
 
 /// True if nobody knows whether there is a file at `path`: its folder may not be looked into.
 fn is_unreachable(path: &Path) -> bool {
@@ -231,7 +231,8 @@ impl Opening<'_> {
             return Ok(false);
         }
         // Where what is appended does not go on with the archive, it may lie behind zeros.
-        let most = if old.grown_from.is_some() { 512 } else { MOST_PADDING };
+        let shortest = old.grown_from.and_then(|_| self.shortest_entry(old)).unwrap_or(MOST_PADDING);
+        let most = usize::try_from(shortest).unwrap_or(usize::MAX);
         let mut bytes = vec![0; most];
         let read = self.source.read_at(&mut bytes, old.end)?;
         Ok(bytes[..read].iter().any(|&byte| byte != 0))
