@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -290,4 +291,27 @@ fn unmounting_does_not_wait_for_what_is_kept() {
     run(&scratch, ["-u", at.to_str().unwrap()]).ok();
     assert_eq!(mounted.wait().unwrap().code(), Some(0));
     wait_until("the mount point is removed", || is_gone(&at));
+}
+
+#[test]
+fn only_what_is_its_own_is_touched_in_the_cache_folder() {
+    let scratch = slow();
+    // The folder may be a link to a larger disk, on which there is something else.
+    scratch.shell(
+        "mkdir -p cache/tarnfs disk; ln -s ../../disk cache/tarnfs/decoded
+         echo film > disk/film.mkv.part; echo mine > disk/mine.decoded; : > disk/old.decoded; touch -d 2001-01-01 disk/*",
+    );
+    let index = |expected: usize| {
+        scratch.shell("rm -f a.tar.xz.tarnfs.sqlite");
+        let ran = run(&scratch, [OsStr::new("index"), OsStr::new("-c"), scratch.path("a.tar.xz").as_os_str()]);
+        assert_eq!((ran.code, kept(&scratch).len()), (0, expected), "{ran:?}");
+    };
+    index(4);
+    assert_eq!(
+        scratch.shell("cat disk/film.mkv.part disk/mine.decoded; ls disk/old.decoded"),
+        "film\nmine\ndisk/old.decoded\n"
+    );
+    // Of another user: they would say where root writes.
+    scratch.shell("rm disk/*-*; chown 65534 disk; chmod 777 disk");
+    index(3);
 }

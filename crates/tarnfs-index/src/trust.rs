@@ -50,6 +50,12 @@ pub fn open(path: &Path, archive: Option<&Owner>, trust_any: bool) -> Result<Fil
     open_for(path, OFlags::RDONLY, archive, trust_any)
 }
 
+/// Opens the file at `path` whoever may have written it, for a look at what it is. With `follow`, it may be a symbolic
+/// link: one of somebody else would lead to a device that does something when it is opened.
+pub(crate) fn open_any(path: &Path, follow: bool) -> Result<File, Error> {
+    open_for(path, if follow { OFlags::RDONLY } else { OFlags::RDONLY | OFlags::NOFOLLOW }, None, true)
+}
+
 /// Opens a file of this user at `path` for reading and writing, which is made if there is none. Refused is what
 /// [`open`] refuses.
 pub fn open_to_write(path: &Path) -> Result<File, Error> {

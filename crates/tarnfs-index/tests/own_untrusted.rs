@@ -530,7 +530,7 @@ fn what_is_written_to_is_a_file_of_this_user_alone() {
 fn a_sidecar_is_a_database_of_another_program() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("some");
-    let may_be_one = || ratarmount::may_be_one(&path);
+    let may_be_one = || ratarmount::may_be_one(&path, false);
     assert!(!may_be_one());
     write_sample(&path);
     assert!(!may_be_one(), "it is an index of tarnfs");

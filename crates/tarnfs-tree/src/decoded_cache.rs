@@ -5,13 +5,17 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, RawDir, SeekFrom, flock, fstatvfs, seek, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, OFlags, RawDir, SeekFrom, flock, fstatvfs, seek, statat, unlinkat,
+};
+use rustix::process::geteuid;
 use tarnfs_codec::engine::{DecodedFile, DecodedFileWriter, Extended, OpenSpill, PieceSpace};
 use tarnfs_index::{Archive, trust};
 use tarnfs_source::Budget;
@@ -28,9 +32,8 @@ pub struct DecodedCache {
     pub(crate) is_filled: bool,
 }
 
-/// What ends the names of the files, and of those that older versions were writing.
+/// What ends the names of the files.
 const SUFFIX: &str = ".decoded";
-const PART: &str = ".part";
 
 /// Files that may make room for one that is written.
 const MOST_OTHERS: usize = 64;
@@ -81,20 +84,18 @@ impl DecodedCache {
         codec: &str,
         budget: &Budget,
     ) -> io::Result<DecodedFileWriter> {
-        // As the XDG base directory specification asks for folders of its kind.
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
-        let path = self.path(archive, codec);
+        let folder = self.make_folder()?;
+        let (path, name) = (in_folder(&folder, &Self::name(archive, codec)), Self::name(archive, codec));
         let file = trust::open_to_write(&path).map_err(|error| match error {
             tarnfs_index::Error::Io(error) => error,
             error => io::Error::new(io::ErrorKind::PermissionDenied, error.to_string()),
         })?;
         is_used(&file, &path);
-        let name = path.file_name().unwrap_or_default().to_owned();
         let space = FileSpace {
-            others: self.others()?,
+            others: self.others(&folder)?,
             own: file.try_clone()?,
-            name,
-            folder: File::open(&self.folder)?,
+            name: name.into(),
+            folder,
             limit: self.limit,
         };
         DecodedFileWriter::new(DecodedFile::new(file, budget.clone()), Box::new(space))
@@ -104,8 +105,8 @@ impl DecodedCache {
     pub(crate) fn members(&self, archive: &Archive) -> Option<MemberTables> {
         let path = self.path(archive, "members");
         let opened = if self.is_filled {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
-            made.map_err(tarnfs_index::Error::from).and_then(|()| trust::open_to_write(&path))
+            let folder = self.make_folder().map_err(tarnfs_index::Error::from);
+            folder.and_then(|folder| trust::open_to_write(&in_folder(&folder, &Self::name(archive, "members"))))
         } else {
             trust::open(&path, None, false)
         };
@@ -138,14 +139,32 @@ impl DecodedCache {
     }
 
     fn path(&self, archive: &Archive, codec: &str) -> PathBuf {
-        self.folder.join(format!("{:016x}-{:x}.{codec}{SUFFIX}", archive.fingerprint.0, archive.length))
+        self.folder.join(Self::name(archive, codec))
+    }
+
+    fn name(archive: &Archive, codec: &str) -> String {
+        format!("{:016x}-{:x}.{codec}{SUFFIX}", archive.fingerprint.0, archive.length)
+    }
+
+    /// Opens the folder, and makes it if need be. It may be a link to elsewhere, but it must be this user's own: with
+    /// another user's home, root would write and remove files where they say.
+    fn make_folder(&self) -> io::Result<File> {
+        // As the XDG base directory specification asks for folders of its kind.
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let folder = OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(&self.folder)?;
+        let (owner, me) = (folder.metadata()?.uid(), geteuid().as_raw());
+        if owner != me {
+            let what = format!("{} belongs to user {owner}, not to {me}", self.folder.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        Ok(folder)
     }
 
     /// Opens the files that may make room: those that were used least recently. Removes what others have left behind.
-    fn others(&self) -> io::Result<Arc<Others>> {
+    fn others(&self, folder: &File) -> io::Result<Arc<Others>> {
         let others = Others::of(&self.folder);
         let mut found = Vec::new();
-        for entry in self.folder.read_dir()? {
+        for entry in in_folder(folder, "").read_dir()? {
             let entry = entry?;
             let (path, name) = (entry.path(), entry.file_name());
             // It may be gone by now.
@@ -154,9 +173,12 @@ impl DecodedCache {
                 continue;
             }
             let is_old = || metadata.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= OLD));
-            if has_suffix(&name, PART) || metadata.len() == 0 && has_suffix(&name, SUFFIX) && is_old() {
+            if !is_own_name(&name) {
+                continue;
+            }
+            if metadata.len() == 0 && is_old() {
                 remove_left_over(&path);
-            } else if has_suffix(&name, SUFFIX) {
+            } else {
                 found.push((metadata.modified()?, path, name));
             }
         }
@@ -166,7 +188,7 @@ impl DecodedCache {
         let mut open: HashMap<OsString, File> =
             files.drain(..).filter(|(file, _)| is_there(file)).map(|(file, name)| (name, file)).collect();
         let opened = |(_, path, name): (_, PathBuf, OsString)| {
-            const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+            const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
             let anew = || OpenOptions::new().read(true).write(true).custom_flags(NOFOLLOW).open(path).ok();
             Some((open.remove(&name).or_else(anew)?, name))
         };
@@ -200,6 +222,11 @@ impl Others {
     }
 }
 
+/// What leads to the file `name` in `folder`, whatever becomes of the path of that.
+fn in_folder(folder: &File, name: &str) -> PathBuf {
+    Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name)
+}
+
 /// Others make room before it.
 fn is_used(file: &File, path: &Path) {
     if let Err(error) = file.set_modified(SystemTime::now()) {
@@ -207,8 +234,13 @@ fn is_used(file: &File, path: &Path) {
     }
 }
 
-fn has_suffix(name: &OsStr, suffix: &str) -> bool {
-    name.as_bytes().ends_with(suffix.as_bytes())
+/// True of a name that [`DecodedCache::name`] gives: other files in the folder are somebody else's.
+fn is_own_name(name: &OsStr) -> bool {
+    let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(SUFFIX)) else { return false };
+    let Some((numbers, codec)) = stem.split_once('.') else { return false };
+    let Some((fingerprint, length)) = numbers.split_once('-') else { return false };
+    let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    fingerprint.len() == 16 && is_hex(fingerprint) && is_hex(length) && !codec.contains('.')
 }
 
 /// Whoever writes one holds a lock on it.
@@ -252,7 +284,7 @@ impl FileSpace {
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name == self.name || !has_suffix(name, SUFFIX) && !has_suffix(name, PART) {
+            if name == self.name || !is_own_name(name) {
                 continue;
             }
             // It may be gone by now.
@@ -351,7 +383,7 @@ mod tests {
         let file = trust::open_to_write(&path).unwrap();
         flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
         let name = path.file_name().unwrap().to_owned();
-        let others = cache.others().unwrap();
+        let others = cache.others(&cache.make_folder().unwrap()).unwrap();
         FileSpace { others, own: file, name, folder: File::open(&cache.folder).unwrap(), limit: cache.limit }
     }
 
@@ -395,7 +427,7 @@ mod tests {
     fn what_the_dead_have_left_is_removed_and_what_the_living_write_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let cache = DecodedCache::new(folder.path().to_path_buf(), Some(1000));
-        std::fs::write(folder.path().join("0123.part"), "left over").unwrap();
+        std::fs::write(folder.path().join("0123.part"), "none of ours").unwrap();
         std::fs::write(folder.path().join("other"), "none of ours").unwrap();
         drop(folder_of(&cache, 1));
         set_age(&cache, 1, 10_000);
@@ -405,7 +437,7 @@ mod tests {
         assert_eq!(grow(&mut folder_of(&cache, 4), 10), Extended::Written);
         let left = names(&cache);
         let of = |number: u64| format!("{number:016x}-{number}.toy.decoded");
-        assert_eq!(left, [of(2), of(3), of(4), "other".to_owned()]);
+        assert_eq!(left, [of(2), of(3), of(4), "0123.part".to_owned(), "other".to_owned()]);
     }
 
     #[test]

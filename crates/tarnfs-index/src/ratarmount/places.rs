@@ -11,12 +11,13 @@ use crate::trust;
 /// What follows the archive's name.
 const SUFFIX: &[u8] = b".index.sqlite";
 
-/// True of a database that is none of tarnfs: most likely a sidecar. Of what cannot be read nobody knows.
-pub fn may_be_one(path: &Path) -> bool {
+/// True of a database that is none of tarnfs: most likely a sidecar. Of what cannot be read nobody knows. Only with
+/// `trust_any` it is looked for through a symbolic link.
+pub fn may_be_one(path: &Path, trust_any: bool) -> bool {
     /// The head of a database, up to the number of the program that it belongs to.
     const HEAD: usize = 72;
     let mut head = [0; HEAD];
-    let read = trust::open(path, None, true).and_then(|file| Ok(file.read_exact_at(&mut head, 0)?));
+    let read = trust::open_any(path, trust_any).and_then(|file| Ok(file.read_exact_at(&mut head, 0)?));
     read.is_ok() && head.starts_with(b"SQLite format 3\0") && !head.ends_with(&APPLICATION.to_be_bytes())
 }
 

@@ -266,23 +266,48 @@ impl RatarmountIndex {
                 Shown::Nothing => return Ok(None),
                 Shown::HardLink => {}
             }
-            let Some((path, name)) = split_target(&stored.link) else { return Ok(None) };
-            // Links in an archive in the archive are relative to its folder.
-            let path = self.archive_of(&stored.path)? + &path;
-            // A file that links to itself was stored twice: it means the earlier one.
-            let before =
-                if path == stored.path && name == stored.name { stored.offset_header.unwrap_or(0) } else { u64::MAX };
-            let before = i64::try_from(before).unwrap_or(i64::MAX);
-            let target = self.one(
-                "WHERE path = ?1 AND name = ?2 AND ifnull(offsetheader, 0) < ?3 ORDER BY offsetheader DESC LIMIT 1",
-                params![path, name, before],
-            )?;
+            let Some((path, name)) = self.target(&stored)? else { return Ok(None) };
+            let target = if path == stored.path && name == stored.name {
+                // It was stored twice, and means the earlier one.
+                let before = stored.offset_header.and_then(|header| i64::try_from(header).ok()).unwrap_or_default();
+                self.one(
+                    "WHERE path = ?1 AND name = ?2 AND offsetheader < ?3 ORDER BY offsetheader DESC LIMIT 1",
+                    params![path, name, before],
+                )?
+            } else {
+                self.one("WHERE path = ?1 AND name = ?2 ORDER BY offsetheader DESC LIMIT 1", params![path, name])?
+            };
             match target {
                 Some(target) => stored = target,
                 None => return Ok(None),
             }
         }
         Ok(None)
+    }
+
+    /// Folder and name of what a hard link is one more name of. In an archive in the archive they are relative to its
+    /// folder.
+    fn target(&self, link: &Stored) -> Result<Option<(String, String)>, Error> {
+        let Some((path, name)) = split_target(&link.link) else { return Ok(None) };
+        Ok(Some((self.archive_of(&link.path)? + &path, name)))
+    }
+
+    /// [`Reader::resolve`] of rows that come in the order of their names and headers. `last` is the one before with what
+    /// came of it: a link to its own name shows that, however many of them there are.
+    fn resolve_next(&self, stored: Stored, last: &mut Option<Resolved>) -> Result<Option<Row>, Error> {
+        let (path, name) = (stored.path.clone(), stored.name.clone());
+        let row = match last.take() {
+            Some(before)
+                if (&before.path, &before.name) == (&path, &name)
+                    && self.shown(&stored)? == Shown::HardLink
+                    && self.target(&stored)?.is_some_and(|target| target == (path.clone(), name.clone())) =>
+            {
+                before.row
+            }
+            _ => self.resolve(stored)?,
+        };
+        *last = Some(Resolved { path, name, row: row.clone() });
+        Ok(row)
     }
 
     /// The path of the folder that stands for the innermost archive in which what has this `path` lies; empty for the
@@ -379,6 +404,13 @@ impl RatarmountIndex {
     fn last_of(&self, path: &str, name: &str) -> Result<Option<Stored>, Error> {
         self.one("WHERE path = ?1 AND name = ?2 ORDER BY offsetheader DESC LIMIT 1", params![path, name])
     }
+}
+
+/// A row, and what it shows.
+struct Resolved {
+    path: String,
+    name: String,
+    row: Option<Row>,
 }
 
 impl Index for RatarmountIndex {
@@ -545,9 +577,10 @@ impl Index for RatarmountIndex {
     }
 
     fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error> {
-        let mut waiting: Option<Stored> = None;
+        let (mut waiting, mut last): (Option<Stored>, _) = (None, None);
         self.select("ORDER BY path, name, offsetheader", params![], &mut |stored| {
             let before = waiting.replace(stored);
+            let known = last.take();
             if let (Some(before), Some(now)) = (before, &waiting)
                 && (&before.path, &before.name) == (&now.path, &now.name)
                 // The file of an archive that shows as a folder is no earlier version of it.
@@ -556,7 +589,8 @@ impl Index for RatarmountIndex {
                 && let Some(folder) = self.folder_of(&before.path)?
             {
                 let name = before.name.clone();
-                if let Some(row) = self.resolve(before)? {
+                last = known;
+                if let Some(row) = self.resolve_next(before, &mut last)? {
                     receive(folder, name.as_bytes(), &row);
                 }
             }
@@ -573,16 +607,20 @@ impl Index for RatarmountIndex {
     ) -> Result<u64, Error> {
         let path = self.path(folder)?;
         let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else { return Ok(0) };
-        let mut waiting: Option<Stored> = None;
+        let (mut waiting, mut last): (Option<Stored>, _) = (None, None);
         let mut passed = 0_u64;
         self.select("WHERE path = ?1 AND name = ?2 ORDER BY offsetheader", params![path, name], &mut |stored| {
             let before = waiting.replace(stored);
+            let known = last.take();
             if let (Some(before), Some(now)) = (before, &waiting)
                 // As in `replaced`.
                 && before.header() != now.offset_header.map(|header| header & !1)
                 && before.has_valid_name(&self.limits)
                 && let header = before.header()
-                && let Some(row) = self.resolve(before)?
+                && let Some(row) = {
+                    last = known;
+                    self.resolve_next(before, &mut last)?
+                }
             {
                 if passed == from {
                     return Ok(receive(header, &row));

@@ -317,19 +317,13 @@ impl Writing<'_> {
         connection
             .execute("UPDATE temp.headers SET count = count + 1 WHERE header IN (SELECT offsetheader FROM files)", [])
             .map_err(failed)?;
-        let mut last: Option<(Node, Option<String>)> = None;
+        let mut last = LastReplaced::default();
         each_replaced(index, &mut |folder, name, row| self.replaced_one(&mut last, folder, name, row))?;
         connection.execute_batch("DROP TABLE temp.headers; DROP TABLE temp.behind").map_err(failed)
     }
 
-    /// Writes an entry that was replaced in `folder`. `last` is the folder before, with its path if it has one.
-    fn replaced_one(
-        &mut self,
-        last: &mut Option<(Node, Option<String>)>,
-        folder: Node,
-        name: &[u8],
-        row: &Row,
-    ) -> Result<(), Error> {
+    /// Writes an entry that was replaced in `folder`. Those of one name come together.
+    fn replaced_one(&mut self, last: &mut LastReplaced, folder: Node, name: &[u8], row: &Row) -> Result<(), Error> {
         let connection = self.connection;
         if let Some(header) = row.header {
             let mut count =
@@ -338,7 +332,7 @@ impl Writing<'_> {
                 return Ok(());
             }
         }
-        if last.as_ref().is_none_or(|(known, _)| *known != folder) {
+        if last.folder.as_ref().is_none_or(|(known, _)| *known != folder) {
             let path = match self.path_of(folder) {
                 Ok(path) => Some(path),
                 // The folder itself was replaced by something else: ratarmount would show nothing of it.
@@ -348,17 +342,22 @@ impl Writing<'_> {
                 }
                 Err(error) => return Err(error),
             };
-            *last = Some((folder, path));
+            *last = LastReplaced { folder: Some((folder, path)), behind: None };
         }
-        let Some((_, Some(path))) = last.as_ref() else { return Ok(()) };
+        let LastReplaced { folder: Some((_, Some(path))), behind } = last else { return Ok(()) };
         let shows = self.index.lookup(folder, name)?.is_some_and(|shown| shown.kind == Kind::Folder);
         // Folders that do not show, but have something in them, each once.
         let mut content = None;
         if row.kind == Kind::Folder && !shows {
-            self.index.replaced_of(folder, name, 0, &mut |_, row| {
-                content = Some(row.node).filter(|_| row.kind == Kind::Folder).or(content);
-                true
-            })?;
+            if behind.as_ref().is_none_or(|(known, _)| known != name) {
+                let mut found = None;
+                self.index.replaced_of(folder, name, 0, &mut |_, row| {
+                    found = Some(row.node).filter(|_| row.kind == Kind::Folder).or(found);
+                    true
+                })?;
+                *behind = Some((name.to_vec(), found));
+            }
+            content = behind.as_ref().and_then(|(_, found)| *found);
         }
         if let Some(node) = content {
             let mut insert =
@@ -489,6 +488,15 @@ impl Writing<'_> {
         }
         Ok(())
     }
+}
+
+/// What is known of the folder that the last replaced entry was in.
+#[derive(Default)]
+struct LastReplaced {
+    /// Which, and its path if it has one.
+    folder: Option<(Node, Option<String>)>,
+    /// A name in it, and the last folder that was replaced under it.
+    behind: Option<(Vec<u8>, Option<Node>)>,
 }
 
 /// Hands what [`Index::replaced`] hands out to `work`, until that fails.

@@ -87,3 +87,36 @@ fn what_lies_behind_a_file_is_written() {
     };
     assert_eq!([count("", "d"), count("/d", "in"), count("", "e"), count("/e", "in")], [2, 1, 2, 2]);
 }
+
+#[test]
+fn links_to_their_own_name_mean_what_was_there_before() {
+    let folder = tempfile::tempdir().unwrap();
+    // More of them than a chain of links may be long.
+    const LINKS: usize = 300;
+    let python = format!(
+        "import tarfile, io
+out = tarfile.open('a.tar', 'w')
+file = tarfile.TarInfo('f'); file.size = 3
+out.addfile(file, io.BytesIO(b'old'))
+link = tarfile.TarInfo('f'); link.type = tarfile.LNKTYPE; link.linkname = 'f'
+for _ in range({LINKS}): out.addfile(link)
+file.size = 1
+out.addfile(file, io.BytesIO(b'n'))"
+    );
+    shell(folder.path(), &format!("python3 -c \"{python}\""));
+    let (archive, sidecar) = (folder.path().join("a.tar"), folder.path().join("sidecar"));
+    ratarmount::write(&own_index(&archive, &Shape::default()).0, &archive, &sidecar).unwrap();
+    // As ratarmount has them: our own index knows of no link that only says what is there already.
+    let connection = Connection::open(&sidecar).unwrap();
+    let insert = "INSERT INTO files SELECT path, name, ?1, ?1 + 512, 0, mtime, mode & 4095, CAST('1' AS BLOB), 'f', \
+                  uid, gid, istar, 0, 0, 0 FROM files WHERE name = 'f' ORDER BY offsetheader LIMIT 1";
+    connection.execute("DELETE FROM files WHERE name = 'f' AND linkname != ''", []).unwrap();
+    for number in 0..LINKS as i64 {
+        connection.execute(insert, [1024 + 512 * number]).unwrap();
+    }
+    drop(connection);
+    let (index, source) = open(&archive, &sidecar, Shape::default()).unwrap();
+    let versions = replaced(&index, &source);
+    assert_eq!(versions.len(), LINKS + 1);
+    assert!(versions.iter().all(|(name, content)| (name.as_slice(), content.as_slice()) == (b"f", b"old")));
+}

@@ -169,7 +169,7 @@ impl Opening<'_> {
     pub(super) fn why_kept(&self, path: &Path) -> Option<String> {
         match self.own(path, &self.facts.owner) {
             Err(error @ tarnfs_index::Error::OtherOptions(_)) => Some(error.to_string()),
-            Err(tarnfs_index::Error::Unknown(_)) if ratarmount::may_be_one(&self.at(path)) => {
+            Err(tarnfs_index::Error::Unknown(_)) if ratarmount::may_be_one(&self.at(path), false) => {
                 Some("made by ratarmount".to_owned())
             }
             // Then this archive would not have been read: somebody has made it meanwhile.
@@ -284,9 +284,10 @@ impl Opening<'_> {
             // They do not say what is damaged, so nothing of it could be told from the rest.
             _ if self.options.decoding.force => Vec::new(),
             IndexPlace::Memory => Vec::new(),
-            IndexPlace::File(path) => {
-                Some(path.clone()).filter(|path| ratarmount::may_be_one(path)).into_iter().collect()
-            }
+            IndexPlace::File(path) => Some(path.clone())
+                .filter(|path| ratarmount::may_be_one(path, self.options.index.is_trusted))
+                .into_iter()
+                .collect(),
             IndexPlace::Folders(folders) => ratarmount::candidates(self.path, folders),
         }
     }
