@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tarnfs_format::{Body, Entry, Kind};
 use tarnfs_index::{Error, Index, Node, Row, Writer};
+use tarnfs_source::Limits;
 
 /// Gives everything that `index` knows to `writer`, as entries with the headers that they had.
 ///
@@ -237,7 +238,11 @@ impl Order {
                     if places.insert(row.node, folders.len()).is_some() {
                         return Err(Error::Broken(format!("the folder {} is in two folders", row.node.0)));
                     }
-                    folders.push(Folder { parent: place, name, depth: folders[place].depth + 1, first });
+                    let depth = folders[place].depth + 1;
+                    if depth as usize > Limits::DEFAULT.path_components {
+                        return Err(Error::Broken(format!("the folder {} lies in {depth} folders", row.node.0)));
+                    }
+                    folders.push(Folder { parent: place, name, depth, first });
                     return Ok(());
                 }
                 files += 1;

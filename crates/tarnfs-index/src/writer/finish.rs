@@ -152,8 +152,9 @@ impl Writer {
     fn hidden(&mut self) -> Result<Option<Hidden>, Error> {
         let Some(gone) = self.origins.gone() else { return Ok(None) };
         let mut hidden = Hidden { gone, has_something: vec![false; self.folders.all().len()] };
-        let folders = &self.folders;
+        let (folders, cancel) = (&self.folders, &self.cancel);
         self.sorter.sorted::<Error>(|record| {
+            cancel.check()?;
             if record.tag == Tag::Entry && !hidden.is_gone(&record) {
                 hidden.note(record.folder);
                 if record.attributes().is_folder
