@@ -184,7 +184,7 @@ pub(crate) fn chain(
         let codec = tarnfs_codec::coder_by_name(&step.codec)
             .ok_or_else(|| unsupported(format!("it is stored with {}, which tarnfs cannot read yet", step.codec)))?;
         let properties = step.properties.as_slice().into();
-        Ok((codec, CoderContext { properties, password: password.cloned(), decoded_length: None }))
+        Ok((codec, CoderContext { properties, password: password.cloned(), ..CoderContext::default() }))
     };
     let mut chain = coder.steps.iter().map(of_step).collect::<io::Result<Vec<_>>>()?;
     let steps: Vec<_> = chain.iter().map(|(codec, context)| (*codec, context)).collect();
