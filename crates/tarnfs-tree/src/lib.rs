@@ -21,6 +21,7 @@ mod home;
 mod in_memory;
 mod lanes;
 mod lazy;
+mod members;
 pub mod open;
 pub mod path;
 mod pieces;
