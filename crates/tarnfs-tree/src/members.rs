@@ -217,7 +217,8 @@ impl Members {
             if members.len() >= Self::MOST {
                 members.retain(|_, member| is_held(member));
             }
-            *most = members.len().saturating_mul(2);
+            let count = members.len();
+            *most = if count < Self::MOST { (2 * count).min(Self::MOST) } else { count + count / 4 };
         }
         Arc::clone(members.entry((node, number)).or_insert_with(|| Member::new(expected, length)))
     }
