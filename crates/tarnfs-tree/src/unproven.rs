@@ -1,7 +1,7 @@
 //! Streams whose table another program has made, of which the format can check nothing before the end, and which are
 //! too long for a reader to wait: each is decoded once, on a thread beside the readers, as soon as somebody reads of
-//! it. Then all that is read is compared. On the same thread, long files of zip and 7z are compared with their checksums
-//! ([`Late`]).
+//! it. Then all that is read is compared. On the same thread, long files of zip and 7z are compared with their
+//! checksums ([`Late`]).
 
 use std::collections::VecDeque;
 use std::io;

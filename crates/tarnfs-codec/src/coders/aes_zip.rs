@@ -3,7 +3,8 @@
 //!
 //! One property: the strength (1 to 3, for 128, 192 and 256 bits). Any byte is decrypted without those before it. The
 //! HMAC is compared once as many bytes were read as there are: if it is wrong, that read and all later ones are errors.
-//! What of them was read twice is made up for by that reader alone; others read on. A first pass says that all is damaged.
+//! What of them was read twice is made up for by that reader alone; others read on. A first pass says that all is
+//! damaged.
 
 use std::fmt;
 use std::io;
