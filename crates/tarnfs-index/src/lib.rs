@@ -268,6 +268,12 @@ pub trait Index: Send + Sync + Debug {
         Err(Error::Broken(format!("node {} has no pieces", node.0)))
     }
 
+    /// True if some file that has pieces is longer than so many bytes, also one that a later entry has replaced.
+    fn has_pieces_above(&self, bytes: u64) -> Result<bool, Error> {
+        let _ = bytes;
+        Ok(false)
+    }
+
     /// False if [`Index::extents`] may have to decode: who must not wait does without them.
     fn knows_extents(&self) -> bool {
         true

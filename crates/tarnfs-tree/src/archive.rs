@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use rustix::io::Errno;
@@ -12,7 +12,8 @@ use tarnfs_source::{Cancel, Extent, SharedSource, Slice, Stencil};
 
 use crate::hashes;
 use crate::lanes::new_lane;
-use crate::pieces::{CodedStreams, PieceSource};
+use crate::members::Members;
+use crate::pieces::{CodedStreams, PieceSource, VERIFIED_WHEN_STORED};
 use crate::recheck::Recheck;
 use crate::streams::Streams;
 use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xattrs};
@@ -47,6 +48,9 @@ pub struct ArchiveTree {
     maps: Maps,
     /// What is decoded for single files.
     coded: Arc<CodedStreams>,
+    /// What is known of those that are verified late, and whether there may be any.
+    members: Members,
+    has_members: OnceLock<bool>,
 }
 
 /// What is asked of maps of sparse files whenever somebody asks what the file is. A map may take megabytes.
@@ -126,7 +130,15 @@ pub(crate) struct Implied {
 impl ArchiveTree {
     /// The tree that `index` describes.
     pub(crate) fn new(index: Arc<dyn Index>, streams: Streams, implied: Implied, recheck: Option<Recheck>) -> Self {
-        Self { index, streams, implied, recheck, lane: new_lane(), maps: Maps::default(), coded: Arc::default() }
+        let (lane, maps, coded) = (new_lane(), Maps::default(), Arc::default());
+        let (members, has_members) = (Members::default(), OnceLock::new());
+        Self { index, streams, implied, recheck, lane, maps, coded, members, has_members }
+    }
+
+    /// True if some file may be served before it was compared with its checksum.
+    fn has_members(&self) -> bool {
+        // What cannot be read now counts as one.
+        *self.has_members.get_or_init(|| self.index.has_pieces_above(VERIFIED_WHEN_STORED).unwrap_or(true))
     }
 
     fn row(&self, node: Node) -> Result<Row, Error> {
@@ -141,7 +153,10 @@ impl ArchiveTree {
     /// hashed already.
     fn damage_of(&self, row: &Row) -> Result<Option<String>, Error> {
         if row.has_pieces {
-            for piece in self.index.pieces(row.node)? {
+            for (number, piece) in self.index.pieces(row.node)?.into_iter().enumerate() {
+                if let Some(damage) = self.members.damage(row.node, number) {
+                    return Ok(Some(damage.to_string()));
+                }
                 let stored = piece.offset..piece.offset.saturating_add(piece.stored);
                 if let Some(damage) = self.streams.damage_of(row.stream, stored)? {
                     return Ok(Some(damage));
@@ -182,7 +197,7 @@ impl ArchiveTree {
                         let Some(what) = known.or_else(|| read.remove(&row.node)) else { continue };
                         found.damaged += 1;
                         if found.first.len() < most {
-                            found.first.push((self.path_in(folder, name)?, what));
+                            found.first.push((path_in(&*self.index, folder, name)?, what));
                         }
                     }
                     _ => {}
@@ -244,19 +259,6 @@ impl ArchiveTree {
         if row.kind == Kind::File { self.wrong_with(&row) } else { Ok(None) }
     }
 
-    /// The path of what is called `name` in `folder`.
-    fn path_in(&self, mut folder: Node, name: Vec<u8>) -> Result<Vec<u8>, Error> {
-        let mut names = vec![name];
-        // An index may lie; its paths are no longer than those of archives.
-        while folder != Node::ROOT && names.len() <= MOST_NAMES {
-            let (_, name) = self.index.named_row(folder)?.ok_or(Error::NotFound)?;
-            names.push(name);
-            folder = self.index.parent(folder)?;
-        }
-        names.reverse();
-        Ok(names.join(&b'/'))
-    }
-
     /// True for a file whose stream ends before it does.
     fn is_cut(&self, row: &Row) -> Result<bool, Error> {
         let length = match row.stream {
@@ -302,6 +304,25 @@ impl ArchiveTree {
         let Implied { uid, gid, mtime } = self.implied;
         Ok(Attributes { uid, gid, mtime, atime: mtime, ctime: mtime, ..attributes })
     }
+}
+
+/// The path of what is called `name` in `folder`.
+fn path_in(index: &dyn Index, mut folder: Node, name: Vec<u8>) -> Result<Vec<u8>, Error> {
+    let mut names = vec![name];
+    // An index may lie; its paths are no longer than those of archives.
+    while folder != Node::ROOT && names.len() <= MOST_NAMES {
+        let (_, name) = index.named_row(folder)?.ok_or(Error::NotFound)?;
+        names.push(name);
+        folder = index.parent(folder)?;
+    }
+    names.reverse();
+    Ok(names.join(&b'/'))
+}
+
+/// The path of `node`, if it is known.
+fn path_of(index: &dyn Index, node: Node) -> Option<Vec<u8>> {
+    let (_, name) = index.named_row(node).ok()??;
+    path_in(index, index.folder_of(node).ok()??, name).ok()
 }
 
 impl Tree for ArchiveTree {
@@ -415,7 +436,8 @@ impl Tree for ArchiveTree {
         }
         let stream = self.streams.get(row.stream)?;
         if row.has_pieces {
-            return Ok(Arc::new(self.pieces(&row)?));
+            let index = Arc::clone(&self.index);
+            return Ok(self.pieces(&row)?.watched(row.node, &self.members, move || path_of(&*index, row.node)));
         }
         if !row.is_sparse {
             return Ok(Arc::new(Slice::new(stream, row.body, row.size)));
@@ -449,8 +471,7 @@ impl Tree for ArchiveTree {
     }
 
     fn path_of(&self, node: Node) -> Option<Vec<u8>> {
-        let (_, name) = self.index.named_row(node).ok()??;
-        self.path_in(self.index.folder_of(node).ok()??, name).ok()
+        path_of(&*self.index, node)
     }
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
@@ -464,13 +485,14 @@ impl Tree for ArchiveTree {
 
     fn totals(&self) -> Totals {
         let summary = self.index.summary();
+        let may_be_damaged = !summary.notes.is_empty() || self.has_members();
         Totals {
             nodes: summary.files.saturating_add(summary.folders),
             bytes: summary.bytes,
-            has_xattrs: summary.has_xattrs || self.streams.serves_unverified() && !summary.notes.is_empty(),
+            has_xattrs: summary.has_xattrs || self.streams.serves_unverified() && may_be_damaged,
             has_acls: summary.has_acls,
             is_immutable: true,
-            is_unproven: self.streams.innermost().is_unproven(),
+            is_unproven: self.streams.innermost().is_unproven() || self.has_members(),
         }
     }
 

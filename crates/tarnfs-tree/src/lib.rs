@@ -23,6 +23,7 @@ mod in_memory;
 mod lanes;
 mod lazy;
 mod member_tables;
+mod members;
 pub mod open;
 pub mod path;
 mod pieces;

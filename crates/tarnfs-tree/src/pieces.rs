@@ -1,23 +1,38 @@
-//! Files that an archive does not simply store in one run: each piece is read where it lies, or through its coder.
+//! Files that an archive does not simply store in one run: each piece is read where it lies, or through its coder, and
+//! compared with its checksum: a short one before its first byte is served, a long one ([`Member`]) while it is read.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use tarnfs_codec::engine::{UnindexedSource, Workers};
 use tarnfs_codec::{Codec, CoderContext, DecodeContext};
+use tarnfs_format::name::escape;
 use tarnfs_format::{Body, Coder, Piece, Reader, Step};
+use tarnfs_index::Node;
 use tarnfs_source::{Cancel, SharedSource, Slice, Source};
 
 use crate::build::is_damage;
 use crate::member_tables::LONG;
+use crate::members::{Member, Members, compared};
 use crate::open::Options;
 use crate::streams::StreamContext;
+use crate::unproven::{self, Late, Step as Turn};
 
 /// Stored pieces of up to so many bytes are compared with their checksum before they are served. Of longer ones only
 /// what is asked for is read.
-const VERIFIED_WHEN_STORED: u64 = 1 << 20;
+pub(crate) const VERIFIED_WHEN_STORED: u64 = 1 << 20;
+
+/// The same of those that are decoded.
+const VERIFIED_WHEN_CODED: u64 = UnindexedSource::VERIFIED_FIRST;
+
+/// For so long a long piece is verified before others have their turn.
+const TURN: Duration = Duration::from_millis(50);
+
+/// Bytes that are read at once for it.
+const READ_AT_ONCE: u64 = 256 << 10;
 
 /// What coders give, of the pieces that were read last.
 #[derive(Debug, Default)]
@@ -35,10 +50,20 @@ type Key = (u32, u64, u64, u64, Arc<Coder>);
 
 #[derive(Debug)]
 struct Coded {
-    source: SharedSource,
-    /// Whoever reads all of a piece knows that it has the right checksum.
-    verifies: bool,
+    decoded: Decoded,
     used: u64,
+}
+
+/// What a coder gives.
+#[derive(Debug, Clone)]
+struct Decoded {
+    source: SharedSource,
+    /// The same, where it is compared with the piece's checksum when it is decoded.
+    whole: Option<Arc<UnindexedSource>>,
+    /// What decodes it in order at first, byte by byte the same.
+    in_order: Option<Arc<UnindexedSource>>,
+    /// The piece was compared to find the password.
+    is_compared: bool,
 }
 
 impl CodedStreams {
@@ -50,14 +75,8 @@ impl CodedStreams {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the coder of `piece` gives, and whether that is verified when it is decoded.
-    fn get(
-        &self,
-        number: u32,
-        stream: &SharedSource,
-        piece: &Piece,
-        context: &StreamContext,
-    ) -> io::Result<(SharedSource, bool)> {
+    /// What the coder of `piece` gives.
+    fn get(&self, number: u32, stream: &SharedSource, piece: &Piece, context: &StreamContext) -> io::Result<Decoded> {
         let Some(coder) = &piece.coder else { return Err(io::ErrorKind::InvalidInput.into()) };
         let key = (number, piece.offset, piece.stored, piece.decoded, Arc::clone(coder));
         {
@@ -66,27 +85,29 @@ impl CodedStreams {
             let clock = open.clock;
             if let Some(coded) = open.streams.get_mut(&key) {
                 coded.used = clock;
-                return Ok((SharedSource::clone(&coded.source), coded.verifies));
+                return Ok(coded.decoded.clone());
             }
         }
-        let (source, verifies) = decoded(number, stream, piece, coder, context)?;
-        let (shown, closed) = self.lock().add(key, source, verifies);
+        let decoded = decoded(number, stream, piece, coder, context)?;
+        let is_compared = decoded.is_compared;
+        // Other pieces of what it gives were not.
+        let (shown, closed) = self.lock().add(key, Decoded { is_compared: false, ..decoded });
         // Not while it is locked: these drop decoders.
         drop(closed);
-        Ok((shown, verifies))
+        Ok(Decoded { is_compared, ..shown })
     }
 }
 
 impl Open {
     /// The same, or what another thread has opened meanwhile; and what is open no more.
-    fn add(&mut self, key: Key, source: SharedSource, verifies: bool) -> (SharedSource, Vec<Coded>) {
+    fn add(&mut self, key: Key, decoded: Decoded) -> (Decoded, Vec<Coded>) {
         self.clock += 1;
         let used = self.clock;
-        let coded = self.streams.entry(key).or_insert(Coded { source, verifies, used });
+        let coded = self.streams.entry(key).or_insert(Coded { decoded, used });
         coded.used = used;
-        let shown = SharedSource::clone(&coded.source);
+        let shown = coded.decoded.clone();
         let mut closed = Vec::new();
-        let held = |open: &Self| open.streams.values().map(|coded| coded.source.memory()).sum::<usize>();
+        let held = |open: &Self| open.streams.values().map(|coded| coded.decoded.source.memory()).sum::<usize>();
         if self.streams.len() > CodedStreams::MOST || held(self) > CodedStreams::MOST_BYTES {
             // Half of them at once, so that looking for the oldest costs nothing on average.
             let mut uses: Vec<u64> = self.streams.values().map(|coded| coded.used).collect();
@@ -114,34 +135,36 @@ pub(crate) fn stored(stream: &SharedSource, piece: &Piece) -> io::Result<Slice> 
     Ok(Slice::new(SharedSource::clone(stream), start, piece.stored))
 }
 
-/// What the coder of `piece` gives of its stored bytes, and whether that is compared with the piece's checksum when it
-/// is decoded. The first password that fits is taken.
+/// What the coder of `piece` gives of its stored bytes. The first password that fits is taken.
 fn decoded(
     number: u32,
     stream: &SharedSource,
     piece: &Piece,
     coder: &Coder,
     context: &StreamContext,
-) -> io::Result<(SharedSource, bool)> {
+) -> io::Result<Decoded> {
     let mut result = decoded_with(number, None, stream, piece, coder, context);
     for password in context.passwords.iter() {
         match &result {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             _ => return result,
         }
-        result = decoded_with(number, Some(password), stream, piece, coder, context).and_then(|(source, verifies)| {
+        result = decoded_with(number, Some(password), stream, piece, coder, context).and_then(|decoded| {
             // Some ciphers do not tell a wrong password: what comes of it is wrong.
-            let read = match piece.crc {
-                Some(crc) if !verifies => crc_of(&source, piece.skip, piece.length, &context.cancel)
-                    .and_then(|found| compare(&source, crc, found)),
-                _ => source.read_at(&mut [0], piece.skip).map(drop),
+            let source = &decoded.source;
+            let (read, is_compared) = match piece.crc {
+                Some(crc) if decoded.whole.is_none() => {
+                    let found = crc_of(source, piece.skip, piece.length, &context.cancel);
+                    (found.and_then(|found| compare(source, crc, found)), true)
+                }
+                _ => (source.read_at(&mut [0], piece.skip).map(drop), false),
             };
             match read {
                 Err(error) if is_damage(&error) => {
                     let what = format!("wrong password, or damaged: {error}");
                     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
                 }
-                read => read.map(|()| (source, verifies)),
+                read => read.map(|()| Decoded { is_compared, ..decoded }),
             }
         });
     }
@@ -155,26 +178,31 @@ fn decoded_with(
     piece: &Piece,
     coder: &Coder,
     context: &StreamContext,
-) -> io::Result<(SharedSource, bool)> {
+) -> io::Result<Decoded> {
     let mut source: SharedSource = Arc::new(stored(stream, piece)?);
-    let mut verifies = false;
+    let (mut whole, mut in_order) = (None, None);
     let chain = chain(coder, password, source.len(), piece.decoded)?;
     for (step, (codec, of_step)) in chain.iter().enumerate() {
+        let of_step = &CoderContext { cancel: context.cancel.clone(), ..of_step.clone() };
         if let Some(random) = codec.random_access(&source, of_step)? {
             source = random;
             continue;
         }
-        verifies = step + 1 == chain.len() && (piece.skip, piece.length) == (0, piece.decoded);
+        let verifies = step + 1 == chain.len() && (piece.skip, piece.length) == (0, piece.decoded);
         let crc = piece.crc.filter(|_| verifies);
         let kept = context.members.as_ref().filter(|_| of_step.decoded_length >= Some(LONG));
         let kept = kept.and_then(|members| members.of(number, piece, step));
-        source = Arc::new(undone(*codec, source, of_step.clone(), crc, context).keeping(kept));
+        let undone = Arc::new(undone(*codec, source, of_step.clone(), crc, context).keeping(kept));
+        whole = verifies.then(|| Arc::clone(&undone));
+        in_order = Some(Arc::clone(&undone));
+        source = undone;
     }
     if source.len() != piece.decoded {
         let what = format!("it has {} bytes, not the {} that the archive says", source.len(), piece.decoded);
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
-    Ok((source, verifies))
+    in_order = in_order.filter(|in_order| in_order.len() == source.len());
+    Ok(Decoded { source, whole, in_order, is_compared: false })
 }
 
 /// The codecs of `coder`, and what each of them has to know, where it undoes `stored` bytes to `decoded` ones.
@@ -189,7 +217,7 @@ pub(crate) fn chain(
         let codec = tarnfs_codec::coder_by_name(&step.codec)
             .ok_or_else(|| unsupported(format!("it is stored with {}, which tarnfs cannot read yet", step.codec)))?;
         let properties = step.properties.as_slice().into();
-        Ok((codec, CoderContext { properties, password: password.cloned(), decoded_length: None }))
+        Ok((codec, CoderContext { properties, password: password.cloned(), ..CoderContext::default() }))
     };
     let mut chain = coder.steps.iter().map(of_step).collect::<io::Result<Vec<_>>>()?;
     let steps: Vec<_> = chain.iter().map(|(codec, context)| (*codec, context)).collect();
@@ -239,12 +267,8 @@ fn crc_of(source: &SharedSource, from: u64, length: u64, cancel: &Cancel) -> io:
 }
 
 fn compare(source: &SharedSource, expected: u32, crc: u32) -> io::Result<()> {
-    if crc == expected {
-        return Ok(());
-    }
-    let place = source.describe();
-    let what = format!("{place}: its CRC-32 is {crc:08x}, not {expected:08x} as the archive says: it is damaged");
-    Err(io::Error::new(io::ErrorKind::InvalidData, what))
+    compared(crc, expected)
+        .map_err(|what| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", source.describe())))
 }
 
 /// The content of one file.
@@ -255,12 +279,41 @@ pub(crate) struct PieceSource {
     size: u64,
     /// With the byte of the file at which each begins.
     pieces: Vec<(u64, Piece)>,
-    /// Which of them were compared with their checksums.
+    /// What is known of the long ones.
+    members: Vec<Option<Arc<Member>>>,
+    /// Which of the others were compared with their checksums.
     verified: Vec<AtomicBool>,
     /// The one that was opened last.
-    last: Mutex<Option<(usize, SharedSource, bool)>>,
+    last: Mutex<Option<(usize, Decoded)>>,
     coded: Arc<CodedStreams>,
     context: StreamContext,
+    /// Itself and its path, where long pieces are verified beside the readers.
+    watched: Option<(Weak<Self>, PathOf)>,
+}
+
+/// Tells the path of a file, for messages.
+struct PathOf(Box<dyn Fn() -> Option<Vec<u8>> + Send + Sync>);
+
+impl std::fmt::Debug for PathOf {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("PathOf")
+    }
+}
+
+/// True of a piece that is served before all of it was compared with its checksum.
+fn is_long(piece: &Piece) -> bool {
+    let most = if has_steps(piece) { VERIFIED_WHEN_CODED } else { VERIFIED_WHEN_STORED };
+    (piece.crc.is_some() || is_sealed(piece)) && piece.length > most
+}
+
+/// True of a piece whose encryption has a check in place of the checksum, of all of it as well.
+fn is_sealed(piece: &Piece) -> bool {
+    let steps = piece.coder.as_ref().map_or(&[][..], |coder| &coder.steps);
+    piece.crc.is_none() && steps.iter().any(|step| step.codec == "aes-zip")
+}
+
+fn has_steps(piece: &Piece) -> bool {
+    piece.coder.as_ref().is_some_and(|coder| !coder.steps.is_empty())
 }
 
 impl PieceSource {
@@ -280,7 +333,27 @@ impl PieceSource {
         };
         let pieces: Vec<_> = pieces.into_iter().map(placed).collect();
         let verified = pieces.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { number, stream, size, pieces, verified, last: Mutex::default(), coded, context }
+        let member = |(_, piece): &(u64, Piece)| is_long(piece).then(|| Member::new(piece.crc, piece.length));
+        let members = pieces.iter().map(member).collect();
+        let last = Mutex::default();
+        Self { number, stream, size, pieces, members, verified, last, coded, context, watched: None }
+    }
+
+    /// The same of a file that stays: what is known of it is kept in `members` as that of `node`, and it is verified
+    /// beside the readers. `path` tells its path.
+    pub(crate) fn watched(
+        mut self,
+        node: Node,
+        members: &Members,
+        path: impl Fn() -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        for (number, (member, (_, piece))) in self.members.iter_mut().zip(&self.pieces).enumerate() {
+            if let Some(member) = member {
+                *member = members.of(node, number, piece.crc, piece.length);
+            }
+        }
+        let path = PathOf(Box::new(path));
+        Arc::new_cyclic(|this| Self { watched: Some((Weak::clone(this), path)), ..self })
     }
 
     /// Of a file that is found while the archive in `source` is read.
@@ -299,25 +372,138 @@ impl PieceSource {
     }
 
     /// What piece `at` is read from, and where it begins there.
-    fn opened(&self, at: usize, piece: &Piece) -> io::Result<(SharedSource, u64)> {
+    fn opened(&self, at: usize, piece: &Piece) -> io::Result<(Decoded, u64)> {
         let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = last()
-            .as_ref()
-            .filter(|(known, ..)| *known == at)
-            .map(|(_, source, verifies)| (SharedSource::clone(source), *verifies));
-        let has_steps = piece.coder.as_ref().is_some_and(|coder| !coder.steps.is_empty());
-        let (source, verifies) = match known {
+        let known = last().as_ref().filter(|(known, _)| *known == at).map(|(_, decoded)| decoded.clone());
+        let has_steps = has_steps(piece);
+        let decoded = match known {
             Some(known) => known,
             None if has_steps => self.coded.get(self.number, &self.stream, piece, &self.context)?,
-            None => (Arc::new(stored(&self.stream, piece)?) as SharedSource, false),
+            None => {
+                let source = Arc::new(stored(&self.stream, piece)?);
+                Decoded { source, whole: None, in_order: None, is_compared: false }
+            }
         };
         let skip = if has_steps { piece.skip } else { 0 };
-        if !verifies {
-            self.verify(at, piece, &source, skip, has_steps)?;
+        match (self.member(at), self.verified.get(at)) {
+            (Some(member), _) if decoded.is_compared => member.decide(Ok(())),
+            (None, Some(verified)) if decoded.is_compared => verified.store(true, Ordering::Relaxed),
+            (None, _) if decoded.whole.is_none() => self.verify_short(at, piece, &decoded.source, skip)?,
+            _ => {}
         }
-        let replaced = last().replace((at, SharedSource::clone(&source), verifies));
+        let replaced = last().replace((at, decoded.clone()));
         drop(replaced);
-        Ok((source, skip))
+        Ok((decoded, skip))
+    }
+
+    /// What is known of piece `at`, if it is a long one.
+    fn member(&self, at: usize) -> Option<&Arc<Member>> {
+        self.members.get(at)?.as_ref()
+    }
+
+    /// Fills `buffer` from byte `inside` of piece `at`.
+    fn read_piece(&self, at: usize, piece: &Piece, buffer: &mut [u8], inside: u64) -> io::Result<()> {
+        let Some(member) = self.member(at) else {
+            let (decoded, skip) = self.opened(at, piece)?;
+            return decoded.source.read_exact_at(buffer, skip.saturating_add(inside));
+        };
+        self.check_verdict(member)?;
+        let is_known = member.verdict().is_some();
+        let end = inside.saturating_add(buffer.len() as u64);
+        let leads = !is_known && member.note_read(&(inside..end));
+        let (decoded, skip) = self.opened(at, piece)?;
+        let read = decoded.source.read_exact_at(buffer, skip.saturating_add(inside));
+        if is_known {
+            return read;
+        }
+        self.begin(at, member);
+        if leads
+            && end < piece.length
+            && let Some(in_order) = &decoded.in_order
+        {
+            // As nothing is kept in the kernel, it does not read ahead.
+            in_order.read_ahead(skip.saturating_add(end));
+        }
+        match (&decoded.whole, &read) {
+            (Some(whole), Ok(())) if whole.is_verified() => member.decide(Ok(())),
+            (Some(_), Err(error)) if is_damage(error) => member.decide(Err(error.to_string())),
+            (None, Ok(())) => member.see(buffer, inside),
+            _ => {}
+        }
+        read?;
+        // Somebody else may have found it out meanwhile.
+        self.check_verdict(member)
+    }
+
+    fn check_verdict(&self, member: &Member) -> io::Result<()> {
+        match member.verdict() {
+            Some(Err(what)) => {
+                let what = format!("{}: {what}", self.describe());
+                Err(io::Error::new(io::ErrorKind::InvalidData, what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has piece `at` verified beside the readers, if that is to be done and nobody is at it.
+    fn begin(&self, at: usize, member: &Arc<Member>) {
+        let Some((this, _)) = &self.watched else { return };
+        if member.tries.begin() {
+            unproven::submit(Arc::new(Beside { file: Weak::clone(this), at, member: Arc::clone(member) }));
+        }
+    }
+
+    /// Verifies some more of the long piece `at`. True once it is known whether it is right. An error says that it
+    /// cannot be known now.
+    fn verify_more(&self, at: usize, piece: &Piece, member: &Member, buffer: &mut Vec<u8>) -> io::Result<bool> {
+        self.context.cancel.check()?;
+        if member.verdict().is_some() {
+            return Ok(true);
+        }
+        let step = self.opened(at, piece).and_then(|(decoded, skip)| match decoded.whole {
+            Some(whole) => {
+                if !whole.advance()? {
+                    member.decide(Ok(()));
+                }
+                Ok(())
+            }
+            None => {
+                let Some(range) = member.unseen(READ_AT_ONCE) else {
+                    // With a checksum, whoever has seen the last of it is about to decide.
+                    if is_sealed(piece) {
+                        self.check_seal(&decoded.source, skip)?;
+                        member.decide(Ok(()));
+                    }
+                    return Ok(());
+                };
+                buffer.resize((range.end - range.start) as usize, 0);
+                decoded.source.read_exact_at(buffer, skip.saturating_add(range.start))?;
+                member.see(buffer, range.start);
+                Ok(())
+            }
+        });
+        match step {
+            Err(error) if is_damage(&error) => member.decide(Err(error.to_string())),
+            step => step?,
+        }
+        unproven::count_step();
+        Ok(member.verdict().is_some())
+    }
+
+    /// Has the check of an encryption compared, whose verdict the next read tells.
+    fn check_seal(&self, source: &SharedSource, skip: u64) -> io::Result<()> {
+        source.verify(&|| self.context.cancel.is_cancelled())?;
+        source.read_exact_at(&mut [0], skip)
+    }
+
+    /// True while a reader gets on with piece `at` himself.
+    fn is_led(&self, at: usize, piece: &Piece, member: &Member) -> bool {
+        let position = match self.opened(at, piece) {
+            Ok((Decoded { whole: Some(whole), .. }, _)) => Some(whole.position()),
+            Ok(_) => member.unseen(1).map(|range| range.start),
+            Err(_) => None,
+        };
+        position.is_some_and(|position| member.is_led(position))
     }
 
     /// The first bytes, which are verified only if that takes no more than they do.
@@ -352,21 +538,22 @@ impl PieceSource {
     /// Reads all of it, and compares each piece with its checksum, however long it is.
     pub(crate) fn check(&self, cancel: &Cancel) -> io::Result<()> {
         for (at, (_, piece)) in self.pieces.iter().enumerate() {
-            let (source, skip) = self.opened(at, piece)?;
+            let (Decoded { source, .. }, skip) = self.opened(at, piece)?;
             let crc = crc_of(&source, skip, piece.length, cancel)?;
             compare(&source, piece.crc.unwrap_or(crc), crc)?;
         }
         Ok(())
     }
 
-    /// Compares the piece with its checksum, unless that was done, or it is long.
-    fn verify(&self, at: usize, piece: &Piece, source: &SharedSource, skip: u64, has_steps: bool) -> io::Result<()> {
-        let most = if has_steps { u64::MAX } else { VERIFIED_WHEN_STORED };
+    /// Compares a short piece with its checksum, unless that was done.
+    fn verify_short(&self, at: usize, piece: &Piece, source: &SharedSource, skip: u64) -> io::Result<()> {
         let is_verified = self.verified.get(at).is_none_or(|verified| verified.load(Ordering::Relaxed));
-        let Some(expected) = piece.crc.filter(|_| !is_verified && piece.length <= most) else {
-            return Ok(());
-        };
-        compare(source, expected, crc_of(source, skip, piece.length, &self.context.cancel)?)?;
+        match piece.crc {
+            _ if is_verified || piece.length == 0 => return Ok(()),
+            Some(expected) => compare(source, expected, crc_of(source, skip, piece.length, &self.context.cancel)?)?,
+            None if is_sealed(piece) => self.check_seal(source, skip)?,
+            None => {}
+        }
         if let Some(verified) = self.verified.get(at) {
             verified.store(true, Ordering::Relaxed);
         }
@@ -389,11 +576,9 @@ impl Source for PieceSource {
             let (rest, from) = (&mut buffer[filled..], offset + filled as u64);
             filled += match self.at(from) {
                 Some((at, start, piece)) if start <= from => {
-                    let (source, skip) = self.opened(at, piece)?;
                     let inside = from - start;
                     let length = (piece.length - inside).min(rest.len() as u64) as usize;
-                    let part = &mut rest[..length];
-                    source.read_exact_at(part, skip.saturating_add(inside))?;
+                    self.read_piece(at, piece, &mut rest[..length], inside)?;
                     length
                 }
                 next => {
@@ -435,23 +620,95 @@ impl Source for PieceSource {
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some((known, source, _)), Some((at, start, piece))) = (last.as_ref(), self.at(offset)) else {
+        let (Some((known, decoded)), Some((at, start, piece))) = (last.as_ref(), self.at(offset)) else {
             return self.size == 0;
         };
         let is_inside = start <= offset && start.saturating_add(piece.length) >= offset.saturating_add(length as u64);
-        *known == at && is_inside && source.is_ready(piece.skip.saturating_add(offset - start), length)
+        *known == at && is_inside && decoded.source.is_ready(piece.skip.saturating_add(offset - start), length)
     }
 
     fn is_unproven(&self) -> bool {
-        self.stream.is_unproven()
+        self.stream.is_unproven() || self.members.iter().flatten().any(|member| member.verdict().is_none())
     }
 
     fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
-        self.stream.verify(is_abandoned)
+        self.stream.verify(is_abandoned)?;
+        let mut buffer = Vec::new();
+        for (at, ((_, piece), member)) in self.pieces.iter().zip(&self.members).enumerate() {
+            let Some(member) = member else { continue };
+            while !self.verify_more(at, piece, member, &mut buffer)? {
+                if is_abandoned() {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+            }
+        }
+        Ok(())
     }
 
     fn memory(&self) -> usize {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().map_or(0, |(_, source, _)| source.memory())
+        last.as_ref().map_or(0, |(_, decoded)| decoded.source.memory())
+    }
+}
+
+/// A long piece that is verified beside the readers of its file.
+struct Beside {
+    /// Gone once nobody has it open.
+    file: Weak<PieceSource>,
+    at: usize,
+    member: Arc<Member>,
+}
+
+impl Beside {
+    fn path(file: &PieceSource) -> String {
+        let path = file.watched.as_ref().and_then(|(_, path)| path.0());
+        path.map_or_else(|| file.describe(), |path| escape(&path).to_string())
+    }
+}
+
+impl Late for Beside {
+    fn step(&self) -> Turn {
+        let Self { at, member, .. } = self;
+        let begun = Instant::now();
+        let mut buffer = Vec::new();
+        loop {
+            let found = self.file.upgrade();
+            let Some((file, (_, piece))) = found.as_ref().and_then(|file| Some((file, file.pieces.get(*at)?))) else {
+                member.tries.end();
+                return Turn::Ended;
+            };
+            if member.verdict().is_none() && file.is_led(*at, piece, member) {
+                return Turn::NotNow;
+            }
+            match file.verify_more(*at, piece, member, &mut buffer) {
+                Ok(false) if begun.elapsed() < TURN => {}
+                Ok(false) => return Turn::More,
+                Ok(true) => {
+                    match member.verdict() {
+                        Some(Err(what)) => {
+                            let path = Self::path(file);
+                            log::error!(
+                                "{path}: damaged, and not read any more: {what}; what was read before was not verified"
+                            );
+                        }
+                        _ => log::debug!("{}: its checksum is right", Self::path(file)),
+                    }
+                    member.tries.end();
+                    return Turn::Ended;
+                }
+                Err(error) => {
+                    self.failed(&error.to_string());
+                    return Turn::Ended;
+                }
+            }
+        }
+    }
+
+    fn failed(&self, why: &str) {
+        let minutes = self.member.tries.fail();
+        let name = self.file.upgrade().map_or_else(|| "a file".to_owned(), |file| Self::path(&file));
+        log::warn!(
+            "{name}: could not be verified this time: {why}; it is tried again in {minutes} minutes if somebody reads it"
+        );
     }
 }

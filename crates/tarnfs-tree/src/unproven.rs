@@ -1,6 +1,7 @@
 //! Streams whose table another program has made, of which the format can check nothing before the end, and which are
 //! too long for a reader to wait: each is decoded once, on a thread beside the readers, as soon as somebody reads of
-//! it. Then all that is read is compared.
+//! it. Then all that is read is compared. On the same thread, long files of zip and 7z are compared with their
+//! checksums ([`Late`]).
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tarnfs_codec::engine::{DecodedSource, Proven, Prover, Proving};
+use tarnfs_codec::engine::{DecodedSource, Proven, Prover, Proving, low_priority};
 
 /// Until it is tried again to verify what could not be verified. It doubles with each try: each decodes until it fails.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -69,13 +70,96 @@ enum ProofState {
     Ended,
 }
 
+/// What is verified beside the readers.
+pub(crate) trait Late: Send + Sync {
+    /// Gets on with it for a moment, or as long as it takes. It says itself how that ended.
+    fn step(&self) -> Step;
+
+    /// It could not be done this time.
+    fn failed(&self, why: &str);
+}
+
+/// How a step has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing more is to be done.
+    Ended,
+    /// There is more; others have their turn first.
+    More,
+    /// As [`Step::More`], but for now a reader does it himself.
+    NotNow,
+}
+
 /// Those that wait for their turn, for all archives of this process: one at a time, so that readers of a hundred
 /// archives do not start a hundred threads.
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), is_working: false });
 
 struct Queue {
-    waiting: VecDeque<Arc<Proof>>,
+    waiting: VecDeque<Arc<dyn Late>>,
     is_working: bool,
+}
+
+/// Until who lets a reader go ahead looks again.
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// When something was tried that may fail and be tried again.
+#[derive(Debug, Default)]
+pub(crate) struct Tries(Mutex<TriesState>);
+
+#[derive(Debug, Default)]
+struct TriesState {
+    is_at_work: bool,
+    failed: Option<Instant>,
+    failures: u32,
+}
+
+impl Tries {
+    fn lock(&self) -> MutexGuard<'_, TriesState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if whoever asks is to begin now.
+    pub(crate) fn begin(&self) -> bool {
+        let mut state = self.lock();
+        if state.is_at_work || state.failed.is_some_and(|at| at.elapsed() < pause(state.failures)) {
+            return false;
+        }
+        state.is_at_work = true;
+        true
+    }
+
+    /// Nobody is at it any more.
+    pub(crate) fn end(&self) {
+        self.lock().is_at_work = false;
+    }
+
+    /// The same, because it has failed. Minutes until the next try.
+    pub(crate) fn fail(&self) -> u64 {
+        let mut state = self.lock();
+        state.is_at_work = false;
+        state.failed = Some(Instant::now());
+        state.failures = state.failures.saturating_add(1);
+        pause(state.failures).as_secs() / 60
+    }
+}
+
+/// Has `late` verified when its turn comes. Waits for nothing.
+pub(crate) fn submit(late: Arc<dyn Late>) {
+    let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
+    queue.waiting.push_back(late);
+    if queue.is_working {
+        return;
+    }
+    match thread::Builder::new().name("tarnfs-verify".to_owned()).spawn(work) {
+        Ok(_) => queue.is_working = true,
+        Err(error) => {
+            let late = queue.waiting.pop_back();
+            drop(queue);
+            if let Some(late) = late {
+                late.failed(&error.to_string());
+            }
+        }
+    }
 }
 
 /// What [`steps`] says.
@@ -84,6 +168,11 @@ static STEPS: AtomicU64 = AtomicU64::new(0);
 /// Changes as long as some stream is being verified. That is done one after the other, so who waits for any gets on.
 pub(crate) fn steps() -> u64 {
     STEPS.load(Ordering::Relaxed)
+}
+
+/// Says that it gets on.
+pub(crate) fn count_step() {
+    STEPS.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Prover for Unproven {
@@ -129,24 +218,14 @@ impl Proof {
         }
         *state = ProofState::Begun;
         drop(state);
-        let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.waiting.push_back(Arc::clone(self));
-        if queue.is_working {
-            return;
-        }
-        match thread::Builder::new().name("tarnfs-verify".to_owned()).spawn(work) {
-            Ok(_) => queue.is_working = true,
-            Err(error) => {
-                queue.waiting.pop_back();
-                drop(queue);
-                self.failed(&error.to_string());
-            }
-        }
+        submit(Arc::clone(self) as _);
     }
+}
 
-    fn verify(&self) {
+impl Late for Proof {
+    fn step(&self) -> Step {
         let described = self.proving.describe();
-        let proven = self.proving.run(&|| _ = STEPS.fetch_add(1, Ordering::Relaxed));
+        let proven = self.proving.run(&count_step);
         let is_done = proven.is_ok();
         match proven {
             Ok(Proven::Right) => {
@@ -165,6 +244,7 @@ impl Proof {
         if is_done {
             self.set(ProofState::Ended);
         }
+        Step::Ended
     }
 
     fn failed(&self, why: &str) {
@@ -180,6 +260,7 @@ impl Proof {
 
 /// Takes one after the other.
 fn work() {
+    low_priority();
     loop {
         let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(next) = queue.waiting.pop_front() else {
@@ -187,9 +268,16 @@ fn work() {
             return;
         };
         drop(queue);
-        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| next.verify())).is_err() {
-            next.failed("the decoder panicked; this is an error in tarnfs, please report it");
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| next.step())) {
+            Ok(Step::Ended) => continue,
+            Ok(Step::More) => {}
+            Ok(Step::NotNow) => thread::sleep(GLANCE),
+            Err(_) => {
+                next.failed("the decoder panicked; this is an error in tarnfs, please report it");
+                continue;
+            }
         }
+        QUEUE.lock().unwrap_or_else(PoisonError::into_inner).waiting.push_back(next);
     }
 }
 

@@ -3,17 +3,20 @@
 //!
 //! One property: the strength (1 to 3, for 128, 192 and 256 bits). Any byte is decrypted without those before it. The
 //! HMAC is compared once as many bytes were read as there are: if it is wrong, that read and all later ones are errors.
-//! A first pass says that all is damaged.
+//! What of them was read twice is made up for by that reader alone; others read on. A first pass says that all is
+//! damaged.
 
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use aes::{Aes128, Aes192, Aes256};
 use ctr::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
-use tarnfs_source::{SharedSource, Source};
+use tarnfs_source::{Cancel, SharedSource, Source};
 
 use super::straight::{Anywhere, Straight};
 use super::{invalid_properties, keys};
@@ -182,6 +185,7 @@ impl Anywhere for InOrder {
 /// For whoever reads anywhere.
 struct Decrypted {
     encrypted: Encrypted,
+    cancel: Cancel,
     check: Mutex<Check>,
 }
 
@@ -190,16 +194,27 @@ struct Check {
     progress: Progress,
     /// Bytes that were read in all, in whatever order.
     read: u64,
+    /// Somebody makes up for what was not read in order.
+    is_settling: bool,
     /// Whether it matches.
     verdict: Option<Result<(), &'static str>>,
 }
 
+/// The right to compare the HMAC, given back when dropped.
+struct Settling<'a>(&'a Decrypted);
+
+impl Drop for Settling<'_> {
+    fn drop(&mut self) {
+        self.0.lock().is_settling = false;
+    }
+}
+
 impl Decrypted {
-    fn new(encrypted: Encrypted) -> io::Result<Self> {
-        let check = Check { progress: encrypted.progress()?, read: 0, verdict: None };
-        let decrypted = Self { encrypted, check: Mutex::new(check) };
+    fn new(encrypted: Encrypted, cancel: Cancel) -> io::Result<Self> {
+        let check = Check { progress: encrypted.progress()?, read: 0, is_settling: false, verdict: None };
+        let decrypted = Self { encrypted, cancel, check: Mutex::new(check) };
         if decrypted.encrypted.length == 0 {
-            decrypted.settle(&mut decrypted.lock(), &|| false)?;
+            decrypted.settle(&|| false)?;
         }
         Ok(decrypted)
     }
@@ -208,14 +223,48 @@ impl Decrypted {
         self.check.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares the HMAC, and says what is wrong.
-    fn settle(&self, check: &mut Check, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
-        let verdict = match check.verdict {
-            Some(verdict) => verdict,
-            None => self.encrypted.verify(&mut check.progress, is_abandoned)?,
+    /// Compares the HMAC, and says what is wrong. Waits for nobody: while somebody else makes up for what was not read
+    /// in order, nothing is known.
+    fn settle(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        let told =
+            |verdict: Result<(), &'static str>| verdict.map_err(|what| faults::invalid(self.encrypted.start, what));
+        let mut progress = {
+            let mut check = self.lock();
+            if let Some(verdict) = check.verdict {
+                return told(verdict);
+            }
+            let is_complete = check.progress.hashed >= self.encrypted.length;
+            if check.is_settling && !is_complete {
+                return Ok(());
+            }
+            check.is_settling = true;
+            check.progress.clone()
         };
-        check.verdict = Some(verdict);
-        verdict.map_err(|what| faults::invalid(self.encrypted.start, what))
+        let settling = Settling(self);
+        let verdict = self.encrypted.verify(&mut progress, is_abandoned);
+        drop(settling);
+        let mut check = self.lock();
+        if progress.hashed > check.progress.hashed {
+            // Also where it was given up: somebody else goes on there.
+            check.progress = progress;
+        }
+        told(*check.verdict.insert(verdict?))
+    }
+
+    /// The same, for who waits until it is known.
+    fn settle_at_last(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
+        /// How often who waits looks.
+        const LOOK: Duration = Duration::from_millis(20);
+        loop {
+            self.settle(is_abandoned)?;
+            if self.lock().verdict.is_some() {
+                return Ok(());
+            }
+            if is_abandoned() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            thread::sleep(LOOK);
+        }
     }
 }
 
@@ -234,10 +283,13 @@ impl Source for Decrypted {
                 check.progress.see(stored, offset);
             }
         })?;
-        let mut check = self.lock();
-        // Several threads may have read all of it in another order. Who waits here waits for what lies below.
-        if check.verdict.is_some() || check.read >= self.encrypted.length {
-            self.settle(&mut check, &|| false)?;
+        let is_due = {
+            let check = self.lock();
+            // Several threads may have read all of it in another order.
+            check.verdict.is_some() || check.read >= self.encrypted.length
+        };
+        if is_due {
+            self.settle(&|| self.cancel.is_cancelled())?;
         }
         Ok(read)
     }
@@ -268,7 +320,7 @@ impl Source for Decrypted {
 
     fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
         self.encrypted.source.verify(is_abandoned)?;
-        match self.settle(&mut self.lock(), is_abandoned) {
+        match self.settle_at_last(is_abandoned) {
             // Readers are told.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(()),
             settled => settled,
@@ -300,6 +352,6 @@ impl Codec for AesZip {
 
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
         let encrypted = Encrypted::new(SharedSource::clone(source), coder)?;
-        Ok(Some(Arc::new(Decrypted::new(encrypted)?)))
+        Ok(Some(Arc::new(Decrypted::new(encrypted, coder.cancel.clone())?)))
     }
 }

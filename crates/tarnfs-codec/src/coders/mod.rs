@@ -28,10 +28,12 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use tarnfs_source::Cancel;
+
 use crate::{CODECS, Codec};
 
 /// What a container says of one of its streams. Codecs that need none of it ignore it.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct CoderContext {
     /// In the codec's own form, as the container stores them.
     pub properties: Arc<[u8]>,
@@ -39,6 +41,8 @@ pub struct CoderContext {
     pub password: Option<Arc<[u8]>>,
     /// Bytes that come out, where the container says so.
     pub decoded_length: Option<u64>,
+    /// Ends what a coder does beside what it was asked for, such as comparing a check of all.
+    pub cancel: Cancel,
 }
 
 /// Without the password, which must not come into a log.

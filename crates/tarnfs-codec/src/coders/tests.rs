@@ -37,7 +37,7 @@ fn a_password_is_not_shown() {
 /// What a container would say.
 fn coder(properties: &[u8], password: Option<&str>) -> CoderContext {
     let password = password.map(|password| Arc::from(password.as_bytes()));
-    CoderContext { properties: properties.into(), password, decoded_length: None }
+    CoderContext { properties: properties.into(), password, ..CoderContext::default() }
 }
 
 fn context(coder: &CoderContext) -> DecodeContext {

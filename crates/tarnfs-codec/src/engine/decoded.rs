@@ -192,6 +192,25 @@ impl DecodedSource {
         let _ = self.inner.kept.set(file);
     }
 
+    /// Keeps the pieces of it in the cache, as far as there is room: `all` is what comes out of the whole stream, and
+    /// was verified by whoever has decoded it.
+    pub(super) fn keep_all(&self, all: &[u8]) {
+        let Inner { cache, chunks, length, .. } = &*self.inner;
+        let mut at = 0;
+        while at < (*length).min(all.len() as u64) {
+            let Ok(Some(chunk)) = chunks.look(at) else { return };
+            let place = PiecePlace::of(&chunk, at);
+            let Some(bytes) = all.get(place.start as usize..place.end() as usize) else { return };
+            if place.end() <= at {
+                return;
+            }
+            let mut piece = cache.pool.piece(bytes.len());
+            piece.copy_from_slice(bytes);
+            cache.insert(self.inner.stream(), place.start, &Arc::new(piece));
+            at = place.end();
+        }
+    }
+
     /// What has been done so far.
     pub fn statistics(&self) -> Statistics {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -41,6 +41,8 @@ pub struct Indexing {
     in_piece: usize,
     finished: Vec<Chunk>,
     ended: bool,
+    /// Points that come are left out.
+    leaves_out: bool,
     spill: SpillWriter,
 }
 
@@ -59,6 +61,7 @@ impl Indexing {
             in_piece: 0,
             finished: Vec::new(),
             ended: false,
+            leaves_out: false,
             spill: SpillWriter::nothing(),
         })
     }
@@ -67,6 +70,11 @@ impl Indexing {
     pub fn keep(&mut self, spill: SpillWriter) {
         self.spill = spill;
         self.spill.cancel = self.cancel.clone();
+    }
+
+    /// While this is true, seek points that the codec finds are left out, and chunks are longer for it.
+    pub fn leave_out_points(&mut self, leaves_out: bool) {
+        self.leaves_out = leaves_out;
     }
 
     /// After the end of the stream: true if pieces of it are in a [`DecodedFile`](super::DecodedFile) now. After an
@@ -141,6 +149,9 @@ impl Indexing {
         self.pass.take_points(&mut found);
         for point in found {
             let last = self.points.back().or(self.open.as_ref().map(|chunk| &chunk.point));
+            if self.leaves_out && last.is_some() {
+                continue;
+            }
             // A point behind what is checksummed already would be of no use; without it the chunk is only longer.
             if point.decoded >= self.decoded && last.is_none_or(|last| last.decoded <= point.decoded) {
                 self.points.push_back(point);

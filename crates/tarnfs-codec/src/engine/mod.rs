@@ -49,7 +49,7 @@ pub use decoded::{DecodedSource, Statistics};
 pub use decoded_file::{DecodedFile, DecodedFileWriter, Extended, PieceSpace};
 pub use fill::{Fill, Filled};
 pub use indexing::Indexing;
-pub use priority::lowest_priority;
+pub use priority::{low_priority, lowest_priority};
 pub use proof::{Proven, Prover, Proving};
 pub use spill::{OpenSpill, SpillWriter};
 pub use table::Table;

@@ -20,9 +20,12 @@ pub struct Table {
 impl Table {
     /// Bytes of memory that it takes.
     pub fn memory(&self) -> usize {
-        let of =
-            |chunk: &Chunk| size_of::<Chunk>() + chunk.point.state.len() + chunk.checksums.len() * size_of::<u32>();
-        self.chunks.iter().map(of).sum()
+        self.chunks.iter().map(Self::memory_of).sum()
+    }
+
+    /// Bytes of memory that `chunk` takes in a table.
+    pub(super) fn memory_of(chunk: &Chunk) -> usize {
+        size_of::<Chunk>() + chunk.point.state.len() + chunk.checksums.len() * size_of::<u32>()
     }
 
     /// Decodes `source` once, from its start to its end.

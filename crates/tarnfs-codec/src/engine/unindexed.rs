@@ -2,13 +2,13 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tarnfs_source::{Alone, Grant, SharedSource, Source};
 
 use super::cache::PieceCache;
 use super::{DecodedSource, Indexing, Table, Workers, lock};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use crate::{ChunkTable, Codec, DecodeContext, Options, PIECE};
 
 /// A stream of up to so many decoded bytes is decoded at once, and kept as it is while it is open.
@@ -18,8 +18,18 @@ const SHORT: u64 = 4 << 20;
 /// pieces, and not quite in order. More than lie between two seek points, if the codec chooses how far these are apart.
 const RECENT: usize = 5 << 20;
 
+/// So many bytes are decoded ahead of somebody who reads on in the first pass: less than is kept behind it.
+const AHEAD: u64 = 2 << 20;
+
 /// A stream of up to so many decoded bytes is decoded and verified before the first of them is served.
 const VERIFIED_FIRST: u64 = 16 << 20;
+
+/// Bytes of memory that the seek points of one stream take at most, and the part of the budget that is.
+const MOST_POINTS: usize = 32 << 20;
+const PART_OF_BUDGET: usize = 4;
+
+/// Of these, so many may be taken at the start of a stream already.
+const FIRST_POINTS: usize = 1 << 20;
 
 /// Where the table of one stream is kept from one program to the next.
 pub trait KeptTable: Send + Sync {
@@ -47,9 +57,31 @@ pub struct UnindexedSource {
     workers: Arc<Workers>,
     kept: Option<Arc<dyn KeptTable>>,
     pass: Mutex<Option<Pass>>,
+    /// Who has it is the next one to have the pass: else whoever decodes on would have it again and again.
+    turn: Mutex<()>,
+    /// Those that need the pass as it is.
+    users: AtomicUsize,
+    /// Somebody is decoding ahead.
+    is_ahead: AtomicBool,
     /// What all that was decoded has become.
     done: OnceLock<Done>,
     memory: AtomicUsize,
+}
+
+/// Somebody who needs the first pass.
+struct User<'a>(&'a UnindexedSource);
+
+impl<'a> User<'a> {
+    fn new(source: &'a UnindexedSource) -> Self {
+        source.users.fetch_add(1, Ordering::Relaxed);
+        Self(source)
+    }
+}
+
+impl Drop for User<'_> {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 enum Done {
@@ -63,6 +95,8 @@ enum Done {
 struct Pass {
     indexing: Indexing,
     table: Table,
+    /// Bytes of memory that the table takes.
+    table_memory: usize,
     crc: crc32fast::Hasher,
     /// The last bytes that were decoded.
     recent: Vec<u8>,
@@ -82,8 +116,18 @@ enum Room {
 impl Pass {
     /// Bytes of memory that it takes now.
     fn weight(&self) -> usize {
-        let before = self.before.as_ref().map_or(0, |_| self.table.memory());
-        self.recent.capacity() + self.indexing.memory() + self.table.memory() + before
+        let before = self.before.as_ref().map_or(0, |_| self.table_memory);
+        self.recent.capacity() + self.indexing.memory() + self.table_memory + before
+    }
+
+    /// Moves the chunks that are finished into the table, which takes `most` bytes of memory at the end of `length`
+    /// decoded ones. Where it takes more than its part already, seek points are left out.
+    fn take_chunks(&mut self, length: u64, most: usize) {
+        let known = self.table.chunks.len();
+        self.indexing.take_chunks(&mut self.table.chunks);
+        self.table_memory += self.table.chunks[known..].iter().map(Table::memory_of).sum::<usize>();
+        let part = most as u128 * u128::from(self.indexing.decoded_position()) / u128::from(length.max(1));
+        self.indexing.leave_out_points(self.table_memory as u128 > part + FIRST_POINTS.min(most) as u128);
     }
 
     /// Charges what it takes. False if there is not so much.
@@ -102,6 +146,9 @@ impl Pass {
 }
 
 impl UnindexedSource {
+    /// Of up to so many decoded bytes, none is served before all are verified.
+    pub const VERIFIED_FIRST: u64 = VERIFIED_FIRST;
+
     /// Reads `source`, in the format of `codec`, of which `length` bytes come; `crc` is their CRC-32. What `options`
     /// says is as for a first pass.
     #[allow(clippy::too_many_arguments, reason = "each is something else, and there is one caller")]
@@ -115,8 +162,26 @@ impl UnindexedSource {
         cache: Arc<PieceCache>,
         workers: Arc<Workers>,
     ) -> Self {
-        let (pass, done, memory) = (Mutex::new(None), OnceLock::new(), AtomicUsize::new(0));
-        Self { codec, source, length, crc, options, context, cache, workers, kept: None, pass, done, memory }
+        let (pass, turn, users) = (Mutex::new(None), Mutex::new(()), AtomicUsize::new(0));
+        let (is_ahead, done, memory) = (AtomicBool::new(false), OnceLock::new(), AtomicUsize::new(0));
+        let kept = None;
+        Self {
+            codec,
+            source,
+            length,
+            crc,
+            options,
+            context,
+            cache,
+            workers,
+            kept,
+            pass,
+            turn,
+            users,
+            is_ahead,
+            done,
+            memory,
+        }
     }
 
     /// With the table in `kept`, if there is one; else it is put there when all was decoded.
@@ -139,6 +204,78 @@ impl UnindexedSource {
         matches!(self.done.get(), Some(Done::Long(_)))
     }
 
+    /// Decodes the next bytes of the first pass, for somebody who wants no bytes but to know whether all are right.
+    /// False once they are; an error says why not, or that it could not be done now.
+    ///
+    /// The caller holds no lock, as for any read.
+    pub fn advance(&self) -> io::Result<bool> {
+        let _user = User::new(self);
+        let mut held = self.next_turn();
+        match self.done.get() {
+            Some(Done::Wrong(kind, what)) => return Err(io::Error::new(*kind, what.clone())),
+            Some(_) => return Ok(false),
+            None => {}
+        }
+        if !self.step(&mut held)? {
+            return Ok(false);
+        }
+        let Some(pass) = &mut *held else { return Ok(true) };
+        let is_kept = self.pay(pass);
+        if !is_kept && self.is_only_user() {
+            *held = None;
+            return Err(self.wrong(io::ErrorKind::OutOfMemory, "there is no memory to decode it"));
+        }
+        Ok(true)
+    }
+
+    /// Somebody reads on at byte `position` for the first time: what follows is decoded on another thread. Waits for
+    /// nothing.
+    pub fn read_ahead(self: &Arc<Self>, position: u64) {
+        if self.done.get().is_some() || self.length <= VERIFIED_FIRST || self.is_ahead.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let this = Arc::clone(self);
+        let is_begun = self.workers.submit(move || {
+            let end = position.saturating_add(AHEAD).min(this.length);
+            // Whoever reads there is told what goes wrong.
+            while this.position() < end && matches!(this.advance(), Ok(true)) {}
+            this.is_ahead.store(false, Ordering::Relaxed);
+        });
+        if !is_begun {
+            self.is_ahead.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Up to where the first pass has come, in decoded bytes: all of them once it has ended.
+    pub fn position(&self) -> u64 {
+        if self.done.get().is_some() {
+            return self.length;
+        }
+        self.next_turn().as_ref().map_or(0, |pass| pass.indexing.decoded_position())
+    }
+
+    /// True once it is known that all is right.
+    pub fn is_verified(&self) -> bool {
+        matches!(self.done.get(), Some(Done::Short(_) | Done::Long(_)))
+    }
+
+    /// The first pass, when it is this one's turn.
+    fn next_turn(&self) -> MutexGuard<'_, Option<Pass>> {
+        let _turn = lock(&self.turn);
+        lock(&self.pass)
+    }
+
+    fn is_only_user(&self) -> bool {
+        self.users.load(Ordering::Relaxed) <= 1
+    }
+
+    /// Charges what the pass takes; false if there is not so much.
+    fn pay(&self, pass: &mut Pass) -> bool {
+        let is_kept = pass.is_paid_for(&self.cache);
+        self.memory.store(if is_kept { pass.memory } else { 0 }, Ordering::Relaxed);
+        is_kept
+    }
+
     fn wrong(&self, kind: io::ErrorKind, what: &str) -> io::Error {
         io::Error::new(kind, format!("{}: {what}", self.describe()))
     }
@@ -156,17 +293,42 @@ impl UnindexedSource {
         let indexing = Indexing::new(self.codec, SharedSource::clone(&self.source), &self.options);
         let indexing = indexing.map_err(|error| self.wrong(error.kind(), &error.to_string()))?;
         let (table, crc) = (Table::default(), crc32fast::Hasher::new());
-        Ok(Pass { indexing, table, crc, recent: Vec::new(), before: None, memory: 0, room: None })
+        Ok(Pass { indexing, table, table_memory: 0, crc, recent: Vec::new(), before: None, memory: 0, room: None })
     }
 
-    /// Decodes the next bytes. False at the end, when all is what it should be.
-    fn step(&self, pass: &mut Pass) -> io::Result<bool> {
+    /// Decodes the next bytes, from the start if nothing is decoded yet. False at the end, when all is what it should
+    /// be.
+    fn step(&self, held: &mut Option<Pass>) -> io::Result<bool> {
+        let pass = match &mut *held {
+            Some(pass) => pass,
+            None if self.takes_kept() => return Ok(false),
+            none => none.insert(self.begin()?),
+        };
+        match self.decode(pass) {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(error) => {
+                *held = None;
+                return Err(error);
+            }
+        }
+        if let Some(pass) = held.take() {
+            self.ended(pass);
+        }
+        Ok(false)
+    }
+
+    fn decode(&self, pass: &mut Pass) -> io::Result<bool> {
         let filled = pass.recent.len();
+        if filled == 0 && self.length <= VERIFIED_FIRST {
+            // Else it would take twice as much.
+            pass.recent.reserve_exact(self.length as usize + PIECE);
+        }
         pass.recent.resize(filled + PIECE, 0);
         let read = pass.indexing.read(&mut pass.recent[filled..]);
         let position = pass.indexing.decoded_position();
         pass.recent.truncate(filled + *read.as_ref().unwrap_or(&0));
-        pass.indexing.take_chunks(&mut pass.table.chunks);
+        pass.take_chunks(self.length, MOST_POINTS.min(self.cache.budget().limit() / PART_OF_BUDGET));
         pass.indexing.take_damage(&mut pass.table.damage);
         let read = read.map_err(|error| {
             let what = format!("it cannot be decoded from its byte {position} on: {error}");
@@ -180,9 +342,16 @@ impl UnindexedSource {
             let what = format!("it has {} bytes, not the {} that the archive says", position, self.length);
             return Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &what)));
         }
-        if pass.recent.len() > RECENT + (1 << 20) {
-            let gone = pass.recent.len() - RECENT;
+        // What is verified before it is served is kept until then, if there is memory: else it is decoded again.
+        let most = if self.length <= SHORT || self.length <= VERIFIED_FIRST && pass.is_paid_for(&self.cache) {
+            usize::MAX
+        } else {
+            RECENT
+        };
+        if pass.recent.len() > most.saturating_add(1 << 20) {
+            let gone = pass.recent.len() - most;
             pass.recent.drain(..gone);
+            pass.recent.shrink_to(2 * RECENT);
         }
         if read > 0 {
             return Ok(true);
@@ -197,77 +366,77 @@ impl UnindexedSource {
         }
     }
 
+    /// Keeps what all of it is: the pass has come to the end, and nothing is wrong.
+    fn ended(&self, pass: Pass) {
+        let Pass { table, table_memory, mut recent, room, .. } = pass;
+        let (done, memory) = if self.length <= SHORT {
+            recent.shrink_to_fit();
+            (Done::Short(recent.into()), self.length as usize)
+        } else {
+            if let Some(kept) = &self.kept {
+                kept.store(&table);
+            }
+            let decoded = self.source_of(table);
+            if recent.len() as u64 == self.length {
+                decoded.keep_all(&recent);
+            }
+            drop(recent);
+            (Done::Long(decoded), table_memory)
+        };
+        // As long as both are there.
+        drop(room);
+        let _ = self.done.set(done);
+        self.memory.store(memory, Ordering::Relaxed);
+    }
+
     /// Decodes on, at least up to byte `end`, and copies what comes from `offset` on, if that is not too far back.
     fn read_in_pass(&self, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
         let end = offset + buffer.len() as u64;
-        let mut held = lock(&self.pass);
-        if self.done.get().is_some() {
-            return Ok(None);
-        }
-        if held.is_none() && self.takes_kept() {
-            return Ok(None);
-        }
-        let pass = match &mut *held {
-            Some(pass) => pass,
-            none => none.insert(self.begin()?),
-        };
         // The last piece is served when all is verified.
         let needed = if end == self.length || self.length <= VERIFIED_FIRST { u64::MAX } else { end };
-        let mut goes_on = true;
-        while goes_on && pass.indexing.decoded_position() < needed {
-            match self.step(pass) {
-                Ok(more) => goes_on = more,
-                Err(error) => {
-                    *held = None;
-                    return Err(error);
-                }
+        let _user = User::new(self);
+        let before = loop {
+            self.options.cancel.check()?;
+            let mut held = self.next_turn();
+            if self.done.get().is_some() {
+                return Ok(None);
             }
-        }
-        if !goes_on {
-            let memory;
-            let done = match held.take() {
-                Some(pass) if self.length <= SHORT => {
-                    memory = pass.recent.len();
-                    Done::Short(pass.recent.into())
+            let position = held.as_ref().map_or(0, |pass| pass.indexing.decoded_position());
+            if position < needed && !self.step(&mut held)? {
+                return Ok(None);
+            }
+            let Some(pass) = &mut *held else { continue };
+            if pass.indexing.decoded_position() < needed {
+                continue;
+            }
+            // Where there is no memory for what has been done, it is done again for whoever comes next.
+            let is_kept = self.pay(pass) || !self.is_only_user();
+            let first = pass.indexing.decoded_position() - pass.recent.len() as u64;
+            if let Some(from) = offset.checked_sub(first) {
+                let there = pass.recent.get(from as usize..).unwrap_or_default();
+                let length = there.len().min(buffer.len());
+                buffer[..length].copy_from_slice(&there[..length]);
+                if !is_kept {
+                    *held = None;
                 }
-                Some(pass) => {
-                    memory = pass.table.memory();
-                    if let Some(kept) = &self.kept {
-                        kept.store(&pass.table);
-                    }
-                    Done::Long(self.source_of(pass.table))
+                return Ok(Some(length));
+            }
+            let before = match &pass.before {
+                Some(before) if before.len() > offset => Some(Arc::clone(before)),
+                _ if pass.table.decoded_length() > offset => {
+                    Some(Arc::clone(pass.before.insert(self.source_of(pass.table.clone()))))
                 }
-                None => return Ok(None),
+                _ => None,
             };
-            let _ = self.done.set(done);
-            self.memory.store(memory, Ordering::Relaxed);
-            return Ok(None);
-        }
-        // Where there is no memory for what has been done, it is done again for whoever comes next.
-        let is_kept = pass.is_paid_for(&self.cache);
-        self.memory.store(if is_kept { pass.memory } else { 0 }, Ordering::Relaxed);
-        let first = pass.indexing.decoded_position() - pass.recent.len() as u64;
-        if let Some(from) = offset.checked_sub(first) {
-            let there = pass.recent.get(from as usize..).unwrap_or_default();
-            let length = there.len().min(buffer.len());
-            buffer[..length].copy_from_slice(&there[..length]);
             if !is_kept {
                 *held = None;
             }
-            return Ok(Some(length));
-        }
-        let before = match &pass.before {
-            Some(before) if before.len() > offset => Arc::clone(before),
-            _ if pass.table.decoded_length() > offset => {
-                Arc::clone(pass.before.insert(self.source_of(pass.table.clone())))
-            }
-            // There is no seek point between it and what is at hand: it is found when all is known.
-            _ => {
-                drop(held);
-                return self.read_in_pass_to_the_end();
-            }
+            break before;
         };
-        drop(held);
+        let Some(before) = before else {
+            // There is no seek point between it and what is at hand: it is found when all is known.
+            return self.read_in_pass_to_the_end();
+        };
         let end = before.len().min(end);
         before.read_at(&mut buffer[..(end - offset) as usize], offset).map(Some)
     }

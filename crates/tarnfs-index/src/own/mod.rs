@@ -22,7 +22,7 @@ use crate::pool::Pool;
 use crate::sqlite::{broken, with_longer};
 use crate::store::Store;
 use crate::vfs::Opened;
-use crate::writer::record::read_number;
+use crate::writer::record::{more, read_number};
 use crate::{Error, FIRST_NESTED, Index, Nested, Node, Row, Shape, Summary, trust};
 
 use session::{Bounds, Folder, Session, Stored, lies, name_of};
@@ -419,6 +419,18 @@ impl Index for Own {
             let length = session.stream_length(row.stream, &self.bounds)?;
             let end = if self.bounds.is_cut { u64::MAX } else { length };
             pieces::read(&bytes, row.header.unwrap_or_default(), row.size, end, |number| session.coder(number))
+        })
+    }
+
+    fn has_pieces_above(&self, bytes: u64) -> Result<bool, Error> {
+        /// Most archives have no class of such files, which is known at once.
+        const ANY: &str = "SELECT EXISTS (SELECT 1 FROM classes WHERE more & ?1)";
+        const LONG: &str = "SELECT EXISTS (SELECT 1 FROM entries JOIN classes USING (class) WHERE more & ?1 AND size > ?2) \
+                            OR EXISTS (SELECT 1 FROM replaced JOIN classes USING (class) WHERE more & ?1 AND size > ?2)";
+        let (class, bytes) = (i64::from(more::PIECES), i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.pool.with(|session| {
+            let any = session.connection.query_row(ANY, [class], |row| row.get(0)).map_err(broken)?;
+            Ok(any && session.connection.query_row(LONG, [class, bytes], |row| row.get(0)).map_err(broken)?)
         })
     }
 

@@ -38,7 +38,13 @@ pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
         let Some(node) = paths.find(&tree, &path, true).map(|found| found.node) else { continue };
         let copied = tree.open(node).map_err(|error| inside::failure(archive, &path, &error)).and_then(|file| {
             copy(file.as_ref(), range.clone(), guard)
-                .map_err(|error| error.or(|error| inside::failure(archive, &path, &error.into())))
+                .map_err(|error| error.or(|error| inside::failure(archive, &path, &error.into())))?;
+            // Of a part of a file nobody knows whether it is right before all of the file was read.
+            if arguments.range.is_some() && file.is_unproven() && !opened.stream.is_unproven() {
+                let verified = file.verify(&|| false).and_then(|()| file.read_at(&mut [0], range.start).map(drop));
+                verified.map_err(|error| inside::failure(archive, &path, &error.into()))?;
+            }
+            Ok(())
         });
         if let Err(failure) = copied {
             paths.failed(failure)?;

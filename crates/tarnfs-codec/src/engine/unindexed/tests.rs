@@ -134,3 +134,111 @@ fn many_readers_see_the_same() {
         }
     });
 }
+
+/// Counts the bytes that are read of it.
+#[derive(Debug)]
+struct Counted(MemorySource, AtomicUsize);
+
+impl Source for Counted {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let read = self.0.read_at(buffer, offset)?;
+        self.1.fetch_add(read, Ordering::Relaxed);
+        Ok(read)
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+}
+
+#[test]
+fn what_is_verified_first_is_decoded_once_where_there_is_memory() {
+    let bytes = content(12 << 20);
+    let (packed, crc) = deflated(&bytes);
+    for (budget, most) in [(128 << 20, 1), (4 << 20, 2)] {
+        let source = Arc::new(Counted(MemorySource::new(packed.clone(), "a member"), AtomicUsize::new(0)));
+        let (cache, workers) = (PieceCache::new(Budget::new(budget)), Workers::new(0));
+        let (codec, options) = (coder_by_name("deflate").unwrap(), Options::default());
+        let (length, context) = (bytes.len() as u64, DecodeContext::default());
+        let shared = SharedSource::clone(&(Arc::clone(&source) as SharedSource));
+        let member = UnindexedSource::new(codec, shared, length, Some(crc), options, context, cache, workers);
+        let mut buffer = vec![0; 100_000];
+        for at in (0..bytes.len()).step_by(buffer.len()) {
+            let read = member.read_at(&mut buffer, at as u64).unwrap();
+            assert!(buffer[..read] == bytes[at..at + read], "at {at}");
+        }
+        let read = source.1.load(Ordering::Relaxed);
+        assert!(read <= most * packed.len() + packed.len() / 2, "{read} bytes of {}", packed.len());
+    }
+}
+
+#[test]
+fn it_is_verified_without_a_reader() {
+    let bytes = content(20 << 20);
+    let (packed, crc) = deflated(&bytes);
+    let mut buffer = [0; 1000];
+    let source = opened(packed.clone(), bytes.len() as u64, Some(crc));
+    source.read_at(&mut buffer, 7).unwrap();
+    assert!(!source.is_verified() && source.position() >= 1007);
+    let mut last = source.position();
+    while source.advance().unwrap() {
+        assert!(source.position() > last, "it gets on");
+        last = source.position();
+    }
+    assert!(source.is_verified() && !source.advance().unwrap() && source.position() == bytes.len() as u64);
+    source.read_at(&mut buffer, 9 << 20).unwrap();
+    assert!(buffer == bytes[9 << 20..(9 << 20) + 1000]);
+    let source = opened(packed, bytes.len() as u64, Some(!crc));
+    source.read_at(&mut buffer, 7).unwrap();
+    let error = std::iter::repeat_with(|| source.advance()).find_map(Result::err).unwrap();
+    assert!(error.kind() == io::ErrorKind::InvalidData && !source.is_verified(), "{error}");
+    assert!(source.read_at(&mut buffer, 7).is_err() && source.advance().is_err());
+}
+
+#[test]
+fn the_seek_points_of_a_long_stream_are_bounded() {
+    let bytes = content(40 << 20);
+    let (packed, crc) = deflated(&bytes);
+    let (cache, workers) = (PieceCache::new(Budget::new(1 << 20)), Workers::new(0));
+    let options = Options { seek_point_spacing: 128 << 10, ..Options::default() };
+    let shared = Arc::new(MemorySource::new(packed, "a member"));
+    let (codec, context) = (coder_by_name("deflate").unwrap(), DecodeContext::default());
+    let source = UnindexedSource::new(codec, shared, bytes.len() as u64, Some(crc), options, context, cache, workers);
+    while source.advance().unwrap() {}
+    // A quarter of the budget, as much at the start, and what the last point took.
+    assert!(source.memory() <= (512 + 64) << 10, "{} bytes", source.memory());
+    let mut buffer = vec![0; 1000];
+    for at in (0..bytes.len() - 1000).step_by(3 << 20) {
+        source.read_at(&mut buffer, at as u64).unwrap();
+        assert!(buffer == bytes[at..at + 1000], "at {at}");
+    }
+}
+
+#[test]
+fn who_reads_on_finds_what_follows_decoded() {
+    let bytes = content(20 << 20);
+    let (packed, crc) = deflated(&bytes);
+    let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(1));
+    let (codec, options) = (coder_by_name("deflate").unwrap(), Options::default());
+    let (shared, context) = (Arc::new(MemorySource::new(packed, "a member")), DecodeContext::default());
+    let length = bytes.len() as u64;
+    let source = Arc::new(UnindexedSource::new(codec, shared, length, Some(crc), options, context, cache, workers));
+    let mut buffer = vec![0; 128 << 10];
+    let mut at = 0;
+    while at < length {
+        let read = source.read_at(&mut buffer, at).unwrap();
+        assert!(buffer[..read] == bytes[at as usize..at as usize + read], "at {at}");
+        at += read as u64;
+        // It comes, however busy the machine is, and stays so far behind that nothing is decoded twice.
+        while source.position() < (at + AHEAD).min(length) {
+            source.read_ahead(at);
+            std::thread::yield_now();
+        }
+        assert!(source.position() <= (at + AHEAD + PIECE as u64).min(length));
+    }
+    assert!(source.is_verified());
+}
