@@ -190,7 +190,9 @@ fn decoded_with(
         }
         let verifies = step + 1 == chain.len() && (piece.skip, piece.length) == (0, piece.decoded);
         let crc = piece.crc.filter(|_| verifies);
-        let kept = context.members.as_ref().filter(|_| of_step.decoded_length >= Some(LONG));
+        // Without a checksum the seek points may be those of damaged bytes, and a good copy would seem damaged.
+        let is_long = of_step.decoded_length >= Some(LONG);
+        let kept = context.members.as_ref().filter(|_| is_long && crc.is_some());
         let kept = kept.and_then(|members| members.of(number, piece, step));
         let undone = Arc::new(undone(*codec, source, of_step.clone(), crc, context).keeping(kept));
         whole = verifies.then(|| Arc::clone(&undone));
