@@ -35,7 +35,7 @@ use std::io;
 use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
 pub use decode::Decode;
-pub use entry::{Body, Coder, Device, Entry, Kind, Piece, Step, Time, Xattrs};
+pub use entry::{Body, Coder, Device, Entry, Input, Kind, Piece, Step, Time, Xattrs};
 pub use probe::Probe;
 pub use stream::{SourceStream, Stream};
 

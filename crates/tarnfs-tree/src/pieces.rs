@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_codec::engine::{UnindexedSource, Workers};
 use tarnfs_codec::{Codec, CoderContext, DecodeContext};
-use tarnfs_format::{Body, Coder, Piece, Reader, Step};
+use tarnfs_format::{Body, Coder, Piece, Reader};
 use tarnfs_source::{Cancel, SharedSource, Slice, Source};
 
 use crate::build::is_damage;
+use crate::chain::chain;
 use crate::member_tables::LONG;
 use crate::open::Options;
 use crate::streams::StreamContext;
@@ -156,49 +157,27 @@ fn decoded_with(
     coder: &Coder,
     context: &StreamContext,
 ) -> io::Result<(SharedSource, bool)> {
-    let mut source: SharedSource = Arc::new(stored(stream, piece)?);
-    let mut verifies = false;
-    let chain = chain(coder, password, source.len(), piece.decoded)?;
-    for (step, (codec, of_step)) in chain.iter().enumerate() {
-        if let Some(random) = codec.random_access(&source, of_step)? {
-            source = random;
+    let stored: SharedSource = Arc::new(stored(stream, piece)?);
+    let (mut done, mut verifies) = (Vec::new(), false);
+    let chain = chain(coder, password, stored.len(), piece.decoded)?;
+    for (step, link) in chain.iter().enumerate() {
+        let (source, of_step) = link.input(&stored, &done)?;
+        if let Some(random) = link.codec.random_access(&source, &of_step)? {
+            done.push(random);
             continue;
         }
         verifies = step + 1 == chain.len() && (piece.skip, piece.length) == (0, piece.decoded);
         let crc = piece.crc.filter(|_| verifies);
         let kept = context.members.as_ref().filter(|_| of_step.decoded_length >= Some(LONG));
         let kept = kept.and_then(|members| members.of(number, piece, step));
-        source = Arc::new(undone(*codec, source, of_step.clone(), crc, context).keeping(kept));
+        done.push(Arc::new(undone(link.codec, source, of_step, crc, context).keeping(kept)));
     }
+    let source = done.pop().unwrap_or(stored);
     if source.len() != piece.decoded {
         let what = format!("it has {} bytes, not the {} that the archive says", source.len(), piece.decoded);
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     Ok((source, verifies))
-}
-
-/// The codecs of `coder`, and what each of them has to know, where it undoes `stored` bytes to `decoded` ones.
-pub(crate) fn chain(
-    coder: &Coder,
-    password: Option<&Arc<[u8]>>,
-    stored: u64,
-    decoded: u64,
-) -> io::Result<Vec<(&'static dyn Codec, CoderContext)>> {
-    let unsupported = |what: String| io::Error::new(io::ErrorKind::Unsupported, what);
-    let of_step = |step: &Step| {
-        let codec = tarnfs_codec::coder_by_name(&step.codec)
-            .ok_or_else(|| unsupported(format!("it is stored with {}, which tarnfs cannot read yet", step.codec)))?;
-        let properties = step.properties.as_slice().into();
-        Ok((codec, CoderContext { properties, password: password.cloned(), decoded_length: None }))
-    };
-    let mut chain = coder.steps.iter().map(of_step).collect::<io::Result<Vec<_>>>()?;
-    let steps: Vec<_> = chain.iter().map(|(codec, context)| (*codec, context)).collect();
-    let lengths = tarnfs_codec::lengths_of_steps(&steps, stored, decoded);
-    for ((_, context), length) in chain.iter_mut().zip(lengths) {
-        let length = length.ok_or_else(|| unsupported("it was compressed more than once".to_owned()))?;
-        context.decoded_length = Some(length);
-    }
-    Ok(chain)
 }
 
 fn undone(
@@ -334,10 +313,11 @@ impl PieceSource {
             return Ok(head);
         };
         let source: SharedSource = Arc::new(stored(&self.stream, piece)?);
-        for (codec, coder) in chain(coder, None, source.len(), piece.decoded)? {
+        for link in chain(coder, None, source.len(), piece.decoded)? {
+            let (source, coder) = link.input(&source, &[])?;
             let limits = self.context.limits;
             let options = tarnfs_codec::Options { limits, coder, ..tarnfs_codec::Options::default() };
-            let mut pass = codec.first_pass(SharedSource::clone(&source), &options)?;
+            let mut pass = link.codec.first_pass(source, &options)?;
             let mut filled = 0;
             while filled < length {
                 match pass.read(&mut head[filled..])? {
