@@ -22,6 +22,12 @@ const WAYS: &[(&str, &str)] = &[
     ("copy", "-m0=copy"),
     ("bcj", "-m0=bcj -m1=lzma2"),
     ("delta", "-m0=delta:4 -m1=lzma"),
+    ("bcj2", "-mf=BCJ2"),
+    ("bcj2-single", "-mf=BCJ2 -ms=off"),
+    ("bcj2-copy", "-m0=bcj2 -m1=lzma:d20 -m2=lzma:d20 -m3=copy -mb0:1 -mb0s1:2 -mb0s2:3"),
+    // Of what comes out of the first of two, only the archive says how long it is.
+    ("twice", "-m0=lzma -m1=bzip2"),
+    ("thrice", "-m0=bcj -m1=deflate -m2=lzma2 -m3=ppmd"),
 ];
 
 fn make_tree(scratch: &Scratch) {
@@ -57,6 +63,10 @@ fn whatever_way_it_was_packed_the_tree_is_the_same() {
         }
         mounted.unmount();
     }
+    for (name, method) in [("bcj2-single", "BCJ2"), ("twice", "LZMA"), ("thrice", "Deflate")] {
+        let listed = scratch.shell(&format!("7z l -slt {name}.7z | grep ^Method"));
+        assert!(listed.contains(method), "{listed}");
+    }
     scratch.shell("tar cf outer.tar solid.7z; gzip -k solid.7z; zip -q -0 outer.zip single.7z");
     for (archive, folder) in [("outer.tar", "solid.7z"), ("solid.7z.gz", ""), ("outer.zip", "single.7z")] {
         let mounted = Mounted::new(&scratch, scratch.path(archive), &["-r"]);
@@ -73,11 +83,12 @@ fn encrypted_ones_need_their_password() {
     }
     let scratch = Scratch::new();
     scratch.shell(
-        "mkdir tree; seq 100000 > tree/numbers; seq 10 > tree/few
-         (cd tree; 7z a -bd -bso0 -psecret ../files.7z .; 7z a -bd -bso0 -psecret -mhe=on ../names.7z .)",
+        "mkdir tree; seq 100000 > tree/numbers; seq 10 > tree/few; cp /bin/ls tree/program
+         (cd tree; 7z a -bd -bso0 -psecret ../files.7z .; 7z a -bd -bso0 -psecret -mhe=on ../names.7z .
+          7z a -bd -bso0 -psecret -mf=BCJ2 -mhe=on ../bcj2.7z .; 7z a -bd -bso0 -psecret -m0=lzma -m1=bzip2 ../twice.7z .)",
     );
     let tree = survey(&scratch, &scratch.path("tree"));
-    for archive in ["files.7z", "names.7z"] {
+    for archive in ["files.7z", "names.7z", "bcj2.7z", "twice.7z"] {
         let mounted = Mounted::new(&scratch, scratch.path(archive), &["--password", "secret"]);
         assert_eq!(survey(&scratch, &mounted.path("")), tree, "{archive}");
         mounted.unmount();
@@ -181,4 +192,46 @@ fn a_long_file_in_a_damaged_block_is_an_error() {
     mounted.unmount();
     let checked = run(&scratch, ["check".as_ref(), scratch.path("s.7z").as_os_str()]);
     assert!(checked.code == 5 && checked.text().contains("damaged: b: "), "{}", checked.text());
+}
+
+/// Each of the streams that BCJ2 puts together, and what is between them.
+#[test]
+fn a_damaged_stream_of_bcj2_is_an_error_never_wrong_bytes() {
+    if !have("7z") {
+        return println!("left out: no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("cp /bin/ls program; 7z a -bd -bso0 -mf=BCJ2 -mhc=off p.7z program");
+    let (bytes, right) = (fs::read(scratch.path("p.7z")).unwrap(), fs::read(scratch.path("program")).unwrap());
+    let path = scratch.path("flipped.7z");
+    // The header is behind the streams, and has about a hundred bytes.
+    let streams = 32..bytes.len() - 200;
+    for place in streams.clone().step_by(streams.len() / 23) {
+        let mut flipped = bytes.clone();
+        flipped[place] ^= 0x20;
+        fs::write(&path, flipped).unwrap();
+        let ran = run(&scratch, ["cat", path.to_str().unwrap(), "program"]);
+        assert!(ran.code != 0 || ran.out == right, "byte {place}");
+        assert!(right.starts_with(&ran.out), "byte {place}: {} bytes", ran.out.len());
+    }
+}
+
+/// What an index says of a chain and of several streams is read from it again.
+#[test]
+fn coders_with_several_streams_are_kept_in_an_index() {
+    if !have("7z") {
+        return println!("left out: no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "cp /bin/ls program; seq 50000 > numbers; 7z a -bd -bso0 -mf=BCJ2 bcj2.7z program
+         7z a -bd -bso0 -m0=lzma -m1=bzip2 twice.7z numbers",
+    );
+    for (archive, name) in [("bcj2.7z", "program"), ("twice.7z", "numbers")] {
+        let path = scratch.path(archive);
+        run(&scratch, ["index".as_ref(), path.as_os_str()]).ok();
+        assert!(scratch.shell("ls").contains(&format!("{archive}.")), "an index");
+        let read = run(&scratch, ["cat", "--no-recreate-index", path.to_str().unwrap(), name]);
+        assert!(read.ok().out == fs::read(scratch.path(name)).unwrap(), "{archive}");
+    }
 }

@@ -270,3 +270,56 @@ with zipfile.ZipFile('links.zip', 'w', zipfile.ZIP_BZIP2) as z:
     assert_eq!(ran.text(), "file\n");
     assert!(ran.err.contains("the target of the link has 1048576 bytes; it is left out"), "{}", ran.err);
 }
+
+/// What other programs call a zip: the name says nothing, the content all.
+#[test]
+fn a_zip_is_known_whatever_its_name() {
+    if !have("zip") {
+        return println!("left out: no zip");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir META-INF; echo 'Manifest-Version: 1.0' > META-INF/MANIFEST.MF; printf text > mimetype; zip -q -X x.zip mimetype META-INF META-INF/MANIFEST.MF");
+    let listed = |name: &str| {
+        let path = scratch.path(name);
+        run(&scratch, ["ls".as_ref(), path.as_os_str()]).ok().text()
+    };
+    let expected = listed("x.zip");
+    assert!(expected.contains("mimetype"), "{expected}");
+    for name in "x.jar x.whl x.apk x.docx x.xlsx x.odt x.epub x.cbz x.xpi x.ipa x.tar x.bin x".split(' ') {
+        fs::rename(scratch.path("x.zip"), scratch.path(name)).unwrap();
+        assert_eq!(listed(name), expected, "{name}");
+        fs::rename(scratch.path(name), scratch.path("x.zip")).unwrap();
+    }
+}
+
+/// As Python's own installer has it with it.
+#[test]
+fn a_real_wheel_is_what_python_makes_of_it() {
+    let scratch = Scratch::new();
+    let find = "python3 -c 'import ensurepip, glob, os; print(*glob.glob(os.path.dirname(ensurepip.__file__) + \"/_bundled/*.whl\"))' 2>/dev/null || true";
+    let found = scratch.shell(find);
+    let Some(wheel) = found.split_whitespace().next().filter(|_| can_mount()) else {
+        return println!("left out: no mounts here, or no wheel beside Python");
+    };
+    scratch.shell(&format!("python3 -m zipfile -e '{wheel}' tree; cp '{wheel}' x.whl"));
+    let mounted = Mounted::new(&scratch, scratch.path("x.whl"), &[]);
+    assert_eq!(scratch.shell(&format!("diff -r tree '{}' 2>&1 || true", mounted.at.display())), "");
+    mounted.unmount();
+}
+
+/// Packed bytes were looked at as if they were the archive, and nothing was said.
+#[test]
+fn an_archive_that_is_packed_in_a_rare_way_stays_a_file() {
+    if !can_mount() || !have("7z") {
+        return println!("left out: no mounts here, or no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("seq 20000 > numbers; tar cf x.tar numbers");
+    for method in ["Deflate64", "LZMA", "PPMd"] {
+        scratch.shell(&format!("rm -f x.zip; 7z a -bd -bso0 -tzip -mm={method} x.zip x.tar"));
+        let mounted = Mounted::any(&scratch, scratch.path("x.zip"), &["-r"]);
+        assert!(fs::read(mounted.path("x.tar")).unwrap() == fs::read(scratch.path("x.tar")).unwrap(), "{method}");
+        assert!(mounted.ran.err.contains("it stays a file"), "{method}: {}", mounted.ran.err);
+        mounted.unmount();
+    }
+}

@@ -146,6 +146,25 @@ pub struct Step {
     pub codec: String,
     /// What the codec has to know beside the bytes, in its own form.
     pub properties: Vec<u8>,
+    /// Bytes that come of it, where the archive says so and it does not follow from the steps around it.
+    pub decoded_length: Option<u64>,
+    /// What goes into it, in the order in which the codec takes it. Empty: what comes of the step before, or the
+    /// archive's bytes if there is none.
+    pub inputs: Vec<Input>,
+}
+
+/// What goes into a [`Step`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// Some of the archive's bytes.
+    Stored {
+        /// Where they begin, from the start of the piece's.
+        offset: u64,
+        /// How many.
+        length: u64,
+    },
+    /// What comes of the step with this number, from 0: one before this one.
+    Step(usize),
 }
 
 /// A time in seconds and nanoseconds since 1970; the nanoseconds count forward also before it.

@@ -35,7 +35,7 @@ use std::io;
 use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
 pub use decode::Decode;
-pub use entry::{Body, Coder, Device, Entry, Kind, Piece, Step, Time, Xattrs};
+pub use entry::{Body, Coder, Device, Entry, Input, Kind, Piece, Step, Time, Xattrs};
 pub use probe::Probe;
 pub use stream::{SourceStream, Stream};
 
@@ -135,6 +135,19 @@ pub trait Format: Send + Sync {
 
     /// How it is read.
     fn reader(&self) -> Reader<'_>;
+
+    /// The name of the last of the files that an archive is split over in the format's own way, if `name` may be that
+    /// of one of them.
+    fn last_volume(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let _ = name;
+        None
+    }
+
+    /// The names of all files before the `last` one, which has that `name`, if it says that there are some.
+    fn volumes(&self, name: &[u8], last: &dyn Source) -> io::Result<Option<Vec<Vec<u8>>>> {
+        let _ = (name, last);
+        Ok(None)
+    }
 
     /// What reads it, if it is read forwards.
     fn forwards(&self) -> Option<&dyn ReadForwards> {

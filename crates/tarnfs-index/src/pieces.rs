@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tarnfs_format::{Coder, Piece, Step};
+use tarnfs_format::{Coder, Input, Piece, Step};
 
 use crate::Error;
 use crate::writer::record::{read_bytes, read_number, write_bytes, write_number};
@@ -13,6 +13,12 @@ const LONGEST_CODER: usize = 4096;
 
 /// Steps of one coder; 7-Zip writes up to 4.
 const MOST_STEPS: usize = 32;
+
+/// Streams that go into one step.
+const MOST_INPUTS: usize = 32;
+
+/// Bit of what stands behind a step: it has a length.
+const HAS_LENGTH: u64 = 1;
 
 /// Times that the coder changes from piece to piece.
 const MOST_CODERS: usize = 1 << 10;
@@ -125,14 +131,53 @@ pub(crate) fn reach(pieces: &[Piece]) -> u64 {
     pieces.iter().map(|piece| piece.offset.saturating_add(piece.stored)).max().unwrap_or_default()
 }
 
-/// A coder as it is kept: the name of the format of its header, or nothing; then name and properties of each step.
+/// A coder as it is kept: the name of the format of its header, or nothing; then name and properties of each step. A
+/// step whose length or inputs are told has, as another one without a name behind it, these as properties.
 pub(crate) fn write_coder(bytes: &mut Vec<u8>, coder: &Coder) {
     bytes.clear();
     write_bytes(bytes, coder.is_behind_header.as_deref().unwrap_or_default().as_bytes());
     for step in &coder.steps {
         write_bytes(bytes, step.codec.as_bytes());
         write_bytes(bytes, &step.properties);
+        if step.decoded_length.is_some() || !step.inputs.is_empty() {
+            write_bytes(bytes, &[]);
+            write_bytes(bytes, &more_of(step));
+        }
     }
+}
+
+/// Twice the number of inputs, plus 1 if there is a length; the length; for each input 0, offset and length of stored
+/// bytes, or the number of a step, from 1.
+fn more_of(step: &Step) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_number(&mut bytes, (step.inputs.len() as u64) << 1 | u64::from(step.decoded_length.is_some()));
+    step.decoded_length.into_iter().for_each(|length| write_number(&mut bytes, length));
+    for input in &step.inputs {
+        match *input {
+            Input::Stored { offset, length } => {
+                [0, offset, length].into_iter().for_each(|number| write_number(&mut bytes, number));
+            }
+            Input::Step(number) => write_number(&mut bytes, number as u64 + 1),
+        }
+    }
+    bytes
+}
+
+/// The inverse of [`more_of`], of the step with this `number`.
+fn read_more(mut bytes: &[u8], step: &mut Step, number: usize) -> Option<()> {
+    if step.decoded_length.is_some() || !step.inputs.is_empty() {
+        return None;
+    }
+    let what = read_number(&mut bytes);
+    step.decoded_length = (what & HAS_LENGTH != 0).then(|| read_number(&mut bytes));
+    let count = usize::try_from(what >> 1).ok().filter(|&count| count <= MOST_INPUTS)?;
+    for _ in 0..count {
+        step.inputs.push(match read_number(&mut bytes).checked_sub(1) {
+            None => Input::Stored { offset: read_number(&mut bytes), length: read_number(&mut bytes) },
+            Some(before) => Input::Step(usize::try_from(before).ok().filter(|&before| before < number)?),
+        });
+    }
+    bytes.is_empty().then_some(())
 }
 
 /// The inverse of [`write_coder`].
@@ -143,12 +188,17 @@ pub(crate) fn read_coder(mut bytes: &[u8]) -> Result<Coder, Error> {
     }
     let name = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| wrong());
     let behind = name(read_bytes(&mut bytes))?;
-    let mut steps = Vec::new();
+    let mut steps: Vec<Step> = Vec::new();
     while !bytes.is_empty() {
-        if steps.len() == MOST_STEPS {
-            return Err(wrong());
+        let (codec, properties) = (name(read_bytes(&mut bytes))?, read_bytes(&mut bytes));
+        let is_more = codec.is_empty();
+        if !codec.is_empty() {
+            steps.push(Step { codec, properties: properties.to_vec(), ..Step::default() });
         }
-        steps.push(Step { codec: name(read_bytes(&mut bytes))?, properties: read_bytes(&mut bytes).to_vec() });
+        let number = steps.len().checked_sub(1).filter(|&number| number < MOST_STEPS).ok_or_else(wrong)?;
+        if let Some(step) = steps.last_mut().filter(|_| is_more) {
+            read_more(properties, step, number).ok_or_else(wrong)?;
+        }
     }
     Ok(Coder { steps, is_behind_header: Some(behind).filter(|behind| !behind.is_empty()) })
 }
@@ -158,7 +208,10 @@ mod tests {
     use super::*;
 
     fn pieces() -> Vec<Piece> {
-        let steps = vec![Step { codec: "lzma".to_owned(), properties: vec![1, 2] }, Step::default()];
+        let lzma = Step { codec: "lzma".to_owned(), properties: vec![1, 2], ..Step::default() };
+        let known = Step { decoded_length: Some(1 << 40), ..lzma.clone() };
+        let inputs = vec![Input::Step(0), Input::Stored { offset: 3, length: 300 }, Input::Step(1)];
+        let steps = vec![lzma.clone(), known, Step { inputs, ..lzma }];
         let coder = Arc::new(Coder { steps, is_behind_header: Some("zip".to_owned()) });
         let stored = Piece { hole: 3, length: 10, offset: 500, stored: 10, decoded: 10, ..Piece::default() };
         let whole = Piece { coder: Some(coder), length: 100, offset: 20, stored: 40, decoded: 100, ..stored.clone() };
@@ -204,5 +257,9 @@ mod tests {
         assert!(read_coder(&vec![0; LONGEST_CODER + 1]).is_err());
         assert!(read_coder(&[0; 100]).is_err(), "too many steps");
         assert!(read_coder(&[1, 0xff]).is_err());
+        // Behind a step "a": another one as its input, and more inputs than there are.
+        assert!(read_coder(&[0, 1, b'a', 0, 0, 2, 2, 1]).is_err());
+        assert!(read_coder(&[0, 1, b'a', 0, 0, 2, 66, 0]).is_err());
+        assert!(read_coder(&[0, 1, b'a', 0, 0, 2, 1, 7]).is_ok());
     }
 }

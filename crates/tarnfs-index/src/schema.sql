@@ -87,7 +87,8 @@ CREATE TABLE times (
 -- there is a coder; if it is a part: bytes that the coder gives, and of these the ones before the piece; CRC-32 of the piece (4 bytes, little-endian).
 CREATE TABLE extents (node INTEGER PRIMARY KEY, map BLOB NOT NULL);
 -- How stored bytes become a file's. steps: strings, each with its length as unsigned LEB128 before it: the format of the header that stands before the stored
--- bytes, empty if there is none, then of each step the name of a codec and its properties.
+-- bytes, empty if there is none, then of each step the name of a codec and its properties. Where a step has more, an empty name follows, and a string of numbers:
+-- twice the count of its inputs, plus 1 if the bytes that come of it are told; these; of each input 0, offset and length of stored bytes, or the step that gives it, from 1.
 CREATE TABLE coders (id INTEGER PRIMARY KEY, steps BLOB NOT NULL);
 CREATE TABLE xattr_names (id INTEGER PRIMARY KEY, name BLOB NOT NULL);
 CREATE TABLE xattrs (node INTEGER NOT NULL, id INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (node, id)) WITHOUT ROWID;

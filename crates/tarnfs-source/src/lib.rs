@@ -12,6 +12,7 @@ mod cancel;
 mod changed;
 mod file;
 mod followed;
+mod joined;
 mod limits;
 mod memory;
 mod reader;
@@ -37,6 +38,7 @@ pub use cancel::Cancel;
 pub use changed::{FileIdentity, Fingerprint};
 pub use file::FileSource;
 pub use followed::FollowedFile;
+pub use joined::Joined;
 pub use limits::Limits;
 pub use memory::MemorySource;
 pub use reader::Reader;
@@ -142,6 +144,12 @@ pub trait Source: Send + Sync + Debug {
     /// then be told to read there itself. `None` for all else.
     fn backing_file(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+
+    /// The byte at which each of the files begins that it is put together from ([`Joined`]), in their order; none
+    /// where it is one.
+    fn part_starts(&self) -> &[u64] {
+        &[]
     }
 }
 

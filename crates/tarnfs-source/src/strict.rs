@@ -66,6 +66,10 @@ impl Source for Strict {
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         self.0.is_ready(offset, length)
     }
+
+    fn part_starts(&self) -> &[u64] {
+        self.0.part_starts()
+    }
 }
 
 #[cfg(test)]

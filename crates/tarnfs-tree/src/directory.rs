@@ -9,8 +9,8 @@ use tarnfs_format::{Coder, Decode};
 use tarnfs_source::{MemorySource, SharedSource};
 
 use crate::build::is_damage;
+use crate::chain::chain;
 use crate::open::Options;
-use crate::pieces::chain;
 
 /// What decodes the directory of an archive that is opened with `options`. The first password that fits is taken.
 pub(crate) fn decode(options: &Options) -> Decode {
@@ -43,15 +43,17 @@ fn decoded(
     length: u64,
     options: &tarnfs_codec::Options,
 ) -> io::Result<Vec<u8>> {
-    let mut source = SharedSource::clone(stored);
-    for (codec, coder) in chain(coder, password, stored.len(), length)? {
-        source = if let Some(decoded) = codec.random_access(&source, &coder)? {
+    let mut done: Vec<SharedSource> = Vec::new();
+    for link in chain(coder, password, stored.len(), length)? {
+        let (source, coder) = link.input(stored, &done)?;
+        done.push(if let Some(decoded) = link.codec.random_access(&source, &coder)? {
             decoded
         } else {
             let options = tarnfs_codec::Options { coder, ..options.clone() };
-            Arc::new(MemorySource::new(all(codec, source, length, &options)?, "the directory"))
-        };
+            Arc::new(MemorySource::new(all(link.codec, source, link.decoded_length(), &options)?, "the directory"))
+        });
     }
+    let source = done.pop().unwrap_or_else(|| SharedSource::clone(stored));
     let mut bytes = vec![0; length.min(source.len()) as usize];
     source.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)

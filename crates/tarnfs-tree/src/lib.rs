@@ -8,6 +8,7 @@
 mod archive;
 pub mod assemble;
 pub mod build;
+mod chain;
 mod compose;
 pub mod control;
 mod decoded_cache;

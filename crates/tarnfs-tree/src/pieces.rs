@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use tarnfs_codec::engine::{UnindexedSource, Workers};
 use tarnfs_codec::{Codec, CoderContext, DecodeContext};
 use tarnfs_format::name::escape;
-use tarnfs_format::{Body, Coder, Piece, Reader, Step};
+use tarnfs_format::{Body, Coder, Piece, Reader};
 use tarnfs_index::Node;
 use tarnfs_source::{Cancel, SharedSource, Slice, Source};
 
 use crate::build::is_damage;
+use crate::chain::chain;
 use crate::member_tables::LONG;
 use crate::members::{Member, Members, compared};
 use crate::open::Options;
@@ -179,13 +180,14 @@ fn decoded_with(
     coder: &Coder,
     context: &StreamContext,
 ) -> io::Result<Decoded> {
-    let mut source: SharedSource = Arc::new(stored(stream, piece)?);
-    let (mut whole, mut in_order) = (None, None);
-    let chain = chain(coder, password, source.len(), piece.decoded)?;
-    for (step, (codec, of_step)) in chain.iter().enumerate() {
-        let of_step = &CoderContext { cancel: context.cancel.clone(), ..of_step.clone() };
-        if let Some(random) = codec.random_access(&source, of_step)? {
-            source = random;
+    let stored: SharedSource = Arc::new(stored(stream, piece)?);
+    let (mut done, mut whole, mut in_order) = (Vec::new(), None, None);
+    let chain = chain(coder, password, stored.len(), piece.decoded)?;
+    for (step, link) in chain.iter().enumerate() {
+        let (source, of_step) = link.input(&stored, &done)?;
+        let of_step = CoderContext { cancel: context.cancel.clone(), ..of_step };
+        if let Some(random) = link.codec.random_access(&source, &of_step)? {
+            done.push(random);
             continue;
         }
         let verifies = step + 1 == chain.len() && (piece.skip, piece.length) == (0, piece.decoded);
@@ -194,41 +196,18 @@ fn decoded_with(
         let is_long = of_step.decoded_length >= Some(LONG);
         let kept = context.members.as_ref().filter(|_| is_long && crc.is_some());
         let kept = kept.and_then(|members| members.of(number, piece, step));
-        let undone = Arc::new(undone(*codec, source, of_step.clone(), crc, context).keeping(kept));
+        let undone = Arc::new(undone(link.codec, source, of_step, crc, context).keeping(kept));
         whole = verifies.then(|| Arc::clone(&undone));
         in_order = Some(Arc::clone(&undone));
-        source = undone;
+        done.push(undone);
     }
+    let source = done.pop().unwrap_or(stored);
     if source.len() != piece.decoded {
         let what = format!("it has {} bytes, not the {} that the archive says", source.len(), piece.decoded);
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     in_order = in_order.filter(|in_order| in_order.len() == source.len());
     Ok(Decoded { source, whole, in_order, is_compared: false })
-}
-
-/// The codecs of `coder`, and what each of them has to know, where it undoes `stored` bytes to `decoded` ones.
-pub(crate) fn chain(
-    coder: &Coder,
-    password: Option<&Arc<[u8]>>,
-    stored: u64,
-    decoded: u64,
-) -> io::Result<Vec<(&'static dyn Codec, CoderContext)>> {
-    let unsupported = |what: String| io::Error::new(io::ErrorKind::Unsupported, what);
-    let of_step = |step: &Step| {
-        let codec = tarnfs_codec::coder_by_name(&step.codec)
-            .ok_or_else(|| unsupported(format!("it is stored with {}, which tarnfs cannot read yet", step.codec)))?;
-        let properties = step.properties.as_slice().into();
-        Ok((codec, CoderContext { properties, password: password.cloned(), ..CoderContext::default() }))
-    };
-    let mut chain = coder.steps.iter().map(of_step).collect::<io::Result<Vec<_>>>()?;
-    let steps: Vec<_> = chain.iter().map(|(codec, context)| (*codec, context)).collect();
-    let lengths = tarnfs_codec::lengths_of_steps(&steps, stored, decoded);
-    for ((_, context), length) in chain.iter_mut().zip(lengths) {
-        let length = length.ok_or_else(|| unsupported("it was compressed more than once".to_owned()))?;
-        context.decoded_length = Some(length);
-    }
-    Ok(chain)
 }
 
 fn undone(
@@ -522,10 +501,11 @@ impl PieceSource {
             return Ok(head);
         };
         let source: SharedSource = Arc::new(stored(&self.stream, piece)?);
-        for (codec, coder) in chain(coder, None, source.len(), piece.decoded)? {
+        for link in chain(coder, None, source.len(), piece.decoded)? {
+            let (source, coder) = link.input(&source, &[])?;
             let limits = self.context.limits;
             let options = tarnfs_codec::Options { limits, coder, ..tarnfs_codec::Options::default() };
-            let mut pass = codec.first_pass(SharedSource::clone(&source), &options)?;
+            let mut pass = link.codec.first_pass(source, &options)?;
             let mut filled = 0;
             while filled < length {
                 match pass.read(&mut head[filled..])? {

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 /// What kept an archive from being opened.
 #[derive(Debug)]
@@ -20,6 +21,15 @@ pub enum Problem {
     Foreign(&'static str),
     /// There is no such file, and what was given is a URL.
     Url,
+    /// One of the files that it was split over is not there.
+    MissingPart(PathBuf),
+    /// It is one of several parts, or was put together from some, and perhaps not from all.
+    OfParts {
+        /// What kept it from being opened.
+        problem: Box<Self>,
+        /// A part that is not there.
+        next: PathBuf,
+    },
     /// The file has no bytes.
     Empty,
     /// It begins with zeros, has no header, and nothing says that it is an empty tar archive.
@@ -71,6 +81,12 @@ impl fmt::Display for Problem {
                 f.write_str("; it may be damaged or encrypted")
             }
             Self::Empty => f.write_str("is empty: a file of 0 bytes is no archive; its writing may have failed"),
+            Self::MissingPart(path) => {
+                write!(f, "is a part of an archive that was split, and another part is missing: {}", path.display())
+            }
+            Self::OfParts { problem, next } => {
+                write!(f, "{problem}. Is a part of it missing? {} is not there", next.display())
+            }
             Self::Foreign(what) => write!(f, "is {what}, which tarnfs cannot read yet"),
             Self::Url => f.write_str("is a URL; remote archives cannot be opened yet: download it first"),
             Self::OnlyZeros { may_be_empty } => {

@@ -206,7 +206,11 @@ fn opened_with_bar(
 /// That `archive` could not be opened.
 pub(crate) fn cannot_open(archive: &Path, problem: &Problem) -> Failure {
     let name = crate::args::shown(archive.as_os_str());
-    let code = match problem {
+    let inner = match problem {
+        Problem::OfParts { problem, .. } => problem,
+        problem => problem,
+    };
+    let code = match inner {
         Problem::NotAnArchive
         | Problem::Misnamed { .. }
         | Problem::Foreign(_)

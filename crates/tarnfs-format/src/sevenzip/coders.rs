@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::folder::Branched;
+use super::folder::From;
 use super::methods;
 use super::streams::Block;
-use crate::{Coder, Step};
+use crate::{Coder, Input, Step};
 
 /// Coders that are remembered. Those of encrypted archives differ in each folder, and there may be as many folders as
 /// files.
@@ -31,14 +31,14 @@ pub(super) struct Coders<'h> {
 impl<'h> Coders<'h> {
     /// What undoes `block`, `None` if it is stored as it is. `tell` is called with what cannot be undone.
     pub(super) fn of(&mut self, block: &Block<'h>, tell: &mut dyn FnMut(String)) -> Option<Arc<Coder>> {
-        let is_one_length = block.sizes.iter().all(|size| *size == block.decoded);
+        let is_one_length = block.folder.packed() == 1 && block.sizes.iter().all(|size| *size == block.decoded);
         let last = self.last.as_ref().filter(|last| is_one_length && last.0 == block.folder.definition);
         if let Some((_, coder)) = last {
             return coder.clone();
         }
         let (steps, problem) = match steps(block) {
             Ok(steps) => (steps, None),
-            Err((codec, problem)) => (vec![Step { codec, properties: Vec::new() }], Some(problem)),
+            Err((codec, problem)) => (vec![Step { codec, ..Step::default() }], Some(problem)),
         };
         if let Some(problem) = problem.filter(|problem| !self.told.contains(problem) && self.told.len() < MOST_TOLD) {
             tell(problem.clone());
@@ -65,32 +65,61 @@ impl<'h> Coders<'h> {
 }
 
 /// The steps that undo `block`; or, where that cannot be done, the name of a codec that there is not, and why.
-///
-/// A step does not say how many bytes come out of it. What follows from the length of the file suffices: filters give
-/// as many as they take. Only AES before something else gives more than that takes, up to a whole block of its own.
 fn steps(block: &Block<'_>) -> Result<Vec<Step>, (String, String)> {
     let unreadable = |codec: &str, what: &str| (codec.to_owned(), format!("files {what}: they cannot be read"));
-    let chain = block.folder.chain().map_err(|Branched { is_bcj2 }| {
-        let (codec, what) = if is_bcj2 { ("bcj2", "BCJ2") } else { ("7z graph", "coders of several streams") };
-        unreadable(codec, &format!("that are stored with {what}, which is not supported"))
-    })?;
-    let properties = block.folder.methods.iter().map(|method| method.properties.len()).fold(0, usize::saturating_add);
+    let folder = &block.folder;
+    let joined = || unreadable("7z's coders joined in an unknown way", "whose coders are joined in an unknown way");
+    let order = folder.order().ok_or_else(joined)?;
+    let properties = folder.methods.iter().map(|method| method.properties.len()).fold(0, usize::saturating_add);
     if properties > MOST_PROPERTIES {
         return Err(unreadable("7z properties", &format!("whose coders have {properties} bytes of properties")));
     }
-    let mut steps = Vec::with_capacity(chain.len());
-    for index in chain {
-        let Some(method) = block.folder.methods.get(index).filter(|method| method.id != methods::COPY) else {
+    let mut steps: Vec<Step> = Vec::with_capacity(order.len());
+    // What comes of each coder: one that does nothing has no step.
+    let mut given = Vec::with_capacity(order.len());
+    for ordered in order {
+        let inputs: Option<Vec<Input>> = ordered.inputs.iter().map(|from| input(block, &given, *from)).collect();
+        let (Some(method), Some(inputs)) = (folder.methods.get(ordered.coder), inputs) else { return Err(joined()) };
+        if let (methods::COPY, [input]) = (method.id, inputs.as_slice()) {
+            given.push(*input);
             continue;
-        };
+        }
         let Some(codec) = methods::codec(method.id) else {
             let name = methods::unknown(method.id);
             return Err(unreadable(&name, &format!("that are stored with {name}, which is not known")));
         };
-        if method.id != methods::AES && block.sizes.get(index) != Some(&block.decoded) {
-            return Err(unreadable("7z lengths", "that are compressed twice, which is not supported"));
+        if inputs.len() != methods::streams(method.id) {
+            return Err(joined());
         }
-        steps.push(Step { codec: codec.to_owned(), properties: method.properties.to_vec() });
+        let decoded_length = block.sizes.get(ordered.coder).copied();
+        let is_next = match (inputs.as_slice(), steps.len().checked_sub(1)) {
+            ([Input::Stored { length, .. }], None) => *length == block.stored,
+            ([Input::Step(number)], Some(last)) => *number == last,
+            _ => false,
+        };
+        given.push(Input::Step(steps.len()));
+        let inputs = if is_next { Vec::new() } else { inputs };
+        steps.push(Step { codec: codec.to_owned(), properties: method.properties.to_vec(), decoded_length, inputs });
+    }
+    // What follows from the length of the file is not told: so blocks that are coded alike have one coder.
+    for step in steps.iter_mut().rev() {
+        if step.decoded_length == Some(block.decoded) {
+            step.decoded_length = None;
+        }
+        if step.decoded_length.is_some() || !methods::keeps_length(&step.codec) {
+            break;
+        }
     }
     Ok(steps)
+}
+
+/// What a coder takes, where those before it have `given` this.
+fn input(block: &Block<'_>, given: &[Input], from: From) -> Option<Input> {
+    match from {
+        From::Coder(place) => given.get(place).copied(),
+        From::Archive(stream) => {
+            let offset = block.packed_sizes.get(..stream)?.iter().fold(0, |sum: u64, size| sum.saturating_add(*size));
+            Some(Input::Stored { offset, length: *block.packed_sizes.get(stream)? })
+        }
+    }
 }

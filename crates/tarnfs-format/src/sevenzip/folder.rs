@@ -1,7 +1,6 @@
 //! A folder: what 7z calls a block of compressed bytes and the graph of coders that makes files of it.
 
 use super::bytes::{Broken, Bytes};
-use super::methods;
 
 /// Coders of one folder, and streams into or out of them: as many as 7-Zip itself takes.
 const MOST: usize = 32;
@@ -109,29 +108,48 @@ impl<'h> Folder<'h> {
         (0..self.outputs()).find(|output| self.bonds.iter().all(|bond| bond.1 != *output))
     }
 
-    /// Its coders in the order in which they are undone, if each takes one stream and gives one.
-    pub(super) fn chain(&self) -> Result<Vec<usize>, Branched> {
-        let simple = self.methods.iter().all(|method| method.inputs == 1 && method.outputs == 1);
-        let mut chain = Vec::with_capacity(self.methods.len());
-        // Where each coder has one stream of each kind, both have the coder's number.
-        let mut at = self.main_output().filter(|_| simple);
-        while let Some(coder) = at.filter(|_| chain.len() < self.methods.len()) {
-            chain.push(coder);
-            at = self.bonds.iter().find(|bond| bond.0 == coder).map(|bond| bond.1);
+    /// Its coders in the order in which they are undone, and what goes into each; `None` if they are joined in a way
+    /// that has no such order, or one of them gives several streams.
+    pub(super) fn order(&self) -> Option<Vec<Ordered>> {
+        let is_simple = self.methods.iter().all(|method| method.outputs == 1);
+        let mut order = Vec::with_capacity(self.methods.len());
+        // Where each coder gives one stream, that has the coder's number.
+        self.visit(self.main_output().filter(|_| is_simple)?, &mut order)?;
+        (order.len() == self.methods.len()).then_some(order)
+    }
+
+    /// Adds the coder and all that it needs to `order`, and returns its place there.
+    fn visit(&self, coder: usize, order: &mut Vec<Ordered>) -> Option<usize> {
+        let inputs_before = self.methods.get(..coder)?.iter().map(|method| method.inputs);
+        let first = inputs_before.fold(0, usize::saturating_add);
+        let mut inputs = Vec::new();
+        // No output goes into two coders, so this does not go in a circle, nor deeper than there are coders.
+        for input in first..first.saturating_add(self.methods.get(coder)?.inputs) {
+            inputs.push(match self.bonds.iter().find(|bond| bond.0 == input) {
+                Some(&(_, output)) => From::Coder(self.visit(output, order)?),
+                None => From::Archive(self.packed.iter().position(|packed| *packed == input)?),
+            });
         }
-        chain.reverse();
-        let is_whole = simple && chain.len() == self.methods.len() && self.packed.first() == chain.first();
-        if is_whole {
-            return Ok(chain);
-        }
-        Err(Branched { is_bcj2: self.methods.iter().any(|method| method.id == methods::BCJ2) })
+        order.push(Ordered { coder, inputs });
+        order.len().checked_sub(1)
     }
 }
 
-/// Coders that are no simple chain.
+/// A coder of a folder in the order in which they are undone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ordered {
+    /// Its number.
+    pub(super) coder: usize,
+    pub(super) inputs: Vec<From>,
+}
+
+/// Where a stream comes from that goes into a coder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Branched {
-    pub(super) is_bcj2: bool,
+pub(super) enum From {
+    /// The archive: which of the folder's streams.
+    Archive(usize),
+    /// What is in this place of the order.
+    Coder(usize),
 }
 
 #[cfg(test)]
@@ -147,27 +165,33 @@ mod tests {
         Ok(folder)
     }
 
-    #[test]
-    fn chains_are_undone_from_the_archive_on() {
-        let folder = read(&[1, 0x21, 0x21, 1, 0x18]).unwrap();
-        assert_eq!((folder.chain(), folder.packed(), folder.main_output()), (Ok(vec![0]), 1, Some(0)));
-        assert_eq!((folder.methods[0].id, folder.methods[0].properties), (&[0x21][..], &[0x18][..]));
-        // BCJ, whose input is what LZMA gives.
-        let folder = read(&[2, 0x01, 4, 0x01, 0x21, 0, 1]).unwrap();
-        assert_eq!((folder.chain(), folder.main_output(), folder.packed()), (Ok(vec![1, 0]), Some(0), 1));
-        let folder = read(&[3, 0x01, 4, 0x01, 0x21, 0x01, 3, 1, 2, 0, 1]).unwrap();
-        assert_eq!((folder.chain(), folder.main_output()), (Ok(vec![2, 1, 0]), Some(0)));
-        let folder = read(&[3, 0x01, 4, 0x01, 0x21, 0x01, 3, 1, 0, 2, 1]).unwrap();
-        assert_eq!((folder.chain(), folder.main_output()), (Ok(vec![0, 1, 2]), Some(2)));
+    /// Numbers of the coders in their order.
+    fn chain(bytes: &[u8]) -> Vec<usize> {
+        let order = read(bytes).unwrap().order().unwrap();
+        order.iter().map(|ordered| ordered.coder).collect()
     }
 
     #[test]
-    fn bcj2_is_told() {
+    fn chains_are_undone_from_the_archive_on() {
+        let folder = read(&[1, 0x21, 0x21, 1, 0x18]).unwrap();
+        assert_eq!(folder.order(), Some(vec![Ordered { coder: 0, inputs: vec![From::Archive(0)] }]));
+        assert_eq!((folder.packed(), folder.main_output()), (1, Some(0)));
+        assert_eq!((folder.methods[0].id, folder.methods[0].properties), (&[0x21][..], &[0x18][..]));
+        // BCJ, whose input is what LZMA gives.
+        assert_eq!(chain(&[2, 0x01, 4, 0x01, 0x21, 0, 1]), [1, 0]);
+        assert_eq!(chain(&[3, 0x01, 4, 0x01, 0x21, 0x01, 3, 1, 2, 0, 1]), [2, 1, 0]);
+        assert_eq!(chain(&[3, 0x01, 4, 0x01, 0x21, 0x01, 3, 1, 0, 2, 1]), [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_goes_into_bcj2_is_told_in_its_order() {
         let bytes =
             [4, 0x14, 3, 3, 1, 0x1b, 4, 1, 0x03, 3, 1, 1, 0x03, 3, 1, 1, 0x03, 3, 1, 1, 0, 1, 1, 2, 2, 3, 4, 5, 6, 3];
         let folder = read(&bytes).unwrap();
-        assert_eq!((folder.chain(), folder.main_output()), (Err(Branched { is_bcj2: true }), Some(0)));
-        assert_eq!((folder.packed(), folder.outputs()), (4, 4));
+        let simple = |coder, stream| Ordered { coder, inputs: vec![From::Archive(stream)] };
+        let inputs = vec![From::Coder(0), From::Coder(1), From::Coder(2), From::Archive(3)];
+        assert_eq!(folder.order(), Some(vec![simple(1, 0), simple(2, 1), simple(3, 2), Ordered { coder: 0, inputs }]));
+        assert_eq!((folder.packed(), folder.outputs(), folder.main_output()), (4, 4, Some(0)));
     }
 
     #[test]
@@ -193,6 +217,6 @@ mod tests {
         }
         // Two coders that feed each other, and a third by itself.
         let folder = read(&[3, 0x01, 4, 0x01, 0x21, 0x01, 3, 0, 1, 1, 0]).unwrap();
-        assert_eq!(folder.chain(), Err(Branched { is_bcj2: false }));
+        assert_eq!(folder.order(), None);
     }
 }

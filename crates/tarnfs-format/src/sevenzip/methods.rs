@@ -43,6 +43,16 @@ pub(super) fn codec(id: &[u8]) -> Option<&'static str> {
     CODECS.iter().find(|(known, _)| *known == id).map(|(_, codec)| *codec)
 }
 
+/// Streams that go into the method of this number.
+pub(super) fn streams(id: &[u8]) -> usize {
+    if id == BCJ2 { 4 } else { 1 }
+}
+
+/// True of a codec of which as many bytes come as go into it.
+pub(super) fn keeps_length(codec: &str) -> bool {
+    codec == "delta" || codec.starts_with("bcj-")
+}
+
 /// What a method is called that no codec undoes.
 pub(super) fn unknown(id: &[u8]) -> String {
     id.iter().fold("7z method ".to_owned(), |name, byte| name + &format!("{byte:02x}"))

@@ -113,8 +113,8 @@ fn load(source: &SharedSource, base: u64, start: &Start, options: &Options) -> R
     let end = base.checked_add(start.offset).and_then(|offset| offset.checked_add(start.length));
     if end.is_none_or(|end| end > source.len()) {
         let what = format!(
-            "its header begins at byte {offset} and the file has {}: it is cut, or the first of several volumes, which \
-             are to be joined",
+            "its header begins at byte {offset}, behind the end at byte {}: it is cut, or the first one of several \
+             files",
             source.len()
         );
         return Err(Error::Read { offset, error: io::Error::new(io::ErrorKind::UnexpectedEof, what) });
@@ -160,8 +160,9 @@ fn unpack(
             error: io::Error::new(io::ErrorKind::Unsupported, format!("header: {problem}")),
         });
     }
-    check_length(offset, block.decoded)?;
-    check_length(offset, block.stored)?;
+    for length in block.sizes.iter().chain([&block.stored]) {
+        check_length(offset, *length)?;
+    }
     let piece = place(part, block, base, coder, source.len()).map_err(|what| invalid(offset, what))?;
     let stored: SharedSource = Arc::new(Slice::new(Arc::clone(source), piece.offset, piece.stored));
     let is_encrypted = block.folder.methods.iter().any(|method| method.id == methods::AES);

@@ -36,6 +36,8 @@ pub(super) struct Block<'h> {
     pub(super) offset: u64,
     /// Bytes that all its streams take, one behind the other.
     pub(super) stored: u64,
+    /// Bytes that each of its streams takes.
+    pub(super) packed_sizes: Vec<u64>,
     /// Bytes that each output gives.
     pub(super) sizes: Vec<u64>,
     /// Bytes that come out at the end.
@@ -185,11 +187,14 @@ impl<'h> Streams<'h> {
         block.decoded = main.ok_or(self.definitions.broken("a folder gives nothing"))?;
         block.crc = self.crcs.as_mut().and_then(Column::next).map(u32::from_le_bytes);
         (block.offset, block.stored) = (self.offset, 0);
+        block.packed_sizes.clear();
         for _ in 0..block.folder.packed() {
             let at = self.packed_sizes;
             let left = self.packed_left.checked_sub(1);
             self.packed_left = left.ok_or(at.broken("folders have more streams than the archive"))?;
-            let end = self.offset.checked_add(self.packed_sizes.number()?).filter(|end| i64::try_from(*end).is_ok());
+            let size = self.packed_sizes.number()?;
+            block.packed_sizes.push(size);
+            let end = self.offset.checked_add(size).filter(|end| i64::try_from(*end).is_ok());
             self.offset = end.ok_or(at.broken("a stream goes beyond any file"))?;
         }
         block.stored = self.offset.saturating_sub(block.offset);

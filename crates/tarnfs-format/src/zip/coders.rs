@@ -87,7 +87,10 @@ pub(super) fn unreadable(recipe: Recipe) -> Option<String> {
 /// The steps that undo `recipe`. One that is not known becomes a step that no codec has: whoever looks for it can say
 /// what is missing.
 pub(super) fn steps(recipe: Recipe) -> Vec<Step> {
-    let step = |codec: &str, properties: &[u8]| Step { codec: codec.to_owned(), properties: properties.to_vec() };
+    let step = |codec: &str, properties: &[u8]| {
+        let (codec, properties) = (codec.to_owned(), properties.to_vec());
+        Step { codec, properties, ..Step::default() }
+    };
     if let Some(missing) = unreadable(recipe) {
         return vec![step(&missing, &[])];
     }

@@ -48,17 +48,37 @@ pub(super) struct Directory {
     /// What is to be added to offsets: the length of what was put before the archive. Less than nothing if its start
     /// was cut off.
     pub(super) shift: i64,
-    /// Length of each volume but the last one, where several lie one behind the other; else 0. Offsets count from the
-    /// start of a volume.
-    pub(super) volume: u64,
+    pub(super) volumes: Volumes,
+}
+
+/// From where the offset of a member counts: from the start of its volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Volumes {
+    /// There is one.
+    One,
+    /// Several that were joined before: of one length, but for the last one.
+    Equal(u64),
+    /// The byte at which each begins.
+    At(Vec<u64>),
+}
+
+impl Volumes {
+    /// Where the volume of that number begins.
+    pub(super) fn start(&self, number: u32) -> Option<u64> {
+        match self {
+            Self::One => Some(0),
+            Self::Equal(length) => length.checked_mul(number.into()),
+            Self::At(starts) => starts.get(number as usize).copied(),
+        }
+    }
 }
 
 /// What the end of an archive looks like.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
     Directory(Directory),
-    /// It is the last one of several volumes, and the others are not there.
-    Split,
+    /// It is the last one of several volumes, and so many others are not there.
+    Split(u32),
     /// No record, or none whose directory is where it says.
     Missing,
 }
@@ -100,7 +120,7 @@ pub(super) fn find(source: &dyn Source) -> io::Result<End> {
         if record.volume != 0 {
             match volumes(source, &record, large.is_some())? {
                 Some(directory) => return Ok(End::Directory(directory)),
-                None if record.is_last => end = End::Split,
+                None if record.is_last => end = End::Split(record.volume),
                 None => {}
             }
             continue;
@@ -145,14 +165,31 @@ pub(super) fn probe(probe: &Probe<'_>) -> Option<bool> {
     found.next().map(|record| record.is_last && record.length > 0)
 }
 
-/// The directory of an archive whose volumes lie one behind the other, as `cat` joins them. All but the last one have
-/// the same length: as many as there are before that on which the directory begins lie before its start.
+/// The directory of an archive whose volumes lie one behind the other. Where it is not known where each begins, they are
+/// as `cat` joins them, and all but the last one have the same length: as many as there are before that on which the
+/// directory begins lie before its start.
 fn volumes(source: &dyn Source, record: &Record, is_64: bool) -> io::Result<Option<Directory>> {
+    let starts = source.part_starts();
+    if record.volume as usize == starts.len().saturating_sub(1) {
+        return in_parts(source, record, is_64, starts);
+    }
     let Some((directory, true)) = directory(source, record, is_64)? else { return Ok(None) };
     let (before, number) = (directory.shift.unsigned_abs(), u64::from(record.directory_volume));
     let is_whole = directory.shift > 0 && before.checked_rem(number) == Some(0);
     let volume = before.checked_div(number).filter(|_| is_whole);
-    Ok(volume.map(|volume| Directory { shift: 0, volume, is_64, ..directory }))
+    Ok(volume.map(|volume| Directory { shift: 0, volumes: Volumes::Equal(volume), is_64, ..directory }))
+}
+
+/// The directory of an archive whose volumes begin at `starts`.
+fn in_parts(source: &dyn Source, record: &Record, is_64: bool, starts: &[u64]) -> io::Result<Option<Directory>> {
+    let start = starts.get(record.directory_volume as usize).and_then(|start| start.checked_add(record.offset));
+    let Some(start) = start.filter(|&start| start <= record.at) else { return Ok(None) };
+    let end = start.saturating_add(record.length).min(record.at);
+    let mut head = [0; 4];
+    source.read_exact_at(&mut head, start)?;
+    let is_there = head == central::SIGNATURE || (record.length, record.members) == (0, 0);
+    let (members, volumes) = (record.members, Volumes::At(starts.to_vec()));
+    Ok(is_there.then_some(Directory { range: start..end, members, is_64, shift: 0, volumes }))
 }
 
 /// Whether an archive ends at byte `end`.
@@ -216,7 +253,7 @@ fn directory(source: &dyn Source, record: &Record, is_64: bool) -> io::Result<Op
         let is_damaged = || is_likely && head.windows(4).any(|four| four == central::SIGNATURE);
         if is_certain || found.is_none() && (is_empty || is_damaged()) {
             let (shift, members) = (start.wrapping_sub(record.offset).cast_signed(), record.members);
-            found = Some((Directory { range: start..end, members, is_64, shift, volume: 0 }, is_certain));
+            found = Some((Directory { range: start..end, members, is_64, shift, volumes: Volumes::One }, is_certain));
         }
         if is_certain {
             break;

@@ -101,6 +101,14 @@ impl<'b> Extra<'b> {
         Some(Numbers { size: number(size)?, stored: number(stored)?, offset: number(offset)? })
     }
 
+    /// `volume`, or what stands in its place among the extra fields, behind the numbers that [`Extra::numbers`] takes.
+    pub(super) fn volume(&self, volume: u16, [size, stored, offset]: [u32; 3]) -> u32 {
+        let before = [size, stored, offset].into_iter().filter(|small| *small == u32::MAX).count();
+        let large = self.large.filter(|_| volume == u16::MAX);
+        let large = large.and_then(|large| large.get(before.saturating_mul(8)..)?.first_chunk());
+        large.map_or(volume.into(), |bytes| u32::from_le_bytes(*bytes))
+    }
+
     /// ASi's: a checksum, and what `lstat` says, with the target of a link.
     fn asi(&mut self, field: &'b [u8]) {
         let Some((checksum, rest)) = field.split_at_checked(4) else { return };

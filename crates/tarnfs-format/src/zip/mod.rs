@@ -4,7 +4,7 @@
 //! parts, and nothing before it is; [`find_content`] reads a local header when its member is opened. `end` finds the
 //! directory, `central` walks it, `extra` reads the fields behind a header, `member` makes an [`Entry`] of both,
 //! `coders` says what undoes the content. `reader` does all that in order. Where the directory is missing or damaged,
-//! `scan` finds members by their local headers.
+//! `scan` finds members by their local headers. `volumes` knows how the files are called that an archive is split over.
 //!
 //! What `unzip` and Python's zipfile make of an archive is the reference. What is so on purpose:
 //!
@@ -26,6 +26,7 @@ mod local;
 mod member;
 mod reader;
 mod scan;
+mod volumes;
 mod window;
 
 use std::io;
@@ -75,6 +76,18 @@ impl Format for Zip {
 
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
+    }
+
+    fn last_volume(&self, name: &[u8]) -> Option<Vec<u8>> {
+        volumes::last(name)
+    }
+
+    fn volumes(&self, name: &[u8], last: &dyn Source) -> io::Result<Option<Vec<Vec<u8>>>> {
+        let others = match end::find(last)? {
+            end::End::Split(others) => u16::try_from(others).ok(),
+            end::End::Directory(_) | end::End::Missing => None,
+        };
+        Ok(others.and_then(|others| volumes::before(name, others)))
     }
 }
 

@@ -48,9 +48,10 @@ impl<'run> Reader<'run> {
         let length = self.source.len();
         match end::find(self.source).map_err(at(length))? {
             End::Directory(directory) => self.directory(&directory),
-            End::Split => Err(not_this(
-                "it is the last part of an archive in several files; all of them are needed, one behind the other in one file",
-            )),
+            End::Split(others) => Err(not_this(&format!(
+                "it is the last part of an archive in {} files, and all of them are needed",
+                u64::from(others).saturating_add(1)
+            ))),
             End::Missing => {
                 self.damage(length, "no directory is at its end; members were found by local headers")?;
                 self.scan = Some(Scan::new(self.window(), self.options.limits.resynchronise));
@@ -168,7 +169,8 @@ impl<'run> Reader<'run> {
         let Some(numbers) = extra.numbers(header.size, header.stored, header.offset) else {
             return left_out("its zip64 field is too short");
         };
-        let counted = directory.volume.checked_mul(header.volume.into()).and_then(|at| at.checked_add(numbers.offset));
+        let volume = extra.volume(header.volume, [header.size, header.stored, header.offset]);
+        let counted = directory.volumes.start(volume).and_then(|start| start.checked_add(numbers.offset));
         let Some(offset) = counted.and_then(|at| at.checked_add_signed(directory.shift)) else {
             return left_out("it does not lie in this file");
         };
@@ -310,13 +312,14 @@ fn next_header<'w>(walk: &'w mut Walk<'_>, directory: &Directory) -> Result<Opti
 
 /// Where a header of the directory says that its member begins, before it is shifted.
 fn offset(header: &Central<'_>, directory: &Directory) -> Option<u64> {
-    let offset = if header.offset == u32::MAX {
+    let (offset, volume) = if header.offset == u32::MAX || header.volume == u16::MAX {
         let extra = Extra::read(header.extra, header.name, header.date);
-        extra.numbers(header.size, header.stored, header.offset)?.offset
+        let volume = extra.volume(header.volume, [header.size, header.stored, header.offset]);
+        (extra.numbers(header.size, header.stored, header.offset)?.offset, volume)
     } else {
-        header.offset.into()
+        (header.offset.into(), header.volume.into())
     };
-    directory.volume.checked_mul(header.volume.into())?.checked_add(offset)
+    directory.volumes.start(volume)?.checked_add(offset)
 }
 
 fn at(offset: u64) -> impl FnOnce(io::Error) -> Error {

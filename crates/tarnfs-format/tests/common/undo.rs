@@ -14,10 +14,19 @@ pub(crate) fn undo(coder: &Coder, stored: &dyn Source, length: u64, password: Op
     let mut bytes = vec![0; stored.len() as usize];
     stored.read_exact_at(&mut bytes, 0)?;
     for (number, step) in coder.steps.iter().enumerate() {
+        // Nothing here puts several streams together.
+        if !step.inputs.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, step.codec.as_str()));
+        }
         // Filters give as many bytes as they take. What AES gives before anything else is whole blocks.
         let is_filter = |step: &Step| step.codec == "delta" || step.codec.starts_with("bcj-");
         let known = coder.steps[number + 1..].iter().all(is_filter).then_some(length as usize);
-        bytes = undo_step(step, &bytes, known.unwrap_or(bytes.len()), password)?;
+        bytes = undo_step(
+            step,
+            &bytes,
+            step.decoded_length.map(|length| length as usize).or(known).unwrap_or(bytes.len()),
+            password,
+        )?;
     }
     if bytes.len() as u64 == length { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }

@@ -389,12 +389,17 @@ impl Walk<'_> {
         let codec = match piece.coder.as_deref().map_or(&[][..], |coder| &coder.steps) {
             _ if !is_all => return Ok(None),
             [] => inner.codec(),
-            [step] if step.properties.is_empty() => tarnfs_codec::by_name(&step.codec),
-            _ => {
-                self.note_at(
-                    entry.header.saturating_add(base),
-                    format!("{}: it stays a file: it is encrypted, or stored in several steps", shown(entry)),
-                )?;
+            [step]
+                if step.properties.is_empty()
+                    && step.inputs.is_empty()
+                    && let Some(codec) = tarnfs_codec::by_name(&step.codec) =>
+            {
+                Some(codec)
+            }
+            steps => {
+                let codecs: Vec<_> = steps.iter().map(|step| step.codec.as_str()).collect();
+                let what = format!("archives that are stored with {} are not shown as folders yet", codecs.join(", "));
+                self.note_at(entry.header.saturating_add(base), format!("{}: it stays a file: {what}", shown(entry)))?;
                 return Ok(None);
             }
         };

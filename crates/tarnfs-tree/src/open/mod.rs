@@ -3,6 +3,7 @@
 mod first_pass;
 mod options;
 mod places;
+mod split;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,6 +25,8 @@ use crate::home::Home;
 use crate::member_tables::MemberTables;
 use crate::recheck::Recheck;
 use crate::streams::{StreamContext, Streams, deep_layers};
+
+use split::Parts;
 
 pub use crate::problem::Problem;
 pub use options::{DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Recreate, Sink};
@@ -80,6 +83,9 @@ pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
         _ => Problem::CannotOpen(error),
     })?);
     let facts = FileFacts::of(&file).map_err(Problem::CannotOpen)?;
+    if let Some(parts) = Parts::find(path)? {
+        return open_parts(&file, &parts, options);
+    }
     // Before anything is read, which takes a while.
     let home = Home::of(&*file).inspect_err(|error| log::info!("{}: its folder is not known: {error}", path.display()));
     let home = home.ok().flatten();
@@ -92,11 +98,54 @@ pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
     log::debug!("{}: opened and sampled in {:.3} s", path.display(), start.elapsed().as_secs_f64());
     let identity = file.identity();
     let source = Arc::clone(&file) as SharedSource;
-    let opened = Opening { path, source, facts, options, fingerprint, home, is_at_path: true }.open()?;
+    let opening = Opening { path, source, facts, options, fingerprint, home, is_at_path: true };
+    let opened = opening.open().map_err(|problem| lacking(problem, || split::first_of(path)))?;
     if opened.has_checksums() {
         file.is_verified_by_reader();
     }
     Ok(OpenArchive { file: Some((identity.device, identity.inode)), ..opened })
+}
+
+/// Opens the archive that is in `parts`, of which `file` is the one that was named.
+fn open_parts(file: &FileSource, parts: &Parts, options: &Options) -> Result<OpenArchive, Problem> {
+    let of_part = |part: &FileSource| FileFacts::of(part).map(|facts| (facts.owner, facts.modified));
+    let [first, others @ ..] = parts.files() else { return Err(Problem::Empty) };
+    let (owner, mut modified) = of_part(first).map_err(Problem::CannotOpen)?;
+    for part in others {
+        modified = modified.max(of_part(part).map_err(Problem::CannotOpen)?.1);
+    }
+    let path = &parts.path;
+    let home =
+        Home::of(&**first).inspect_err(|error| log::info!("{}: its folder is not known: {error}", path.display()));
+    let name = path.file_name().unwrap_or_default();
+    let home = home.ok().flatten().map(|(home, path)| (home, path.with_file_name(name)));
+    let source: SharedSource = Arc::new(parts.joined().map_err(Problem::CannotOpen)?);
+    let fingerprint = fingerprint(&*source)?;
+    parts.watch().map_err(|error| Problem::Read { offset: 0, error })?;
+    log::info!("{}: joined from {} files", path.display(), parts.files().len());
+    let facts = FileFacts { owner, modified };
+    let opening = Opening { path, source, facts, options, fingerprint, home, is_at_path: false };
+    let opened = opening.open().map_err(|problem| lacking(problem, || parts.next.clone()))?;
+    if let Some(next) = parts.next.as_ref().filter(|_| !opened.index.summary().notes.is_empty()) {
+        log::warn!("{}: is a part of it missing? {} is not there", path.display(), next.display());
+    }
+    if opened.has_checksums() {
+        parts.files().iter().for_each(|part| part.is_verified_by_reader());
+    }
+    let identity = file.identity();
+    Ok(OpenArchive { file: Some((identity.device, identity.inode)), ..opened })
+}
+
+/// The problem, and that `part` is not there, if that may be why.
+fn lacking(problem: Problem, part: impl FnOnce() -> Option<PathBuf>) -> Problem {
+    let may_be_why = matches!(
+        problem,
+        Problem::Read { .. } | Problem::NotAnArchive | Problem::Misnamed { .. } | Problem::OnlyZeros { .. }
+    );
+    match may_be_why.then(part).flatten() {
+        Some(next) => Problem::OfParts { problem: Box::new(problem), next },
+        None => problem,
+    }
 }
 
 impl OpenArchive {

@@ -1,0 +1,138 @@
+//! Archives that were split over several files, mounted through the kernel by any of them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
+
+mod support;
+
+use std::fs;
+
+use support::{Mounted, Scratch, can_mount, have, run};
+
+fn make_tree(scratch: &Scratch) {
+    scratch.shell(
+        "mkdir -p tree/folder; cd tree; seq 30000 > numbers; head -c 300000 /dev/urandom > noise; : > empty
+         for i in $(seq 60); do seq $i $((i + 300)) > folder/$i; done",
+    );
+}
+
+/// Mounts the archive by each of its files, and compares the tree.
+#[track_caller]
+fn is_whole(scratch: &Scratch, parts: &str) {
+    let files = scratch.shell(&format!("ls {parts}"));
+    assert!(files.lines().count() > 2, "{files}");
+    for file in files.lines() {
+        let mounted = Mounted::new(scratch, scratch.path(file), &[]);
+        let mount = mounted.at.display();
+        assert_eq!(scratch.shell(&format!("diff -r tree '{mount}' 2>&1 || true")), "", "{file}");
+        mounted.unmount();
+    }
+}
+
+#[test]
+fn volumes_of_zip_are_opened_by_any_of_them() {
+    if !can_mount() || !have("zip") {
+        return println!("left out: no mounts here, or no zip");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell(
+        "cd tree; zip -q -s 64k -r ../x.zip .; zip -q -s 64k -0 -r ../Y.ZIP .; cd ..
+         for f in Y.z*; do [ ! -e $f ] || mv $f Y.Z${f#Y.z}; done",
+    );
+    is_whole(&scratch, "x.z*");
+    is_whole(&scratch, "Y.Z*");
+    // Joined by hand.
+    scratch.shell("cat x.z0* x.zip > joined");
+    let mounted = Mounted::new(&scratch, scratch.path("joined"), &[]);
+    assert_eq!(scratch.shell(&format!("diff -r tree '{}' 2>&1 || true", mounted.at.display())), "");
+    mounted.unmount();
+}
+
+#[test]
+fn numbered_parts_are_opened_by_any_of_them() {
+    if !can_mount() {
+        return println!("left out: no mounts here");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell("tar czf x.tar.gz -C tree .; split -b 100k x.tar.gz x.tar.gz.; split -d -b 100k x.tar.gz y.tar.gz.; split -x -b 20k x.tar.gz h.tar.gz.; rm x.tar.gz");
+    is_whole(&scratch, "x.tar.gz.??");
+    is_whole(&scratch, "y.tar.gz.??");
+    is_whole(&scratch, "h.tar.gz.0[09a]");
+    if !have("7z") {
+        return println!("left out: no 7z");
+    }
+    scratch.shell("cd tree; 7z a -bd -bso0 -v100k ../s.7z .; 7z a -bd -bso0 -v100k ../z.zip .");
+    is_whole(&scratch, "s.7z.*");
+    is_whole(&scratch, "z.zip.*");
+}
+
+#[test]
+fn an_index_of_parts_is_used_again_and_belongs_to_all_of_them() {
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell("tar cf - -C tree . | gzip > whole; split -b 100k whole x.tar.gz.; rm whole");
+    let index = |part: &str| {
+        let path = scratch.path(part);
+        run(&scratch, ["index".as_ref(), path.as_os_str()]).ok().text()
+    };
+    index("x.tar.gz.aa");
+    assert_eq!(scratch.shell("ls | grep -c sqlite").trim(), "1");
+    index("x.tar.gz.ab");
+    assert_eq!(scratch.shell("ls | grep -c sqlite").trim(), "1");
+    let right = fs::read(scratch.path("tree/numbers")).unwrap();
+    let path = scratch.path("x.tar.gz.ac");
+    let numbers = || run(&scratch, ["cat", "--no-recreate-index", path.to_str().unwrap(), "numbers"]);
+    assert!(numbers().ok().out == right);
+    // Another part: another archive.
+    let mut bytes = fs::read(scratch.path("x.tar.gz.ab")).unwrap();
+    bytes.iter_mut().for_each(|byte| *byte ^= 1);
+    fs::write(scratch.path("x.tar.gz.ab"), bytes).unwrap();
+    assert_ne!(numbers().code, 0);
+}
+
+#[test]
+fn a_missing_part_is_named() {
+    if !have("zip") || !have("7z") {
+        return println!("left out: no zip, or no 7z");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell(
+        "cd tree; zip -q -s 64k -r ../x.zip .; 7z a -bd -bso0 -v100k ../s.7z .; 7z a -bd -bso0 -v100k ../z.zip .",
+    );
+    let refused = |file: &str, missing: &str| {
+        let path = scratch.path(file);
+        let ran = run(&scratch, ["ls".as_ref(), path.as_os_str()]);
+        assert!(ran.code != 0 && ran.err.contains(missing), "{file}: {}", ran.err);
+    };
+    scratch.shell("mv x.z02 kept; mv s.7z.002 seven");
+    for file in ["x.zip", "x.z01", "x.z03"] {
+        refused(file, "/x.z02");
+    }
+    for file in ["s.7z.001", "s.7z.003"] {
+        refused(file, "/s.7z.002");
+    }
+    scratch.shell("mv kept x.z02; mv x.zip last; mv seven s.7z.002; rm -f s.7z.00[4-9] z.zip.00[3-9]");
+    refused("x.z01", "/x.zip");
+    refused("s.7z.001", "/s.7z.004");
+    refused("z.zip.002", "/z.zip.003");
+    // The first one is not there, but others are.
+    scratch.shell("rm s.7z.001");
+    refused("s.7z.003", "/s.7z.001");
+}
+
+/// Names that look like those of parts.
+#[test]
+fn archives_with_numbers_are_archives_of_their_own() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "for i in 01 02 03; do seq $i$i > f$i; seq 1000000 > g; tar cf daily.tar.$i f$i; done; cat f02 >> daily.tar.02",
+    );
+    for number in ["01", "02", "03"] {
+        let path = scratch.path(format!("daily.tar.{number}"));
+        let listed = run(&scratch, ["ls".as_ref(), path.as_os_str()]).text();
+        assert!(listed.contains(&format!("f{number}")), "{listed}");
+    }
+}
