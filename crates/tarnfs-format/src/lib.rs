@@ -20,6 +20,7 @@ pub mod foreign;
 pub mod name;
 mod probe;
 pub mod sevenzip;
+pub mod squashfs;
 /// Walking a stream of bytes once, from its start to its end.
 pub mod stream;
 pub mod tar;
@@ -191,7 +192,8 @@ pub trait ReadRandom: Send + Sync {
 }
 
 /// All formats.
-pub static FORMATS: &[&dyn Format] = &[&ar::Ar, &cpio::Cpio, &sevenzip::SevenZip, &tar::Tar, &zip::Zip];
+pub static FORMATS: &[&dyn Format] =
+    &[&ar::Ar, &cpio::Cpio, &sevenzip::SevenZip, &squashfs::Squashfs, &tar::Tar, &zip::Zip];
 
 /// The format of that name.
 pub fn by_name(name: &str) -> Option<&'static dyn Format> {

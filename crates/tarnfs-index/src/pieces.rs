@@ -17,8 +17,9 @@ const MOST_STEPS: usize = 32;
 /// Times that the coder changes from piece to piece.
 const MOST_CODERS: usize = 1 << 10;
 
-/// Pieces of one file: each takes some hundred bytes of memory while the file is open.
-const MOST_PIECES: usize = 1 << 16;
+/// Pieces of one file: each takes some hundred bytes of memory while the file is open. In blocks of 128 KiB that is a
+/// file of 128 GiB.
+const MOST_PIECES: usize = 1 << 20;
 
 /// Bits of the number that stands before a coder's.
 const HAS_CRC: u64 = 1;
