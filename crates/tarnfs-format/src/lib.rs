@@ -112,6 +112,14 @@ pub enum Error {
         /// What speaks against it.
         reason: String,
     },
+    /// It is of this format, but nothing of it can be read: a version that is not known, or its directory is gone.
+    #[error("a {format} archive that cannot be read: {reason}")]
+    Unreadable {
+        /// The format's name.
+        format: &'static str,
+        /// Why not.
+        reason: String,
+    },
     /// The receiver of the events failed; reading stopped.
     #[error(transparent)]
     Receiver(io::Error),

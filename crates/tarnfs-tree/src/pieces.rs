@@ -450,6 +450,11 @@ impl PieceSource {
         Ok(head)
     }
 
+    /// True if some of it is decoded block by block.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.blocks.is_some()
+    }
+
     /// Reads all of it, and compares each piece with its checksum, however long it is.
     pub(crate) fn check(&self, cancel: &Cancel) -> io::Result<()> {
         let mut block = Vec::new();

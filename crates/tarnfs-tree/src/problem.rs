@@ -16,6 +16,13 @@ pub enum Problem {
         /// Its first bytes.
         start: Vec<u8>,
     },
+    /// It is of a format that is known, but nothing of it can be read.
+    Unreadable {
+        /// The format's name.
+        format: &'static str,
+        /// Why not.
+        reason: String,
+    },
     /// It is something else that people keep files in: "a ZIP archive".
     Foreign(&'static str),
     /// There is no such file, and what was given is a URL.
@@ -71,6 +78,7 @@ impl fmt::Display for Problem {
                 f.write_str("; it may be damaged or encrypted")
             }
             Self::Empty => f.write_str("is empty: a file of 0 bytes is no archive; its writing may have failed"),
+            Self::Unreadable { format, reason } => write!(f, "cannot be read as {format}: {reason}"),
             Self::Foreign(what) => write!(f, "is {what}, which tarnfs cannot read yet"),
             Self::Url => f.write_str("is a URL; remote archives cannot be opened yet: download it first"),
             Self::OnlyZeros { may_be_empty } => {

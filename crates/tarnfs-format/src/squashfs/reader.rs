@@ -95,11 +95,12 @@ impl<'run> Reader<'run> {
             bytes.truncate(read);
             bytes
         };
-        let not_this = |reason: String| Error::NotThisFormat { format: NAME, reason };
+        let unreadable = |reason: String| Error::Unreadable { format: NAME, reason };
         let found = start::find(&show, Some(source.len()));
-        let (base, superblock) = found.ok_or_else(|| not_this("there is no superblock".to_owned()))?;
-        let superblock = superblock.map_err(not_this)?;
-        let coder = Arc::new(coder(superblock.compression).map_err(not_this)?);
+        let (base, superblock) =
+            found.ok_or_else(|| Error::NotThisFormat { format: NAME, reason: "there is no superblock".to_owned() })?;
+        let superblock = superblock.map_err(unreadable)?;
+        let coder = Arc::new(coder(superblock.compression).map_err(unreadable)?);
         let there = superblock.length.min(source.len().saturating_sub(base));
         let read_with = (&options.decode, &options.cancel);
         let metadata = Metadata::new(source, (base, there), Arc::clone(&coder), read_with);
@@ -140,9 +141,9 @@ impl<'run> Reader<'run> {
     pub(super) fn run(mut self) -> Result<(), Error> {
         let table = self.superblock.inode_table;
         let wrong = |error: io::Error, base: u64| match error.kind() {
-            io::ErrorKind::InvalidData => {
+            io::ErrorKind::InvalidData | io::ErrorKind::Unsupported => {
                 let reason = format!("its root cannot be read: {error}");
-                Error::NotThisFormat { format: NAME, reason }
+                Error::Unreadable { format: NAME, reason }
             }
             _ => Error::Read { offset: base, error },
         };
