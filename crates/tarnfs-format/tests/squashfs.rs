@@ -10,6 +10,8 @@ use tarnfs_format::{Decode, Entry, Error, Event, Format, Kind, Options, Probe, R
 use tarnfs_source::{MemorySource, SharedSource};
 
 const NONE: u32 = u32::MAX;
+/// Bit of the length of a block that is stored as it is.
+const STORED: u32 = 1 << 24;
 
 /// Tables of an image, before they are cut into blocks of 8 KiB that are stored as they are.
 #[derive(Default)]
@@ -119,7 +121,7 @@ fn read(image: &Image, most: usize) -> (Vec<Entry>, Vec<String>) {
 #[test]
 fn a_small_image_is_read() {
     let mut image = Image { data: vec![7; 5000], ..Image::default() };
-    let file = image.file(4096 * 3 + 100, &[4096 | 1 << 24, 0, 500, 100 | 1 << 24]);
+    let file = image.file(4096 * 3 + 100, &[STORED + 4096, 0, 500, STORED + 100]);
     let (from, length) = image.listing(&[(b"file", file), (b"other", file)]);
     let below = image.folder(from, length);
     let (from, length) = image.listing(&[(b"below", below)]);
@@ -140,8 +142,7 @@ fn a_small_image_is_read() {
 #[test]
 fn blocks_stored_one_behind_the_other_are_one_piece() {
     let mut image = Image { data: vec![7; 4096 * 4 + 10], ..Image::default() };
-    let file =
-        image.file(4096 * 4 + 10, &[4096 | 1 << 24, 4096 | 1 << 24, 4096 | 1 << 24, 4096 | 1 << 24, 10 | 1 << 24]);
+    let file = image.file(4096 * 4 + 10, &[STORED + 4096, STORED + 4096, STORED + 4096, STORED + 4096, STORED + 10]);
     let (from, length) = image.listing(&[(b"file", file)]);
     image.root = image.folder(from, length);
     let (entries, _) = read(&image, 10);
@@ -185,7 +186,7 @@ fn large_inodes_do_not_overlap() {
 #[test]
 fn a_large_file_with_many_names_is_told_once() {
     let mut image = Image { data: vec![7; 100_000], ..Image::default() };
-    let large = image.file(4096 * 5000, &[20; 5000]);
+    let large = image.file(4096 * 5000, &vec![20; 5000]);
     let names: Vec<_> = (0..3000).map(|number| format!("{number}").into_bytes()).collect();
     let named: Vec<_> = names.iter().map(|name| (name.as_slice(), large)).collect();
     let (from, length) = image.listing(&named);
@@ -199,7 +200,7 @@ fn a_large_file_with_many_names_is_told_once() {
 #[test]
 fn folders_are_as_deep_as_paths_may_be() {
     let mut image = Image::default();
-    let (mut listing, names) = (image.listing(&[]), ["d"; 3000]);
+    let (mut listing, names) = (image.listing(&[]), vec!["d"; 3000]);
     for name in names {
         let folder = image.folder(listing.0, listing.1);
         listing = image.listing(&[(name.as_bytes(), folder)]);
@@ -225,7 +226,7 @@ fn names_that_lead_elsewhere_are_left_out() {
 #[test]
 fn content_that_lies_where_it_cannot_is_told() {
     for (size, blocks) in
-        [(4096, &[4097][..]), (4096, &[4096]), (100, &[50 | 1 << 24]), (u64::MAX, &[0; 10]), (1 << 40, &[0; 10])]
+        [(4096, &[4097][..]), (4096, &[4096]), (100, &[STORED + 50]), (u64::MAX, &[0; 10]), (1 << 40, &[0; 10])]
     {
         let mut image = Image { data: vec![7; 60], ..Image::default() };
         let file = image.file(size, blocks);
@@ -241,7 +242,7 @@ fn content_that_lies_where_it_cannot_is_told() {
 #[test]
 fn every_prefix_and_every_changed_byte_is_read_to_some_end() {
     let mut image = Image { data: vec![7; 5000], ..Image::default() };
-    let file = image.file(5000, &[4096 | 1 << 24, 904 | 1 << 24]);
+    let file = image.file(5000, &[STORED + 4096, STORED + 904]);
     let listing = image.listing(&[(b"file", file)]);
     let below = image.folder(listing.0, listing.1);
     let listing = image.listing(&[(b"below", below), (b"other", file)]);

@@ -227,7 +227,7 @@ impl ArchiveTree {
     fn pieces(&self, row: &Row) -> Result<PieceSource, Error> {
         let (pieces, stream) = (self.index.pieces(row.node)?, self.streams.get(row.stream)?);
         let (coded, context) = (Arc::clone(&self.coded), self.streams.context().clone());
-        let room = PieceSource::room_for(pieces.len(), &context).ok_or(Errno::NOMEM)?;
+        let room = PieceSource::room_for(pieces.len(), &context)?;
         Ok(PieceSource::new((row.stream, stream), pieces, row.size, coded, context).within(room))
     }
 

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::io::Errno;
 use tarnfs_codec::engine::{BlockPlace, Blocks, FileReads, UnindexedSource, Workers};
 use tarnfs_codec::{BlockCoder, Codec, CoderContext, DecodeContext};
 use tarnfs_format::{Body, Coder, Piece, Reader, Step};
@@ -356,13 +357,13 @@ impl PieceSource {
         Self { room, ..self }
     }
 
-    /// The room that `count` pieces need while they are open: none if there are few. `None` if there is no memory.
-    pub(crate) fn room_for(count: usize, context: &StreamContext) -> Option<Option<Room>> {
+    /// The room that `count` pieces need while they are open: none if there are few. An error if there is no memory.
+    pub(crate) fn room_for(count: usize, context: &StreamContext) -> Result<Option<Room>, Errno> {
         if count <= FEW {
-            return Some(None);
+            return Ok(None);
         }
         let granted = context.cache.take(count.saturating_mul(PER_PIECE)).map(Room::Granted);
-        granted.or_else(|| context.cache.budget().alone().map(Room::Alone)).map(Some)
+        granted.or_else(|| context.cache.budget().alone().map(Room::Alone)).map(Some).ok_or(Errno::NOMEM)
     }
 
     /// Decodes what a reader who goes forward wants next, and drops what it has left behind.

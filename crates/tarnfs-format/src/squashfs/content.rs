@@ -44,7 +44,7 @@ impl Contents {
         fragment: Option<Fragment>,
     ) -> io::Result<Vec<Piece>> {
         let whole = u64::from(self.superblock.block_size);
-        let count = if fragment.is_some() { size / whole } else { size.div_ceil(whole) };
+        let count = if fragment.is_some() { size.checked_div(whole).unwrap_or_default() } else { size.div_ceil(whole) };
         let (mut pieces, mut at, mut hole, mut left) = (Vec::<Piece>::new(), start, 0_u64, size);
         for _ in 0..count {
             let length = left.min(whole);

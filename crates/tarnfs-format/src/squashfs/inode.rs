@@ -22,16 +22,25 @@ pub(super) struct Fragment {
     pub(super) skip: u32,
 }
 
+/// Where the listing of a folder is, as its inode tells it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Names {
+    /// The reference to its start, in the table of listings.
+    pub(super) reference: u64,
+    /// Bytes that it has, and some that are not stored.
+    pub(super) length: u32,
+}
+
+impl Names {
+    fn new(block: u32, byte: u16, length: u32) -> Self {
+        Self { reference: u64::from(block) << 16 | u64::from(byte), length }
+    }
+}
+
 /// What is in an inode beside what all have.
 #[derive(Debug)]
 pub(super) enum Content {
-    Folder {
-        /// Where its listing begins, as the image tells it.
-        block: u32,
-        byte: u16,
-        /// Bytes of the listing.
-        listing: u32,
-    },
+    Folder(Names),
     File {
         /// Byte of the image at which its blocks begin.
         start: u64,
@@ -75,7 +84,7 @@ impl Inode {
                 let mut fields = Fields(&bytes);
                 let (block, _links) = (fields.u32()?, fields.u32()?);
                 let (listing, byte) = (fields.u16()?, fields.u16()?);
-                Content::Folder { block, byte, listing: listing.into() }
+                Content::Folder(Names::new(block, byte, listing.into()))
             }
             2 => {
                 let bytes = metadata.array::<16>(at)?;
@@ -90,7 +99,7 @@ impl Inode {
                 let (_links, listing, block, _parent) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
                 let (_index, byte) = (fields.u16()?, fields.u16()?);
                 xattrs = fields.u32()?;
-                Content::Folder { block, byte, listing }
+                Content::Folder(Names::new(block, byte, listing))
             }
             9 => {
                 let bytes = metadata.array::<40>(at)?;

@@ -11,6 +11,7 @@ use crate::{Coder, Decode};
 
 /// Bytes that a block holds. Only the last one of a table may hold fewer.
 pub(super) const BLOCK: usize = 8192;
+const LENGTH: u64 = BLOCK as u64;
 /// Bit of a block's header: it is stored as it is.
 const IS_STORED: u16 = 1 << 15;
 /// Bytes before it.
@@ -104,12 +105,12 @@ impl<'s> Metadata<'s> {
     /// Entry `number` of a table of entries of `N` bytes whose list of blocks begins at byte `table` of the image.
     pub(super) fn entry<const N: usize>(&mut self, table: u64, number: u64) -> io::Result<[u8; N]> {
         let byte = number.checked_mul(N as u64).ok_or_else(|| damaged("its number is too large"))?;
-        let at = (byte / BLOCK as u64).checked_mul(8).and_then(|at| table.checked_add(at));
+        let at = (byte / LENGTH).checked_mul(8).and_then(|at| table.checked_add(at));
         let at = at.filter(|at| at.checked_add(8).is_some_and(|end| end <= self.length));
         let at = at.ok_or_else(|| damaged("it would lie behind the image"))?;
         let mut list = [0; 8];
         self.source.read_exact_at(&mut list, self.base.saturating_add(at))?;
-        let mut place = Place { block: u64::from_le_bytes(list), byte: (byte % BLOCK as u64) as u16 };
+        let mut place = Place { block: u64::from_le_bytes(list), byte: (byte % LENGTH) as u16 };
         self.array(&mut place)
     }
 

@@ -6,7 +6,7 @@ use std::io;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fields<'b>(pub(super) &'b [u8]);
 
-impl<'b> Fields<'b> {
+impl Fields<'_> {
     pub(super) fn bytes<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         let (first, rest) = self.0.split_first_chunk().ok_or_else(|| damaged("it is cut"))?;
         self.0 = rest;

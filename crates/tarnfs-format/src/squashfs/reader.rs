@@ -10,7 +10,7 @@ use tarnfs_source::SharedSource;
 use super::NAME;
 use super::attributes::Attributes;
 use super::content::{Contents, coder};
-use super::inode::{Content, Inode};
+use super::inode::{Content, Inode, Names};
 use super::listing::{Listing, Named};
 use super::metadata::{Metadata, Place};
 use super::numbers::damaged;
@@ -149,7 +149,7 @@ impl<'run> Reader<'run> {
         };
         let root = Place::new(table, self.superblock.root).map_err(|error| wrong(error, self.base))?;
         let inode = Inode::read(&mut self.metadata, root).map_err(|error| wrong(error, self.base))?;
-        let Content::Folder { block, byte, listing } = inode.content else {
+        let Content::Folder(names) = inode.content else {
             return Err(wrong(damaged("it is no folder"), self.base));
         };
         self.folders.push((0, Box::default()));
@@ -157,7 +157,7 @@ impl<'run> Reader<'run> {
         entry.kind = Kind::Folder;
         self.tell(entry)?;
         let mut path = Vec::new();
-        let mut open: Vec<Open> = self.folder(0, (block, byte, listing), &path, 0)?.into_iter().collect();
+        let mut open: Vec<Open> = self.folder(0, names, &path, 0)?.into_iter().collect();
         while let Some(folder) = open.last_mut() {
             let named = folder.listing.next(&mut self.metadata);
             let place = folder.listing.place();
@@ -199,16 +199,10 @@ impl<'run> Reader<'run> {
     }
 
     /// Begins the listing of a folder that was told, if it has one.
-    fn folder(
-        &mut self,
-        number: usize,
-        (block, byte, length): (u32, u16, u32),
-        path: &[u8],
-        depth: usize,
-    ) -> Result<Option<Open>, Error> {
-        let listing = |start| Listing::new(start, length);
+    fn folder(&mut self, number: usize, names: Names, path: &[u8], depth: usize) -> Result<Option<Open>, Error> {
+        let listing = |start| Listing::new(start, names.length);
         let longest = self.options.limits.path.saturating_sub(LONGEST_NAME);
-        let start = Place::new(self.superblock.listing_table, u64::from(block) << 16 | u64::from(byte));
+        let start = Place::new(self.superblock.listing_table, names.reference);
         let wrong = match start {
             Ok(start) if listing(start).is_empty() => return Ok(None),
             Ok(_) if depth >= self.options.limits.path_components || path.len() > longest => {
@@ -232,7 +226,7 @@ impl<'run> Reader<'run> {
         folder: usize,
         Named { name, inode: reference }: Named,
         path: &[u8],
-    ) -> Result<Option<((u32, u16, u32), usize)>, Error> {
+    ) -> Result<Option<(Names, usize)>, Error> {
         let is_name = !matches!(name.as_slice(), b"." | b"..") && !name.iter().any(|byte| matches!(byte, 0 | b'/'));
         if !is_name {
             self.tell_damage(self.base, format!("{} is left out: that cannot be a name", excerpt(path)))?;
@@ -249,7 +243,7 @@ impl<'run> Reader<'run> {
             }
         };
         let header = self.base.saturating_add(place.block);
-        if let Content::Folder { block, byte, listing } = inode.content {
+        if let Content::Folder(names) = inode.content {
             if self.known.insert(reference, (folder, Box::default())).is_some() {
                 let what =
                     format!("{} is left out: the folder is in the image at another place already", excerpt(path));
@@ -260,7 +254,7 @@ impl<'run> Reader<'run> {
             self.folders.push((folder, name.into()));
             let entry = self.entry(&inode, place, path)?;
             self.tell(entry)?;
-            return Ok(Some(((block, byte, listing), number)));
+            return Ok(Some((names, number)));
         }
         if let Some((folder, first)) = self.known.get(&reference) {
             let link = self.path_of(*folder, first);
@@ -331,7 +325,7 @@ impl<'run> Reader<'run> {
             }
         };
         let (kind, link) = match &inode.content {
-            Content::Folder { .. } => (Kind::Folder, Vec::new()),
+            Content::Folder(_) => (Kind::Folder, Vec::new()),
             Content::File { .. } => (Kind::File, Vec::new()),
             Content::Link(target) => (Kind::Symlink, target.clone()),
             Content::Other(kind) => (*kind, Vec::new()),
