@@ -63,6 +63,7 @@ impl Superblock {
         let (root, length) = (fields.u64()?, fields.u64()?);
         let (id_table, xattr_table) = (fields.u64()?, fields.u64()?);
         let (inode_table, listing_table, fragment_table) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let _export_table = fields.u64()?;
         if (major, minor) != (4, 0) {
             return Ok(Err(format!("squashfs version {major} cannot be read")));
         }
