@@ -19,6 +19,8 @@ const PREPARATION: &str = "umask 022
     tar cf monday.tar -C monday home; tar czf tuesday.tar.gz -C tuesday home; tar czf backup.tar.gz -C monday home
     gzip -k monday.tar; echo 'all went well' > log.txt; gzip log.txt; tar cf backups.tar monday.tar.gz log.txt.gz
     cp backups.tar folder; mkdir mnt; echo sesame > words
+    if command -v mksquashfs >/dev/null; then
+        mksquashfs monday root.squashfs -quiet -no-progress; cat /bin/true root.squashfs > Editor.AppImage; fi
     if command -v zip 7z >/dev/null; then zip -q -r photos.zip monday; 7z a -bd -bso0 -psesame secret.7z monday; fi";
 
 /// A command of a document, and the lines that it prints there.
@@ -82,6 +84,7 @@ fn the_examples_do_what_they_say() {
             &[
                 "## Without a mount",
                 "## zip and 7z",
+                "## squashfs",
                 "## Folders",
                 "## Several archives, older versions",
                 "## Archives in archives",
@@ -95,6 +98,10 @@ fn the_examples_do_what_they_say() {
     for (document, section) in documents.iter().flat_map(|(name, sections)| sections.iter().map(move |s| (*name, *s))) {
         if section.contains("7z") && !(have("zip") && have("7z")) {
             println!("left out: {section}: no zip or 7z");
+            continue;
+        }
+        if section.contains("squashfs") && !have("mksquashfs") {
+            println!("left out: {section}: no mksquashfs");
             continue;
         }
         let blocks = blocks(document, section);

@@ -18,13 +18,14 @@ fn compare(data: &[u8]) {
 
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 27] = [
+const TARGETS: [Target; 28] = [
     ("tar", entry_points::tar),
     ("cpio", entry_points::cpio),
     ("ar", entry_points::ar),
     ("zip", entry_points::zip),
     ("differential", compare),
     ("sevenzip", entry_points::sevenzip),
+    ("squashfs", entry_points::squashfs),
     ("names", entry_points::names),
     ("gzip", entry_points::gzip),
     ("zlib", entry_points::zlib),

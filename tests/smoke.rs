@@ -159,6 +159,24 @@ fn seven_zip() -> Vec<Vec<u8>> {
     found.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
+/// Images of which most is not compressed, so that changes reach what is in them, and one of each compression.
+fn squashfs() -> Vec<Vec<u8>> {
+    let scratch = support::Scratch::new();
+    std::fs::write(scratch.path("part"), &tree()[..6000]).unwrap();
+    scratch.shell(
+        r#"mkdir -p d/deep; seq 9 > d/deep/nine; printf ä > ä; : > empty; ln -s part link; mkfifo fifo; ln part hard
+        mksquashfs part ä empty link d fifo hard probe.squashfs -quiet -no-progress > log 2>&1 || exit 0
+        setfattr -n user.name -v value part; truncate -s 30000 sparse; seq 2000 >> sparse
+        make() { mksquashfs part ä empty link d fifo hard sparse "$1" -all-root -quiet -no-progress "${@:2}" >> log 2>&1 || cat log; }
+        make bare.squashfs -noI -noD -noF -noX -b 4096 -no-xattrs; make xattrs.squashfs -noI -noId -noD -noX -b 4096
+        for method in gzip lzma lzo lz4 xz zstd; do make $method.squashfs -comp $method -b 4096; done"#,
+    );
+    let mut found: Vec<_> = std::fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "squashfs"));
+    found.sort();
+    found.iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
 /// Bytes that choose what is changed in an index.
 fn choices() -> Vec<Vec<u8>> {
     let mut random = Random(7);
@@ -220,6 +238,7 @@ targets! {
     ar: seeds(".ar");
     differential: if support::have("python3") { vec![tree()] } else { Vec::new() };
     sevenzip: seven_zip();
+    squashfs: squashfs();
     names: vec![b"../../a".to_vec(), b"/a//./b/".to_vec(), b"\xf0\xf2/\x83\x65\x00\n".to_vec()];
     gzip: seeds(".gz");
     zlib: zlib();

@@ -9,6 +9,7 @@ mod libzstd;
 mod lzma2;
 mod sevenzip;
 mod sidecars;
+mod squashfs;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ pub use libzstd::{zstd_dictionary, zstd_differential};
 pub use lzma2::lzma2;
 pub use sevenzip::sevenzip;
 pub use sidecars::{index, ratarmount, rows, templates};
+pub use squashfs::squashfs;
 
 /// Decoded bytes after which a pass ends: a bomb would take all the time there is.
 const MOST_DECODED: u64 = 16 << 20;

@@ -9,7 +9,8 @@
 //! last piece may be shorter), and what is cached and checked.
 //!
 //! A new codec is one module and one line in [`CODECS`], or in [`CODERS`] if only containers (zip, 7z) use it: those
-//! are told by the container, with properties and a password where they need them ([`CoderContext`]).
+//! are told by the container, with properties and a password where they need them ([`CoderContext`]). What a container
+//! cuts into blocks of its own, each decoded at once, has a [`BlockCoder`].
 
 pub mod engine;
 
@@ -53,7 +54,9 @@ use std::sync::Arc;
 
 use tarnfs_source::{Budget, Cancel, FileSource, Limits, MemorySource, Reader, SharedSource};
 
-pub use coders::{CODERS, CoderContext, coder_by_name, lengths_of_steps};
+pub use coders::{
+    BLOCK_CODERS, BlockCoder, CODERS, CoderContext, block_coder_by_name, coder_by_name, lengths_of_steps,
+};
 pub use findings::Findings;
 pub use scratch::Scratch;
 pub use xz::xz_block_state;

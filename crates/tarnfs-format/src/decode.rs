@@ -8,7 +8,9 @@ use crate::Coder;
 
 /// Undoes a coder in memory, for formats whose directory is coded as contents are.
 #[derive(Clone)]
-pub struct Decode(Arc<Function>);
+pub struct Decode(Arc<Function>, Option<Arc<BlockFunction>>);
+
+type BlockFunction = dyn Fn(&Coder, &[u8], &mut [u8]) -> io::Result<usize> + Send + Sync;
 
 type Function = dyn Fn(&Coder, SharedSource, u64, Option<u32>) -> io::Result<Vec<u8>> + Send + Sync;
 
@@ -18,7 +20,23 @@ impl Decode {
     pub fn new(
         decode: impl Fn(&Coder, SharedSource, u64, Option<u32>) -> io::Result<Vec<u8>> + Send + Sync + 'static,
     ) -> Self {
-        Self(Arc::new(decode))
+        Self(Arc::new(decode), None)
+    }
+
+    /// The same, and `decode` for blocks: it decodes all that is stored to the start of what it is given, and says how
+    /// many bytes that is.
+    #[must_use]
+    pub fn with_blocks(
+        self,
+        decode: impl Fn(&Coder, &[u8], &mut [u8]) -> io::Result<usize> + Send + Sync + 'static,
+    ) -> Self {
+        Self(self.0, Some(Arc::new(decode)))
+    }
+
+    /// Decodes the block `stored`, which `coder` has made, to the start of `decoded`, and says how many bytes that is.
+    pub fn block(&self, coder: &Coder, stored: &[u8], decoded: &mut [u8]) -> io::Result<usize> {
+        let none = || io::Error::new(io::ErrorKind::Unsupported, "nothing here decodes its blocks");
+        self.1.as_ref().ok_or_else(none)?(coder, stored, decoded)
     }
 
     /// What `coder` makes of `stored`, up to `length` bytes. Whether `crc` is right is for the caller to see.

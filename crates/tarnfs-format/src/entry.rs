@@ -121,7 +121,8 @@ pub struct Piece {
     pub stored: u64,
     /// What makes the file's bytes of the stored ones; `None` if they are the same.
     pub coder: Option<Arc<Coder>>,
-    /// Bytes that the coder gives in all; `length` where there is none.
+    /// Bytes that the coder gives in all; `length` where there is none. The most that it may give where it decodes
+    /// blocks, of which the archive does not say how long they are.
     pub decoded: u64,
     /// Of these, bytes before this piece: several files may share a block.
     pub skip: u64,

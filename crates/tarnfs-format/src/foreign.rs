@@ -7,8 +7,6 @@ pub const HEAD: usize = 33 << 10;
 const MARKS: &[(usize, &[u8], &str)] = &[
     (0, b"Rar!\x1a\x07", "a RAR archive"),
     (0, b"RE~^", "a RAR archive"),
-    (0, b"hsqs", "a SquashFS image"),
-    (0, b"sqsh", "a SquashFS image"),
     (0, b"DWARFS", "a DwarFS image"),
     (0, b"\x45\x3d\xcd\x28", "a cramfs image"),
     (0, b"\x28\xcd\x3d\x45", "a cramfs image"),

@@ -20,6 +20,7 @@ pub mod foreign;
 pub mod name;
 mod probe;
 pub mod sevenzip;
+pub mod squashfs;
 /// Walking a stream of bytes once, from its start to its end.
 pub mod stream;
 pub mod tar;
@@ -114,6 +115,14 @@ pub enum Error {
         /// The format's name.
         format: &'static str,
         /// What speaks against it.
+        reason: String,
+    },
+    /// It is of this format, but nothing of it can be read: a version that is not known, or its directory is gone.
+    #[error("a {format} archive that cannot be read: {reason}")]
+    Unreadable {
+        /// The format's name.
+        format: &'static str,
+        /// Why not.
         reason: String,
     },
     /// The receiver of the events failed; reading stopped.
@@ -217,7 +226,8 @@ pub trait ReadRandom: Send + Sync {
 }
 
 /// All formats.
-pub static FORMATS: &[&dyn Format] = &[&ar::Ar, &cpio::Cpio, &sevenzip::SevenZip, &tar::Tar, &zip::Zip];
+pub static FORMATS: &[&dyn Format] =
+    &[&ar::Ar, &cpio::Cpio, &sevenzip::SevenZip, &squashfs::Squashfs, &tar::Tar, &zip::Zip];
 
 /// The format of that name.
 pub fn by_name(name: &str) -> Option<&'static dyn Format> {

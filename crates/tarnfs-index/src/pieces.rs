@@ -23,8 +23,9 @@ const HAS_LENGTH: u64 = 1;
 /// Times that the coder changes from piece to piece.
 const MOST_CODERS: usize = 1 << 10;
 
-/// Pieces of one file: each takes some hundred bytes of memory while the file is open.
-const MOST_PIECES: usize = 1 << 16;
+/// Pieces of one file: each takes some hundred bytes of memory while the file is open. In blocks of 128 KiB that is a
+/// file of 128 GiB.
+const MOST_PIECES: usize = 1 << 20;
 
 /// Bits of the number that stands before a coder's.
 const HAS_CRC: u64 = 1;

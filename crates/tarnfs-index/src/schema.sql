@@ -84,7 +84,7 @@ CREATE TABLE times (
 -- map: pairs (bytes of hole before the extent, length of the extent), each number as unsigned LEB128. Of a class with bit 256, pieces, in such numbers:
 -- 4 times the number of a coder, or 0 for stored bytes, plus 1 if a CRC-32 follows, plus 2 if the piece is a part of what the coder gives;
 -- bytes of hole before the piece; its length; where it is stored, as the distance from the end of the piece before it, or from the header, zigzag; stored bytes, if
--- there is a coder; if it is a part: bytes that the coder gives, and of these the ones before the piece; CRC-32 of the piece (4 bytes, little-endian).
+-- there is a coder; if it is a part: bytes that the coder gives (at most, if it decodes blocks), and of these the ones before the piece; CRC-32 of the piece (4 bytes, little-endian).
 CREATE TABLE extents (node INTEGER PRIMARY KEY, map BLOB NOT NULL);
 -- How stored bytes become a file's. steps: strings, each with its length as unsigned LEB128 before it: the format of the header that stands before the stored
 -- bytes, empty if there is none, then of each step the name of a codec and its properties. Where a step has more, an empty name follows, and a string of numbers:

@@ -242,7 +242,8 @@ impl ArchiveTree {
     fn pieces(&self, row: &Row) -> Result<PieceSource, Error> {
         let (pieces, stream) = (self.index.pieces(row.node)?, self.streams.get(row.stream)?);
         let (coded, context) = (Arc::clone(&self.coded), self.streams.context().clone());
-        Ok(PieceSource::new((row.stream, stream), pieces, row.size, coded, context))
+        let room = PieceSource::room_for(pieces.len(), &context)?;
+        Ok(PieceSource::new((row.stream, stream), pieces, row.size, coded, context).within(room))
     }
 
     /// What is wrong with a file, if anything is: the words of its damage, or that its end is missing.

@@ -11,6 +11,7 @@ use tarnfs_source::{MemorySource, SharedSource};
 use crate::build::is_damage;
 use crate::chain::chain;
 use crate::open::Options;
+use crate::pieces::block_coder;
 
 /// What decodes the directory of an archive that is opened with `options`. The first password that fits is taken.
 pub(crate) fn decode(options: &Options) -> Decode {
@@ -33,6 +34,10 @@ pub(crate) fn decode(options: &Options) -> Decode {
             }
         }
         result
+    })
+    .with_blocks(|coder, stored, decoded| match block_coder(coder) {
+        Some(coder) => coder.decode(stored, decoded),
+        None => Err(io::ErrorKind::Unsupported.into()),
     })
 }
 

@@ -3,16 +3,18 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use tarnfs_codec::engine::{UnindexedSource, Workers};
-use tarnfs_codec::{Codec, CoderContext, DecodeContext};
+use rustix::io::Errno;
+use tarnfs_codec::engine::{BlockPlace, Blocks, FileReads, UnindexedSource, Workers};
+use tarnfs_codec::{BlockCoder, Codec, CoderContext, DecodeContext};
 use tarnfs_format::name::escape;
 use tarnfs_format::{Body, Coder, Piece, Reader};
 use tarnfs_index::Node;
-use tarnfs_source::{Cancel, SharedSource, Slice, Source};
+use tarnfs_source::{Alone, Cancel, Grant, SharedSource, Slice, Source};
 
 use crate::build::is_damage;
 use crate::chain::chain;
@@ -35,6 +37,12 @@ const TURN: Duration = Duration::from_millis(50);
 /// Bytes that are read at once for it.
 const READ_AT_ONCE: u64 = 256 << 10;
 
+/// Bytes of memory for one piece of a file that is open.
+const PER_PIECE: usize = size_of::<(u64, Piece)>();
+
+/// So many pieces take no memory worth mentioning.
+const FEW: usize = 1 << 12;
+
 /// What coders give, of the pieces that were read last.
 #[derive(Debug, Default)]
 pub(crate) struct CodedStreams(Mutex<Open>);
@@ -42,6 +50,8 @@ pub(crate) struct CodedStreams(Mutex<Open>);
 #[derive(Debug, Default)]
 struct Open {
     streams: HashMap<Key, Coded>,
+    /// By the number of the stream that they are stored in.
+    blocks: HashMap<u32, (Arc<Blocks>, u64)>,
     /// Goes up with each use.
     clock: u64,
 }
@@ -71,6 +81,31 @@ impl CodedStreams {
     /// How many are kept, and bytes of memory that they take together. The last one may take more.
     const MOST: usize = 256;
     const MOST_BYTES: usize = 32 << 20;
+    /// Streams whose blocks are kept.
+    const MOST_OF_BLOCKS: usize = 16;
+
+    /// The blocks in `stream`, which has that `number`.
+    fn blocks(&self, number: u32, stream: &SharedSource, context: &StreamContext) -> Arc<Blocks> {
+        let mut open = self.lock();
+        open.clock += 1;
+        let clock = open.clock;
+        if let Some((blocks, used)) = open.blocks.get_mut(&number) {
+            *used = clock;
+            return Arc::clone(blocks);
+        }
+        let mut closed = None;
+        if open.blocks.len() >= Self::MOST_OF_BLOCKS {
+            let oldest = open.blocks.iter().min_by_key(|(_, (_, used))| *used).map(|(number, _)| *number);
+            closed = oldest.and_then(|oldest| open.blocks.remove(&oldest));
+        }
+        let (cache, workers) = (Arc::clone(&context.cache), Arc::clone(&context.workers));
+        let blocks = Arc::new(Blocks::new(SharedSource::clone(stream), cache, workers));
+        open.blocks.insert(number, (Arc::clone(&blocks), clock));
+        drop(open);
+        // Not while it is locked.
+        drop(closed);
+        blocks
+    }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Open> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -252,6 +287,33 @@ fn compare(source: &SharedSource, expected: u32, crc: u32) -> io::Result<()> {
         .map_err(|what| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", source.describe())))
 }
 
+/// What decodes blocks, if `coder` says that what it has made is one.
+pub(crate) fn block_coder(coder: &Coder) -> Option<&'static dyn BlockCoder> {
+    match coder.steps.as_slice() {
+        [step] if step.properties.is_empty() => tarnfs_codec::block_coder_by_name(&step.codec),
+        _ => None,
+    }
+}
+
+/// Where the block of `piece` is stored, if it is one.
+fn block_of(piece: &Piece) -> Option<BlockPlace> {
+    let coder = block_coder(piece.coder.as_ref()?)?;
+    // What does not fit into memory is no block.
+    let (stored, most) = (usize::try_from(piece.stored).ok()?, usize::try_from(piece.decoded).ok()?);
+    (stored.max(most) <= LONGEST_BLOCK).then_some(BlockPlace { offset: piece.offset, stored, most, coder })
+}
+
+/// Bytes of a block, stored or decoded: squashfs has up to 1 MiB of them.
+const LONGEST_BLOCK: usize = 16 << 20;
+
+/// Memory of the budget for a long list of pieces, or the right to do without.
+#[derive(Debug)]
+#[allow(dead_code, reason = "they are held, not read")]
+pub(crate) enum Room {
+    Granted(Grant),
+    Alone(Alone),
+}
+
 /// The content of one file.
 #[derive(Debug)]
 pub(crate) struct PieceSource {
@@ -270,6 +332,11 @@ pub(crate) struct PieceSource {
     context: StreamContext,
     /// Itself and its path, where long pieces are verified beside the readers.
     watched: Option<(Weak<Self>, PathOf)>,
+    /// Where it has blocks.
+    blocks: Option<Arc<Blocks>>,
+    reads: FileReads,
+    /// What its list of pieces was given, where that is long.
+    room: Option<Room>,
 }
 
 /// Tells the path of a file, for messages.
@@ -313,11 +380,16 @@ impl PieceSource {
             (start, piece)
         };
         let pieces: Vec<_> = pieces.into_iter().map(placed).collect();
-        let verified = pieces.iter().map(|_| AtomicBool::new(false)).collect();
+        let has_crc = pieces.iter().any(|(_, piece)| piece.crc.is_some());
+        let verified = pieces.iter().filter(|_| has_crc).map(|_| AtomicBool::new(false)).collect();
+        let has_long = pieces.iter().any(|(_, piece)| is_long(piece));
         let member = |(_, piece): &(u64, Piece)| is_long(piece).then(|| Member::new(piece.crc, piece.length));
-        let members = pieces.iter().map(member).collect();
-        let last = Mutex::default();
-        Self { number, stream, size, pieces, members, verified, last, coded, context, watched: None }
+        let members = pieces.iter().filter(|_| has_long).map(member).collect();
+        let has_blocks = pieces.iter().any(|(_, piece)| block_of(piece).is_some());
+        let blocks = has_blocks.then(|| coded.blocks(number, &stream, &context));
+        let (last, reads) = (Mutex::default(), FileReads::default());
+        let (watched, room) = (None, None);
+        Self { number, stream, size, pieces, members, verified, last, coded, context, watched, blocks, reads, room }
     }
 
     /// The same of a file that stays: what is known of it is kept in `members` as that of `node`, and it is verified
@@ -335,6 +407,40 @@ impl PieceSource {
         }
         let path = PathOf(Box::new(path));
         Arc::new_cyclic(|this| Self { watched: Some((Weak::clone(this), path)), ..self })
+    }
+
+    /// The same, which has been given memory for so many pieces.
+    pub(crate) fn within(self, room: Option<Room>) -> Self {
+        Self { room, ..self }
+    }
+
+    /// The room that `count` pieces need while they are open: none if there are few. An error if there is no memory.
+    pub(crate) fn room_for(count: usize, context: &StreamContext) -> Result<Option<Room>, Errno> {
+        if count <= FEW {
+            return Ok(None);
+        }
+        let granted = context.cache.take(count.saturating_mul(PER_PIECE)).map(Room::Granted);
+        granted.or_else(|| context.cache.budget().alone().map(Room::Alone)).map(Some).ok_or(Errno::NOMEM)
+    }
+
+    /// Decodes what a reader who goes forward wants next, and drops what it has left behind.
+    fn look_ahead(&self, read: Range<u64>) {
+        let Some(blocks) = &self.blocks else { return };
+        let (ahead, behind) = self.reads.note(&read, self.size, blocks.most_ahead());
+        if !ahead.is_empty() {
+            blocks.ahead(self.blocks_in(ahead));
+        }
+        if !behind.is_empty() {
+            let start = behind.start;
+            blocks.leave(self.blocks_in(behind).skip(usize::from(start > 0)));
+        }
+    }
+
+    /// The blocks that lie in `range` of the file, also the one that it begins in.
+    fn blocks_in(&self, range: Range<u64>) -> impl Iterator<Item = BlockPlace> {
+        let first = self.at(range.start).map_or(self.pieces.len(), |(at, ..)| at);
+        let pieces = self.pieces.get(first..).unwrap_or_default().iter();
+        pieces.take_while(move |(start, _)| *start < range.end).filter_map(|(_, piece)| block_of(piece))
     }
 
     /// Of a file that is found while the archive in `source` is read.
@@ -491,7 +597,7 @@ impl PieceSource {
     pub(crate) fn head(&self, length: usize) -> io::Result<Vec<u8>> {
         let mut head = vec![0; length];
         let coded = match self.pieces.as_slice() {
-            [(0, piece)] if piece.skip == 0 => {
+            [(0, piece)] if piece.skip == 0 && self.blocks.is_none() => {
                 piece.coder.as_ref().filter(|coder| coder.steps.len() == 1).zip(Some(piece))
             }
             _ => None,
@@ -517,9 +623,21 @@ impl PieceSource {
         Ok(head)
     }
 
+    /// True if some of it is decoded block by block.
+    pub(crate) fn has_blocks(&self) -> bool {
+        self.blocks.is_some()
+    }
+
     /// Reads all of it, and compares each piece with its checksum, however long it is.
     pub(crate) fn check(&self, cancel: &Cancel) -> io::Result<()> {
+        let mut block = Vec::new();
         for (at, (_, piece)) in self.pieces.iter().enumerate() {
+            if let Some((place, blocks)) = self.block(piece) {
+                cancel.check()?;
+                block.resize(piece.length.min(LONGEST_BLOCK as u64) as usize, 0);
+                blocks.read(&place, piece.skip, &mut block)?;
+                continue;
+            }
             let (Decoded { source, .. }, skip) = self.opened(at, piece)?;
             let crc = crc_of(&source, skip, piece.length, cancel)?;
             compare(&source, piece.crc.unwrap_or(crc), crc)?;
@@ -542,6 +660,27 @@ impl PieceSource {
         Ok(())
     }
 
+    /// The block of a piece of ours, if it is one.
+    fn block(&self, piece: &Piece) -> Option<(BlockPlace, &Blocks)> {
+        block_of(piece).zip(self.blocks.as_deref())
+    }
+
+    /// True if these bytes of the piece, whose first byte is `start` of the file, are read at once.
+    fn is_piece_ready(&self, at: usize, start: u64, piece: &Piece, wanted: &Range<u64>) -> bool {
+        let end = start.saturating_add(piece.length).min(wanted.end);
+        let from = wanted.start.max(start);
+        let (inside, length) = (from.saturating_sub(start), end.saturating_sub(from) as usize);
+        if let Some((place, blocks)) = self.block(piece) {
+            return blocks.is_ready(&place);
+        }
+        if piece.coder.is_none() && piece.crc.is_none() {
+            return self.stream.is_ready(piece.offset.saturating_add(inside), length);
+        }
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, decoded)) = last.as_ref().filter(|(known, _)| *known == at) else { return false };
+        decoded.source.is_ready(piece.skip.saturating_add(inside), length)
+    }
+
     /// The piece that holds byte `offset`, or the next one behind it.
     fn at(&self, offset: u64) -> Option<(usize, u64, &Piece)> {
         let at = self.pieces.partition_point(|(start, piece)| start.saturating_add(piece.length) <= offset);
@@ -554,9 +693,19 @@ impl Source for PieceSource {
         let wanted = self.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let buffer = &mut buffer[..wanted];
         let mut filled = 0;
+        self.look_ahead(offset..offset.saturating_add(wanted as u64));
         while filled < wanted {
             let (rest, from) = (&mut buffer[filled..], offset + filled as u64);
             filled += match self.at(from) {
+                Some((_, start, piece))
+                    if start <= from
+                        && let Some((place, blocks)) = self.block(piece) =>
+                {
+                    let inside = from - start;
+                    let length = (piece.length - inside).min(rest.len() as u64) as usize;
+                    blocks.read(&place, piece.skip.saturating_add(inside), &mut rest[..length])?;
+                    length
+                }
                 Some((at, start, piece)) if start <= from => {
                     let inside = from - start;
                     let length = (piece.length - inside).min(rest.len() as u64) as usize;
@@ -601,12 +750,18 @@ impl Source for PieceSource {
     }
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some((known, decoded)), Some((at, start, piece))) = (last.as_ref(), self.at(offset)) else {
-            return self.size == 0;
-        };
-        let is_inside = start <= offset && start.saturating_add(piece.length) >= offset.saturating_add(length as u64);
-        *known == at && is_inside && decoded.source.is_ready(piece.skip.saturating_add(offset - start), length)
+        let wanted = offset..self.size.min(offset.saturating_add(length as u64));
+        let Some((first, ..)) = self.at(offset) else { return true };
+        let pieces = self.pieces.iter().enumerate().skip(first);
+        let mut inside = pieces.take_while(|(_, (start, _))| *start < wanted.end);
+        inside.all(|(at, (start, piece))| self.is_piece_ready(at, *start, piece, &wanted))
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) {
+        if let Some(blocks) = &self.blocks {
+            let end = self.size.min(offset.saturating_add(length.min(blocks.most_ahead())));
+            blocks.ahead(self.blocks_in(offset..end));
+        }
     }
 
     fn is_unproven(&self) -> bool {
@@ -629,7 +784,13 @@ impl Source for PieceSource {
 
     fn memory(&self) -> usize {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().map_or(0, |(_, decoded)| decoded.source.memory())
+        let list = match self.room {
+            // It is closed as soon as nobody reads it.
+            Some(Room::Alone(_)) => usize::MAX,
+            Some(Room::Granted(_)) => self.pieces.len().saturating_mul(PER_PIECE),
+            None => 0,
+        };
+        last.as_ref().map_or(0, |(_, decoded)| decoded.source.memory()).saturating_add(list)
     }
 }
 

@@ -17,6 +17,13 @@ pub enum Problem {
         /// Its first bytes.
         start: Vec<u8>,
     },
+    /// It is of a format that is known, but nothing of it can be read.
+    Unreadable {
+        /// The format's name.
+        format: &'static str,
+        /// Why not.
+        reason: String,
+    },
     /// It is something else that people keep files in: "a ZIP archive".
     Foreign(&'static str),
     /// There is no such file, and what was given is a URL.
@@ -87,6 +94,7 @@ impl fmt::Display for Problem {
             Self::OfParts { problem, next } => {
                 write!(f, "{problem}. Is a part of it missing? {} is not there", next.display())
             }
+            Self::Unreadable { format, reason } => write!(f, "cannot be read as {format}: {reason}"),
             Self::Foreign(what) => write!(f, "is {what}, which tarnfs cannot read yet"),
             Self::Url => f.write_str("is a URL; remote archives cannot be opened yet: download it first"),
             Self::OnlyZeros { may_be_empty } => {

@@ -9,7 +9,8 @@ use tarnfs_tree::build::without_suffix;
 const MOST_NAMES: usize = 10_000;
 
 /// Ends of names of archives that are no tars; some cannot be read yet, and are mistyped as others are.
-const OTHER_ARCHIVES: [&[u8]; 5] = [b".7z", b".cpio", b".deb", b".rar", b".zip"];
+const OTHER_ARCHIVES: [&[u8]; 11] =
+    [b".7z", b".appimage", b".cpio", b".deb", b".rar", b".sfs", b".sif", b".snap", b".sqsh", b".squashfs", b".zip"];
 
 /// True if one letter more or less, another one, or two neighbours swapped make `right` of `typed`.
 fn is_near(typed: &[u8], right: &[u8]) -> bool {

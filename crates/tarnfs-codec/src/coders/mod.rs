@@ -3,6 +3,7 @@
 //! Their streams begin with nothing that tells them: the container names the codec, and says in a [`CoderContext`] what
 //! it needs beside the stream. A codec is one file here and one line in [`CODERS`].
 //!
+//! - `block`: what is decoded a block at a time, and has no seek points
 //! - `straight`, `filtered`, `streamed`: decoders of what can be read anywhere, in order, and only from its start on
 //! - `keys`: from passwords
 
@@ -10,6 +11,7 @@ mod aes_7z;
 mod aes_zip;
 mod bcj;
 mod bcj2;
+mod block;
 mod copy;
 mod deflate64;
 mod delta;
@@ -31,6 +33,8 @@ use std::sync::Arc;
 use tarnfs_source::Cancel;
 
 use crate::{CODECS, Codec};
+
+pub use block::{BLOCK_CODERS, BlockCoder, block_coder_by_name};
 
 /// What a container says of one of its streams. Codecs that need none of it ignore it.
 #[derive(Clone, Default)]

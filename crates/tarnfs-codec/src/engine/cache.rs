@@ -245,6 +245,24 @@ impl PieceCache {
         }
     }
 
+    /// Drops the pieces at these places of the stream that nobody has used but sequential readers.
+    pub(super) fn leave_each(&self, stream: u64, starts: impl Iterator<Item = u64>) {
+        let mut pieces = lock(&self.pieces);
+        let pieces = &mut *pieces;
+        for start in starts {
+            let key = (stream, start);
+            if pieces.by_start.get(&key).is_some_and(|entry| entry.uses == 0 && !entry.main)
+                && let Some(entry) = pieces.by_start.remove(&key)
+            {
+                pieces.probation_bytes -= entry.grant.bytes();
+            }
+        }
+        if pieces.probation.len() > 2 * pieces.by_start.len() + 64 {
+            let by_start = &pieces.by_start;
+            pieces.probation.retain(|(key, number)| by_start.get(key).is_some_and(|entry| entry.number == *number));
+        }
+    }
+
     /// Drops everything of a stream that is no longer read. The lock is held for a moment where there is nothing.
     pub(super) fn forget(&self, stream: u64) {
         self.paused.forget(stream);

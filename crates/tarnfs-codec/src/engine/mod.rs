@@ -4,6 +4,7 @@
 //! - [`Indexing`] drives a first pass and cuts what it decodes into [`Chunk`](crate::Chunk)s with a checksum per piece.
 //! - [`DecodedSource`] serves reads at any offset from a [`ChunkTable`](crate::ChunkTable). It decodes only as far as a
 //!   read needs, then pauses the decoder where it stands.
+//! - [`Blocks`] decodes blocks that stand for themselves (of squashfs), each once for all who want it.
 //! - [`PieceCache`] holds the decoded pieces and the paused decoders of all streams, bounded in bytes.
 //! - [`DecodedFile`] holds decoded pieces on disk, where decoding them again takes long. [`SpillWriter`] adds to it
 //!   during the first pass, and [`Fill`] while the machine is idle.
@@ -12,6 +13,7 @@
 //! - [`UnindexedSource`] is a stream whose table is made while it is read.
 //! - [`Workers`] are the threads on which sequential readers are decoded ahead of.
 
+mod blocks;
 mod cache;
 mod chunks;
 mod decoded;
@@ -44,6 +46,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::sync::{Mutex, MutexGuard};
 
+pub use blocks::{BlockPlace, Blocks, FileReads};
 pub use cache::{CacheMemory, PieceCache};
 pub use decoded::{DecodedSource, Statistics};
 pub use decoded_file::{DecodedFile, DecodedFileWriter, Extended, PieceSpace};

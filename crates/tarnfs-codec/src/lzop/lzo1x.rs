@@ -90,6 +90,12 @@ fn length<B: Bytes>(bytes: &mut B, short: usize, most: usize) -> Result<usize, B
 
 /// Decodes all of `input`, which must be exactly as much as `output` has room for.
 pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<(), Invalid> {
+    let room = output.len();
+    decompress_up_to(input, output).and_then(|length| if length == room { Ok(()) } else { Err(Invalid) })
+}
+
+/// Decodes all of `input`, for which `output` must have room enough, and says how much it is.
+pub(crate) fn decompress_up_to(input: &[u8], output: &mut [u8]) -> Result<usize, Invalid> {
     let mut block = Block { input, at: 0, output, filled: 0 };
     let mut literals = 0;
     if let Some(first) = input.first().and_then(|&first| first_literals(first)) {
@@ -109,8 +115,7 @@ pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<(), Invalid>
                 block.copy_few(few)?;
             }
             Instruction::End => {
-                let is_whole = block.at == block.input.len() && block.filled == block.output.len();
-                return if is_whole { Ok(()) } else { Err(Invalid) };
+                return if block.at == block.input.len() { Ok(block.filled) } else { Err(Invalid) };
             }
         }
     }

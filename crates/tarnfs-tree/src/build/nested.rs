@@ -274,7 +274,7 @@ impl<'a> Expansion<'a> {
             _ => return Ok(receiver.end(0)?),
         };
         match members {
-            Ok(_) | Err(Problem::NotAnArchive) => {}
+            Ok(_) | Err(Problem::NotAnArchive | Problem::Unreadable { .. }) => {}
             // What was found before it is served.
             Err(Problem::Read { offset, error }) if is_damage(&error) => note(offset, &error)?,
             Err(problem) => return Err(problem),
@@ -339,7 +339,7 @@ impl<'a> Expansion<'a> {
         };
         match (content, forwards) {
             (_, Some(format)) => match walk.members(format, &mut stream, &place) {
-                Ok(_) | Err(Problem::NotAnArchive) => {
+                Ok(_) | Err(Problem::NotAnArchive | Problem::Unreadable { .. }) => {
                     stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
                 }
                 Err(problem) => return Err(problem),

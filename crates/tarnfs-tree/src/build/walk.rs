@@ -162,6 +162,7 @@ impl Walk<'_> {
             Ok(()) => Ok(members),
             Err(tarnfs_format::Error::Read { offset, error }) => Err(self.problem(offset, error)),
             Err(tarnfs_format::Error::NotThisFormat { .. }) => Err(Problem::NotAnArchive),
+            Err(tarnfs_format::Error::Unreadable { format, reason }) => Err(Problem::Unreadable { format, reason }),
             Err(tarnfs_format::Error::Receiver(error)) => Err(self.problem(members.end, error)),
             Err(error) => Err(Problem::Index(tarnfs_index::Error::Io(io::Error::other(error)))),
         }
@@ -383,7 +384,11 @@ impl Walk<'_> {
             return Ok(None);
         };
         // One run of stored bytes, or of what one codec gives.
-        let Some([piece]) = entry.body.pieces.as_deref() else { return Ok(None) };
+        let Some([piece]) = entry.body.pieces.as_deref().filter(|_| !content.has_blocks()) else {
+            let what = format!("{}: it stays a file: it is stored in several blocks (--lazy opens it)", shown(entry));
+            self.note_at(entry.header.saturating_add(base), what)?;
+            return Ok(None);
+        };
         let is_all = (piece.hole, piece.skip, piece.length) == (0, 0, entry.body.size);
         let has_steps = piece.coder.as_ref().is_some_and(|coder| !coder.steps.is_empty());
         let codec = match piece.coder.as_deref().map_or(&[][..], |coder| &coder.steps) {

@@ -1,0 +1,116 @@
+//! Extended attributes.
+
+use std::io;
+use std::rc::Rc;
+
+use tarnfs_source::Limits;
+
+use super::inode::NO_XATTRS;
+use super::metadata::{Metadata, Place};
+use super::numbers::{Fields, damaged};
+use super::start::NO_TABLE;
+use crate::Xattrs;
+
+/// Bit of an attribute's kind: in place of its value stands where that is.
+const IS_ELSEWHERE: u16 = 1 << 8;
+
+/// Bytes that the attributes of all inodes may take. Any number of inodes may have the same ones: an image of a few
+/// kilobytes could tell of gigabytes.
+const MOST_BYTES: u64 = 512 << 20;
+
+/// The attributes of an image.
+#[derive(Debug)]
+pub(super) struct Attributes {
+    /// Where their names and values begin; `None` where there are none.
+    table: Option<u64>,
+    /// How many lists of them there are, and where the list of the blocks that tell where they are begins.
+    count: u32,
+    list: u64,
+    /// Many files of one folder have the same ones.
+    last: Option<(u32, Rc<Xattrs>)>,
+    /// Bytes that were handed out.
+    told: u64,
+}
+
+impl Attributes {
+    /// Of an image whose table of them begins at byte `table`, and which is read through `read_at`.
+    pub(super) fn new(table: u64, read_at: impl Fn(u64) -> io::Result<[u8; 16]>) -> io::Result<Self> {
+        let mut attributes = Self { table: None, count: 0, list: 0, last: None, told: 0 };
+        if table != NO_TABLE {
+            let header = read_at(table)?;
+            let mut fields = Fields(&header);
+            attributes.table = Some(fields.u64()?);
+            attributes.count = fields.u32()?;
+            attributes.list = table.saturating_add(header.len() as u64);
+        }
+        Ok(attributes)
+    }
+
+    /// List `number`.
+    pub(super) fn list(&mut self, metadata: &mut Metadata<'_>, number: u32, limits: &Limits) -> io::Result<Xattrs> {
+        let Some(table) = self.table.filter(|_| number != NO_XATTRS) else { return Ok(Vec::new()) };
+        let list = match &self.last {
+            Some((last, list)) if *last == number => Rc::clone(list),
+            _ => Rc::new(self.read(metadata, table, number, limits)?),
+        };
+        let bytes = list.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum::<usize>();
+        self.told = self.told.saturating_add(bytes as u64);
+        if self.told > MOST_BYTES {
+            return Err(damaged("all extended attributes together take more than 512 MiB"));
+        }
+        self.last = Some((number, Rc::clone(&list)));
+        Ok(list.to_vec())
+    }
+
+    fn read(&self, metadata: &mut Metadata<'_>, table: u64, number: u32, limits: &Limits) -> io::Result<Xattrs> {
+        if number >= self.count {
+            return Err(damaged(format!("list {number} of {}", self.count)));
+        }
+        let entry = metadata.entry::<16>(self.list, number.into())?;
+        let mut fields = Fields(&entry);
+        let mut place = Place::new(table, fields.u64()?)?;
+        let count = fields.u32()?;
+        if count as usize > limits.xattrs {
+            return Err(damaged(format!("{count} of them, more than {}", limits.xattrs)));
+        }
+        let (mut list, mut bytes) = (Vec::new(), 0_usize);
+        for _ in 0..count {
+            let kind = u16::from_le_bytes(metadata.array(&mut place)?);
+            let length = u16::from_le_bytes(metadata.array(&mut place)?);
+            let prefix = match kind & !IS_ELSEWHERE {
+                0 => &b"user."[..],
+                1 => b"trusted.",
+                2 => b"security.",
+                kind => return Err(damaged(format!("one of kind {kind}, which there is not"))),
+            };
+            let mut name = prefix.to_vec();
+            name.resize(prefix.len().saturating_add(length.into()), 0);
+            metadata.read(&mut place, name.get_mut(prefix.len()..).unwrap_or_default())?;
+            let mut value = Self::value(metadata, &mut place, limits)?;
+            if kind & IS_ELSEWHERE != 0 {
+                let reference = value.try_into().map_err(|_| damaged("one that does not say where its value is"))?;
+                let mut elsewhere = Place::new(table, u64::from_le_bytes(reference))?;
+                value = Self::value(metadata, &mut elsewhere, limits)?;
+            }
+            bytes = bytes.saturating_add(name.len()).saturating_add(value.len());
+            if bytes as u64 > MOST_BYTES / 16 {
+                return Err(damaged("those of one file take more than 32 MiB"));
+            }
+            if name.len() > limits.name || name.contains(&0) || name.len() == prefix.len() {
+                return Err(damaged("one with a name that it cannot have"));
+            }
+            list.push((name, value));
+        }
+        Ok(list)
+    }
+
+    fn value(metadata: &mut Metadata<'_>, place: &mut Place, limits: &Limits) -> io::Result<Vec<u8>> {
+        let length = u32::from_le_bytes(metadata.array(place)?) as usize;
+        if length > limits.xattr_value {
+            return Err(damaged(format!("one of {length} bytes, more than {}", limits.xattr_value)));
+        }
+        let mut value = vec![0; length];
+        metadata.read(place, &mut value)?;
+        Ok(value)
+    }
+}

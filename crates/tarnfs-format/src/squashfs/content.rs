@@ -1,0 +1,144 @@
+//! Where the content of a file lies: its blocks, and its end in a block that it shares.
+
+use std::io;
+use std::sync::Arc;
+
+use super::inode::Fragment;
+use super::metadata::{Metadata, Place};
+use super::numbers::{Fields, damaged};
+use super::start::{NO_TABLE, Superblock};
+use crate::{Coder, Piece, Step};
+
+/// Bit of a block's length: it is stored as it is.
+const IS_STORED: u32 = 1 << 24;
+
+/// Pieces of one file: 64 MiB of memory. In blocks of 128 KiB that is a file of 128 GiB.
+const MOST_PIECES: usize = 1 << 20;
+
+/// Makes pieces of blocks.
+#[derive(Debug)]
+pub(super) struct Contents {
+    /// Where in the source the image begins.
+    base: u64,
+    /// Bytes of the image that there are.
+    there: u64,
+    superblock: Superblock,
+    /// What the blocks were made with.
+    coder: Arc<Coder>,
+    /// The fragment block that was asked for last.
+    last: Option<(u32, u64, u32)>,
+}
+
+impl Contents {
+    pub(super) fn new(base: u64, there: u64, superblock: Superblock, coder: Arc<Coder>) -> Self {
+        Self { base, there, superblock, coder, last: None }
+    }
+
+    /// The pieces of a file of `size` bytes whose blocks begin at byte `start` of the image. `lengths` is where the
+    /// lengths of its blocks stand, and is moved behind them, but not behind `limit`.
+    pub(super) fn pieces(
+        &mut self,
+        metadata: &mut Metadata<'_>,
+        (start, size): (u64, u64),
+        (lengths, limit): (&mut Place, Option<Place>),
+        fragment: Option<Fragment>,
+    ) -> io::Result<Vec<Piece>> {
+        let whole = u64::from(self.superblock.block_size);
+        let count = if fragment.is_some() { size.checked_div(whole).unwrap_or_default() } else { size.div_ceil(whole) };
+        let (mut pieces, mut at, mut hole, mut left) = (Vec::<Piece>::new(), start, 0_u64, size);
+        for _ in 0..count {
+            let length = left.min(whole);
+            left = left.saturating_sub(length);
+            if limit.is_some_and(|limit| *lengths >= limit) {
+                return Err(damaged("its inode overlaps another one"));
+            }
+            let told = u32::from_le_bytes(metadata.array(lengths)?);
+            if told == 0 {
+                hole = hole.saturating_add(length);
+                continue;
+            }
+            let stored = self.stored(told)?;
+            let mut piece = self.piece(at, told, length, (0, length))?;
+            piece.hole = std::mem::take(&mut hole);
+            at = at.saturating_add(stored);
+            // What is stored as it is, one behind the other, is one.
+            let is_full = pieces.len() >= MOST_PIECES;
+            match pieces.last_mut() {
+                Some(last) if last.coder.is_none() && piece.coder.is_none() && piece.hole == 0 => {
+                    for sum in [&mut last.length, &mut last.stored, &mut last.decoded] {
+                        *sum = sum.saturating_add(length);
+                    }
+                }
+                _ if is_full => {
+                    return Err(damaged(format!("it has more than {MOST_PIECES} blocks")));
+                }
+                _ => pieces.push(piece),
+            }
+        }
+        if let Some(Fragment { number, skip }) = fragment.filter(|_| left > 0) {
+            let (start, told) = self.fragment(metadata, number)?;
+            let mut piece = self.piece(start, told, left, (skip.into(), whole))?;
+            piece.hole = hole;
+            pieces.push(piece);
+        }
+        Ok(pieces)
+    }
+
+    /// Bytes that a block of that length takes.
+    fn stored(&self, told: u32) -> io::Result<u64> {
+        let stored = told & !IS_STORED;
+        let is_possible = stored > 0 && stored <= self.superblock.block_size;
+        if is_possible { Ok(stored.into()) } else { Err(damaged(format!("a block of it would have {stored} bytes"))) }
+    }
+
+    /// `length` bytes of the block at byte `at` of the image, of which at most `most` bytes come, from byte `skip` on.
+    fn piece(&self, at: u64, told: u32, length: u64, (skip, most): (u64, u64)) -> io::Result<Piece> {
+        let stored = self.stored(told)?;
+        if at.checked_add(stored).is_none_or(|end| end > self.there) {
+            return Err(damaged(format!(
+                "a block of it would begin at byte {at} of the image, and reach behind its end"
+            )));
+        }
+        let offset = self.base.saturating_add(at);
+        let end = skip.saturating_add(length);
+        if told & IS_STORED == 0 && end <= most {
+            let coder = Some(Arc::clone(&self.coder));
+            return Ok(Piece { length, offset, stored, coder, decoded: most, skip, ..Piece::default() });
+        }
+        if end > stored || told & IS_STORED == 0 {
+            return Err(damaged(format!("a block of it has fewer bytes than the {end} that it needs")));
+        }
+        let offset = offset.saturating_add(skip);
+        Ok(Piece { length, offset, stored: length, decoded: length, ..Piece::default() })
+    }
+
+    /// Where a block of fragments begins, and its length.
+    fn fragment(&mut self, metadata: &mut Metadata<'_>, number: u32) -> io::Result<(u64, u32)> {
+        if let Some((_, start, told)) = self.last.filter(|(last, ..)| *last == number) {
+            return Ok((start, told));
+        }
+        if number >= self.superblock.fragments || self.superblock.fragment_table == NO_TABLE {
+            let count = self.superblock.fragments;
+            return Err(damaged(format!("its end would lie in fragment block {number} of {count}")));
+        }
+        let entry = metadata.entry::<16>(self.superblock.fragment_table, number.into())?;
+        let mut fields = Fields(&entry);
+        let (start, told) = (fields.u64()?, fields.u32()?);
+        self.last = Some((number, start, told));
+        Ok((start, told))
+    }
+}
+
+/// The coder of blocks for the number that the superblock has for it, or what it is called that nothing reads.
+pub(super) fn coder(compression: u16) -> Result<Coder, String> {
+    let codec = match compression {
+        1 => "zlib-block",
+        2 => "lzma-block",
+        3 => "lzo1x-block",
+        4 => "xz-block",
+        5 => "lz4-block",
+        6 => "zstd-block",
+        other => return Err(format!("its compression has the number {other}, which is not known")),
+    };
+    Ok(Coder { steps: vec![Step { codec: codec.to_owned(), ..Step::default() }], is_behind_header: None })
+}

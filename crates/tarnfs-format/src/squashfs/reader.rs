@@ -1,0 +1,420 @@
+//! Walks the folders of an image from its root on, and tells what is in them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use tarnfs_source::SharedSource;
+
+use super::NAME;
+use super::attributes::Attributes;
+use super::content::{Contents, coder};
+use super::inode::{Content, Inode, Names};
+use super::listing::{Listing, Named};
+use super::metadata::{Metadata, Place};
+use super::numbers::damaged;
+use super::start::{self, Superblock};
+use crate::name::excerpt;
+use crate::{Body, Coder, Damage, Entry, Error, Event, Kind, Options, Piece, ReceiveRandom, Step, Time};
+
+/// Damage that is told singly: an image may have any number of names that lead nowhere.
+const MOST_TOLD: u64 = 1000;
+
+/// Bytes of a name, and of the slash before it.
+const LONGEST_NAME: usize = 257;
+
+/// Bytes behind the fixed part of an inode from which on it may not overlap another one.
+const LARGE: u64 = 256;
+
+/// One pass over one image.
+pub(super) struct Reader<'run> {
+    metadata: Metadata<'run>,
+    superblock: Superblock,
+    /// Where in the source the image begins.
+    base: u64,
+    options: &'run Options,
+    receive: &'run mut ReceiveRandom<'run>,
+    contents: Contents,
+    attributes: Attributes,
+    /// Owners and groups that were looked up.
+    ids: HashMap<u16, u64>,
+    /// Where listings lie that were told.
+    listings: Ranges,
+    /// Where inodes lie that are large.
+    inodes: Ranges,
+    /// Inodes that may be met again, and the folder and name under which they were met first.
+    known: HashMap<u64, (usize, Box<[u8]>)>,
+    /// All folders: the one that each lies in, and its name. The root is the first.
+    folders: Vec<(usize, Box<[u8]>)>,
+    damage: u64,
+}
+
+/// Ranges that may not overlap: where each begins, and where it ends, or how far it has been read.
+#[derive(Debug, Default)]
+struct Ranges(BTreeMap<Place, Place>);
+
+impl Ranges {
+    /// False if `place` lies in one of them.
+    fn is_free(&self, place: Place) -> bool {
+        self.0.range(..=place).next_back().is_none_or(|(start, end)| *start < place && *end <= place)
+    }
+
+    /// Where the next one begins behind the one that begins at `start`.
+    fn limit(&self, start: Place) -> Option<Place> {
+        self.0.range((Bound::Excluded(start), Bound::Unbounded)).next().map(|(start, _)| *start)
+    }
+
+    /// Notes how far the one that begins at `start` goes.
+    fn set(&mut self, start: Place, end: Place) {
+        self.0.insert(start, end);
+    }
+}
+
+/// A folder whose names are being told.
+struct Open {
+    number: usize,
+    listing: Listing,
+    /// Where its listing begins, and where another one does behind it.
+    start: Place,
+    limit: Option<Place>,
+    /// Bytes of the path of the folder that it is in.
+    path: usize,
+}
+
+impl<'run> Reader<'run> {
+    pub(super) fn open(
+        source: &'run SharedSource,
+        options: &'run Options,
+        receive: &'run mut ReceiveRandom<'run>,
+    ) -> Result<Self, Error> {
+        let show = |offset: u64, length: usize| {
+            let there = usize::try_from(source.len().saturating_sub(offset)).unwrap_or(usize::MAX);
+            let mut bytes = vec![0; length.min(there)];
+            let read = source.read_at(&mut bytes, offset).unwrap_or(0);
+            bytes.truncate(read);
+            bytes
+        };
+        let unreadable = |reason: String| Error::Unreadable { format: NAME, reason };
+        let found = start::find(&show, Some(source.len()));
+        let (base, superblock) =
+            found.ok_or_else(|| Error::NotThisFormat { format: NAME, reason: "there is no superblock".to_owned() })?;
+        let superblock = superblock.map_err(unreadable)?;
+        let coder = Arc::new(coder(superblock.compression).map_err(unreadable)?);
+        let there = superblock.length.min(source.len().saturating_sub(base));
+        let read_with = (&options.decode, &options.cancel);
+        let metadata = Metadata::new(source, (base, there), Arc::clone(&coder), read_with);
+        let read_at = |at: u64| {
+            let mut bytes = [0; 16];
+            source.read_exact_at(&mut bytes, base.saturating_add(at)).map(|()| bytes)
+        };
+        let mut told = Vec::new();
+        if there < superblock.length {
+            told.push(format!("the image has {} bytes, only {there} are there: it was cut", superblock.length));
+        }
+        let attributes = Attributes::new(superblock.xattr_table, read_at).or_else(|error| {
+            told.push(format!("extended attributes are left out: {error}"));
+            Attributes::new(start::NO_TABLE, read_at)
+        });
+        let mut reader = Self {
+            metadata,
+            superblock,
+            base,
+            options,
+            receive,
+            contents: Contents::new(base, there, superblock, coder),
+            attributes: attributes.map_err(|error| Error::Read { offset: base, error })?,
+            ids: HashMap::new(),
+            listings: Ranges::default(),
+            inodes: Ranges::default(),
+            known: HashMap::new(),
+            folders: Vec::new(),
+            damage: 0,
+        };
+        for what in told {
+            reader.tell_damage(base, what)?;
+        }
+        Ok(reader)
+    }
+
+    /// Tells all that is in the image.
+    pub(super) fn run(mut self) -> Result<(), Error> {
+        let table = self.superblock.inode_table;
+        let wrong = |error: io::Error, base: u64| match error.kind() {
+            io::ErrorKind::InvalidData | io::ErrorKind::Unsupported => {
+                let reason = format!("its root cannot be read: {error}");
+                Error::Unreadable { format: NAME, reason }
+            }
+            _ => Error::Read { offset: base, error },
+        };
+        let root = Place::new(table, self.superblock.root).map_err(|error| wrong(error, self.base))?;
+        let inode = Inode::read(&mut self.metadata, root).map_err(|error| wrong(error, self.base))?;
+        let Content::Folder(names) = inode.content else {
+            return Err(wrong(damaged("it is no folder"), self.base));
+        };
+        self.folders.push((0, Box::default()));
+        let mut entry = self.entry(&inode, root, b".")?;
+        entry.kind = Kind::Folder;
+        self.tell(entry)?;
+        let mut path = Vec::new();
+        let mut open: Vec<Open> = self.folder(0, names, &path, 0)?.into_iter().collect();
+        while let Some(folder) = open.last_mut() {
+            let named = folder.listing.next(&mut self.metadata);
+            let place = folder.listing.place();
+            let is_over = folder.limit.is_some_and(|limit| place > limit);
+            let named = if is_over { Err(damaged("it overlaps that of another folder")) } else { named };
+            match named {
+                Ok(Some(named)) => {
+                    let (number, start, before) = (folder.number, folder.start, path.len());
+                    if before > 0 {
+                        path.push(b'/');
+                    }
+                    path.extend_from_slice(&named.name);
+                    if let Some((listing, below)) = self.named(number, named, &path)? {
+                        self.listings.set(start, place);
+                        if let Some(below) = self.folder(below, listing, &path, open.len())? {
+                            open.push(Open { path: before, ..below });
+                            continue;
+                        }
+                    }
+                    path.truncate(before);
+                }
+                ended => {
+                    self.listings.set(folder.start, place);
+                    let before = folder.path;
+                    if let Err(error) = ended {
+                        let what = format!("{}: the listing of the folder: {}", shown(&path), self.left_out(error)?);
+                        self.tell_damage(self.base.saturating_add(place.block), what)?;
+                    }
+                    open.pop();
+                    path.truncate(before);
+                    // There are new ones by now.
+                    if let Some(folder) = open.last_mut() {
+                        folder.limit = self.listings.limit(folder.start);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the listing of a folder that was told, if it has one.
+    fn folder(&mut self, number: usize, names: Names, path: &[u8], depth: usize) -> Result<Option<Open>, Error> {
+        let listing = |start| Listing::new(start, names.length);
+        let longest = self.options.limits.path.saturating_sub(LONGEST_NAME);
+        let start = Place::new(self.superblock.listing_table, names.reference);
+        let wrong = match start {
+            Ok(start) if listing(start).is_empty() => return Ok(None),
+            Ok(_) if depth >= self.options.limits.path_components || path.len() > longest => {
+                "it is left out: it is too deep".to_owned()
+            }
+            Ok(start) if self.listings.is_free(start) => {
+                self.listings.set(start, start);
+                let limit = self.listings.limit(start);
+                return Ok(Some(Open { number, listing: listing(start), start, limit, path: 0 }));
+            }
+            Ok(_) => "it overlaps that of another folder".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.tell_damage(self.base, format!("{}: the listing of the folder: {wrong}", shown(path)))?;
+        Ok(None)
+    }
+
+    /// Tells of what has a name in a folder. Of a folder, returns where its listing is, and its number.
+    fn named(
+        &mut self,
+        folder: usize,
+        Named { name, inode: reference }: Named,
+        path: &[u8],
+    ) -> Result<Option<(Names, usize)>, Error> {
+        let is_name = !matches!(name.as_slice(), b"." | b"..") && !name.iter().any(|byte| matches!(byte, 0 | b'/'));
+        if !is_name {
+            self.tell_damage(self.base, format!("{} is left out: that cannot be a name", excerpt(path)))?;
+            return Ok(None);
+        }
+        let read = Place::new(self.superblock.inode_table, reference)
+            .and_then(|place| Ok((place, Inode::read(&mut self.metadata, place)?)));
+        let (place, inode) = match read {
+            Ok(found) => found,
+            Err(error) => {
+                let what = self.left_out(error)?;
+                self.tell_damage(self.base, format!("{} is left out: {what}", excerpt(path)))?;
+                return Ok(None);
+            }
+        };
+        let header = self.base.saturating_add(place.block);
+        if let Content::Folder(names) = inode.content {
+            if self.known.insert(reference, (folder, Box::default())).is_some() {
+                let what =
+                    format!("{} is left out: the folder is in the image at another place already", excerpt(path));
+                self.tell_damage(header, what)?;
+                return Ok(None);
+            }
+            let number = self.folders.len();
+            self.folders.push((folder, name.into()));
+            let entry = self.entry(&inode, place, path)?;
+            self.tell(entry)?;
+            return Ok(Some((names, number)));
+        }
+        if let Some((folder, first)) = self.known.get(&reference) {
+            let link = self.path_of(*folder, first);
+            let entry = Entry {
+                path: path.to_vec(),
+                kind: Kind::HardLink,
+                link,
+                // Behind what it is a link to.
+                header: header.saturating_add(1),
+                body: Body { offset: header, ..Body::default() },
+                mtime: Time { seconds: inode.time.into(), nanoseconds: 0 },
+                mode: (inode.mode & 0o7777).into(),
+                ..Entry::default()
+            };
+            self.tell(entry)?;
+            return Ok(None);
+        }
+        if !self.inodes.is_free(place) {
+            let what = format!("{} is left out: its inode overlaps another one", excerpt(path));
+            self.tell_damage(header, what)?;
+            return Ok(None);
+        }
+        let (links, mut end) = (inode.links, inode.end);
+        let mut entry = self.entry(&inode, place, path)?;
+        if let Content::File { start, size, fragment, mut blocks } = inode.content
+            && size > 0
+        {
+            let within = (&mut blocks, self.inodes.limit(place));
+            let mut pieces = self.contents.pieces(&mut self.metadata, (start, size), within, fragment);
+            end = blocks;
+            entry.body.size = size;
+            if i64::try_from(size).is_err() {
+                entry.body.size = 0;
+                pieces = Err(damaged(format!("it would have {size} bytes")));
+            }
+            entry.body.pieces = match pieces {
+                Ok(pieces) => Some(pieces),
+                Err(error) => {
+                    let what = self.left_out(error)?;
+                    self.tell_damage(header, format!("{} cannot be read: {what}", excerpt(path)))?;
+                    (entry.body.size > 0).then(|| vec![unreadable(header, size)])
+                }
+            };
+        }
+        let is_large = end.block != place.block || u64::from(end.byte) > u64::from(place.byte).saturating_add(LARGE);
+        if is_large {
+            self.inodes.set(place, end);
+        }
+        // One that is large would be told again and again with all its blocks.
+        if links > 1 || is_large {
+            self.known.insert(reference, (folder, name.into()));
+        }
+        self.tell(entry)?;
+        Ok(None)
+    }
+
+    /// What all inodes say.
+    fn entry(&mut self, inode: &Inode, place: Place, path: &[u8]) -> Result<Entry, Error> {
+        let header = self.base.saturating_add(place.block);
+        let [uid, gid] = [self.id(inode.owner, path)?, self.id(inode.group, path)?];
+        let limits = &self.options.limits;
+        let xattrs = match self.attributes.list(&mut self.metadata, inode.xattrs, limits) {
+            Ok(xattrs) => xattrs,
+            Err(error) => {
+                let what = self.left_out(error)?;
+                self.tell_damage(header, format!("{}: its extended attributes are left out: {what}", excerpt(path)))?;
+                Vec::new()
+            }
+        };
+        let (kind, link) = match &inode.content {
+            Content::Folder(_) => (Kind::Folder, Vec::new()),
+            Content::File { .. } => (Kind::File, Vec::new()),
+            Content::Link(target) => (Kind::Symlink, target.clone()),
+            Content::Other(kind) => (*kind, Vec::new()),
+        };
+        Ok(Entry {
+            path: path.to_vec(),
+            kind,
+            link,
+            xattrs,
+            uid,
+            gid,
+            mode: (inode.mode & 0o7777).into(),
+            mtime: Time { seconds: inode.time.into(), nanoseconds: 0 },
+            header,
+            body: Body { offset: header, ..Body::default() },
+            ..Entry::default()
+        })
+    }
+
+    /// A user or group, by its number in the table; 0 where that cannot be read.
+    fn id(&mut self, number: u16, path: &[u8]) -> Result<u64, Error> {
+        if let Some(id) = self.ids.get(&number) {
+            return Ok(*id);
+        }
+        let found = if number < self.superblock.ids {
+            self.metadata.entry::<4>(self.superblock.id_table, number.into())
+        } else {
+            Err(damaged(format!("number {number} of {}", self.superblock.ids)))
+        };
+        let id = match found {
+            Ok(id) => u32::from_le_bytes(id).into(),
+            Err(error) => {
+                let what = self.left_out(error)?;
+                let what = format!("{} and others: the owner or group is not known: {what}", shown(path));
+                self.tell_damage(self.base, what)?;
+                0
+            }
+        };
+        self.ids.insert(number, id);
+        Ok(id)
+    }
+
+    /// The path of what is called `name` in a folder.
+    fn path_of(&self, mut folder: usize, name: &[u8]) -> Vec<u8> {
+        let mut names = vec![name];
+        // A folder has a larger number than the one that it is in.
+        while folder > 0
+            && let Some((parent, name)) = self.folders.get(folder)
+        {
+            names.push(name);
+            folder = *parent;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    /// What is wrong, of an error that leaves the rest of the image readable.
+    fn left_out(&self, error: io::Error) -> Result<String, Error> {
+        match error.kind() {
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::Unsupported => {
+                Ok(error.to_string())
+            }
+            _ => Err(Error::Read { offset: self.base, error }),
+        }
+    }
+
+    fn tell(&mut self, entry: Entry) -> Result<(), Error> {
+        (self.receive)(Event::Entry(Box::new(entry))).map_err(Error::Receiver)
+    }
+
+    fn tell_damage(&mut self, offset: u64, what: String) -> Result<(), Error> {
+        self.damage = self.damage.saturating_add(1);
+        let what = match self.damage {
+            ..MOST_TOLD => what,
+            MOST_TOLD => "more is damaged than is told here".to_owned(),
+            _ => return Ok(()),
+        };
+        (self.receive)(Event::Damage(Damage { offset, what })).map_err(Error::Receiver)
+    }
+}
+
+/// The path of a folder, for people.
+fn shown(path: &[u8]) -> String {
+    if path.is_empty() { "the root".to_owned() } else { excerpt(path).to_string() }
+}
+
+/// What stands for content that lies where it cannot.
+fn unreadable(header: u64, size: u64) -> Piece {
+    let step = Step { codec: "places or sizes that cannot be".to_owned(), ..Step::default() };
+    let coder = Some(Arc::new(Coder { steps: vec![step], is_behind_header: None }));
+    Piece { length: size, offset: header, decoded: size, coder, ..Piece::default() }
+}

@@ -1,0 +1,272 @@
+//! Images of squashfs that no program writes: what is wrong in them is told, and costs no more than what is right.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_format::squashfs::Squashfs;
+use tarnfs_format::{Decode, Entry, Error, Event, Format, Kind, Options, Probe, ReadRandom};
+use tarnfs_source::{MemorySource, SharedSource};
+
+const NONE: u32 = u32::MAX;
+/// Bit of the length of a block that is stored as it is.
+const STORED: u32 = 1 << 24;
+
+/// Tables of an image, before they are cut into blocks of 8 KiB that are stored as they are.
+#[derive(Default)]
+struct Image {
+    inodes: Vec<u8>,
+    listings: Vec<u8>,
+    /// What stands before the tables.
+    data: Vec<u8>,
+    root: usize,
+}
+
+/// The reference to byte `at` of a table.
+fn reference(at: usize) -> u64 {
+    ((at / 8192 * 8194) as u64) << 16 | (at % 8192) as u64
+}
+
+fn number(bytes: &mut Vec<u8>, numbers: &[u32]) {
+    bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+}
+
+impl Image {
+    /// What all inodes begin with. Returns where it is.
+    fn head(&mut self, kind: u16) -> usize {
+        let at = self.inodes.len();
+        for field in [kind, 0o755, 0, 0] {
+            self.inodes.extend(field.to_le_bytes());
+        }
+        number(&mut self.inodes, &[1_600_000_000, at as u32 + 1]);
+        at
+    }
+
+    /// A folder whose listing is `length` bytes from byte `from` on.
+    fn folder(&mut self, from: usize, length: usize) -> usize {
+        let (at, place) = (self.head(8), reference(from));
+        number(&mut self.inodes, &[2, length as u32 + 3, (place >> 16) as u32, 1]);
+        number(&mut self.inodes, &[(place as u32 & 0xffff) << 16, NONE]);
+        at
+    }
+
+    /// A file of these lengths of blocks.
+    fn file(&mut self, size: u64, blocks: &[u32]) -> usize {
+        let at = self.head(9);
+        self.inodes.extend([96, size, 0].iter().flat_map(|number: &u64| number.to_le_bytes()));
+        number(&mut self.inodes, &[1, NONE, 0, NONE]);
+        number(&mut self.inodes, blocks);
+        at
+    }
+
+    /// A listing of `names`, each with where its inode is. Returns where it is, and its length.
+    fn listing(&mut self, names: &[(&[u8], usize)]) -> (usize, usize) {
+        let from = self.listings.len();
+        for (name, inode) in names {
+            let place = reference(*inode);
+            number(&mut self.listings, &[0, (place >> 16) as u32, 1]);
+            for field in [place as u16, 0, 1, name.len() as u16 - 1] {
+                self.listings.extend(field.to_le_bytes());
+            }
+            self.listings.extend(*name);
+        }
+        (from, self.listings.len() - from)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let stored = |table: &[u8]| -> Vec<u8> {
+            let block = |block: &[u8]| [&(block.len() as u16 | 1 << 15).to_le_bytes(), block].concat();
+            table.chunks(8192).flat_map(block).collect()
+        };
+        let (inodes, listings) = (stored(&self.inodes), stored(&self.listings));
+        let first = 96 + self.data.len() as u64;
+        let second = first + inodes.len() as u64;
+        let ids = second + listings.len() as u64;
+        let mut image = b"hsqs".to_vec();
+        number(&mut image, &[1, 0, 4096, 0]);
+        image.extend([1_u16, 12, 0, 1, 4, 0].iter().flat_map(|field| field.to_le_bytes()));
+        let tables = [reference(self.root), ids + 14, ids + 6, u64::MAX, first, second, u64::MAX, u64::MAX];
+        image.extend(tables.iter().flat_map(|table| table.to_le_bytes()));
+        image.extend(&self.data);
+        image.extend(inodes);
+        image.extend(listings);
+        image.extend([4, 0x80, 0xe8, 3, 0, 0]);
+        image.extend(ids.to_le_bytes());
+        image
+    }
+}
+
+fn source(image: &Image) -> SharedSource {
+    Arc::new(MemorySource::new(image.bytes(), "image"))
+}
+
+/// All entries but the root, and what was wrong. More than `most` entries are too many.
+fn read(image: &Image, most: usize) -> (Vec<Entry>, Vec<String>) {
+    let decode = Decode::default().with_blocks(|_, _, _| Err(io::ErrorKind::InvalidData.into()));
+    let options = Options { decode, ..Options::default() };
+    let (mut entries, mut damage) = (Vec::new(), Vec::new());
+    let result = Squashfs.read(&source(image), &options, &mut |event| {
+        match event {
+            Event::Entry(entry) if entry.path != b"." => entries.push(*entry),
+            Event::Damage(found) => damage.push(found.what),
+            _ => {}
+        }
+        if entries.len() > most { Err(io::Error::other("too many")) } else { Ok(()) }
+    });
+    result.unwrap();
+    (entries, damage)
+}
+
+#[test]
+fn a_small_image_is_read() {
+    let mut image = Image { data: vec![7; 5000], ..Image::default() };
+    let file = image.file(4096 * 3 + 100, &[STORED + 4096, 0, 500, STORED + 100]);
+    let (from, length) = image.listing(&[(b"file", file), (b"other", file)]);
+    let below = image.folder(from, length);
+    let (from, length) = image.listing(&[(b"below", below)]);
+    image.root = image.folder(from, length);
+    assert!(Squashfs.bid(&Probe::of_head(&image.bytes())) > 32);
+    let (entries, damage) = read(&image, 100);
+    assert!(damage.is_empty(), "{damage:?}");
+    let paths: Vec<_> = entries.iter().map(|entry| (entry.path.as_slice(), entry.kind)).collect();
+    assert_eq!(paths, [(&b"below"[..], Kind::Folder), (b"below/file", Kind::File), (b"below/other", Kind::File)]);
+    assert_eq!((entries[1].uid, entries[1].mtime.seconds), (1000, 1_600_000_000));
+    let pieces = entries[1].body.pieces.as_deref().unwrap();
+    let told: Vec<_> = pieces.iter().map(|piece| (piece.hole, piece.length, piece.offset, piece.stored)).collect();
+    assert_eq!(told, [(0, 4096, 96, 4096), (4096, 4096, 96 + 4096, 500), (0, 100, 96 + 4596, 100)]);
+    let coders: Vec<_> = pieces.iter().map(|piece| piece.coder.is_some()).collect();
+    assert_eq!(coders, [false, true, false]);
+}
+
+#[test]
+fn blocks_stored_one_behind_the_other_are_one_piece() {
+    let mut image = Image { data: vec![7; 4096 * 4 + 10], ..Image::default() };
+    let file = image.file(4096 * 4 + 10, &[STORED + 4096, STORED + 4096, STORED + 4096, STORED + 4096, STORED + 10]);
+    let (from, length) = image.listing(&[(b"file", file)]);
+    image.root = image.folder(from, length);
+    let (entries, _) = read(&image, 10);
+    let pieces = entries[0].body.pieces.as_deref().unwrap();
+    assert_eq!((pieces.len(), pieces[0].length, pieces[0].stored), (1, 4096 * 4 + 10, 4096 * 4 + 10));
+}
+
+/// Ten thousand folders with the same ten thousand names would be a hundred million.
+#[test]
+fn folders_do_not_share_a_listing() {
+    let mut image = Image::default();
+    let names: Vec<_> = (0..5000).map(|number| format!("{number}").into_bytes()).collect();
+    let few = image.file(0, &[]);
+    let (shared, length) = image.listing(&names.iter().map(|name| (name.as_slice(), few)).collect::<Vec<_>>());
+    let overlapping: Vec<_> = (0..5000_usize)
+        // Some begin in the middle of it, and some end there.
+        .map(|number| image.folder(if number % 2 == 0 { shared } else { shared + number / 2 * 20 }, length))
+        .collect();
+    let named: Vec<_> = names.iter().zip(&overlapping).map(|(name, folder)| (name.as_slice(), *folder)).collect();
+    let (from, length) = image.listing(&named);
+    image.root = image.folder(from, length);
+    let (entries, damage) = read(&image, 20_000);
+    assert!(entries.len() < 20_000 && damage.len() == 1000, "{} {}", entries.len(), damage.len());
+    assert!(damage.iter().any(|what| what.contains("overlaps that of another folder")), "{:?}", damage.first());
+}
+
+/// Inodes of which each has the rest of the table as its blocks.
+#[test]
+fn large_inodes_do_not_overlap() {
+    let mut image = Image::default();
+    let inodes: Vec<_> = (0..20_000).map(|_| image.file(1 << 60, &[])).collect();
+    let names: Vec<_> = (0..20_000).map(|number| format!("{number}").into_bytes()).collect();
+    let named: Vec<_> = names.iter().zip(&inodes).map(|(name, inode)| (name.as_slice(), *inode)).collect();
+    let (from, length) = image.listing(&named);
+    image.root = image.folder(from, length);
+    let (_, damage) = read(&image, 30_000);
+    assert_eq!(damage.len(), 1000, "the last one says that there is more");
+}
+
+/// One that is large is told once, whatever number of links it says.
+#[test]
+fn a_large_file_with_many_names_is_told_once() {
+    let mut image = Image { data: vec![7; 100_000], ..Image::default() };
+    let large = image.file(4096 * 5000, &vec![20; 5000]);
+    let names: Vec<_> = (0..3000).map(|number| format!("{number}").into_bytes()).collect();
+    let named: Vec<_> = names.iter().map(|name| (name.as_slice(), large)).collect();
+    let (from, length) = image.listing(&named);
+    image.root = image.folder(from, length);
+    let (entries, damage) = read(&image, 5000);
+    assert!(damage.is_empty(), "{damage:?}");
+    assert_eq!(entries.iter().filter(|entry| entry.kind == Kind::File).count(), 1);
+    assert_eq!(entries.iter().filter(|entry| entry.kind == Kind::HardLink && entry.link == b"0").count(), 2999);
+}
+
+#[test]
+fn folders_are_as_deep_as_paths_may_be() {
+    let mut image = Image::default();
+    let (mut listing, names) = (image.listing(&[]), vec!["d"; 3000]);
+    for name in names {
+        let folder = image.folder(listing.0, listing.1);
+        listing = image.listing(&[(name.as_bytes(), folder)]);
+    }
+    image.root = image.folder(listing.0, listing.1);
+    let (entries, damage) = read(&image, 5000);
+    assert_eq!(entries.len(), 1024);
+    assert!(damage.len() == 1 && damage[0].contains("too deep"), "{damage:?}");
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_left_out() {
+    let mut image = Image::default();
+    let file = image.file(0, &[]);
+    let names: [&[u8]; 6] = [b".", b"..", b"a/b", b"/", b"zero\0", b"right"];
+    let listing = image.listing(&names.map(|name| (name, file)));
+    image.root = image.folder(listing.0, listing.1);
+    let (entries, damage) = read(&image, 10);
+    assert_eq!(entries.iter().map(|entry| entry.path.as_slice()).collect::<Vec<_>>(), [b"right"]);
+    assert_eq!(damage.len(), 5);
+}
+
+#[test]
+fn content_that_lies_where_it_cannot_is_told() {
+    for (size, blocks) in
+        [(4096, &[4097][..]), (4096, &[4096]), (100, &[STORED + 50]), (u64::MAX, &[0; 10]), (1 << 40, &[0; 10])]
+    {
+        let mut image = Image { data: vec![7; 60], ..Image::default() };
+        let file = image.file(size, blocks);
+        let listing = image.listing(&[(b"file", file)]);
+        image.root = image.folder(listing.0, listing.1);
+        let (entries, damage) = read(&image, 10);
+        assert!(damage.len() == 1 && damage[0].contains("cannot be read"), "{size}: {damage:?}");
+        assert_eq!(entries.len(), 1);
+    }
+}
+
+/// Wherever an image ends, and whatever a byte of its tables is, reading it ends.
+#[test]
+fn every_prefix_and_every_changed_byte_is_read_to_some_end() {
+    let mut image = Image { data: vec![7; 5000], ..Image::default() };
+    let file = image.file(5000, &[STORED + 4096, STORED + 904]);
+    let listing = image.listing(&[(b"file", file)]);
+    let below = image.folder(listing.0, listing.1);
+    let listing = image.listing(&[(b"below", below), (b"other", file)]);
+    image.root = image.folder(listing.0, listing.1);
+    let whole = image.bytes();
+    let options = Options::default();
+    let try_it = |bytes: Vec<u8>| {
+        let mut count = 0;
+        let source: SharedSource = Arc::new(MemorySource::new(bytes, "image"));
+        let result = Squashfs.read(&source, &options, &mut |_| {
+            count += 1;
+            assert!(count < 1000, "it goes on and on");
+            Ok(())
+        });
+        assert!(!matches!(result, Err(Error::Receiver(_))));
+    };
+    for length in 0..whole.len() {
+        try_it(whole[..length].to_vec());
+    }
+    for at in (0..96).chain(96 + 5000..whole.len()) {
+        for change in [1, 0x80, 0xff] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= change;
+            try_it(bytes);
+        }
+    }
+}
