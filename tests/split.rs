@@ -87,7 +87,9 @@ fn an_index_of_parts_is_used_again_and_belongs_to_all_of_them() {
     assert!(numbers().ok().out == right);
     // Another part: another archive.
     let mut bytes = fs::read(scratch.path("x.tar.gz.ab")).unwrap();
-    bytes.iter_mut().for_each(|byte| *byte ^= 1);
+    for byte in &mut bytes {
+        *byte ^= 1;
+    }
     fs::write(scratch.path("x.tar.gz.ab"), bytes).unwrap();
     assert_ne!(numbers().code, 0);
 }

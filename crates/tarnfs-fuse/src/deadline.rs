@@ -465,6 +465,19 @@ mod tests {
         drop((ticket, receiver));
     }
 
+    /// Of those that come too early only so many are known.
+    #[test]
+    fn a_signal_for_a_request_that_is_there_is_not_kept_for_another() {
+        let deadlines = Deadlines::new(Duration::from_secs(60));
+        let (ticket, receiver) = begin(&deadlines);
+        assert!(deadlines.interrupt(9));
+        assert_eq!(receiver.recv(), Ok(Errno::INTR.raw_os_error()));
+        drop(ticket);
+        let (next, receiver) = begin(&deadlines);
+        assert!(next.is_wanted());
+        drop((next, receiver));
+    }
+
     /// A timer that ticks is no reason for `stat(2)` to fail.
     #[test]
     fn what_is_no_read_goes_on_for_a_while_after_a_signal() {

@@ -769,7 +769,7 @@ mod tests {
     use crate::MountOptions;
     use std::fs::File;
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use tarnfs_source::MemorySource;
     use tarnfs_tree::{Child, FolderTree, Xattrs};
 
@@ -780,6 +780,8 @@ mod tests {
         is_busy: bool,
         /// There is memory to open files.
         has_memory: AtomicBool,
+        /// How often somebody has asked for one.
+        asked: AtomicUsize,
     }
 
     impl Tree for Counting {
@@ -820,6 +822,7 @@ mod tests {
         }
 
         fn open(&self, _: Node) -> Result<SharedSource, Error> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
             if self.has_memory.load(Ordering::Relaxed) {
                 Ok(Arc::new(MemorySource::new(*b"content", "file")))
             } else {
@@ -896,7 +899,12 @@ mod tests {
                 tree.has_memory.store(true, Ordering::Relaxed);
                 assert_eq!(error_in(File::from(sent)), 0, "{operation:?}");
             } else {
-                // Nobody waits any more.
+                // A worker tries again and again.
+                let asked = tree.asked.load(Ordering::SeqCst);
+                while tree.asked.load(Ordering::SeqCst) < asked + 10 {
+                    std::thread::yield_now();
+                }
+                // Nobody waits any more: nor does the worker.
                 assert!(dispatcher.deadlines.interrupt(7));
                 assert_eq!(error_in(File::from(sent)), -Errno::INTR.raw_os_error());
             }

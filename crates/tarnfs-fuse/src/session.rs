@@ -422,6 +422,22 @@ mod tests {
         }
     }
 
+    /// A second stop ends the wait for those inside. What lies on the same folder by then is not ours.
+    #[test]
+    fn a_mount_is_taken_away_once_and_not_at_all_when_it_has_ended() {
+        for has_ended in [false, true] {
+            let told = Arc::new(Told::default());
+            let shared = shared(Some("/nowhere".into()), Some(Arc::clone(&told) as Arc<dyn Unmounter>));
+            if has_ended {
+                shared.end(Ok(()));
+            }
+            let stopper = Stopper { shared };
+            stopper.stop();
+            stopper.stop();
+            assert_eq!(*lock(&told.0), if has_ended { &[][..] } else { &["unmount"] });
+        }
+    }
+
     /// Whoever may write a folder above can move it while it is mounted on.
     #[test]
     fn what_was_mounted_is_found_wherever_it_is_by_now() {

@@ -12,17 +12,18 @@ mod common;
 use std::ffi::CString;
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::namespace::in_own_namespace;
 use common::{Gate, MemoryTree, Mounted, Opens, Slow, can_mount, mount_line, wait_until};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
-use tarnfs_fuse::{Error, MountOptions, mount, unmount};
+use tarnfs_fuse::{Error, MountOptions, abort, mount, unmount};
 use tarnfs_tree::Node;
 
 /// User and group "nobody".
@@ -61,7 +62,7 @@ fn options_reach_the_kernel() {
     assert_eq!(line[0], "ro,nosuid,nodev,noexec,noatime");
     assert_eq!(line[3], "ro,user_id=0,group_id=0,default_permissions,allow_other,max_read=65536");
     let found = fs::metadata(mounted.path("file")).unwrap();
-    let owner = (std::os::unix::fs::MetadataExt::uid(&found), std::os::unix::fs::MetadataExt::gid(&found));
+    let owner = (found.uid(), found.gid());
     assert_eq!((owner, found.permissions().mode()), ((7, 8), 0o100_640));
 }
 
@@ -147,13 +148,49 @@ fn a_mount_in_use_is_left_or_detached() {
     }
     let mut mounted = Mounted::new(small_tree());
     let open = File::open(mounted.path("file")).unwrap();
+    let begun = Instant::now();
     let error = unmount(mounted.folder.path(), false).unwrap_err();
     assert!(error.to_string().contains("is in use"), "{error}");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "who is about to close it gets a moment to do so");
     assert!(mount_line(mounted.folder.path()).is_some());
     unmount(mounted.folder.path(), true).unwrap();
     assert_eq!(mount_line(mounted.folder.path()), None);
     drop(open);
     mounted.mount.take().unwrap().wait().unwrap();
+}
+
+#[test]
+fn a_connection_that_is_aborted_ends_for_those_who_use_it() {
+    const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+    if !can_mount() {
+        return;
+    }
+    let (mut mounted, other) = (Mounted::new(small_tree()), Mounted::new(small_tree()));
+    let open = File::open(mounted.path("file")).unwrap();
+    let device = open.metadata().unwrap().dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    // What is no number of a connection leads nowhere.
+    for wrong in [format!("{major}"), format!("{major}:../{minor}"), format!("{major}:{minor}/.."), String::new()] {
+        assert_eq!(abort(&wrong).unwrap_err().kind(), std::io::ErrorKind::InvalidInput, "{wrong}");
+    }
+    let mut is_aborted = false;
+    in_own_namespace(|_| {
+        let none = CString::default();
+        match rustix::mount::mount("none", CONNECTIONS, "fusectl", MountFlags::empty(), none.as_c_str()) {
+            Ok(()) | Err(Errno::BUSY) => {}
+            Err(error) => return eprintln!("left out: {CONNECTIONS}: {error}"),
+        }
+        assert_eq!(fs::read(mounted.path("file")).unwrap(), b"content");
+        abort(&format!("{major}:{minor}")).unwrap();
+        is_aborted = true;
+    });
+    if is_aborted {
+        let error = fs::metadata(mounted.path("none")).unwrap_err();
+        assert_ne!(error.kind(), std::io::ErrorKind::NotFound, "nobody answers any more");
+        drop(open);
+        mounted.mount.take().unwrap().wait().unwrap();
+    }
+    assert_eq!(fs::read(other.path("file")).unwrap(), b"content");
 }
 
 #[test]

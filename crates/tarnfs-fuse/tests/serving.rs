@@ -9,10 +9,11 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt as _, PermissionsExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ use rustix::fs::{Dir, XattrFlags, getxattr, getxattr_query, listxattr, major, mi
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount_remount};
 use rustix::process::{Pid, Signal, kill_process};
-use tarnfs_fuse::{MountOptions, Operation};
-use tarnfs_source::{Extent, MemorySource, Stencil};
+use tarnfs_fuse::{MountOptions, Operation, STATISTICS_ATTRIBUTE};
+use tarnfs_source::{Extent, FollowedFile, MemorySource, Source, Stencil};
 use tarnfs_tree::{Device, Kind, Node, Time};
 
 /// Bytes of which each tells its place.
@@ -360,6 +361,112 @@ fn a_tree_without_extended_attributes_is_asked_once() {
 }
 
 #[test]
+fn the_root_tells_what_the_mount_has_done_if_that_is_wanted() {
+    if !can_mount() {
+        return;
+    }
+    for is_wanted in [true, false] {
+        let mut tree = MemoryTree::default();
+        tree.file(Node::ROOT, "file", pattern(1000));
+        let mounted = Mounted::with(tree, &MountOptions { statistics: is_wanted, ..MountOptions::default() });
+        assert_eq!(fs::read(mounted.path("file")).unwrap(), pattern(1000));
+        let mut buffer = vec![0_u8; 65_536];
+        let told = getxattr(mounted.path(""), STATISTICS_ATTRIBUTE, &mut buffer[..]);
+        if !is_wanted {
+            assert_eq!(told, Err(Errno::OPNOTSUPP));
+            continue;
+        }
+        let told: serde_json::Value = serde_json::from_slice(&buffer[..told.unwrap()]).unwrap();
+        assert_eq!((&told["bytes_read"], &told["panics"]), (&1000.into(), &0.into()), "{told}");
+        assert!(told["requests"]["read"].as_u64() > Some(0), "{told}");
+        // Nobody copies it, and nothing else has it.
+        assert_eq!(listxattr(mounted.path(""), &mut buffer[..]), Ok(0));
+        let of_file = getxattr(mounted.path("file"), STATISTICS_ATTRIBUTE, &mut buffer[..]);
+        assert_eq!(of_file, Err(Errno::NODATA));
+    }
+}
+
+/// Bytes that may turn out to be wrong, until they are verified.
+#[derive(Debug)]
+struct Unproven {
+    bytes: MemorySource,
+    is_proven: Arc<AtomicBool>,
+}
+
+impl Source for Unproven {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.bytes.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len()
+    }
+
+    fn describe(&self) -> String {
+        "unproven".to_owned()
+    }
+
+    fn is_unproven(&self) -> bool {
+        !self.is_proven.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn the_kernel_keeps_what_is_verified_and_nothing_else() {
+    if !can_mount() {
+        return;
+    }
+    for is_immutable in [true, false] {
+        let is_proven = Arc::new(AtomicBool::new(false));
+        let mut tree = MemoryTree::default();
+        (tree.totals.is_unproven, tree.totals.is_immutable) = (true, is_immutable);
+        let bytes = MemorySource::new(pattern(5000), "test");
+        tree.source(Node::ROOT, "file", Arc::new(Unproven { bytes, is_proven: Arc::clone(&is_proven) }));
+        let mounted = Mounted::new(tree);
+        let reads_once_more = || {
+            let before = mounted.statistics().of(Operation::Read);
+            assert_eq!(fs::read(mounted.path("file")).unwrap(), pattern(5000));
+            mounted.statistics().of(Operation::Read) - before
+        };
+        for _ in 0..3 {
+            assert!(reads_once_more() > 0);
+        }
+        is_proven.store(true, Ordering::SeqCst);
+        // What somebody has left in the kernel is given up once. (It gives up more where it has no memory for it.)
+        assert!(reads_once_more() > 0);
+        wait_until("it is kept", || reads_once_more() == 0);
+    }
+}
+
+/// A file on a disk is read by the kernel itself where it can do so.
+#[test]
+fn files_that_lie_on_a_disk_are_served_as_they_are() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut tree = MemoryTree::default();
+    tree.totals.is_immutable = false;
+    for number in 0..3_u8 {
+        let path = folder.path().join(format!("{number}"));
+        fs::write(&path, vec![number; 100_000]).unwrap();
+        let file = FollowedFile::new(File::open(&path).unwrap(), &path).unwrap();
+        tree.source(Node::ROOT, format!("{number}"), Arc::new(file));
+    }
+    let mounted = Mounted::new(tree);
+    for _ in 0..2 {
+        let open: Vec<_> = (0..3).map(|number| File::open(mounted.path(format!("{number}"))).unwrap()).collect();
+        for (number, file) in open.iter().enumerate() {
+            let mut bytes = vec![9; 100_001];
+            assert_eq!(file.read_at(&mut bytes, 50_000).unwrap(), 50_000);
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 100_000);
+            assert!(bytes[..100_000].iter().all(|&byte| byte == number as u8), "{number}");
+        }
+    }
+    eprintln!("{} bytes were read by us", mounted.statistics().bytes_read);
+}
+
+#[test]
 fn totals_are_told() {
     if !can_mount() {
         return;
@@ -513,6 +620,50 @@ fn errors_while_reading_never_look_like_the_end_of_the_file() {
     let error = fs::read(mounted.path("stale")).unwrap_err().raw_os_error().map(Errno::from_raw_os_error);
     // Older kernels say EIO whatever made a page of their cache fail.
     assert!(matches!(error, Some(Errno::STALE | Errno::IO)), "{error:?}");
+}
+
+/// A file of which somebody cuts off the rest.
+#[derive(Debug)]
+struct Cut {
+    whole: MemorySource,
+    length: AtomicU64,
+}
+
+impl Source for Cut {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        // Somebody is at it while it is read.
+        self.length.store(10_000, Ordering::SeqCst);
+        let left = 10_000_u64.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        self.whole.read_at(&mut buffer[..left], offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.length.load(Ordering::SeqCst)
+    }
+
+    fn describe(&self) -> String {
+        "cut".to_owned()
+    }
+}
+
+/// Where files can change, one that is shorter by now ends where it ends, as on the disk.
+#[test]
+fn a_file_that_has_become_shorter_is_read_to_its_end() {
+    if !can_mount() {
+        return;
+    }
+    let mut tree = MemoryTree::default();
+    tree.totals.is_immutable = false;
+    let whole = MemorySource::new(pattern(100_000), "test");
+    tree.source(Node::ROOT, "cut", Arc::new(Cut { whole, length: AtomicU64::new(100_000) }));
+    let mounted = Mounted::new(tree);
+    // Past the page cache: for that the kernel asks once more, page by page, where it gets an error.
+    let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(direct).open(mounted.path("cut")).unwrap();
+    let mut bytes = vec![0; 100_000];
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 10_000);
+    assert!(bytes[..10_000] == pattern(10_000)[..]);
+    assert_eq!(file.read_at(&mut bytes, 10_000).unwrap(), 0);
 }
 
 /// A tree with a file `stalls`, whose bytes come when the gate is open, `slow` that is read by a worker, and `ready`.

@@ -181,6 +181,15 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_just_fits_is_a_name_as_it_is() {
+        let most = LONGEST_NAME - SUFFIX.len() - TEMPORARY_ROOM;
+        let (fits, longer) = ("x".repeat(most), "x".repeat(most + 1));
+        assert_eq!(flat(&format!("/{fits}")), format!("{fits}{SUFFIX}"));
+        let cut = flat(&format!("/{longer}"));
+        assert!(cut.len() == most + SUFFIX.len() && cut != format!("{fits}{SUFFIX}"), "{cut}");
+    }
+
+    #[test]
     fn folders_come_with_commas_or_as_json() {
         let paths = |value: &str| parse_folders(value).unwrap();
         assert_eq!(paths(""), [PathBuf::new()]);

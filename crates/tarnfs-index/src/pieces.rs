@@ -156,9 +156,11 @@ fn more_of(step: &Step) -> Vec<u8> {
     for input in &step.inputs {
         match *input {
             Input::Stored { offset, length } => {
-                [0, offset, length].into_iter().for_each(|number| write_number(&mut bytes, number));
+                for number in [0, offset, length] {
+                    write_number(&mut bytes, number);
+                }
             }
-            Input::Step(number) => write_number(&mut bytes, number as u64 + 1),
+            Input::Step(number) => write_number(&mut bytes, (number as u64).saturating_add(1)),
         }
     }
     bytes

@@ -422,6 +422,97 @@ fn versions_are_found_among_very_many() {
     assert_eq!(["00000", "00001", "25000", "49999", "nothere", "!"].map(count), [3, 3, 3, 3, 0, 0]);
 }
 
+/// A listing of versions is read a part at a time.
+#[test]
+fn versions_go_on_from_anywhere() {
+    // More than are read at once. Links that lead nowhere are no versions, unless they stand for one before them.
+    let entries: Vec<_> = (0..5000)
+        .map(|number| {
+            let kind = if number < 1500 || number % 7 == 3 { Kind::HardLink } else { Kind::File };
+            entry(number, kind, b"f", b"missing")
+        })
+        .collect();
+    let index = build(&entries);
+    // Those behind the first `from` and `passed`, which is what it has passed over by itself.
+    let behind = |from: u64| {
+        let mut found = Vec::new();
+        let passed = index.replaced_of(Node::ROOT, b"f", from, &mut |header, _| {
+            found.push(header.unwrap() >> 20);
+            true
+        });
+        (passed.unwrap(), found)
+    };
+    let (passed, all) = behind(0);
+    assert_eq!((passed, all.len(), all.first()), (0, 3499, Some(&1500)));
+    for from in [1, 2, 3, 4, 100, 1000, 1001, 2500, 4000, all.len() - 1, all.len(), all.len() + 1, 100_000] {
+        let (passed, found) = behind(from as u64);
+        assert!(passed <= from as u64, "{from}");
+        assert!(found == all[(passed as usize).min(all.len())..], "{from}: {passed} passed");
+        assert!(passed as usize == from.min(all.len()), "{from}: {passed} passed");
+    }
+}
+
+/// Whoever reads there is told at which byte of the archive it is, also if that is the first one.
+#[test]
+fn damage_comes_back_as_it_was() {
+    let damage = |decoded: std::ops::Range<u64>, lost_from, compressed| Damage {
+        lost_from,
+        decoded,
+        compressed,
+        compressed_from: compressed,
+        what: format!("bad at {compressed}"),
+    };
+    for compressed in [0, 1, 1 << 39] {
+        let all = [damage(0..100, 0, compressed), damage(200..300, 300, compressed), damage(500..600, 500, compressed)];
+        let mut writer = writer(64 << 20);
+        for damage in &all {
+            writer.add_damage(1, damage).unwrap();
+        }
+        let index = writer.finish(layered(), &Destination::Memory).unwrap();
+        for damage in &all {
+            assert_eq!(index.damage_in(damage.decoded.clone()).unwrap().as_ref(), Some(damage));
+        }
+        assert_eq!(index.damage_in(100..200).unwrap(), None);
+    }
+}
+
+/// An archive in the archive is gone with all that is in it when a later entry has its name.
+#[test]
+fn what_came_from_an_archive_that_was_replaced_does_not_show() {
+    let mut writer = writer(64 << 20);
+    writer.add(&entry(0, Kind::File, b"kept/own", b"")).unwrap();
+    let outer = writer.add_archive(0);
+    let inner = writer.add_archive(outer);
+    let other = writer.add_archive(0);
+    for (archive, number, path) in [
+        (outer, 1, &b"a.tar/f"[..]),
+        (inner, 2, b"a.tar/b.tar/deep/g"),
+        (outer, 3, b"kept/from outer"),
+        (other, 4, b"c.tar/h"),
+    ] {
+        writer.enter_archive(archive);
+        writer.add(&entry(number, Kind::File, path, b"")).unwrap();
+    }
+    writer.enter_archive(0);
+    writer.add(&entry(5, Kind::File, b"a.tar", b"")).unwrap();
+    writer.replace_archive(outer);
+    assert_eq!([outer, inner, other, 0].map(|number| writer.is_replaced(number)), [true, true, false, false]);
+    let index = writer.finish(summary(), &Destination::Memory).unwrap();
+    let found: Vec<_> = walk(&*index).unwrap().into_iter().map(|(path, row)| (path, row.kind)).collect();
+    let expected = [
+        ("", Kind::Folder),
+        ("/a.tar", Kind::File),
+        ("/c.tar", Kind::Folder),
+        ("/c.tar/h", Kind::File),
+        ("/kept", Kind::Folder),
+        ("/kept/own", Kind::File),
+    ];
+    assert_eq!(found, expected.map(|(path, kind)| (path.as_bytes().to_vec(), kind)));
+    let mut replaced = 0;
+    index.replaced(&mut |_, _, _| replaced += 1).unwrap();
+    assert_eq!(replaced, 0);
+}
+
 #[test]
 fn a_hard_link_is_a_name_of_the_version_before_it() {
     let index = build(&[

@@ -174,6 +174,20 @@ fn an_index_says_how_it_is_stored_and_how_long_it_is() {
     }
 }
 
+/// Then another one is made; what cannot be read is another matter.
+#[test]
+fn a_file_that_is_too_short_is_no_index() {
+    let planted = Planted::new();
+    for length in [0, 1, 16, 50, 72] {
+        planted.write(|bytes| bytes.truncate(length));
+        let opened = planted.open();
+        assert!(matches!(&opened, Err(Error::Unknown(why)) if why.contains("too short")), "{length}: {opened:?}");
+        let whole = Planted::new();
+        fs::copy(&whole.path, &planted.path).unwrap();
+    }
+    planted.open().unwrap();
+}
+
 #[test]
 fn the_root_is_a_folder() {
     let planted = Planted::new();

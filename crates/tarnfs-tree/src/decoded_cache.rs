@@ -424,6 +424,18 @@ mod tests {
     }
 
     #[test]
+    fn a_file_with_nothing_in_it_does_not_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = DecodedCache::new(folder.path().to_owned(), Some(1000));
+        let mut spaces = [1, 2].map(|number| folder_of(&cache, number));
+        assert_eq!(names(&cache).len(), 2);
+        PieceSpace::is_empty(&mut spaces[0]);
+        assert_eq!(names(&cache), ["0000000000000002-2.toy.decoded"]);
+        // It may be gone already.
+        PieceSpace::is_empty(&mut spaces[0]);
+    }
+
+    #[test]
     fn what_the_dead_have_left_is_removed_and_what_the_living_write_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let cache = DecodedCache::new(folder.path().to_path_buf(), Some(1000));

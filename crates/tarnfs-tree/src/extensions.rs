@@ -253,6 +253,30 @@ mod tests {
         assert!(Extensions::new(&["/pictures".to_owned()]).unwrap_err().contains("/pictures"));
     }
 
+    /// As in glob(7); a bracket that never ends stands for itself.
+    #[test]
+    fn globs_match_what_a_shell_matches() {
+        for (glob, yes, no) in [
+            (&b"a?c"[..], &[&b"abc"[..], b"a?c"][..], &[&b"ac"[..], b"abbc"][..]),
+            (b"*.[tT]ar", &[b"x.tar", b".Tar", b"a.b.tar"], &[b"x.[ar", b"tar", b"x.tarx"]),
+            (b"[a-c]1", &[b"a1", b"b1", b"c1"], &[b"d1", b"-1", b"1"]),
+            (b"[!a-c]1", &[b"d1", b"-1"], &[b"a1", b"c1", b"1"]),
+            (b"[^x]", &[b"y", b"^"], &[b"x", b""]),
+            (b"[]x]", &[b"]", b"x"], &[b"[", b"]x]"]),
+            (b"[x-]", &[b"x", b"-"], &[b"y"]),
+            (b"a[b", &[b"a[b"], &[b"ab", b"axb", b"a"]),
+            (b"[", &[b"["], &[b"x", b""]),
+            (b"*[*", &[b"a[b", b"["], &[b"ab", b""]),
+        ] {
+            let shown = String::from_utf8_lossy(glob);
+            for (texts, is_match) in [(yes, true), (no, false)] {
+                for text in texts {
+                    assert_eq!(matches(glob, text), is_match, "{shown}: {}", String::from_utf8_lossy(text));
+                }
+            }
+        }
+    }
+
     #[test]
     fn globs_do_not_take_long() {
         let glob = b".*a*a*a*a*a*a*a*a*a*a*a*b";

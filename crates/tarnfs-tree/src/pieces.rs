@@ -547,27 +547,25 @@ impl PieceSource {
         if member.verdict().is_some() {
             return Ok(true);
         }
-        let step = self.opened(at, piece).and_then(|(decoded, skip)| match decoded.whole {
-            Some(whole) => {
+        let step = self.opened(at, piece).and_then(|(decoded, skip)| {
+            if let Some(whole) = decoded.whole {
                 if !whole.advance()? {
                     member.decide(Ok(()));
                 }
-                Ok(())
+                return Ok(());
             }
-            None => {
-                let Some(range) = member.unseen(READ_AT_ONCE) else {
-                    // With a checksum, whoever has seen the last of it is about to decide.
-                    if is_sealed(piece) {
-                        self.check_seal(&decoded.source, skip)?;
-                        member.decide(Ok(()));
-                    }
-                    return Ok(());
-                };
-                buffer.resize((range.end - range.start) as usize, 0);
-                decoded.source.read_exact_at(buffer, skip.saturating_add(range.start))?;
-                member.see(buffer, range.start);
-                Ok(())
-            }
+            let Some(range) = member.unseen(READ_AT_ONCE) else {
+                // With a checksum, whoever has seen the last of it is about to decide.
+                if is_sealed(piece) {
+                    self.check_seal(&decoded.source, skip)?;
+                    member.decide(Ok(()));
+                }
+                return Ok(());
+            };
+            buffer.resize((range.end - range.start) as usize, 0);
+            decoded.source.read_exact_at(buffer, skip.saturating_add(range.start))?;
+            member.see(buffer, range.start);
+            Ok(())
         });
         match step {
             Err(error) if is_damage(&error) => member.decide(Err(error.to_string())),

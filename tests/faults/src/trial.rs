@@ -6,6 +6,7 @@ use crate::{Options, Result, output};
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -45,6 +46,10 @@ pub fn all(options: &Options, binaries: &[Binary], faults: &[&(usize, &Fault)]) 
         let mut test = Test { binary, name: name.clone(), took: LONGEST, meets: HashSet::new() };
         let met = notes.join(format!("met{worker}"));
         let _ = fs::remove_file(&met);
+        // For what a test does as another user, too.
+        if let Ok(file) = File::create(&met) {
+            let _ = file.set_permissions(fs::Permissions::from_mode(0o666));
+        }
         let started = Instant::now();
         let mut end = run(&test, &scratch, LONGEST, None, Some(&met));
         if end == End::Failed {

@@ -57,7 +57,7 @@ impl fmt::Debug for CoderContext {
             .field("properties", &self.properties)
             .field("has_password", &self.password.is_some())
             .field("decoded_length", &self.decoded_length)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -157,6 +157,13 @@ mod tests {
             turns.begin(&mut lead);
             assert!(matches!(other.join().unwrap(), Turn::Lead(_)));
             let other = scope.spawn(|| turns.stand_by());
+            while !turns.dozing.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            // Who dozes holds nothing that others need for that.
+            turns.call_for_help();
+            assert!(matches!(other.join().unwrap(), Turn::Help));
+            let other = scope.spawn(|| turns.stand_by());
             turns.finish();
             assert!(matches!(other.join().unwrap(), Turn::End));
         });

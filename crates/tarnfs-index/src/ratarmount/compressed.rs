@@ -209,3 +209,37 @@ fn gzip_header(bytes: &[u8]) -> Option<usize> {
     }
     (length <= bytes.len()).then_some(length)
 }
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "a test that overflows fails")]
+mod tests {
+    use super::*;
+
+    /// RFC 1952 §2.3: bits 1 to 4 of the flags say what follows the ten bytes that all have.
+    #[test]
+    fn a_gzip_header_is_as_long_as_its_flags_say() {
+        for flags in 0..32_u8 {
+            let mut header = vec![0x1f, 0x8b, 8, flags, 0, 0, 0, 0, 0, 3];
+            let parts: [(u8, &[u8]); 4] = [(4, b"\x03\0abc"), (8, b"name\0"), (16, b"a comment\0"), (2, b"\x12\x34")];
+            for (flag, part) in parts {
+                if flags & flag != 0 {
+                    header.extend_from_slice(part);
+                }
+            }
+            let length = header.len();
+            assert_eq!(gzip_header(&header[..length]), Some(length), "{flags}");
+            for cut in 0..length {
+                assert_eq!(gzip_header(&header[..cut]), None, "{flags}, cut at {cut}");
+            }
+            header.extend_from_slice(b"content\0with a zero");
+            assert_eq!(gzip_header(&header), Some(length), "{flags}");
+        }
+        for (at, value) in [(0, 0x1e), (1, 0x8c), (2, 7)] {
+            let mut other = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
+            if let Some(byte) = other.get_mut(at) {
+                *byte = value;
+            }
+            assert_eq!(gzip_header(&other), None, "{at}");
+        }
+    }
+}

@@ -292,6 +292,24 @@ mod tests {
         }
     }
 
+    /// Python's double keeps less than nanoseconds, and other seconds are not the same.
+    #[test]
+    fn a_time_is_the_same_as_well_as_python_writes_it() {
+        let modified = 1_700_000_000_123_456_789_i64;
+        for (stats, is_same) in [
+            (r#"{"st_mtime_ns": 1700000000123456789, "st_mtime": 1.0}"#, true),
+            (r#"{"st_mtime_ns": 1700000000123456788, "st_mtime": 1700000000.1234567}"#, false),
+            (r#"{"st_mtime": 1700000000.1234567}"#, true),
+            (r#"{"st_mtime": 1700000000.1235}"#, false),
+            (r#"{"st_mtime": 1700000001.1234567}"#, false),
+            (r#"{"st_mtime": 1699999999.1234567}"#, false),
+            (r#"{"st_mtime": "1700000000.1234567"}"#, false),
+            ("{}", false),
+        ] {
+            assert_eq!(is_same_time(&serde_json::from_str(stats).unwrap(), modified), is_same, "{stats}");
+        }
+    }
+
     /// Nothing that runs an expression of the file, and nothing that nobody knows.
     #[test]
     fn what_ratarmount_does_not_make_is_refused() {

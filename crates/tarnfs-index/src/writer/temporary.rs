@@ -323,6 +323,13 @@ mod tests {
         assert_eq!((group, mode), expected);
     }
 
+    #[test]
+    fn the_umask_is_the_one_that_programs_started_here_have() {
+        let asked = std::process::Command::new("sh").args(["-c", "umask"]).output().unwrap();
+        let asked = String::from_utf8(asked.stdout).unwrap();
+        assert_eq!(umask(), u32::from_str_radix(asked.trim(), 8).unwrap());
+    }
+
     /// A fifo without a writer is opened at once, and is not the file.
     #[test]
     fn what_took_the_place_of_the_file_is_not_waited_for() {

@@ -127,6 +127,48 @@ fn blocks_lead_to_the_right_bytes_or_are_refused() {
     }
 }
 
+/// Whoever begins in the middle searches the table.
+#[test]
+fn blocks_are_found_from_anywhere() {
+    for (made, table) in [(Compressed::bzip2(), "bzip2blocks"), (Compressed::zstd(), "zstdblocks")] {
+        let length = made.plain.len() as u64;
+        let chunk = |decoded: u64| {
+            // Nothing is known of what was found before.
+            let (index, _) = open(&made.archive, &made.sidecar, Shape::default())?;
+            Ok::<_, Error>(index.chunks(0)?.chunk_at(decoded)?)
+        };
+        let mut starts: Vec<u64> = Connection::open(&made.sidecar)
+            .unwrap()
+            .prepare(&format!("SELECT dataoffset FROM {table} ORDER BY 1"))
+            .unwrap()
+            .query_map([], |row| row.get::<_, i64>(0))
+            .unwrap()
+            .map(|start| start.unwrap() as u64)
+            .collect();
+        starts.dedup();
+        let blocks: Vec<_> = starts.windows(2).map(|pair| (pair[0], pair[1])).collect();
+        assert!(blocks.len() > 4 && starts.last() == Some(&length), "{table}: {starts:?}");
+        for &(start, end) in &blocks {
+            for decoded in [start, start + 1, end - 1] {
+                let found = chunk(decoded).unwrap().unwrap();
+                assert_eq!((found.point.decoded, found.length), (start, end - start), "{table}: byte {decoded}");
+            }
+        }
+        assert!(chunk(length).unwrap().is_none());
+        let (index, _) = open(&made.archive, &made.sidecar, Shape::default()).unwrap();
+        let longest = blocks.iter().map(|(start, end)| end - start).max();
+        assert_eq!(index.chunks(0).unwrap().longest().unwrap(), longest, "{table}");
+        // A block in the middle that lies is met by whoever searches there.
+        let middle = blocks[blocks.len() / 2].0;
+        let lie = format!("UPDATE {table} SET dataoffset = 1 << 40 WHERE dataoffset = {middle}");
+        Connection::open(&made.sidecar).unwrap().execute_batch(&lie).unwrap();
+        let refused = chunk(length - 1).map(|found| found.unwrap().point.decoded);
+        assert!(!matches!(refused, Ok(start) if start != blocks[blocks.len() - 1].0), "{table}: {refused:?}");
+        let refused = chunk(middle).unwrap_err().to_string();
+        assert!(refused.contains("does not lie"), "{table}: {refused}");
+    }
+}
+
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..][..value.len()].copy_from_slice(value);
 }

@@ -90,9 +90,9 @@ fn what_lies_behind_a_file_is_written() {
 
 #[test]
 fn links_to_their_own_name_mean_what_was_there_before() {
-    let folder = tempfile::tempdir().unwrap();
     // More of them than a chain of links may be long.
     const LINKS: usize = 300;
+    let folder = tempfile::tempdir().unwrap();
     let python = format!(
         "import tarfile, io
 out = tarfile.open('a.tar', 'w')

@@ -365,6 +365,24 @@ mod tests {
         }
     }
 
+    /// Between what is stored of a file there may be bytes of others, which are not the file's.
+    #[test]
+    fn what_is_skipped_is_in_no_hash() {
+        let stored = [&b"skipped"[..], b"ab", b"and this", b"cd"].concat();
+        let extents = vec![Extent { offset: 1, length: 2, skip: 7 }, Extent { offset: 5, length: 2, skip: 8 }];
+        let body = Body { size: 8, stored: stored.len() as u64, extents: Some(extents), ..Body::default() };
+        let entry = Entry { body, ..Entry::default() };
+        let hashes = Hashes::new(&["crc32".to_owned()]);
+        let crc = format!("{:08x}", crc32fast::hash(b"\0ab\0\0cd\0")).into_bytes();
+        let source: SharedSource = Arc::new(tarnfs_source::MemorySource::new(&stored[..], "stored"));
+        for content in [Content::Bytes(stored.clone()), Content::Source(source)] {
+            let found = of(&entry, &content, &hashes, &Cancel::default()).unwrap();
+            assert!(matches!(&found[..], [(_, value)] if *value == crc), "{found:?}");
+        }
+        let cut = Content::Bytes(stored[..stored.len() - 3].to_vec());
+        assert_eq!(of(&entry, &cut, &hashes, &Cancel::default()).unwrap(), []);
+    }
+
     #[test]
     fn holes_are_counted_in_all_files_together() {
         let holes = Holes::new(1 << 20);

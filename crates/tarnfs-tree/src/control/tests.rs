@@ -144,6 +144,31 @@ fn commands_are_written_to_one_file_alone() {
     assert!(!tree.takes_writes(Node::ROOT) && !tree.is_own(Node::ROOT));
 }
 
+/// What is there to control a mount, and what was mounted in it, was never anything else.
+#[test]
+fn what_is_no_archives_has_one_version() {
+    let (lines, _run) = sync_channel(1);
+    let tree = ControlTree::new(Arc::new(Toy::with_contents([("file", Vec::new())])), lines).unwrap();
+    tree.add(b"added", folder_of("inner")).unwrap();
+    let folder = tree.lookup(Node::ROOT, FOLDER).unwrap().node;
+    for (folder, name) in [(folder, &b"command"[..]), (folder, b"output"), (Node::ROOT, FOLDER), (Node::ROOT, b"added")]
+    {
+        let node = tree.lookup(folder, name).unwrap().node;
+        let shown = String::from_utf8_lossy(name);
+        let nodes = |from| {
+            let mut nodes = Vec::new();
+            tree.each_version(folder, name, from, &mut |version| {
+                nodes.push(version.node);
+                true
+            })
+            .unwrap();
+            nodes
+        };
+        assert_eq!((nodes(0), nodes(1)), (vec![node], vec![]), "{shown}");
+    }
+    assert_eq!(tree.versions(folder, b"nothing").unwrap(), []);
+}
+
 #[test]
 fn trees_are_added_and_taken_out() {
     let (lines, run) = sync_channel(1);

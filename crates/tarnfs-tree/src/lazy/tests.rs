@@ -61,6 +61,28 @@ fn read(tree: &LazyTree, node: Node) -> Vec<u8> {
     bytes
 }
 
+/// An index in a file is found again by the path of its archive, and what lies in another archive has none.
+#[test]
+fn only_files_have_indexes_in_files() {
+    let archive = tar("file", b"content");
+    for is_file in [true, false] {
+        let [place, folder] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let mut how = how(None);
+        how.options.index.place = IndexPlace::Folders(vec![place.path().to_owned()]);
+        (how.options.index.is_written, how.options.index.minimum_file_count) = (true, 0);
+        let base = if is_file {
+            std::fs::write(folder.path().join("a.tar"), &archive).unwrap();
+            Base::Folder(Arc::new(FolderTree::open(folder.path()).unwrap()))
+        } else {
+            Base::Other(Arc::new(Toy::with_contents([("a.tar", archive.clone())])) as _)
+        };
+        let tree = LazyTree::new(base, how).unwrap();
+        let root = tree.lookup(Node::ROOT, b"a.tar").unwrap().node;
+        assert_eq!(read(&tree, tree.lookup(root, b"file").unwrap().node), b"content");
+        assert_eq!(place.path().read_dir().unwrap().count(), usize::from(is_file));
+    }
+}
+
 #[test]
 fn an_archive_that_changes_again_and_again_takes_no_numbers() {
     let contents: Arc<Mutex<Vec<u8>>> = Arc::new(Mutex::new(tar("file", b"0")));

@@ -1,0 +1,116 @@
+//! Of which archives an index is kept in a file.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::path::Path;
+
+use tarnfs_index::{Recursion, Shape};
+use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Problem};
+use tarnfs_tree::{Node, Tree as _};
+
+use common::{archives, content, memory, open, options};
+
+/// A zip archive of one file that is stored as it is.
+fn zip(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let (crc, length) = (crc32fast::hash(bytes).to_le_bytes(), (bytes.len() as u32).to_le_bytes());
+    // From the version that is needed to the lengths of the name and of what follows it.
+    let shared = [
+        &[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0x58][..],
+        &crc,
+        &length,
+        &length,
+        &(name.len() as u16).to_le_bytes(),
+        &[0; 2],
+    ]
+    .concat();
+    let local = [&b"PK\x03\x04"[..], &shared, name.as_bytes(), bytes].concat();
+    let central = [&b"PK\x01\x02\x14\0"[..], &shared, &[0; 14], name.as_bytes()].concat();
+    let [at, size] = [&local, &central].map(|part| (part.len() as u32).to_le_bytes());
+    let end = [&b"PK\x05\x06\0\0\0\0\x01\0\x01\0"[..], &size, &at, &[0; 2]].concat();
+    [local, central, end].concat()
+}
+
+fn tar() -> Vec<u8> {
+    archives().into_iter().find(|(name, _)| *name == "tar").unwrap().1
+}
+
+/// Whether an index was put into a file. It is in the folder that is given, and nothing else is.
+fn keeps(archive: &[u8], options: &Options) -> Result<bool, Problem> {
+    let folder = tempfile::tempdir().unwrap();
+    let place = IndexPlace::Folders(vec![folder.path().to_owned()]);
+    let opened = open(
+        memory("archive", archive),
+        &Options { index: IndexOptions { place, is_written: true, ..options.index.clone() }, ..options.clone() },
+    )?;
+    let found: Vec<_> = folder.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(found, opened.index_path.iter().cloned().collect::<Vec<_>>());
+    Ok(!found.is_empty())
+}
+
+fn shaped(change: impl FnOnce(&mut Shape)) -> Options {
+    let mut options = options();
+    change(&mut options.shape);
+    options
+}
+
+#[test]
+fn what_has_a_directory_of_its_own_needs_no_index() {
+    let zip = zip("file", b"content of the file");
+    let opened = open(memory("a.zip", &zip), &options()).unwrap();
+    let file = opened.tree.lookup(Node::ROOT, b"file").unwrap();
+    assert_eq!(content(&*opened.tree, file.node).unwrap(), b"content of the file");
+    let compressed = zstd_of(&zip);
+    for (what, archive, options, is_kept) in [
+        ("a tar", &tar(), options(), true),
+        ("a zip", &zip, options(), false),
+        (
+            "a zip whose index is wanted",
+            &zip,
+            Options { index: IndexOptions { is_required: true, ..options().index }, ..options() },
+            true,
+        ),
+        ("a zip of which more is said", &zip, shaped(|shape| shape.hashes = vec!["crc32".to_owned()]), true),
+        ("a zip that is compressed", &compressed, options(), true),
+    ] {
+        assert_eq!(keeps(archive, &options).unwrap(), is_kept, "{what}");
+    }
+}
+
+fn zstd_of(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = vec![0; zstd_safe::compress_bound(bytes.len())];
+    let length = zstd_safe::compress(&mut packed[..], bytes, 3).unwrap();
+    packed.truncate(length);
+    packed
+}
+
+/// Names, targets of links and hashes would lie beside the archive for all who may read it.
+#[test]
+fn of_what_a_password_opens_no_index_is_kept() {
+    let zip = zip("file", b"content");
+    let with_password = |options: Options| Options {
+        decoding: DecodingOptions { passwords: Passwords::new(vec![b"secret"[..].into()]), ..options.decoding },
+        ..options
+    };
+    let hashed = || shaped(|shape| shape.hashes = vec!["crc32".to_owned()]);
+    assert!(!keeps(&zip, &with_password(hashed())).unwrap());
+    let wanted = keeps(
+        &zip,
+        &with_password(Options { index: IndexOptions { is_required: true, ..options().index }, ..options() }),
+    );
+    assert!(matches!(&wanted, Err(Problem::Unwritten(why)) if why.contains("password")), "{wanted:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("index");
+    let named = with_password(Options {
+        index: IndexOptions { place: IndexPlace::File(file.clone()), ..options().index },
+        ..options()
+    });
+    let opened = open(memory("a.zip", &zip), &named);
+    assert!(matches!(&opened, Err(Problem::Unwritten(_))) && !file.exists());
+    // A tar is open to everybody, unless what is in it is looked into.
+    assert!(keeps(&tar(), &with_password(options())).unwrap());
+    let recursion = Recursion { extensions: vec!["zip".to_owned()], ..Recursion::default() };
+    assert!(!keeps(&tar(), &with_password(shaped(|shape| shape.recursion = Some(recursion)))).unwrap());
+    assert!(open(memory("a.tar", &tar()), &named).unwrap().index_path.as_deref() == Some(Path::new(&file)));
+}
