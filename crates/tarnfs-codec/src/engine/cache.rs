@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use tarnfs_source::{Budget, Grant};
 
@@ -34,6 +34,7 @@ pub struct PieceCache {
     pub(super) gate: MemoryGate,
     /// What random reads have decoded, and is to be kept.
     pub(super) missed: Waiting,
+    idle: Mutex<Vec<Weak<dyn Idle>>>,
 }
 
 /// A stream, and where in it the piece starts.
@@ -86,6 +87,12 @@ const PROVEN_USES: u8 = 2;
 /// Bytes charged for a piece beside its data: the map's and the queue's entries, the allocation's head.
 const OVERHEAD: usize = 192;
 
+/// What holds memory of the budget that it can do without for some time.
+pub(super) trait Idle: Send + Sync {
+    /// Gives its memory back, unless it was used a moment ago. True if it did.
+    fn drop_idle(&self) -> bool;
+}
+
 impl PieceCache {
     /// A cache that draws on `budget`.
     pub fn new(budget: Budget) -> Arc<Self> {
@@ -96,7 +103,24 @@ impl PieceCache {
         let gate = MemoryGate::new(share / 2);
         let (pieces, next_stream) = (Mutex::default(), AtomicU64::new(0));
         let missed = Waiting::default();
-        Arc::new(Self { budget, share, pieces, next_stream, paused, chunks, pool, gate, missed })
+        let idle = Mutex::default();
+        Arc::new(Self { budget, share, pieces, next_stream, paused, chunks, pool, gate, missed, idle })
+    }
+
+    /// `idle` is asked when somebody waits for memory ([`PieceCache::drop_idle`]).
+    pub(super) fn may_drop(&self, idle: Weak<dyn Idle>) {
+        let mut all = lock(&self.idle);
+        // Each time their number has doubled those that are gone are taken out.
+        if all.len() == all.capacity() {
+            all.retain(|idle| idle.strong_count() > 0);
+        }
+        all.push(idle);
+    }
+
+    /// Has one of those that do nothing with their memory give it back. False if there is none.
+    pub(super) fn drop_idle(&self) -> bool {
+        let all: Vec<_> = lock(&self.idle).iter().filter_map(Weak::upgrade).collect();
+        all.into_iter().any(|idle| idle.drop_idle())
     }
 
     /// The budget that it draws on.

@@ -3,12 +3,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use tarnfs_source::{Alone, Grant, SharedSource, Source};
 
-use super::cache::PieceCache;
+use super::cache::{Idle, PieceCache};
 use super::{DecodedSource, Indexing, Table, Workers, lock};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, thread};
 use crate::{ChunkTable, Codec, DecodeContext, Options, PIECE};
 
 /// A stream of up to so many decoded bytes is decoded at once, and kept as it is while it is open.
@@ -56,11 +57,9 @@ pub struct UnindexedSource {
     cache: Arc<PieceCache>,
     workers: Arc<Workers>,
     kept: Option<Arc<dyn KeptTable>>,
-    pass: Mutex<Option<Pass>>,
+    pass: Arc<PassSlot>,
     /// Who has it is the next one to have the pass: else whoever decodes on would have it again and again.
     turn: Mutex<()>,
-    /// Those that need the pass as it is.
-    users: AtomicUsize,
     /// Somebody is decoding ahead.
     is_ahead: AtomicBool,
     /// What all that was decoded has become.
@@ -68,20 +67,33 @@ pub struct UnindexedSource {
     memory: AtomicUsize,
 }
 
-/// Somebody who needs the first pass.
-struct User<'a>(&'a UnindexedSource);
+/// The first pass, if one has begun.
+#[derive(Default)]
+struct PassSlot(Mutex<Option<Pass>>);
 
-impl<'a> User<'a> {
-    fn new(source: &'a UnindexedSource) -> Self {
-        source.users.fetch_add(1, Ordering::Relaxed);
-        Self(source)
+impl Idle for PassSlot {
+    fn drop_idle(&self) -> bool {
+        let Ok(mut held) = self.0.try_lock() else { return false };
+        let dropped = held.take_if(|pass| pass.used.elapsed() >= IDLE);
+        drop(held);
+        dropped.is_some()
     }
 }
 
-impl Drop for User<'_> {
-    fn drop(&mut self) {
-        self.0.users.fetch_sub(1, Ordering::Relaxed);
-    }
+/// A first pass that nobody has read from for so long is given up for one that waits for memory.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// Who waits for memory looks so often, and for so long at most: less than a mount waits for an answer.
+const NAP: Duration = Duration::from_millis(10);
+const PATIENCE: Duration = Duration::from_secs(50);
+
+/// What came of decoding the next bytes.
+#[derive(PartialEq, Eq)]
+enum Step {
+    More,
+    Ended,
+    /// There is no memory for the pass now; it was given up.
+    NoMemory,
 }
 
 enum Done {
@@ -102,14 +114,16 @@ struct Pass {
     recent: Vec<u8>,
     /// What lies before them, up to some seek point.
     before: Option<Arc<DecodedSource>>,
-    /// The memory that all this takes, and what it was given for it.
+    /// The memory that it was given, in bytes.
     memory: usize,
     room: Option<Room>,
+    /// When the last bytes were decoded or read.
+    used: Instant,
 }
 
 /// Memory of the budget, or the right to do without.
 enum Room {
-    Granted { _grant: Grant },
+    Granted { _grants: Vec<Grant> },
     Alone { _alone: Alone },
 }
 
@@ -130,18 +144,32 @@ impl Pass {
         self.indexing.leave_out_points(self.table_memory as u128 > part + FIRST_POINTS.min(most) as u128);
     }
 
-    /// Charges what it takes. False if there is not so much.
-    fn is_paid_for(&mut self, cache: &PieceCache) -> bool {
-        let weight = self.weight();
-        if self.room.is_some() && weight <= self.memory {
+    /// Charges what it takes, beside `more` that it is about to. False if there is not so much: then it has what it had.
+    fn is_paid_for(&mut self, more: usize, cache: &PieceCache) -> bool {
+        let weight = self.weight() + more;
+        if self.room.is_some() && weight <= self.memory || matches!(self.room, Some(Room::Alone { .. })) {
             return true;
         }
         // A little more than now, so that it is not charged again at once.
-        self.memory = weight + weight / 4;
-        self.room = None;
-        let granted = cache.take(self.memory).map(|grant| Room::Granted { _grant: grant });
-        self.room = granted.or_else(|| cache.budget().alone().map(|alone| Room::Alone { _alone: alone }));
-        self.room.is_some()
+        let wanted = weight + weight / 4;
+        let Some(grant) = cache.take(wanted - self.memory) else {
+            let Some(alone) = cache.budget().alone() else { return false };
+            self.room = Some(Room::Alone { _alone: alone });
+            return true;
+        };
+        self.memory = wanted;
+        match &mut self.room {
+            Some(Room::Granted { _grants: grants }) => grants.push(grant),
+            room => *room = Some(Room::Granted { _grants: vec![grant] }),
+        }
+        true
+    }
+
+    /// The same; false if not even its decoder is paid for. Without more, it does without further seek points.
+    fn may_go_on(&mut self, cache: &PieceCache) -> bool {
+        let more = RECENT.saturating_sub(self.recent.capacity());
+        self.is_paid_for(more, cache)
+            || self.room.is_some() && self.indexing.memory() + self.recent.capacity() <= self.memory
     }
 }
 
@@ -162,26 +190,11 @@ impl UnindexedSource {
         cache: Arc<PieceCache>,
         workers: Arc<Workers>,
     ) -> Self {
-        let (pass, turn, users) = (Mutex::new(None), Mutex::new(()), AtomicUsize::new(0));
+        let (pass, turn) = (Arc::<PassSlot>::default(), Mutex::new(()));
+        cache.may_drop(Arc::downgrade(&pass) as _);
         let (is_ahead, done, memory) = (AtomicBool::new(false), OnceLock::new(), AtomicUsize::new(0));
         let kept = None;
-        Self {
-            codec,
-            source,
-            length,
-            crc,
-            options,
-            context,
-            cache,
-            workers,
-            kept,
-            pass,
-            turn,
-            users,
-            is_ahead,
-            done,
-            memory,
-        }
+        Self { codec, source, length, crc, options, context, cache, workers, kept, pass, turn, is_ahead, done, memory }
     }
 
     /// With the table in `kept`, if there is one; else it is put there when all was decoded.
@@ -209,23 +222,21 @@ impl UnindexedSource {
     ///
     /// The caller holds no lock, as for any read.
     pub fn advance(&self) -> io::Result<bool> {
-        let _user = User::new(self);
         let mut held = self.next_turn();
         match self.done.get() {
             Some(Done::Wrong(kind, what)) => return Err(io::Error::new(*kind, what.clone())),
             Some(_) => return Ok(false),
             None => {}
         }
-        if !self.step(&mut held)? {
-            return Ok(false);
+        match self.step(&mut held)? {
+            Step::More => Ok(true),
+            Step::Ended => Ok(false),
+            Step::NoMemory => Err(self.no_memory()),
         }
-        let Some(pass) = &mut *held else { return Ok(true) };
-        let is_kept = self.pay(pass);
-        if !is_kept && self.is_only_user() {
-            *held = None;
-            return Err(self.wrong(io::ErrorKind::OutOfMemory, "there is no memory to decode it"));
-        }
-        Ok(true)
+    }
+
+    fn no_memory(&self) -> io::Error {
+        self.wrong(io::ErrorKind::OutOfMemory, "there is no memory to decode it")
     }
 
     /// Somebody reads on at byte `position` for the first time: what follows is decoded on another thread. Waits for
@@ -262,18 +273,7 @@ impl UnindexedSource {
     /// The first pass, when it is this one's turn.
     fn next_turn(&self) -> MutexGuard<'_, Option<Pass>> {
         let _turn = lock(&self.turn);
-        lock(&self.pass)
-    }
-
-    fn is_only_user(&self) -> bool {
-        self.users.load(Ordering::Relaxed) <= 1
-    }
-
-    /// Charges what the pass takes; false if there is not so much.
-    fn pay(&self, pass: &mut Pass) -> bool {
-        let is_kept = pass.is_paid_for(&self.cache);
-        self.memory.store(if is_kept { pass.memory } else { 0 }, Ordering::Relaxed);
-        is_kept
+        lock(&self.pass.0)
     }
 
     fn wrong(&self, kind: io::ErrorKind, what: &str) -> io::Error {
@@ -293,19 +293,38 @@ impl UnindexedSource {
         let indexing = Indexing::new(self.codec, SharedSource::clone(&self.source), &self.options);
         let indexing = indexing.map_err(|error| self.wrong(error.kind(), &error.to_string()))?;
         let (table, crc) = (Table::default(), crc32fast::Hasher::new());
-        Ok(Pass { indexing, table, table_memory: 0, crc, recent: Vec::new(), before: None, memory: 0, room: None })
+        Ok(Pass {
+            indexing,
+            table,
+            table_memory: 0,
+            crc,
+            recent: Vec::new(),
+            before: None,
+            memory: 0,
+            room: None,
+            used: Instant::now(),
+        })
     }
 
-    /// Decodes the next bytes, from the start if nothing is decoded yet. False at the end, when all is what it should
-    /// be.
-    fn step(&self, held: &mut Option<Pass>) -> io::Result<bool> {
+    /// Decodes the next bytes, from the start if nothing is decoded yet. At the end all is what it should be. Waits for
+    /// no memory: the pass must not be held then.
+    fn step(&self, held: &mut Option<Pass>) -> io::Result<Step> {
         let pass = match &mut *held {
             Some(pass) => pass,
-            None if self.takes_kept() => return Ok(false),
+            None if self.takes_kept() => return Ok(Step::Ended),
             none => none.insert(self.begin()?),
         };
         match self.decode(pass) {
-            Ok(true) => return Ok(true),
+            Ok(true) if pass.may_go_on(&self.cache) => {
+                pass.used = Instant::now();
+                self.memory.store(pass.memory, Ordering::Relaxed);
+                return Ok(Step::More);
+            }
+            Ok(true) => {
+                *held = None;
+                self.memory.store(0, Ordering::Relaxed);
+                return Ok(Step::NoMemory);
+            }
             Ok(false) => {}
             Err(error) => {
                 *held = None;
@@ -315,7 +334,7 @@ impl UnindexedSource {
         if let Some(pass) = held.take() {
             self.ended(pass);
         }
-        Ok(false)
+        Ok(Step::Ended)
     }
 
     fn decode(&self, pass: &mut Pass) -> io::Result<bool> {
@@ -328,7 +347,11 @@ impl UnindexedSource {
         let read = pass.indexing.read(&mut pass.recent[filled..]);
         let position = pass.indexing.decoded_position();
         pass.recent.truncate(filled + *read.as_ref().unwrap_or(&0));
-        pass.take_chunks(self.length, MOST_POINTS.min(self.cache.budget().limit() / PART_OF_BUDGET));
+        let paid = pass.memory.saturating_sub(pass.indexing.memory() + pass.recent.capacity());
+        let most = MOST_POINTS.min(self.cache.budget().limit() / PART_OF_BUDGET);
+        // Where nobody can pay for more seek points, there are no more.
+        let is_poor = pass.room.is_some() && paid < pass.table_memory;
+        pass.take_chunks(self.length, if is_poor { 0 } else { most });
         pass.indexing.take_damage(&mut pass.table.damage);
         let read = read.map_err(|error| {
             let what = format!("it cannot be decoded from its byte {position} on: {error}");
@@ -343,7 +366,7 @@ impl UnindexedSource {
             return Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &what)));
         }
         // What is verified before it is served is kept until then, if there is memory: else it is decoded again.
-        let most = if self.length <= SHORT || self.length <= VERIFIED_FIRST && pass.is_paid_for(&self.cache) {
+        let most = if self.length <= SHORT || self.length <= VERIFIED_FIRST && pass.is_paid_for(0, &self.cache) {
             usize::MAX
         } else {
             RECENT
@@ -394,7 +417,7 @@ impl UnindexedSource {
         let end = offset + buffer.len() as u64;
         // The last piece is served when all is verified.
         let needed = if end == self.length || self.length <= VERIFIED_FIRST { u64::MAX } else { end };
-        let _user = User::new(self);
+        let mut waits_since = None;
         let before = loop {
             self.options.cancel.check()?;
             let mut held = self.next_turn();
@@ -402,23 +425,27 @@ impl UnindexedSource {
                 return Ok(None);
             }
             let position = held.as_ref().map_or(0, |pass| pass.indexing.decoded_position());
-            if position < needed && !self.step(&mut held)? {
-                return Ok(None);
+            if position < needed {
+                match self.step(&mut held)? {
+                    Step::More => {}
+                    Step::Ended => return Ok(None),
+                    Step::NoMemory => {
+                        drop(held);
+                        self.wait_for_memory(&mut waits_since)?;
+                        continue;
+                    }
+                }
             }
             let Some(pass) = &mut *held else { continue };
             if pass.indexing.decoded_position() < needed {
                 continue;
             }
-            // Where there is no memory for what has been done, it is done again for whoever comes next.
-            let is_kept = self.pay(pass) || !self.is_only_user();
+            pass.used = Instant::now();
             let first = pass.indexing.decoded_position() - pass.recent.len() as u64;
             if let Some(from) = offset.checked_sub(first) {
                 let there = pass.recent.get(from as usize..).unwrap_or_default();
                 let length = there.len().min(buffer.len());
                 buffer[..length].copy_from_slice(&there[..length]);
-                if !is_kept {
-                    *held = None;
-                }
                 return Ok(Some(length));
             }
             let before = match &pass.before {
@@ -428,9 +455,6 @@ impl UnindexedSource {
                 }
                 _ => None,
             };
-            if !is_kept {
-                *held = None;
-            }
             break before;
         };
         let Some(before) = before else {
@@ -439,6 +463,17 @@ impl UnindexedSource {
         };
         let end = before.len().min(end);
         before.read_at(&mut buffer[..(end - offset) as usize], offset).map(Some)
+    }
+
+    /// Waits a moment for the memory of others, who give theirs up if they do nothing with it.
+    fn wait_for_memory(&self, since: &mut Option<Instant>) -> io::Result<()> {
+        if since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+            return Err(self.no_memory());
+        }
+        if !self.cache.drop_idle() {
+            thread::sleep(NAP);
+        }
+        Ok(())
     }
 
     /// Decodes all that is left.
