@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use tarnfs_codec::{ChunkTable, Damage};
-use tarnfs_format::{Kind, Piece, Xattrs};
+use tarnfs_format::{Coder, Kind, Piece, Xattrs};
 use tarnfs_source::{Extent, Fingerprint, Limits};
 
 use crate::pieces;
@@ -419,6 +419,17 @@ impl Index for Own {
             let end = if self.bounds.is_cut { u64::MAX } else { length };
             pieces::read(&bytes, row.header.unwrap_or_default(), row.size, end, |number| session.coder(number))
         })
+    }
+
+    fn coders(&self, receive: &mut dyn FnMut(&Coder) -> bool) -> Result<(), Error> {
+        // They are numbered from 1 on.
+        for number in 1..=u32::MAX {
+            let coder = self.pool.with(|session| session.coder_if_any(number))?;
+            if !coder.is_some_and(|coder| receive(&coder)) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {

@@ -100,6 +100,11 @@ pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
 }
 
 impl OpenArchive {
+    /// True of an archive of a format that may encrypt its files itself.
+    pub fn encrypts_files(&self) -> bool {
+        has_random_format(self.index.summary())
+    }
+
     /// True if all bytes that are read of the archive's file are verified. Those of a plain tar are not.
     pub(crate) fn has_checksums(&self) -> bool {
         !self.index.summary().layers.is_empty() && !self.is_sidecar
