@@ -40,7 +40,7 @@ fn whole_archives_are_whole_and_damage_is_told_with_its_place() {
         let name = format!("a.{suffix}");
         scratch.shell(&format!("tar -C tree -c . | {compressor} > {name}"));
         let whole = check(&scratch, &name);
-        assert!(whole.code == 0 && whole.text().contains("whole: 2 files, "), "{name}: {whole:?}");
+        assert!(whole.code == 0 && whole.text().contains("whole: 2 files with "), "{name}: {whole:?}");
         let length = fs::metadata(scratch.path(&name)).unwrap().len();
         // In a plain tar only headers have checksums, and .lzma has none; but a cut is seen in all of them.
         if !["tar", "lzma"].contains(&suffix) {
@@ -154,7 +154,7 @@ fn damaged_files_are_named() {
         let mut command = support::tarnfs(&scratch);
         Ran::from(command.args(words).current_dir(scratch.path("")).output().unwrap())
     };
-    assert_eq!(ran(&["check", "many.tar.gz"]).ok().text(), "many.tar.gz: whole: 26 files, 30720 bytes decoded\n");
+    assert_eq!(ran(&["check", "many.tar.gz"]).ok().text(), "many.tar.gz: whole: 26 files with 75 bytes of content\n");
     let archive = scratch.path("many.tar.gz");
     flip(&archive, fs::metadata(&archive).unwrap().len() - 8);
     let (few, all) = (ran(&["check", "many.tar.gz"]).text(), ran(&["check", "-d2", "many.tar.gz"]).text());
@@ -204,27 +204,27 @@ fn what_lies_behind_the_end_is_told() {
     };
     let behind = "behind the end of the archive, at byte 10240, are 10240 more bytes; they look like another tar: -i reads them, too";
     for (name, expected) in [
-        ("both.tar", format!("NAME: whole: 1 file, 20480 bytes\nNAME: {behind}\n")),
-        ("both.tar.gz", format!("NAME: whole: 1 file, 20480 bytes decoded\nNAME: {behind}\n")),
+        ("both.tar", format!("NAME: whole: 1 file with 4 bytes of content\nNAME: {behind}\n")),
+        ("both.tar.gz", format!("NAME: whole: 1 file with 4 bytes of content\nNAME: {behind}\n")),
         (
             "more.tar",
-            "NAME: whole: 1 file, 10248 bytes\nNAME: behind the end of the archive, at byte 10240, are 8 more bytes; \
+            "NAME: whole: 1 file with 4 bytes of content\nNAME: behind the end of the archive, at byte 10240, are 8 more bytes; \
              they are no tar\n"
                 .to_owned(),
         ),
         (
             "byte.tar",
-            "NAME: whole: 1 file, 10241 bytes\nNAME: behind the end of the archive, at byte 10240, is 1 more byte; it is \
+            "NAME: whole: 1 file with 4 bytes of content\nNAME: behind the end of the archive, at byte 10240, is 1 more byte; it is \
              no tar\n"
                 .to_owned(),
         ),
-        ("zeros.tar", "NAME: whole: 1 file, 20981760 bytes\n".to_owned()),
+        ("zeros.tar", "NAME: whole: 1 file with 4 bytes of content\n".to_owned()),
     ] {
         let checked = ran(&["check", name]);
         assert_eq!((checked.code, checked.err.as_str()), (0, ""), "{name}");
         assert_eq!(checked.text(), expected.replace("NAME", name));
     }
-    assert_eq!(ran(&["check", "-i", "both.tar"]).ok().text(), "both.tar: whole: 2 files, 20480 bytes\n");
+    assert_eq!(ran(&["check", "-i", "both.tar"]).ok().text(), "both.tar: whole: 2 files with 8 bytes of content\n");
     if !support::can_mount() {
         return;
     }
@@ -256,7 +256,7 @@ fn an_index_that_does_not_match_the_archive_is_told() {
             && wrong.text().contains("differ (the archive was changed after it was indexed): its checksums"),
         "{wrong:?}"
     );
-    assert!(wrong.text().contains("whole: 1 file,"), "{wrong:?}");
+    assert!(wrong.text().contains("whole: 1 file with "), "{wrong:?}");
     run(&scratch, ["index", "-c", name]).ok();
     check(&scratch, "a.tar.zst").ok();
 }

@@ -407,7 +407,7 @@ fn a_single_file_has_the_name_that_gzip_keeps_of_it() {
     shown(&["index", "x.gz"]);
     scratch.shell("mv x.gz y.gz; mv x.gz.tarnfs.sqlite y.gz.tarnfs.sqlite");
     assert_eq!(shown(&["ls", "--no-recreate-index", "y.gz"]), b"notes.txt\n");
-    assert_eq!(shown(&["check", "y.gz"]), b"y.gz: whole: 1 file, 5 bytes decoded\n");
+    assert_eq!(shown(&["check", "y.gz"]), b"y.gz: whole: 1 file with 5 bytes of content\n");
     scratch.shell("rm y.gz.tarnfs.sqlite");
     shown(&["index", "--format", "ratarmount", "y.gz"]);
     let sidecar = rusqlite::Connection::open(scratch.path("y.gz.index.sqlite")).unwrap();

@@ -143,7 +143,9 @@ fn encrypted_members_need_their_password() {
             assert_eq!(survey(&scratch, &mounted.path("")), tree, "{archive} {options:?}");
             mounted.unmount();
         }
-        for (options, expected) in [(&[][..], "give a password"), (&["--password", "wrong"], "wrong password")] {
+        for (options, expected) in
+            [(&[][..], "give --password or --password-file"), (&["--password", "wrong"], "wrong password")]
+        {
             let path = scratch.path(archive);
             let mut arguments = vec!["cat"];
             arguments.extend(options);

@@ -33,7 +33,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tarnfs_codec::{ChunkTable, Damage};
-use tarnfs_format::{Kind, Piece, Time, Xattrs};
+use tarnfs_format::{Coder, Kind, Piece, Time, Xattrs};
 use tarnfs_source::{Extent, Fingerprint, SharedSource};
 
 pub use own::schema::VERSION as SCHEMA_VERSION;
@@ -274,6 +274,12 @@ pub trait Index: Send + Sync + Debug {
         Ok(false)
     }
 
+    /// Hands each coder that pieces of files may have to `receive`, until that returns false.
+    fn coders(&self, receive: &mut dyn FnMut(&Coder) -> bool) -> Result<(), Error> {
+        let _ = receive;
+        Ok(())
+    }
+
     /// False if [`Index::extents`] may have to decode: who must not wait does without them.
     fn knows_extents(&self) -> bool {
         true
@@ -356,7 +362,7 @@ pub enum Error {
     #[error("does not belong to this archive: {0}")]
     Stale(String),
     /// It belongs to the archive, and shows another tree than the one that was asked for.
-    #[error("made with other options ({0})")]
+    #[error("made {}", with_options(.0))]
     OtherOptions(String),
     /// Written by a later version, or by another program.
     #[error("of a kind that this version does not read: {0}")]
@@ -367,4 +373,9 @@ pub enum Error {
     /// Reading or writing it failed.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// How an index was made, where a call wants another one. `options` is a [`Shape`] in words, or what else is different.
+fn with_options(options: &str) -> String {
+    if options == shape::NO_OPTIONS { "without options".to_owned() } else { format!("with other options ({options})") }
 }

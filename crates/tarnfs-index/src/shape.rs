@@ -94,6 +94,9 @@ impl Shape {
 
 /// The options for people, without defaults: "-r --hashes=sha256". They may come from a file that lies: escaped, and as
 /// many as a message needs.
+/// What the [`Shape`] of a call without options is in words.
+pub(crate) const NO_OPTIONS: &str = "none";
+
 impl fmt::Display for Shape {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = self.clone();
@@ -103,7 +106,7 @@ impl fmt::Display for Shape {
             recursion.extensions.clear();
         }
         match shown.words() {
-            words if words.is_empty() => formatter.write_str("none"),
+            words if words.is_empty() => formatter.write_str(NO_OPTIONS),
             words => write!(formatter, "{}", name::excerpt(words.join(" ").as_bytes())),
         }
     }

@@ -1,6 +1,9 @@
 //! An archive as a tree: rows from its index, bytes from its innermost stream.
 
+mod locked;
+
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -10,6 +13,7 @@ use tarnfs_format::Piece;
 use tarnfs_index::{Index, Row};
 use tarnfs_source::{Cancel, Extent, SharedSource, Slice, Stencil};
 
+pub use self::locked::{Fit, LockedFiles};
 use crate::hashes;
 use crate::lanes::new_lane;
 use crate::members::Members;
@@ -31,8 +35,18 @@ pub struct DamagedFiles {
     pub files: u64,
     /// Those of which something is lost or damaged.
     pub damaged: u64,
+    /// Those that no password has opened, so that nobody knows.
+    pub locked: u64,
     /// Some of those, by path, with what is wrong.
     pub first: Vec<(Vec<u8>, String)>,
+}
+
+/// Why a file that is stored in pieces cannot be read.
+enum Unreadable {
+    /// It is encrypted, and no password fits.
+    Locked,
+    /// What is wrong with it.
+    Damaged(String),
 }
 
 /// One archive.
@@ -194,7 +208,14 @@ impl ArchiveTree {
                     Kind::File => {
                         found.files += 1;
                         let known = if may_be_any { self.wrong_with(&row)? } else { None };
-                        let Some(what) = known.or_else(|| read.remove(&row.node)) else { continue };
+                        let what = match (known, read.remove(&row.node)) {
+                            (None, None) => continue,
+                            (None, Some(Unreadable::Locked)) => {
+                                found.locked += 1;
+                                continue;
+                            }
+                            (Some(what), _) | (None, Some(Unreadable::Damaged(what))) => what,
+                        };
                         found.damaged += 1;
                         if found.first.len() < most {
                             found.first.push((path_in(&*self.index, folder, name)?, what));
@@ -211,7 +232,7 @@ impl ArchiveTree {
 
     /// Reads the files among `rows` that are stored in pieces, on all threads: nobody has done so before. What is wrong
     /// with those that cannot be read.
-    fn read_pieces(&self, rows: Vec<&Row>, cancel: &Cancel) -> Result<HashMap<Node, String>, Error> {
+    fn read_pieces(&self, rows: Vec<&Row>, cancel: &Cancel) -> Result<HashMap<Node, Unreadable>, Error> {
         let mut rows: Vec<&Row> = rows.into_iter().filter(|row| row.has_pieces).collect();
         // Those that share a block lie in this order in it.
         rows.sort_by_key(|row| row.header);
@@ -221,7 +242,16 @@ impl ArchiveTree {
                 && !cancel.is_cancelled()
             {
                 if let Err(error) = self.pieces(row).and_then(|pieces| Ok(pieces.check(cancel)?)) {
-                    found.lock().unwrap_or_else(PoisonError::into_inner).insert(row.node, error.to_string());
+                    let why = match error {
+                        Error::Io(error)
+                            if error.kind() == io::ErrorKind::PermissionDenied
+                                && self.is_locked(row).unwrap_or(false) =>
+                        {
+                            Unreadable::Locked
+                        }
+                        error => Unreadable::Damaged(error.to_string()),
+                    };
+                    found.lock().unwrap_or_else(PoisonError::into_inner).insert(row.node, why);
                 }
             }
         };

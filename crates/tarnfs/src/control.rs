@@ -25,6 +25,7 @@ use tarnfs_tree::{ControlTree, Error, Tree};
 use crate::args::{Cli, Command, Mount, parse_quietly, shown};
 use crate::commands::mount::{Request, open_all};
 use crate::exit::Failure;
+use crate::run::archives_of;
 use crate::{inside, logging};
 use children::Children;
 
@@ -125,9 +126,15 @@ impl Runner {
         match &cli {
             Cli { command: Some(Command::Unmount { mountpoints, .. }), .. } => self.unmount(mountpoints),
             Cli { command: Some(Command::Mount(mount)), .. } | Cli { command: None, mount, .. } => {
-                if mount.unmount.is_empty() { self.mount(mount, arguments) } else { self.unmount(&mount.unmount) }
+                match mount.to_unmount() {
+                    None => self.mount(mount, arguments),
+                    Some(mountpoints) => self.unmount(&mountpoints),
+                }
             }
-            _ => self.run(arguments),
+            cli => match archives_of(cli).iter().find(|path| path.is_relative()) {
+                Some(path) => Err(refusal_of_relative(path)),
+                None => self.run(arguments),
+            },
         }
     }
 
@@ -161,12 +168,7 @@ impl Runner {
     fn mount(&self, mount: &Mount, arguments: &[OsString]) -> Result<Done, String> {
         let (last, sources) = mount.paths.split_last().ok_or("which archive? Write one, and where to show it")?;
         let relative = |paths: &[PathBuf]| paths.iter().find(|path| path.is_relative()).cloned();
-        let refuse_relative = |path: &Path| {
-            Err(format!(
-                "{}: write the whole path: it is not known from where this was written",
-                shown(path.as_os_str())
-            ))
-        };
+        let refuse_relative = |path: &Path| Err(refusal_of_relative(path));
         // A single path is an archive, and is mounted beside itself.
         let place = if sources.is_empty() { PathPlace::Outside } else { self.inside(last)? };
         if let Some(path) = relative(sources) {
@@ -235,6 +237,11 @@ impl Runner {
     fn own(&self) -> Own {
         Own { mountpoint: self.mountpoint.clone(), real: self.real.clone() }
     }
+}
+
+/// Why an archive cannot be named so.
+fn refusal_of_relative(path: &Path) -> String {
+    format!("{}: write the whole path: it is not known from where this was written", shown(path.as_os_str()))
 }
 
 /// How long a file system may take to say what a path is.

@@ -13,7 +13,7 @@ pub(crate) enum Code {
     Failure = 1,
     /// The command line means nothing.
     Usage = 2,
-    /// The archive cannot be opened or read.
+    /// The archive cannot be opened or read, or encrypted files in it cannot be checked.
     CannotOpen = 3,
     /// The file is no archive.
     NotAnArchive = 4,
@@ -33,7 +33,7 @@ Exit status:
   0    all went well
   1    something else failed, for example a path is not in the archive
   2    the command line is wrong
-  3    the archive cannot be opened or read
+  3    the archive cannot be opened or read: also for want of the right password
   4    the file is not an archive
   5    the archive is damaged; what is whole is served (and mounted)
   6    the archive cannot be mounted there

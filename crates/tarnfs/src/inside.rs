@@ -10,7 +10,7 @@ use tarnfs_index::Summary;
 use tarnfs_source::Cancel;
 use tarnfs_tree::build::Progress;
 use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem, Sink};
-use tarnfs_tree::{Attributes, Error, FolderTree, Tree, Versions, path};
+use tarnfs_tree::{Attributes, Error, Fit, FolderTree, LockedFiles, Tree, Versions, path};
 
 use crate::args::{Open, open_options};
 use crate::exit::{Code, Failure};
@@ -34,21 +34,44 @@ pub(crate) fn open_into(
     archive: &Path,
     arguments: &Open,
 ) -> Result<(OpenArchive, Code), Failure> {
+    open_and(sink, archive, arguments, |_, _, _| Ok(()))
+}
+
+/// [`open`], for somebody who looks what is there: encrypted files are told of ([`tell_of_locked`]).
+pub(crate) fn open_to_list(archive: &Path, arguments: &Open) -> Result<(OpenArchive, Code), Failure> {
+    open_and(None, archive, arguments, tell_of_locked)
+}
+
+fn open_and(
+    sink: Option<Arc<dyn Sink>>,
+    archive: &Path,
+    arguments: &Open,
+    tell: impl FnOnce(&Path, &OpenArchive, &Options) -> Result<(), Failure>,
+) -> Result<(OpenArchive, Code), Failure> {
     // Before signals are listened to: they end who waits for its bytes.
     let input = if archive == Path::new("-") { Some(input::standard_input()?) } else { None };
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
-    let options = Options { sink, ..options(arguments, &ending.cancel())? };
-    let Some(input) = input else { return open_with(archive, &options) };
-    // Nobody would find an index of it again.
-    let mut options = options;
-    options.index.place = IndexPlace::Memory;
-    options.index.is_written = false;
-    options.decoding.decoded_cache = None;
-    let name = input::name();
-    let opened =
-        opened_with_bar(name, &options, || tarnfs_tree::open::open_source(input.source, input.facts, name, &options))?;
-    let code = tell_of_damage(name, &opened, &options);
+    let mut options = Options { sink, ..options(arguments, &ending.cancel())? };
+    let (name, opened, code) = match input {
+        None => {
+            let (opened, code) = open_with(archive, &options)?;
+            (archive, opened, code)
+        }
+        Some(input) => {
+            // Nobody would find an index of it again.
+            options.index.place = IndexPlace::Memory;
+            options.index.is_written = false;
+            options.decoding.decoded_cache = None;
+            let name = input::name();
+            let open = || tarnfs_tree::open::open_source(input.source, input.facts, name, &options);
+            let opened = opened_with_bar(name, &options, open)?;
+            let code = tell_of_damage(name, &opened, &options);
+            (name, opened, code)
+        }
+    };
+    tell_of_the_rest(name, &opened);
+    tell(name, &opened, &options)?;
     Ok((opened, code))
 }
 
@@ -124,6 +147,70 @@ pub(crate) fn tell_of_damage(archive: &Path, opened: &OpenArchive, options: &Opt
         }
     }
     if damage.is_empty() { Code::Success } else { Code::Damaged }
+}
+
+/// What helps where files are encrypted.
+pub(crate) const GIVE_A_PASSWORD: &str = "give --password or --password-file";
+
+/// Says that files are encrypted, where no password is given; fails if those that are given open none of an archive
+/// that encrypts its files itself.
+pub(crate) fn tell_of_locked(archive: &Path, opened: &OpenArchive, options: &Options) -> Result<(), Failure> {
+    let Some(locked) = unlocked(archive, opened, options)? else { return Ok(()) };
+    let (name, are) = (crate::args::shown(archive.as_os_str()), are(locked.encrypted, locked.files));
+    match locked.passwords {
+        Fit::NotGiven => log::warn!("{name}: {are} encrypted: {GIVE_A_PASSWORD}"),
+        Fit::None => log::warn!("{name}: {are} encrypted, and no password that is given opens any"),
+        Fit::SomeOrUnknown => {}
+    }
+    Ok(())
+}
+
+/// What is known of encrypted files; fails as [`tell_of_locked`] does.
+pub(crate) fn unlocked(
+    archive: &Path,
+    opened: &OpenArchive,
+    options: &Options,
+) -> Result<Option<LockedFiles>, Failure> {
+    let locked = opened.tree.locked(&options.cancel).map_err(|error| failure(archive, b"", &error))?;
+    let is_its_own = opened.encrypts_files();
+    if let Some(LockedFiles { encrypted, passwords: Fit::None, .. }) = locked.filter(|_| is_its_own) {
+        let name = crate::args::shown(archive.as_os_str());
+        let what = match encrypted {
+            1 => "its encrypted file cannot be opened".to_owned(),
+            _ => format!("none of its {encrypted} encrypted files can be opened"),
+        };
+        return Err(Failure::new(Code::CannotOpen, format!("{name}: wrong password: {what}")));
+    }
+    Ok(locked)
+}
+
+/// "2 of 3 files are", "its only file is".
+pub(crate) fn are(some: u64, files: u64) -> String {
+    match (some, files) {
+        (1, 1) => "its only file is".to_owned(),
+        (1, _) => format!("1 of {files} files is"),
+        _ => format!("{some} of {files} files are"),
+    }
+}
+
+/// The noun for so many.
+pub(crate) fn noun(number: u64, one: &str) -> String {
+    if number == 1 { one.to_owned() } else { format!("{one}s") }
+}
+
+/// Bytes behind the end of an archive in which somebody who does not check it looks for more: what tar pads with zeros
+/// is far less.
+const PADDING: u64 = 4 << 20;
+
+/// Says at the first reading what lies behind the end of an archive. What is compressed would have to be decoded once
+/// more for that.
+pub(crate) fn tell_of_the_rest(archive: &Path, opened: &OpenArchive) {
+    if opened.is_new
+        && opened.index.summary().layers.is_empty()
+        && let Ok(Some(what)) = behind_the_end(opened, PADDING)
+    {
+        log::warn!("{}: {what}", crate::args::shown(archive.as_os_str()));
+    }
 }
 
 /// A place where an archive is damaged, and what is wrong there.

@@ -1,4 +1,8 @@
-//! Entries as JSON, for `ls --json` and `stat --json`. `doc/json.md` says what the keys mean.
+//! Entries and mounts as JSON, for `ls --json`, `stat --json` and `mounts --json`. `doc/json.md` says what the keys
+//! mean.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -55,6 +59,21 @@ pub(crate) fn of(tree: &dyn Tree, path: &[u8], attributes: &Attributes) -> Resul
         entry.insert("xattrs".into(), xattrs.into());
     }
     Ok(Value::Object(entry))
+}
+
+/// What is mounted at `mount_point`: `archives`, and so many `more` whose names the table of mounts has no room for.
+pub(crate) fn of_mount(archives: &[PathBuf], more: usize, mount_point: &Path) -> Value {
+    let named = |path: &Path| {
+        let mut named = Map::new();
+        put(&mut named, "path", path.as_os_str().as_bytes());
+        named
+    };
+    let mut mount = Map::new();
+    put(&mut mount, "mountpoint", mount_point.as_os_str().as_bytes());
+    let archives: Vec<_> = archives.iter().map(|path| Value::Object(named(path))).collect();
+    mount.insert("archives".into(), archives.into());
+    mount.insert("more".into(), more.into());
+    Value::Object(mount)
 }
 
 /// The same with what is wrong with the file, if anything is.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::args::{Cat, Check, Cli, Command, Index, List, Open, Stat, parse, shown};
+use crate::args::{Cat, Check, Cli, Command, Index, List, Mount, Open, Stat, parse, shown};
 use crate::commands::{cat, check, complete, index, ls, mount, mounts, pages, stat, unmount, version};
 use crate::exit::{Code, Failure};
 use crate::logging;
@@ -31,7 +31,7 @@ fn options_of(cli: &Cli) -> Option<&Open> {
         Some(Command::Stat(stat)) => Some(&stat.open),
         Some(
             Command::Unmount { .. }
-            | Command::Mounts
+            | Command::Mounts { .. }
             | Command::Completions { .. }
             | Command::Man { .. }
             | Command::Complete { .. },
@@ -40,7 +40,7 @@ fn options_of(cli: &Cli) -> Option<&Open> {
 }
 
 /// The paths among which the archives are.
-fn archives_of(cli: &Cli) -> &[PathBuf] {
+pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
     match &cli.command {
         None => &cli.mount.paths,
         Some(Command::Mount(mount)) => &mount.paths,
@@ -50,7 +50,7 @@ fn archives_of(cli: &Cli) -> &[PathBuf] {
         ) => std::slice::from_ref(archive),
         Some(
             Command::Unmount { .. }
-            | Command::Mounts
+            | Command::Mounts { .. }
             | Command::Completions { .. }
             | Command::Man { .. }
             | Command::Complete { .. },
@@ -71,6 +71,16 @@ fn not_an_archive(log_file: Option<&Path>, archives: &[PathBuf]) -> Result<(), F
     Ok(())
 }
 
+fn mount_or_unmount(mount: &Mount) -> Result<Code, Failure> {
+    match mount.to_unmount() {
+        None => mount::run(mount),
+        Some(mountpoints) if mountpoints.is_empty() => {
+            Err(Failure::new(Code::Usage, "--unmount needs a value: --unmount MOUNTPOINT"))
+        }
+        Some(mountpoints) => Ok(unmount::run(&mountpoints, mount.lazy)),
+    }
+}
+
 fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
     if let Some(open) = options_of(&cli) {
         not_an_archive(open.log_file.as_deref(), archives_of(&cli))?;
@@ -78,12 +88,10 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
     }
     match cli.command {
         None if cli.version => version::run(cli.version_in_full),
-        None if !cli.mount.unmount.is_empty() => Ok(unmount::run(&cli.mount.unmount, cli.mount.lazy)),
-        None => mount::run(&cli.mount),
-        Some(Command::Mount(mount)) if !mount.unmount.is_empty() => Ok(unmount::run(&mount.unmount, mount.lazy)),
-        Some(Command::Mount(mount)) => mount::run(&mount),
+        None => mount_or_unmount(&cli.mount),
+        Some(Command::Mount(mount)) => mount_or_unmount(&mount),
         Some(Command::Unmount { mountpoints, lazy }) => Ok(unmount::run(&mountpoints, lazy)),
-        Some(Command::Mounts) => mounts::run(),
+        Some(Command::Mounts { json }) => mounts::run(json),
         Some(Command::Index(arguments)) => index::run(&arguments),
         Some(Command::Check(arguments)) => check::run(&arguments),
         Some(Command::Ls(arguments)) => ls::run(&arguments),

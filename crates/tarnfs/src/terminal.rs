@@ -108,6 +108,11 @@ impl Output {
         if self.is_terminal { self.out.write_all(escaped(name).as_bytes()) } else { self.out.write_all(name) }
     }
 
+    /// Writes a name into a line that has more in it: line ends are escaped in a pipe, too.
+    pub(crate) fn name_in_line(&mut self, name: &[u8]) -> io::Result<()> {
+        if name.contains(&b'\n') { self.out.write_all(escaped(name).as_bytes()) } else { self.name(name) }
+    }
+
     /// Writes a line of JSON. On a terminal what would steer it is written as JSON's own `\u009b`.
     pub(crate) fn json(&mut self, value: &serde_json::Value) -> io::Result<()> {
         let line = value.to_string();

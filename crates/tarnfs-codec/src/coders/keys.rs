@@ -10,7 +10,8 @@ use super::CoderContext;
 
 /// The password, where there is one.
 pub(super) fn password(coder: &CoderContext) -> io::Result<&[u8]> {
-    let missing = || io::Error::new(io::ErrorKind::PermissionDenied, "it is encrypted: give a password");
+    let missing =
+        || io::Error::new(io::ErrorKind::PermissionDenied, "it is encrypted: give --password or --password-file");
     coder.password.as_deref().ok_or_else(missing)
 }
 

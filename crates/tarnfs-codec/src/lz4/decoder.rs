@@ -209,7 +209,8 @@ impl FrameDecoder {
             Start::Cut => return Err(self.cut("the header of a frame")),
             Start::Other if first => return Err(faults::invalid(at, "no frame of LZ4 starts there")),
             Start::Other => {
-                let what = format!("{} bytes behind the last frame are none and are ignored", self.input.remaining());
+                let what =
+                    format!("{} bytes behind the last frame are no frame and are ignored", self.input.remaining());
                 self.report(self.decoded, at..at, true, what);
                 return Ok(Stage::Ended);
             }

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use tarnfs_codec::{ChunkTable, Damage};
-use tarnfs_format::{Kind, Piece, Xattrs};
+use tarnfs_format::{Coder, Kind, Piece, Xattrs};
 use tarnfs_source::{Extent, Fingerprint, Limits};
 
 use crate::pieces;
@@ -432,6 +432,17 @@ impl Index for Own {
             let any = session.connection.query_row(ANY, [class], |row| row.get(0)).map_err(broken)?;
             Ok(any && session.connection.query_row(LONG, [class, bytes], |row| row.get(0)).map_err(broken)?)
         })
+    }
+
+    fn coders(&self, receive: &mut dyn FnMut(&Coder) -> bool) -> Result<(), Error> {
+        // They are numbered from 1 on.
+        for number in 1..=u32::MAX {
+            let coder = self.pool.with(|session| session.coder_if_any(number))?;
+            if !coder.is_some_and(|coder| receive(&coder)) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {

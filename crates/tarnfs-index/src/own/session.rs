@@ -306,20 +306,26 @@ impl Session {
 
     /// The coder of that number.
     pub(super) fn coder(&mut self, number: u32) -> Result<Arc<Coder>, Error> {
+        self.coder_if_any(number)?.ok_or_else(|| missing(number))
+    }
+
+    /// The coder of that number, if there is one.
+    pub(super) fn coder_if_any(&mut self, number: u32) -> Result<Option<Arc<Coder>>, Error> {
         let slot = number as usize % SLOTS;
         if let Some(Some((cached, coder))) = self.coders.get(slot)
             && *cached == number
         {
-            return Ok(Arc::clone(coder));
+            return Ok(Some(Arc::clone(coder)));
         }
         let mut query = self.connection.prepare_cached("SELECT steps FROM coders WHERE id = ?").map_err(broken)?;
         let found = query.query_row([number], |row| Ok(pieces::read_coder(row.get_ref(0)?.as_blob()?)));
-        let coder = Arc::new(found.optional().map_err(broken)?.ok_or_else(|| missing(number))??);
+        let Some(coder) = found.optional().map_err(broken)? else { return Ok(None) };
+        let coder = Arc::new(coder?);
         drop(query);
         if let Some(place) = self.coders.get_mut(slot) {
             *place = Some((number, Arc::clone(&coder)));
         }
-        Ok(coder)
+        Ok(Some(coder))
     }
 
     /// Names of owner and group.

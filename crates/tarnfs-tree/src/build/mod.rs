@@ -348,6 +348,7 @@ impl FirstPass<'_> {
                 expected: None,
                 instead: Some(Box::new(Entry { body, ..single_file })),
                 place: MemberPlace { layers: u32::from(content.codec().is_some()), ..place },
+                told_at: 0,
             })?;
         } else {
             let (length, hashes) =

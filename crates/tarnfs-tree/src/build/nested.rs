@@ -65,6 +65,8 @@ pub(super) struct Candidate {
     pub(super) instead: Option<Box<Entry>>,
     /// Where what it holds is put.
     pub(super) place: MemberPlace,
+    /// What a note of it names: the byte of the archive's own stream at which the member begins that it lies in.
+    pub(super) told_at: u64,
 }
 
 impl Candidate {
@@ -293,11 +295,11 @@ impl<'a> Expansion<'a> {
         // Where candidates are read beside each other, each has one thread.
         let walk = Walk {
             left: candidate.most_archives().into(),
-            compressed_at: Some(candidate.start),
+            compressed_at: Some(candidate.told_at),
             ..self.walk(receiver, shifts, None, threads.unwrap_or(self.options.decoding.threads))
         };
         let shown = name::excerpt(&candidate.file.path);
-        let note = |what: String| receiver.note(candidate.start, format!("{shown}: {what}")).map_err(Problem::from);
+        let note = |what: String| receiver.note(candidate.told_at, format!("{shown}: {what}")).map_err(Problem::from);
         if self.decoded.load(Ordering::Relaxed) > self.most_decoded {
             return note("it stays a file: the archives in this archive hold too much; is it a bomb?".to_owned());
         }
@@ -374,6 +376,7 @@ impl<'a> Expansion<'a> {
                         expected: None,
                         instead: Some(Box::new(single_file(candidate, &shown_name, length))),
                         place: MemberPlace { layers: place.layers + u32::from(content.codec().is_some()), ..place },
+                        told_at: candidate.told_at,
                     })?,
                 }
             }
@@ -488,6 +491,7 @@ mod tests {
             expected: None,
             instead: None,
             place: MemberPlace::default(),
+            told_at: start,
         };
         let candidates: Vec<Candidate> = (0..20).map(candidate).collect();
         let none = || thread::Builder::new().stack_size(1 << 60);

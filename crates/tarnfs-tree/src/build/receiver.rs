@@ -329,7 +329,7 @@ impl Receiver for Direct {
             }
             let path = name::excerpt(&candidate.file.path);
             let what = format!("{path}: it stays a file: there are too many archives in this archive; is it a bomb?");
-            return self.note(candidate.start, what);
+            return self.note(candidate.told_at, what);
         };
         self.left.set(left);
         self.bytes_of_waiting.set(bytes);
@@ -563,6 +563,7 @@ mod tests {
             expected: None,
             instead: None,
             place: super::super::walk::MemberPlace { prefix: path.clone(), ..Default::default() },
+            told_at: 0,
         };
         let most = MOST_OF_WAITING / candidate().weight();
         assert!((500..600).contains(&most));

@@ -445,10 +445,11 @@ impl Walk<'_> {
         file.body.pieces = None;
         move_by(&mut file, base);
         file.body.offset = file.header;
+        let bytes_at = bytes.start().saturating_add(base);
         Ok(Some(Candidate {
             input: 0,
             archive: 0,
-            start: bytes.start().saturating_add(base),
+            start: bytes_at,
             length: bytes.len(),
             bytes: Arc::new(bytes),
             codec,
@@ -458,6 +459,7 @@ impl Walk<'_> {
             expected: piece.crc.filter(|_| has_steps).map(|crc| (piece.decoded, crc)),
             instead: None,
             place: inner,
+            told_at: self.compressed_at.unwrap_or(bytes_at),
         }))
     }
 
@@ -699,6 +701,7 @@ impl Walk<'_> {
             expected: None,
             instead: None,
             place: inner,
+            told_at: self.compressed_at.unwrap_or(body.offset),
         };
         self.receiver.candidate(candidate).map_err(io::Error::other).map(|()| None)
     }

@@ -126,7 +126,9 @@ impl Opening<'_> {
                 || "--recreate-index replaces it".to_owned(),
                 |path| format!("the one for these options is {}", path.display()),
             );
-            log::warn!("{}: index {} was {why}, and is kept; {instead}", self.path.display(), path.display());
+            // Where both are kept, nothing is lost.
+            let level = if index_path.is_none() { log::Level::Warn } else { log::Level::Info };
+            log::log!(level, "{}: index {} was {why}, and is kept; {instead}", self.path.display(), path.display());
         }
         let is_mistyped = !mistyped.is_empty();
         if !tried.is_empty() {

@@ -149,6 +149,11 @@ fn lacking(problem: Problem, part: impl FnOnce() -> Option<PathBuf>) -> Problem 
 }
 
 impl OpenArchive {
+    /// True of an archive of a format that may encrypt its files itself.
+    pub fn encrypts_files(&self) -> bool {
+        has_random_format(self.index.summary())
+    }
+
     /// True if all bytes that are read of the archive's file are verified. Those of a plain tar are not.
     pub(crate) fn has_checksums(&self) -> bool {
         !self.index.summary().layers.is_empty() && !self.is_sidecar

@@ -124,7 +124,8 @@ impl Passwords {
         self.0.iter()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }

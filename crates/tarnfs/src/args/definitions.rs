@@ -59,7 +59,11 @@ pub(crate) enum Command {
         lazy: bool,
     },
     /// List what is mounted, and where
-    Mounts,
+    Mounts {
+        /// Print one JSON object for each mount, one on a line
+        #[arg(long)]
+        json: bool,
+    },
     /// Index archives without mounting them
     Index(Index),
     /// Read archives from start to end and report damage in them and errors in their index
@@ -303,8 +307,8 @@ pub(crate) struct Mount {
 
     /// Unmount, also by the name of an archive. What is in use is left as it is; with -l it is detached, and ends when
     /// nobody uses it any more
-    #[arg(short = 'u', long, value_name = "MOUNTPOINT", num_args = 1.., conflicts_with = "paths", help_heading = "Mounting")]
-    pub(crate) unmount: Vec<PathBuf>,
+    #[arg(short = 'u', long, value_name = "MOUNTPOINT", num_args = 0.., help_heading = "Mounting")]
+    unmount: Option<Vec<PathBuf>>,
 
     /// Stay in the foreground
     #[arg(short = 'f', long, help_heading = "Mounting")]
@@ -378,6 +382,13 @@ pub(crate) struct Mount {
 
     #[command(flatten)]
     pub(crate) open: Open,
+}
+
+impl Mount {
+    /// What is to be unmounted, where that is what was asked for. Other options may stand between `-u` and the names.
+    pub(crate) fn to_unmount(&self) -> Option<Vec<PathBuf>> {
+        self.unmount.as_ref().map(|behind| behind.iter().chain(&self.paths).cloned().collect())
+    }
 }
 
 #[derive(Debug, Args)]

@@ -41,6 +41,7 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
     fresh.index.recreate = Recreate::Always;
     fresh.decoding.decoded_cache = None;
     let fresh = inside::open_quietly(archive, &fresh)?;
+    inside::unlocked(archive, &fresh, options)?;
     let summary = fresh.index.summary();
     let mut lines = Vec::new();
     let mut notes: Vec<_> = summary.notes.iter().collect();
@@ -51,9 +52,10 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
     // What a compressed file holds is one file.
     let is_a_file = summary.format == "file";
     let counted = fresh.tree.damaged(if is_a_file { 0 } else { most_named }, &options.cancel);
-    let DamagedFiles { files, damaged, first } = counted.map_err(|error| inside::failure(archive, b"", &error))?;
+    let DamagedFiles { files, damaged, locked, first } =
+        counted.map_err(|error| inside::failure(archive, b"", &error))?;
     let is_noted = !lines.is_empty();
-    if is_noted || damaged > 0 {
+    if (is_noted && locked < files) || damaged > 0 {
         let of = match (files, damaged) {
             _ if is_a_file => "the file in it is damaged".to_owned(),
             (0, _) => "it has no files".to_owned(),
@@ -74,11 +76,22 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
         }
     }
     let mut code = if lines.is_empty() { Code::Success } else { Code::Damaged };
-    if lines.is_empty() {
-        let decoded = if summary.layers.is_empty() { "" } else { " decoded" };
-        let length = summary.layers.last().map_or(summary.archive.length, |layer| layer.decoded_length);
-        let noun = if files == 1 { "file" } else { "files" };
-        lines.push(format!("{name}: whole: {files} {noun}, {length} bytes{decoded}"));
+    if locked > 0 {
+        // Nobody knows whether they are damaged.
+        code = code.max(Code::CannotOpen);
+        let verb = if locked == 1 { "was" } else { "were" };
+        let password = if options.decoding.passwords.is_empty() {
+            inside::GIVE_A_PASSWORD
+        } else {
+            "no password that is given opens them"
+        };
+        lines.push(format!("{name}: {} encrypted and {verb} not checked: {password}", inside::are(locked, files)));
+    } else if lines.is_empty() {
+        let (files_noun, bytes) = (inside::noun(files, "file"), summary.bytes);
+        lines.push(format!(
+            "{name}: whole: {files} {files_noun} with {bytes} {} of content",
+            inside::noun(bytes, "byte")
+        ));
     }
     if let Some(what) =
         inside::behind_the_end(&fresh, u64::MAX).map_err(|error| inside::failure(archive, b"", &error.into()))?

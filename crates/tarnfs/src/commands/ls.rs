@@ -11,7 +11,7 @@ use crate::{json, times};
 
 /// Lists folders and files.
 pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
-    let (opened, code) = inside::open(&arguments.archive, &arguments.open)?;
+    let (opened, code) = inside::open_to_list(&arguments.archive, &arguments.open)?;
     inside::tell_of_sidecar(&arguments.archive, &opened, inside::INDEX_INSTEAD);
     let tree = inside::tree(&opened);
     let mut listing = Listing { tree: &tree, arguments, out: Output::new(), row: Vec::new() };

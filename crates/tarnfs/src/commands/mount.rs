@@ -175,9 +175,6 @@ impl Request {
     }
 }
 
-/// Bytes behind the end of an archive in which a mount looks for more: what tar pads with zeros is far less.
-const PADDING: u64 = 4 << 20;
-
 /// Tells of each archive while it is opened, and keeps what is to be said of all of them in the end.
 struct Teller<'a> {
     options: &'a Options,
@@ -188,6 +185,8 @@ struct Teller<'a> {
     with_sidecar: RefCell<Vec<usize>>,
     /// The worst that can be said of one is said of all.
     code: Cell<Code>,
+    /// Why the first of them that could be opened is of no use.
+    failure: RefCell<Option<Failure>>,
 }
 
 impl Observer for Teller<'_> {
@@ -200,12 +199,9 @@ impl Observer for Teller<'_> {
         // Failures are told by who gets them.
         let Ok(archive) = archive else { return };
         self.code.set(self.code.get().max(inside::tell_of_damage(path, archive, self.options)));
-        // What is compressed would have to be decoded once more.
-        if archive.is_new
-            && archive.index.summary().layers.is_empty()
-            && let Ok(Some(what)) = inside::behind_the_end(archive, PADDING)
-        {
-            log::warn!("{}: {what}", shown(path.as_os_str()));
+        inside::tell_of_the_rest(path, archive);
+        if let Err(failure) = inside::tell_of_locked(path, archive, self.options) {
+            self.failure.borrow_mut().get_or_insert(failure);
         }
         if archive.is_sidecar {
             self.with_sidecar.borrow_mut().push(number);
@@ -285,6 +281,7 @@ pub(crate) fn open_all(
         bar: RefCell::default(),
         with_sidecar: RefCell::default(),
         code: Cell::new(Code::Success),
+        failure: RefCell::default(),
     };
     let assembly = assemble(&locations, &composition, options, &teller).map_err(|error| match error {
         AssembleError::OneIndexFile => {
@@ -302,7 +299,10 @@ pub(crate) fn open_all(
         }) => Failure::new(Code::Failure, format!("{}: {error}", shown(&request.title()))),
         error => Failure::new(Code::CannotOpen, format!("{}: {error}", shown(&request.title()))),
     })?;
-    let Teller { with_sidecar, code, .. } = teller;
+    let Teller { with_sidecar, code, failure, .. } = teller;
+    if let Some(failure) = failure.into_inner() {
+        return Err(failure);
+    }
     Ok(Opened { assembly, with_sidecar: with_sidecar.into_inner(), code: code.get() })
 }
 

@@ -5,28 +5,32 @@ use std::path::PathBuf;
 
 use crate::args::shown;
 use crate::exit::{Code, Failure};
+use crate::json;
 use crate::terminal::{Output, output_failure};
 
 /// Bytes of a mount's source. The kernel takes 4095; the rest is for fusermount3, which escapes some of them.
 const LONGEST_SOURCE: usize = 3000;
 
-/// Lists the mounts of tarnfs: what is mounted, and where.
-pub(crate) fn run() -> Result<Code, Failure> {
+/// Lists the mounts of tarnfs: what is mounted, and where. `as_json`: one object on each line, as `doc/json.md` says.
+pub(crate) fn run(as_json: bool) -> Result<Code, Failure> {
     let mounts = tarnfs_fuse::mounts().map_err(|error| Failure::new(Code::Failure, error.to_string()))?;
     let mut out = Output::new();
     let written = mounts.iter().try_for_each(|mount| {
         let (sources, more) = sources(&mount.source);
+        if as_json {
+            return out.json(&json::of_mount(&sources, more, &mount.mount_point));
+        }
         for (number, source) in sources.iter().enumerate() {
             if number > 0 {
                 out.write_all(b", ")?;
             }
-            out.name(source.as_os_str().as_bytes())?;
+            out.name_in_line(source.as_os_str().as_bytes())?;
         }
         if more > 0 {
             write!(out, " and {more} more")?;
         }
         out.write_all(b" on ")?;
-        out.name(mount.mount_point.as_os_str().as_bytes())?;
+        out.name_in_line(mount.mount_point.as_os_str().as_bytes())?;
         out.write_all(b"\n")
     });
     written.and_then(|()| out.flush()).map_err(|error| output_failure(&error))?;

@@ -58,7 +58,9 @@ fn write(
     if let Kind::CharacterDevice(device) | Kind::BlockDevice(device) = attributes.kind {
         writeln!(out, "Device: {},{}", device.major, device.minor)?;
     }
-    writeln!(out, "  Size: {} bytes in {} blocks of 512", attributes.size, attributes.blocks)?;
+    let plural = |number: u64| if number == 1 { "" } else { "s" };
+    let (size, blocks) = (attributes.size, attributes.blocks);
+    writeln!(out, "  Size: {size} byte{} in {blocks} block{} of 512", plural(size), plural(blocks))?;
     writeln!(out, "  Node: {}", attributes.node.0)?;
     writeln!(out, " Links: {}", attributes.links)?;
     writeln!(out, "  Mode: {:04o} {}", attributes.mode, mode_string(attributes))?;

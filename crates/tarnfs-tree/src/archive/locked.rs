@@ -1,0 +1,211 @@
+//! Which files of an archive are encrypted, and whether a password opens any of them: told when it is opened, not when
+//! somebody reads.
+//!
+//! An archive without encrypted files costs one look at its coders. Of others every file is looked at, and few bytes
+//! are decoded: ciphers that can tell a wrong password do so in their first bytes, and of the others small files are
+//! tried.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_codec::CoderContext;
+use tarnfs_format::{Coder, Piece};
+use tarnfs_index::{Node, Row};
+use tarnfs_source::{Cancel, MemorySource, SharedSource, Source as _};
+
+use super::ArchiveTree;
+use crate::chain::chain;
+use crate::pieces::stored;
+use crate::{Error, Kind};
+
+/// What [`ArchiveTree::locked`] has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockedFiles {
+    /// Regular files, by their names: one with two names is two.
+    pub files: u64,
+    /// Those that are encrypted.
+    pub encrypted: u64,
+    /// What the passwords are worth.
+    pub passwords: Fit,
+}
+
+/// Whether passwords open what is encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fit {
+    /// None is given.
+    NotGiven,
+    /// They open none of the encrypted files. All were tried.
+    None,
+    /// They open some, or too much would have to be decoded to know.
+    SomeOrUnknown,
+}
+
+/// How a try ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Try {
+    Wrong,
+    FitsOrUnknown,
+}
+
+/// Rows that are looked at under one lock of the index.
+const BATCH: usize = 256;
+
+/// Encrypted files that are tried, and passwords times files. With each, a key is derived: some milliseconds.
+const MOST_FILES: usize = 1024;
+const MOST_TRIES: usize = 4096;
+
+/// Bytes that are decoded for all of it.
+const MOST_DECODED: u64 = 16 << 20;
+
+impl ArchiveTree {
+    /// Which files are encrypted, and whether the passwords with which this archive was opened fit. `None` if nothing
+    /// is encrypted.
+    pub fn locked(&self, cancel: &Cancel) -> Result<Option<LockedFiles>, Error> {
+        let mut is_any = false;
+        self.index.coders(&mut |coder| {
+            is_any = is_encrypted(coder);
+            !is_any
+        })?;
+        if !is_any {
+            return Ok(None);
+        }
+        let mut found = LockedFiles { files: 0, encrypted: 0, passwords: Fit::NotGiven };
+        // The cheapest to try first.
+        let mut candidates: Vec<(u64, Row, Piece)> = Vec::new();
+        self.each_file(cancel, &mut |row| {
+            found.files += 1;
+            let Some(piece) = self.encrypted_piece(row)? else { return Ok(()) };
+            found.encrypted += 1;
+            candidates.push((piece.skip.saturating_add(piece.length), row.clone(), piece));
+            if candidates.len() >= 2 * MOST_FILES {
+                candidates.sort_by_key(|(cost, ..)| *cost);
+                candidates.truncate(MOST_FILES);
+            }
+            Ok(())
+        })?;
+        candidates.sort_by_key(|(cost, ..)| *cost);
+        candidates.truncate(MOST_FILES);
+        if !self.streams.context().passwords.is_empty() {
+            let tried_all = candidates.len() as u64 == found.encrypted;
+            found.passwords = match self.try_passwords(&candidates, cancel)? {
+                Try::Wrong if tried_all => Fit::None,
+                _ => Fit::SomeOrUnknown,
+            };
+        }
+        Ok((found.encrypted > 0).then_some(found))
+    }
+
+    fn each_file(&self, cancel: &Cancel, receive: &mut dyn FnMut(&Row) -> Result<(), Error>) -> Result<(), Error> {
+        let mut waiting = vec![(Node::ROOT, 0)];
+        while let Some((folder, from)) = waiting.pop() {
+            cancel.check()?;
+            let (mut rows, mut next) = (Vec::new(), from);
+            self.index.children(folder, from, &mut |behind, _, row| {
+                next = behind;
+                rows.push(row.clone());
+                rows.len() < BATCH
+            })?;
+            if rows.len() == BATCH {
+                waiting.push((folder, next));
+            }
+            for row in rows {
+                match row.kind {
+                    Kind::Folder => waiting.push((row.node, 0)),
+                    Kind::File => receive(&row)?,
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first piece of a file that is encrypted.
+    fn encrypted_piece(&self, row: &Row) -> Result<Option<Piece>, Error> {
+        if !row.has_pieces {
+            return Ok(None);
+        }
+        let mut pieces = self.index.pieces(row.node)?.into_iter();
+        Ok(pieces.find(|piece| piece.coder.as_deref().is_some_and(is_encrypted)))
+    }
+
+    fn try_passwords(&self, candidates: &[(u64, Row, Piece)], cancel: &Cancel) -> Result<Try, Error> {
+        // What lies in one block has one password.
+        let mut tried = HashSet::new();
+        let passwords = self.streams.context().passwords.iter().count();
+        let (mut tries, mut decoded) = (0_usize, 0_u64);
+        for (cost, row, piece) in candidates {
+            cancel.check()?;
+            if !tried.insert((row.stream, piece.offset)) {
+                continue;
+            }
+            tries = tries.saturating_add(passwords);
+            if tries > MOST_TRIES && tries > passwords {
+                return Ok(Try::FitsOrUnknown);
+            }
+            if self.first_step(row, piece)? == Try::Wrong {
+                continue;
+            }
+            decoded = decoded.saturating_add(cost.saturating_mul(passwords as u64));
+            if decoded > MOST_DECODED {
+                return Ok(Try::FitsOrUnknown);
+            }
+            let read = self.pieces(row)?.read_at(&mut [0], 0);
+            if !read.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+                return Ok(Try::FitsOrUnknown);
+            }
+        }
+        Ok(Try::Wrong)
+    }
+
+    /// [`Try::Wrong`] if the cipher itself refuses all passwords. Nothing behind it is decoded.
+    fn first_step(&self, row: &Row, piece: &Piece) -> Result<Try, Error> {
+        let Some(coder) = &piece.coder else { return Ok(Try::FitsOrUnknown) };
+        let stream = self.streams.get(row.stream)?;
+        for password in self.streams.context().passwords.iter() {
+            let stored: SharedSource = match stored(&stream, piece) {
+                Ok(stored) => Arc::new(stored),
+                // Damaged, which is told where somebody reads it.
+                Err(_) => return Ok(Try::FitsOrUnknown),
+            };
+            let (mut done, mut refused) = (Vec::new(), false);
+            for link in chain(coder, Some(password), stored.len(), piece.decoded)? {
+                let Ok((source, context)) = link.input(&stored, &done) else { break };
+                match link.codec.random_access(&source, &context) {
+                    Ok(Some(random)) => done.push(random),
+                    Ok(None) => break,
+                    Err(error) => {
+                        refused = error.kind() == io::ErrorKind::PermissionDenied;
+                        break;
+                    }
+                }
+            }
+            if !refused {
+                return Ok(Try::FitsOrUnknown);
+            }
+        }
+        Ok(Try::Wrong)
+    }
+
+    /// True if a file that cannot be read for want of the right password may be whole.
+    pub(super) fn is_locked(&self, row: &Row) -> Result<bool, Error> {
+        if self.streams.context().passwords.is_empty() {
+            return Ok(true);
+        }
+        match self.encrypted_piece(row)? {
+            Some(piece) => Ok(self.first_step(row, &piece)? == Try::Wrong),
+            None => Ok(false),
+        }
+    }
+}
+
+/// True if one of its steps needs a password: such codecs say so before they look at any byte.
+fn is_encrypted(coder: &Coder) -> bool {
+    let nothing: SharedSource = Arc::new(MemorySource::new(Vec::new(), "nothing"));
+    coder.steps.iter().any(|step| {
+        let context = CoderContext { properties: step.properties.as_slice().into(), ..CoderContext::default() };
+        let refusal = |codec: &dyn tarnfs_codec::Codec| codec.random_access(&nothing, &context).err();
+        let refusal = tarnfs_codec::coder_by_name(&step.codec).and_then(refusal);
+        refusal.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    })
+}
