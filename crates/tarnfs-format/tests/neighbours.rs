@@ -15,6 +15,7 @@ const MAY: &[(&str, &str)] = &[
     ("tarnfs/src/inside.rs", "\"tar\""),
     // A suffix behind that of a compression, and what a user may have typed.
     ("tarnfs-tree/src/build/mod.rs", "\"tar\""),
+    ("tarnfs-tree/src/build/mod.rs", "\".tar\""),
     ("tarnfs/src/typos.rs", "\"tar\""),
     // What a compressed tar is called for short.
     ("tarnfs-codec/src/", "\".tar\""),
