@@ -69,13 +69,16 @@ fn numbers_and_files_beyond_their_limits_are_errors_of_usage() {
     let ran = |words: &[&str]| {
         Ran::from(tarnfs(&scratch).arg("ls").args(words).arg("a.tar").current_dir(scratch.path("")).output().unwrap())
     };
-    for spacing in ["0", "-1", "1e9", "nan"] {
+    for spacing in ["0.1", "-1", "1e9", "nan"] {
         let ran = ran(&[&format!("--gzip-seek-point-spacing={spacing}")]);
         assert_eq!(ran.code, 2, "{spacing}: {}", ran.err);
         assert!(ran.err.contains("--gzip-seek-point-spacing"), "{spacing}: {}", ran.err);
     }
-    let zero = ran(&["-gs", "0"]);
-    assert!(zero.code == 2 && zero.err.contains("--gzip-seek-point-spacing 0: give MiB between"), "{}", zero.err);
+    let least = ran(&["-gs", "0.1"]);
+    assert!(least.code == 2 && least.err.contains("--gzip-seek-point-spacing 0.1: give MiB between"), "{}", least.err);
+    // As ratarmount has it.
+    let zero = ran(&["-gs", "0", "-d2"]).ok();
+    assert!(zero.err.contains("--gzip-seek-point-spacing 0 is taken for the least: 0.125 MiB"), "{}", zero.err);
     assert_eq!(ran(&["-gs", "0.5"]).code, 0);
     let larger = ran(&["--zstd-dictionary", "larger"]);
     assert_eq!(larger.code, 2, "{}", larger.err);
@@ -596,7 +599,9 @@ fn the_man_page_has_each_option_once_and_each_command_a_page() {
     let scratch = Scratch::new();
     let man = run(&scratch, ["man"]).ok().text();
     let headings: Vec<_> = man.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
-    for heading in ["SYNOPSIS", "COMMANDS", "EXAMPLES", "FILES", "ENVIRONMENT", "\"EXIT STATUS\"", "\"SEE ALSO\""] {
+    for heading in
+        ["SYNOPSIS", "DESCRIPTION", "COMMANDS", "EXAMPLES", "FILES", "ENVIRONMENT", "\"EXIT STATUS\"", "\"SEE ALSO\""]
+    {
         let plain = heading.trim_matches('"');
         assert_eq!(
             headings.iter().filter(|found| found.trim_matches('"') == plain).count(),
@@ -612,6 +617,12 @@ fn the_man_page_has_each_option_once_and_each_command_a_page() {
         assert!(text.is_some_and(|text| !text.is_empty() && !text.starts_with('.')), "{option} has a text: {text:?}");
     }
     assert!(man.contains("the archive is damaged"), "{man}");
+    // The one line of NAME is not all that there is to describe.
+    assert!(man.contains("\ntarnfs \\- mounts archives as a file system\n"), "{man}");
+    let described: Vec<_> = man.lines().skip_while(|line| *line != ".SH DESCRIPTION").skip(1).collect();
+    assert!(described.iter().take_while(|line| !line.starts_with(".SH")).count() > 10, "{described:?}");
+    let help = run(&scratch, ["-h"]).ok().text();
+    assert!(help.lines().next().is_some_and(|first| first.ends_with("without unpacking.")), "{help}");
     let shared = "below Archives in archives, Decoding, Index, Messages and Reading tar work here, too.";
     for command in ["mount", "unmount", "mounts", "index", "check", "ls", "cat", "stat", "completions", "man"] {
         let page = run(&scratch, ["man", command]).ok().text();

@@ -9,7 +9,7 @@ mod support;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use support::{Ran, Scratch, can_mount, tarnfs};
+use support::{Ran, Scratch, can_mount, run, tarnfs};
 
 /// Exit code and what was said, of a command line that is typed in the scratch folder.
 fn says(scratch: &Scratch, words: &[&str]) -> (i32, String) {
@@ -59,11 +59,11 @@ fn a_mistyped_option_or_command_is_called_by_its_name() {
     }
     assert_eq!(names(&scratch), ["a.tar.gz"]);
     // A value may stand right behind `-gs`.
-    for words in [&["ls", "-gs4", "a.tar.gz"][..], &["ls", "-gs.5", "a.tar.gz"], &["ls", "-gs=4", "a.tar.gz"]] {
-        assert_eq!(says(&scratch, words), (0, String::new()), "{words:?}");
+    for spacing in ["-gs4", "-gs.5", "-gs=4", "-gs0"] {
+        assert_eq!(says(&scratch, &["ls", spacing, "a.tar.gz"]), (0, String::new()), "{spacing}");
     }
-    let (code, said) = says(&scratch, &["ls", "-gs0", "a.tar.gz"]);
-    let refused = "tarnfs: --gzip-seek-point-spacing 0: give MiB between 0.125 and 1048576\n";
+    let (code, said) = says(&scratch, &["ls", "-gs.1", "a.tar.gz"]);
+    let refused = "tarnfs: --gzip-seek-point-spacing 0.1: give MiB between 0.125 and 1048576\n";
     assert_eq!((code, said.as_str()), (2, refused));
     // Files of such names are archives as any others.
     scratch.shell("mkdir odd; cp a.tar.gz odd/mont; cp a.tar.gz odd/-");
@@ -465,4 +465,36 @@ fn with_the_extension_stripped_an_archive_shows_beside_its_folder() {
     expected.sort();
     assert_eq!(names, expected);
     mount.unmount();
+}
+
+/// A mount point that tarnfs names itself nobody has mistyped.
+#[test]
+fn a_mount_point_that_nobody_has_named_is_no_mistake() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "echo one > one; tar -czf x.tgz one; gzip -c x.tgz > y.tgz.gz; rm x.tgz
+         python3 -c \"import zipfile; zipfile.ZipFile('z.zip', 'w').write('one')\"
+         tar -cf - one | gzip | gzip > dbl.gz.gz; mkdir p; echo one > p/z.zip; gzip p/z.zip
+         (cd p; ar rc lib.a ../one)",
+    );
+    let in_folder = |folder: &str| -> Vec<String> {
+        let entries = fs::read_dir(scratch.path(folder)).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    };
+    for (archive, at, file) in [
+        ("y.tgz.gz", "y.tgz", "x.tgz"),
+        ("dbl.gz.gz", "dbl.gz", "dbl.gz"),
+        ("z.zip", "z", "one"),
+        ("p/z.zip.gz", "p/z.zip", "z.zip"),
+        ("p/lib.a", "p/lib", "one"),
+    ] {
+        let ran = Ran::from(tarnfs(&scratch).arg(archive).current_dir(scratch.path("")).output().unwrap());
+        let names = in_folder(at);
+        let ended = run(&scratch, ["-u".as_ref(), scratch.path(at).as_os_str()]);
+        assert_eq!((ran.code, names), (0, vec![file.to_owned()]), "{archive}: {}", ran.err);
+        ended.ok();
+    }
 }

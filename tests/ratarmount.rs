@@ -599,3 +599,141 @@ E"#,
     assert!(ran.err.contains("generated columns"), "{}", ran.err);
     assert!(ran.text().contains("user.a"), "{}", ran.text());
 }
+
+/// An archive of 2001 small files, one block each behind its header, and its sidecar.
+fn small_files(scratch: &Scratch) -> PathBuf {
+    scratch.shell("for i in $(seq 0 2000); do printf '%04d' $i > f$i; done; seq -f f%g 0 2000 | tar cf g.tar -T -");
+    let archive = scratch.path("g.tar");
+    run(scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+    archive
+}
+
+/// Bytes of one of these files and its header.
+const MEMBER: usize = 1024;
+
+/// What is appended may fit into the zeros at the end, so that the archive is as long as before.
+#[test]
+fn what_was_appended_before_the_end_of_the_padding_is_seen() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir d; (cd d; seq 1 1500 | xargs touch); echo new > new; tar cf g.tar d");
+    let archive = scratch.path("g.tar");
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+    let before = fs::metadata(&archive).unwrap();
+    scratch.shell("tar rf g.tar new");
+    assert_eq!(fs::metadata(&archive).unwrap().len(), before.len());
+    // Also where the time says nothing.
+    fs::File::options().write(true).open(&archive).unwrap().set_modified(before.modified().unwrap()).unwrap();
+    let ran = run(&scratch, ["cat".as_ref(), archive.as_os_str(), "new".as_ref()]).ok();
+    assert_eq!(ran.text(), "new\n", "{}", ran.err);
+    assert!(ran.err.contains("there is more than it says"), "{}", ran.err);
+}
+
+/// Where two entries have changed places, no file has the bytes of the other one.
+#[test]
+fn what_a_sidecar_says_of_a_file_is_compared_with_its_header() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = small_files(&scratch);
+    scratch.shell(&format!("touch {}", support::FILL_AT_ONCE));
+    let mut bytes = fs::read(&archive).unwrap();
+    let (first, second) = bytes[1700 * MEMBER..1702 * MEMBER].split_at_mut(MEMBER);
+    first.swap_with_slice(second);
+    fs::write(&archive, bytes).unwrap();
+    let cat = |what: &str| run(&scratch, ["cat".as_ref(), archive.as_os_str(), what.as_ref()]);
+    for changed in ["f1700", "f1701"] {
+        let ran = cat(changed);
+        assert!(ran.code != 0 && ran.out.is_empty(), "{}: {}", ran.text(), ran.err);
+        assert!(ran.err.contains("was changed, or copied") && ran.err.contains("no longer the header"), "{}", ran.err);
+    }
+    assert_eq!(cat("f1702").ok().text(), "1702");
+    let ran = run(&scratch, ["check".as_ref(), archive.as_os_str()]);
+    assert_eq!(ran.code, 7, "{}{}", ran.text(), ran.err);
+    assert!(ran.text().contains("f1700 has another place"), "{}", ran.text());
+
+    // While it is mounted an index of all of it is made, which shows that.
+    let said = scratch.path("said");
+    let option = format!("--log-file={}", said.display());
+    let mounted = Mounted::new(&scratch, &archive, &[&option]);
+    let stale = fs::read(mounted.path("f1700")).unwrap_err();
+    assert_eq!(stale.raw_os_error(), Some(libc::ESTALE), "{stale}");
+    assert_eq!(fs::read(mounted.path("f5")).unwrap(), b"0005");
+    wait_until("it is told", || fs::read_to_string(&said).unwrap().contains("mount again"));
+    mounted.unmount();
+    let again = Mounted::new(&scratch, &archive, &[]);
+    assert_eq!(fs::read(again.path("f1700")).unwrap(), b"1700");
+    again.unmount();
+}
+
+/// A sidecar does not say what is damaged: that is found while the archive is mounted, and said.
+#[test]
+fn an_archive_that_is_damaged_behind_its_sidecar_gets_an_index_that_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = small_files(&scratch);
+    scratch.shell(&format!("touch {}", support::FILL_AT_ONCE));
+    let time = fs::metadata(&archive).unwrap().modified().unwrap();
+    let mut bytes = fs::read(&archive).unwrap();
+    bytes[1700 * MEMBER..][..512].fill(b'x');
+    fs::write(&archive, bytes).unwrap();
+    fs::File::options().write(true).open(&archive).unwrap().set_modified(time).unwrap();
+    let said = scratch.path("said");
+    let option = format!("--log-file={}", said.display());
+    let mounted = Mounted::new(&scratch, &archive, &[&option]);
+    let told = || fs::read_to_string(&said).unwrap();
+    wait_until("it is told", || told().contains("the next mount uses the index"));
+    assert!(told().contains("mount again") || told().contains("damaged in one place"), "{}", told());
+    mounted.unmount();
+    assert!(scratch.path("g.tar.tarnfs.sqlite").exists());
+    let again = Mounted::any(&scratch, &archive, &[]);
+    assert_eq!(again.ran.code, 5, "{}", again.ran.err);
+    again.unmount();
+}
+
+/// A sidecar of the kind that ratarmount makes of zip archives is none of ours; nothing need be said of it.
+#[test]
+fn sidecars_that_cannot_be_used_are_spoken_of_once() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir t; echo a > t/a; tar cf src.zip.tar t; tar cf inner.tar t; tar cf outer.tar inner.tar
+         python3 -c \"import zipfile; zipfile.ZipFile('src.zip', 'w').write('t/a')\"",
+    );
+    let [zip, tar, outer] = ["src.zip", "src.zip.tar", "outer.tar"].map(|name| scratch.path(name));
+    let lines = |err: &str| err.lines().count();
+    let ran = run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), zip.as_os_str()]);
+    assert_eq!((ran.code, lines(&ran.err)), (7, 1), "{}", ran.err);
+    assert_eq!(ran.err.matches("ratarmount has no index").count(), 1, "{}", ran.err);
+    for archive in [&tar, &outer] {
+        run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), archive.as_os_str()]).ok();
+    }
+    scratch.shell(
+        r#"mv src.zip.tar.index.sqlite src.zip.index.sqlite
+         python3 - <<'E'
+import sqlite3
+for name, change in [('src.zip', "UPDATE metadata SET value = 'ZipMountSource' WHERE key = 'backendName'"),
+                     ('outer.tar', "UPDATE files SET istar = 1 WHERE name = 'inner.tar'"),
+                     ('outer.tar', "UPDATE metadata SET value = replace(value, '\"mountRecursively\":false', '\"mountRecursively\":true')")]:
+    with sqlite3.connect(name + '.index.sqlite') as sidecar:
+        sidecar.execute(change)
+E"#,
+    );
+    let ls = |options: &[&str], archive: &Path| {
+        let words = [&["ls"], options, &[archive.to_str().unwrap()]].concat();
+        run(&scratch, words).ok().err
+    };
+    assert_eq!(ls(&[], &zip), "");
+    let named = format!("--index-file={}", scratch.path("src.zip.index.sqlite").display());
+    let said = ls(&[&named], &zip);
+    assert_eq!(lines(&said), 1, "{said}");
+    let said = ls(&[], &outer);
+    assert!(lines(&said) == 1 && said.contains("it was made with --recursive"), "{said}");
+    // A sidecar that is named is looked at as what it is.
+    let own = scratch.path("src.zip.tar");
+    run(&scratch, ["index".as_ref(), "--format=ratarmount".as_ref(), own.as_os_str()]).ok();
+    let named = format!("--index-file={}", scratch.path("src.zip.tar.index.sqlite").display());
+    let said = ls(&[&named], &own);
+    assert!(lines(&said) == 1 && said.contains("is used"), "{said}");
+}

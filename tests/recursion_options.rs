@@ -239,6 +239,9 @@ fn paths_are_transformed() {
         assert!(seen.contains(path), "{path} is missing in {seen:?}");
     }
     assert!(!seen.contains("text"));
+    // Whether a file is opened its own name says, not the one that it gets.
+    let renamed = tree(&scratch, &archive, &["-r", "--transform", r"\.tar", ".files"]);
+    assert!(renamed.contains("c.files/"), "{renamed:?}");
     let cat = run(&scratch, ["cat", "--transform", "text", "words", archive.to_str().unwrap(), "words"]).ok().text();
     assert_eq!(cat, "text");
 }

@@ -138,6 +138,11 @@ pub trait Format: Send + Sync {
     /// Its name, as it stands in an index: "tar".
     fn name(&self) -> &'static str;
 
+    /// Ends of names of such files, in lower case and from the dot on: ".tar".
+    fn suffixes(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// How sure it is that what `probe` shows holds this format: the number of bits that had to match. 0 if it does
     /// not.
     fn bid(&self, probe: &Probe<'_>) -> u32;
@@ -232,6 +237,16 @@ pub static FORMATS: &[&dyn Format] =
 /// The format of that name.
 pub fn by_name(name: &str) -> Option<&'static dyn Format> {
     FORMATS.iter().copied().find(|format| format.name() == name)
+}
+
+/// The format that `name` says by its end, and the name without that end, where something is left.
+pub fn by_suffix(name: &[u8]) -> Option<(&'static dyn Format, &[u8])> {
+    let ends = FORMATS.iter().flat_map(|format| format.suffixes().iter().map(move |suffix| (*format, *suffix)));
+    let stems = ends.filter_map(|(format, suffix)| {
+        let (stem, end) = name.split_at_checked(name.len().checked_sub(suffix.len())?)?;
+        (!stem.is_empty() && end.eq_ignore_ascii_case(suffix.as_bytes())).then_some((format, stem))
+    });
+    stems.min_by_key(|(_, stem)| stem.len())
 }
 
 /// The format that bids highest for what `probe` shows; `None` if none does.

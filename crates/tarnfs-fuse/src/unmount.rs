@@ -35,7 +35,7 @@ pub fn mounts() -> Result<Vec<MountedTree>, Error> {
 ///
 /// One that is in use is left as it is. `lazily` it is detached: it goes away for everybody who comes, and ends when
 /// the last who uses it is done. So is one whose program has died. Other file systems are left alone, unless they are
-/// FUSE mounts whose program has died.
+/// FUSE mounts that this user has made, or whose program has died.
 pub fn unmount(mount_point: &Path, lazily: bool) -> Result<(), Error> {
     let entry = find(mount_point)?;
     let (path, user) = (&entry.mount_point, entry.user);
@@ -128,12 +128,15 @@ fn is_busy(done: &Result<(), Error>) -> bool {
 fn find(mount_point: &Path) -> Result<MountEntry, Error> {
     for path in candidates(mount_point)? {
         let Some(entry) = mountinfo::find(&path)? else { continue };
-        if entry.kind == MOUNT_TYPE || entry.kind.starts_with("fuse") && answers(&path) == Some(false) {
+        // Others of this user's are what is left of ratarmount, or of a program like it, and named by who made them.
+        let is_own = || entry.user == Some(getuid().as_raw());
+        let is_fuse = entry.kind.starts_with("fuse");
+        if entry.kind == MOUNT_TYPE || is_fuse && (is_own() || answers(&path) == Some(false)) {
             return Ok(entry);
         }
         return Err(Error::mount_point(
             mount_point,
-            format!("is a mount of type {}, not of tarnfs: left as it is", entry.kind),
+            format!("is a mount of type {}, not of tarnfs: left as it is; umount(8) takes it away", entry.kind),
         ));
     }
     Err(Error::mount_point(mount_point, "nothing is mounted here"))
@@ -336,5 +339,45 @@ mod tests {
         take_away(&entry, false).unwrap();
         assert!(mountinfo::find(&paths[0]).unwrap().is_none());
         drop(guard);
+    }
+
+    /// What ratarmount has left is unmounted by its name, too. Who wants to take away what is no FUSE mount is told how.
+    #[test]
+    fn other_fuse_mounts_of_the_same_user_are_unmounted() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().canonicalize().unwrap();
+        let [own, others, no_fuse] = ["own", "others", "no_fuse"].map(|name| root.join(name));
+        let guard = Mounted(vec![own.clone(), others.clone(), no_fuse.clone()]);
+        for path in &guard.0 {
+            std::fs::create_dir(path).unwrap();
+        }
+        let mut devices = Vec::new();
+        for (path, user) in [(&own, getuid().as_raw()), (&others, 54321)] {
+            let device = std::fs::File::options().read(true).write(true).open(crate::device::DEVICE);
+            let Ok(device) = device else {
+                println!("left out: needs /dev/fuse");
+                return;
+            };
+            let data = format!("fd={},rootmode=40000,user_id={user},group_id=0", device.as_raw_fd());
+            let data = CString::new(data).unwrap();
+            if mount("other", path, "fuse.other", MountFlags::empty(), Some(data.as_c_str())).is_err() {
+                println!("left out: needs the right to mount");
+                return;
+            }
+            devices.push(device);
+        }
+        mount("none", &no_fuse, "tmpfs", MountFlags::empty(), None::<&std::ffi::CStr>).unwrap();
+        unmount(&own, false).unwrap();
+        assert!(mountinfo::find(&own).unwrap().is_none());
+        let refused = unmount(&no_fuse, false).unwrap_err().to_string();
+        assert!(refused.contains("umount(8)") && mountinfo::find(&no_fuse).unwrap().is_some(), "{refused}");
+        // Nobody answers there, and nobody has died.
+        let refused = std::thread::spawn({
+            let others = others.clone();
+            move || unmount(&others, false).unwrap_err().to_string()
+        });
+        let refused = refused.join().unwrap();
+        assert!(refused.contains("fuse.other") && mountinfo::find(&others).unwrap().is_some(), "{refused}");
+        drop((devices, guard));
     }
 }

@@ -367,6 +367,9 @@ pub enum Error {
     /// Written by a later version, or by another program.
     #[error("of a kind that this version does not read: {0}")]
     Unknown(String),
+    /// What ratarmount keeps of such an archive is neither read nor written.
+    #[error("{0}")]
+    Foreign(String),
     /// It contradicts itself or the archive.
     #[error("broken: {0}")]
     Broken(String),

@@ -197,8 +197,9 @@ fn decoded(
             };
             match read {
                 Err(error) if is_damage(&error) => {
-                    let what = format!("wrong password, or damaged: {error}");
-                    Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
+                    // What noise does to decoders helps nobody.
+                    log::debug!("a password does not fit: {error}");
+                    Err(io::Error::new(io::ErrorKind::PermissionDenied, "wrong password, or damaged"))
                 }
                 read => read.map(|()| Decoded { is_compared, ..decoded }),
             }

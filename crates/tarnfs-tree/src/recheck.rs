@@ -20,6 +20,8 @@ pub(crate) struct Recheck {
     encoding: Option<Encoding>,
     options: Options,
     is_transformed: bool,
+    /// What is compared is said by a sidecar of ratarmount: names, types and lengths.
+    is_sidecar: bool,
     /// One bit for each of the first nodes: whether its headers were found to be right. What changes from then on the
     /// source notices.
     right: Box<[AtomicU64]>,
@@ -41,8 +43,9 @@ const MOST_REMEMBERED: u64 = 8 << 20;
 const AT_ONCE: u64 = 64 << 10;
 
 impl Recheck {
-    /// For an archive that is described so; `None` if headers cannot be read again as they were read first.
-    pub(crate) fn new(summary: &Summary, limits: &Limits) -> Option<Self> {
+    /// For an archive that is described so, by a sidecar of ratarmount if `is_sidecar`; `None` if headers cannot be read
+    /// again as they were read first.
+    pub(crate) fn new(summary: &Summary, limits: &Limits, is_sidecar: bool) -> Option<Self> {
         let shape = &summary.shape;
         let encoding = match &shape.encoding {
             Some(name) => Some(Encoding::for_name(name)?),
@@ -62,7 +65,7 @@ impl Recheck {
         let formats = std::iter::once(own.forwards()?).chain(others).map(Reader).collect();
         let nodes = summary.files.saturating_add(summary.folders).min(MOST_REMEMBERED);
         let right = (0..=nodes / 64).map(|_| AtomicU64::new(0)).collect();
-        Some(Self { formats, encoding, options, is_transformed: shape.transform.is_some(), right })
+        Some(Self { formats, encoding, options, is_transformed: shape.transform.is_some(), is_sidecar, right })
     }
 
     /// `StaleNetworkFileHandle` (ESTALE) if the headers before the content of the file `row`, whose entry has the name
@@ -131,6 +134,10 @@ impl Recheck {
         if entry.kind != Kind::File || Some(entry.body.offset) != row.body.checked_sub(header) {
             return false;
         }
+        // Owners and times may come from a header for all entries, and a sidecar does not say whether there is one.
+        if self.is_sidecar {
+            return entry.body.size == row.size && self.has_name(entry, name);
+        }
         // What a header for all entries says of this one cannot be seen here.
         if row.inherits {
             return true;
@@ -155,6 +162,10 @@ impl Recheck {
         // Behind the path of an archive in the archive, a path may have too many components. Then a hash of both is
         // in the name.
         let start = name::before_hash(name);
+        // It has its own way to write what is not UTF-8.
+        if self.is_sidecar && std::str::from_utf8(last).is_err() {
+            return true;
+        }
         last == name || start.is_some_and(|start| last == start || name::before_hash(last) == Some(start))
     }
 }

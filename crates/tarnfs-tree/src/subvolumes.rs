@@ -5,6 +5,7 @@ mod tests;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use tarnfs_source::SharedSource;
 
@@ -19,12 +20,19 @@ pub struct Subvolumes {
     /// What each tree's root was when somebody asked last. Where asking may have to wait for a server, this is what
     /// the folder that holds them all shows: who looks for another of them must not wait, too.
     last: Mutex<Vec<Option<Attributes>>>,
+    /// When it was made: of nothing else is the root's time where there is no tree.
+    begun: Time,
 }
 
 impl fmt::Debug for Subvolumes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Subvolumes").field("names", &self.names).finish_non_exhaustive()
     }
+}
+
+fn now() -> Time {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Time { seconds: i64::try_from(now.as_secs()).unwrap_or(i64::MAX), nanoseconds: now.subsec_nanos() }
 }
 
 impl Subvolumes {
@@ -41,7 +49,13 @@ impl Subvolumes {
             names.push(free);
             all.push(tree);
         }
-        let this = Self { spaces: Spaces::new(OWN, &all)?, last: Mutex::new(vec![None; all.len()]), names, trees: all };
+        let this = Self {
+            spaces: Spaces::new(OWN, &all)?,
+            last: Mutex::new(vec![None; all.len()]),
+            names,
+            trees: all,
+            begun: now(),
+        };
         for tree in 0..this.trees.len() {
             // One that cannot be asked now says so to whoever looks.
             let _ = this.volume(tree);
@@ -97,7 +111,7 @@ impl Subvolumes {
 
     /// The root: of whoever mounts, and as old as the newest of what is in it.
     fn root(&self) -> Attributes {
-        let mut newest = Time::default();
+        let mut newest = if self.trees.is_empty() { self.begun } else { Time::default() };
         for known in (0..self.trees.len()).filter_map(|tree| self.volume_as_known(tree)) {
             let mtime = known.mtime;
             if (mtime.seconds, mtime.nanoseconds) > (newest.seconds, newest.nanoseconds) {

@@ -21,9 +21,10 @@ use rustix::io::Errno;
 use tarnfs_index::{location, ratarmount};
 use tarnfs_source::Cancel;
 use tarnfs_tree::filling;
-use tarnfs_tree::open::{self, Options};
+use tarnfs_tree::open::{self, IndexPlace, OpenArchive, Options, Recreate};
 
 use crate::args::{Mount, shown};
+use crate::commands::difference::difference_of_sidecar;
 use crate::{daemon, inside, signals};
 
 /// How long what was begun may take to end once the daemon is gone. A temporary file that is left is removed by the
@@ -83,13 +84,20 @@ impl Indexer {
                 said.extend_from_slice(&buffer[..read]);
                 while let Some(end) = said.iter().position(|&byte| byte == 0) {
                     let line: Vec<u8> = said.drain(..=end).collect();
-                    log::info!("{}", String::from_utf8_lossy(&line[..end]));
+                    let (level, said) = match line[..end].strip_prefix(&[WARNING]) {
+                        Some(said) => (log::Level::Warn, said),
+                        None => (log::Level::Info, &line[..end]),
+                    };
+                    log::log!(level, "{}", String::from_utf8_lossy(said));
                 }
             }
         })?;
         Ok(())
     }
 }
+
+/// Before a line: it is said without `-d 2`, too.
+const WARNING: u8 = b'!';
 
 /// In place of a number: there are no more.
 const END: u64 = u64::MAX;
@@ -140,6 +148,19 @@ impl<'a> Found<'a> {
         }
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         File::options().read(true).custom_flags(flags).open(path).ok()
+    }
+
+    /// The sidecar, and how it differs from the index that was just made, if it does.
+    fn difference(&self, opened: &OpenArchive, options: &Options) -> Option<(&Path, String)> {
+        let (path, _) = self.sidecar.as_ref()?;
+        let mut options = options.clone();
+        options.index.place = IndexPlace::File(path.clone());
+        options.index.use_sidecars = true;
+        options.index.recreate = Recreate::Never;
+        // One that does not belong any more is not used by anybody.
+        let sidecar = open::open(self.archive, &options).ok().filter(|found| found.is_sidecar)?;
+        let compared = difference_of_sidecar(&sidecar.index, &opened.index, &options.cancel);
+        compared.ok().flatten().map(|what| (path.as_path(), what))
     }
 }
 
@@ -214,7 +235,7 @@ fn work(socket: UnixStream, null: &File, archives: &[Found<'_>], arguments: &Mou
         }
         // What is open below the mount would keep that from being unmounted.
         let said = match why_not(found.identity.as_ref(), identity(archive).as_ref()) {
-            None => index(archive, &options),
+            None => index(found, &options),
             Some(why) => format!("{name}: no index is made meanwhile: {why}"),
         };
         socket.write_all(&[said.as_bytes(), b"\0"].concat())?;
@@ -270,15 +291,26 @@ fn options(arguments: &Mount, cancel: &Cancel) -> io::Result<Options> {
 }
 
 /// Makes the index, and says what came of it.
-fn index(archive: &Path, options: &Options) -> String {
-    let name = shown(archive.as_os_str());
+fn index(found: &Found<'_>, options: &Options) -> String {
+    let name = shown(found.archive.as_os_str());
+    let warning = char::from(WARNING);
     let options = Options { progress: Arc::default(), ..options.clone() };
-    match open::open(archive, &options) {
-        Ok(opened) => match opened.index_path {
-            Some(path) => format!("{name}: the next mount uses the index {}", shown(path.as_os_str())),
-            None => format!("{name}: an index could not be written anywhere; see --index-folders"),
-        },
-        Err(problem) => format!("{name}: an index of tarnfs could not be made: {problem}"),
+    let opened = match open::open(found.archive, &options) {
+        Ok(opened) => opened,
+        Err(problem) => return format!("{warning}{name}: an index of tarnfs could not be made: {problem}"),
+    };
+    let Some(path) = &opened.index_path else {
+        return format!("{warning}{name}: an index could not be written anywhere; see --index-folders");
+    };
+    let next = format!("the next mount uses the index {}", shown(path.as_os_str()));
+    if let Some((sidecar, what)) = found.difference(&opened, &options) {
+        let sidecar = shown(sidecar.as_os_str());
+        return format!("{warning}{name}: ratarmount's index {sidecar} is not right: {what}; mount again: {next}");
+    }
+    match opened.index.summary().notes.len() {
+        0 => format!("{name}: {next}"),
+        1 => format!("{warning}{name}: damaged in one place, which ratarmount's index does not say; {next}"),
+        more => format!("{warning}{name}: damaged in {more} places, which ratarmount's index does not say; {next}"),
     }
 }
 

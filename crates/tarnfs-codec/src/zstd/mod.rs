@@ -46,7 +46,7 @@ impl Codec for Zstd {
     }
 
     fn suffixes(&self) -> &'static [(&'static str, &'static str)] {
-        &[(".tzst", ".tar"), (".tzs", ".tar"), (".zst", ""), (".zstd", "")]
+        &[(".tzst", ".tar"), (".tzs", ".tar"), (".tzstd", ".tar"), (".zst", ""), (".zstd", "")]
     }
 
     fn pace(&self) -> Pace {

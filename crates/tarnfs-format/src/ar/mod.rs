@@ -29,6 +29,10 @@ impl Format for Ar {
         "ar"
     }
 
+    fn suffixes(&self) -> &'static [&'static str] {
+        &[".a", ".ar", ".deb", ".udeb"]
+    }
+
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         let head = probe.head();
         if head.starts_with(MAGIC) || head.starts_with(THIN) { MAGIC_BITS } else { 0 }

@@ -40,6 +40,10 @@ impl Format for Cpio {
         "cpio"
     }
 
+    fn suffixes(&self) -> &'static [&'static str] {
+        &[".cpio"]
+    }
+
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         let head = probe.head();
         match Dialect::of(head) {

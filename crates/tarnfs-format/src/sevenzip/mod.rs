@@ -52,6 +52,10 @@ impl Format for SevenZip {
         "7z"
     }
 
+    fn suffixes(&self) -> &'static [&'static str] {
+        &[".7z", ".cb7"]
+    }
+
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         if probe.head().starts_with(start::SIGNATURE) {
             return SIGNATURE_BITS;

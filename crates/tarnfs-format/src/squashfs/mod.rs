@@ -44,6 +44,10 @@ impl Format for Squashfs {
         NAME
     }
 
+    fn suffixes(&self) -> &'static [&'static str] {
+        &[".squashfs", ".sqsh", ".sqfs", ".sfs", ".snap", ".appimage", ".sif"]
+    }
+
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         match start::find(&|offset, length| probe.at(offset, length), probe.length()) {
             Some((0, Ok(_))) => HEAD_BITS,

@@ -51,6 +51,10 @@ impl Format for Tar {
         "tar"
     }
 
+    fn suffixes(&self) -> &'static [&'static str] {
+        &[".tar", ".cbt"]
+    }
+
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         let (blocks, rest) = probe.head().as_chunks::<BLOCK>();
         let Some((first, others)) = blocks.split_first() else { return 0 };

@@ -57,6 +57,15 @@ impl Format for Zip {
         NAME
     }
 
+    fn suffixes(&self) -> &'static [&'static str] {
+        // Many programs keep what is theirs in zip archives: of Java, Android, Python, browsers, comics, offices, CAD.
+        &[
+            ".zip", ".jar", ".war", ".ear", ".apk", ".aab", ".ipa", ".whl", ".xpi", ".vsix", ".nupkg", ".cbz", ".epub",
+            ".docx", ".docm", ".dotx", ".dotm", ".xlsx", ".xlsm", ".xltx", ".xltm", ".pptx", ".pptm", ".ppsx", ".ppsm",
+            ".potx", ".potm", ".vsdx", ".odt", ".ods", ".odp", ".odg", ".kmz", ".3mf", ".usdz", ".appx", ".msix",
+        ]
+    }
+
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         let head = probe.head();
         // Of volumes, the first one has a signature of its own before the first member.

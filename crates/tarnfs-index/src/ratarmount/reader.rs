@@ -48,9 +48,11 @@ pub struct Expected {
 /// `file` is the sidecar, opened by [`crate::trust::open`]. Nothing is loaded: rows are read when asked for.
 ///
 /// Differences from an index of tarnfs: every file has one link, folders too; `summary` counts rows as
-/// files, and as bytes those of the stream; chunks have no checksums.
+/// files, and as bytes those of the stream; the archive's time is the one that the sidecar says; chunks have no
+/// checksums.
 ///
-/// [`Error::Stale`] if the archive has another size, or if headers are not where the sidecar says;
+/// [`Error::Stale`] if the archive has another size, if headers are not where the sidecar says, or if there is one
+/// behind the last;
 /// [`Error::OtherOptions`] if other options shaped the tree; [`Error::Unknown`] for other schemas and backends;
 /// [`Error::Broken`] for one that was not finished.
 pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, Error> {
@@ -58,7 +60,7 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
     let connections = Connections::new(Opened::file(file, false));
     let connection = connections.get()?;
     let has_generated = validity::check_schema(&connection)?;
-    validity::check_metadata(&connection, expected)?;
+    let modified = validity::check_metadata(&connection, expected)?;
 
     let mut head = vec![0; 4096];
     let read = expected.source.read_at(&mut head, 0)?;
@@ -91,11 +93,7 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
         .and_then(|rows| u64::try_from(rows).ok())
         .unwrap_or(0);
     let summary = Summary {
-        archive: Archive {
-            length: expected.source.len(),
-            fingerprint: Fingerprint::of(&*expected.source)?,
-            modified: expected.modified,
-        },
+        archive: Archive { length: expected.source.len(), fingerprint: Fingerprint::of(&*expected.source)?, modified },
         name: None,
         shape: expected.shape.clone(),
         layers: codec.iter().map(|codec| Layer { codec: codec.name().into(), decoded_length: length }).collect(),
@@ -126,6 +124,7 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
     });
     if codec.is_none() {
         validity::check_samples(&index)?;
+        validity::check_end(&index, modified == expected.modified)?;
     } else if let Some(tables) = &index.tables {
         tables.check_samples(&index.connections, &expected.source)?;
     }

@@ -17,7 +17,7 @@ const FIFO: u32 = 0o010_000;
 const SOCKET: u32 = 0o140_000;
 
 /// Bytes of one block of a tar: headers begin at multiples of it.
-const BLOCK: u64 = 512;
+pub(super) const BLOCK: u64 = 512;
 
 /// The columns of a [`Stored`], in its order.
 pub(super) fn columns(has_generated: bool) -> String {

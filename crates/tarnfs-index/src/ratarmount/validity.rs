@@ -6,7 +6,7 @@ use tarnfs_format::name;
 
 use super::header::entry_at;
 use super::reader::{Expected, RatarmountIndex};
-use super::rows::{Stored, split_target};
+use super::rows::{BLOCK, Stored, split_target};
 use crate::sqlite::broken;
 use crate::{Error, Index};
 
@@ -133,8 +133,9 @@ pub(super) fn check_schema(connection: &Connection) -> Result<bool, Error> {
     Ok(columns.iter().any(|column| column == "isgenerated"))
 }
 
-/// Checks the table `metadata` against the archive and the wanted shape.
-pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Result<(), Error> {
+/// Checks the table `metadata` against the archive and the wanted shape. Returns the last change of the archive's content
+/// when the sidecar was made, ns since 1970.
+pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Result<i64, Error> {
     let value = |key: &str| {
         connection
             .query_row("SELECT value FROM metadata WHERE key = ?1", [key], |row| row.get::<_, String>(0))
@@ -152,7 +153,9 @@ pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Re
         Some("SQLiteIndexedTar") => {}
         Some(other) => {
             let other = name::excerpt(other.as_bytes());
-            return Err(Error::Unknown(format!("made by ratarmount's backend {other}")));
+            return Err(Error::Foreign(format!(
+                "made by ratarmount's backend {other}, whose indexes tarnfs does not read"
+            )));
         }
         None => return Err(Error::Unknown("it does not say by which backend of ratarmount it was made".into())),
     }
@@ -196,7 +199,7 @@ pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Re
     if shape.gnu_incremental.is_some_and(|wanted| wanted != incremental) {
         return Err(Error::OtherOptions("it was made with another value of --gnu-incremental".into()));
     }
-    Ok(())
+    Ok(if is_same_time(&stats, expected.modified) { expected.modified } else { time_of(&stats) })
 }
 
 /// True if a file was replaced by a folder of what it holds. For a compressed archive the arguments do not tell:
@@ -218,6 +221,13 @@ fn is_same_time(stats: &Value, modified: i64) -> bool {
     }
     let seconds = modified as f64 / 1e9;
     stats.get("st_mtime").and_then(Value::as_f64).is_some_and(|stored| (stored - seconds).abs() < 1e-6)
+}
+
+/// The last change of the archive that a sidecar says, ns since 1970.
+fn time_of(stats: &Value) -> i64 {
+    let exact = stats.get("st_mtime_ns").and_then(Value::as_i64);
+    let rounded = || stats.get("st_mtime").and_then(Value::as_f64).map(|seconds| (seconds * 1e9) as i64);
+    exact.or_else(rounded).unwrap_or(0)
 }
 
 /// `UTF8`, `utf-8` and `utf_8` are one encoding.
@@ -247,6 +257,41 @@ pub(super) fn check_samples(index: &RatarmountIndex) -> Result<(), Error> {
         index.select("WHERE rowid >= ?1 ORDER BY rowid LIMIT 1", params![from], &mut |stored| {
             check_row(index, &stored).map(|()| true)
         })?;
+    }
+    Ok(())
+}
+
+/// Of so few rows all are looked at when a sidecar is opened; of more only if the archive has another time than its
+/// sidecar says: opening must not take longer with more.
+const FEW: u64 = 100_000;
+
+/// Looks whether something was appended to a plain tar: that may fit into the zeros behind the last entry, so that the
+/// length is the same. (ratarmount looks at these zeros, too.)
+pub(super) fn check_end(index: &RatarmountIndex, is_as_old: bool) -> Result<(), Error> {
+    let summary = index.summary();
+    if summary.format != "tar" || is_as_old && summary.files > FEW {
+        return Ok(());
+    }
+    let connection = index.connections.get()?;
+    // A folder that no entry names has the header of the first entry in it.
+    let mut statement = connection.prepare("SELECT offsetheader FROM files").map_err(broken)?;
+    let mut rows = statement.query([]).map_err(broken)?;
+    let mut last = None;
+    while let Some(row) = rows.next().map_err(broken)? {
+        last = last.max(row.get::<_, Option<i64>>(0).map_err(broken)?);
+        connection.renew();
+    }
+    let Some(last) = last.and_then(|last| u64::try_from(last).ok()) else { return Ok(()) };
+    let header = last.saturating_sub(u64::from(last % BLOCK == 1));
+    let Some(entry) = entry_at(&index.source, header, &summary.shape, &index.limits())? else {
+        return Err(Error::Stale(format!("there is no header at byte {header} of the archive")));
+    };
+    let end = entry.body.offset.saturating_add(entry.body.stored);
+    let Some(end) = end.checked_next_multiple_of(BLOCK) else { return Ok(()) };
+    let mut block = [0; BLOCK as usize];
+    let read = index.source.read_at(&mut block, end)?;
+    if block.iter().take(read).any(|&byte| byte != 0) {
+        return Err(Error::Stale(format!("at byte {end} of the archive there is more than it says")));
     }
     Ok(())
 }

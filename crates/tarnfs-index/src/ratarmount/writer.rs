@@ -29,8 +29,8 @@ const SCHEMA: &str = include_str!("schema.sql");
 /// Writes what `index` says of the file `archive` to `destination`, as ratarmount 1.3 would have written it: it
 /// opens it without making its own. Under that name there never is half a file.
 ///
-/// [`Error::Unknown`] for codecs whose seek points ratarmount does not keep, for archives in archives and for other
-/// formats than tar,
+/// [`Error::Unknown`] for codecs whose seek points ratarmount does not keep, and for archives in archives;
+/// codecs; [`Error::Foreign`] for other formats than tar,
 /// [`Error::Stale`] if the archive is not the indexed one.
 pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Result<(), Error> {
     // NONBLOCK, as a fifo would wait; it means nothing for files.
@@ -57,8 +57,8 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
     }
     // Its backend for these has offsets of tar headers alone.
     if !matches!(summary.format.as_str(), "tar" | "file") {
-        let what = format!("ratarmount has no such index of {} archives", summary.format);
-        return Err(Error::Unknown(what));
+        let what = format!("ratarmount has no index of {} archives that tarnfs writes", summary.format);
+        return Err(Error::Foreign(what));
     }
     let owner = Owner { user: stats.uid(), group: stats.gid(), mode: stats.mode() & 0o7777 };
     let temporary = Temporary::create(destination, Some(&owner))?;

@@ -90,9 +90,9 @@ impl Names {
     }
 
     /// Makes of `entry`, as it stands in an archive whose content is put behind `prefix` (empty, or ending in a slash),
-    /// what the index gets. False for the root of an archive inside another: it looks like the file that the
+    /// what the index gets. `None` for the root of an archive inside another: it looks like the file that the
     /// archive is.
-    pub(super) fn place(&self, prefix: &[u8], entry: &mut Entry, limits: &Limits) -> bool {
+    pub(super) fn place(&self, prefix: &[u8], entry: &mut Entry, limits: &Limits) -> Option<OwnName> {
         for text in [&mut entry.path, &mut entry.link] {
             if let Cow::Owned(text_in_utf8) = converted(self.encoding.as_ref(), text) {
                 *text = text_in_utf8;
@@ -100,14 +100,17 @@ impl Names {
         }
         if !prefix.is_empty() {
             if name::components(&entry.path, limits).is_root() {
-                return false;
+                return None;
             }
             entry.path = joined(prefix, &entry.path, limits);
             if entry.kind == Kind::HardLink {
                 entry.link = joined(prefix, &entry.link, limits);
             }
         }
+        let mut own_name = OwnName(None);
         if let Some(transform) = &self.transform {
+            // Without recursion nobody asks for it.
+            own_name.0 = self.recursion.as_ref().map(|_| last_component(&entry.path).to_vec());
             self.was_asked.store(true, Ordering::Relaxed);
             let path = transformed(transform, &entry.path);
             let before = entry.path.strip_prefix(b"./").unwrap_or(&entry.path);
@@ -119,7 +122,7 @@ impl Names {
                 entry.link = transformed(transform, &entry.link);
             }
         }
-        true
+        Some(own_name)
     }
 
     /// The name of `path` without what makes it a candidate; `None` if it is none, or there is no recursion.
@@ -164,6 +167,18 @@ impl Names {
         let fits =
             folder.len() + 2 < limits.path_components && folder.first().is_none_or(|&first| first != name::TOO_DEEP);
         fits.then(|| folder.join(&b'/'))
+    }
+}
+
+/// The name that an entry has in its archive, which says whether it may be an archive: `None` if that is the one of its
+/// path, which `--transform` may change.
+#[derive(Debug)]
+pub(super) struct OwnName(Option<Vec<u8>>);
+
+impl OwnName {
+    /// That of `entry`.
+    pub(super) fn of<'n>(&'n self, entry: &'n Entry) -> &'n [u8] {
+        self.0.as_deref().unwrap_or_else(|| last_component(&entry.path))
     }
 }
 

@@ -17,7 +17,7 @@ use super::HEAD;
 use super::bodies::{Bodies, is_no_room};
 use super::decoding::Shifts;
 use super::hashing::{self, Hashing};
-use super::names::{Names, last_component};
+use super::names::{Names, OwnName, last_component};
 use super::nested::{Candidate, is_damage, too_many_layers};
 use super::receiver::Receiver;
 use crate::open::Options;
@@ -199,11 +199,9 @@ impl Walk<'_> {
                     if let Some(end) = place.end {
                         cut(&mut entry.body, end);
                     }
-                    if !self.names.place(&place.prefix, &mut entry, limits) {
-                        return Ok(());
-                    }
+                    let Some(own_name) = self.names.place(&place.prefix, &mut entry, limits) else { return Ok(()) };
                     self.settle(last.take().as_deref()).map_err(io::Error::other)?;
-                    if let Some(content) = self.content(&entry, stream, place)? {
+                    if let Some(content) = self.content(&entry, own_name.of(&entry), stream, place)? {
                         self.flush()?;
                         self.receiver.ahead(&entry.path).map_err(io::Error::other)?;
                         let expanded = self.hashed(content, &entry, stream, place, members, calls)?;
@@ -227,14 +225,12 @@ impl Walk<'_> {
                     let end = entry.body.offset.saturating_add(entry.body.stored).next_multiple_of(RECORD);
                     let furthest = members.borrow().end.max(end);
                     members.borrow_mut().end = furthest;
-                    if !self.names.place(&place.prefix, &mut entry, limits) {
-                        return Ok(());
-                    }
+                    let Some(own_name) = self.names.place(&place.prefix, &mut entry, limits) else { return Ok(()) };
                     // All of the content of the entry before this one has been passed.
                     self.settle(last.take().as_deref()).map_err(io::Error::other)?;
                     match ahead.take().filter(|ahead| ahead.entry.header == entry.header) {
                         Some(ahead) => self.passed(ahead, &entry)?,
-                        None => self.entry(&entry, stream, place, members, calls)?,
+                        None => self.entry(&entry, own_name.of(&entry), stream, place, members, calls)?,
                     }
                     self.behind_each()?;
                     last = Some(entry);
@@ -292,8 +288,8 @@ impl Walk<'_> {
                         entries.fetch_add(1024, Ordering::Relaxed);
                         self.options.cancel.check()?;
                     }
-                    if self.names.place(&place.prefix, &mut entry, &self.options.limits) {
-                        self.member(*entry, source, base, place)?;
+                    if let Some(own_name) = self.names.place(&place.prefix, &mut entry, &self.options.limits) {
+                        self.member(*entry, &own_name, source, base, place)?;
                         self.behind_each()?;
                     }
                 }
@@ -311,7 +307,14 @@ impl Walk<'_> {
     }
 
     /// Tells of an entry from the directory of the archive in `source`, which begins at byte `base` of its stream.
-    fn member(&self, mut entry: Entry, source: &SharedSource, base: u64, place: &MemberPlace) -> io::Result<()> {
+    fn member(
+        &self,
+        mut entry: Entry,
+        own_name: &OwnName,
+        source: &SharedSource,
+        base: u64,
+        place: &MemberPlace,
+    ) -> io::Result<()> {
         /// Bytes of the target of a symbolic link (PATH_MAX).
         const LONGEST_TARGET: u64 = 4096;
         let has_content = entry.kind == Kind::File && entry.body.size > 0;
@@ -340,8 +343,9 @@ impl Walk<'_> {
             }
         }
         let mut candidate = None;
-        if has_content && self.may_be_archive(&entry, place) {
-            candidate = self.candidate_of(&entry, source, base, place)?;
+        let name = own_name.of(&entry);
+        if has_content && self.may_be_archive(name, place) {
+            candidate = self.candidate_of(&entry, name, source, base, place)?;
         }
         if has_content && let Some(hashing) = &self.hashing {
             let plain = Entry {
@@ -362,15 +366,16 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// True if the content of `entry` is to be shown, should it be an archive.
-    fn may_be_archive(&self, entry: &Entry, place: &MemberPlace) -> bool {
-        self.names.recursion.is_some() && self.names.goes_below(place.depth) && self.names.stem(&entry.path).is_some()
+    /// True if the content of what is called `name` in its archive is to be shown, should it be an archive.
+    fn may_be_archive(&self, name: &[u8], place: &MemberPlace) -> bool {
+        self.names.recursion.is_some() && self.names.goes_below(place.depth) && self.names.stem(name).is_some()
     }
 
     /// What is to be read later of a member that holds an archive.
     fn candidate_of(
         &self,
         entry: &Entry,
+        name: &[u8],
         source: &SharedSource,
         base: u64,
         place: &MemberPlace,
@@ -380,7 +385,7 @@ impl Walk<'_> {
             // Whoever reads the file is told.
             return Ok(None);
         };
-        let Some(inner) = content_of(&Probe::new(&head, &content), last_component(&entry.path)) else {
+        let Some(inner) = content_of(&Probe::new(&head, &content), name) else {
             return Ok(None);
         };
         // One run of stored bytes, or of what one codec gives.
@@ -472,12 +477,13 @@ impl Walk<'_> {
     fn entry(
         &self,
         entry: &Entry,
+        name: &[u8],
         stream: &mut dyn Stream,
         place: &MemberPlace,
         members: &RefCell<Members>,
         calls: u32,
     ) -> io::Result<()> {
-        let content = self.content(entry, stream, place)?;
+        let content = self.content(entry, name, stream, place)?;
         match (content, &self.hashing) {
             (None, Some(hashing)) if entry.kind == Kind::File => {
                 let content = hashing.read(entry, stream, self.bytes)?;
@@ -526,8 +532,15 @@ impl Walk<'_> {
         self.hashing.as_ref().map_or(Ok(()), Hashing::flush)
     }
 
-    /// What the content of `entry` is, at which `stream` stands, if it is to be shown: an archive, or compressed.
-    fn content(&self, entry: &Entry, stream: &mut dyn Stream, place: &MemberPlace) -> io::Result<Option<Content>> {
+    /// What the content of `entry` is, which is called `name` in its archive, and at which `stream` stands, if it is to be
+    /// shown: an archive, or compressed.
+    fn content(
+        &self,
+        entry: &Entry,
+        name: &[u8],
+        stream: &mut dyn Stream,
+        place: &MemberPlace,
+    ) -> io::Result<Option<Content>> {
         let Some(rules) = &self.names.recursion else { return Ok(None) };
         let body = &entry.body;
         // A body that is not in one piece, or was passed already, cannot be read here.
@@ -536,11 +549,10 @@ impl Walk<'_> {
             && body.extents.is_none()
             && body.stored == body.size
             && stream.position() == body.offset;
-        if !is_readable || !self.names.goes_below(place.depth) || self.names.stem(&entry.path).is_none() {
+        if !is_readable || !self.may_be_archive(name, place) {
             return Ok(None);
         }
         let end = body.offset.saturating_add(body.size);
-        let name = last_component(&entry.path);
         let content = match self.bytes {
             // Its directory may lie at its end.
             Some((bytes, base)) => {

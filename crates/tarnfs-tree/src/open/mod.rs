@@ -267,7 +267,8 @@ impl Opening<'_> {
     /// Headers are read again if not all of them were read just now. Decoded bytes have checksums instead.
     fn recheck(&self, summary: &Summary, origin: Origin) -> Option<Recheck> {
         let is_plain = origin != Origin::Read && summary.layers.is_empty();
-        is_plain.then(|| Recheck::new(summary, &self.options.limits)).flatten()
+        let is_sidecar = origin == Origin::Sidecar;
+        is_plain.then(|| Recheck::new(summary, &self.options.limits, is_sidecar)).flatten()
     }
 
     /// Puts the codec's source between the file and the tree.

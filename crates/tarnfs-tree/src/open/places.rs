@@ -50,20 +50,41 @@ impl Opening<'_> {
         let owner = self.facts.owner;
         let mut reason = "there is none".to_owned();
         let own = self.candidates().into_iter().map(|path| (self.own(&path, &owner), path, Origin::Found));
-        let sidecars = self.sidecar_candidates().into_iter();
-        let sidecars = sidecars.map(|path| (self.sidecar(&path, &owner), path, Origin::Sidecar));
+        let sidecars = self.sidecar_candidates();
+        let may_be_sidecar = |path: &PathBuf| sidecars.contains(path);
+        let foreign = sidecars.iter().map(|path| (self.sidecar(path, &owner), path.clone(), Origin::Sidecar));
         // Chained lazily: nobody looks for a sidecar of ratarmount if there is an index of our own.
         let mut start = Instant::now();
-        for (opened, path, origin) in own.chain(sidecars) {
+        for (opened, path, origin) in own.chain(foreign) {
             let taken = std::mem::replace(&mut start, Instant::now()).elapsed().as_secs_f64();
             match opened {
                 Ok(index) => {
                     let (archive, index_file) = (self.path.display(), path.display());
                     log::debug!("{archive}: index {index_file} is used, checked in {taken:.3} s");
+                    if origin == Origin::Sidecar && index.summary().archive.modified != self.facts.modified {
+                        let what = "the archive was changed, or copied, after ratarmount made that";
+                        log::warn!("{archive}: index {index_file}: {what}; if files are missing, use --recreate-index");
+                    }
                     return Ok((index, path, origin));
                 }
                 Err(tarnfs_index::Error::Missing) => {
                     log::debug!("{}: no index at {}", self.path.display(), path.display());
+                }
+                // One of another backend was never meant for us.
+                Err(error @ tarnfs_index::Error::Foreign(_)) => {
+                    log::debug!("{}: index {}: {error}", self.path.display(), path.display());
+                    reason = error.to_string();
+                }
+                // It is looked at as a sidecar next.
+                Err(error @ tarnfs_index::Error::Unknown(_)) if origin == Origin::Found && may_be_sidecar(&path) => {
+                    log::debug!("{}: index {}: {error}", self.path.display(), path.display());
+                    reason = error.to_string();
+                }
+                // Who has a sidecar does not expect that the archive is read.
+                Err(tarnfs_index::Error::OtherOptions(why)) if origin == Origin::Sidecar => {
+                    let (archive, index_file) = (self.path.display(), path.display());
+                    log::warn!("{archive}: ratarmount's index {index_file} is not used: {why}");
+                    reason = why;
                 }
                 // Nothing is wrong with it. If another one is made, that is said then.
                 Err(error @ tarnfs_index::Error::OtherOptions(_)) => {

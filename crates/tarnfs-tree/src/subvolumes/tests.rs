@@ -37,3 +37,12 @@ fn one_that_is_broken_hides_no_other() {
     never.is_broken.store(false, Ordering::SeqCst);
     assert_eq!(names(&tree).len(), 3);
 }
+
+/// A mount to which sub mounts are added later.
+#[test]
+fn where_there_is_no_tree_the_root_is_as_old_as_the_mount() {
+    let before = now();
+    let tree = Subvolumes::new([]).unwrap();
+    let root = tree.attributes(Node::ROOT).unwrap();
+    assert!(root.mtime.seconds >= before.seconds && root.mtime.seconds <= now().seconds, "{:?}", root.mtime);
+}

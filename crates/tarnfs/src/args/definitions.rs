@@ -8,10 +8,11 @@ use super::size::{parse_level, parse_number, parse_range, parse_size};
 use crate::exit;
 use crate::terminal::Colour;
 
-/// Mounts archives as a file system. Any file opens at once, at any offset, without unpacking.
+/// The command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "tarnfs",
+    about = "Mounts archives as a file system. Any file opens at once, at any offset, without unpacking.",
     version,
     disable_version_flag = true,
     args_conflicts_with_subcommands = true,

@@ -76,7 +76,12 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
     let decoded_cache = location::cache_folder()
         .filter(|_| open.cache_size != Some(0))
         .map(|folder| DecodedCache::new(folder.join("decoded"), open.cache_size));
-    let spacing = open.gzip_seek_point_spacing;
+    let mut spacing = open.gzip_seek_point_spacing;
+    // As ratarmount has it.
+    if spacing == Some(0.0) {
+        log::info!("--gzip-seek-point-spacing 0 is taken for the least: {LEAST_SPACING} MiB");
+        spacing = Some(LEAST_SPACING);
+    }
     if let Some(spacing) = spacing.filter(|spacing| !(LEAST_SPACING..=MOST_SPACING).contains(spacing)) {
         return Err(usage(format!(
             "--gzip-seek-point-spacing {spacing}: give MiB between {LEAST_SPACING} and {MOST_SPACING}"

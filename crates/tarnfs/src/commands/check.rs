@@ -5,7 +5,7 @@ use tarnfs_index::Shape;
 use tarnfs_tree::DamagedFiles;
 use tarnfs_tree::open::{IndexPlace, Options, Problem, Recreate};
 
-use super::difference::difference;
+use super::difference::{difference, difference_of_sidecar};
 use crate::args::{Check, shown};
 use crate::exit::{Code, Failure};
 use crate::inside;
@@ -101,12 +101,9 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
     match found {
         Ok(opened) => {
             let path = opened.index_path.as_deref().unwrap_or(Path::new("")).as_os_str().to_owned();
-            // It counts rows as files, and says less.
-            let compared = (!opened.is_sidecar).then(|| difference(&opened.index, &fresh.index, &options.cancel));
-            match compared.unwrap_or(Ok(None)) {
-                Ok(None) if opened.is_sidecar => {
-                    log::info!("{name}: its index {} is one of ratarmount: it was not compared", shown(&path));
-                }
+            // A sidecar says less.
+            let compare = if opened.is_sidecar { difference_of_sidecar } else { difference };
+            match compare(&opened.index, &fresh.index, &options.cancel) {
                 Ok(None) => log::info!("{name}: its index {} is right", shown(&path)),
                 Ok(Some(what)) => {
                     let (then, now) = (opened.index.summary().archive.modified, summary.archive.modified);

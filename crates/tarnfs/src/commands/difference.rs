@@ -46,6 +46,57 @@ pub(super) fn difference(there: &Arc<dyn Index>, fresh: &Arc<dyn Index>, cancel:
     both.others()
 }
 
+/// How a sidecar of ratarmount differs from the index that was just made, in what both say: names, types, and where
+/// files lie. Not in names that are not UTF-8, which it writes in its own way, nor where files with several names lie:
+/// it looks for these among what was stored last.
+pub(crate) fn difference_of_sidecar(sidecar: &Arc<dyn Index>, fresh: &Arc<dyn Index>, cancel: &Cancel) -> Found {
+    let mut waiting = vec![(Node::ROOT, Node::ROOT, Vec::new())];
+    while let Some((old_folder, new_folder, path)) = waiting.pop() {
+        let count = |index: &Arc<dyn Index>, folder| {
+            let (mut count, mut from) = (0, 0);
+            loop {
+                cancel.check()?;
+                match batch(index, folder, &mut from)?.len() {
+                    0 => return Ok::<_, Error>(count),
+                    some => count += some,
+                }
+            }
+        };
+        let (old_count, new_count) = (count(sidecar, old_folder)?, count(fresh, new_folder)?);
+        let mut from = 0;
+        loop {
+            cancel.check()?;
+            let batch = batch(fresh, new_folder, &mut from)?;
+            for (name, new) in &batch {
+                if std::str::from_utf8(name).is_err() {
+                    continue;
+                }
+                let full = || escaped(&[path.as_slice(), name].concat());
+                let Some(old) = sidecar.lookup(old_folder, name)? else {
+                    return Ok(Some(format!("it has no {}", full())));
+                };
+                if std::mem::discriminant(&old.kind) != std::mem::discriminant(&new.kind) {
+                    return Ok(Some(format!("{} has another type", full())));
+                }
+                if new.kind == Kind::File && new.links == 1 && (old.body, old.size) != (new.body, new.size) {
+                    return Ok(Some(format!("{} has another place or length in the archive", full())));
+                }
+                if new.kind == Kind::Folder {
+                    waiting.push((old.node, new.node, [path.as_slice(), name.as_slice(), b"/"].concat()));
+                }
+            }
+            if batch.is_empty() {
+                break;
+            }
+        }
+        if old_count != new_count {
+            let folder = if path.is_empty() { "the root".to_owned() } else { escaped(&path) };
+            return Ok(Some(format!("it has {old_count} entries in {folder}, the archive {new_count}")));
+        }
+    }
+    Ok(None)
+}
+
 impl Both<'_> {
     fn layers(&self) -> Found {
         let (old, new) = (&self.old.summary().layers, &self.new.summary().layers);

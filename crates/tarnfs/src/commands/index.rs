@@ -83,6 +83,10 @@ fn for_ratarmount(archive: &Path, options: &Options, is_named: bool) -> Result<C
                 said(&format!("{}: index written to {}", shown(archive.as_os_str()), shown(destination.as_os_str())))?;
                 return Ok(code);
             }
+            // Anywhere.
+            Err(error @ tarnfs_index::Error::Foreign(_)) => {
+                return Err(Failure::new(Code::Index, format!("{}: {error}", shown(archive.as_os_str()))));
+            }
             Err(error) => tried.push(format!("writing {}: {error}", destination.display())),
         }
     }

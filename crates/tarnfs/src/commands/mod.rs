@@ -3,7 +3,7 @@
 pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod complete;
-mod difference;
+pub(crate) mod difference;
 pub(crate) mod index;
 pub(crate) mod ls;
 pub(crate) mod mount;

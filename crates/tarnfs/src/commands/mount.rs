@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tarnfs_format::Format;
 use tarnfs_fuse::Unmounter;
 use tarnfs_tree::build::{Progress, without_suffix};
 use tarnfs_tree::open::{DecodedCache, OpenArchive, Options, Problem, is_url};
@@ -37,7 +38,9 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     if arguments.no_mount {
         return only_index(&request.sources, arguments);
     }
-    if let Some(mistake) = typos::mistaken_mountpoint(&request.mountpoint, &request.sources) {
+    if !request.made_up
+        && let Some(mistake) = typos::mistaken_mountpoint(&request.mountpoint, &request.sources)
+    {
         return Err(Failure::new(Code::CannotOpen, mistake));
     }
     let mut as_typed = shown(request.mountpoint.as_os_str());
@@ -315,9 +318,10 @@ fn named_after(archive: &Path) -> Result<PathBuf, Failure> {
     };
     let name = name.as_bytes();
     let inner = without_suffix(name).unwrap_or_else(|| name.to_vec());
-    let is_tar = |name: &&[u8]| name.to_ascii_lowercase().ends_with(b".tar");
-    let stem = match Some(inner.as_slice()).filter(is_tar).map(|inner| &inner[..inner.len() - b".tar".len()]) {
-        Some(stem) if !matches!(stem, b"" | b"." | b"..") => stem.to_vec(),
+    // Only what is read forwards is opened inside a compressed file.
+    let is_opened = |format: &dyn Format| inner == name || format.forwards().is_some();
+    let stem = match tarnfs_format::by_suffix(&inner).filter(|(format, _)| is_opened(*format)) {
+        Some((_, stem)) if !matches!(stem, b"." | b"..") => stem.to_vec(),
         _ if inner == name => [name, b".mounted"].concat(),
         _ => inner,
     };
@@ -513,6 +517,17 @@ mod tests {
             ("x.tar", "x"),
             ("notes.txt.zst", "notes.txt"),
             ("data", "data.mounted"),
+            ("x.zip", "x"),
+            ("x.JAR", "x"),
+            ("x.7z", "x"),
+            ("libx.a", "libx"),
+            ("x.cpio.gz", "x"),
+            ("x.tzstd", "x"),
+            ("x.zip.gz", "x.zip"),
+            ("x.tgz.gz", "x.tgz"),
+            ("x.gz.gz", "x.gz"),
+            (".zip", ".zip.mounted"),
+            ("..7z", "..7z.mounted"),
             (".tar", ".tar.mounted"),
             (".gz", ".gz.mounted"),
             ("..gz", "..gz.mounted"),

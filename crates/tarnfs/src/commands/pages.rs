@@ -16,6 +16,23 @@ pub(crate) fn completions(shell: Shell) -> Result<Code, Failure> {
     write(script.as_bytes())
 }
 
+/// What the page of tarnfs begins with.
+const DESCRIPTION: &str = r".SH DESCRIPTION
+.B tarnfs
+mounts archives and compressed files as folders that can only be read. Any file in one opens at once, at any offset,
+without unpacking: an archive is read once, from its start to its end, and what was found is kept in an index beside it.
+The next mount takes that. Archives that have a directory of their own, such as zip, need no index.
+.PP
+Several archives and folders are laid over each other, the last one on top. Without a
+.I MOUNTPOINT
+a folder is made that is named after the first archive, and removed when it is unmounted. The program goes to the
+background unless it is told to stay
+.RB ( \-f ).
+.PP
+Archives are data of others: nothing in them is believed before it is checked, and nothing in them is changed.
+What is damaged is said, and the rest is shown.
+";
+
 /// Behind the options of the page of tarnfs: title and text in the language of man(7).
 const SECTIONS: &str = r".SH EXAMPLES
 .TP
@@ -88,14 +105,14 @@ pub(crate) fn man(of: Option<&str>) -> Result<Code, Failure> {
 }
 
 fn page(text: &mut Vec<u8>, root: &clap::Command) -> io::Result<()> {
-    let page = clap_mangen::Man::new(root.clone());
+    let page = clap_mangen::Man::new(root.clone().about("mounts archives as a file system"));
     page.render_title(text)?;
     page.render_name_section(text)?;
     writeln!(text, ".SH SYNOPSIS")?;
     for line in ["[OPTIONS] ARCHIVE... [MOUNTPOINT]", "\\-u MOUNTPOINT...", "COMMAND ..."] {
         writeln!(text, ".B tarnfs\n{line}\n.br")?;
     }
-    page.render_description_section(text)?;
+    text.extend(DESCRIPTION.bytes());
     writeln!(text, ".SH COMMANDS\nEach has a page of its own, such as tarnfs\\-ls(1).")?;
     let commands = || root.get_subcommands().filter(|command| !command.is_hide_set());
     for command in commands() {
