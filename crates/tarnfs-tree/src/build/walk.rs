@@ -386,10 +386,14 @@ impl Walk<'_> {
             [] => inner.codec(),
             [step] if step.properties.is_empty() => tarnfs_codec::by_name(&step.codec),
             _ => {
-                self.note_at(
-                    entry.header.saturating_add(base),
-                    format!("{}: it stays a file: it is encrypted, or stored in several steps", shown(entry)),
-                )?;
+                // Nothing is damaged, so this is no note of the index. An archive may have very many such files.
+                if !self.names.has_told_of_steps.swap(true, Ordering::Relaxed) {
+                    log::warn!(
+                        "{}: it stays a file: it is encrypted, or stored in several steps; other files like it are \
+                         not named",
+                        shown(entry)
+                    );
+                }
                 return Ok(None);
             }
         };
