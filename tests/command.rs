@@ -549,6 +549,21 @@ fn completions_offer_what_may_come_next() {
     assert_eq!(scratch.shell("ls"), "a.tar\nat\ntree\n", "an index is made by nobody who looks");
 }
 
+/// Whoever types waits for it.
+#[test]
+fn completions_do_not_wait_for_a_bomb() {
+    let scratch = Scratch::new();
+    scratch.shell("head -c 45M /dev/zero | bzip2 > one.bz2");
+    let one = fs::read(scratch.path("one.bz2")).unwrap();
+    // Terabytes, which take hours.
+    let bomb = one.repeat((12 << 20) / one.len());
+    fs::write(scratch.path("bomb.bz2"), bomb).unwrap();
+    let mut command = support::behind(&scratch, &["timeout", "300"]);
+    command.args(["__complete", "--", "tarnfs", "ls", "bomb.bz2", ""]).current_dir(scratch.path(""));
+    let ran = Ran::from(command.output().unwrap()).ok();
+    assert_eq!(ran.text(), "nothing\n");
+}
+
 #[test]
 fn shells_take_what_is_offered() {
     let scratch = Scratch::new();

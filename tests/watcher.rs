@@ -6,6 +6,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -110,6 +111,62 @@ fn what_others_have_mounted_over_it_stays() {
 }
 
 #[test]
+fn a_dead_mount_is_mounted_over() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = archive(&scratch);
+    let at = scratch.folder("mnt");
+    let mut killed = foreground(&scratch, &archive, &at);
+    kill_watcher(&killed);
+    kill(&mut killed);
+    assert!(is_mounted(&at), "nobody was left to take it away");
+    let mut second = foreground(&scratch, &archive, &at);
+    // Until then the dead one is there, of which the kernel still knows names.
+    let is_served = || fs::read(at.join("file")).is_ok_and(|read| read == b"hello\n");
+    wait_until("the second one is there", || is_served() || second.try_wait().unwrap().is_some());
+    assert!(is_served(), "it was refused");
+    signal(&second, Signal::TERM);
+    assert_eq!(second.wait().unwrap().code(), Some(0));
+    assert!(!is_mounted(&at), "the dead one is gone, too");
+}
+
+/// The kernel gives the number of a file system that is gone to the next one.
+#[test]
+fn what_has_got_the_number_of_a_mount_that_is_gone_stays() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = archive(&scratch);
+    let (first_at, second_at) = (scratch.folder("first"), scratch.folder("second"));
+    let number = |at: &Path| fs::metadata(at).unwrap().dev();
+    // Others that mount at the same time may get it.
+    for _ in 0..20 {
+        let mut first = foreground(&scratch, &archive, &first_at);
+        let its_number = number(&first_at);
+        let its_watcher = watcher(&first);
+        // It does not see that its mount is taken away.
+        signal(&first, Signal::STOP);
+        scratch.shell("umount -l first");
+        let mut second = foreground(&scratch, &archive, &second_at);
+        let is_same = number(&second_at) == its_number;
+        kill(&mut first);
+        wait_until("the first watcher has done what it does", || has_ended(its_watcher));
+        assert!(is_mounted(&second_at));
+        assert_eq!(fs::read(second_at.join("file")).unwrap(), b"hello\n");
+        signal(&second, Signal::TERM);
+        assert_eq!(second.wait().unwrap().code(), Some(0));
+        assert!(!is_mounted(&second_at));
+        if is_same {
+            return;
+        }
+    }
+    println!("left out: others got the number each time");
+}
+
+#[test]
 fn without_its_watcher_a_mount_goes_on() {
     if !can_mount() {
         return;
@@ -117,8 +174,12 @@ fn without_its_watcher_a_mount_goes_on() {
     let scratch = Scratch::new();
     let archive = archive(&scratch);
     let at = scratch.folder("mnt");
-    let mut child = foreground(&scratch, &archive, &at);
+    let log = scratch.path("log");
+    let mut command = behind(&scratch, DEFAULT_SIGNALS);
+    command.arg("-f").arg("--log-file").args([&log, &archive, &at]);
+    let mut child = support::daemon(command, &at);
     kill_watcher(&child);
+    wait_until("it is said", || fs::read_to_string(&log).unwrap().contains("would leave a dead mount"));
     assert_eq!(fs::read(at.join("file")).unwrap(), b"hello\n");
     run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
     assert_eq!(child.wait().unwrap().code(), Some(0));

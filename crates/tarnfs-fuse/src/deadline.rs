@@ -4,7 +4,7 @@
 //! answer is a process that nobody gets rid of. The reply to each request therefore lies in a [`Ticket`] which the
 //! watchdog can take away from whoever works on it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,8 +62,7 @@ pub(crate) struct Deadlines {
     next: AtomicU64,
     ended: Mutex<bool>,
     end: Condvar,
-    /// The node whose reading failed last; 0 if none did.
-    last_failed: AtomicU64,
+    failures: Mutex<Failures>,
     pub(crate) counters: Counters,
 }
 
@@ -71,11 +70,68 @@ pub(crate) struct Deadlines {
 struct Requests {
     /// By number, so the first is the oldest. A request stays here until nobody works on it any more.
     waiting: BTreeMap<u64, Arc<dyn Overdue>>,
+    /// Of each of these, by the kernel's number: of many that wait, many can get a signal.
+    by_unique: HashMap<u64, u64>,
     /// Of these, reads that were given up: number, node, and bytes.
     stuck: Vec<(u64, u64, Range<u64>)>,
     /// The kernel's numbers of requests whose signal was read before them, by another thread. They come, unless they
     /// have been answered.
     early: VecDeque<u64>,
+}
+
+/// What has been told of files that cannot be read. An archive can have a million of those, and for the path of each
+/// the table of folders is searched.
+#[derive(Debug, Default)]
+struct Failures {
+    /// Those of the latest [`Failures::MOST_NODES`] files.
+    nodes: VecDeque<u64>,
+    /// Since when is counted.
+    since: Option<Instant>,
+    /// Lines.
+    told: u32,
+    /// Failures that were not told.
+    left_out: u64,
+    /// For paths.
+    looked: Duration,
+}
+
+/// Whether a failure is told.
+#[derive(Debug, PartialEq, Eq)]
+enum Telling {
+    Not,
+    Now {
+        /// There is time to look for the path.
+        by_path: bool,
+        /// How many were not told before.
+        left_out: u64,
+    },
+}
+
+impl Failures {
+    const MOST_NODES: usize = 64;
+    /// Lines in each [`Failures::WINDOW`].
+    const MOST_TOLD: u32 = 200;
+    const WINDOW: Duration = Duration::from_secs(60);
+    /// Of each of these, what may be spent with looking for paths.
+    const MOST_LOOKED: Duration = Duration::from_secs(1);
+
+    /// A read of `node` has failed.
+    fn met(&mut self, node: u64, now: Instant) -> Telling {
+        if self.nodes.contains(&node) {
+            return Telling::Not;
+        }
+        self.nodes.truncate(Self::MOST_NODES - 1);
+        self.nodes.push_front(node);
+        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= Self::WINDOW) {
+            (self.since, self.told, self.looked) = (Some(now), 0, Duration::ZERO);
+        }
+        if self.told >= Self::MOST_TOLD {
+            self.left_out += 1;
+            return Telling::Not;
+        }
+        self.told += 1;
+        Telling::Now { by_path: self.looked < Self::MOST_LOOKED, left_out: std::mem::take(&mut self.left_out) }
+    }
 }
 
 /// So many signals are kept for requests that are still to come: there is a thread or two about to begin with theirs.
@@ -102,7 +158,7 @@ trait Overdue: Send + Sync + std::fmt::Debug {
 
 struct Waiting<R> {
     operation: Operation,
-    node: u64,
+    node: AtomicU64,
     /// Of a read; empty for all else.
     bytes: Range<u64>,
     since: Instant,
@@ -115,7 +171,7 @@ struct Waiting<R> {
 
 impl<R> std::fmt::Debug for Waiting<R> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{} of node {}", self.operation.name(), self.node)
+        write!(formatter, "{} of node {}", self.operation.name(), self.node.load(Ordering::Relaxed))
     }
 }
 
@@ -144,7 +200,7 @@ impl<R: Refuse> Overdue for Waiting<R> {
     }
 
     fn range(&self) -> (u64, Range<u64>) {
-        (self.node, self.bytes.clone())
+        (self.node.load(Ordering::Relaxed), self.bytes.clone())
     }
 
     fn wait_at(&self, steps: u64) -> Duration {
@@ -161,7 +217,7 @@ impl<R: Refuse> Overdue for Waiting<R> {
     fn give_up(&self, age: Duration) -> bool {
         let Some(reply) = lock(&self.reply).take() else { return false };
         reply.refuse(Errno::IO);
-        let (what, node) = (self.operation.name(), self.node);
+        let (what, node) = (self.operation.name(), self.node.load(Ordering::Relaxed));
         log::warn!("{what} of node {node}: no answer after {:.1} s; an error was answered instead", age.as_secs_f64());
         true
     }
@@ -171,6 +227,8 @@ impl<R: Refuse> Overdue for Waiting<R> {
 pub(crate) struct Ticket<R: Refuse> {
     waiting: Arc<Waiting<R>>,
     number: u64,
+    /// The kernel's number.
+    unique: u64,
     deadlines: Arc<Deadlines>,
 }
 
@@ -193,6 +251,11 @@ impl<R: Refuse> Ticket<R> {
         lock(&self.waiting.reply).as_mut().map(add)
     }
 
+    /// It is `node` that is asked, as has turned out.
+    pub(crate) fn asks(&self, node: u64) {
+        self.waiting.node.store(node, Ordering::Relaxed);
+    }
+
     /// False once the watchdog has answered.
     pub(crate) fn is_wanted(&self) -> bool {
         lock(&self.waiting.reply).is_some()
@@ -207,6 +270,10 @@ impl<R: Refuse> Drop for Ticket<R> {
         }
         let mut requests = lock(&self.deadlines.requests);
         let _done = requests.waiting.remove(&self.number);
+        // The kernel may use it again as soon as there is an answer.
+        if requests.by_unique.get(&self.unique) == Some(&self.number) {
+            requests.by_unique.remove(&self.unique);
+        }
         requests.stuck.retain(|(number, _, _)| *number != self.number);
     }
 }
@@ -224,7 +291,7 @@ impl Deadlines {
             next: AtomicU64::new(0),
             ended: Mutex::default(),
             end: Condvar::new(),
-            last_failed: AtomicU64::new(0),
+            failures: Mutex::default(),
             counters: Counters::default(),
         })
     }
@@ -251,21 +318,22 @@ impl Deadlines {
 
     fn enter<R: Refuse>(self: &Arc<Self>, operation: Operation, node: u64, bytes: Range<u64>, reply: R) -> Ticket<R> {
         self.counters.count(operation);
+        let unique = reply.unique();
         let (since, reply) = (Instant::now(), Mutex::new(Some(reply)));
-        let (signalled, seen) = (Mutex::default(), Mutex::default());
+        let (signalled, seen, node) = (Mutex::default(), Mutex::default(), AtomicU64::new(node));
         let waiting = Arc::new(Waiting { operation, node, bytes, since, signalled, seen, reply });
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let is_signalled = {
             let mut requests = lock(&self.requests);
             requests.waiting.insert(number, Arc::clone(&waiting) as Arc<dyn Overdue>);
-            let unique = if requests.early.is_empty() { None } else { waiting.unique() };
-            let place = requests.early.iter().position(|&early| Some(early) == unique);
+            requests.by_unique.insert(unique, number);
+            let place = requests.early.iter().position(|&early| early == unique);
             place.and_then(|place| requests.early.remove(place)).is_some()
         };
         if is_signalled && waiting.signalled() {
             self.let_go(&*waiting);
         }
-        Ticket { waiting, number, deadlines: Arc::clone(self) }
+        Ticket { waiting, number, unique, deadlines: Arc::clone(self) }
     }
 
     /// Lets whoever waits for the answer to a request go, because it has got a signal: who reads at once, others after
@@ -274,7 +342,8 @@ impl Deadlines {
     pub(crate) fn interrupt(&self, unique: u64) -> bool {
         let found = {
             let mut requests = lock(&self.requests);
-            let found = requests.waiting.values().find(|request| request.unique() == Some(unique)).map(Arc::clone);
+            let found = requests.by_unique.get(&unique).and_then(|number| requests.waiting.get(number));
+            let found = found.filter(|request| request.unique() == Some(unique)).map(Arc::clone);
             if found.is_none() && !requests.early.contains(&unique) {
                 if requests.early.len() == MOST_EARLY {
                     requests.early.pop_front();
@@ -320,13 +389,22 @@ impl Deadlines {
     }
 
     /// Logs why bytes of a file in `tree` could not be read: of one file once, as the kernel asks for one page after
-    /// the other.
+    /// the other, and of many files only so often as [`Failures`] says.
     pub(crate) fn failed(&self, tree: &dyn Tree, node: u64, offset: u64, error: &io::Error) {
-        let again = self.last_failed.swap(node, Ordering::Relaxed) == node;
-        if again {
+        let told = lock(&self.failures).met(node, Instant::now());
+        let Telling::Now { by_path, left_out } = told else {
             return log::debug!("read of node {node} at byte {offset}: {error}");
+        };
+        if left_out > 0 {
+            log::warn!("{left_out} more reads failed meanwhile, of other files");
         }
-        match tree.path_of(Node(node)) {
+        if !log::log_enabled!(log::Level::Warn) {
+            return;
+        }
+        let begin = Instant::now();
+        let path = if by_path { tree.path_of(Node(node)) } else { None };
+        lock(&self.failures).looked += begin.elapsed();
+        match path {
             Some(path) => log::warn!("read of {} at byte {offset}: {error}", escape(&path)),
             None => log::warn!("read of node {node} at byte {offset}: {error}"),
         }
@@ -435,6 +513,25 @@ mod tests {
         });
         let statistics = deadlines.statistics(Work::default());
         assert_eq!((statistics.deadlines_missed, statistics.in_flight, statistics.oldest), (1, 0, None));
+    }
+
+    #[test]
+    fn files_that_cannot_be_read_are_told_once_and_not_without_end() {
+        let (mut failures, begin) = (Failures::default(), Instant::now());
+        let now = |left_out| Telling::Now { by_path: true, left_out };
+        // In turn.
+        for _ in 0..3 {
+            failures.met(7, begin);
+            failures.met(8, begin);
+        }
+        assert_eq!(failures.told, 2);
+        let told = (100..10_100).filter(|&node| failures.met(node, begin) == now(0)).count();
+        assert_eq!((told as u32, failures.nodes.len()), (Failures::MOST_TOLD - 2, Failures::MOST_NODES));
+        let left_out = 10_000 - told as u64;
+        assert_eq!(failures.met(7, begin + Failures::WINDOW), now(left_out), "it was long ago");
+        failures.looked = Failures::MOST_LOOKED;
+        let no_path = Telling::Now { by_path: false, left_out: 0 };
+        assert_eq!(failures.met(8, begin + Failures::WINDOW), no_path);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Operation in, tree called, reply out.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,6 +67,9 @@ pub(crate) struct Dispatcher {
     /// True if the kernel need not open files, folders.
     no_open: bool,
     no_opendir: bool,
+    /// Threads that answer the kernel wait for something: whoever does so now must ask the tree nothing that may have
+    /// to be waited for as well, not even whether it has.
+    all_are_stuck: AtomicBool,
     workers: Workers,
     deadlines: Arc<Deadlines>,
 }
@@ -111,6 +115,7 @@ impl Dispatcher {
             has_xattrs: totals.has_xattrs || options.statistics,
             no_open: false,
             no_opendir: false,
+            all_are_stuck: AtomicBool::new(false),
             workers,
             deadlines,
         }
@@ -143,11 +148,23 @@ impl Dispatcher {
         send: impl FnOnce(&Questions, R, T) + Send + 'static,
     ) {
         let ticket = self.deadlines.begin(operation, asked, reply);
+        self.ask_with(operation, asked, self.is_ready(asked), ticket, work, send);
+    }
+
+    /// The same of a request that has its ticket, about what is known to be ready or not.
+    fn ask_with<R: Refuse + Send + 'static, T>(
+        &self,
+        operation: Operation,
+        asked: u64,
+        is_ready: bool,
+        ticket: Ticket<R>,
+        work: impl Fn(&Questions) -> Answer<T> + Send + 'static,
+        send: impl FnOnce(&Questions, R, T) + Send + 'static,
+    ) {
         let answer = move |asks: &Questions, ticket: Ticket<R>, done: Answer<T>| match done {
             Ok(value) => ticket.answer(|reply| send(asks, reply, value)),
             Err(errno) => ticket.refuse(errno),
         };
-        let is_ready = self.is_ready(asked);
         if is_ready {
             if !ticket.is_wanted() {
                 return;
@@ -194,9 +211,13 @@ impl Dispatcher {
         });
     }
 
-    /// True if a question about `node` is answered at once.
+    /// True if a question about `node` is answered at once. To know that may take a look at an index.
     fn is_ready(&self, node: u64) -> bool {
-        self.asks.tree.is_ready(Node(node))
+        !self.must_not_wait() && self.asks.tree.is_ready(Node(node))
+    }
+
+    fn must_not_wait(&self) -> bool {
+        self.all_are_stuck.load(Ordering::Relaxed)
     }
 
     fn attempt<T>(&self, operation: Operation, node: u64, work: impl FnOnce() -> Answer<T>) -> Answer<T> {
@@ -434,7 +455,11 @@ impl Filesystem for Dispatcher {
     }
 
     fn lookup(&self, folder: u64, name: &[u8], reply: ReplyEntry) {
-        let asked = self.asks.tree.asked_for(Node(folder), name).0;
+        // Before the tree is asked anything: whatever that waits for, there is an answer at the deadline.
+        let ticket = self.deadlines.begin(Operation::Lookup, folder, reply);
+        let asked = if self.must_not_wait() { folder } else { self.asks.tree.asked_for(Node(folder), name).0 };
+        ticket.asks(asked);
+        let is_ready = self.is_ready(asked);
         let name = name.to_vec();
         let child = move |asks: &Questions| {
             let found = asks.child(Node(folder), &name)?;
@@ -442,10 +467,11 @@ impl Filesystem for Dispatcher {
             let node = Some(Node(found.1.node)).filter(|node| node.0 != 0 && !matches!(&*name, b"." | b".."));
             Ok((found, Given::new(asks, node.into_iter().collect())))
         };
-        self.ask(
+        self.ask_with(
             Operation::Lookup,
             asked,
-            reply,
+            is_ready,
+            ticket,
             child,
             |_, reply, ((keep, child), given): (KnownAttributes, Given)| {
                 if reply.entry(keep, &child) {
@@ -456,18 +482,17 @@ impl Filesystem for Dispatcher {
     }
 
     fn getattr(&self, node: u64, reply: ReplyAttributes) {
-        if !self.is_ready(node)
-            && let Some(known) = self.asks.tree.attributes_at_once(Node(node))
-        {
-            let found = || Ok(self.asks.found(&known));
-            return self.serve(Operation::Attributes, node, reply, found, |reply, (keep, found)| {
-                reply.attributes(keep, &found);
-            });
+        let ticket = self.deadlines.begin(Operation::Attributes, node, reply);
+        let is_ready = self.is_ready(node);
+        if !is_ready && let Some(known) = self.asks.tree.attributes_at_once(Node(node)) {
+            let (keep, found) = self.asks.found(&known);
+            return ticket.answer(|reply| reply.attributes(keep, &found));
         }
-        self.ask(
+        self.ask_with(
             Operation::Attributes,
             node,
-            reply,
+            is_ready,
+            ticket,
             move |asks| asks.attributes(Node(node)),
             |_, reply, (keep, found)| reply.attributes(keep, &found),
         );
@@ -584,10 +609,14 @@ impl Filesystem for Dispatcher {
 
     fn releasedir(&self, node: u64, reply: Reply) {
         // What that closes nobody waits for.
-        let _ = self.attempt(Operation::Other, node, || {
-            self.asks.tree.close_folder(Node(node));
-            Ok(())
-        });
+        if self.must_not_wait() {
+            self.later(node, move |asks| asks.tree.close_folder(Node(node)));
+        } else {
+            let _ = self.attempt(Operation::Other, node, || {
+                self.asks.tree.close_folder(Node(node));
+                Ok(())
+            });
+        }
         reply.done();
     }
 
@@ -611,7 +640,7 @@ impl Filesystem for Dispatcher {
                 Err(errno) => ticket.refuse(errno),
             }
         };
-        if self.asks.tree.lists_at_once(Node(folder), offset) {
+        if !self.must_not_wait() && self.asks.tree.lists_at_once(Node(folder), offset) {
             return fill(&self.asks);
         }
         self.later_if_held_up(folder, fill);
@@ -637,7 +666,7 @@ impl Filesystem for Dispatcher {
             }
         };
         // To find it an archive may have to be opened.
-        if self.asks.handles.get(handle).is_none() && !self.is_ready(node) {
+        if self.must_not_wait() || self.asks.handles.get(handle).is_none() && !self.is_ready(node) {
             return self.later(node, move |asks| open(asks, ticket));
         }
         let opened = self.attempt(Operation::Read, node, || {
@@ -666,7 +695,7 @@ impl Filesystem for Dispatcher {
             let blocks = totals.bytes.div_ceil(u64::from(STATFS_UNIT));
             reply.totals(KernelTotals { blocks, nodes: totals.nodes, unit: STATFS_UNIT, longest_name: 255 });
         };
-        if self.totals.is_immutable {
+        if self.totals.is_immutable && !self.must_not_wait() {
             return self.serve(Operation::Statfs, 0, reply, || Ok(self.asks.tree.totals()), send);
         }
         // All trees are asked, and one of them may wait for a server: in a lane that is nobody's.
@@ -690,8 +719,7 @@ impl Filesystem for Dispatcher {
         }
         let name = name.to_vec();
         let value = move |asks: &Questions| {
-            let all = asks.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
-            let value = all.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value).ok_or(Errno::NODATA)?;
+            let value = asks.tree.xattr(Node(node), &name).map_err(|error| errno(&error))?.ok_or(Errno::NODATA)?;
             Ok(attributes::masked(&name, value, asks.terms.overrides.umask))
         };
         self.ask(Operation::Xattr, node, reply, value, move |_, reply, value| reply.value(&value, room));
@@ -761,6 +789,10 @@ impl Filesystem for Dispatcher {
     fn is_busy(&self) -> bool {
         self.workers.is_busy()
     }
+
+    fn all_are_stuck(&self, are_stuck: bool) {
+        self.all_are_stuck.store(are_stuck, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -806,7 +838,11 @@ mod tests {
         }
 
         fn xattrs(&self, _: Node) -> Result<Xattrs, Error> {
-            Ok(Vec::new())
+            panic!("all are read though one was asked for");
+        }
+
+        fn xattr(&self, _: Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+            Ok((name == b"user.a").then(|| b"value".to_vec()))
         }
 
         fn node_limit(&self) -> u64 {
@@ -875,6 +911,21 @@ mod tests {
             assert_eq!(guard::catch(ask).is_ok(), is_busy, "a worker keeps it to itself");
             assert_eq!(error_in(File::from(sent)), -Errno::IO.raw_os_error());
         }
+    }
+
+    /// A file may have thousands, of many MB together.
+    #[test]
+    fn who_asks_for_one_attribute_does_not_make_all_be_read() {
+        let (forever, options) = (Duration::from_secs(100_000), Parsed::new(&MountOptions::default()).unwrap());
+        let tree = Arc::new(Counting::default());
+        let mut dispatcher = Dispatcher::new(tree, &options, Workers::new(forever), Deadlines::new(forever));
+        dispatcher.has_xattrs = true;
+        for (name, error) in [("user.a", 0), ("user.b", -Errno::NODATA.raw_os_error())] {
+            let (sent, device) = rustix::pipe::pipe().unwrap();
+            dispatcher.getxattr(5, name.as_bytes(), 100, ReplyXattr::to(&Arc::new(File::from(device))));
+            assert_eq!(error_in(File::from(sent)), error);
+        }
+        assert_eq!(dispatcher.deadlines.statistics(tarnfs_tree::Work::default()).panics, 0);
     }
 
     /// Others can give it back only as long as somebody answers the kernel.

@@ -50,6 +50,4 @@ pub use options::{MountOptions, plain_option, split_options};
 pub use protocol::{Offer, REQUESTS_FOR_BACKING_FILES, offer};
 pub use session::{Mount, Stopper, mount};
 pub use statistics::{ATTRIBUTE as STATISTICS_ATTRIBUTE, Operation, Statistics};
-pub use unmount::{
-    MountedTree, Unmounter, abort, is_mounted, mounts, unmount, unmount_dead, unmount_dead_device, unmount_device,
-};
+pub use unmount::{MountedDevice, MountedTree, Unmounter, abort, mounts, unmount, unmount_dead};

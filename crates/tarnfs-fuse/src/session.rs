@@ -18,7 +18,7 @@ use crate::mountinfo::MountEntry;
 use crate::options::Parsed;
 use crate::protocol::{self, Session};
 use crate::workers::Workers;
-use crate::{Error, MountOptions, Statistics, Unmounter, device, guard, mountinfo, unmount};
+use crate::{Error, MountOptions, MountedDevice, Statistics, Unmounter, device, guard, mountinfo, unmount};
 
 /// How long requests in flight, and programs that have files open, get to end after a stop.
 const GRACE: Duration = Duration::from_secs(4);
@@ -72,8 +72,8 @@ pub struct Stopper {
 struct Shared {
     /// `None` if somebody else has mounted.
     mount_point: Option<PathBuf>,
-    /// "major:minor" by which the mount is known again, where the table of mounts could be read.
-    device: Option<String>,
+    /// By which the mount is known again, where the table of mounts could be read.
+    device: Option<MountedDevice>,
     unmounter: Option<Arc<dyn Unmounter>>,
     deadlines: Arc<Deadlines>,
     state: Mutex<SessionState>,
@@ -136,6 +136,8 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     let served = served.map(|(major, minor)| Served::begin(major, minor));
     let device = entry.map(|entry| entry.device);
     let mut unmounter = None;
+    // Before rights are given up.
+    let known = device.as_deref().and_then(|device| MountedDevice::find(device).ok().flatten());
     if let (Some(other), Some(path), Some(device)) = (&options.unmounter, &mount_point, &device) {
         match other.mounted(path, device) {
             Ok(()) => unmounter = Some(Arc::clone(other)),
@@ -144,7 +146,7 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     }
     let shared = Arc::new(Shared {
         mount_point,
-        device,
+        device: known,
         unmounter,
         deadlines: Arc::clone(&deadlines),
         state: Mutex::default(),
@@ -291,7 +293,7 @@ impl Shared {
         if let Some(Err(error)) = self.unmounter.as_ref().map(|unmounter| unmounter.gone()) {
             log::debug!("{}: {error}", self.shown());
         } else if let (None, Some(Err(error))) =
-            (&self.unmounter, self.device.as_deref().map(unmount::unmount_dead_device))
+            (&self.unmounter, self.device.as_ref().map(MountedDevice::unmount_dead))
         {
             log::debug!("{}: {error}", self.shown());
         }
@@ -349,7 +351,7 @@ impl Shared {
             }
         }
         let done = match &self.device {
-            Some(device) => unmount::unmount_device(device),
+            Some(device) => device.unmount(),
             // The table of mounts could not be read, so this can only be tried.
             None => unmount::unmount(mount_point, true),
         };
@@ -363,7 +365,7 @@ impl Shared {
         // Where it is not possible, it ends with this process.
         let _ = match (&self.unmounter, &self.device) {
             (Some(unmounter), _) => unmounter.abort(),
-            (None, Some(device)) => unmount::abort(device),
+            (None, Some(device)) => device.abort(),
             (None, None) => Ok(()),
         };
     }

@@ -2,12 +2,12 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, WaitOptions, getuid, kill_process, waitpid};
@@ -60,7 +60,7 @@ pub fn unmount(mount_point: &Path, lazily: bool) -> Result<(), Error> {
     if lazily {
         return take_away(&entry, true);
     }
-    let reason = match answers(path) {
+    let reason = match answers(path, ANSWER) {
         Some(false) => return take_away(&entry, true),
         Some(true) => {
             "is in use: close what uses it, or detach it with `tarnfs unmount -l`, so that it ends when nobody uses it"
@@ -73,9 +73,9 @@ pub fn unmount(mount_point: &Path, lazily: bool) -> Result<(), Error> {
 /// How long a mount may take to say that it is alive.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// False if the program that serves the mount at `path` has died; `None` if that is not known after some seconds. Who
-/// waits for a program that hangs may be held until that one ends, so another process asks.
-fn answers(path: &Path) -> Option<bool> {
+/// False if the program that serves the mount at `path` has died; `None` if that is not known at the `limit`. Who waits
+/// for a program that hangs may be held until that one ends, so another process asks.
+fn answers(path: &Path, limit: Duration) -> Option<bool> {
     let name = CString::new(path.as_os_str().as_bytes()).ok()?;
     #[expect(unsafe_code, reason = "fork(2), for a process that asks one question")]
     // SAFETY: the child calls what a signal handler may call, and ends.
@@ -95,7 +95,7 @@ fn answers(path: &Path) -> Option<bool> {
     let start = Instant::now();
     loop {
         match waitpid(Some(child), WaitOptions::NOHANG) {
-            Ok(None) if start.elapsed() < ANSWER => std::thread::sleep(ANSWER / 500),
+            Ok(None) if start.elapsed() < limit => std::thread::sleep(limit / 500),
             Ok(None) => {
                 let _ = kill_process(child, Signal::KILL);
                 // Not waited for: it may not end before the mount does.
@@ -131,7 +131,7 @@ fn find(mount_point: &Path) -> Result<MountEntry, Error> {
         // Others of this user's are what is left of ratarmount, or of a program like it, and named by who made them.
         let is_own = || entry.user == Some(getuid().as_raw());
         let is_fuse = entry.kind.starts_with("fuse");
-        if entry.kind == MOUNT_TYPE || is_fuse && (is_own() || answers(&path) == Some(false)) {
+        if entry.kind == MOUNT_TYPE || is_fuse && (is_own() || answers(&path, ANSWER) == Some(false)) {
             return Ok(entry);
         }
         return Err(Error::mount_point(
@@ -177,14 +177,116 @@ pub trait Unmounter: Send + Sync + std::fmt::Debug {
     fn abort(&self) -> io::Result<()>;
 }
 
-/// Takes the file system `device` ("major:minor") away wherever it is mounted by now, also under those who use it, if
-/// it is one of ours: a folder above it may have got another name. No error if it is mounted nowhere.
-pub fn unmount_device(device: &str) -> Result<(), Error> {
+/// A file system of ours that is mounted, known again wherever it is by then: a folder above it may have got another
+/// name.
+///
+/// When it is gone, another one can get its number. So the mounts of it are remembered, too, by numbers that the kernel
+/// gives only once where it has them (Linux 6.8), else by number and source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountedDevice {
+    /// "major:minor".
+    device: String,
+    mounts: Vec<Known>,
+}
+
+/// A mount, as far as it is told from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Known {
+    id: u64,
+    unique: Option<u64>,
+    source: OsString,
+}
+
+impl Known {
+    fn of(entry: &MountEntry) -> Self {
+        Self { id: entry.id, unique: unique(entry), source: entry.source.clone() }
+    }
+}
+
+/// The number of a mount that no other one ever gets. `None` where the kernel has none, or the mount is covered by
+/// another one.
+fn unique(entry: &MountEntry) -> Option<u64> {
+    /// `STATX_MNT_ID_UNIQUE` of `linux/stat.h`.
+    const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+    let (_, place) = place(entry).ok()??;
+    // What the kernel knows: whoever serves the mount is not asked, as it may hang.
+    let told = statx(&place, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, UNIQUE).ok()?;
+    (told.stx_mask & UNIQUE.bits() != 0).then_some(told.stx_mnt_id)
+}
+
+impl MountedDevice {
+    /// The file system `device` ("major:minor"); `None` if none of ours with that number is mounted.
+    pub fn find(device: &str) -> Result<Option<Self>, Error> {
+        let mounts: Vec<_> = mountinfo::of_device(device, MOUNT_TYPE)?.iter().map(Known::of).collect();
+        Ok((!mounts.is_empty()).then(|| Self { device: device.to_owned(), mounts }))
+    }
+
+    /// Takes it away wherever it is mounted by now, also under those who use it. No error if it is mounted nowhere.
+    /// Called as long as its program is alive.
+    pub fn unmount(&self) -> Result<(), Error> {
+        take_away_all(|| {
+            let entries = mountinfo::of_device(&self.device, MOUNT_TYPE)?;
+            if self.is_among(&entries) {
+                return Ok(entries);
+            }
+            // What is left are mounts that were copied later, or somebody else's.
+            let is_same = |entry: &MountEntry| self.mounts.iter().any(|known| known.source == entry.source);
+            Ok(entries.into_iter().filter(is_same).collect())
+        })
+    }
+
+    /// The same after the end of its program.
+    pub fn unmount_left(&self) -> Result<(), Error> {
+        let left = take_away_all(|| {
+            let entries = mountinfo::of_device(&self.device, MOUNT_TYPE)?;
+            Ok(if self.is_among(&entries) { entries } else { Vec::new() })
+        });
+        left.and(self.unmount_dead())
+    }
+
+    /// Takes it away if its program has died, wherever it is mounted: a connection can end while the mount stays, when
+    /// somebody aborts it.
+    pub fn unmount_dead(&self) -> Result<(), Error> {
+        let mut failed = Ok(());
+        for entry in mountinfo::of_device(&self.device, MOUNT_TYPE)? {
+            if is_dead(&entry.mount_point) {
+                failed = failed.and(take_away_entry(&entry));
+            }
+        }
+        failed
+    }
+
+    /// Ends its connection ([`abort`]).
+    pub fn abort(&self) -> io::Result<()> {
+        abort(&self.device)
+    }
+
+    /// True if one of its mounts is among these, which have its number: then it is the same file system still.
+    fn is_among(&self, entries: &[MountEntry]) -> bool {
+        entries.iter().any(|entry| {
+            let known = self.mounts.iter().filter(|known| known.id == entry.id && known.source == entry.source);
+            let mut known = known.peekable();
+            known.peek().is_some() && {
+                let now = unique(entry);
+                known.any(|known| known.unique == now)
+            }
+        })
+    }
+}
+
+/// Takes the file system `device` ("major:minor") away wherever it is mounted, also under those who use it, if it is
+/// one of ours. For one that has just been mounted.
+pub(crate) fn unmount_device(device: &str) -> Result<(), Error> {
+    take_away_all(|| mountinfo::of_device(device, MOUNT_TYPE))
+}
+
+/// Unmounts lazily what `left` finds. No error if that is nothing.
+fn take_away_all(left: impl Fn() -> Result<Vec<MountEntry>, Error>) -> Result<(), Error> {
     /// A folder may get another name while this looks.
     const ROUNDS: usize = 4;
     let mut failed = Ok(());
     for _ in 0..ROUNDS {
-        let entries = mountinfo::of_device(device, MOUNT_TYPE)?;
+        let entries = left()?;
         if entries.is_empty() {
             return Ok(());
         }
@@ -199,29 +301,12 @@ pub fn unmount_device(device: &str) -> Result<(), Error> {
     failed
 }
 
-/// True if the file system `device` ("major:minor") is one of ours and is mounted, wherever that is by now.
-pub fn is_mounted(device: &str) -> Result<bool, Error> {
-    Ok(!mountinfo::of_device(device, MOUNT_TYPE)?.is_empty())
-}
-
 /// Takes away what is mounted on `mount_point`, if it is one of ours and its program has died. No error if it is not.
 pub fn unmount_dead(mount_point: &Path) -> Result<(), Error> {
     match mountinfo::find(mount_point)? {
         Some(entry) if entry.kind == MOUNT_TYPE && is_dead(mount_point) => take_away_entry(&entry),
         _ => Ok(()),
     }
-}
-
-/// The same of the file system `device` ("major:minor"), wherever it is mounted: a connection can end while the mount
-/// stays, when somebody aborts it.
-pub fn unmount_dead_device(device: &str) -> Result<(), Error> {
-    let mut failed = Ok(());
-    for entry in mountinfo::of_device(device, MOUNT_TYPE)? {
-        if is_dead(&entry.mount_point) {
-            failed = failed.and(take_away_entry(&entry));
-        }
-    }
-    failed
 }
 
 /// Takes away what has just been mounted on `mount_point`, after something else has failed.
@@ -249,8 +334,22 @@ pub fn abort(device: &str) -> io::Result<()> {
 }
 
 fn is_dead(path: &Path) -> bool {
-    let code = path.metadata().err().and_then(|error| error.raw_os_error()).map(Errno::from_raw_os_error);
-    matches!(code, Some(Errno::NOTCONN | Errno::CONNABORTED))
+    /// What has died says so at once.
+    const AT_ONCE: Duration = Duration::from_secs(2);
+    answers(path, AT_ONCE) == Some(false)
+}
+
+/// The folder that the mount lies in, and the mount, which both stay the same whatever becomes of its path. `None` if
+/// something else is there by now. (Of the root there is no such folder.)
+fn place(entry: &MountEntry) -> Result<Option<(OwnedFd, OwnedFd)>, Errno> {
+    let path = &entry.mount_point;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let (folder, name) = (path.parent().unwrap_or(path), path.file_name().unwrap_or(OsStr::new(".")));
+    let folder = openat(CWD, folder, flags | OFlags::DIRECTORY, Mode::empty())?;
+    // It asks nothing of the mount, whose program may have died.
+    let place = openat(&folder, name, flags, Mode::empty())?;
+    let is_it = mountinfo::id_of(&place) == Some(entry.id);
+    Ok(is_it.then_some((folder, place)))
 }
 
 /// Unmounts this mount and no other, by ourselves where we may: by the time that it is used, a path may lead elsewhere.
@@ -258,21 +357,16 @@ fn is_dead(path: &Path) -> bool {
 fn take_away(entry: &MountEntry, lazily: bool) -> Result<(), Error> {
     let path = &entry.mount_point;
     let failed = |error: Errno| Error::io(format!("unmount {}", path.display()), io::Error::from(error));
-    // The folder that the mount lies in, which stays the same whatever becomes of its path. (Of the root there is none,
-    // and a descriptor of the mount itself would keep it in use.)
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let (folder, name) = (path.parent().unwrap_or(path), path.file_name().unwrap_or(OsStr::new(".")));
-    let folder = openat(CWD, folder, flags | OFlags::DIRECTORY, Mode::empty()).map_err(failed)?;
-    // It asks nothing of the mount, whose program may have died.
-    let place = openat(&folder, name, flags, Mode::empty()).map_err(failed)?;
-    if mountinfo::id_of(&place) != Some(entry.id) {
+    let Some((folder, place)) = place(entry).map_err(failed)? else {
         let reason = "is covered by another mount, which is to be unmounted first, or was moved: run `tarnfs mounts`, \
                       and unmount it where it is now";
         return Err(Error::mount_point(path, reason));
-    }
+    };
+    // A descriptor of the mount itself would keep it in use.
     drop(place);
     // Nobody can give a name on which something is mounted to anything else.
     let flags = UnmountFlags::NOFOLLOW | if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    let name = path.file_name().unwrap_or(OsStr::new("."));
     let target = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
     match rustix::mount::unmount(&target, flags) {
         Ok(()) => Ok(()),

@@ -15,10 +15,11 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use common::{Gate, MemoryTree, Mounted, Opens, can_mount, rounds, wait_until};
+use rustix::fs::getxattr;
 use rustix::io::Errno;
 use tarnfs_codec::engine::{DecodedSource, Indexing, PieceCache, Workers};
 use tarnfs_codec::{Chunk, ChunkTable, Damage, Options, by_name};
-use tarnfs_fuse::MountOptions;
+use tarnfs_fuse::{MountOptions, STATISTICS_ATTRIBUTE as ATTRIBUTE};
 use tarnfs_source::{Budget, Limits, MemorySource, SharedSource, Source};
 use tarnfs_tree::{Kind, Node};
 
@@ -275,6 +276,46 @@ fn readers_of_what_stalls_get_an_error_in_time_and_others_go_on() {
         // As soon as those who were stuck are done.
         let right = || fs::read(mounted.path(name)).is_ok_and(|bytes| bytes == *sample.plain);
         wait_until(&format!("{name} can be read"), right);
+    }
+}
+
+/// An index may lie on a disk that does not answer any more: then each thread that asks it is stuck.
+#[test]
+fn every_request_has_its_deadline_though_all_threads_that_read_requests_are_stuck() {
+    const ASKED: usize = 12;
+    if !can_mount() {
+        return;
+    }
+    for threads in [1, 2] {
+        let mut tree = MemoryTree::default();
+        tree.file(Node::ROOT, "other", "content");
+        let gate = Arc::new(Gate::default());
+        tree.gate = Some(Arc::clone(&gate));
+        let _opens = Opens(Arc::clone(&gate));
+        let deadline = Duration::from_secs(3);
+        let mounted =
+            Mounted::with(tree, &MountOptions { deadline, threads, statistics: true, ..MountOptions::default() });
+        let asked: Vec<_> = (0..ASKED)
+            .map(|number| {
+                let path = mounted.path(format!("gate {number}"));
+                std::thread::spawn(move || fs::metadata(path).unwrap_err().raw_os_error())
+            })
+            .collect();
+        wait_until("all are waiting", || mounted.statistics().in_flight == ASKED);
+        // What needs no answer of the tree that is stuck goes on.
+        let mut told = [0; 16 << 10];
+        let length = getxattr(mounted.folder.path(), ATTRIBUTE, &mut told[..]).unwrap();
+        assert!(told[..length].starts_with(b"{"));
+        wait_until("all have ended", || asked.iter().all(std::thread::JoinHandle::is_finished));
+        for asked in asked {
+            assert_eq!(asked.join().unwrap(), Some(Errno::IO.raw_os_error()));
+        }
+        gate.open();
+        wait_until("another file can be read", || fs::read(mounted.path("other")).is_ok_and(|read| read == b"content"));
+        // Those who were stuck read requests again.
+        for number in 0..100 {
+            assert!(fs::metadata(mounted.path(format!("none {number}"))).is_err());
+        }
     }
 }
 

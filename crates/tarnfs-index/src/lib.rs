@@ -254,6 +254,11 @@ pub trait Index: Send + Sync + Debug {
     /// Extended attributes. Of an index of tarnfs in the order of their names.
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error>;
 
+    /// The value of one of them; `None` if there is none of that name.
+    fn xattr(&self, node: Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.xattrs(node)?.into_iter().find(|(key, _)| key == name).map(|(_, value)| value))
+    }
+
     /// From now on [`Index::xattrs`] leaves out those of these names that were computed ([`own::COMPUTED`]): hashes
     /// that the index has and nobody asked for.
     fn hide_xattrs(&self, names: Vec<Vec<u8>>) {

@@ -983,6 +983,38 @@ fn rows_are_small() {
     }
 }
 
+#[test]
+fn an_attribute_that_is_asked_for_alone_is_the_one_of_all() {
+    let mut one = entry(0, Kind::File, b"one", b"");
+    let computed = |name: &str| [own::COMPUTED, name.as_bytes()].concat();
+    one.xattrs = vec![
+        (b"user.a".to_vec(), b"stored".to_vec()),
+        (b"user.b".to_vec(), b"only".to_vec()),
+        (vec![b'u'; 300], b"long".to_vec()),
+        (computed("user.a"), b"computed".to_vec()),
+        (computed("user.c"), b"hidden".to_vec()),
+    ];
+    let mut other = entry(1, Kind::File, b"other", b"");
+    other.xattrs = vec![(b"user.a".to_vec(), b"of another".to_vec())];
+    let index = build(&[one, other]);
+    index.hide_xattrs(vec![b"user.c".to_vec()]);
+    for _ in 0..2 {
+        for (file, count) in [("one", 3), ("other", 1)] {
+            let node = find(&*index, file).unwrap().node;
+            let all = index.xattrs(node).unwrap();
+            assert_eq!(all.len(), count);
+            for (name, value) in all {
+                assert_eq!(index.xattr(node, &name).unwrap(), Some(value), "{}", name.escape_ascii());
+            }
+            for none in ["user.c", "user", "user.aa", ""] {
+                assert_eq!(index.xattr(node, none.as_bytes()).unwrap(), None, "{none}");
+            }
+        }
+    }
+    let one = find(&*index, "one").unwrap().node;
+    assert_eq!(index.xattr(one, b"user.a").unwrap().unwrap(), b"computed");
+}
+
 /// What is refused when it is read is not written: the rest of the entry can be read.
 #[test]
 fn attributes_that_nobody_could_read_are_left_out_with_a_note() {

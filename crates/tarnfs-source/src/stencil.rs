@@ -91,6 +91,25 @@ impl Stencil {
         self
     }
 
+    /// What of the bytes before `limit` lies together where it is stored, from extent `next` on, which ends behind
+    /// `offset`: the byte at which it begins there, how many bytes it is, and the first extent that is not among it.
+    ///
+    /// A map can have more extents than the file has pages. To read each of them alone would take as many calls of the
+    /// system.
+    fn run(&self, next: usize, offset: u64, limit: u64) -> Option<(u64, u64, usize)> {
+        let first = self.extents.get(next).filter(|first| first.offset < limit)?;
+        let from = first.from + offset.saturating_sub(first.offset);
+        let (mut length, mut last) = (0, next);
+        for extent in &self.extents[next..] {
+            if extent.offset >= limit || last > next && extent.from != from + length {
+                break;
+            }
+            length += extent.end().min(limit) - extent.offset.max(offset);
+            last += 1;
+        }
+        Some((from, length, last))
+    }
+
     /// Index of the first extent that ends behind `offset`.
     fn extent_at(&self, offset: u64) -> usize {
         self.extents.partition_point(|extent| extent.end() <= offset)
@@ -101,27 +120,26 @@ impl Source for Stencil {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let wanted = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let buffer = &mut buffer[..wanted];
+        let limit = offset + wanted as u64;
         let mut done = 0;
         let mut next = self.extent_at(offset);
-        while done < wanted {
-            let position = offset + done as u64;
-            let rest = &mut buffer[done..];
-            match self.extents.get(next) {
-                Some(extent) if extent.offset <= position => {
-                    let skip = position - extent.offset;
-                    let length = (extent.length - skip).min(rest.len() as u64) as usize;
-                    self.packed.read_exact_at(&mut rest[..length], extent.from + skip)?;
-                    done += length;
-                    next += 1;
-                }
-                following => {
-                    let hole = following.map_or(u64::MAX, |extent| extent.offset - position);
-                    let length = hole.min(rest.len() as u64) as usize;
-                    rest[..length].fill(0);
-                    done += length;
-                }
+        while let Some((from, length, behind)) = self.run(next, offset, limit) {
+            // All of it goes to the end of its place, and then, extent by extent, to where it belongs: that is never
+            // further to the right.
+            let end = (self.extents[behind - 1].end().min(limit) - offset) as usize;
+            let mut read = end - length as usize;
+            self.packed.read_exact_at(&mut buffer[read..end], from)?;
+            for extent in &self.extents[next..behind] {
+                let begin = (extent.offset.max(offset) - offset) as usize;
+                let length = (extent.end().min(limit) - extent.offset.max(offset)) as usize;
+                buffer.copy_within(read..read + length, begin);
+                buffer[done..begin].fill(0);
+                read += length;
+                done = begin + length;
             }
+            next = behind;
         }
+        buffer[done..].fill(0);
         Ok(wanted)
     }
 
@@ -163,11 +181,14 @@ impl Source for Stencil {
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         let end = offset.saturating_add(length as u64);
-        self.extents[self.extent_at(offset)..].iter().take_while(|extent| extent.offset < end).all(|extent| {
-            let skip = offset.saturating_sub(extent.offset);
-            let most = (extent.length - skip).min(length as u64) as usize;
-            self.packed.is_ready(extent.from + skip, most)
-        })
+        let mut next = self.extent_at(offset);
+        while let Some((from, length, behind)) = self.run(next, offset, end) {
+            if !self.packed.is_ready(from, length as usize) {
+                return false;
+            }
+            next = behind;
+        }
+        true
     }
 
     fn memory(&self) -> usize {
@@ -184,6 +205,7 @@ mod tests {
     use super::*;
     use crate::MemorySource;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn sparse() -> Stencil {
         let packed = Arc::new(MemorySource::new(*b"abcXYZ", "packed"));
@@ -202,6 +224,50 @@ mod tests {
                     &whole[(start as usize).min(12)..(start as usize + length).min(12).max((start as usize).min(12))];
                 assert_eq!(&buffer[..read], expected);
             }
+        }
+    }
+
+    /// Counts how often it is asked.
+    #[derive(Debug)]
+    struct Counted(MemorySource, AtomicUsize);
+
+    impl Source for Counted {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.read_at(buffer, offset)
+        }
+
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn describe(&self) -> String {
+            "counted".to_owned()
+        }
+
+        fn is_ready(&self, _: u64, _: usize) -> bool {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            true
+        }
+    }
+
+    #[test]
+    fn extents_that_are_stored_together_are_read_at_once() {
+        const EXTENTS: usize = 1000;
+        let bytes: Vec<u8> = (0..EXTENTS).map(|number| 1 + (number % 251) as u8).collect();
+        let packed = Arc::new(Counted(MemorySource::new(bytes.clone(), "packed"), AtomicUsize::new(0)));
+        let map = (0..EXTENTS as u64).map(|number| Extent { offset: 2 * number + 1, length: 1, skip: 0 });
+        let source = Stencil::new(packed.clone(), map, 2 * EXTENTS as u64 + 1).unwrap();
+        let whole: Vec<u8> = bytes.iter().flat_map(|&byte| [0, byte]).chain([0]).collect();
+        let mut buffer = vec![7; whole.len()];
+        assert_eq!(source.read_at(&mut buffer, 0).unwrap(), whole.len());
+        assert!(buffer == whole);
+        assert!(source.is_ready(0, whole.len()));
+        assert_eq!(packed.1.load(Ordering::Relaxed), 2);
+        for (offset, length) in [(1, 3), (2, 3), (777, 500), (1990, 11), (2000, 9)] {
+            let expected = &whole[offset..whole.len().min(offset + length)];
+            assert_eq!(source.read_at(&mut buffer[..length], offset as u64).unwrap(), expected.len());
+            assert_eq!(&buffer[..expected.len()], expected, "{offset} {length}");
         }
     }
 

@@ -424,6 +424,17 @@ impl Tree for ArchiveTree {
         Ok(xattrs)
     }
 
+    fn xattr(&self, node: Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let row = self.row(node)?;
+        let is_hash = || self.index.summary().shape.hashes.iter().any(|hash| hashes::attribute(hash) == name);
+        if name == DAMAGED || is_hash() {
+            // Which of these show depends on the others.
+            let all = self.xattrs(node)?;
+            return Ok(all.into_iter().find(|(key, _)| key == name).map(|(_, value)| value));
+        }
+        Ok(if row.has_xattrs { self.index.xattr(node, name)? } else { None })
+    }
+
     fn each_version(
         &self,
         folder: Node,

@@ -620,6 +620,10 @@ impl Tree for ControlTree {
         self.ask(node, |_| Ok(Vec::new()), |tree, inner| tree.xattrs(inner))
     }
 
+    fn xattr(&self, node: Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.ask(node, |_| Ok(None), |tree, inner| tree.xattr(inner, name))
+    }
+
     fn each_version(
         &self,
         folder: Node,

@@ -824,6 +824,14 @@ impl Tree for LazyTree {
         self.within(node, |tree, inner, _| tree.xattrs(inner))
     }
 
+    fn xattr(&self, node: Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        if let Where::Archive(number, Node::ROOT) = self.place(node) {
+            let file = self.archives().file(number).map(|archive| archive.node).ok_or_else(stale)?;
+            return self.xattr(file, name);
+        }
+        self.within(node, |tree, inner, _| tree.xattr(inner, name))
+    }
+
     fn each_version(
         &self,
         folder: Node,

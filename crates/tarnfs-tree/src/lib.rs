@@ -244,6 +244,11 @@ pub trait Tree: Send + Sync {
     /// Extended attributes by name.
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error>;
 
+    /// The value of one of them, which may be far quicker to find than all; `None` if there is none of that name.
+    fn xattr(&self, node: Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.xattrs(node)?.into_iter().find(|(key, _)| key == name).map(|(_, value)| value))
+    }
+
     /// Hands to `receive`, until that returns false, everything that was ever stored under `name` in `folder`, oldest
     /// first: what later entries, or sources further to the right, have replaced, and last what shows. The node of a
     /// folder among them has what lies below the folder now; several may have the same. Nothing if there is nothing.

@@ -188,6 +188,10 @@ impl Tree for Subvolumes {
         self.ask(node, || Ok(Vec::new()), |tree, inner| tree.xattrs(inner))
     }
 
+    fn xattr(&self, node: Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.ask(node, || Ok(None), |tree, inner| tree.xattr(inner, name))
+    }
+
     fn each_version(
         &self,
         folder: Node,

@@ -264,6 +264,10 @@ impl Tree for UnionTree {
         self.ask(node, |tree, inner| tree.xattrs(inner))
     }
 
+    fn xattr(&self, node: Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.ask(node, |tree, inner| tree.xattr(inner, name))
+    }
+
     fn each_version(
         &self,
         folder: Node,

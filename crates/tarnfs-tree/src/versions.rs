@@ -614,6 +614,16 @@ impl Tree for Versions {
         }
     }
 
+    fn xattr(&self, node: Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        match self.view(node)? {
+            None => self.tree.xattr(node, name),
+            Some(View::Versions(..)) => Ok(None),
+            Some(View::Folder(above, folder, inner)) => {
+                self.with_now(above, &folder, |now| self.tree.xattr(now.map_or(inner, |now| now.node), name))
+            }
+        }
+    }
+
     fn each_version(
         &self,
         folder: Node,

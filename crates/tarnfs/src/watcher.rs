@@ -14,13 +14,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use tarnfs_fuse::MountedDevice;
 
 use crate::daemon::detach;
 use crate::made::Made;
 
 /// How long an answer may take: unmounting waits for nobody, but a helper has to be started where we are not root.
 const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Stack of a thread that only waits, and logs.
+const SMALL_STACK: usize = 256 << 10;
 
 /// The longest message: a path, and the number of a device.
 const LONGEST: usize = 64 << 10;
@@ -105,6 +113,18 @@ impl Watcher {
         self.order(Order::Ending, b"")
     }
 
+    /// Has `tell` called, by a thread of its own, if the process ends while this one is there.
+    pub(crate) fn when_it_ends(&self, tell: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner).socket.try_clone()?;
+        let wait = move || {
+            // Nothing is read here: answers are for who gives orders.
+            let mut end = [PollFd::new(&socket, PollFlags::empty())];
+            while let Err(Errno::INTR) | Ok(0) = poll(&mut end, None) {}
+            tell();
+        };
+        thread::Builder::new().name("tarnfs-watched".to_owned()).stack_size(SMALL_STACK).spawn(wait).map(drop)
+    }
+
     fn order(&self, order: Order, what: &[u8]) -> io::Result<()> {
         let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if line.is_broken {
@@ -140,8 +160,7 @@ impl tarnfs_fuse::Unmounter for Watcher {
 struct Known {
     made: Option<Made>,
     mounting: Option<PathBuf>,
-    /// The device.
-    mounted: Option<String>,
+    mounted: Option<MountedDevice>,
     /// Those that have been said.
     said: Vec<u8>,
 }
@@ -161,7 +180,7 @@ fn watch(mut socket: UnixStream) -> io::Result<()> {
         }
     }
     // Nobody is left who could be told that it failed.
-    let unmounted = known.unmount();
+    let unmounted = known.mounted.take().map_or(Ok(()), |mounted| mounted.unmount_left().map_err(io::Error::other));
     let dead = known.mounting.take().map_or(Ok(()), |path| tarnfs_fuse::unmount_dead(&path).map_err(io::Error::other));
     let removed = known.remove();
     unmounted.and(dead).and(removed)
@@ -194,20 +213,21 @@ impl Known {
             order if order == Order::Mounted as u8 => {
                 let (device, _) = number_and_path(what)?;
                 // Seen, not believed. Not where, as a folder above it can get another name at any time.
-                if !tarnfs_fuse::is_mounted(device).map_err(io::Error::other)? {
-                    return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such mount"));
-                }
-                self.mounted = Some(device.to_owned());
+                let mounted = MountedDevice::find(device).map_err(io::Error::other)?;
+                let none = || io::Error::new(io::ErrorKind::NotFound, "there is no such mount");
+                self.mounted = Some(mounted.ok_or_else(none)?);
                 self.mounting = None;
             }
-            order if order == Order::Unmount as u8 => return self.unmount(),
+            order if order == Order::Unmount as u8 => {
+                return self.mounted.as_ref().map_or(Ok(()), MountedDevice::unmount).map_err(io::Error::other);
+            }
             order if order == Order::Abort as u8 => {
-                if let Some(device) = &self.mounted {
-                    tarnfs_fuse::abort(device)?;
+                if let Some(mounted) = &self.mounted {
+                    mounted.abort()?;
                 }
             }
             order if order == Order::Gone as u8 => {
-                let dead = self.mounted.take().map(|device| tarnfs_fuse::unmount_dead_device(&device));
+                let dead = self.mounted.take().map(|mounted| mounted.unmount_dead());
                 self.mounting = None;
                 return dead.unwrap_or(Ok(())).map_err(io::Error::other).and(self.remove());
             }
@@ -215,13 +235,6 @@ impl Known {
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         }
         Ok(())
-    }
-
-    fn unmount(&self) -> io::Result<()> {
-        match &self.mounted {
-            Some(device) => tarnfs_fuse::unmount_device(device).map_err(io::Error::other),
-            None => Ok(()),
-        }
     }
 
     fn remove(&mut self) -> io::Result<()> {

@@ -100,4 +100,6 @@ pub(crate) trait Filesystem: Send + Sync + 'static {
     fn panicked(&self, told: &str);
     /// True while requests wait for something else than these threads: then the processors are needed there.
     fn is_busy(&self) -> bool;
+    /// From now on (no more) whoever calls must not wait for what the others may be waiting for.
+    fn all_are_stuck(&self, are_stuck: bool);
 }

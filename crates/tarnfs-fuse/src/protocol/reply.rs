@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice, Write as _};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -97,7 +98,7 @@ impl Reply {
         header[4..8].copy_from_slice(&error.to_ne_bytes());
         header[8..].copy_from_slice(&self.unique.to_ne_bytes());
         // One call, as each call is one answer.
-        let sent = (&*self.device).write_vectored(&[IoSlice::new(&header), IoSlice::new(body)]);
+        let sent = with_memory(|| (&*self.device).write_vectored(&[IoSlice::new(&header), IoSlice::new(body)]));
         let Err(problem) = sent else { return true };
         // ENOENT: the request was interrupted, so nobody waits; ENODEV: unmounted; ECONNABORTED: aborted.
         let level = match problem.raw_os_error().map(Errno::from_raw_os_error) {
@@ -106,11 +107,26 @@ impl Reply {
         };
         log::log!(level, "answering the kernel's request {}: {problem}", self.unique);
         // What the kernel does not take it still waits for.
-        if error == 0 && problem.kind() == io::ErrorKind::InvalidInput {
+        if error == 0 && matches!(problem.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::OutOfMemory) {
             self.write(-Errno::IO.raw_os_error(), &[]);
         }
         false
     }
+}
+
+/// Does `write`, again and again for a while as long as the kernel has no memory for that.
+fn with_memory(mut write: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    /// How often, and how long between.
+    const TRIES: u32 = 100;
+    /// See [`TRIES`].
+    const PAUSE: Duration = Duration::from_millis(10);
+    for _ in 1..TRIES {
+        match write() {
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+    write()
 }
 
 macro_rules! replies {
@@ -208,6 +224,14 @@ impl ReplyData {
 
 #[cfg(test)]
 impl ReplySeek {
+    /// As [`ReplyOpen::to`].
+    pub(crate) fn to(device: &Arc<File>) -> Self {
+        Self(Reply::new(device, 7))
+    }
+}
+
+#[cfg(test)]
+impl ReplyXattr {
     /// As [`ReplyOpen::to`].
     pub(crate) fn to(device: &Arc<File>) -> Self {
         Self(Reply::new(device, 7))
@@ -339,4 +363,25 @@ fn put_attributes(out: &mut Out, attributes: &Attributes) {
     out.u64(atime.0 as u64).u64(mtime.0 as u64).u64(ctime.0 as u64);
     out.u32(atime.1).u32(mtime.1).u32(ctime.1);
     out.u32(mode).u32(links).u32(uid).u32(gid).u32(device).u32(BLOCK_SIZE).u32(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_has_no_memory_for_is_sent_again() {
+        let mut left = 3;
+        let sent = with_memory(|| {
+            left -= 1;
+            if left > 0 { Err(Errno::NOMEM.into()) } else { Ok(7) }
+        });
+        assert_eq!((sent.unwrap(), left), (7, 0));
+        let mut calls = 0;
+        let refused = with_memory(|| {
+            calls += 1;
+            Err(Errno::INVAL.into())
+        });
+        assert_eq!((refused.unwrap_err().raw_os_error(), calls), (Some(Errno::INVAL.raw_os_error()), 1));
+    }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -95,6 +95,11 @@ impl<F: Filesystem> Session<F> {
                     Err(error) => log::error!("cannot start a thread: {error}"),
                 }
             }
+            let aside = thread::Builder::new().name("tarnfs-kernel-aside".to_owned()).stack_size(STACK);
+            match aside.spawn_scoped(scope, || self.serve_aside(&self.devices[0], gone)) {
+                Ok(thread) => others.push(thread),
+                Err(error) => log::error!("cannot start a thread: {error}"),
+            }
             let mut result = self.serve(&self.devices[0], Turn::Lead(self.turns.first()), gone);
             for other in others {
                 let ended = other.join();
@@ -113,7 +118,7 @@ impl<F: Filesystem> Session<F> {
         loop {
             match turn {
                 Turn::Lead(lead) => {
-                    if !self.lead(device, &mut buffer, lead)? {
+                    if !self.lead(device, &mut buffer, lead, &|| false)? {
                         gone();
                         return Ok(());
                     }
@@ -129,8 +134,33 @@ impl<F: Filesystem> Session<F> {
         }
     }
 
-    /// Answers requests until another thread leads; false once the file system is unmounted.
-    fn lead(&self, device: &Arc<File>, buffer: &mut [u8], mut lead: Lead) -> io::Result<bool> {
+    /// What the thread does that leads while all others are stuck. It must not get stuck as well: then a request would
+    /// not even be known, and get no error at its deadline. So all that may wait is handed to others meanwhile.
+    fn serve_aside(&self, device: &Arc<File>, gone: &(dyn Fn() + Sync)) -> io::Result<()> {
+        let _finish = Finish(&self.turns);
+        while let Some(lead) = self.turns.stand_aside() {
+            log::debug!("all threads that answer the kernel are held up: what may have to wait is handed to others");
+            self.filesystem.all_are_stuck(true);
+            let mut buffer = vec![0; REQUEST];
+            let goes_on = self.lead(device, &mut buffer, lead, &|| self.turns.give_back());
+            self.filesystem.all_are_stuck(false);
+            if !goes_on? {
+                gone();
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers requests until another thread leads, or `is_over` says so after one; false once the file system is
+    /// unmounted.
+    fn lead(
+        &self,
+        device: &Arc<File>,
+        buffer: &mut [u8],
+        mut lead: Lead,
+        is_over: &dyn Fn() -> bool,
+    ) -> io::Result<bool> {
         /// Requests that were there at once, one after the other, which mean that more programs ask than one thread can
         /// answer.
         const PILE: u32 = 8;
@@ -152,7 +182,7 @@ impl<F: Filesystem> Session<F> {
             }
             self.turns.begin(&mut lead);
             self.dispatch(device, &buffer[..length]);
-            if !self.turns.end(&mut lead) {
+            if !self.turns.end(&mut lead) || is_over() {
                 return Ok(true);
             }
         }
@@ -311,12 +341,24 @@ pub(super) enum Received {
 
 /// Reads a request, if there is one.
 pub(super) fn receive(mut device: &File, buffer: &mut [u8]) -> io::Result<Received> {
-    match device.read(buffer) {
+    received(device.read(buffer))
+}
+
+/// What reading from the device has come to.
+fn received(read: io::Result<usize>) -> io::Result<Received> {
+    /// Until there may be memory again.
+    const PAUSE: Duration = Duration::from_millis(10);
+    match read {
         Ok(length) => Ok(Received::Request(length)),
         Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NODEV | Errno::CONNABORTED) => Ok(Received::End),
             // The request was taken back before it was read, or nothing has happened.
             Some(Errno::NOENT | Errno::INTR | Errno::AGAIN) => Ok(Received::Nothing),
+            // The request waits on.
+            Some(Errno::NOMEM) => {
+                thread::sleep(PAUSE);
+                Ok(Received::Nothing)
+            }
             _ => Err(error),
         },
     }
@@ -411,6 +453,15 @@ const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An error ends the mount.
+    #[test]
+    fn want_of_memory_ends_no_mount() {
+        for (errno, ends) in [(Errno::NOMEM, false), (Errno::INTR, false), (Errno::IO, true)] {
+            let received = received(Err(errno.into()));
+            assert_eq!((received.is_err(), matches!(received, Ok(Received::Nothing))), (ends, !ends), "{errno:?}");
+        }
+    }
 
     #[test]
     fn the_largest_read_fits_in_an_answer_whatever_a_page_is() {

@@ -1,7 +1,7 @@
 //! Who of the threads reads requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::deadline::lock;
@@ -9,6 +9,9 @@ use crate::deadline::lock;
 /// One thread leads: it reads requests and answers them, one after the other. To wake another one for each would take
 /// longer than most answers, so the others stand by. They help when requests pile up, and one takes the lead when the
 /// leader has been at the same request for long: on a disk that sleeps, for instance.
+///
+/// All of them can be stuck at the same time, on a disk that does not answer any more. One more thread stands aside for
+/// that: it takes the lead when nobody stands by, and gives it back as soon as somebody does.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// Changes with each step of the leader: the lowest bit is 1 while it answers, the upper half the number of the
@@ -18,12 +21,18 @@ pub(super) struct Turns {
     dozing: AtomicBool,
     calls: Mutex<Calls>,
     changed: Condvar,
+    /// The same for who stands aside, whom a call for help must not wake.
+    changed_aside: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Calls {
     help: bool,
     ended: bool,
+    /// Threads that stand by.
+    standing: usize,
+    /// The lead is given to whoever stands by.
+    given: bool,
 }
 
 /// What a thread that stood by is to do.
@@ -43,6 +52,9 @@ pub(super) struct Lead(u64);
 /// How long a leader may be at one request before another takes the lead.
 const NAP: Duration = Duration::from_millis(20);
 
+/// How long a leader may be at one request, with nobody standing by, before who stands aside takes the lead.
+const LONG_NAP: Duration = Duration::from_millis(500);
+
 /// Naps without a request after which those who stand by sleep until there is one.
 const QUIET_NAPS: u32 = 50;
 
@@ -60,7 +72,7 @@ impl Turns {
             let calls = lock(&self.calls);
             self.dozing.store(false, Ordering::SeqCst);
             drop(calls);
-            self.changed.notify_all();
+            self.notify_all();
         }
     }
 
@@ -85,20 +97,89 @@ impl Turns {
     /// Lets everybody end.
     pub(super) fn finish(&self) {
         lock(&self.calls).ended = true;
+        self.notify_all();
+    }
+
+    fn notify_all(&self) {
         self.changed.notify_all();
+        self.changed_aside.notify_all();
+    }
+
+    /// Takes the lead from whoever has it, if that one is still at `step`.
+    fn take_lead(&self, step: u64) -> Option<Lead> {
+        let lead = ((step >> 32).wrapping_add(1)) << 32;
+        let taken = self.step.compare_exchange(step, lead, Ordering::SeqCst, Ordering::SeqCst);
+        taken.is_ok().then_some(Lead(lead))
+    }
+
+    /// Gives the lead to somebody who stands by; false if nobody does. Called between two requests.
+    pub(super) fn give_back(&self) -> bool {
+        let mut calls = lock(&self.calls);
+        if calls.standing == 0 || calls.ended {
+            return false;
+        }
+        calls.given = true;
+        drop(calls);
+        self.changed.notify_all();
+        true
+    }
+
+    /// Stands aside until there is nobody else who could lead; `None` at the end.
+    pub(super) fn stand_aside(&self) -> Option<Lead> {
+        let mut calls = lock(&self.calls);
+        let mut seen = self.step.load(Ordering::SeqCst);
+        let mut quiet = false;
+        loop {
+            if calls.ended {
+                return None;
+            }
+            if quiet {
+                self.dozing.store(true, Ordering::SeqCst);
+                // As in `stand_by`.
+                if self.step.load(Ordering::SeqCst) == seen {
+                    calls = self.changed_aside.wait(calls).unwrap_or_else(PoisonError::into_inner);
+                }
+            } else {
+                let woken = self.changed_aside.wait_timeout(calls, LONG_NAP);
+                calls = woken.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            let step = self.step.load(Ordering::SeqCst);
+            if step != seen {
+                (seen, quiet) = (step, false);
+            } else if step & 1 == 0 {
+                quiet = true;
+            } else if calls.standing == 0
+                && let Some(lead) = self.take_lead(step)
+            {
+                return Some(lead);
+            }
+        }
     }
 
     /// Stands by.
     pub(super) fn stand_by(&self) -> Turn {
         let mut calls = lock(&self.calls);
+        calls.standing += 1;
+        let (mut calls, turn) = self.next_turn(calls);
+        calls.standing -= 1;
+        turn
+    }
+
+    fn next_turn<'a>(&self, mut calls: MutexGuard<'a, Calls>) -> (MutexGuard<'a, Calls>, Turn) {
         let mut seen = self.step.load(Ordering::SeqCst);
         let mut quiet = 0;
         loop {
             if calls.ended {
-                return Turn::End;
+                return (calls, Turn::End);
+            }
+            // Before all else: until somebody takes it, nobody leads.
+            if std::mem::take(&mut calls.given)
+                && let Some(lead) = self.take_lead(self.step.load(Ordering::SeqCst))
+            {
+                return (calls, Turn::Lead(lead));
             }
             if std::mem::take(&mut calls.help) {
-                return Turn::Help;
+                return (calls, Turn::Help);
             }
             if quiet >= QUIET_NAPS {
                 self.dozing.store(true, Ordering::SeqCst);
@@ -114,11 +195,8 @@ impl Turns {
                 (seen, quiet) = (step, 0);
             } else if step & 1 == 0 {
                 quiet += 1;
-            } else {
-                let lead = ((step >> 32).wrapping_add(1)) << 32;
-                if self.step.compare_exchange(step, lead, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                    return Turn::Lead(Lead(lead));
-                }
+            } else if let Some(lead) = self.take_lead(step) {
+                return (calls, Turn::Lead(lead));
             }
         }
     }
@@ -140,6 +218,33 @@ mod tests {
         assert!(turns.end(&mut next));
         turns.begin(&mut next);
         assert!(turns.end(&mut next));
+    }
+
+    #[test]
+    fn who_stands_aside_leads_only_while_nobody_else_can() {
+        let turns = Turns::default();
+        let mut stuck = turns.first();
+        turns.begin(&mut stuck);
+        // Whoever stands by takes the lead, and is stuck as well.
+        let Turn::Lead(mut second) = turns.stand_by() else { panic!("nobody took the lead") };
+        turns.begin(&mut second);
+        let mut aside = turns.stand_aside().unwrap();
+        assert!(!turns.end(&mut stuck) && !turns.end(&mut second));
+        turns.begin(&mut aside);
+        assert!(turns.end(&mut aside));
+        assert!(!turns.give_back(), "nobody is there");
+        thread::scope(|scope| {
+            let other = scope.spawn(|| turns.stand_by());
+            while !turns.give_back() {
+                thread::yield_now();
+            }
+            // A call for help comes second: until the lead is taken nobody reads requests.
+            turns.call_for_help();
+            assert!(matches!(other.join().unwrap(), Turn::Lead(_)));
+            let aside = scope.spawn(|| turns.stand_aside());
+            turns.finish();
+            assert_eq!(aside.join().unwrap(), None);
+        });
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub(crate) struct MemoryTree {
     pub(crate) until_panic: Arc<AtomicI64>,
     /// Lookups of the name `meet` wait here for each other.
     pub(crate) meeting: Option<Arc<Barrier>>,
+    /// Lookups of names that begin with `gate` wait here.
+    pub(crate) gate: Option<Arc<Gate>>,
     /// The next question whether there is anything to wait for panics.
     pub(crate) ready_panics: Arc<AtomicBool>,
     /// A file that takes writes.
@@ -94,6 +96,7 @@ impl Default for MemoryTree {
             totals,
             until_panic: Arc::default(),
             meeting: None,
+            gate: None,
             ready_panics: Arc::default(),
             written: None,
         };
@@ -181,6 +184,9 @@ impl Tree for MemoryTree {
         assert_ne!(name, b"panic", "as tested");
         if let Some(meeting) = self.meeting.as_ref().filter(|_| name.starts_with(b"meet")) {
             meeting.wait();
+        }
+        if let Some(gate) = self.gate.as_ref().filter(|_| name.starts_with(b"gate")) {
+            gate.pass();
         }
         if name.starts_with(b"deep") {
             assert_eq!(go_deep(128), 129);

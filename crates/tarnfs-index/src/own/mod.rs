@@ -6,12 +6,13 @@ pub(crate) mod schema;
 mod session;
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tarnfs_codec::{ChunkTable, Damage};
 use tarnfs_format::{Coder, Kind, Piece, Xattrs};
@@ -137,7 +138,8 @@ pub(crate) fn open_store(store: Arc<Store>) -> Result<Arc<dyn Index>, Error> {
     // Of one that does not say it: where anything was found broken.
     let is_cut = is_cut.unwrap_or(has_damage || !summary.notes.is_empty());
     let bounds = Bounds { last, stream, unit, has_nested, is_cut };
-    let this = Own { pool, summary, bounds, has_damage, has_unverified, hidden: OnceLock::new() };
+    let (hidden, xattr_names) = (OnceLock::new(), Mutex::default());
+    let this = Own { pool, summary, bounds, has_damage, has_unverified, hidden, xattr_names };
     match this.row(Node::ROOT)? {
         Some(root) if root.kind == Kind::Folder => Ok(Arc::new(this)),
         _ => Err(Error::Broken("it has no root".to_owned())),
@@ -154,12 +156,64 @@ struct Own {
     has_unverified: bool,
     /// See [`Index::hide_xattrs`].
     hidden: OnceLock<Vec<Vec<u8>>>,
+    xattr_names: Mutex<XattrNames>,
 }
+
+/// Of the node whose attribute was asked for last, the names and numbers of all. Whoever copies a file asks for one
+/// after the other: to read all each time takes as long as there are attributes, squared.
+#[derive(Debug, Default)]
+struct XattrNames {
+    node: u64,
+    ids: Arc<HashMap<Vec<u8>, i64>>,
+}
+
+/// The longest name of an attribute that the kernel asks for (`XATTR_NAME_MAX`). Longer ones are not kept.
+const LONGEST_ASKED: usize = 255;
 
 /// Rows that are read one after the other at the end of a search: cheaper than four more steps of it.
 const SCANNED: u64 = 12;
 
 impl Own {
+    /// The numbers of the attributes of `node` by their names, as they show.
+    fn xattr_ids(&self, node: Node) -> Result<Arc<HashMap<Vec<u8>, i64>>, Error> {
+        {
+            let names = self.xattr_names.lock().unwrap_or_else(PoisonError::into_inner);
+            if names.node == node.0 {
+                return Ok(Arc::clone(&names.ids));
+            }
+        }
+        let hidden = self.hidden.get();
+        let ids = self.pool.with(|session| {
+            let sql = "SELECT id, name FROM xattrs JOIN xattr_names USING (id) WHERE node = ?";
+            let mut query = session.connection.prepare_cached(sql).map_err(broken)?;
+            let mut rows = query.query([node.0 as i64]).map_err(broken)?;
+            let (mut ids, mut count) = (HashMap::<Vec<u8>, (bool, i64)>::new(), 0_usize);
+            while let Some(row) = rows.next().map_err(broken)? {
+                count = count.saturating_add(1);
+                if count > LIMITS.xattrs {
+                    return Err(lies(node.0, "its extended attributes are too large"));
+                }
+                let id = row.get(0).map_err(broken)?;
+                let name = row.get_ref(1).map_err(broken)?.as_blob();
+                let name = name.map_err(|_| Error::Broken("a name is none".to_owned()))?;
+                let (is_computed, name) = match name.strip_prefix(COMPUTED) {
+                    None => (false, name),
+                    Some(name) if hidden.is_some_and(|hidden| hidden.iter().any(|one| one == name)) => continue,
+                    Some(name) => (true, name),
+                };
+                // Of two of one name, the computed one shows; of two in a broken index, the first.
+                if name.len() <= LONGEST_ASKED && ids.get(name).is_none_or(|&(other, _)| is_computed && !other) {
+                    ids.insert(name.to_vec(), (is_computed, id));
+                }
+            }
+            Ok(ids)
+        })?;
+        let ids: Arc<HashMap<_, _>> = Arc::new(ids.into_iter().map(|(name, (_, id))| (name, id)).collect());
+        let kept = XattrNames { node: node.0, ids: Arc::clone(&ids) };
+        *self.xattr_names.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+        Ok(ids)
+    }
+
     /// The row `name` of `folder`; before it, if there are two, the folder that is behind it.
     fn find(session: &mut Session, folder: Folder, name: &[u8]) -> Result<(Option<Stored>, Option<Stored>), Error> {
         let (mut low, mut high) = (folder.first, folder.first.saturating_add(folder.count));
@@ -365,6 +419,20 @@ impl Index for Own {
             computed.dedup_by(|(one, _), (other, _)| one == other);
             Ok(computed)
         })
+    }
+
+    fn xattr(&self, node: Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        if name.len() > LONGEST_ASKED {
+            return Ok(self.xattrs(node)?.into_iter().find(|(key, _)| key == name).map(|(_, value)| value));
+        }
+        let Some(&id) = self.xattr_ids(node)?.get(name) else { return Ok(None) };
+        let value = self.pool.with(|session| {
+            let sql = "SELECT value FROM xattrs WHERE node = ? AND id = ?";
+            let mut query = session.connection.prepare_cached(sql).map_err(broken)?;
+            query.query_row((node.0 as i64, id), |row| row.get::<_, Vec<u8>>(0)).map_err(broken)
+        })?;
+        let is_one = value.len() <= LIMITS.xattr_value;
+        is_one.then_some(Some(value)).ok_or_else(|| lies(node.0, "its extended attributes are too large"))
     }
 
     fn hide_xattrs(&self, names: Vec<Vec<u8>>) {

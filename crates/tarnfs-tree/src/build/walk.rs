@@ -407,9 +407,16 @@ impl Walk<'_> {
                 Some(codec)
             }
             steps => {
-                let codecs: Vec<_> = steps.iter().map(|step| step.codec.as_str()).collect();
-                let what = format!("archives that are stored with {} are not shown as folders yet", codecs.join(", "));
-                self.note_at(entry.header.saturating_add(base), format!("{}: it stays a file: {what}", shown(entry)))?;
+                // Nothing is damaged, so this is no note of the index. An archive may have very many such files.
+                if !self.names.has_told_of_steps.swap(true, Ordering::Relaxed) {
+                    let codecs: Vec<_> = steps.iter().map(|step| step.codec.as_str()).collect();
+                    log::warn!(
+                        "{}: it stays a file: archives that are stored with {} are not shown as folders yet; other files \
+                         like it are not named",
+                        shown(entry),
+                        codecs.join(", ")
+                    );
+                }
                 return Ok(None);
             }
         };

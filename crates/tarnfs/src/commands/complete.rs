@@ -8,6 +8,8 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use clap::{Arg, ValueHint};
 use tarnfs_source::Cancel;
@@ -25,6 +27,9 @@ const MOST_NAMES: usize = 2000;
 
 /// An archive of at most this size is read when it has no index; nobody waits for a larger one.
 const READ_AT_ONCE: u64 = 16 << 20;
+
+/// Nor for one of which few bytes make much data, as in a bomb.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the shell offers beside the words that it is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,7 +226,16 @@ fn names(words: &[OsString], archive: &Path, typed: &[u8]) -> Option<Words> {
     // With what was typed of `-r`, `-e` and so on. Without the last word, which may be cut anywhere.
     let cli = args::parse_quietly(words[..words.len() - 1].to_vec())
         .or_else(|| args::parse_quietly(vec!["tarnfs".into(), "ls".into(), archive.into()]))?;
-    let mut options = inside::options(open_of(&cli)?, &Cancel::default()).ok()?;
+    let cancel = Cancel::default();
+    let of_clock = cancel.clone();
+    // It ends with the process.
+    thread::Builder::new()
+        .spawn(move || {
+            thread::sleep(PATIENCE);
+            of_clock.cancel();
+        })
+        .ok()?;
+    let mut options = inside::options(open_of(&cli)?, &cancel).ok()?;
     options.decoding.decoded_cache = None;
     let mut with_index = options.clone();
     with_index.index.recreate = Recreate::Never;

@@ -243,15 +243,33 @@ impl Drop for MountTurn {
     }
 }
 
-/// Fails if tarnfs has mounted something on `mountpoint`, unless `-o nonempty` says that this is meant.
+/// Fails if tarnfs has mounted something on `mountpoint`, unless `-o nonempty` says that this is meant. What is left of a
+/// mount whose program was killed is taken away.
 fn not_mounted(mountpoint: &Path, options: &[String]) -> Result<(), Failure> {
+    /// Dead mounts on top of each other that are taken away.
+    const MOST_DEAD: usize = 100;
     if options.iter().flat_map(|joined| tarnfs_fuse::split_options(joined)).any(|option| option == "nonempty") {
         return Ok(());
     }
-    // Where the table of mounts cannot be read, nobody knows; then this is no reason to stop.
-    let mounts = tarnfs_fuse::mounts().unwrap_or_default();
     let path = resolved(mountpoint);
-    let Some(mounted) = mounts.iter().rev().find(|mount| mount.mount_point == path) else { return Ok(()) };
+    let find = || {
+        // Where the table of mounts cannot be read, nobody knows; then this is no reason to stop.
+        let mounts = tarnfs_fuse::mounts().unwrap_or_default();
+        let is_here = |mount: &&tarnfs_fuse::MountedTree| mount.mount_point == path;
+        (mounts.iter().filter(is_here).count(), mounts.iter().rfind(is_here).cloned())
+    };
+    let mut found = find();
+    for _ in 0..MOST_DEAD {
+        let (count, Some(_)) = found else { return Ok(()) };
+        if let Err(error) = tarnfs_fuse::unmount_dead(&path) {
+            log::debug!("{}: a dead mount stays: {error}", path.display());
+        }
+        found = find();
+        if found.0 >= count {
+            break;
+        }
+    }
+    let Some(mounted) = found.1 else { return Ok(()) };
     let (what, path) = (mounts::shown_source(&mounted.source), shown(mountpoint.as_os_str()));
     Err(Failure::new(
         Code::CannotMount,
@@ -461,6 +479,16 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
         return Err(Failure::new(Code::Interrupted, format!("{name}: interrupted")));
     }
     log::info!("{name} is mounted at {}", shown(mountpoint.as_os_str()));
+    if let Some(watcher) = watcher.as_ref().filter(|_| sandbox) {
+        let at = shown(mountpoint.as_os_str());
+        let tell = move || {
+            log::warn!(
+                "{at}: the process that takes this mount away was killed: unmount it with `tarnfs -u {at}`, as the end \
+                 of this process would leave a dead mount"
+            );
+        };
+        watcher.when_it_ends(tell).unwrap_or_else(|error| log::debug!("{name}: its watcher is not watched: {error}"));
+    }
     if ready.is_none() {
         terminal::tell(&format!("{name} is mounted at {}; Ctrl-C unmounts it", shown(mountpoint.as_os_str())));
     }
