@@ -69,7 +69,8 @@ fn pack(scratch: &Scratch, options: &str, image: &str) {
     scratch.shell(&format!("mksquashfs tree {image} -quiet -no-progress {options}"));
 }
 
-/// > Of a squashfs image, whatever packed it and wherever it begins in its file, a mount shows what the kernel's own would.
+/// > Of a squashfs image, whatever packed it and wherever it begins in its file, a mount shows what the kernel's own
+/// > would.
 #[test]
 fn whatever_way_it_was_packed_the_tree_is_the_same() {
     if !can_mount() || !have("mksquashfs") {

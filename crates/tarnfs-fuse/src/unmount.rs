@@ -435,7 +435,8 @@ mod tests {
         drop(guard);
     }
 
-    /// What ratarmount has left is unmounted by its name, too. Who wants to take away what is no FUSE mount is told how.
+    /// What ratarmount has left is unmounted by its name, too. Who wants to take away what is no FUSE mount is told
+    /// how.
     #[test]
     fn other_fuse_mounts_of_the_same_user_are_unmounted() {
         let scratch = tempfile::tempdir().unwrap();

@@ -7,8 +7,8 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::{Error, Subdirectory, Subvolumes, Tree, UnionTree, Versions};
 
-/// How trees are opened and put together. In this order: sources, union or subvolumes, prefix, versions; around all of them, in a
-/// mount, what can be added to it while it runs ([`crate::ControlTree`]).
+/// How trees are opened and put together. In this order: sources, union or subvolumes, prefix, versions; around all of
+/// them, in a mount, what can be added to it while it runs ([`crate::ControlTree`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Composition {
     /// Several sources are one over the other; else each is in a folder of its own.
@@ -17,8 +17,8 @@ pub struct Composition {
     pub prefix: Option<Vec<u8>>,
     /// Older versions of files are in folders beside them.
     pub file_versions: bool,
-    /// Archives inside of archives are opened when somebody looks into them, not with the one that they lie in. Those in
-    /// folders always are.
+    /// Archives inside of archives are opened when somebody looks into them, not with the one that they lie in. Those
+    /// in folders always are.
     pub lazy: bool,
     /// Archives that were opened so and stay open, each with its index.
     pub most_open: usize,

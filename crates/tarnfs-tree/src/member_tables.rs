@@ -1,8 +1,8 @@
 //! Seek points of long members, kept from one mount to the next.
 //!
-//! An archive with a directory of its own has no index, so the seek points that reading a member has found lie in a file
-//! of the folder of decoded pieces: [`MAGIC`], then records. A record is what [`Head`] says, the key of the member, and
-//! its table. It is used only if its checksum matches. Numbers are little-endian.
+//! An archive with a directory of its own has no index, so the seek points that reading a member has found lie in a
+//! file of the folder of decoded pieces: [`MAGIC`], then records. A record is what [`Head`] says, the key of the
+//! member, and its table. It is used only if its checksum matches. Numbers are little-endian.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -89,8 +89,8 @@ impl MemberTables {
         Self { file, is_writable, known: Mutex::default() }
     }
 
-    /// What is kept of what `step` of the coder of `piece` gives, which lies in stream `number`. Files of one solid block
-    /// share it.
+    /// What is kept of what `step` of the coder of `piece` gives, which lies in stream `number`. Files of one solid
+    /// block share it.
     pub(crate) fn of(self: &Arc<Self>, number: u32, piece: &Piece, step: usize) -> Option<Arc<dyn KeptTable>> {
         let coder = piece.coder.as_ref()?;
         let is_all = (piece.skip, piece.length) == (0, piece.decoded);

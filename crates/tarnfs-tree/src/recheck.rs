@@ -43,8 +43,8 @@ const MOST_REMEMBERED: u64 = 8 << 20;
 const AT_ONCE: u64 = 64 << 10;
 
 impl Recheck {
-    /// For an archive that is described so, by a sidecar of ratarmount if `is_sidecar`; `None` if headers cannot be read
-    /// again as they were read first.
+    /// For an archive that is described so, by a sidecar of ratarmount if `is_sidecar`; `None` if headers cannot be
+    /// read again as they were read first.
     pub(crate) fn new(summary: &Summary, limits: &Limits, is_sidecar: bool) -> Option<Self> {
         let shape = &summary.shape;
         let encoding = match &shape.encoding {

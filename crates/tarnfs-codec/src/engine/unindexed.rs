@@ -144,7 +144,8 @@ impl Pass {
         self.indexing.leave_out_points(self.table_memory as u128 > part + FIRST_POINTS.min(most) as u128);
     }
 
-    /// Charges what it takes, beside `more` that it is about to. False if there is not so much: then it has what it had.
+    /// Charges what it takes, beside `more` that it is about to. False if there is not so much: then it has what it
+    /// had.
     fn is_paid_for(&mut self, more: usize, cache: &PieceCache) -> bool {
         let weight = self.weight() + more;
         if self.room.is_some() && weight <= self.memory || matches!(self.room, Some(Room::Alone { .. })) {

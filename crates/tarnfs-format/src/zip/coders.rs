@@ -46,6 +46,9 @@ pub(super) enum Recipe {
     Damaged,
 }
 
+/// Coders that are remembered: encrypted members differ in the byte that checks their password.
+const MOST_KNOWN: usize = 4096;
+
 /// The coders of one archive.
 #[derive(Debug, Default)]
 pub(super) struct Coders {
@@ -58,6 +61,9 @@ impl Coders {
     pub(super) fn get(&mut self, recipe: Recipe) -> (Arc<Coder>, bool) {
         if let Some((_, coder)) = self.last.as_ref().filter(|(last, _)| *last == recipe) {
             return (Arc::clone(coder), false);
+        }
+        if self.known.len() >= MOST_KNOWN {
+            self.known.clear();
         }
         let count = self.known.len();
         // Also what is stored as it is lies behind a header.

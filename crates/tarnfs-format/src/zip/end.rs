@@ -165,9 +165,9 @@ pub(super) fn probe(probe: &Probe<'_>) -> Option<bool> {
     found.next().map(|record| record.is_last && record.length > 0)
 }
 
-/// The directory of an archive whose volumes lie one behind the other. Where it is not known where each begins, they are
-/// as `cat` joins them, and all but the last one have the same length: as many as there are before that on which the
-/// directory begins lie before its start.
+/// The directory of an archive whose volumes lie one behind the other. Where it is not known where each begins, they
+/// are as `cat` joins them, and all but the last one have the same length: as many as there are before that on which
+/// the directory begins lie before its start.
 fn volumes(source: &dyn Source, record: &Record, is_64: bool) -> io::Result<Option<Directory>> {
     let starts = source.part_starts();
     if record.volume as usize == starts.len().saturating_sub(1) {

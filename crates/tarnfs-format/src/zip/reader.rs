@@ -53,7 +53,7 @@ impl<'run> Reader<'run> {
                 u64::from(others).saturating_add(1)
             ))),
             End::Missing => {
-                self.damage(length, "no directory is at its end; members were found by local headers")?;
+                self.damage(length, "no directory is at its end; members were found by their local headers, which tell no links and no modes")?;
                 self.scan = Some(Scan::new(self.window(), self.options.limits.resynchronise));
                 self.gap(0, length, true)?;
                 if self.count == 0 { Err(not_this("neither a directory nor a member is in it")) } else { Ok(()) }

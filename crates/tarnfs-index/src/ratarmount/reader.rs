@@ -291,8 +291,8 @@ impl RatarmountIndex {
         Ok(Some((self.archive_of(&link.path)? + &path, name)))
     }
 
-    /// [`Reader::resolve`] of rows that come in the order of their names and headers. `last` is the one before with what
-    /// came of it: a link to its own name shows that, however many of them there are.
+    /// [`Reader::resolve`] of rows that come in the order of their names and headers. `last` is the one before with
+    /// what came of it: a link to its own name shows that, however many of them there are.
     fn resolve_next(&self, stored: Stored, last: &mut Option<Resolved>) -> Result<Option<Row>, Error> {
         let (path, name) = (stored.path.clone(), stored.name.clone());
         let row = match last.take() {

@@ -133,8 +133,8 @@ pub(super) fn check_schema(connection: &Connection) -> Result<bool, Error> {
     Ok(columns.iter().any(|column| column == "isgenerated"))
 }
 
-/// Checks the table `metadata` against the archive and the wanted shape. Returns the last change of the archive's content
-/// when the sidecar was made, ns since 1970.
+/// Checks the table `metadata` against the archive and the wanted shape. Returns the last change of the archive's
+/// content when the sidecar was made, ns since 1970.
 pub(super) fn check_metadata(connection: &Connection, expected: &Expected) -> Result<i64, Error> {
     let value = |key: &str| {
         connection

@@ -539,8 +539,8 @@ impl Walk<'_> {
         self.hashing.as_ref().map_or(Ok(()), Hashing::flush)
     }
 
-    /// What the content of `entry` is, which is called `name` in its archive, and at which `stream` stands, if it is to be
-    /// shown: an archive, or compressed.
+    /// What the content of `entry` is, which is called `name` in its archive, and at which `stream` stands, if it is to
+    /// be shown: an archive, or compressed.
     fn content(
         &self,
         entry: &Entry,

@@ -243,8 +243,8 @@ impl Drop for MountTurn {
     }
 }
 
-/// Fails if tarnfs has mounted something on `mountpoint`, unless `-o nonempty` says that this is meant. What is left of a
-/// mount whose program was killed is taken away.
+/// Fails if tarnfs has mounted something on `mountpoint`, unless `-o nonempty` says that this is meant. What is left of
+/// a mount whose program was killed is taken away.
 fn not_mounted(mountpoint: &Path, options: &[String]) -> Result<(), Failure> {
     /// Dead mounts on top of each other that are taken away.
     const MOST_DEAD: usize = 100;
