@@ -243,6 +243,6 @@ fn no_sidecar_is_written() {
     scratch.shell("echo one > one; echo one | cpio -o --quiet -H newc > a.cpio");
     let archive = scratch.path("a.cpio");
     let ran = run(&scratch, ["index".as_ref(), "--format".as_ref(), "ratarmount".as_ref(), archive.as_os_str()]);
-    assert!(ran.code != 0 && ran.err.contains("no such index of cpio archives"), "{} {}", ran.code, ran.err);
+    assert!(ran.code != 0 && ran.err.contains("no index of cpio archives"), "{} {}", ran.code, ran.err);
     assert!(!scratch.path("a.cpio.index.sqlite").exists());
 }

@@ -1,28 +1,29 @@
 //! Files that an archive does not simply store in one run: each piece is read where it lies, or through its coder, and
 //! compared with its checksum: a short one before its first byte is served, a long one ([`Member`]) while it is read.
 
-use std::collections::HashMap;
+mod coded;
+mod late;
+
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use tarnfs_codec::engine::{BlockPlace, Blocks, FileReads, UnindexedSource, Workers};
-use tarnfs_codec::{BlockCoder, Codec, CoderContext, DecodeContext};
-use tarnfs_format::name::escape;
-use tarnfs_format::{Body, Coder, Piece, Reader};
+use tarnfs_codec::{BlockCoder, DecodeContext};
+use tarnfs_format::{Body, Coder, Piece};
 use tarnfs_index::Node;
-use tarnfs_source::{Alone, Cancel, Grant, SharedSource, Slice, Source};
+use tarnfs_source::{Alone, Cancel, Grant, SharedSource, Source};
 
 use crate::build::is_damage;
 use crate::chain::chain;
-use crate::member_tables::LONG;
-use crate::members::{Member, Members, compared};
+use crate::members::{Member, Members};
 use crate::open::Options;
 use crate::streams::StreamContext;
-use crate::unproven::{self, Late, Step as Turn};
+use coded::{Decoded, compare, crc_of};
+
+pub(crate) use coded::{CodedStreams, stored};
 
 /// Stored pieces of up to so many bytes are compared with their checksum before they are served. Of longer ones only
 /// what is asked for is read.
@@ -31,262 +32,11 @@ pub(crate) const VERIFIED_WHEN_STORED: u64 = 1 << 20;
 /// The same of those that are decoded.
 const VERIFIED_WHEN_CODED: u64 = UnindexedSource::VERIFIED_FIRST;
 
-/// For so long a long piece is verified before others have their turn.
-const TURN: Duration = Duration::from_millis(50);
-
-/// Bytes that are read at once for it.
-const READ_AT_ONCE: u64 = 256 << 10;
-
 /// Bytes of memory for one piece of a file that is open.
 const PER_PIECE: usize = size_of::<(u64, Piece)>();
 
 /// So many pieces take no memory worth mentioning.
 const FEW: usize = 1 << 12;
-
-/// What coders give, of the pieces that were read last.
-#[derive(Debug, Default)]
-pub(crate) struct CodedStreams(Mutex<Open>);
-
-#[derive(Debug, Default)]
-struct Open {
-    streams: HashMap<Key, Coded>,
-    /// By the number of the stream that they are stored in.
-    blocks: HashMap<u32, (Arc<Blocks>, u64)>,
-    /// Goes up with each use.
-    clock: u64,
-}
-
-/// The stream, where in it, how many bytes become how many, how.
-type Key = (u32, u64, u64, u64, Arc<Coder>);
-
-#[derive(Debug)]
-struct Coded {
-    decoded: Decoded,
-    used: u64,
-}
-
-/// What a coder gives.
-#[derive(Debug, Clone)]
-struct Decoded {
-    source: SharedSource,
-    /// The same, where it is compared with the piece's checksum when it is decoded.
-    whole: Option<Arc<UnindexedSource>>,
-    /// What decodes it in order at first, byte by byte the same.
-    in_order: Option<Arc<UnindexedSource>>,
-    /// The piece was compared to find the password.
-    is_compared: bool,
-}
-
-impl CodedStreams {
-    /// How many are kept, and bytes of memory that they take together. The last one may take more.
-    const MOST: usize = 256;
-    const MOST_BYTES: usize = 32 << 20;
-    /// Streams whose blocks are kept.
-    const MOST_OF_BLOCKS: usize = 16;
-
-    /// The blocks in `stream`, which has that `number`.
-    fn blocks(&self, number: u32, stream: &SharedSource, context: &StreamContext) -> Arc<Blocks> {
-        let mut open = self.lock();
-        open.clock += 1;
-        let clock = open.clock;
-        if let Some((blocks, used)) = open.blocks.get_mut(&number) {
-            *used = clock;
-            return Arc::clone(blocks);
-        }
-        let mut closed = None;
-        if open.blocks.len() >= Self::MOST_OF_BLOCKS {
-            let oldest = open.blocks.iter().min_by_key(|(_, (_, used))| *used).map(|(number, _)| *number);
-            closed = oldest.and_then(|oldest| open.blocks.remove(&oldest));
-        }
-        let (cache, workers) = (Arc::clone(&context.cache), Arc::clone(&context.workers));
-        let blocks = Arc::new(Blocks::new(SharedSource::clone(stream), cache, workers));
-        open.blocks.insert(number, (Arc::clone(&blocks), clock));
-        drop(open);
-        // Not while it is locked.
-        drop(closed);
-        blocks
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Open> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What the coder of `piece` gives.
-    fn get(&self, number: u32, stream: &SharedSource, piece: &Piece, context: &StreamContext) -> io::Result<Decoded> {
-        let Some(coder) = &piece.coder else { return Err(io::ErrorKind::InvalidInput.into()) };
-        let key = (number, piece.offset, piece.stored, piece.decoded, Arc::clone(coder));
-        {
-            let mut open = self.lock();
-            open.clock += 1;
-            let clock = open.clock;
-            if let Some(coded) = open.streams.get_mut(&key) {
-                coded.used = clock;
-                return Ok(coded.decoded.clone());
-            }
-        }
-        let decoded = decoded(number, stream, piece, coder, context)?;
-        let is_compared = decoded.is_compared;
-        // Other pieces of what it gives were not.
-        let (shown, closed) = self.lock().add(key, Decoded { is_compared: false, ..decoded });
-        // Not while it is locked: these drop decoders.
-        drop(closed);
-        Ok(Decoded { is_compared, ..shown })
-    }
-}
-
-impl Open {
-    /// The same, or what another thread has opened meanwhile; and what is open no more.
-    fn add(&mut self, key: Key, decoded: Decoded) -> (Decoded, Vec<Coded>) {
-        self.clock += 1;
-        let used = self.clock;
-        let coded = self.streams.entry(key).or_insert(Coded { decoded, used });
-        coded.used = used;
-        let shown = coded.decoded.clone();
-        let mut closed = Vec::new();
-        let held = |open: &Self| open.streams.values().map(|coded| coded.decoded.source.memory()).sum::<usize>();
-        if self.streams.len() > CodedStreams::MOST || held(self) > CodedStreams::MOST_BYTES {
-            // Half of them at once, so that looking for the oldest costs nothing on average.
-            let mut uses: Vec<u64> = self.streams.values().map(|coded| coded.used).collect();
-            uses.sort_unstable();
-            let least = uses[uses.len() / 2];
-            closed.extend(self.streams.extract_if(|_, coded| coded.used < least).map(|(_, coded)| coded));
-        }
-        (shown, closed)
-    }
-}
-
-/// Where the stored bytes of `piece` lie in `stream`.
-pub(crate) fn stored(stream: &SharedSource, piece: &Piece) -> io::Result<Slice> {
-    let header = piece.coder.as_ref().and_then(|coder| coder.is_behind_header.as_deref());
-    let start = match header.map(|format| (format, tarnfs_format::by_name(format))) {
-        None => piece.offset,
-        Some((_, Some(format))) if let Reader::Random(format) = format.reader() => {
-            format.find_content(&**stream, piece.offset, piece)?
-        }
-        Some((format, _)) => {
-            let what = format!("it stands behind a header of {format}, which is not known");
-            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
-        }
-    };
-    Ok(Slice::new(SharedSource::clone(stream), start, piece.stored))
-}
-
-/// What the coder of `piece` gives of its stored bytes. The first password that fits is taken.
-fn decoded(
-    number: u32,
-    stream: &SharedSource,
-    piece: &Piece,
-    coder: &Coder,
-    context: &StreamContext,
-) -> io::Result<Decoded> {
-    let mut result = decoded_with(number, None, stream, piece, coder, context);
-    for password in context.passwords.iter() {
-        match &result {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-            _ => return result,
-        }
-        result = decoded_with(number, Some(password), stream, piece, coder, context).and_then(|decoded| {
-            // Some ciphers do not tell a wrong password: what comes of it is wrong.
-            let source = &decoded.source;
-            let (read, is_compared) = match piece.crc {
-                Some(crc) if decoded.whole.is_none() => {
-                    let found = crc_of(source, piece.skip, piece.length, &context.cancel);
-                    (found.and_then(|found| compare(source, crc, found)), true)
-                }
-                _ => (source.read_at(&mut [0], piece.skip).map(drop), false),
-            };
-            match read {
-                Err(error) if is_damage(&error) => {
-                    // What noise does to decoders helps nobody.
-                    log::debug!("a password does not fit: {error}");
-                    Err(io::Error::new(io::ErrorKind::PermissionDenied, "wrong password, or damaged"))
-                }
-                read => read.map(|()| Decoded { is_compared, ..decoded }),
-            }
-        });
-    }
-    result
-}
-
-fn decoded_with(
-    number: u32,
-    password: Option<&Arc<[u8]>>,
-    stream: &SharedSource,
-    piece: &Piece,
-    coder: &Coder,
-    context: &StreamContext,
-) -> io::Result<Decoded> {
-    let stored: SharedSource = Arc::new(stored(stream, piece)?);
-    let (mut done, mut whole, mut in_order) = (Vec::new(), None, None);
-    let chain = chain(coder, password, stored.len(), piece.decoded)?;
-    for (step, link) in chain.iter().enumerate() {
-        let (source, of_step) = link.input(&stored, &done)?;
-        let of_step = CoderContext { cancel: context.cancel.clone(), ..of_step };
-        if let Some(random) = link.codec.random_access(&source, &of_step)? {
-            done.push(random);
-            continue;
-        }
-        let verifies = step + 1 == chain.len() && (piece.skip, piece.length) == (0, piece.decoded);
-        let crc = piece.crc.filter(|_| verifies);
-        // Without a checksum the seek points may be those of damaged bytes, and a good copy would seem damaged.
-        let is_long = of_step.decoded_length >= Some(LONG);
-        let kept = context.members.as_ref().filter(|_| is_long && crc.is_some());
-        let kept = kept.and_then(|members| members.of(number, piece, step));
-        let undone = Arc::new(undone(link.codec, source, of_step, crc, context).keeping(kept));
-        whole = verifies.then(|| Arc::clone(&undone));
-        in_order = Some(Arc::clone(&undone));
-        done.push(undone);
-    }
-    let source = done.pop().unwrap_or(stored);
-    if source.len() != piece.decoded {
-        let what = format!("it has {} bytes, not the {} that the archive says", source.len(), piece.decoded);
-        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-    }
-    in_order = in_order.filter(|in_order| in_order.len() == source.len());
-    Ok(Decoded { source, whole, in_order, is_compared: false })
-}
-
-fn undone(
-    codec: &'static dyn Codec,
-    source: SharedSource,
-    of_step: CoderContext,
-    crc: Option<u32>,
-    context: &StreamContext,
-) -> UnindexedSource {
-    let length = of_step.decoded_length.unwrap_or_default();
-    let options = tarnfs_codec::Options {
-        threads: if length > LONG { context.workers.threads().max(1) } else { 1 },
-        limits: context.limits,
-        dictionaries: context.decoding.dictionaries.clone(),
-        scratch: context.decoding.scratch.clone(),
-        coder: of_step.clone(),
-        cancel: context.cancel.clone(),
-        ..tarnfs_codec::Options::default()
-    };
-    let decoding = DecodeContext { coder: of_step, ..context.decoding.clone() };
-    let (cache, workers) = (Arc::clone(&context.cache), Arc::clone(&context.workers));
-    UnindexedSource::new(codec, source, length, crc, options, decoding, cache, workers)
-}
-
-/// CRC-32 of `length` bytes from byte `from` on.
-fn crc_of(source: &SharedSource, from: u64, length: u64, cancel: &Cancel) -> io::Result<u32> {
-    const STEP: usize = 128 << 10;
-    let mut buffer = vec![0; length.min(STEP as u64) as usize];
-    let (mut crc, mut done) = (crc32fast::Hasher::new(), 0);
-    while done < length {
-        cancel.check()?;
-        let step = (length - done).min(STEP as u64) as usize;
-        source.read_exact_at(&mut buffer[..step], from.saturating_add(done))?;
-        crc.update(&buffer[..step]);
-        done += step as u64;
-    }
-    Ok(crc.finalize())
-}
-
-fn compare(source: &SharedSource, expected: u32, crc: u32) -> io::Result<()> {
-    compared(crc, expected)
-        .map_err(|what| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", source.describe())))
-}
 
 /// What decodes blocks, if `coder` says that what it has made is one.
 pub(crate) fn block_coder(coder: &Coder) -> Option<&'static dyn BlockCoder> {
@@ -533,65 +283,6 @@ impl PieceSource {
         }
     }
 
-    /// Has piece `at` verified beside the readers, if that is to be done and nobody is at it.
-    fn begin(&self, at: usize, member: &Arc<Member>) {
-        let Some((this, _)) = &self.watched else { return };
-        if member.tries.begin() {
-            unproven::submit(Arc::new(Beside { file: Weak::clone(this), at, member: Arc::clone(member) }));
-        }
-    }
-
-    /// Verifies some more of the long piece `at`. True once it is known whether it is right. An error says that it
-    /// cannot be known now.
-    fn verify_more(&self, at: usize, piece: &Piece, member: &Member, buffer: &mut Vec<u8>) -> io::Result<bool> {
-        self.context.cancel.check()?;
-        if member.verdict().is_some() {
-            return Ok(true);
-        }
-        let step = self.opened(at, piece).and_then(|(decoded, skip)| {
-            if let Some(whole) = decoded.whole {
-                if !whole.advance()? {
-                    member.decide(Ok(()));
-                }
-                return Ok(());
-            }
-            let Some(range) = member.unseen(READ_AT_ONCE) else {
-                // With a checksum, whoever has seen the last of it is about to decide.
-                if is_sealed(piece) {
-                    self.check_seal(&decoded.source, skip)?;
-                    member.decide(Ok(()));
-                }
-                return Ok(());
-            };
-            buffer.resize((range.end - range.start) as usize, 0);
-            decoded.source.read_exact_at(buffer, skip.saturating_add(range.start))?;
-            member.see(buffer, range.start);
-            Ok(())
-        });
-        match step {
-            Err(error) if is_damage(&error) => member.decide(Err(error.to_string())),
-            step => step?,
-        }
-        unproven::count_step();
-        Ok(member.verdict().is_some())
-    }
-
-    /// Has the check of an encryption compared, whose verdict the next read tells.
-    fn check_seal(&self, source: &SharedSource, skip: u64) -> io::Result<()> {
-        source.verify(&|| self.context.cancel.is_cancelled())?;
-        source.read_exact_at(&mut [0], skip)
-    }
-
-    /// True while a reader gets on with piece `at` himself.
-    fn is_led(&self, at: usize, piece: &Piece, member: &Member) -> bool {
-        let position = match self.opened(at, piece) {
-            Ok((Decoded { whole: Some(whole), .. }, _)) => Some(whole.position()),
-            Ok(_) => member.unseen(1).map(|range| range.start),
-            Err(_) => None,
-        };
-        position.is_some_and(|position| member.is_led(position))
-    }
-
     /// The first bytes, which are verified only if that takes no more than they do.
     pub(crate) fn head(&self, length: usize) -> io::Result<Vec<u8>> {
         let mut head = vec![0; length];
@@ -790,67 +481,5 @@ impl Source for PieceSource {
             None => 0,
         };
         last.as_ref().map_or(0, |(_, decoded)| decoded.source.memory()).saturating_add(list)
-    }
-}
-
-/// A long piece that is verified beside the readers of its file.
-struct Beside {
-    /// Gone once nobody has it open.
-    file: Weak<PieceSource>,
-    at: usize,
-    member: Arc<Member>,
-}
-
-impl Beside {
-    fn path(file: &PieceSource) -> String {
-        let path = file.watched.as_ref().and_then(|(_, path)| path.0());
-        path.map_or_else(|| file.describe(), |path| escape(&path).to_string())
-    }
-}
-
-impl Late for Beside {
-    fn step(&self) -> Turn {
-        let Self { at, member, .. } = self;
-        let begun = Instant::now();
-        let mut buffer = Vec::new();
-        loop {
-            let found = self.file.upgrade();
-            let Some((file, (_, piece))) = found.as_ref().and_then(|file| Some((file, file.pieces.get(*at)?))) else {
-                member.tries.end();
-                return Turn::Ended;
-            };
-            if member.verdict().is_none() && file.is_led(*at, piece, member) {
-                return Turn::NotNow;
-            }
-            match file.verify_more(*at, piece, member, &mut buffer) {
-                Ok(false) if begun.elapsed() < TURN => {}
-                Ok(false) => return Turn::More,
-                Ok(true) => {
-                    match member.verdict() {
-                        Some(Err(what)) => {
-                            let path = Self::path(file);
-                            log::error!(
-                                "{path}: damaged, and not read any more: {what}; what was read before was not verified"
-                            );
-                        }
-                        _ => log::debug!("{}: its checksum is right", Self::path(file)),
-                    }
-                    member.tries.end();
-                    return Turn::Ended;
-                }
-                Err(error) => {
-                    self.failed(&error.to_string());
-                    return Turn::Ended;
-                }
-            }
-        }
-    }
-
-    fn failed(&self, why: &str) {
-        let minutes = self.member.tries.fail();
-        let name = self.file.upgrade().map_or_else(|| "a file".to_owned(), |file| Self::path(&file));
-        log::warn!(
-            "{name}: could not be verified this time: {why}; it is tried again in {minutes} minutes if somebody reads it"
-        );
     }
 }

@@ -1,0 +1,267 @@
+//! What the coders of pieces give: decoded as far as somebody reads, and kept while it is used.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tarnfs_codec::engine::{Blocks, UnindexedSource};
+use tarnfs_codec::{Codec, CoderContext, DecodeContext};
+use tarnfs_format::{Coder, Piece, Reader};
+use tarnfs_source::{Cancel, SharedSource, Slice, Source as _};
+
+use crate::build::is_damage;
+use crate::chain::chain;
+use crate::member_tables::LONG;
+use crate::members::compared;
+use crate::streams::StreamContext;
+
+/// What coders give, of the pieces that were read last.
+#[derive(Debug, Default)]
+pub(crate) struct CodedStreams(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    streams: HashMap<Key, Coded>,
+    /// By the number of the stream that they are stored in.
+    blocks: HashMap<u32, (Arc<Blocks>, u64)>,
+    /// Goes up with each use.
+    clock: u64,
+}
+
+/// The stream, where in it, how many bytes become how many, how.
+type Key = (u32, u64, u64, u64, Arc<Coder>);
+
+#[derive(Debug)]
+struct Coded {
+    decoded: Decoded,
+    used: u64,
+}
+
+/// What a coder gives.
+#[derive(Debug, Clone)]
+pub(super) struct Decoded {
+    pub(super) source: SharedSource,
+    /// The same, where it is compared with the piece's checksum when it is decoded.
+    pub(super) whole: Option<Arc<UnindexedSource>>,
+    /// What decodes it in order at first, byte by byte the same.
+    pub(super) in_order: Option<Arc<UnindexedSource>>,
+    /// The piece was compared to find the password.
+    pub(super) is_compared: bool,
+}
+
+impl CodedStreams {
+    /// How many are kept, and bytes of memory that they take together. The last one may take more.
+    const MOST: usize = 256;
+    const MOST_BYTES: usize = 32 << 20;
+    /// Streams whose blocks are kept.
+    const MOST_OF_BLOCKS: usize = 16;
+
+    /// The blocks in `stream`, which has that `number`.
+    pub(super) fn blocks(&self, number: u32, stream: &SharedSource, context: &StreamContext) -> Arc<Blocks> {
+        let mut open = self.lock();
+        open.clock += 1;
+        let clock = open.clock;
+        if let Some((blocks, used)) = open.blocks.get_mut(&number) {
+            *used = clock;
+            return Arc::clone(blocks);
+        }
+        let mut closed = None;
+        if open.blocks.len() >= Self::MOST_OF_BLOCKS {
+            let oldest = open.blocks.iter().min_by_key(|(_, (_, used))| *used).map(|(number, _)| *number);
+            closed = oldest.and_then(|oldest| open.blocks.remove(&oldest));
+        }
+        let (cache, workers) = (Arc::clone(&context.cache), Arc::clone(&context.workers));
+        let blocks = Arc::new(Blocks::new(SharedSource::clone(stream), cache, workers));
+        open.blocks.insert(number, (Arc::clone(&blocks), clock));
+        drop(open);
+        // Not while it is locked.
+        drop(closed);
+        blocks
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the coder of `piece` gives.
+    pub(super) fn get(
+        &self,
+        number: u32,
+        stream: &SharedSource,
+        piece: &Piece,
+        context: &StreamContext,
+    ) -> io::Result<Decoded> {
+        let Some(coder) = &piece.coder else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let key = (number, piece.offset, piece.stored, piece.decoded, Arc::clone(coder));
+        {
+            let mut open = self.lock();
+            open.clock += 1;
+            let clock = open.clock;
+            if let Some(coded) = open.streams.get_mut(&key) {
+                coded.used = clock;
+                return Ok(coded.decoded.clone());
+            }
+        }
+        let decoded = decoded(number, stream, piece, coder, context)?;
+        let is_compared = decoded.is_compared;
+        // Other pieces of what it gives were not.
+        let (shown, closed) = self.lock().add(key, Decoded { is_compared: false, ..decoded });
+        // Not while it is locked: these drop decoders.
+        drop(closed);
+        Ok(Decoded { is_compared, ..shown })
+    }
+}
+
+impl Open {
+    /// The same, or what another thread has opened meanwhile; and what is open no more.
+    fn add(&mut self, key: Key, decoded: Decoded) -> (Decoded, Vec<Coded>) {
+        self.clock += 1;
+        let used = self.clock;
+        let coded = self.streams.entry(key).or_insert(Coded { decoded, used });
+        coded.used = used;
+        let shown = coded.decoded.clone();
+        let mut closed = Vec::new();
+        let held = |open: &Self| open.streams.values().map(|coded| coded.decoded.source.memory()).sum::<usize>();
+        if self.streams.len() > CodedStreams::MOST || held(self) > CodedStreams::MOST_BYTES {
+            // Half of them at once, so that looking for the oldest costs nothing on average.
+            let mut uses: Vec<u64> = self.streams.values().map(|coded| coded.used).collect();
+            uses.sort_unstable();
+            let least = uses[uses.len() / 2];
+            closed.extend(self.streams.extract_if(|_, coded| coded.used < least).map(|(_, coded)| coded));
+        }
+        (shown, closed)
+    }
+}
+
+/// Where the stored bytes of `piece` lie in `stream`.
+pub(crate) fn stored(stream: &SharedSource, piece: &Piece) -> io::Result<Slice> {
+    let header = piece.coder.as_ref().and_then(|coder| coder.is_behind_header.as_deref());
+    let start = match header.map(|format| (format, tarnfs_format::by_name(format))) {
+        None => piece.offset,
+        Some((_, Some(format))) if let Reader::Random(format) = format.reader() => {
+            format.find_content(&**stream, piece.offset, piece)?
+        }
+        Some((format, _)) => {
+            let what = format!("it stands behind a header of {format}, which is not known");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
+    };
+    Ok(Slice::new(SharedSource::clone(stream), start, piece.stored))
+}
+
+/// What the coder of `piece` gives of its stored bytes. The first password that fits is taken.
+fn decoded(
+    number: u32,
+    stream: &SharedSource,
+    piece: &Piece,
+    coder: &Coder,
+    context: &StreamContext,
+) -> io::Result<Decoded> {
+    let mut result = decoded_with(number, None, stream, piece, coder, context);
+    for password in context.passwords.iter() {
+        match &result {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            _ => return result,
+        }
+        result = decoded_with(number, Some(password), stream, piece, coder, context).and_then(|decoded| {
+            // Some ciphers do not tell a wrong password: what comes of it is wrong.
+            let source = &decoded.source;
+            let (read, is_compared) = match piece.crc {
+                Some(crc) if decoded.whole.is_none() => {
+                    let found = crc_of(source, piece.skip, piece.length, &context.cancel);
+                    (found.and_then(|found| compare(source, crc, found)), true)
+                }
+                _ => (source.read_at(&mut [0], piece.skip).map(drop), false),
+            };
+            match read {
+                Err(error) if is_damage(&error) => {
+                    // What noise does to decoders helps nobody.
+                    log::debug!("a password does not fit: {error}");
+                    Err(io::Error::new(io::ErrorKind::PermissionDenied, "wrong password, or damaged"))
+                }
+                read => read.map(|()| Decoded { is_compared, ..decoded }),
+            }
+        });
+    }
+    result
+}
+
+fn decoded_with(
+    number: u32,
+    password: Option<&Arc<[u8]>>,
+    stream: &SharedSource,
+    piece: &Piece,
+    coder: &Coder,
+    context: &StreamContext,
+) -> io::Result<Decoded> {
+    let stored: SharedSource = Arc::new(stored(stream, piece)?);
+    let (mut done, mut whole, mut in_order) = (Vec::new(), None, None);
+    let chain = chain(coder, password, stored.len(), piece.decoded)?;
+    for (step, link) in chain.iter().enumerate() {
+        let (source, of_step) = link.input(&stored, &done)?;
+        let of_step = CoderContext { cancel: context.cancel.clone(), ..of_step };
+        if let Some(random) = link.codec.random_access(&source, &of_step)? {
+            done.push(random);
+            continue;
+        }
+        let verifies = step + 1 == chain.len() && (piece.skip, piece.length) == (0, piece.decoded);
+        let crc = piece.crc.filter(|_| verifies);
+        // Without a checksum the seek points may be those of damaged bytes, and a good copy would seem damaged.
+        let is_long = of_step.decoded_length >= Some(LONG);
+        let kept = context.members.as_ref().filter(|_| is_long && crc.is_some());
+        let kept = kept.and_then(|members| members.of(number, piece, step));
+        let undone = Arc::new(undone(link.codec, source, of_step, crc, context).keeping(kept));
+        whole = verifies.then(|| Arc::clone(&undone));
+        in_order = Some(Arc::clone(&undone));
+        done.push(undone);
+    }
+    let source = done.pop().unwrap_or(stored);
+    if source.len() != piece.decoded {
+        let what = format!("it has {} bytes, not the {} that the archive says", source.len(), piece.decoded);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    in_order = in_order.filter(|in_order| in_order.len() == source.len());
+    Ok(Decoded { source, whole, in_order, is_compared: false })
+}
+
+fn undone(
+    codec: &'static dyn Codec,
+    source: SharedSource,
+    of_step: CoderContext,
+    crc: Option<u32>,
+    context: &StreamContext,
+) -> UnindexedSource {
+    let length = of_step.decoded_length.unwrap_or_default();
+    let options = tarnfs_codec::Options {
+        threads: if length > LONG { context.workers.threads().max(1) } else { 1 },
+        limits: context.limits,
+        dictionaries: context.decoding.dictionaries.clone(),
+        scratch: context.decoding.scratch.clone(),
+        coder: of_step.clone(),
+        cancel: context.cancel.clone(),
+        ..tarnfs_codec::Options::default()
+    };
+    let decoding = DecodeContext { coder: of_step, ..context.decoding.clone() };
+    let (cache, workers) = (Arc::clone(&context.cache), Arc::clone(&context.workers));
+    UnindexedSource::new(codec, source, length, crc, options, decoding, cache, workers)
+}
+
+/// CRC-32 of `length` bytes from byte `from` on.
+pub(super) fn crc_of(source: &SharedSource, from: u64, length: u64, cancel: &Cancel) -> io::Result<u32> {
+    const STEP: usize = 128 << 10;
+    let mut buffer = vec![0; length.min(STEP as u64) as usize];
+    let (mut crc, mut done) = (crc32fast::Hasher::new(), 0);
+    while done < length {
+        cancel.check()?;
+        let step = (length - done).min(STEP as u64) as usize;
+        source.read_exact_at(&mut buffer[..step], from.saturating_add(done))?;
+        crc.update(&buffer[..step]);
+        done += step as u64;
+    }
+    Ok(crc.finalize())
+}
+
+pub(super) fn compare(source: &SharedSource, expected: u32, crc: u32) -> io::Result<()> {
+    compared(crc, expected)
+        .map_err(|what| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", source.describe())))
+}
