@@ -242,3 +242,40 @@ fn who_reads_on_finds_what_follows_decoded() {
     }
     assert!(source.is_verified());
 }
+
+#[test]
+fn a_pass_that_nobody_reads_gives_its_memory_to_one_that_waits() {
+    let bytes = content(20 << 20);
+    let (packed, crc) = deflated(&bytes);
+    // Too little for a single pass: one at a time has the right to do without.
+    let cache = PieceCache::new(Budget::new(1 << 20));
+    let open = || {
+        let source = Arc::new(MemorySource::new(packed.clone(), "a member"));
+        let (codec, cache, workers) = (coder_by_name("deflate").unwrap(), Arc::clone(&cache), Workers::new(0));
+        let (options, context) = (Options::default(), DecodeContext::default());
+        UnindexedSource::new(codec, source, bytes.len() as u64, Some(crc), options, context, cache, workers)
+    };
+    let members = [open(), open(), open()];
+    let has_pass = |member: &UnindexedSource| lock(&member.pass.0).is_some();
+    let mut buffer = vec![0; 100_000];
+    for (number, member) in members.iter().enumerate() {
+        member.read_exact_at(&mut buffer, 1 << 20).unwrap();
+        assert!(buffer == bytes[1 << 20..][..100_000], "{number}");
+        let passes: Vec<_> = members.iter().map(has_pass).collect();
+        let expected: Vec<_> = (0..members.len()).map(|other| other == number).collect();
+        assert_eq!(passes, expected);
+    }
+    // Who only verifies does not wait.
+    assert_eq!(members[0].advance().unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+    // All at once, each to its end.
+    std::thread::scope(|scope| {
+        for member in &members {
+            scope.spawn(|| {
+                let mut all = vec![0; bytes.len()];
+                member.read_exact_at(&mut all, 0).unwrap();
+                assert!(all == bytes);
+            });
+        }
+    });
+    assert!(members.iter().all(|member| !has_pass(member)));
+}
