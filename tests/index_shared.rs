@@ -192,7 +192,7 @@ fn users_who_share_a_folder_leave_each_others_index() {
     list(1001, "");
     let first = identity(&place);
     assert_eq!(first.1, 1001);
-    let said = list(1002, "");
+    let said = list(1002, "-d 2");
     assert!(said.contains("made by another user") && said.contains("home2/.cache/tarnfs"), "{said}");
     assert_eq!(identity(&place), first);
     let cache = scratch.path("home2/.cache/tarnfs");

@@ -32,7 +32,7 @@ fn names_and_suffixes_are_those_that_programs_write() {
         ("lzop", &[(".tzo", ".tar"), (".lzo", "")]),
         ("snappy", &[(".sz", ""), (".snappy", "")]),
         ("xz", &[(".txz", ".tar"), (".xz", "")]),
-        ("zstd", &[(".tzst", ".tar"), (".tzs", ".tar"), (".zst", ""), (".zstd", "")]),
+        ("zstd", &[(".tzst", ".tar"), (".tzstd", ".tar"), (".tzs", ".tar"), (".zst", ""), (".zstd", "")]),
     ] {
         let codec = by_name(name).unwrap_or_else(|| panic!("there is no {name}"));
         let (own, expected): (BTreeSet<_>, BTreeSet<_>) =

@@ -150,6 +150,11 @@ pub trait Format: Send + Sync {
     /// How it is read.
     fn reader(&self) -> Reader<'_>;
 
+    /// True if it has a checksum of each file.
+    fn compares_content(&self) -> bool {
+        false
+    }
+
     /// The name of the last of the files that an archive is split over in the format's own way, if `name` may be that
     /// of one of them.
     fn last_volume(&self, name: &[u8]) -> Option<Vec<u8>> {

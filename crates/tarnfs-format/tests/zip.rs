@@ -165,7 +165,8 @@ fn info_zip() {
         ("-r -y", &["deflate"][..]),
         ("-r -y -0", &[]),
         ("-r -y -Z bzip2", &["bzip2"]),
-        ("-r -y -fd", &["deflate"]),
+        // Not every zip can write a link with a descriptor.
+        ("-r -y -fd -x *link *dangling @", &["deflate"]),
         ("-r -y -FI", &["deflate"]),
         ("-r -y -P secret", &["zipcrypto", "zipcrypto+deflate"]),
         ("-r -y -X", &["deflate"]),
@@ -186,7 +187,11 @@ fn info_zip() {
     }
     let folder = tempfile::tempdir().unwrap();
     sh(folder.path(), TREE);
-    sh(folder.path(), "export TZ=UTC; zip -q -r -y - tree | cat > a.zip; zip -q -r -y - tree -fz- | cat > b.zip");
+    sh(
+        folder.path(),
+        "export TZ=UTC; rm tree/dangling tree/folder/inner/link
+         zip -q -r -y - tree | cat > a.zip; zip -q -r -y - tree -fz- | cat > b.zip",
+    );
     for name in ["a.zip", "b.zip"] {
         compare(&folder.path().join(name));
     }
@@ -649,7 +654,7 @@ fn volumes_of_a_split_archive() {
         assert!(archive[start..start + member.piece.stored as usize] == content, "{path}");
     }
     let error = try_read(&fs::read(folder.path().join("a.zip")).unwrap()).unwrap_err();
-    assert!(error.to_string().contains("in several files"), "{error}");
+    assert!(error.to_string().contains("it is the last part of an archive in 7 files"), "{error}");
     // Of the first one alone, what is in it.
     let told = read(&fs::read(folder.path().join("a.z01")).unwrap());
     assert_eq!(told.paths(), ["1", "2", "3", "4"]);

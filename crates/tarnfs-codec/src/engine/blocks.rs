@@ -348,6 +348,10 @@ mod tests {
         });
         assert_eq!(coder.0.load(Ordering::Relaxed), 1);
         assert!(blocks.is_ready(&place(0, 4)) && !blocks.is_ready(&place(0, 3)) && !blocks.is_ready(&place(1, 4)));
+        // Who waited for it while it was decoded may not count as a use.
+        for _ in 0..2 {
+            blocks.read(&place(0, 4), 1, &mut [0; 3]).unwrap();
+        }
         blocks.leave([place(0, 4)].into_iter());
         assert!(blocks.is_ready(&place(0, 4)), "who has used it may do so again");
     }

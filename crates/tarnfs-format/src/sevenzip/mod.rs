@@ -67,6 +67,10 @@ impl Format for SevenZip {
         }
     }
 
+    fn compares_content(&self) -> bool {
+        true
+    }
+
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
     }

@@ -83,6 +83,10 @@ impl Format for Zip {
         }
     }
 
+    fn compares_content(&self) -> bool {
+        true
+    }
+
     fn reader(&self) -> Reader<'_> {
         Reader::Random(self)
     }

@@ -95,7 +95,7 @@ fn one_of_another_archive_or_tree_is_not_used() {
             (|error| matches!(error, Error::Broken(_))) as fn(&Error) -> bool,
         ),
         ("another backend", "UPDATE metadata SET value = 'ZipMountSource' WHERE key = 'backendName'", |error| {
-            matches!(error, Error::Unknown(_))
+            matches!(error, Error::Foreign(_))
         }),
         (
             "no key",

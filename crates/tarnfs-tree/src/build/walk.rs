@@ -97,7 +97,7 @@ pub(crate) fn content_of(probe: &Probe<'_>, name: &[u8]) -> Option<Content> {
 impl Content {
     /// True if what is in it is compared with checksums that it has itself, file by file.
     fn compares_content(self) -> bool {
-        matches!(self, Self::Format(format) if matches!(format.name(), "zip" | "7z"))
+        matches!(self, Self::Format(format) if format.compares_content())
     }
 
     /// The codec that it is compressed with.
