@@ -117,6 +117,8 @@ struct Pass {
     /// The memory that it was given, in bytes.
     memory: usize,
     room: Option<Room>,
+    /// Nobody can pay for more seek points.
+    is_poor: bool,
     /// When the last bytes were decoded or read.
     used: Instant,
 }
@@ -169,8 +171,8 @@ impl Pass {
     /// The same; false if not even its decoder is paid for. Without more, it does without further seek points.
     fn may_go_on(&mut self, cache: &PieceCache) -> bool {
         let more = RECENT.saturating_sub(self.recent.capacity());
-        self.is_paid_for(more, cache)
-            || self.room.is_some() && self.indexing.memory() + self.recent.capacity() <= self.memory
+        self.is_poor = !self.is_paid_for(more, cache);
+        !self.is_poor || self.room.is_some() && self.indexing.memory() + self.recent.capacity() <= self.memory
     }
 }
 
@@ -303,6 +305,7 @@ impl UnindexedSource {
             before: None,
             memory: 0,
             room: None,
+            is_poor: false,
             used: Instant::now(),
         })
     }
@@ -348,11 +351,8 @@ impl UnindexedSource {
         let read = pass.indexing.read(&mut pass.recent[filled..]);
         let position = pass.indexing.decoded_position();
         pass.recent.truncate(filled + *read.as_ref().unwrap_or(&0));
-        let paid = pass.memory.saturating_sub(pass.indexing.memory() + pass.recent.capacity());
         let most = MOST_POINTS.min(self.cache.budget().limit() / PART_OF_BUDGET);
-        // Where nobody can pay for more seek points, there are no more.
-        let is_poor = pass.room.is_some() && paid < pass.table_memory;
-        pass.take_chunks(self.length, if is_poor { 0 } else { most });
+        pass.take_chunks(self.length, if pass.is_poor { 0 } else { most });
         pass.indexing.take_damage(&mut pass.table.damage);
         let read = read.map_err(|error| {
             let what = format!("it cannot be decoded from its byte {position} on: {error}");
