@@ -138,3 +138,19 @@ fn archives_with_numbers_are_archives_of_their_own() {
         assert!(listed.contains(&format!("f{number}")), "{listed}");
     }
 }
+
+/// A part that nobody has named is followed nowhere: root may mount what somebody else has put there.
+#[test]
+fn a_part_that_is_a_link_is_not_followed() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; seq 100000 > tree/numbers; tar cf - tree | split -b 100k -d -a 3 - x.tar.; mv x.tar.001 secret",
+    );
+    std::os::unix::fs::symlink(scratch.path("secret"), scratch.path("x.tar.001")).unwrap();
+    let ran = run(&scratch, ["cat", scratch.path("x.tar.000").to_str().unwrap(), "tree/numbers"]);
+    assert!(ran.code != 0 && ran.err.contains("x.tar.001"), "{} {}", ran.code, ran.err);
+    assert!(ran.out.len() < 110_000, "{} bytes", ran.out.len());
+    scratch.shell("rm x.tar.001; mv secret x.tar.001");
+    let right = fs::read(scratch.path("tree/numbers")).unwrap();
+    assert!(run(&scratch, ["cat", scratch.path("x.tar.000").to_str().unwrap(), "tree/numbers"]).ok().out == right);
+}

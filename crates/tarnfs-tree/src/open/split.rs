@@ -9,6 +9,8 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
 use tarnfs_format::Format;
 use tarnfs_source::{FileSource, Fingerprint, Joined, SharedSource, Source as _};
 
@@ -156,9 +158,15 @@ pub(super) fn first_of(path: &Path) -> Option<PathBuf> {
     (is_later && !first.exists()).then_some(first)
 }
 
-/// The file at `path`, if there is one.
+/// The file at `path`, if there is one. A symbolic link is none: nobody has named it, and who may write to the folder
+/// would choose what is read as a part.
 fn open_if_there(path: &Path) -> Result<Option<FileSource>, Problem> {
-    match FileSource::open(path) {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match open(path, flags, Mode::empty()) {
+        Err(Errno::LOOP) => return Ok(None),
+        file => file.map_err(io::Error::from),
+    };
+    match file.and_then(|file| FileSource::from_file(file.into(), path)) {
         Ok(file) => Ok(Some(file)),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => Ok(None),
         Err(error) => Err(Problem::CannotOpen(io::Error::new(error.kind(), format!("{}: {error}", path.display())))),
