@@ -103,29 +103,6 @@ fn encrypted_ones_need_their_password() {
     }
 }
 
-/// That an archive is not looked into is no damage of the one that it lies in.
-#[test]
-fn an_archive_in_it_that_stays_a_file_is_no_damage() {
-    if !have("7z") {
-        return println!("left out: no 7z");
-    }
-    let scratch = Scratch::new();
-    scratch.shell(
-        "seq 100000 > numbers; tar -cf a.tar numbers; cp a.tar b.tar; 7z a -bd -bso0 outer.7z a.tar b.tar
-         7z a -bd -bso0 -psecret secret.7z a.tar b.tar; tar -cf outer.tar outer.7z",
-    );
-    for (archive, file) in [("outer.7z", "a.tar"), ("secret.7z", "a.tar"), ("outer.tar", "outer.7z/a.tar")] {
-        let path = scratch.path(archive);
-        let options = ["-r", "--password", "secret", path.to_str().unwrap()];
-        for _ in 0..2 {
-            let listed = run(&scratch, [&["ls"][..], &options].concat());
-            assert!(listed.code == 0 && !listed.err.contains("damage"), "{archive}: {}", listed.err);
-        }
-        let read = run(&scratch, [&["cat"][..], &options, &[file]].concat());
-        assert!(read.code == 0 && read.out == fs::read(scratch.path("a.tar")).unwrap(), "{archive}: {}", read.err);
-    }
-}
-
 #[test]
 fn a_file_in_a_solid_block_is_read_at_any_offset() {
     if !can_mount() || !have("7z") {

@@ -308,20 +308,3 @@ fn a_real_wheel_is_what_python_makes_of_it() {
     assert_eq!(scratch.shell(&format!("diff -r tree '{}' 2>&1 || true", mounted.at.display())), "");
     mounted.unmount();
 }
-
-/// Packed bytes were looked at as if they were the archive, and nothing was said.
-#[test]
-fn an_archive_that_is_packed_in_a_rare_way_stays_a_file() {
-    if !can_mount() || !have("7z") {
-        return println!("left out: no mounts here, or no 7z");
-    }
-    let scratch = Scratch::new();
-    scratch.shell("seq 20000 > numbers; tar cf x.tar numbers");
-    for method in ["Deflate64", "LZMA", "PPMd"] {
-        scratch.shell(&format!("rm -f x.zip; 7z a -bd -bso0 -tzip -mm={method} x.zip x.tar"));
-        let mounted = Mounted::any(&scratch, scratch.path("x.zip"), &["-r"]);
-        assert!(fs::read(mounted.path("x.tar")).unwrap() == fs::read(scratch.path("x.tar")).unwrap(), "{method}");
-        assert!(mounted.ran.err.contains("it stays a file"), "{method}: {}", mounted.ran.err);
-        mounted.unmount();
-    }
-}

@@ -103,10 +103,11 @@ pub struct Layer {
     pub decoded_length: u64,
 }
 
-/// A compressed file in the archive whose content is shown: another stream beside the archive's own.
+/// A file in the archive whose content is shown, and which has to be decoded for that: another stream beside the
+/// archive's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nested {
-    /// [`tarnfs_codec::Codec::name`].
+    /// [`tarnfs_codec::Codec::name`], or [`STORED_IN_PIECES`].
     pub codec: String,
     /// Length of what comes out of it, in bytes.
     pub decoded_length: u64,
@@ -117,6 +118,10 @@ pub struct Nested {
     /// Its length there, in bytes.
     pub length: u64,
 }
+
+/// What a [`Nested`] stream has in place of a codec whose content is a file in pieces: [`Index::nested_pieces`] has
+/// them. It lies between the first byte of any of them and the last one.
+pub const STORED_IN_PIECES: &str = "pieces";
 
 /// Number of the first [`Nested`] stream. Layers of compression around the archive have smaller ones.
 pub const FIRST_NESTED: u32 = 1024;
@@ -273,7 +278,13 @@ pub trait Index: Send + Sync + Debug {
         Err(Error::Broken(format!("node {} has no pieces", node.0)))
     }
 
-    /// True if some file that has pieces is longer than so many bytes, also one that a later entry has replaced.
+    /// The pieces of a nested stream that is [`STORED_IN_PIECES`]. Offsets count in the stream that it lies in.
+    fn nested_pieces(&self, number: u32) -> Result<Vec<Piece>, Error> {
+        Err(Error::Broken(format!("stream {number} has no pieces")))
+    }
+
+    /// True if some file that has pieces is longer than so many bytes, also one that a later entry has replaced, or
+    /// whose content is shown in its place.
     fn has_pieces_above(&self, bytes: u64) -> Result<bool, Error> {
         let _ = bytes;
         Ok(false)

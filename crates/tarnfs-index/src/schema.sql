@@ -104,6 +104,11 @@ CREATE TABLE layers (
     start INTEGER,
     length INTEGER
 );
+-- Pieces of nested streams whose codec is "pieces": as those of extents, offsets from the start of the layer on.
+CREATE TABLE nested_pieces (
+    layer INTEGER PRIMARY KEY,
+    map BLOB NOT NULL
+);
 -- Where decoding of a layer can start. decoded: byte of its output; length: decoded bytes to the next one; compressed_bit: in bits of its input;
 -- state: what the codec needs to start there (its module says in which form), a row of states, 0 for none; checksums: of each 128 KiB, little-endian, the lower half of
 -- XXH3-64 of the bytes, exclusive or that of their place in the decoded stream (8 bytes, little-endian).

@@ -16,8 +16,7 @@ use tarnfs_source::{Cancel, Extent, SharedSource, Slice, Stencil};
 pub use self::locked::{Fit, LockedFiles};
 use crate::hashes;
 use crate::lanes::new_lane;
-use crate::members::Members;
-use crate::pieces::{CodedStreams, PieceSource, VERIFIED_WHEN_STORED};
+use crate::pieces::{PieceSource, VERIFIED_WHEN_STORED};
 use crate::recheck::Recheck;
 use crate::streams::Streams;
 use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xattrs};
@@ -60,10 +59,7 @@ pub struct ArchiveTree {
     recheck: Option<Recheck>,
     lane: u64,
     maps: Maps,
-    /// What is decoded for single files.
-    coded: Arc<CodedStreams>,
-    /// What is known of those that are verified late, and whether there may be any.
-    members: Members,
+    /// Whether there may be files that are verified late.
     has_members: OnceLock<bool>,
 }
 
@@ -144,9 +140,8 @@ pub(crate) struct Implied {
 impl ArchiveTree {
     /// The tree that `index` describes.
     pub(crate) fn new(index: Arc<dyn Index>, streams: Streams, implied: Implied, recheck: Option<Recheck>) -> Self {
-        let (lane, maps, coded) = (new_lane(), Maps::default(), Arc::default());
-        let (members, has_members) = (Members::default(), OnceLock::new());
-        Self { index, streams, implied, recheck, lane, maps, coded, members, has_members }
+        let (lane, maps, has_members) = (new_lane(), Maps::default(), OnceLock::new());
+        Self { index, streams, implied, recheck, lane, maps, has_members }
     }
 
     /// True if some file may be served before it was compared with its checksum.
@@ -168,7 +163,7 @@ impl ArchiveTree {
     fn damage_of(&self, row: &Row) -> Result<Option<String>, Error> {
         if row.has_pieces {
             for (number, piece) in self.index.pieces(row.node)?.into_iter().enumerate() {
-                if let Some(damage) = self.members.damage(row.node, number) {
+                if let Some(damage) = self.streams.members().damage(row.node, number) {
                     return Ok(Some(damage.to_string()));
                 }
                 let stored = piece.offset..piece.offset.saturating_add(piece.stored);
@@ -271,7 +266,7 @@ impl ArchiveTree {
     /// The content of a file that is stored in pieces.
     fn pieces(&self, row: &Row) -> Result<PieceSource, Error> {
         let (pieces, stream) = (self.index.pieces(row.node)?, self.streams.get(row.stream)?);
-        let (coded, context) = (Arc::clone(&self.coded), self.streams.context().clone());
+        let (coded, context) = (Arc::clone(self.streams.coded()), self.streams.context().clone());
         let room = PieceSource::room_for(pieces.len(), &context)?;
         Ok(PieceSource::new((row.stream, stream), pieces, row.size, coded, context).within(room))
     }
@@ -479,7 +474,9 @@ impl Tree for ArchiveTree {
         let stream = self.streams.get(row.stream)?;
         if row.has_pieces {
             let index = Arc::clone(&self.index);
-            return Ok(self.pieces(&row)?.watched(row.node, &self.members, move || path_of(&*index, row.node)));
+            return Ok(self
+                .pieces(&row)?
+                .watched(row.node, self.streams.members(), move || path_of(&*index, row.node)));
         }
         if !row.is_sparse {
             return Ok(Arc::new(Slice::new(stream, row.body, row.size)));

@@ -18,7 +18,7 @@ pub(crate) struct Extensions(Vec<Rule>);
 const SETS: &[(&str, &str)] = &[
     (
         "archive",
-        "7z 7zip ar asar cab cb7 cbr cbt cbz cpio rar sfs sif snap sqlar sqsh squashfs tar xar zip \
+        "7z 7zip ar asar cab cb7 cbr cbt cbz cpio rar sfs sif snap sqfs sqlar sqsh squashfs tar xar zip \
          taz tb2 tbz tbz2 tbzip2 tdeflate tgrz tgrzip tgz tgzip tlrz tlrzip tlz tlz4 tlzip tlzma tlzo tlzop tpzstd trpm tuu \
          txz tz tz2 tzlib tzst tzstd tzz \
          tar.br tar.bz2 tar.bzip2 tar.deflate tar.grz tar.grzip tar.gz tar.gzip tar.lrz tar.lrzip tar.lz tar.lz4 tar.lzip \

@@ -153,7 +153,10 @@ impl PieceSource {
     ) -> Arc<Self> {
         for (number, (member, (_, piece))) in self.members.iter_mut().zip(&self.pieces).enumerate() {
             if let Some(member) = member {
-                *member = members.of(node, number, piece.crc, piece.length);
+                let before = std::mem::replace(member, members.of(node, number, piece.crc, piece.length));
+                if let Some(Err(damage)) = before.verdict() {
+                    member.decide(Err(damage.to_string()));
+                }
             }
         }
         let path = PathOf(Box::new(path));
@@ -163,6 +166,17 @@ impl PieceSource {
     /// The same, which has been given memory for so many pieces.
     pub(crate) fn within(self, room: Option<Room>) -> Self {
         Self { room, ..self }
+    }
+
+    /// The same, of which a first pass has found what is wrong with it, if anything is: nothing of its long pieces is
+    /// served.
+    pub(crate) fn known_to_be(self, damage: Option<String>) -> Self {
+        if let Some(damage) = damage {
+            for member in self.members.iter().flatten() {
+                member.decide(Err(damage.clone()));
+            }
+        }
+        self
     }
 
     /// The room that `count` pieces need while they are open: none if there are few. An error if there is no memory.
@@ -288,7 +302,9 @@ impl PieceSource {
         let mut head = vec![0; length];
         let coded = match self.pieces.as_slice() {
             [(0, piece)] if piece.skip == 0 && self.blocks.is_none() => {
-                piece.coder.as_ref().filter(|coder| coder.steps.len() == 1).zip(Some(piece))
+                // What needs a password is opened with those that were given.
+                let is_codec = |coder: &&Arc<Coder>| matches!(coder.steps.as_slice(), [step] if tarnfs_codec::by_name(&step.codec).is_some());
+                piece.coder.as_ref().filter(is_codec).zip(Some(piece))
             }
             _ => None,
         };

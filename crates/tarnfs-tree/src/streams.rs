@@ -7,15 +7,19 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
+use rustix::io::Errno;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Statistics, Workers};
 use tarnfs_codec::{Damage, DecodeContext};
-use tarnfs_index::{Index, Nested};
+use tarnfs_format::Piece;
+use tarnfs_index::{Index, Nested, Node, STORED_IN_PIECES};
 use tarnfs_source::{Cancel, Grant, Limits, SharedSource, Slice, Source};
 
 use crate::build::most_layers;
 use crate::in_memory::InMemory;
 use crate::member_tables::MemberTables;
+use crate::members::Members;
 use crate::open::Passwords;
+use crate::pieces::{CodedStreams, PieceSource};
 use crate::{Error, Work, unproven};
 
 /// Nested streams that are open at a time.
@@ -36,6 +40,9 @@ pub(crate) struct Streams {
     /// The layers of compression around the archive.
     layers: Vec<Arc<DecodedSource>>,
     context: StreamContext,
+    coded: Arc<CodedStreams>,
+    /// What is known of what is verified late.
+    members: Members,
     nested: Mutex<Open>,
     deep: Arc<DeepStreams>,
 }
@@ -66,8 +73,31 @@ struct Open {
 
 #[derive(Debug)]
 struct Stream {
-    decoded: Arc<DecodedSource>,
+    opened: Opened,
     used: u64,
+}
+
+/// A nested stream that is open.
+#[derive(Debug, Clone)]
+enum Opened {
+    Decoded(Arc<DecodedSource>),
+    Pieces(Arc<PieceSource>),
+}
+
+impl Opened {
+    fn source(&self) -> SharedSource {
+        match self {
+            Self::Decoded(decoded) => Arc::clone(decoded) as SharedSource,
+            Self::Pieces(pieces) => Arc::clone(pieces) as SharedSource,
+        }
+    }
+
+    fn statistics(&self) -> Statistics {
+        match self {
+            Self::Decoded(decoded) => decoded.statistics(),
+            Self::Pieces(_) => Statistics::default(),
+        }
+    }
 }
 
 impl Streams {
@@ -81,7 +111,18 @@ impl Streams {
             unproven::watch(layer);
             unproven::warn_of(layer);
         }
-        Self { index, innermost, layers, context, nested: Mutex::default(), deep: Arc::default() }
+        let (coded, members, nested, deep) = Default::default();
+        Self { index, innermost, layers, context, coded, members, nested, deep }
+    }
+
+    /// What is decoded for single files.
+    pub(crate) fn coded(&self) -> &Arc<CodedStreams> {
+        &self.coded
+    }
+
+    /// What is known of files that are verified late.
+    pub(crate) fn members(&self) -> &Members {
+        &self.members
     }
 
     /// What decoding takes.
@@ -104,8 +145,8 @@ impl Streams {
         if number == 0 {
             return Ok(SharedSource::clone(&self.innermost));
         }
-        if let Some(decoded) = self.open().found(number) {
-            return Ok(decoded);
+        if let Some(opened) = self.open().found(number) {
+            return Ok(opened);
         }
         if let Some(deep) = self.deep.found(number) {
             return Ok(deep);
@@ -118,15 +159,23 @@ impl Streams {
         let mut missing = Vec::new();
         let mut source = SharedSource::clone(&self.innermost);
         for (number, nested) in &chain {
-            if let Some(decoded) = self.open().found(*number) {
-                source = decoded;
+            if let Some(opened) = self.open().found(*number) {
+                source = opened;
                 break;
             }
             missing.push((*number, self.step(*number, nested)?));
         }
         for (number, step) in missing.into_iter().rev() {
-            let decoded = step.decode(source, &self.context);
-            let (shown, closed) = self.open().add(number, decoded);
+            let opened = match step {
+                Step::Coded(coded) => Opened::Decoded(coded.decode(source, &self.context)),
+                Step::Pieces(pieces) => {
+                    let file = pieces.open(source, &self.context, &self.coded)?;
+                    // No file of the archive has that number.
+                    let node = Node(u64::MAX - u64::from(number));
+                    Opened::Pieces(file.watched(node, &self.members, || None))
+                }
+            };
+            let (shown, closed) = self.open().add(number, opened);
             // Not while `nested` is held: these drop decoders.
             drop(closed);
             source = shown;
@@ -181,7 +230,14 @@ impl Streams {
     }
 
     fn step(&self, number: u32, nested: &Nested) -> Result<Step, Error> {
-        Ok(Step::new(&self.index, number as usize, &nested.codec, Some((nested.start, nested.length)))?)
+        if nested.codec == STORED_IN_PIECES {
+            let (input, size) = (nested.input, nested.decoded_length);
+            let damage = Arc::clone(&self.index).chunks(number as usize)?.damage_in(0..size)?;
+            let damage = damage.map(|damage| damage.what).filter(|_| !self.serves_unverified());
+            return Ok(Step::Pieces(PiecesStep { input, pieces: self.index.nested_pieces(number)?, size, damage }));
+        }
+        let part = Some((nested.start, nested.length));
+        Ok(Step::Coded(CodedStep::new(&self.index, number as usize, &nested.codec, part)?))
     }
 
     /// A stream that lies in very many others: these, and itself first.
@@ -189,7 +245,8 @@ impl Streams {
         let length = chain.first().map_or(0, |(_, nested)| nested.decoded_length);
         let steps = chain.iter().rev().map(|(number, nested)| self.step(*number, nested)).collect::<Result<_, _>>()?;
         let (input, beside) = (SharedSource::clone(&self.innermost), Arc::clone(&self.deep));
-        Ok(Deep { input, steps, context: self.context.clone(), length, beside, opened: Mutex::default() })
+        let coded = Arc::clone(&self.coded);
+        Ok(Deep { input, steps, context: self.context.clone(), coded, length, beside, opened: Mutex::default() })
     }
 
     pub(crate) fn work(&self) -> Work {
@@ -213,7 +270,7 @@ impl Streams {
             memory_limit: cache.budget().limit() as u64,
             ..Work::default()
         };
-        let nested = open.streams.values().map(|stream| stream.decoded.statistics());
+        let nested = open.streams.values().map(|stream| stream.opened.statistics());
         let around = self.layers.iter().map(|layer| layer.statistics());
         for of_layer in around.chain(nested).chain([open.closed]) {
             work.hits += of_layer.hits;
@@ -228,18 +285,18 @@ impl Streams {
 }
 
 impl Open {
-    fn found(&mut self, number: u32) -> Option<Arc<DecodedSource>> {
+    fn found(&mut self, number: u32) -> Option<SharedSource> {
         self.clock += 1;
         let stream = self.streams.get_mut(&number)?;
         stream.used = self.clock;
-        Some(Arc::clone(&stream.decoded))
+        Some(stream.opened.source())
     }
 
-    /// The stream of that number: `decoded`, or the one that another thread has opened meanwhile. Also what is open no
+    /// The stream of that number: `opened`, or the one that another thread has opened meanwhile. Also what is open no
     /// more, which the caller drops when nothing is locked.
-    fn add(&mut self, number: u32, decoded: Arc<DecodedSource>) -> (Arc<DecodedSource>, Vec<Arc<DecodedSource>>) {
+    fn add(&mut self, number: u32, opened: Opened) -> (SharedSource, Vec<Opened>) {
         if let Some(other) = self.found(number) {
-            return (other, vec![decoded]);
+            return (other, vec![opened]);
         }
         let mut dropped = Vec::new();
         if self.streams.len() >= MOST_OPEN {
@@ -249,30 +306,78 @@ impl Open {
             let least = used[used.len() / 2];
             let closed = &mut self.closed;
             for (_, stream) in self.streams.extract_if(|_, stream| stream.used < least) {
-                let done = stream.decoded.statistics();
+                let done = stream.opened.statistics();
                 closed.hits += done.hits;
                 closed.misses += done.misses;
                 closed.prefetched += done.prefetched;
                 closed.resumes += done.resumes;
                 closed.decoded_bytes += done.decoded_bytes;
                 closed.kept += done.kept;
-                dropped.push(stream.decoded);
+                dropped.push(stream.opened);
             }
         }
-        self.streams.insert(number, Stream { decoded: Arc::clone(&decoded), used: self.clock });
-        (decoded, dropped)
+        let source = opened.source();
+        self.streams.insert(number, Stream { opened, used: self.clock });
+        (source, dropped)
     }
 }
 
 /// One stream, and what reading it takes.
-struct Step {
+#[derive(Debug)]
+enum Step {
+    Coded(CodedStep),
+    Pieces(PiecesStep),
+}
+
+/// A compressed stream.
+struct CodedStep {
     /// Where it lies in the one around it, and its length; `None` for the whole.
     part: Option<(u64, u64)>,
     codec: &'static dyn tarnfs_codec::Codec,
     chunks: Arc<dyn tarnfs_codec::ChunkTable>,
 }
 
+/// A file of `size` bytes that is stored in pieces in the stream `input`.
+#[derive(Debug, Clone)]
+struct PiecesStep {
+    input: u32,
+    pieces: Vec<Piece>,
+    size: u64,
+    /// What the first pass found wrong with it.
+    damage: Option<String>,
+}
+
+impl PiecesStep {
+    /// The file; `input` is the stream that it lies in.
+    fn open(
+        self,
+        input: SharedSource,
+        context: &StreamContext,
+        coded: &Arc<CodedStreams>,
+    ) -> Result<PieceSource, Errno> {
+        let room = PieceSource::room_for(self.pieces.len(), context)?;
+        let (coded, context) = (Arc::clone(coded), context.clone());
+        let file = PieceSource::new((self.input, input), self.pieces, self.size, coded, context).within(room);
+        Ok(file.known_to_be(self.damage))
+    }
+}
+
 impl Step {
+    /// The source of what comes out of it; `input` is the stream that it lies in.
+    fn source(
+        &self,
+        input: SharedSource,
+        context: &StreamContext,
+        coded: &Arc<CodedStreams>,
+    ) -> Result<SharedSource, Errno> {
+        match self {
+            Self::Coded(step) => Ok(step.decode(input, context)),
+            Self::Pieces(step) => Ok(Arc::new(step.clone().open(input, context, coded)?)),
+        }
+    }
+}
+
+impl CodedStep {
     fn new(
         index: &Arc<dyn Index>,
         number: usize,
@@ -299,9 +404,9 @@ impl Step {
     }
 }
 
-impl std::fmt::Debug for Step {
+impl std::fmt::Debug for CodedStep {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Step").field("part", &self.part).finish_non_exhaustive()
+        formatter.debug_struct("CodedStep").field("part", &self.part).finish_non_exhaustive()
     }
 }
 
@@ -314,11 +419,13 @@ pub(crate) fn deep_layers(
 ) -> Result<Option<SharedSource>, tarnfs_index::Error> {
     let layers = &index.summary().layers;
     let Some(last) = layers.last().filter(|_| layers.len() > MOST_CALLS) else { return Ok(None) };
-    let step = |(number, layer): (usize, &tarnfs_index::Layer)| Step::new(index, number, &layer.codec, None);
+    let step = |(number, layer): (usize, &tarnfs_index::Layer)| {
+        CodedStep::new(index, number, &layer.codec, None).map(Step::Coded)
+    };
     let steps = layers.iter().enumerate().map(step).collect::<Result<_, _>>()?;
     let (input, context, length) = (SharedSource::clone(input), context.clone(), last.decoded_length);
-    let (beside, opened) = (Arc::default(), Mutex::default());
-    Ok(Some(Arc::new(Deep { input, steps, context, length, beside, opened })))
+    let (coded, beside, opened) = Default::default();
+    Ok(Some(Arc::new(Deep { input, steps, context, coded, length, beside, opened })))
 }
 
 /// Streams in very many others that somebody has open, by number: each is in memory once, however many read it.
@@ -368,6 +475,7 @@ struct Deep {
     input: SharedSource,
     steps: Vec<Step>,
     context: StreamContext,
+    coded: Arc<CodedStreams>,
     length: u64,
     /// All of the archive, which make room for each other.
     beside: Arc<DeepStreams>,
@@ -387,7 +495,7 @@ impl Deep {
         *opened = None;
         let mut source = SharedSource::clone(&self.input);
         for (step, number) in self.steps.iter().zip(1..) {
-            source = step.decode(source, &self.context);
+            source = step.source(source, &self.context, &self.coded)?;
             if number % MOST_CALLS == 0 && number < self.steps.len() {
                 source = Arc::new(self.in_memory(&*source, number)?);
             }

@@ -490,13 +490,26 @@ impl Index for Own {
         })
     }
 
+    fn nested_pieces(&self, number: u32) -> Result<Vec<Piece>, Error> {
+        let nested = self.nested(number)?;
+        let bytes = self.map("SELECT map FROM nested_pieces WHERE layer = ?", i64::from(number))?;
+        let end = nested.start.saturating_add(nested.length);
+        let coder_of = |number| self.pool.with(|session| session.coder(number));
+        pieces::read(&bytes, nested.start, nested.decoded_length, end, coder_of)
+    }
+
     fn has_pieces_above(&self, bytes: u64) -> Result<bool, Error> {
+        const NESTED: &str =
+            "SELECT EXISTS (SELECT 1 FROM nested_pieces JOIN layers USING (layer) WHERE decoded_length > ?1)";
         /// Most archives have no class of such files, which is known at once.
         const ANY: &str = "SELECT EXISTS (SELECT 1 FROM classes WHERE more & ?1)";
         const LONG: &str = "SELECT EXISTS (SELECT 1 FROM entries JOIN classes USING (class) WHERE more & ?1 AND size > ?2) \
                             OR EXISTS (SELECT 1 FROM replaced JOIN classes USING (class) WHERE more & ?1 AND size > ?2)";
         let (class, bytes) = (i64::from(more::PIECES), i64::try_from(bytes).unwrap_or(i64::MAX));
         self.pool.with(|session| {
+            if session.connection.query_row(NESTED, [bytes], |row| row.get(0)).map_err(broken)? {
+                return Ok(true);
+            }
             let any = session.connection.query_row(ANY, [class], |row| row.get(0)).map_err(broken)?;
             Ok(any && session.connection.query_row(LONG, [class, bytes], |row| row.get(0)).map_err(broken)?)
         })
@@ -802,11 +815,15 @@ impl Own {
 
     /// The row of `node` in `extents`.
     fn map_of(&self, node: Node) -> Result<Vec<u8>, Error> {
+        self.map("SELECT map FROM extents WHERE node = ?", node.0 as i64)
+    }
+
+    /// A map, which may be long.
+    fn map(&self, query: &str, of: i64) -> Result<Vec<u8>, Error> {
         self.pool.with(|session| {
             with_longer(&session.connection, || {
-                let mut query =
-                    session.connection.prepare_cached("SELECT map FROM extents WHERE node = ?").map_err(broken)?;
-                query.query_row([node.0 as i64], |row| row.get::<_, Vec<u8>>(0)).map_err(broken)
+                let mut query = session.connection.prepare_cached(query).map_err(broken)?;
+                query.query_row([of], |row| row.get::<_, Vec<u8>>(0)).map_err(broken)
             })
         })
     }

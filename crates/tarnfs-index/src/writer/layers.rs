@@ -88,14 +88,17 @@ impl Layers {
         self.chunks.len().saturating_add(self.nested.len()).saturating_add(self.damage_rows.len())
     }
 
-    pub(super) fn add_nested(&mut self, nested: &Nested) -> Result<u32, Error> {
+    /// `pieces` are those of one that is stored so, as they are kept; else there are none.
+    pub(super) fn add_nested(&mut self, nested: &Nested, pieces: &[u8]) -> Result<u32, Error> {
         if self.nested_count >= MOST_NESTED {
             return Err(io::Error::other("an index of more than 16 million nested streams cannot be made").into());
         }
         let mut row = vec![0; 4];
-        for number in [nested.decoded_length, u64::from(nested.input), nested.start, nested.length] {
+        let numbers = [nested.decoded_length, u64::from(nested.input), nested.start, nested.length];
+        for number in numbers.into_iter().chain([pieces.len() as u64]) {
             write_number(&mut row, number);
         }
+        row.extend_from_slice(pieces);
         row.extend_from_slice(nested.codec.as_bytes());
         self.nested.write(&with_length(row))?;
         let number = FIRST_NESTED.saturating_add(self.nested_count);
@@ -181,12 +184,17 @@ impl Layers {
         }
         self.write_damage(connection)?;
         let mut insert = prepare(connection, "INSERT INTO layers VALUES (?, ?, ?, ?, ?, ?)")?;
+        let mut insert_pieces = prepare(connection, "INSERT INTO nested_pieces VALUES (?, ?)")?;
         let mut nested = self.nested.reader();
         let mut number = FIRST_NESTED;
         while nested.record(&mut item)? {
             let mut rest = item.get(4..).unwrap_or_default();
             let mut next = || i64::try_from(read_number(&mut rest)).unwrap_or(i64::MAX);
-            let (decoded_length, input, start, length) = (next(), next(), next(), next());
+            let (decoded_length, input, start, length, pieces) = (next(), next(), next(), next(), next() as usize);
+            let pieces = rest.split_off(..pieces).unwrap_or_default();
+            if !pieces.is_empty() {
+                insert_pieces.execute((number, pieces)).map_err(failed)?;
+            }
             let codec = String::from_utf8_lossy(rest);
             insert.execute((number, codec, decoded_length, input, start, length)).map_err(failed)?;
             number = number.saturating_add(1);

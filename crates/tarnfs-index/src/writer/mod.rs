@@ -25,12 +25,12 @@ use std::io;
 use std::path::PathBuf;
 
 use tarnfs_codec::{Chunk, Damage};
-use tarnfs_format::{Body, Entry, Kind, Xattrs, name};
+use tarnfs_format::{Body, Entry, Kind, Piece, Xattrs, name};
 use tarnfs_source::{Budget, Cancel, Limits};
 
 use crate::own::{self};
 use crate::pieces;
-use crate::{Error, FIRST_NESTED, Nested, trust};
+use crate::{Error, FIRST_NESTED, Nested, STORED_IN_PIECES, trust};
 
 use clashes::Clashes;
 use classes::Classes;
@@ -364,11 +364,7 @@ impl Writer {
         }
         self.scratch.pieces.clear();
         if let Some(list) = &entry.body.pieces {
-            let (coders, bytes) = (&mut self.coders, &mut self.scratch.coder);
-            pieces::write(&mut self.scratch.pieces, list, entry.header, |coder| {
-                pieces::write_coder(bytes, coder);
-                coders.number(bytes)
-            })?;
+            self.write_pieces(list, entry.header)?;
         } else if entry.kind == Kind::File && entry.body.offset < entry.header {
             return Err(io::Error::other("content before its header has to be told in pieces").into());
         }
@@ -467,7 +463,35 @@ impl Writer {
     pub fn add_nested(&mut self, nested: &Nested) -> Result<u32, Error> {
         self.check_bytes()?;
         self.reach.is_nested_cut |= std::mem::take(&mut self.reach.nested) > nested.decoded_length;
-        self.layers.add_nested(nested)
+        self.layers.add_nested(nested, &[])
+    }
+
+    /// Takes the next nested stream, which is a file of `size` bytes whose `pieces` lie in stream `input`, and returns
+    /// its number.
+    pub fn add_nested_pieces(&mut self, input: u32, pieces: &[Piece], size: u64) -> Result<u32, Error> {
+        self.check_bytes()?;
+        let start = pieces.iter().map(|piece| piece.offset).min().unwrap_or_default();
+        let length = pieces::reach(pieces).saturating_sub(start);
+        self.write_pieces(pieces, start)?;
+        let codec = STORED_IN_PIECES.to_owned();
+        let nested = Nested { codec, decoded_length: size, input, start, length };
+        self.layers.add_nested(&nested, &self.scratch.pieces)
+    }
+
+    /// All entries that lie in the last stream of pieces, which has `size` bytes, were added.
+    pub fn end_nested_pieces(&mut self, size: u64) {
+        self.reach.is_nested_cut |= std::mem::take(&mut self.reach.nested) > size;
+    }
+
+    /// Puts `list`, of what begins at byte `from`, into `scratch.pieces`, as it is kept.
+    fn write_pieces(&mut self, list: &[Piece], from: u64) -> Result<(), Error> {
+        let (coders, bytes) = (&mut self.coders, &mut self.scratch.coder);
+        self.scratch.pieces.clear();
+        pieces::write(&mut self.scratch.pieces, list, from, |coder| {
+            pieces::write_coder(bytes, coder);
+            coders.number(bytes)
+        })?;
+        Ok(())
     }
 
     /// The number that the next nested stream gets.

@@ -341,6 +341,7 @@ impl FirstPass<'_> {
                 start: 0,
                 length,
                 bytes,
+                pieces: None,
                 codec: content.codec(),
                 name: name.clone(),
                 makes_folder: false,

@@ -21,8 +21,6 @@ pub(crate) struct Names {
     /// Paths were asked of `transform`, and it has changed one.
     was_asked: AtomicBool,
     has_changed: AtomicBool,
-    /// That what is stored in several steps is not looked into.
-    pub(super) has_told_of_steps: AtomicBool,
     pub(super) recursion: Option<Rules>,
     /// What is kept of files' contents.
     pub(super) hashes: Hashes,
@@ -82,8 +80,8 @@ impl Names {
         };
         let hashes = Hashes::new(&shape.hashes);
         let transform = rename("transform", &shape.transform)?;
-        let (was_asked, has_changed, has_told_of_steps) = Default::default();
-        Ok(Self { encoding, transform, was_asked, has_changed, has_told_of_steps, recursion, hashes })
+        let (was_asked, has_changed) = Default::default();
+        Ok(Self { encoding, transform, was_asked, has_changed, recursion, hashes })
     }
 
     /// True if `--transform` has changed nothing: then it does not mean what was meant.

@@ -6,12 +6,12 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use tarnfs_codec::engine::Indexing;
 use tarnfs_codec::{Codec, Damage};
-use tarnfs_format::{Body, Entry, Event, Probe, ReadRandom, Reader, SourceStream, Stream, name, stream::Moved};
+use tarnfs_format::{Body, Entry, Event, Piece, Probe, ReadRandom, Reader, SourceStream, Stream, name, stream::Moved};
 use tarnfs_source::SharedSource;
 
 use super::bodies::Bodies;
@@ -52,6 +52,9 @@ pub(super) struct Candidate {
     pub(super) start: u64,
     pub(super) length: u64,
     pub(super) bytes: SharedSource,
+    /// Where it is not one run of bytes of its stream, or has to be decoded otherwise than by `codec` alone: its pieces
+    /// there. `start` and `length` count in what comes of them.
+    pub(super) pieces: Option<Arc<[Piece]>>,
     /// `None` for an archive without compression.
     pub(super) codec: Option<&'static dyn Codec>,
     pub(super) name: Vec<u8>,
@@ -79,7 +82,9 @@ impl Candidate {
     /// Bytes that it takes while it waits, roughly.
     pub(super) fn weight(&self) -> usize {
         let instead = self.instead.as_ref().map_or(0, |file| size_of::<Entry>() + file.weight());
-        size_of::<Self>() + self.name.len() + self.place.prefix.len() + self.file.weight() + instead
+        // `bytes` has them as well.
+        let pieces = self.pieces.as_ref().map_or(0, |pieces| 2 * size_of_val::<[Piece]>(pieces));
+        pieces + size_of::<Self>() + self.name.len() + self.place.prefix.len() + self.file.weight() + instead
     }
 }
 
@@ -262,7 +267,7 @@ impl<'a> Expansion<'a> {
             Err(error) => return Err(walk.problem(candidate.start, error)),
         };
         let probe = Probe::new(head, &*candidate.bytes);
-        let Some(Content::Format(format)) = content_of(&probe, &candidate.name) else { return Ok(()) };
+        let Some(content @ Content::Format(format)) = content_of(&probe, &candidate.name) else { return Ok(()) };
         let reader = format.reader();
         if let Reader::Random(format) = reader
             && !has_entries(format, &candidate.bytes, self.format_options)
@@ -281,7 +286,28 @@ impl<'a> Expansion<'a> {
             Err(Problem::Read { offset, error }) if is_damage(&error) => note(offset, &error)?,
             Err(problem) => return Err(problem),
         }
+        if !content.compares_content() {
+            self.verify(candidate, candidate.length, receiver)?;
+        }
         Ok(receiver.end(0)?)
+    }
+
+    /// Compares the pieces of the candidate with their checksums, as far as reading it has not done so. If they are
+    /// wrong, nobody can tell which of the `decoded` bytes of its stream are.
+    fn verify(&self, candidate: &Candidate, decoded: u64, receiver: &dyn Receiver) -> Result<(), Problem> {
+        if candidate.pieces.is_none() {
+            return Ok(());
+        }
+        let cancel = &self.options.cancel;
+        let verified = candidate.bytes.verify(&|| cancel.is_cancelled());
+        let Err(error) = verified.and_then(|()| candidate.bytes.read_at(&mut [0], 0)) else { return Ok(()) };
+        if cancel.is_cancelled() {
+            return Err(Problem::Cancelled);
+        }
+        let (shown, what) = (name::excerpt(&candidate.file.path), error.to_string());
+        receiver.note(candidate.told_at, format!("{shown}: {what}"))?;
+        let damage = Damage { decoded: 0..decoded, lost_from: decoded, compressed: 0, compressed_from: 0, what };
+        Ok(receiver.damage(damage)?)
     }
 
     fn compressed(
@@ -369,6 +395,7 @@ impl<'a> Expansion<'a> {
                         start: 0,
                         length,
                         bytes,
+                        pieces: None,
                         codec: content.codec(),
                         name: inner_name.clone(),
                         makes_folder: false,
@@ -399,6 +426,7 @@ impl<'a> Expansion<'a> {
             receiver.damage(damage)?;
         }
         self.decoded.fetch_add(decoded, Ordering::Relaxed);
+        self.verify(candidate, decoded, receiver)?;
         for (_, what) in stream.told(codec) {
             note(what)?;
         }
@@ -484,6 +512,7 @@ mod tests {
             start,
             length: 10,
             bytes: std::sync::Arc::new(MemorySource::new(b"not xz at all".to_vec(), "test")),
+            pieces: None,
             codec: tarnfs_codec::CODECS.iter().find(|codec| codec.name() == "xz").copied(),
             name: b"a.xz".to_vec(),
             makes_folder: false,

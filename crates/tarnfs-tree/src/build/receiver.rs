@@ -62,6 +62,8 @@ pub(super) struct Direct {
     stream: Cell<u32>,
     /// The candidate that is being read, but for its bytes.
     current: RefCell<Option<Candidate>>,
+    /// The stream that its codec undoes: that of its pieces, where it has them.
+    input: Cell<u32>,
     began: Cell<bool>,
     notes: RefCell<Vec<Note>>,
     /// Bytes of the notes.
@@ -112,6 +114,7 @@ impl Direct {
             layer: Cell::new(0),
             stream: Cell::new(0),
             current: RefCell::new(None),
+            input: Cell::new(0),
             began: Cell::new(false),
             notes: RefCell::default(),
             bytes_of_notes: Cell::new(0),
@@ -356,10 +359,18 @@ impl Receiver for Direct {
             let path = candidate.place.prefix.strip_suffix(b"/").unwrap_or(&candidate.place.prefix);
             writer.add_from(candidate.input, &folder_for(&candidate.file, path))?;
         }
-        self.stream.set(candidate.input);
+        let mut input = candidate.input;
+        if let Some(pieces) = &candidate.pieces {
+            let first = pieces.first().map_or(0, |piece| piece.offset);
+            writer.begin_nested(input, first);
+            input = writer.add_nested_pieces(input, pieces, candidate.length)?;
+            self.layer.set(input);
+        }
+        self.input.set(input);
+        self.stream.set(input);
         if candidate.codec.is_some() {
             let number = writer.next_nested();
-            writer.begin_nested(candidate.input, candidate.start);
+            writer.begin_nested(input, candidate.start);
             self.stream.set(number);
             self.layer.set(number);
         }
@@ -368,13 +379,17 @@ impl Receiver for Direct {
 
     fn end(&self, decoded_length: u64) -> Result<(), Error> {
         let current = self.current.borrow();
-        let Some((candidate, codec)) = current.as_ref().and_then(|candidate| Some((candidate, candidate.codec?)))
-        else {
-            return Ok(());
-        };
-        let codec = codec.name().to_owned();
-        let Candidate { input, start, length, .. } = *candidate;
-        self.writer.borrow_mut().add_nested(&Nested { codec, decoded_length, input, start, length }).map(drop)
+        let Some(candidate) = &*current else { return Ok(()) };
+        let (input, &Candidate { start, length, .. }) = (self.input.get(), candidate);
+        let mut writer = self.writer.borrow_mut();
+        match candidate.codec {
+            Some(codec) => {
+                let codec = codec.name().to_owned();
+                writer.add_nested(&Nested { codec, decoded_length, input, start, length }).map(drop)
+            }
+            None if candidate.pieces.is_some() => Ok(writer.end_nested_pieces(length)),
+            None => Ok(()),
+        }
     }
 }
 

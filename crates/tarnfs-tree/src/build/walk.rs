@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 
 use tarnfs_codec::Codec;
 use tarnfs_format::{
-    Body, Damage, Entry, Event, Format, Kind, Probe, ReadForwards, ReadRandom, Stream, Xattrs, name, stream::Part,
+    Body, Damage, Entry, Event, Format, Kind, Piece, Probe, ReadForwards, ReadRandom, Stream, Xattrs, name,
+    stream::Part,
 };
 use tarnfs_source::{Extent, SharedSource, Slice, Source};
 
@@ -96,7 +97,7 @@ pub(crate) fn content_of(probe: &Probe<'_>, name: &[u8]) -> Option<Content> {
 
 impl Content {
     /// True if what is in it is compared with checksums that it has itself, file by file.
-    fn compares_content(self) -> bool {
+    pub(super) fn compares_content(self) -> bool {
         matches!(self, Self::Format(format) if format.compares_content())
     }
 
@@ -105,6 +106,31 @@ impl Content {
         match self {
             Self::Codec(codec) => Some(codec),
             Self::Format(_) => None,
+        }
+    }
+}
+
+/// How a file is stored that is to be looked into.
+enum Stored<'e> {
+    /// As it is, in one run.
+    Plain(&'e Piece),
+    /// In one run that a codec undoes, which makes the seek points of the index.
+    Coded(&'static dyn Codec, &'e Piece),
+    /// Otherwise: its pieces are a stream of their own.
+    Pieces,
+}
+
+impl<'e> Stored<'e> {
+    /// How `body` is stored, which `content` reads.
+    fn of(body: &'e Body, content: &PieceSource) -> Self {
+        let Some([piece]) = body.pieces.as_deref().filter(|_| !content.has_blocks()) else { return Self::Pieces };
+        let is_all = (piece.hole, piece.skip, piece.length) == (0, 0, body.size);
+        match piece.coder.as_ref().map_or(&[][..], |coder| &coder.steps) {
+            [] if is_all => Self::Plain(piece),
+            [step] if is_all && step.properties.is_empty() && step.inputs.is_empty() => {
+                tarnfs_codec::by_name(&step.codec).map_or(Self::Pieces, |codec| Self::Coded(codec, piece))
+            }
+            _ => Self::Pieces,
         }
     }
 }
@@ -388,40 +414,14 @@ impl Walk<'_> {
         let Some(inner) = content_of(&Probe::new(&head, &content), name) else {
             return Ok(None);
         };
-        // One run of stored bytes, or of what one codec gives.
-        let Some([piece]) = entry.body.pieces.as_deref().filter(|_| !content.has_blocks()) else {
-            let what = format!("{}: it stays a file: it is stored in several blocks (--lazy opens it)", shown(entry));
-            self.note_at(entry.header.saturating_add(base), what)?;
-            return Ok(None);
+        let stored = Stored::of(&entry.body, &content);
+        let codec = match stored {
+            Stored::Coded(codec, _) => Some(codec),
+            Stored::Plain(_) | Stored::Pieces => inner.codec(),
         };
-        let is_all = (piece.hole, piece.skip, piece.length) == (0, 0, entry.body.size);
-        let has_steps = piece.coder.as_ref().is_some_and(|coder| !coder.steps.is_empty());
-        let codec = match piece.coder.as_deref().map_or(&[][..], |coder| &coder.steps) {
-            _ if !is_all => return Ok(None),
-            [] => inner.codec(),
-            [step]
-                if step.properties.is_empty()
-                    && step.inputs.is_empty()
-                    && let Some(codec) = tarnfs_codec::by_name(&step.codec) =>
-            {
-                Some(codec)
-            }
-            steps => {
-                // Nothing is damaged, so this is no note of the index. An archive may have very many such files.
-                if !self.names.has_told_of_steps.swap(true, Ordering::Relaxed) {
-                    let codecs: Vec<_> = steps.iter().map(|step| step.codec.as_str()).collect();
-                    log::warn!(
-                        "{}: it stays a file: archives that are stored with {} are not shown as folders yet; other files \
-                         like it are not named",
-                        shown(entry),
-                        codecs.join(", ")
-                    );
-                }
-                return Ok(None);
-            }
-        };
-        let why_not = match (&inner, &self.names.recursion) {
-            (_, Some(rules)) if codec.is_some() && place.layers >= rules.layers => Some(too_many_layers(rules.layers)),
+        let layers = place.layers + u32::from(codec.is_some()) + u32::from(matches!(stored, Stored::Pieces));
+        let why_not = match &self.names.recursion {
+            Some(rules) if layers > rules.layers => Some(too_many_layers(rules.layers)),
             _ if place.depth as usize >= self.options.limits.path_components.saturating_mul(2) => {
                 Some("it lies in too many archives; it stays a file".to_owned())
             }
@@ -433,7 +433,9 @@ impl Walk<'_> {
         }
         let Some(path) = self.names.folder_of(&entry.path, &self.options.limits) else { return Ok(None) };
         // What lies in it is read where it is stored, and not everything has checksums of its own.
-        if !has_steps && !inner.compares_content() {
+        if let Stored::Plain(_) = stored
+            && !inner.compares_content()
+        {
             match content.check(&self.options.cancel) {
                 Ok(()) => {}
                 Err(error) if is_unreadable(&error) => {
@@ -444,34 +446,44 @@ impl Walk<'_> {
                 Err(error) => return Err(error),
             }
         }
-        let bytes = pieces::stored(source, piece)?;
-        let prefix = if path.is_empty() { Vec::new() } else { [path.as_slice(), b"/"].concat() };
-        let end = bytes.start().saturating_add(bytes.len()).saturating_add(base);
-        let inner = MemberPlace {
-            prefix,
-            depth: place.depth + 1,
-            layers: place.layers + u32::from(codec.is_some()),
-            end: codec.is_none().then_some(end),
-        };
         let mut file = Entry { link: Vec::new(), xattrs: Vec::new(), ..entry.clone() };
-        file.body.pieces = None;
         move_by(&mut file, base);
+        let pieces = file.body.pieces.take().unwrap_or_default();
         file.body.offset = file.header;
-        let bytes_at = bytes.start().saturating_add(base);
+        let first = pieces.first().map_or(0, |piece| piece.offset);
+        let expected = match stored {
+            Stored::Coded(_, piece) => piece.crc.map(|crc| (piece.decoded, crc)),
+            Stored::Plain(_) | Stored::Pieces => None,
+        };
+        let (start, bytes, pieces): (_, SharedSource, _) = match stored {
+            Stored::Plain(piece) | Stored::Coded(_, piece) => {
+                let bytes = pieces::stored(source, piece)?;
+                (bytes.start().saturating_add(base), Arc::new(bytes), None)
+            }
+            Stored::Pieces => (0, Arc::new(content), Some(pieces.into())),
+        };
+        let length = bytes.len();
+        let inner = MemberPlace {
+            prefix: if path.is_empty() { Vec::new() } else { [path.as_slice(), b"/"].concat() },
+            depth: place.depth + 1,
+            layers,
+            end: codec.is_none().then_some(start.saturating_add(length)),
+        };
         Ok(Some(Candidate {
             input: 0,
             archive: 0,
-            start: bytes_at,
-            length: bytes.len(),
-            bytes: Arc::new(bytes),
+            start,
+            length,
+            bytes,
+            told_at: self.compressed_at.unwrap_or(if pieces.is_some() { first } else { start }),
+            pieces,
             codec,
             name: last_component(&entry.path).to_vec(),
             makes_folder: !path.is_empty(),
             file: Box::new(file),
-            expected: piece.crc.filter(|_| has_steps).map(|crc| (piece.decoded, crc)),
+            expected,
             instead: None,
             place: inner,
-            told_at: self.compressed_at.unwrap_or(bytes_at),
         }))
     }
 
@@ -713,6 +725,7 @@ impl Walk<'_> {
             start: body.offset,
             length: bytes.len(),
             bytes,
+            pieces: None,
             codec,
             name: last_component(&entry.path).to_vec(),
             makes_folder: !path.is_empty(),

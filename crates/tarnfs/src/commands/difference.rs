@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tarnfs_codec::ChunkTable;
 use tarnfs_format::Kind;
-use tarnfs_index::{Error, FIRST_NESTED, Index, Node, Row, Summary};
+use tarnfs_index::{Error, FIRST_NESTED, Index, Node, Row, STORED_IN_PIECES, Summary};
 use tarnfs_source::Cancel;
 
 use crate::terminal::escaped;
@@ -208,6 +208,11 @@ impl Both<'_> {
         if old != new {
             let what = format!("it says other things of the compressed file at byte {} of the archive", new.start);
             return Ok(Some(what));
+        }
+        if new.codec == STORED_IN_PIECES {
+            let is_same = self.old.nested_pieces(number)? == self.new.nested_pieces(number)?;
+            let what = || format!("it says other pieces of the file at byte {} of the archive", new.start);
+            return Ok((!is_same).then(what));
         }
         let found = self.chunks(number as usize, new.decoded_length)?;
         Ok(found.map(|what| format!("of the compressed file at byte {} of the archive: {what}", new.start)))
