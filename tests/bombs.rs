@@ -262,6 +262,48 @@ E",
     }
 }
 
+/// Names that wait for the one that has their content, each of which is then a link to a long path; and a header of 7z
+/// that is packed in 32 steps, of which each gives 60 MiB.
+#[test]
+fn links_and_steps_take_no_more_than_what_they_are_made_of() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import gzip, lzma, struct, zlib
+def header(name, links, size):
+    name += b'\0'
+    head = b'070701' + b''.join(b'%08x' % value for value in (7, 0o100644, 0, 0, links, 0, size, 0, 0, 0, 0, len(name), 0)) + name
+    return head + bytes(-len(head) % 4)
+with gzip.open('links.cpio.gz', 'wb', 6) as out:
+    for number in range(200000):
+        out.write(header(b'%x' % number, 0xffffffff, 0))
+    out.write(header((b'd' * 200 + b'/') * 19 + b'f', 0xffffffff, 4) + b'abcd' + header(b'TRAILER!!!', 1, 0))
+def number(value):
+    for bytes_ in range(8):
+        if value < 1 << 7 * (bytes_ + 1):
+            return bytes([0xff00 >> bytes_ & 0xff | value >> 8 * bytes_]) + (value & (1 << 8 * bytes_) - 1).to_bytes(bytes_, 'little')
+steps, size = 31, 60 << 20
+packed = lzma.compress(bytes(size), format=lzma.FORMAT_RAW, filters=[{'id': lzma.FILTER_LZMA1, 'preset': 1, 'dict_size': 1 << 24}])
+coders = b'\x21\x03\x01\0' * steps + b'\x23\x03\x01\x01\x05\x5d' + struct.pack('<I', 1 << 24)
+folder = number(steps + 1) + coders + b''.join(number(step) + number(step + 1) for step in range(steps))
+head = b'\x17\x06\0\x01\x09' + number(len(packed)) + b'\0\x07\x0b\x01\0' + folder + b'\x0c' + number(size) * (steps + 1) + b'\0\0'
+start = struct.pack('<QQI', len(packed), len(head), zlib.crc32(head))
+open('steps.7z', 'wb').write(b'7z\xbc\xaf\x27\x1c\0\4' + struct.pack('<I', zlib.crc32(start)) + start + packed + head)
+E",
+    );
+    for (name, mib) in [("links.cpio.gz", 640), ("steps.7z", 640)] {
+        let archive = scratch.path(name);
+        assert!(fs::metadata(&archive).unwrap().len() < 1 << 20);
+        let ran =
+            in_little_memory(&scratch, mib, &["ls", "-P", "1", "--index-file=:memory:", archive.to_str().unwrap()]);
+        if name == "links.cpio.gz" {
+            assert!(ran.text().lines().count() > 200_000 / 2, "{:.2000}", ran.err);
+        } else {
+            assert!(!ran.err.contains("memory"), "{:.2000}", ran.err);
+        }
+    }
+}
+
 /// Few entries, and 15 MiB of extended attributes in each of them: an index of 450 MB for an archive of less than one.
 /// > An index takes little memory, even one that is not kept on disk.
 #[test]

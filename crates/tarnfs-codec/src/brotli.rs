@@ -40,6 +40,10 @@ impl Codec for Brotli {
         true
     }
 
+    fn has_seek_points(&self) -> bool {
+        false
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(StreamDecoder::new(source, options.limits, Some(options))))
     }

@@ -319,6 +319,11 @@ pub trait Codec: Send + Sync {
     /// Starts decoding `source` from its start, collecting seek points.
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>>;
 
+    /// False if decoding can only start at the start.
+    fn has_seek_points(&self) -> bool {
+        true
+    }
+
     /// Starts decoding `source` at `point`. The decoder goes on through later chunks to the end of the stream.
     fn resume(&self, source: SharedSource, point: &SeekPoint, context: &DecodeContext) -> io::Result<Box<dyn Decoder>>;
 

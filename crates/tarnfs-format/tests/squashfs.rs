@@ -21,6 +21,9 @@ struct Image {
     /// What stands before the tables.
     data: Vec<u8>,
     root: usize,
+    /// Names and values of attributes, and the lists of them: where each begins, and how many it has.
+    attributes: Vec<u8>,
+    lists: Vec<(usize, u32)>,
 }
 
 /// The reference to byte `at` of a table.
@@ -60,6 +63,14 @@ impl Image {
         at
     }
 
+    /// An empty file that has the attributes of list `list`.
+    fn with_attributes(&mut self, list: u32) -> usize {
+        let at = self.file(0, &[]);
+        let end = self.inodes.len();
+        self.inodes[end - 4..].copy_from_slice(&list.to_le_bytes());
+        at
+    }
+
     /// A listing of `names`, each with where its inode is. Returns where it is, and its length.
     fn listing(&mut self, names: &[(&[u8], usize)]) -> (usize, usize) {
         let from = self.listings.len();
@@ -86,13 +97,30 @@ impl Image {
         let mut image = b"hsqs".to_vec();
         number(&mut image, &[1, 0, 4096, 0]);
         image.extend([1_u16, 12, 0, 1, 4, 0].iter().flat_map(|field| field.to_le_bytes()));
-        let tables = [reference(self.root), ids + 14, ids + 6, u64::MAX, first, second, u64::MAX, u64::MAX];
+        let (attributes, at) = (stored(&self.attributes), ids + 14);
+        let mut lists = Vec::new();
+        for (from, count) in &self.lists {
+            lists.extend(reference(*from).to_le_bytes());
+            number(&mut lists, &[*count, 0]);
+        }
+        let lists = stored(&lists);
+        let list_at = at + attributes.len() as u64;
+        let table = if self.lists.is_empty() { u64::MAX } else { list_at + lists.len() as u64 };
+        let length = at + (attributes.len() + lists.len()) as u64 + if self.lists.is_empty() { 0 } else { 24 };
+        let tables = [reference(self.root), length, ids + 6, table, first, second, u64::MAX, u64::MAX];
         image.extend(tables.iter().flat_map(|table| table.to_le_bytes()));
         image.extend(&self.data);
         image.extend(inodes);
         image.extend(listings);
         image.extend([4, 0x80, 0xe8, 3, 0, 0]);
         image.extend(ids.to_le_bytes());
+        image.extend(attributes);
+        image.extend(lists);
+        if !self.lists.is_empty() {
+            image.extend(at.to_le_bytes());
+            number(&mut image, &[self.lists.len() as u32, 0]);
+            image.extend(list_at.to_le_bytes());
+        }
         image
     }
 }
@@ -180,6 +208,40 @@ fn large_inodes_do_not_overlap() {
     image.root = image.folder(from, length);
     let (_, damage) = read(&image, 30_000);
     assert_eq!(damage.len(), 1000, "the last one says that there is more");
+}
+
+/// Attributes of a few kilobytes that thousands of names have in turn, or that are too many each time.
+#[test]
+fn attributes_cost_no_more_than_they_tell() {
+    for (count, value, names, most) in [(16_000_u32, 0, 6000, 6000), (600, 60_000, 6000, 6000), (2, 3, 50, 0)] {
+        let mut image = Image::default();
+        for list in 0..2 {
+            image.lists.push((image.attributes.len(), count));
+            for _ in 0..count.min(16_000 >> (8 * u32::from(value > 0))) {
+                image.attributes.extend([0, 0, 1, 0, b'a' + list]);
+                number(&mut image.attributes, &[value]);
+                image.attributes.resize(image.attributes.len() + value as usize, b'v');
+            }
+        }
+        // So that the last one can be read.
+        image.attributes.resize(image.attributes.len() + 40_000_000 * usize::from(value > 100), 0);
+        let files = [image.with_attributes(0), image.with_attributes(1)];
+        let names: Vec<_> = (0..names).map(|number| format!("{number}").into_bytes()).collect();
+        let named: Vec<_> = names.iter().enumerate().map(|(at, name)| (name.as_slice(), files[at % 2])).collect();
+        let (from, length) = image.listing(&named);
+        image.root = image.folder(from, length);
+        let (entries, damage) = read(&image, 10_000);
+        assert_eq!(entries.len(), names.len());
+        assert!(damage.len() <= most, "{:?}", damage.first());
+        let bytes: usize =
+            entries.iter().flat_map(|entry| &entry.xattrs).map(|(name, value)| name.len() + value.len()).sum();
+        assert!(bytes > 0 || value > 100);
+        assert_eq!(
+            damage.iter().filter(|what| what.contains("others are left out")).count(),
+            usize::from(count == 16_000),
+            "{count}"
+        );
+    }
 }
 
 /// One that is large is told once, whatever number of links it says.

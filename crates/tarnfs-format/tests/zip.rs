@@ -481,6 +481,40 @@ fn modes_of_each_host() {
 }
 
 #[test]
+fn what_has_content_is_a_file_whatever_type_it_has() {
+    let of = |made: Made, content: &[u8], name: &str| {
+        let archive = zip(&[Made { content: content.to_vec(), name: name.into(), ..made }]);
+        let told = read_whole(&archive);
+        assert_eq!(told.members[0].entry.body.size, content.len() as u64);
+        (told.members[0].entry.kind, told.members[0].entry.mode)
+    };
+    let unix = |mode: u32| Made { host: 3, external: mode << 16, ..Made::new("", b"") };
+    for kind in [0o010_000, 0o140_000, 0o020_000, 0o060_000] {
+        assert_eq!(of(unix(kind | 0o600), b"text", "a"), (Kind::File, 0o600), "{kind:o}");
+        // Nothing came out of the pipe.
+        let empty = Made { descriptor: true, ..unix(kind | 0o600) };
+        assert_eq!(of(empty, b"", "-"), (Kind::File, 0o600), "{kind:o}");
+    }
+    assert_eq!(of(unix(0o040_755), b"text", "a"), (Kind::File, 0o644));
+    assert_eq!(of(Made { external: 0x10, ..Made::new("", b"") }, b"text", "a"), (Kind::File, 0o644));
+    assert_eq!(of(unix(0o120_777), b"text", "a"), (Kind::Symlink, 0o777));
+}
+
+#[test]
+fn what_zip_reads_from_a_pipe_is_a_file() {
+    if !has("zip") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    sh(folder.path(), "seq 1000 | cat | zip -q a.zip -; : | cat | zip -q b.zip -");
+    for (name, size) in [("a.zip", 3893), ("b.zip", 0)] {
+        let told = read_whole(&fs::read(folder.path().join(name)).unwrap());
+        let entry = &told.members[0].entry;
+        assert_eq!((entry.kind, entry.body.size), (Kind::File, size), "{name}");
+    }
+}
+
+#[test]
 fn methods_that_are_not_known() {
     let with = |method, name: &str| Made { method, ..Made::new(name, b"1234") };
     let archive = zip(&[with(8, "a"), with(97, "b"), with(8, "c"), with(0, "d"), with(97, "e"), with(60_000, "f")]);

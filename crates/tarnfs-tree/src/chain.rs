@@ -48,6 +48,11 @@ impl Link<'_> {
         Ok((source, context))
     }
 
+    /// True if what comes of that step goes into it.
+    pub(crate) fn takes(&self, step: usize) -> bool {
+        self.inputs.iter().any(|input| matches!(*input, Input::Step(number) if number == step))
+    }
+
     /// Bytes that come of it.
     pub(crate) fn decoded_length(&self) -> u64 {
         self.context.decoded_length.unwrap_or_default()

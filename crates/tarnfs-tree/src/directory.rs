@@ -49,8 +49,16 @@ fn decoded(
     options: &tarnfs_codec::Options,
 ) -> io::Result<Vec<u8>> {
     let mut done: Vec<SharedSource> = Vec::new();
-    for link in chain(coder, password, stored.len(), length)? {
+    let links = chain(coder, password, stored.len(), length)?;
+    for (number, link) in links.iter().enumerate() {
         let (source, coder) = link.input(stored, &done)?;
+        // There may be many steps, of which each gives megabytes.
+        let later = links.get(number..).unwrap_or_default();
+        for (step, of_step) in done.iter_mut().enumerate() {
+            if !later.iter().any(|link| link.takes(step)) {
+                *of_step = Arc::new(MemorySource::new(Vec::new(), "the directory"));
+            }
+        }
         done.push(if let Some(decoded) = link.codec.random_access(&source, &coder)? {
             decoded
         } else {

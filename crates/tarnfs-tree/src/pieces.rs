@@ -131,8 +131,9 @@ impl PieceSource {
             (start, piece)
         };
         let pieces: Vec<_> = pieces.into_iter().map(placed).collect();
-        let has_crc = pieces.iter().any(|(_, piece)| piece.crc.is_some());
-        let verified = pieces.iter().filter(|_| has_crc).map(|_| AtomicBool::new(false)).collect();
+        // Where there are any, there is one for each piece.
+        let has_checks = pieces.iter().any(|(_, piece)| piece.crc.is_some() || is_sealed(piece));
+        let verified = pieces.iter().filter(|_| has_checks).map(|_| AtomicBool::new(false)).collect();
         let has_long = pieces.iter().any(|(_, piece)| is_long(piece));
         let member = |(_, piece): &(u64, Piece)| is_long(piece).then(|| Member::new(piece.crc, piece.length));
         let members = pieces.iter().filter(|_| has_long).map(member).collect();

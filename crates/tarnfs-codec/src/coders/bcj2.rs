@@ -192,7 +192,9 @@ impl StreamDecoder {
     fn decode(&mut self) -> io::Result<()> {
         let left = self.length - self.position - self.block.len() as u64;
         let room = usize::try_from(left).unwrap_or(usize::MAX).min(STEP - self.block.len());
-        let bytes = self.main.peek(room)?;
+        // Never more than there is: what is short is read again each time.
+        let there = usize::try_from(self.main.remaining()).unwrap_or(usize::MAX);
+        let bytes = self.main.peek(room.min(there).max(1))?;
         if bytes.is_empty() {
             return Err(self.cut("the main stream of BCJ2"));
         }

@@ -65,6 +65,10 @@ impl Codec for Deflate64 {
         Pace { bytes_per_millisecond: 200_000, in_whole_chunks: false }
     }
 
+    fn has_seek_points(&self) -> bool {
+        false
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(Streamed::first_pass(Inflater::new(source), options)))
     }

@@ -146,6 +146,10 @@ impl Codec for Ppmd7 {
         PACE
     }
 
+    fn has_seek_points(&self) -> bool {
+        false
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         let unpacker = Unpacker::variant_h(source, &options.limits, &options.coder)?;
         Ok(Box::new(Streamed::first_pass(unpacker, options)))
@@ -164,6 +168,10 @@ impl Codec for Ppmd8 {
 
     fn pace(&self) -> Pace {
         PACE
+    }
+
+    fn has_seek_points(&self) -> bool {
+        false
     }
 
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {

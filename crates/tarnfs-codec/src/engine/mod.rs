@@ -16,6 +16,7 @@
 mod blocks;
 mod cache;
 mod chunks;
+mod copied;
 mod decoded;
 mod decoded_file;
 mod fill;

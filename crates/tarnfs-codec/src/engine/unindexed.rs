@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tarnfs_source::{Alone, Grant, SharedSource, Source};
 
 use super::cache::{Idle, PieceCache};
+use super::copied::Copied;
 use super::{DecodedSource, Indexing, Table, Workers, lock};
 use crate::sync::{Mutex, MutexGuard, thread};
 use crate::{ChunkTable, Codec, DecodeContext, Options, PIECE};
@@ -18,6 +19,9 @@ const SHORT: u64 = 4 << 20;
 /// Of a longer one, so many bytes are kept behind the place up to which it was decoded: who reads forward asks in
 /// pieces, and not quite in order. More than lie between two seek points, if the codec chooses how far these are apart.
 const RECENT: usize = 5 << 20;
+
+/// The same of one from which another is decoded in order.
+const RECENT_OF_INPUT: usize = 512 << 10;
 
 /// So many bytes are decoded ahead of somebody who reads on in the first pass: less than is kept behind it.
 const AHEAD: u64 = 2 << 20;
@@ -69,23 +73,85 @@ pub struct UnindexedSource {
 
 /// The first pass, if one has begun.
 #[derive(Default)]
-struct PassSlot(Mutex<Option<Pass>>);
+struct PassSlot {
+    pass: Mutex<Option<Pass>>,
+    /// Those of the streams that this one is decoded from, which are of no use without it.
+    inputs: Vec<Arc<PassSlot>>,
+    /// It is itself one of these: it never waits for memory, and is given up with the stream that is decoded from it.
+    /// Else it would wait for others while the passes around it hold what these wait for.
+    is_input: AtomicBool,
+    /// Bytes of memory that a pass had which was given up for want of more.
+    wanted: AtomicUsize,
+    /// Memory for the next pass of an input: all steps of a stream get theirs at once, or nothing.
+    reserved: Mutex<Option<(Grant, usize)>>,
+}
+
+impl PassSlot {
+    /// True if the inputs have wanted more memory than `cache` ever has.
+    fn inputs_want_too_much(&self, cache: &PieceCache) -> bool {
+        let wanted = self.inputs.iter().map(|input| input.wanted.load(Ordering::Relaxed));
+        wanted.fold(0, usize::saturating_add) > cache.budget().limit()
+    }
+
+    /// Gives up the passes of the inputs.
+    fn drop_inputs(&self) {
+        for input in &self.inputs {
+            // Whoever has one locked decodes with it now, for somebody who holds no pass of ours.
+            let dropped = input.pass.try_lock().ok().and_then(|mut held| held.take());
+            if let Some(pass) = &dropped {
+                input.wanted.fetch_max(pass.weight(), Ordering::Relaxed);
+            }
+            drop(dropped);
+            *lock(&input.reserved) = None;
+        }
+    }
+
+    /// Takes as much memory for each input as it has wanted. False if there is not so much for all.
+    fn reserve_for_inputs(&self, cache: &PieceCache) -> bool {
+        for input in &self.inputs {
+            let wanted = input.wanted.load(Ordering::Relaxed);
+            // More than there ever is only one stream at a time may have: it asks for that itself.
+            if wanted == 0 || wanted > cache.budget().limit() {
+                continue;
+            }
+            let Some(grant) = cache.take(wanted) else {
+                for input in &self.inputs {
+                    *lock(&input.reserved) = None;
+                }
+                return false;
+            };
+            *lock(&input.reserved) = Some((grant, wanted));
+        }
+        true
+    }
+}
 
 impl Idle for PassSlot {
     fn drop_idle(&self) -> bool {
-        let Ok(mut held) = self.0.try_lock() else { return false };
+        if self.is_input.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Ok(mut held) = self.pass.try_lock() else { return false };
         let dropped = held.take_if(|pass| pass.used.elapsed() >= IDLE);
+        if dropped.is_some() {
+            self.drop_inputs();
+        }
         drop(held);
         dropped.is_some()
     }
 }
 
 /// A first pass that nobody has read from for so long is given up for one that waits for memory.
-const IDLE: Duration = Duration::from_millis(500);
+const IDLE: Duration = Duration::from_secs(2);
 
 /// Who waits for memory looks so often, and for so long at most: less than a mount waits for an answer.
 const NAP: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(50);
+
+/// True of what [`UnindexedSource::no_memory`] makes, also where decoders pass it on.
+fn is_no_memory(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::OutOfMemory
+}
 
 /// What came of decoding the next bytes.
 #[derive(PartialEq, Eq)]
@@ -99,6 +165,7 @@ enum Step {
 enum Done {
     Short(Box<[u8]>),
     Long(Arc<DecodedSource>),
+    Copied(Copied),
     /// Why it cannot be read.
     Wrong(io::ErrorKind, String),
 }
@@ -110,6 +177,8 @@ struct Pass {
     /// Bytes of memory that the table takes.
     table_memory: usize,
     crc: crc32fast::Hasher,
+    /// All that was decoded, where there are no seek points.
+    copied: Option<Copied>,
     /// The last bytes that were decoded.
     recent: Vec<u8>,
     /// What lies before them, up to some seek point.
@@ -168,9 +237,9 @@ impl Pass {
         true
     }
 
-    /// The same; false if not even its decoder is paid for. Without more, it does without further seek points.
-    fn may_go_on(&mut self, cache: &PieceCache) -> bool {
-        let more = RECENT.saturating_sub(self.recent.capacity());
+    /// The same, if it keeps `recent` bytes; false if not even its decoder is paid for. Without more, it does without further seek points.
+    fn may_go_on(&mut self, recent: usize, cache: &PieceCache) -> bool {
+        let more = recent.saturating_sub(self.recent.capacity());
         self.is_poor = !self.is_paid_for(more, cache);
         !self.is_poor || self.room.is_some() && self.indexing.memory() + self.recent.capacity() <= self.memory
     }
@@ -200,6 +269,18 @@ impl UnindexedSource {
         Self { codec, source, length, crc, options, context, cache, workers, kept, pass, turn, is_ahead, done, memory }
     }
 
+    /// Which is decoded from what comes of `inputs`, and of what these are decoded from. Nobody else reads those.
+    #[must_use]
+    pub fn decoded_from(self, inputs: &[Arc<Self>]) -> Self {
+        for input in inputs {
+            input.pass.is_input.store(true, Ordering::Relaxed);
+        }
+        let inputs = inputs.iter().map(|input| Arc::clone(&input.pass)).collect();
+        let pass = Arc::new(PassSlot { inputs, ..PassSlot::default() });
+        self.cache.may_drop(Arc::downgrade(&pass) as _);
+        Self { pass, ..self }
+    }
+
     /// With the table in `kept`, if there is one; else it is put there when all was decoded.
     #[must_use]
     pub fn keeping(self, kept: Option<Arc<dyn KeptTable>>) -> Self {
@@ -208,7 +289,8 @@ impl UnindexedSource {
 
     /// Takes the table that was kept. True if there is one.
     fn takes_kept(&self) -> bool {
-        let table = self.kept.as_ref().and_then(|kept| kept.load());
+        let kept = self.kept.as_ref().filter(|_| self.codec.has_seek_points());
+        let table = kept.and_then(|kept| kept.load());
         let Some(table) = table.filter(|table| table.decoded_length() == self.length) else { return false };
         self.memory.store(table.memory(), Ordering::Relaxed);
         let _ = self.done.set(Done::Long(self.source_of(table)));
@@ -217,7 +299,7 @@ impl UnindexedSource {
 
     /// True once all of it was decoded: opening it again would lose that.
     pub fn is_indexed(&self) -> bool {
-        matches!(self.done.get(), Some(Done::Long(_)))
+        matches!(self.done.get(), Some(Done::Long(_) | Done::Copied(_)))
     }
 
     /// Decodes the next bytes of the first pass, for somebody who wants no bytes but to know whether all are right.
@@ -270,13 +352,13 @@ impl UnindexedSource {
 
     /// True once it is known that all is right.
     pub fn is_verified(&self) -> bool {
-        matches!(self.done.get(), Some(Done::Short(_) | Done::Long(_)))
+        matches!(self.done.get(), Some(Done::Short(_) | Done::Long(_) | Done::Copied(_)))
     }
 
     /// The first pass, when it is this one's turn.
     fn next_turn(&self) -> MutexGuard<'_, Option<Pass>> {
         let _turn = lock(&self.turn);
-        lock(&self.pass.0)
+        lock(&self.pass.pass)
     }
 
     fn wrong(&self, kind: io::ErrorKind, what: &str) -> io::Error {
@@ -292,11 +374,20 @@ impl UnindexedSource {
         error
     }
 
+    /// Bytes that are kept behind the place up to which it was decoded.
+    fn recent(&self) -> usize {
+        if self.pass.is_input.load(Ordering::Relaxed) { RECENT_OF_INPUT } else { RECENT }
+    }
+
     fn begin(&self) -> io::Result<Pass> {
         let indexing = Indexing::new(self.codec, SharedSource::clone(&self.source), &self.options);
         let indexing = indexing.map_err(|error| self.wrong(error.kind(), &error.to_string()))?;
         let (table, crc) = (Table::default(), crc32fast::Hasher::new());
+        // What a password opens is not left on a disk.
+        let is_copied = self.length > SHORT && !self.codec.has_seek_points() && self.options.coder.password.is_none();
+        let copied = is_copied.then(|| Copied::new(&self.options.scratch, self.length)).flatten();
         Ok(Pass {
+            copied,
             indexing,
             table,
             table_memory: 0,
@@ -313,32 +404,71 @@ impl UnindexedSource {
     /// Decodes the next bytes, from the start if nothing is decoded yet. At the end all is what it should be. Waits for
     /// no memory: the pass must not be held then.
     fn step(&self, held: &mut Option<Pass>) -> io::Result<Step> {
-        let pass = match &mut *held {
+        // If a decoder panics, nothing of its pass is used again.
+        let mut pass = match held.take() {
             Some(pass) => pass,
             None if self.takes_kept() => return Ok(Step::Ended),
-            none => none.insert(self.begin()?),
+            None => match self.begin_with_memory()? {
+                Some(pass) => pass,
+                None => return Ok(self.give_up(None)),
+            },
         };
-        match self.decode(pass) {
-            Ok(true) if pass.may_go_on(&self.cache) => {
+        match self.decode(&mut pass) {
+            Ok(true) if pass.may_go_on(self.recent(), &self.cache) => {
                 pass.used = Instant::now();
                 self.memory.store(pass.memory, Ordering::Relaxed);
+                *held = Some(pass);
                 return Ok(Step::More);
             }
-            Ok(true) => {
-                *held = None;
-                self.memory.store(0, Ordering::Relaxed);
-                return Ok(Step::NoMemory);
-            }
+            Ok(true) => return Ok(self.give_up(Some(pass))),
             Ok(false) => {}
-            Err(error) => {
-                *held = None;
-                return Err(error);
+            // What it is decoded from has no memory. Others may give theirs up; but where this has more than its share
+            // already, nobody else is given so much as well.
+            Err(error) if is_no_memory(&error) => {
+                let has_more = matches!(pass.room, Some(Room::Alone { .. }));
+                if has_more && self.pass.inputs_want_too_much(&self.cache) {
+                    return Err(error);
+                }
+                return Ok(self.give_up(Some(pass)));
             }
+            Err(error) => return Err(error),
         }
-        if let Some(pass) = held.take() {
-            self.ended(pass);
-        }
+        self.ended(pass);
         Ok(Step::Ended)
+    }
+
+    /// A new pass, which has as much memory as one wanted that was given up; `None` if there is not so much.
+    fn begin_with_memory(&self) -> io::Result<Option<Pass>> {
+        let reserved = lock(&self.pass.reserved).take();
+        if let Some((grant, memory)) = reserved {
+            let room = Some(Room::Granted { _grants: vec![grant] });
+            return Ok(Some(Pass { room, memory, ..self.begin()? }));
+        }
+        if !self.pass.reserve_for_inputs(&self.cache) {
+            return Ok(None);
+        }
+        let wanted = self.pass.wanted.load(Ordering::Relaxed);
+        let room = match self.cache.take(wanted) {
+            _ if wanted == 0 => None,
+            Some(grant) => Some(Room::Granted { _grants: vec![grant] }),
+            None => match self.cache.budget().alone() {
+                Some(alone) => Some(Room::Alone { _alone: alone }),
+                None => return Ok(None),
+            },
+        };
+        let memory = if matches!(room, Some(Room::Granted { .. })) { wanted } else { 0 };
+        Ok(Some(Pass { room, memory, ..self.begin()? }))
+    }
+
+    /// Ends `pass`, and those that it is decoded from, for want of memory.
+    fn give_up(&self, pass: Option<Pass>) -> Step {
+        if let Some(pass) = &pass {
+            self.pass.wanted.fetch_max(pass.weight(), Ordering::Relaxed);
+        }
+        drop(pass);
+        self.pass.drop_inputs();
+        self.memory.store(0, Ordering::Relaxed);
+        Step::NoMemory
     }
 
     fn decode(&self, pass: &mut Pass) -> io::Result<bool> {
@@ -355,10 +485,19 @@ impl UnindexedSource {
         pass.take_chunks(self.length, if pass.is_poor { 0 } else { most });
         pass.indexing.take_damage(&mut pass.table.damage);
         let read = read.map_err(|error| {
+            if is_no_memory(&error) {
+                return error;
+            }
             let what = format!("it cannot be decoded from its byte {position} on: {error}");
             self.failed(self.wrong(error.kind(), &what))
         })?;
         pass.crc.update(&pass.recent[filled..]);
+        if let Some(copied) = &mut pass.copied
+            && let Err(error) = copied.add(&pass.recent[filled..])
+        {
+            log::info!("{}: it is not copied: {error}", self.describe());
+            pass.copied = None;
+        }
         if let Some(damage) = pass.table.damage.first() {
             return Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &damage.what)));
         }
@@ -370,12 +509,12 @@ impl UnindexedSource {
         let most = if self.length <= SHORT || self.length <= VERIFIED_FIRST && pass.is_paid_for(0, &self.cache) {
             usize::MAX
         } else {
-            RECENT
+            self.recent()
         };
         if pass.recent.len() > most.saturating_add(1 << 20) {
             let gone = pass.recent.len() - most;
             pass.recent.drain(..gone);
-            pass.recent.shrink_to(2 * RECENT);
+            pass.recent.shrink_to(2 * most);
         }
         if read > 0 {
             return Ok(true);
@@ -392,12 +531,15 @@ impl UnindexedSource {
 
     /// Keeps what all of it is: the pass has come to the end, and nothing is wrong.
     fn ended(&self, pass: Pass) {
-        let Pass { table, table_memory, mut recent, room, .. } = pass;
-        let (done, memory) = if self.length <= SHORT {
+        let Pass { table, table_memory, mut recent, room, copied, .. } = pass;
+        let (done, memory) = if let Some(copied) = copied {
+            drop(recent);
+            (Done::Copied(copied), 0)
+        } else if self.length <= SHORT {
             recent.shrink_to_fit();
             (Done::Short(recent.into()), self.length as usize)
         } else {
-            if let Some(kept) = &self.kept {
+            if let Some(kept) = self.kept.as_ref().filter(|_| self.codec.has_seek_points()) {
                 kept.store(&table);
             }
             let decoded = self.source_of(table);
@@ -409,6 +551,8 @@ impl UnindexedSource {
         };
         // As long as both are there.
         drop(room);
+        // Of what lies behind the last byte that was wanted nobody reads more.
+        self.pass.drop_inputs();
         let _ = self.done.set(done);
         self.memory.store(memory, Ordering::Relaxed);
     }
@@ -449,6 +593,9 @@ impl UnindexedSource {
                 buffer[..length].copy_from_slice(&there[..length]);
                 return Ok(Some(length));
             }
+            if let Some(copied) = pass.copied.as_ref().filter(|copied| copied.length() > offset) {
+                return copied.read(buffer, offset).map(Some);
+            }
             let before = match &pass.before {
                 Some(before) if before.len() > offset => Some(Arc::clone(before)),
                 _ if pass.table.decoded_length() > offset => {
@@ -468,7 +615,8 @@ impl UnindexedSource {
 
     /// Waits a moment for the memory of others, who give theirs up if they do nothing with it.
     fn wait_for_memory(&self, since: &mut Option<Instant>) -> io::Result<()> {
-        if since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+        let is_input = self.pass.is_input.load(Ordering::Relaxed);
+        if is_input || since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
             return Err(self.no_memory());
         }
         if !self.cache.drop_idle() {
@@ -511,6 +659,7 @@ impl Source for UnindexedSource {
                     length
                 }
                 Some(Done::Long(decoded)) => decoded.read_at(rest, from)?,
+                Some(Done::Copied(copied)) => copied.read(rest, from)?,
                 Some(Done::Wrong(kind, what)) => return Err(io::Error::new(*kind, what.clone())),
             };
             if read == 0 {
@@ -537,6 +686,8 @@ impl Source for UnindexedSource {
         match self.done.get() {
             Some(Done::Short(_) | Done::Wrong(..)) => true,
             Some(Done::Long(decoded)) => decoded.is_ready(offset, length),
+            // A disk may sleep.
+            Some(Done::Copied(_)) => false,
             None => self.length == 0 || length == 0,
         }
     }

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::mem::{size_of, take};
+use std::rc::Rc;
 
 use super::header::Header;
 use crate::{Body, Device, Entry, Kind};
@@ -30,7 +31,7 @@ struct Key {
 #[derive(Debug, Default)]
 struct Known {
     /// The name that has the content.
-    first: Option<First>,
+    first: Option<Rc<First>>,
     /// Names that wait for it.
     waiting: Vec<Entry>,
     /// Names that came, but for those that were told.
@@ -46,9 +47,9 @@ struct First {
 }
 
 impl First {
-    fn new(entry: &Entry, facts: Header) -> Option<Self> {
+    fn new(entry: &Entry, facts: Header) -> Option<Rc<Self>> {
         let path = entry.path.clone().into_boxed_slice();
-        (path.len() <= LONGEST).then_some(Self { path, at: entry.header, facts })
+        (path.len() <= LONGEST).then(|| Rc::new(Self { path, at: entry.header, facts }))
     }
 }
 
@@ -72,13 +73,34 @@ pub(super) enum Told {
     Waits,
 }
 
-/// Names that waited, and what became of them.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Waited {
-    /// In the order in which they are told.
-    pub(super) entries: Vec<Entry>,
-    /// Those whose content is not known.
-    pub(super) lost: Vec<Entry>,
+/// Names that waited: those of one file each, in the order in which they are told.
+#[derive(Debug, Default)]
+pub(super) struct Waited(Vec<Settled>);
+
+/// Names of one file.
+#[derive(Debug)]
+struct Settled {
+    first: Option<Rc<First>>,
+    /// Where nothing has the content, the first name is an empty file.
+    is_certain: bool,
+    names: Vec<Entry>,
+}
+
+impl Waited {
+    /// What is told of each name; an error has one whose content is not known. Links are made one by one: their targets
+    /// take more memory than what waits.
+    pub(super) fn each(self) -> impl Iterator<Item = Result<Entry, Entry>> {
+        self.0.into_iter().flat_map(|Settled { mut first, is_certain, names }| {
+            names.into_iter().map(move |entry| match &first {
+                Some(first) => Ok(link(entry, first)),
+                None if is_certain => {
+                    first = First::new(&entry, EMPTY);
+                    Ok(entry)
+                }
+                None => Err(entry),
+            })
+        })
+    }
 }
 
 impl Links {
@@ -98,11 +120,10 @@ impl Links {
         if header.dialect.stores_links_once() && entry.kind == Kind::File && header.size == 0 {
             let added = if known.seen == 1 { OF_ONE } else { 0 };
             self.bytes = self.bytes.saturating_add(added).saturating_add(entry.weight());
-            known.waiting.reserve_exact(1);
             known.waiting.push(*entry);
             return Told::Waits;
         }
-        let is_same = |first: &First| {
+        let is_same = |first: &Rc<First>| {
             let stored = header.dialect.stores_links_once() && entry.kind == Kind::File;
             let facts = Header { name_length: first.facts.name_length, ..*header };
             !stored && first.facts == facts
@@ -127,7 +148,7 @@ impl Links {
                 for entry in &known.waiting {
                     self.bytes = self.bytes.saturating_sub(entry.weight());
                 }
-                settle(known, header.size == 0, &mut waited);
+                waited.0.extend(settle(known, header.size == 0));
             }
             if is_last {
                 let path = known.first.as_ref().map_or(0, |first| first.path.len().saturating_add(OF_ONE));
@@ -136,9 +157,7 @@ impl Links {
             }
         }
         if self.bytes > self.most {
-            let more = self.end(false);
-            waited.entries.extend(more.entries);
-            waited.lost.extend(more.lost);
+            waited.0.extend(self.end(false).0);
             self.is_short = true;
         }
         waited
@@ -152,27 +171,19 @@ impl Links {
         let mut files: Vec<Known> = take(&mut self.files).into_values().collect();
         files.retain(|known| !known.waiting.is_empty());
         files.sort_unstable_by_key(|known| known.waiting.first().map(|entry| entry.header));
-        let mut waited = Waited::default();
-        for known in &mut files {
-            settle(known, is_whole, &mut waited);
-        }
-        waited
+        Waited(files.iter_mut().filter_map(|known| settle(known, is_whole)).collect())
     }
 }
 
-/// Makes links of all that waits. If nothing has the content, the first one is an empty file, where that is certain.
-fn settle(known: &mut Known, is_certain: bool, waited: &mut Waited) {
-    for entry in take(&mut known.waiting) {
-        match &known.first {
-            Some(first) => waited.entries.push(link(entry, first)),
-            None if is_certain => {
-                // Nothing is compared with it: what is empty and comes later waits as well.
-                known.first = First::new(&entry, EMPTY);
-                waited.entries.push(entry);
-            }
-            None => waited.lost.push(entry),
-        }
+/// Takes all that waits. If nothing has the content, the first one is an empty file, where that is certain.
+fn settle(known: &mut Known, is_certain: bool) -> Option<Settled> {
+    let names = take(&mut known.waiting);
+    let first = known.first.clone();
+    if let Some(empty) = names.first().filter(|_| is_certain && first.is_none()) {
+        // Nothing is compared with it: what is empty and comes later waits as well.
+        known.first = First::new(empty, EMPTY);
     }
+    (!names.is_empty()).then_some(Settled { first, is_certain, names })
 }
 
 /// What no header says.

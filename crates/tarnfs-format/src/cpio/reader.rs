@@ -223,10 +223,14 @@ impl<'run> Reader<'run> {
     }
 
     fn waited(&mut self, waited: Waited) -> Result<(), Error> {
-        for entry in waited.entries {
-            self.tell(Event::Entry(Box::new(entry)))?;
-        }
-        for entry in waited.lost {
+        for told in waited.each() {
+            let entry = match told {
+                Ok(entry) => {
+                    self.tell(Event::Entry(Box::new(entry)))?;
+                    continue;
+                }
+                Err(entry) => entry,
+            };
             let what = format!("{}: what it is another name of was not found; it was left out", excerpt(&entry.path));
             self.damage(entry.header, what)?;
         }

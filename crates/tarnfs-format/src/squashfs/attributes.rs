@@ -1,5 +1,6 @@
 //! Extended attributes.
 
+use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 
@@ -18,6 +19,15 @@ const IS_ELSEWHERE: u16 = 1 << 8;
 /// kilobytes could tell of gigabytes.
 const MOST_BYTES: u64 = 512 << 20;
 
+/// What reading lists may cost for a whole image, in bytes, where each attribute counts as many as `OF_ONE` beside its
+/// own. Inodes may name ever other lists of the same bytes.
+const MOST_READ: u64 = 256 << 20;
+const OF_ONE: u64 = 64;
+
+/// Lists that are remembered: of most images all that there are.
+const MOST_KNOWN: usize = 1 << 12;
+const MOST_OF_KNOWN: u64 = 16 << 20;
+
 /// The attributes of an image.
 #[derive(Debug)]
 pub(super) struct Attributes {
@@ -26,8 +36,11 @@ pub(super) struct Attributes {
     /// How many lists of them there are, and where the list of the blocks that tell where they are begins.
     count: u32,
     list: u64,
-    /// Many files of one folder have the same ones.
-    last: Option<(u32, Rc<Xattrs>)>,
+    /// What was read, or what is wrong with it. Many files have the same ones.
+    known: HashMap<u32, Result<Rc<Xattrs>, String>>,
+    /// Bytes of what is known, and of all that was read.
+    known_bytes: u64,
+    read: u64,
     /// Bytes that were handed out.
     told: u64,
 }
@@ -35,7 +48,8 @@ pub(super) struct Attributes {
 impl Attributes {
     /// Of an image whose table of them begins at byte `table`, and which is read through `read_at`.
     pub(super) fn new(table: u64, read_at: impl Fn(u64) -> io::Result<[u8; 16]>) -> io::Result<Self> {
-        let mut attributes = Self { table: None, count: 0, list: 0, last: None, told: 0 };
+        let (known, known_bytes, read, told) = Default::default();
+        let mut attributes = Self { table: None, count: 0, list: 0, known, known_bytes, read, told };
         if table != NO_TABLE {
             let header = read_at(table)?;
             let mut fields = Fields(&header);
@@ -49,20 +63,51 @@ impl Attributes {
     /// List `number`.
     pub(super) fn list(&mut self, metadata: &mut Metadata<'_>, number: u32, limits: &Limits) -> io::Result<Xattrs> {
         let Some(table) = self.table.filter(|_| number != NO_XATTRS) else { return Ok(Vec::new()) };
-        let list = match &self.last {
-            Some((last, list)) if *last == number => Rc::clone(list),
-            _ => Rc::new(self.read(metadata, table, number, limits)?),
+        let list = match self.known.get(&number) {
+            Some(Ok(list)) => Rc::clone(list),
+            Some(Err(what)) => return Err(damaged(what.as_str())),
+            None => self.new_list(metadata, table, number, limits)?,
         };
         let bytes = list.iter().map(|(name, value)| name.len().saturating_add(value.len())).sum::<usize>();
         self.told = self.told.saturating_add(bytes as u64);
         if self.told > MOST_BYTES {
-            return Err(damaged("all extended attributes together take more than 512 MiB"));
+            self.table = None;
+            return Err(damaged("all extended attributes together take more than 512 MiB; others are left out"));
         }
-        self.last = Some((number, Rc::clone(&list)));
         Ok(list.to_vec())
     }
 
-    fn read(&self, metadata: &mut Metadata<'_>, table: u64, number: u32, limits: &Limits) -> io::Result<Xattrs> {
+    /// The same of one that is not known.
+    fn new_list(
+        &mut self,
+        metadata: &mut Metadata<'_>,
+        table: u64,
+        number: u32,
+        limits: &Limits,
+    ) -> io::Result<Rc<Xattrs>> {
+        let before = self.read;
+        let list = self.read(metadata, table, number, limits).map(Rc::new);
+        let bytes = self.read.saturating_sub(before);
+        if self.read > MOST_READ {
+            self.table = None;
+            return Err(damaged("reading the extended attributes takes too long; others are left out"));
+        }
+        self.known_bytes = self.known_bytes.saturating_add(bytes);
+        if self.known.len() >= MOST_KNOWN || self.known_bytes > MOST_OF_KNOWN {
+            self.known.clear();
+            self.known_bytes = bytes;
+        }
+        let known = match &list {
+            Ok(list) => Ok(Rc::clone(list)),
+            // It may be right the next time.
+            Err(error) if error.kind() != io::ErrorKind::InvalidData => return list,
+            Err(error) => Err(error.to_string()),
+        };
+        self.known.insert(number, known);
+        list
+    }
+
+    fn read(&mut self, metadata: &mut Metadata<'_>, table: u64, number: u32, limits: &Limits) -> io::Result<Xattrs> {
         if number >= self.count {
             return Err(damaged(format!("list {number} of {}", self.count)));
         }
@@ -92,7 +137,9 @@ impl Attributes {
                 let mut elsewhere = Place::new(table, u64::from_le_bytes(reference))?;
                 value = Self::value(metadata, &mut elsewhere, limits)?;
             }
-            bytes = bytes.saturating_add(name.len()).saturating_add(value.len());
+            let of_this = name.len().saturating_add(value.len());
+            bytes = bytes.saturating_add(of_this);
+            self.read = self.read.saturating_add(OF_ONE).saturating_add(of_this as u64);
             if bytes as u64 > MOST_BYTES / 16 {
                 return Err(damaged("those of one file take more than 32 MiB"));
             }

@@ -1,5 +1,6 @@
 //! Walks the folders of an image from its root on, and tells what is in them.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Bound;
@@ -88,15 +89,22 @@ impl<'run> Reader<'run> {
         options: &'run Options,
         receive: &'run mut ReceiveRandom<'run>,
     ) -> Result<Self, Error> {
+        let failed = Cell::new(None);
         let show = |offset: u64, length: usize| {
             let there = usize::try_from(source.len().saturating_sub(offset)).unwrap_or(usize::MAX);
             let mut bytes = vec![0; length.min(there)];
-            let read = source.read_at(&mut bytes, offset).unwrap_or(0);
+            let read = source.read_at(&mut bytes, offset).unwrap_or_else(|error| {
+                failed.set(Some((offset, error)));
+                0
+            });
             bytes.truncate(read);
             bytes
         };
         let unreadable = |reason: String| Error::Unreadable { format: NAME, reason };
         let found = start::find(&show, Some(source.len()));
+        if let Some((offset, error)) = failed.take() {
+            return Err(Error::Read { offset, error });
+        }
         let (base, superblock) =
             found.ok_or_else(|| Error::NotThisFormat { format: NAME, reason: "there is no superblock".to_owned() })?;
         let superblock = superblock.map_err(unreadable)?;

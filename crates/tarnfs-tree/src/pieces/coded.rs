@@ -28,8 +28,8 @@ struct Open {
     clock: u64,
 }
 
-/// The stream, where in it, how many bytes become how many, how.
-type Key = (u32, u64, u64, u64, Arc<Coder>);
+/// The stream, where in it, how many bytes become how many, how, and the checksum that all of these have.
+type Key = (u32, u64, u64, u64, Arc<Coder>, Option<u32>);
 
 #[derive(Debug)]
 struct Coded {
@@ -92,7 +92,9 @@ impl CodedStreams {
         context: &StreamContext,
     ) -> io::Result<Decoded> {
         let Some(coder) = &piece.coder else { return Err(io::ErrorKind::InvalidInput.into()) };
-        let key = (number, piece.offset, piece.stored, piece.decoded, Arc::clone(coder));
+        let is_all = (piece.skip, piece.length) == (0, piece.decoded);
+        let crc = piece.crc.filter(|_| is_all);
+        let key = (number, piece.offset, piece.stored, piece.decoded, Arc::clone(coder), crc);
         {
             let mut open = self.lock();
             open.clock += 1;
@@ -195,7 +197,7 @@ fn decoded_with(
     context: &StreamContext,
 ) -> io::Result<Decoded> {
     let stored: SharedSource = Arc::new(stored(stream, piece)?);
-    let (mut done, mut whole, mut in_order) = (Vec::new(), None, None);
+    let (mut done, mut whole, mut in_order, mut inputs) = (Vec::new(), None, None, Vec::new());
     let chain = chain(coder, password, stored.len(), piece.decoded)?;
     for (step, link) in chain.iter().enumerate() {
         let (source, of_step) = link.input(&stored, &done)?;
@@ -210,7 +212,9 @@ fn decoded_with(
         let is_long = of_step.decoded_length >= Some(LONG);
         let kept = context.members.as_ref().filter(|_| is_long && crc.is_some());
         let kept = kept.and_then(|members| members.of(number, piece, step));
-        let undone = Arc::new(undone(link.codec, source, of_step, crc, context).keeping(kept));
+        let undone = undone(link.codec, source, of_step, crc, context).keeping(kept);
+        let undone = Arc::new(undone.decoded_from(&inputs));
+        inputs.push(Arc::clone(&undone));
         whole = verifies.then(|| Arc::clone(&undone));
         in_order = Some(Arc::clone(&undone));
         done.push(undone);

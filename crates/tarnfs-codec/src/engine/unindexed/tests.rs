@@ -17,7 +17,7 @@ fn content(length: usize) -> Vec<u8> {
 
 /// Raw deflate, and the CRC-32 of what comes out.
 fn deflated(bytes: &[u8]) -> (Vec<u8>, u32) {
-    let mut packed = vec![0; bytes.len() + 1024];
+    let mut packed = vec![0; 2 * bytes.len() + 1024];
     let config = DeflateConfig { window_bits: -15, ..DeflateConfig::new(1) };
     let (packed, _) = compress_slice(&mut packed, bytes, config);
     (packed.to_vec(), crc32fast::hash(bytes))
@@ -256,7 +256,7 @@ fn a_pass_that_nobody_reads_gives_its_memory_to_one_that_waits() {
         UnindexedSource::new(codec, source, bytes.len() as u64, Some(crc), options, context, cache, workers)
     };
     let members = [open(), open(), open()];
-    let has_pass = |member: &UnindexedSource| lock(&member.pass.0).is_some();
+    let has_pass = |member: &UnindexedSource| lock(&member.pass.pass).is_some();
     let mut buffer = vec![0; 100_000];
     for (number, member) in members.iter().enumerate() {
         member.read_exact_at(&mut buffer, 1 << 20).unwrap();
@@ -278,4 +278,87 @@ fn a_pass_that_nobody_reads_gives_its_memory_to_one_that_waits() {
         }
     });
     assert!(members.iter().all(|member| !has_pass(member)));
+}
+
+/// Several streams that are decoded in two steps, and so little memory that some have it for one step only: each waited
+/// for what the others held.
+#[test]
+fn steps_of_several_streams_do_not_wait_for_each_other() {
+    let bytes = content(18 << 20);
+    let (packed, crc) = deflated(&bytes);
+    let (twice, _) = deflated(&packed);
+    for limit in [8 << 20, 16 << 20, 40 << 20] {
+        let cache = PieceCache::new(Budget::new(limit));
+        let undone = |source: SharedSource, length: usize, crc| {
+            let (codec, cache, workers) = (coder_by_name("deflate").unwrap(), Arc::clone(&cache), Workers::new(0));
+            let (options, context) = (Options::default(), DecodeContext::default());
+            UnindexedSource::new(codec, source, length as u64, crc, options, context, cache, workers)
+        };
+        let open = || {
+            let stored = Arc::new(MemorySource::new(twice.clone(), "a member"));
+            let inner = Arc::new(undone(stored, packed.len(), None));
+            undone(Arc::clone(&inner) as SharedSource, bytes.len(), Some(crc)).decoded_from(&[inner])
+        };
+        let streams: Vec<_> = (0..6).map(|_| open()).collect();
+        std::thread::scope(|scope| {
+            for stream in &streams {
+                scope.spawn(|| {
+                    let mut part = vec![0; 128 << 10];
+                    for at in (0..bytes.len()).step_by(part.len()) {
+                        stream.read_exact_at(&mut part, at as u64).unwrap();
+                        assert!(part == bytes[at..at + part.len()], "{limit}: at {at}");
+                    }
+                });
+            }
+        });
+        assert!(streams.iter().all(|stream| stream.is_verified() && lock(&stream.pass.pass).is_none()));
+    }
+}
+
+/// A stream that can only be decoded from its start, read backwards.
+#[test]
+fn what_has_no_seek_points_is_decoded_once() {
+    let bytes = content(20 << 20);
+    let (packed, crc) = deflated(&bytes);
+    let codec: &'static dyn Codec =
+        Box::leak(Box::new(WithoutPoints(coder_by_name("deflate").unwrap(), AtomicUsize::new(0))));
+    let source = Arc::new(MemorySource::new(packed, "a member"));
+    let (cache, workers) = (PieceCache::new(Budget::new(8 << 20)), Workers::new(0));
+    let (options, context) = (Options::default(), DecodeContext::default());
+    let stream = UnindexedSource::new(codec, source, bytes.len() as u64, Some(crc), options, context, cache, workers);
+    let mut part = vec![0; 100_000];
+    for round in 0..2 {
+        for at in (0..bytes.len() - part.len()).step_by(1_000_003).rev() {
+            stream.read_exact_at(&mut part, at as u64).unwrap();
+            assert!(part == bytes[at..at + part.len()], "{round}: at {at}");
+        }
+    }
+    stream.read_exact_at(&mut part[..1], bytes.len() as u64 - 1).unwrap();
+    assert!(stream.is_verified() && stream.memory() == 0);
+}
+
+/// A codec that makes no seek points, and counts how often it begins.
+struct WithoutPoints(&'static dyn Codec, AtomicUsize);
+
+impl Codec for WithoutPoints {
+    fn name(&self) -> &'static str {
+        "without points"
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        self.0.bid(head)
+    }
+
+    fn has_seek_points(&self) -> bool {
+        false
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn crate::FirstPass>> {
+        assert_eq!(self.1.fetch_add(1, Ordering::Relaxed), 0, "it is decoded once");
+        self.0.first_pass(source, options)
+    }
+
+    fn resume(&self, _: SharedSource, _: &crate::SeekPoint, _: &DecodeContext) -> io::Result<Box<dyn crate::Decoder>> {
+        panic!("it is decoded once")
+    }
 }

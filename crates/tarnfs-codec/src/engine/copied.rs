@@ -1,0 +1,50 @@
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use rustix::fs::fstatvfs;
+
+use crate::Scratch;
+use crate::scratch::Borrowed;
+
+/// A stream takes at most this part of the space that is free where its copy lies.
+const PART_OF_SPACE: u64 = 4;
+
+/// What was decoded of a stream without seek points, in a file without a name: a random read in it would else decode
+/// from the start.
+pub(super) struct Copied {
+    file: Borrowed,
+    length: u64,
+}
+
+impl Copied {
+    /// Of a stream of `length` decoded bytes. `None` where there is no file, or not so much space.
+    pub(super) fn new(scratch: &Scratch, length: u64) -> Option<Self> {
+        let file = scratch.borrow().inspect_err(|error| log::debug!("nothing is copied: {error}")).ok()?;
+        let space = fstatvfs(&*file).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
+        (length <= space / PART_OF_SPACE).then_some(Self { file, length: 0 })
+    }
+
+    /// Adds the next bytes. After an error it is of no use.
+    pub(super) fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file().write_all_at(bytes, self.length)?;
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Bytes that it has.
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Reads from byte `offset` on what it has of that.
+    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let there = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        self.file().read_exact_at(&mut buffer[..there], offset)?;
+        Ok(there)
+    }
+
+    fn file(&self) -> &File {
+        &self.file
+    }
+}
