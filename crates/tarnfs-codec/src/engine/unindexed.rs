@@ -83,46 +83,57 @@ struct PassSlot {
     /// Bytes of memory that a pass had which was given up for want of more.
     wanted: AtomicUsize,
     /// Memory for the next pass of an input: all steps of a stream get theirs at once, or nothing.
-    reserved: Mutex<Option<(Grant, usize)>>,
+    reserved: Mutex<Option<(Room, usize)>>,
 }
 
 impl PassSlot {
-    /// True if the inputs have wanted more memory than `cache` ever has.
-    fn inputs_want_too_much(&self, cache: &PieceCache) -> bool {
-        let wanted = self.inputs.iter().map(|input| input.wanted.load(Ordering::Relaxed));
-        wanted.fold(0, usize::saturating_add) > cache.budget().limit()
-    }
-
     /// Gives up the passes of the inputs.
     fn drop_inputs(&self) {
         for input in &self.inputs {
             // Whoever has one locked decodes with it now, for somebody who holds no pass of ours.
             let dropped = input.pass.try_lock().ok().and_then(|mut held| held.take());
             if let Some(pass) = &dropped {
-                input.wanted.fetch_max(pass.weight(), Ordering::Relaxed);
+                input.wanted.fetch_max(pass.wanted(), Ordering::Relaxed);
             }
             drop(dropped);
             *lock(&input.reserved) = None;
         }
     }
 
-    /// Takes as much memory for each input as it has wanted. False if there is not so much for all.
-    fn reserve_for_inputs(&self, cache: &PieceCache) -> bool {
-        for input in &self.inputs {
-            let wanted = input.wanted.load(Ordering::Relaxed);
-            // More than there ever is only one stream at a time may have: it asks for that itself.
-            if wanted == 0 || wanted > cache.budget().limit() {
-                continue;
-            }
-            let Some(grant) = cache.take(wanted) else {
-                for input in &self.inputs {
-                    *lock(&input.reserved) = None;
-                }
-                return false;
-            };
-            *lock(&input.reserved) = Some((grant, wanted));
+    /// Takes as much memory for this and for each input as they have wanted; `None` if there is not so much for all
+    /// now. An error if there never is.
+    fn reserve(&self, cache: &PieceCache) -> io::Result<Option<(Option<Room>, usize)>> {
+        let wanted = |slot: &Self| slot.wanted.load(Ordering::Relaxed);
+        let (own, limit) = (wanted(self), cache.budget().limit());
+        let all = self.inputs.iter().map(|input| wanted(input)).chain([own]);
+        let (total, largest) = all.fold((0_usize, 0), |(total, largest), one| (total + one, one.max(largest)));
+        if total == 0 {
+            return Ok(Some((None, 0)));
         }
-        true
+        if total - largest > limit {
+            let what = format!("its steps take {total} bytes of memory together (more --cache-memory helps)");
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, what));
+        }
+        let inputs = || self.inputs.iter().filter(|input| wanted(input) > 0);
+        let mut grants = Vec::new();
+        if total <= limit {
+            grants.extend(inputs().map_while(|input| cache.take(wanted(input))));
+            grants.extend(cache.take(own));
+        }
+        if grants.len() == inputs().count() + 1 {
+            let room = grants.pop().map(|grant| Room::Granted { _grants: vec![grant] });
+            for (input, grant) in inputs().zip(grants) {
+                *lock(&input.reserved) = Some((Room::Granted { _grants: vec![grant] }, wanted(input)));
+            }
+            return Ok(Some((room.filter(|_| own > 0), own)));
+        }
+        // What is there is not enough.
+        drop(grants);
+        let Some(alone) = cache.budget().alone() else { return Ok(None) };
+        for input in inputs() {
+            *lock(&input.reserved) = Some((Room::Covered, 0));
+        }
+        Ok(Some((Some(Room::Alone { _alone: alone }), 0)))
     }
 }
 
@@ -162,6 +173,17 @@ enum Step {
     NoMemory,
 }
 
+/// Where bytes of the first pass are.
+enum Found {
+    /// So many were copied.
+    Bytes(usize),
+    /// They can be decoded again from here.
+    Before(Arc<DecodedSource>),
+    Nowhere,
+    /// The pass has ended.
+    Done,
+}
+
 enum Done {
     Short(Box<[u8]>),
     Long(Arc<DecodedSource>),
@@ -183,8 +205,9 @@ struct Pass {
     recent: Vec<u8>,
     /// What lies before them, up to some seek point.
     before: Option<Arc<DecodedSource>>,
-    /// The memory that it was given, in bytes.
+    /// The memory that it was given, in bytes, and that it has asked for.
     memory: usize,
+    asked: usize,
     room: Option<Room>,
     /// Nobody can pay for more seek points.
     is_poor: bool,
@@ -194,8 +217,14 @@ struct Pass {
 
 /// Memory of the budget, or the right to do without.
 enum Room {
-    Granted { _grants: Vec<Grant> },
-    Alone { _alone: Alone },
+    Granted {
+        _grants: Vec<Grant>,
+    },
+    Alone {
+        _alone: Alone,
+    },
+    /// Who is decoded from it has that right, for all its steps.
+    Covered,
 }
 
 impl Pass {
@@ -203,6 +232,11 @@ impl Pass {
     fn weight(&self) -> usize {
         let before = self.before.as_ref().map_or(0, |_| self.table_memory);
         self.recent.capacity() + self.indexing.memory() + self.table_memory + before
+    }
+
+    /// Bytes that another pass is to have from the start.
+    fn wanted(&self) -> usize {
+        self.weight().max(self.asked)
     }
 
     /// Moves the chunks that are finished into the table, which takes `most` bytes of memory at the end of `length`
@@ -219,11 +253,13 @@ impl Pass {
     /// had.
     fn is_paid_for(&mut self, more: usize, cache: &PieceCache) -> bool {
         let weight = self.weight() + more;
-        if self.room.is_some() && weight <= self.memory || matches!(self.room, Some(Room::Alone { .. })) {
+        if self.room.is_some() && weight <= self.memory || matches!(self.room, Some(Room::Alone { .. } | Room::Covered))
+        {
             return true;
         }
         // A little more than now, so that it is not charged again at once.
         let wanted = weight + weight / 4;
+        self.asked = wanted;
         let Some(grant) = cache.take(wanted - self.memory) else {
             let Some(alone) = cache.budget().alone() else { return false };
             self.room = Some(Room::Alone { _alone: alone });
@@ -395,6 +431,7 @@ impl UnindexedSource {
             recent: Vec::new(),
             before: None,
             memory: 0,
+            asked: 0,
             room: None,
             is_poor: false,
             used: Instant::now(),
@@ -422,48 +459,29 @@ impl UnindexedSource {
             }
             Ok(true) => return Ok(self.give_up(Some(pass))),
             Ok(false) => {}
-            // What it is decoded from has no memory. Others may give theirs up; but where this has more than its share
-            // already, nobody else is given so much as well.
-            Err(error) if is_no_memory(&error) => {
-                let has_more = matches!(pass.room, Some(Room::Alone { .. }));
-                if has_more && self.pass.inputs_want_too_much(&self.cache) {
-                    return Err(error);
-                }
-                return Ok(self.give_up(Some(pass)));
-            }
+            // What it is decoded from has no memory. Others may give theirs up.
+            Err(error) if is_no_memory(&error) => return Ok(self.give_up(Some(pass))),
             Err(error) => return Err(error),
         }
         self.ended(pass);
         Ok(Step::Ended)
     }
 
-    /// A new pass, which has as much memory as one wanted that was given up; `None` if there is not so much.
+    /// A new pass, which has as much memory as one wanted that was given up; `None` if there is not so much now.
     fn begin_with_memory(&self) -> io::Result<Option<Pass>> {
         let reserved = lock(&self.pass.reserved).take();
-        if let Some((grant, memory)) = reserved {
-            let room = Some(Room::Granted { _grants: vec![grant] });
-            return Ok(Some(Pass { room, memory, ..self.begin()? }));
-        }
-        if !self.pass.reserve_for_inputs(&self.cache) {
-            return Ok(None);
-        }
-        let wanted = self.pass.wanted.load(Ordering::Relaxed);
-        let room = match self.cache.take(wanted) {
-            _ if wanted == 0 => None,
-            Some(grant) => Some(Room::Granted { _grants: vec![grant] }),
-            None => match self.cache.budget().alone() {
-                Some(alone) => Some(Room::Alone { _alone: alone }),
-                None => return Ok(None),
-            },
+        let reserved = match reserved {
+            Some((room, memory)) => Some((Some(room), memory)),
+            None => self.pass.reserve(&self.cache).map_err(|error| self.wrong(error.kind(), &error.to_string()))?,
         };
-        let memory = if matches!(room, Some(Room::Granted { .. })) { wanted } else { 0 };
+        let Some((room, memory)) = reserved else { return Ok(None) };
         Ok(Some(Pass { room, memory, ..self.begin()? }))
     }
 
     /// Ends `pass`, and those that it is decoded from, for want of memory.
     fn give_up(&self, pass: Option<Pass>) -> Step {
         if let Some(pass) = &pass {
-            self.pass.wanted.fetch_max(pass.weight(), Ordering::Relaxed);
+            self.pass.wanted.fetch_max(pass.wanted(), Ordering::Relaxed);
         }
         drop(pass);
         self.pass.drop_inputs();
@@ -563,20 +581,45 @@ impl UnindexedSource {
         // The last piece is served when all is verified.
         let needed = if end == self.length || self.length <= VERIFIED_FIRST { u64::MAX } else { end };
         let mut waits_since = None;
-        let before = loop {
+        loop {
+            let before = match self.found_in_pass(buffer, offset, needed, &mut waits_since)? {
+                Found::Bytes(length) => return Ok(Some(length)),
+                Found::Done => return Ok(None),
+                // There is no seek point between it and what is at hand: it is found when all is known.
+                Found::Nowhere => return self.read_in_pass_to_the_end(),
+                Found::Before(before) => before,
+            };
+            let end = before.len().min(end);
+            match before.read_at(&mut buffer[..(end - offset) as usize], offset) {
+                Err(error) if is_no_memory(&error) => self.rest(&mut waits_since)?,
+                read => return read.map(Some),
+            }
+        }
+    }
+
+    /// Decodes on, at least up to byte `needed`, and says where what comes from `offset` on is. What is at hand is
+    /// copied.
+    fn found_in_pass(
+        &self,
+        buffer: &mut [u8],
+        offset: u64,
+        needed: u64,
+        waits_since: &mut Option<Instant>,
+    ) -> io::Result<Found> {
+        loop {
             self.options.cancel.check()?;
             let mut held = self.next_turn();
             if self.done.get().is_some() {
-                return Ok(None);
+                return Ok(Found::Done);
             }
             let position = held.as_ref().map_or(0, |pass| pass.indexing.decoded_position());
             if position < needed {
                 match self.step(&mut held)? {
                     Step::More => {}
-                    Step::Ended => return Ok(None),
+                    Step::Ended => return Ok(Found::Done),
                     Step::NoMemory => {
                         drop(held);
-                        self.wait_for_memory(&mut waits_since)?;
+                        self.wait_for_memory(waits_since)?;
                         continue;
                     }
                 }
@@ -591,26 +634,29 @@ impl UnindexedSource {
                 let there = pass.recent.get(from as usize..).unwrap_or_default();
                 let length = there.len().min(buffer.len());
                 buffer[..length].copy_from_slice(&there[..length]);
-                return Ok(Some(length));
+                return Ok(Found::Bytes(length));
             }
             if let Some(copied) = pass.copied.as_ref().filter(|copied| copied.length() > offset) {
-                return copied.read(buffer, offset).map(Some);
+                return copied.read(buffer, offset).map(Found::Bytes);
             }
-            let before = match &pass.before {
-                Some(before) if before.len() > offset => Some(Arc::clone(before)),
+            return Ok(match &pass.before {
+                Some(before) if before.len() > offset => Found::Before(Arc::clone(before)),
                 _ if pass.table.decoded_length() > offset => {
-                    Some(Arc::clone(pass.before.insert(self.source_of(pass.table.clone()))))
+                    Found::Before(Arc::clone(pass.before.insert(self.source_of(pass.table.clone()))))
                 }
-                _ => None,
-            };
-            break before;
-        };
-        let Some(before) = before else {
-            // There is no seek point between it and what is at hand: it is found when all is known.
-            return self.read_in_pass_to_the_end();
-        };
-        let end = before.len().min(end);
-        before.read_at(&mut buffer[..(end - offset) as usize], offset).map(Some)
+                _ => Found::Nowhere,
+            });
+        }
+    }
+
+    /// Gives up what it holds, and waits a moment: what it is decoded from has no memory.
+    fn rest(&self, waits_since: &mut Option<Instant>) -> io::Result<()> {
+        let mut held = self.next_turn();
+        if let Some(pass) = held.take() {
+            self.give_up(Some(pass));
+        }
+        drop(held);
+        self.wait_for_memory(waits_since)
     }
 
     /// Waits a moment for the memory of others, who give theirs up if they do nothing with it.
@@ -644,7 +690,7 @@ impl Source for UnindexedSource {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let wanted = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let buffer = &mut buffer[..wanted];
-        let mut filled = 0;
+        let (mut filled, mut waits_since) = (0, None);
         while filled < wanted {
             let (rest, from) = (&mut buffer[filled..], offset + filled as u64);
             let read = match self.done.get() {
@@ -658,7 +704,13 @@ impl Source for UnindexedSource {
                     rest[..length].copy_from_slice(&there[..length]);
                     length
                 }
-                Some(Done::Long(decoded)) => decoded.read_at(rest, from)?,
+                Some(Done::Long(decoded)) => match decoded.read_at(rest, from) {
+                    Err(error) if is_no_memory(&error) => {
+                        self.wait_for_memory(&mut waits_since)?;
+                        continue;
+                    }
+                    read => read?,
+                },
                 Some(Done::Copied(copied)) => copied.read(rest, from)?,
                 Some(Done::Wrong(kind, what)) => return Err(io::Error::new(*kind, what.clone())),
             };
