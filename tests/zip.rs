@@ -275,6 +275,18 @@ with zipfile.ZipFile('links.zip', 'w', zipfile.ZIP_BZIP2) as z:
 
 /// What other programs call a zip: the name says nothing, the content all.
 #[test]
+fn what_was_read_from_a_pipe_is_a_file() {
+    if !can_mount() || !have("zip") {
+        return println!("left out: no mounts here, or no zip");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("seq 1000 > numbers; cat numbers | zip -q a.zip -");
+    let mounted = Mounted::new(&scratch, scratch.path("a.zip"), &[]);
+    assert!(fs::read(mounted.path("-")).unwrap() == fs::read(scratch.path("numbers")).unwrap());
+    mounted.unmount();
+}
+
+#[test]
 fn a_zip_is_known_whatever_its_name() {
     if !have("zip") {
         return println!("left out: no zip");

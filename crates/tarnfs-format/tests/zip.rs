@@ -384,6 +384,27 @@ fn something_before_and_behind_the_archive() {
 
 /// A head, and a tail where it costs nothing, tell what an archive is.
 #[test]
+fn something_long_behind_the_archive() {
+    let members = [Made { external: 0o100_755 << 16, ..Made::new("a", b"text") }, Made::new("b", b"more")];
+    let archive = zip(&members);
+    for length in [65_514, 65_515, 65_536, 70_000, 1_048_576 + 65_557 - 5, 3 << 20] {
+        for filler in [0, b'P'] {
+            let read = read_whole(&[archive.clone(), vec![filler; length]].concat());
+            assert_eq!(read.paths(), ["a", "b"], "{length}");
+            assert_eq!(read.members[0].entry.mode, 0o755, "by the directory, {length}");
+        }
+    }
+    // Wherever the steps of the search divide the record.
+    for length in (1_048_576 + 65_557 - 30)..(1_048_576 + 65_557 + 5) {
+        let read = read_whole(&[archive.clone(), vec![0; length]].concat());
+        assert_eq!(read.members[0].entry.mode, 0o755, "{length}");
+    }
+    // So far that its members are found by their headers.
+    let read = read(&[archive, vec![0; 17 << 20]].concat());
+    assert_eq!((read.paths(), read.damage.len()), (vec!["a".to_owned(), "b".to_owned()], 1));
+}
+
+#[test]
 fn bids() {
     let archive = zip(&[Made::new("a.tar", &common::file("in", b"hello"))]);
     let tar = [common::file("in", b"hello"), common::END.to_vec()].concat();
@@ -478,6 +499,38 @@ fn modes_of_each_host() {
     assert_eq!(of(0, 0o100_640 << 16 | 0x20, "a"), (Kind::File, 0o640));
     assert_eq!(of(0, 0x0644 << 16, "a"), (Kind::File, 0o644));
     assert_eq!(of(19, 0o100_640 << 16, "a"), (Kind::File, 0o640));
+}
+
+#[test]
+fn what_has_content_is_a_file_whatever_type_it_has() {
+    let of = |made: Made, content: &[u8], name: &str| {
+        let archive = zip(&[Made { content: content.to_vec(), name: name.into(), ..made }]);
+        let told = read_whole(&archive);
+        assert_eq!(told.members[0].entry.body.size, content.len() as u64);
+        (told.members[0].entry.kind, told.members[0].entry.mode)
+    };
+    let unix = |mode: u32| Made { host: 3, external: mode << 16, ..Made::new("", b"") };
+    for kind in [0o010_000, 0o140_000, 0o020_000, 0o060_000] {
+        assert_eq!(of(unix(kind | 0o600), b"text", "a"), (Kind::File, 0o600), "{kind:o}");
+        // Nothing came out of the pipe.
+        let empty = Made { descriptor: true, ..unix(kind | 0o600) };
+        assert_eq!(of(empty, b"", "-"), (Kind::File, 0o600), "{kind:o}");
+    }
+    assert_eq!(of(unix(0o040_755), b"text", "a"), (Kind::File, 0o644));
+    assert_eq!(of(Made { external: 0x10, ..Made::new("", b"") }, b"text", "a"), (Kind::File, 0o644));
+    assert_eq!(of(unix(0o120_777), b"text", "a"), (Kind::Symlink, 0o777));
+}
+
+#[test]
+fn what_zip_reads_from_a_pipe_is_a_file() {
+    if !has("zip") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    sh(folder.path(), "seq 1000 | cat | zip -q a.zip -");
+    let told = read_whole(&fs::read(folder.path().join("a.zip")).unwrap());
+    let entry = &told.members[0].entry;
+    assert_eq!((entry.kind, entry.body.size), (Kind::File, 3893));
 }
 
 #[test]

@@ -54,7 +54,7 @@ impl Member {
     /// `numbers.offset` counts from the start of the source; `least_end` is behind it.
     pub(super) fn new(header: &Header<'_>, extra: &Extra<'_>, numbers: Numbers, least_end: u64) -> Self {
         let path = path(header, extra);
-        let (kind, mode) = kind_and_mode(header, extra, path.ends_with(b"/"));
+        let (kind, mode) = kind_and_mode(header, extra, numbers, path.ends_with(b"/"));
         let (uid, gid) = extra.owner.unwrap_or_default();
         let (recipe, has_crc) = recipe(header, extra);
         let link = extra.link.filter(|_| kind == Kind::Symlink).unwrap_or_default().to_vec();
@@ -101,7 +101,22 @@ fn path(header: &Header<'_>, extra: &Extra<'_>) -> Vec<u8> {
     path
 }
 
-fn kind_and_mode(header: &Header<'_>, extra: &Extra<'_>, has_slash: bool) -> (Kind, u32) {
+fn kind_and_mode(header: &Header<'_>, extra: &Extra<'_>, numbers: Numbers, has_slash: bool) -> (Kind, u32) {
+    let Numbers { size, stored, .. } = numbers;
+    let (kind, mode) = told_kind_and_mode(header, extra, has_slash);
+    // What zip reads from a pipe has the type of the pipe, and the content is what counts. Where nothing came out of
+    // it, packed bytes or a descriptor still say that it was read.
+    let is_read = size > 0 || stored > 0 || header.flags & FLAG_DESCRIPTOR != 0;
+    match kind {
+        Kind::Fifo | Kind::Socket | Kind::CharacterDevice(_) | Kind::BlockDevice(_) if is_read => (Kind::File, mode),
+        // No folder has content. Only the slash would say that it is one all the same.
+        Kind::Folder if size > 0 && !has_slash => (Kind::File, mode & 0o7666),
+        kind => (kind, mode),
+    }
+}
+
+/// What the header says, whether it fits the content or not.
+fn told_kind_and_mode(header: &Header<'_>, extra: &Extra<'_>, has_slash: bool) -> (Kind, u32) {
     let stored = (header.external >> 16) as u16;
     let device = extra.device.unwrap_or_default();
     let of_type = |mode: u16| match mode & 0o170_000 {
