@@ -28,6 +28,7 @@ const WAYS: &[(&str, &str)] = &[
     // Of what comes out of the first of two, only the archive says how long it is.
     ("twice", "-m0=lzma -m1=bzip2"),
     ("thrice", "-m0=bcj -m1=deflate -m2=lzma2 -m3=ppmd"),
+    ("swap4", "-m0=swap4 -m1=lzma2"),
 ];
 
 fn make_tree(scratch: &Scratch) {
@@ -100,6 +101,76 @@ fn encrypted_ones_need_their_password() {
             let ran = run(&scratch, &arguments);
             assert!(ran.code != 0 && ran.out.is_empty() && ran.err.contains("password"), "{archive}: {}", ran.err);
         }
+    }
+}
+
+/// What py7zr writes with brotli has no end, and what the branch of 7-Zip with zstd writes is in frames.
+#[test]
+fn what_py7zr_packs_is_read() {
+    let numbers: String = (1..=200).map(|number| format!("{number}\n")).collect();
+    for (name, archive) in [
+        ("brotli", &include_bytes!("archives/brotli-of-py7zr.7z")[..]),
+        ("zstd", &include_bytes!("archives/zstd-of-py7zr.7z")[..]),
+    ] {
+        let scratch = Scratch::new();
+        fs::write(scratch.path("a.7z"), archive).unwrap();
+        assert_eq!(
+            run(&scratch, ["cat", scratch.path("a.7z").to_str().unwrap(), "numbers"]).ok().out,
+            numbers.as_bytes(),
+            "{name}"
+        );
+        assert_eq!(run(&scratch, ["check", scratch.path("a.7z").to_str().unwrap()]).code, 0, "{name}");
+        if can_mount() {
+            let mounted = Mounted::new(&scratch, scratch.path("a.7z"), &[]);
+            assert_eq!(fs::read_to_string(mounted.path("numbers")).unwrap(), numbers, "{name}");
+            mounted.unmount();
+        }
+    }
+}
+
+#[test]
+fn entries_to_be_removed_are_no_damage() {
+    if !have("7z") {
+        return println!("left out: no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir t; seq 10 > t/few; seq 20 > t/other; 7z a -bd -bso0 a.7z t; rm t/few; seq 30 > t/new
+         7z u a.7z -bd -bso0 -u- '-up0q3r2x2y2z0w2!anti.7z' t",
+    );
+    let archive = scratch.path("anti.7z");
+    let ran = run(&scratch, ["check", archive.to_str().unwrap()]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.text());
+    assert!(!run(&scratch, ["ls", "-R", archive.to_str().unwrap()]).text().contains("few"));
+    let told = run(&scratch, ["ls", "-d", "2", archive.to_str().unwrap()]).err;
+    assert!(told.contains("1 entries only say what to remove"), "{told}");
+}
+
+#[test]
+fn encrypted_links_are_encrypted_files_until_there_is_a_password() {
+    if !have("7z") {
+        return println!("left out: no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; seq 10 > tree/few; ln -s few tree/link; cd tree
+         7z a -bd -bso0 -snl -psecret ../a.7z .; 7z a -bd -bso0 -snl -psecret -mem=AES256 ../a.zip .
+         7z a -bd -bso0 -snl -psecret -mem=ZipCrypto ../old.zip .",
+    );
+    for name in ["a.7z", "a.zip", "old.zip"] {
+        let archive = scratch.path(name);
+        let archive = archive.to_str().unwrap();
+        for options in [&[][..], &["--password", "wrong"]] {
+            let ran = run(&scratch, [&["check"][..], options, &[archive]].concat());
+            assert_eq!(ran.code, 3, "{name} {options:?}: {}", ran.err);
+            assert!(!ran.err.contains("damaged"), "{name} {options:?}: {}", ran.err);
+            let ran = run(&scratch, [&["cat"][..], options, &[archive, "link"]].concat());
+            assert!(ran.code == 3 && ran.err.contains("password"), "{name} {options:?}: {} {}", ran.code, ran.err);
+        }
+        let shown = run(&scratch, ["ls", archive]).ok();
+        assert!(shown.text().contains("link") && shown.err.contains("encrypted"), "{name}: {}", shown.err);
+        let shown = run(&scratch, ["ls", "-l", "--password", "secret", archive]).ok().text();
+        assert!(shown.contains("link -> few"), "{name}: {shown}");
     }
 }
 

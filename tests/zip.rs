@@ -275,6 +275,64 @@ with zipfile.ZipFile('links.zip', 'w', zipfile.ZIP_BZIP2) as z:
 
 /// What other programs call a zip: the name says nothing, the content all.
 #[test]
+fn what_was_read_from_a_pipe_is_a_file() {
+    if !can_mount() || !have("zip") {
+        return println!("left out: no mounts here, or no zip");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("seq 1000 > numbers; cat numbers | zip -q a.zip -");
+    let mounted = Mounted::new(&scratch, scratch.path("a.zip"), &[]);
+    assert!(fs::read(mounted.path("-")).unwrap() == fs::read(scratch.path("numbers")).unwrap());
+    mounted.unmount();
+}
+
+/// Names as Windows writes them in five countries, by Python, which writes what it is told.
+const COUNTRIES: &str = r"
+import sys, zipfile
+for encoding, name in [('cp437', 'Müller & Söhne'), ('cp850', 'São João'), ('shift_jis', '日本語テスト'),
+                       ('gbk', '新建文件夹'), ('cp866', 'Новая папка')]:
+    class Info(zipfile.ZipInfo):
+        def _encodeFilenameFlags(self):
+            return self.filename.encode(encoding), 0
+    with zipfile.ZipFile(encoding + '.zip', 'w') as archive:
+        for number in range(3):
+            info = Info(f'{name}/{name} {number}.txt')
+            info.create_system = 0
+            archive.writestr(info, 'text')
+";
+
+#[test]
+fn names_without_an_encoding_are_guessed() {
+    if !have("python3") {
+        return println!("left out: no python3");
+    }
+    let scratch = Scratch::new();
+    fs::write(scratch.path("countries.py"), COUNTRIES).unwrap();
+    scratch.shell("python3 countries.py");
+    for (encoding, guess, name) in [
+        ("cp437", "cp437", "Müller & Söhne"),
+        ("cp850", "cp850", "São João"),
+        ("shift_jis", "Shift_JIS", "日本語テスト"),
+        ("gbk", "GBK", "新建文件夹"),
+        ("cp866", "IBM866", "Новая папка"),
+    ] {
+        let archive = scratch.path(format!("{encoding}.zip"));
+        let archive = archive.to_str().unwrap();
+        let shown = run(&scratch, ["ls", "-d", "2", archive]).ok();
+        assert_eq!(shown.text(), format!("{name}\n"), "{encoding}");
+        assert!(shown.err.contains(&format!("are taken for {guess}")), "{encoding}: {}", shown.err);
+        let inside = format!("{name}/{name} 1.txt");
+        assert_eq!(run(&scratch, ["cat", archive, &inside]).ok().out, b"text", "{encoding}");
+        // Whoever says what they are is believed.
+        let latin = run(&scratch, ["ls", "-e", "latin1", archive]).ok().text();
+        assert_eq!(latin == format!("{name}\n"), false, "{encoding}");
+        // In what is none the bytes stay.
+        let raw = run(&scratch, ["ls", "-e", "ascii", archive]).ok();
+        assert!(std::str::from_utf8(&raw.out).is_err() && !raw.err.contains("taken for"), "{encoding}");
+    }
+}
+
+#[test]
 fn a_zip_is_known_whatever_its_name() {
     if !have("zip") {
         return println!("left out: no zip");

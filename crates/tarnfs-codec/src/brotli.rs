@@ -58,7 +58,7 @@ impl Codec for Brotli {
 }
 
 /// Bytes of input asked for at once.
-const WANTED: usize = 16 << 10;
+pub(crate) const WANTED: usize = 16 << 10;
 
 /// Decoded bytes at once at most, whatever is asked for: how many come before damage depends on it.
 const STEP: usize = 64 << 10;
@@ -71,16 +71,66 @@ const LARGE_WINDOW: u8 = 0x11;
 
 type State = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
+/// The state of a stream whose window may be as large as it is.
+pub(crate) struct Stream {
+    state: Box<State>,
+    decoded: usize,
+}
+
+impl Stream {
+    /// Looks how much memory the stream asks for that begins here, before it gets any.
+    pub(crate) fn start(input: &mut Input, limits: &Limits) -> io::Result<Self> {
+        let large = match *input.peek(2)? {
+            [LARGE_WINDOW, bits] => Some(u32::from(bits & 0x3F)),
+            _ => None,
+        };
+        // Others have at most 16 MiB, which is below any limit in use.
+        let most = limits.decoder_window;
+        if let Some(bits) = large.filter(|&bits| bits < NARROWEST || 1_u64 << bits.min(63) > most) {
+            let what = format!("the stream needs a window of 2^{bits} bytes, the limit is {most}");
+            return Err(faults::unsupported(input.position(), &what));
+        }
+        let allocate = StandardAlloc::default;
+        Ok(Self { state: Box::new(BrotliState::new(allocate(), allocate(), allocate())), decoded: 0 })
+    }
+
+    /// Decodes; returns how many bytes of `input` that took, and how many of `output` came of them.
+    pub(crate) fn decode(&mut self, input: &[u8], output: &mut [u8]) -> (BrotliResult, usize, usize) {
+        let (mut unread, mut read, mut room, mut written) = (input.len(), 0, output.len(), 0);
+        let result = BrotliDecompressStream(
+            &mut unread,
+            &mut read,
+            input,
+            &mut room,
+            &mut written,
+            output,
+            &mut self.decoded,
+            &mut self.state,
+        );
+        (result, read, written)
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        let state = &self.state;
+        let codes = [&state.literal_hgroup, &state.insert_copy_hgroup].map(|group| size_of_val(group.codes.slice()));
+        size_of::<State>()
+            + state.ringbuffer.slice().len()
+            + codes.iter().sum::<usize>()
+            + size_of_val(state.distance_hgroup.codes.slice())
+    }
+}
+
 /// Decodes one stream.
 struct StreamDecoder {
     input: Input,
     limits: Limits,
     cancel: Cancel,
     /// `None` before the window's size is known to be allowed.
-    state: Option<Box<State>>,
+    stream: Option<Stream>,
     ended: bool,
     failure: Option<io::Error>,
-    decoded: usize,
+    /// Bytes that came of it.
+    decoded: u64,
     /// What was decoded last, of which this much was handed out.
     block: Vec<u8>,
     served: usize,
@@ -95,7 +145,7 @@ impl StreamDecoder {
             input: Input::new(source, 0),
             limits,
             cancel: first_pass.map(|options| options.cancel.clone()).unwrap_or_default(),
-            state: None,
+            stream: None,
             ended: false,
             failure: None,
             decoded: 0,
@@ -106,33 +156,12 @@ impl StreamDecoder {
     }
 
     fn invalid(&self, what: &str) -> io::Error {
-        self.error(io::ErrorKind::InvalidData, what)
-    }
-
-    fn error(&self, kind: io::ErrorKind, what: &str) -> io::Error {
-        let at = self.input.position();
-        if kind == io::ErrorKind::Unsupported { faults::unsupported(at, what) } else { faults::invalid(at, what) }
-    }
-
-    /// Looks how much memory the stream asks for, before it gets any.
-    fn start(&mut self) -> io::Result<Box<State>> {
-        let large = match *self.input.peek(2)? {
-            [LARGE_WINDOW, bits] => Some(u32::from(bits & 0x3F)),
-            _ => None,
-        };
-        // Others have at most 16 MiB, which is below any limit in use.
-        let most = self.limits.decoder_window;
-        if let Some(bits) = large.filter(|&bits| bits < NARROWEST || 1_u64 << bits.min(63) > most) {
-            let what = format!("the stream needs a window of 2^{bits} bytes, the limit is {most}");
-            return Err(self.error(io::ErrorKind::Unsupported, &what));
-        }
-        let allocate = StandardAlloc::default;
-        Ok(Box::new(BrotliState::new(allocate(), allocate(), allocate())))
+        faults::invalid(self.input.position(), what)
     }
 
     fn end_stream(&mut self) {
         self.ended = true;
-        let (compressed, rest, decoded) = (self.input.position(), self.input.remaining(), self.decoded as u64);
+        let (compressed, rest, decoded) = (self.input.position(), self.input.remaining(), self.decoded);
         if let Some(findings) = self.findings.as_mut().filter(|_| rest > 0) {
             let what = format!("{rest} bytes behind the end of the brotli stream belong to nothing and are ignored");
             findings.report(Damage {
@@ -158,22 +187,13 @@ impl StreamDecoder {
     }
 
     fn decode_block(&mut self) -> io::Result<usize> {
-        let mut state = match self.state.take() {
-            Some(state) => state,
-            None => self.start()?,
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => Stream::start(&mut self.input, &self.limits)?,
         };
         let input = self.input.fill(WANTED)?;
-        let (mut unread, mut read, mut room, mut written) = (input.len(), 0, self.block.len(), 0);
-        let result = BrotliDecompressStream(
-            &mut unread,
-            &mut read,
-            input,
-            &mut room,
-            &mut written,
-            &mut self.block,
-            &mut self.decoded,
-            &mut state,
-        );
+        let (result, read, written) = stream.decode(input, &mut self.block);
+        self.decoded += written as u64;
         let at_end = input.len() as u64 == self.input.remaining();
         self.input.consume(read);
         match result {
@@ -189,7 +209,7 @@ impl StreamDecoder {
                 return Err(self.invalid("the brotli stream cannot be decoded"));
             }
         }
-        self.state = Some(state);
+        self.stream = Some(stream);
         Ok(written)
     }
 }
@@ -221,15 +241,8 @@ impl Decoder for StreamDecoder {
     }
 
     fn memory(&self) -> usize {
-        let state = self.state.as_ref().map_or(0, |state| {
-            let codes =
-                [&state.literal_hgroup, &state.insert_copy_hgroup].map(|group| size_of_val(group.codes.slice()));
-            size_of::<State>()
-                + state.ringbuffer.slice().len()
-                + codes.iter().sum::<usize>()
-                + size_of_val(state.distance_hgroup.codes.slice())
-        });
-        size_of::<Self>() + self.input.memory() + self.block.capacity() + state
+        let stream = self.stream.as_ref().map_or(0, Stream::memory);
+        size_of::<Self>() + self.input.memory() + self.block.capacity() + stream
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Options {
     pub ignore_zeros: bool,
     /// GNU incremental dumps: `Some(true)` reads it as one, `Some(false)` does not, `None` finds out.
     pub gnu_incremental: Option<bool>,
+    /// Names of a zip that are in no encoding that it tells are converted from the one that fits best.
+    pub guess_encoding: bool,
     /// Ends a long pass.
     pub cancel: Cancel,
     /// For directories that are coded.
@@ -61,6 +63,7 @@ impl Default for Options {
             limits: Limits::default(),
             ignore_zeros: false,
             gnu_incremental: Some(false),
+            guess_encoding: true,
             cancel: Cancel::default(),
             decode: Decode::default(),
         }

@@ -115,6 +115,8 @@ fn method(codec: &str) -> &str {
         "delta" => "Delta",
         "bcj2" => "BCJ2",
         "bcj-x86" => "BCJ",
+        "swap2" => "Swap2",
+        "swap4" => "Swap4",
         "zstd" => "04F71101",
         other => other.trim_start_matches("bcj-"),
     }
@@ -264,6 +266,14 @@ fn each_filter() {
         }
     }
     assert_eq!(compare(&packed(&folder, "-mx=1 -m0=delta:2 -m1=bcj -m2=lzma"), None), 12);
+    for filter in ["swap2", "swap4"] {
+        let options = format!("-mx=1 -m0={filter} -m1=lzma2");
+        // Only newer ones know these.
+        let packs = std::process::Command::new(seven_zip().unwrap()).arg("i").output().unwrap().stdout;
+        if String::from_utf8_lossy(&packs).to_lowercase().contains(filter) {
+            assert_eq!(compare(&packed(&folder, &options), None), 12, "{options}");
+        }
+    }
     let bcj2 = packed(&folder, "-mx=1 -m0=bcj2 -m1=lzma -m2=lzma -m3=lzma -mb0:1 -mb0s1:2 -mb0s2:3");
     assert_eq!(compare(&bcj2, None), 0);
     let told = read(&fs::read(bcj2).unwrap(), None).unwrap();
@@ -367,7 +377,7 @@ fn anti_items_are_not_shown() {
     );
     let told = read(&fs::read(folder.path().join("anti.7z")).unwrap(), None).unwrap();
     assert!(!told.paths().contains(&"t/numbers".to_owned()), "{:?}", told.paths());
-    assert_eq!(told.damage, ["2 of its entries only say what to remove; they are not shown"]);
+    assert_eq!(told.damage, Vec::<String>::new());
 }
 
 #[test]

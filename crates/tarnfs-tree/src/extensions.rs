@@ -24,7 +24,7 @@ const SETS: &[(&str, &str)] = &[
          tar.br tar.bz2 tar.bzip2 tar.deflate tar.grz tar.grzip tar.gz tar.gzip tar.lrz tar.lrzip tar.lz tar.lz4 tar.lzip \
          tar.lzma tar.lzo tar.lzop tar.pzstd tar.rpm tar.sz tar.uu tar.xz tar.z tar.zlib tar.zst tar.zstd tar.zz",
     ),
-    ("binary", "a apk appimage appv appx appxbundle deb jar lib nupkg vsix xpi"),
+    ("binary", "a apk appimage appv appx appxbundle deb ipa jar lib nupkg vsix whl xpi"),
     (
         "compressed",
         "br bz2 bzip2 deflate grz grzip gz gzip lrz lrzip lz lz4 lzip lzma lzo lzop pzstd rpm sz uu xz z zlib zst zstd zz",
@@ -236,6 +236,9 @@ mod tests {
             (default, "x.001", Some("x")),
             (default, "x.ab", None),
             (default, "x.pdf", None),
+            // These are ours.
+            (&["/binary"], "x.ipa", Some("x")),
+            (default, "tarnfs-0.1.0-py3-none-any.whl", Some("tarnfs-0.1.0-py3-none-any")),
             (&["/archive"], "a.gz", None),
             (&["/archive,.gz*"], "a.gz1", Some("a")),
             (&["/archive", "zip/-"], "a.zip", None),

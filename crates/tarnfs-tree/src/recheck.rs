@@ -56,6 +56,7 @@ impl Recheck {
             limits: Limits { resynchronise: 0, ..*limits },
             ignore_zeros: shape.ignore_zeros,
             gnu_incremental: shape.gnu_incremental,
+            guess_encoding: shape.encoding.is_none(),
             cancel: Cancel::default(),
             decode: Decode::default(),
         };

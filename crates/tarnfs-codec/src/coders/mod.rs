@@ -12,6 +12,7 @@ mod aes_zip;
 mod bcj;
 mod bcj2;
 mod block;
+mod brotli;
 mod copy;
 mod deflate64;
 mod delta;
@@ -21,6 +22,7 @@ mod lzma;
 mod ppmd;
 mod straight;
 mod streamed;
+mod swap;
 mod zipcrypto;
 
 #[cfg(test)]
@@ -74,6 +76,7 @@ pub static CODERS: &[&dyn Codec] = &[
     &bcj::RISCV,
     &bcj::SPARC,
     &bcj::X86,
+    &brotli::Brotli7z,
     &copy::Copy,
     &deflate64::Deflate64,
     &delta::Delta,
@@ -82,6 +85,8 @@ pub static CODERS: &[&dyn Codec] = &[
     &lzma::Lzma2Raw,
     &ppmd::Ppmd7,
     &ppmd::Ppmd8,
+    &swap::TWO,
+    &swap::FOUR,
     &zipcrypto::ZipCrypto,
 ];
 

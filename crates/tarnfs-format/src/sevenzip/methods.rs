@@ -20,6 +20,8 @@ const CODECS: &[(&[u8], &str)] = &[
     (&[0x0a], "bcj-arm64"),
     (&[0x0b], "bcj-riscv"),
     (&[0x21], "lzma2"),
+    (&[0x02, 0x03, 0x02], "swap2"),
+    (&[0x02, 0x03, 0x04], "swap4"),
     (&[0x03, 0x01, 0x01], "lzma-raw"),
     (&[0x03, 0x03, 0x01, 0x03], "bcj-x86"),
     (BCJ2, "bcj2"),
@@ -33,7 +35,7 @@ const CODECS: &[(&[u8], &str)] = &[
     (&[0x04, 0x01, 0x09], "deflate64"),
     (&[0x04, 0x02, 0x02], "bzip2"),
     (&[0x04, 0xf7, 0x11, 0x01], "zstd"),
-    (&[0x04, 0xf7, 0x11, 0x02], "brotli"),
+    (&[0x04, 0xf7, 0x11, 0x02], "brotli-7z"),
     (&[0x04, 0xf7, 0x11, 0x04], "lz4"),
     (AES, "aes-7z"),
 ];
@@ -50,7 +52,7 @@ pub(super) fn streams(id: &[u8]) -> usize {
 
 /// True of a codec of which as many bytes come as go into it.
 pub(super) fn keeps_length(codec: &str) -> bool {
-    codec == "delta" || codec.starts_with("bcj-")
+    codec == "delta" || codec.starts_with("bcj-") || codec.starts_with("swap")
 }
 
 /// What a method is called that no codec undoes.

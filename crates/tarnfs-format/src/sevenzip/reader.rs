@@ -68,8 +68,8 @@ pub(super) fn read(source: &SharedSource, options: &Options, receive: &mut Recei
         receive(Event::Damage(Damage { offset, what })).map_err(Error::Receiver)?;
     }
     if anti > 0 {
-        let what = format!("{anti} of its entries only say what to remove; they are not shown");
-        receive(Event::Damage(Damage { offset, what })).map_err(Error::Receiver)?;
+        let archive = source.describe();
+        log::info!("{}: {anti} entries only say what to remove; they are not shown", excerpt(archive.as_bytes()));
     }
     Ok(())
 }

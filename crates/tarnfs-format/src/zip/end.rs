@@ -22,6 +22,11 @@ pub(super) const TAIL: usize = RECORD + u16::MAX as usize;
 /// Records that are looked at closely and refused, before all others are: a comment may hold thousands.
 const MOST_REFUSED: u32 = 16;
 
+/// As far from the end records are looked for, and how many bytes at once behind the first ones. Where there is none,
+/// all is searched for members, which takes longer.
+const FARTHEST: u64 = 16 << 20;
+const STEP: u64 = 1 << 20;
+
 /// What the record says, in either size.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record {
@@ -104,45 +109,77 @@ pub(super) fn records(tail: &[u8]) -> impl Iterator<Item = Record> + '_ {
     })
 }
 
-/// Looks for the end. Of several records the last one counts whose directory is there, as in unzip.
+/// Looks for the end. Of several records the last one counts whose directory is there, as in unzip. It is looked for
+/// further ahead, too: what was written behind an archive may be longer than a comment.
 pub(super) fn find(source: &dyn Source) -> io::Result<End> {
-    let length = source.len().min(TAIL as u64);
-    let start = source.len().saturating_sub(length);
-    let mut tail = vec![0; length as usize];
-    source.read_exact_at(&mut tail, start)?;
     let mut head = [0; 4];
-    source.read_exact_at(head.get_mut(..length.min(4) as usize).unwrap_or_default(), 0)?;
-    let (mut end, mut refused) = (End::Missing, 0_u32);
-    for record in records(&tail) {
-        let at = start.saturating_add(record.at);
-        let large = large_record(source, at)?;
-        let record = large.unwrap_or(Record { at, ..record });
+    let length = source.len().min(head.len() as u64) as usize;
+    source.read_exact_at(head.get_mut(..length).unwrap_or_default(), 0)?;
+    let mut search = Search { source, head, end: End::Missing, refused: 0 };
+    let (mut from, mut step) = (source.len(), TAIL as u64);
+    while from > 0 && source.len().saturating_sub(from) < FARTHEST {
+        // A record may reach into what was searched before.
+        let end = from.saturating_add(RECORD as u64).saturating_sub(1).min(source.len());
+        let start = from.saturating_sub(step);
+        let mut bytes = vec![0; end.saturating_sub(start) as usize];
+        source.read_exact_at(&mut bytes, start)?;
+        for record in records(&bytes) {
+            let is_last = record.is_last && end == source.len();
+            let record = Record { at: start.saturating_add(record.at), is_last, ..record };
+            if let Some(found) = search.look_at(&record)? {
+                return Ok(found);
+            }
+        }
+        if search.end != End::Missing || search.refused > MOST_REFUSED {
+            break;
+        }
+        (from, step) = (start, STEP);
+    }
+    Ok(search.end)
+}
+
+/// A search for the end.
+struct Search<'s> {
+    source: &'s dyn Source,
+    /// The first bytes.
+    head: [u8; 4],
+    /// What is to be made of it if no record is sure.
+    end: End,
+    refused: u32,
+}
+
+impl Search<'_> {
+    /// What `record` says the end is, if that is sure.
+    fn look_at(&mut self, record: &Record) -> io::Result<Option<End>> {
+        if self.refused > MOST_REFUSED {
+            return Ok(None);
+        }
+        let source = self.source;
+        let large = large_record(source, record.at)?;
+        let record = large.unwrap_or(*record);
         if record.volume != 0 {
             match volumes(source, &record, large.is_some())? {
-                Some(directory) => return Ok(End::Directory(directory)),
-                None if record.is_last => end = End::Split(record.volume),
+                Some(directory) => return Ok(Some(End::Directory(directory))),
+                None if record.is_last => self.end = End::Split(record.volume),
                 None => {}
             }
-            continue;
+            return Ok(None);
         }
-        let Some((directory, is_certain)) = directory(source, &record, large.is_some())? else { continue };
+        let Some((directory, is_certain)) = directory(source, &record, large.is_some())? else { return Ok(None) };
         // An archive that was cut behind a member that is an archive itself: that one is not what was asked for. But
         // of two archives, one behind the other, it is the second one, as in unzip.
-        if directory.shift > 0 && head == local::SIGNATURE && !ends_at(source, directory.shift as u64)? {
-            refused = refused.saturating_add(1);
-            if refused > MOST_REFUSED {
-                break;
-            }
-            continue;
+        if directory.shift > 0 && self.head == local::SIGNATURE && !ends_at(source, directory.shift as u64)? {
+            self.refused = self.refused.saturating_add(1);
+            return Ok(None);
         }
         if is_certain {
-            return Ok(End::Directory(directory));
+            return Ok(Some(End::Directory(directory)));
         }
-        if end == End::Missing {
-            end = End::Directory(directory);
+        if self.end == End::Missing {
+            self.end = End::Directory(directory);
         }
+        Ok(None)
     }
-    Ok(end)
 }
 
 /// Whether an archive ends with a record that says where its directory is: `Some(true)` if it is there and nothing but

@@ -2,6 +2,7 @@
 
 use super::coders::{Cipher, Recipe};
 use super::extra::{Extra, Numbers, dos_time};
+use crate::encoding::Encoding;
 use crate::{Entry, Kind};
 
 /// Sizes and crc follow the content.
@@ -51,9 +52,16 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// `numbers.offset` counts from the start of the source; `least_end` is behind it.
-    pub(super) fn new(header: &Header<'_>, extra: &Extra<'_>, numbers: Numbers, least_end: u64) -> Self {
-        let path = path(header, extra);
+    /// `numbers.offset` counts from the start of the source; `least_end` is behind it. Names that do not say what they
+    /// are in are in `encoding`.
+    pub(super) fn new(
+        header: &Header<'_>,
+        extra: &Extra<'_>,
+        numbers: Numbers,
+        least_end: u64,
+        encoding: Option<Encoding>,
+    ) -> Self {
+        let path = path(header, extra, encoding);
         let (kind, mode) = kind_and_mode(header, extra, numbers, path.ends_with(b"/"));
         let (uid, gid) = extra.owner.unwrap_or_default();
         let (recipe, has_crc) = recipe(header, extra);
@@ -85,17 +93,28 @@ impl Member {
     }
 }
 
-/// The path as bytes. UTF-8 where the archive says so. What is no UTF-8 stays as it is: its encoding is not told
-/// ("cp437" in theory, that of the writer in fact), and [`crate::encoding::Encoding::decode`] changes just that.
-fn path(header: &Header<'_>, extra: &Extra<'_>) -> Vec<u8> {
-    let mut path = match extra.unicode_path {
-        Some(path) if header.flags & FLAG_UTF_8 == 0 => path.to_vec(),
+/// The name of a header, if nothing says in which encoding it is ("cp437" in theory, that of the writer in fact), and
+/// whether the writer was one of DOS or Windows.
+pub(super) fn name_in_unknown_encoding<'b>(header: &Header<'b>, extra: &Extra<'_>) -> Option<(&'b [u8], bool)> {
+    let is_known = header.flags & FLAG_UTF_8 != 0 || extra.unicode_path.is_some();
+    (!is_known).then_some((header.name, is_of_windows(header)))
+}
+
+fn is_of_windows(header: &Header<'_>) -> bool {
+    matches!(header.host, HOST_DOS | HOST_NTFS | HOST_VFAT)
+}
+
+/// The path as bytes. UTF-8 where the archive says so. What is no UTF-8 otherwise is taken for `encoding`, and stays as
+/// it is if it does not fit.
+fn path(header: &Header<'_>, extra: &Extra<'_>, encoding: Option<Encoding>) -> Vec<u8> {
+    let mut path = match (extra.unicode_path, encoding) {
+        (Some(path), _) if header.flags & FLAG_UTF_8 == 0 => path.to_vec(),
+        (None, Some(encoding)) if header.flags & FLAG_UTF_8 == 0 => encoding.decode(header.name).into_owned(),
         _ => header.name.to_vec(),
     };
     // Some writers on Windows do not turn their separators around. In encodings of East Asia the byte is half of a
     // character.
-    let is_of_windows = matches!(header.host, HOST_DOS | HOST_NTFS | HOST_VFAT);
-    if is_of_windows && path.contains(&b'\\') && !path.contains(&b'/') && std::str::from_utf8(&path).is_ok() {
+    if is_of_windows(header) && path.contains(&b'\\') && !path.contains(&b'/') && std::str::from_utf8(&path).is_ok() {
         path.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/');
     }
     path
@@ -104,8 +123,8 @@ fn path(header: &Header<'_>, extra: &Extra<'_>) -> Vec<u8> {
 fn kind_and_mode(header: &Header<'_>, extra: &Extra<'_>, numbers: Numbers, has_slash: bool) -> (Kind, u32) {
     let Numbers { size, stored, .. } = numbers;
     let (kind, mode) = told_kind_and_mode(header, extra, has_slash);
-    // What zip reads from a pipe has the type of the pipe, and the content is what counts. Nothing of its own size
-    // may be in it: so packed bytes, or a descriptor, say that there was something to read.
+    // What zip reads from a pipe has the type of the pipe, and the content is what counts. Where nothing came out of
+    // it, packed bytes or a descriptor still say that it was read.
     let is_read = size > 0 || stored > 0 || header.flags & FLAG_DESCRIPTOR != 0;
     match kind {
         Kind::Fifo | Kind::Socket | Kind::CharacterDevice(_) | Kind::BlockDevice(_) if is_read => (Kind::File, mode),

@@ -10,10 +10,12 @@ use super::central::{Central, Next, Walk};
 use super::coders::{Coders, Recipe, unreadable};
 use super::end::{self, Directory, End};
 use super::extra::{Extra, Numbers};
+use super::guess::Names;
 use super::local;
-use super::member::{Header, Member};
+use super::member::{Header, Member, name_in_unknown_encoding};
 use super::scan::{Found, Scan};
 use super::window::Window;
+use crate::encoding::Encoding;
 use crate::name::excerpt;
 use crate::{Body, Damage, Error, Event, Kind, Options, Piece, ReceiveRandom};
 
@@ -30,6 +32,8 @@ pub(super) struct Reader<'run> {
     pending: Option<Member>,
     /// The directory is not whole: members may lie between those that it tells.
     scan: Option<Scan<'run>>,
+    /// Of names that do not say what they are in.
+    encoding: Option<Encoding>,
     /// Members told.
     count: u64,
 }
@@ -40,7 +44,16 @@ impl<'run> Reader<'run> {
         options: &'run Options,
         receive: &'run mut ReceiveRandom<'run>,
     ) -> Self {
-        Self { source, options, receive, coders: Coders::default(), pending: None, scan: None, count: 0 }
+        Self {
+            source,
+            options,
+            receive,
+            coders: Coders::default(),
+            pending: None,
+            scan: None,
+            encoding: None,
+            count: 0,
+        }
     }
 
     pub(super) fn run(mut self) -> Result<(), Error> {
@@ -69,9 +82,15 @@ impl<'run> Reader<'run> {
         let mut walk = Walk::new(self.window(), directory.range.clone());
         // What the whole of it looks like, before anything is told.
         let (mut count, mut last, mut is_ordered, mut first) = (0_u64, 0, true, None);
+        let mut names = Names::default();
         loop {
             match walk.next().map_err(at(directory.range.start))? {
                 Next::Header(header) => {
+                    if self.options.guess_encoding && std::str::from_utf8(header.name).is_err() {
+                        let extra = Extra::read(header.extra, header.name, header.date);
+                        let unknown = name_in_unknown_encoding(&head(&header), &extra);
+                        unknown.into_iter().for_each(|(name, is_of_dos)| names.add(name, is_of_dos));
+                    }
                     let offset = offset(&header, directory).unwrap_or_default();
                     first.get_or_insert(offset);
                     is_ordered &= offset >= last;
@@ -87,6 +106,7 @@ impl<'run> Reader<'run> {
                 Next::End => break,
             }
         }
+        self.take_guess(&names);
         let told = if directory.is_64 { count } else { count & 0xffff };
         if told != directory.members && self.scan.is_none() {
             let what = format!("the directory has {count} members, its end says {}", directory.members);
@@ -109,6 +129,18 @@ impl<'run> Reader<'run> {
         let end = if is_behind { self.source.len() } else { start };
         let from = self.flush(end)?;
         self.gap(from, end, true)
+    }
+
+    /// Takes names that do not say what they are in for what `names` looks like.
+    fn take_guess(&mut self, names: &Names) {
+        let Some((encoding, name)) = names.guess() else { return };
+        let archive = self.source.describe();
+        log::info!(
+            "{}: names that are not UTF-8 are taken for {name}; -e takes them for others",
+            excerpt(archive.as_bytes())
+        );
+        self.encoding = Some(encoding);
+        self.scan.iter_mut().for_each(|scan| scan.take_names_for(Some(encoding)));
     }
 
     /// Tells the members in the order of their local headers, though the directory has another one. Of those with the
@@ -163,7 +195,7 @@ impl<'run> Reader<'run> {
 
     /// The member of a header of the directory, with what is wrong with it; without, if it cannot even be shown.
     fn member(&self, header: &Central<'_>, directory: &Directory) -> (u64, Option<Member>, Option<String>) {
-        let &Central { at, host, flags, method, time, date, crc, external, name, .. } = header;
+        let &Central { at, date, name, .. } = header;
         let extra = Extra::read(header.extra, name, date);
         let left_out = |what: &str| (at, None, Some(format!("'{}' is left out: {what}", excerpt(name))));
         let Some(numbers) = extra.numbers(header.size, header.stored, header.offset) else {
@@ -180,8 +212,8 @@ impl<'run> Reader<'run> {
             return left_out("it would lie behind the end");
         };
         let end = content.saturating_add(numbers.stored);
-        let head = Header { host, flags, method, time, date, crc, external, name };
-        let mut member = Member::new(&head, &extra, Numbers { offset, ..numbers }, end.min(behind));
+        let numbers = Numbers { offset, ..numbers };
+        let mut member = Member::new(&head(header), &extra, numbers, end.min(behind), self.encoding);
         let mut what = member.contradiction();
         if end > behind {
             what = Some(format!("its {} bytes would reach behind the end", numbers.stored));
@@ -303,6 +335,12 @@ impl<'run> Reader<'run> {
     fn damage(&mut self, offset: u64, what: impl Into<String>) -> Result<(), Error> {
         (self.receive)(Event::Damage(Damage { offset, what: what.into() })).map_err(Error::Receiver)
     }
+}
+
+/// What a header of the directory has in common with a local one.
+fn head<'b>(header: &Central<'b>) -> Header<'b> {
+    let &Central { host, flags, method, time, date, crc, external, name, .. } = header;
+    Header { host, flags, method, time, date, crc, external, name }
 }
 
 /// Where the next header says that its member lies, of those that are headers.

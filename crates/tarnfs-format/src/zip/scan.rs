@@ -9,6 +9,7 @@ use super::extra::{Extra, Numbers};
 use super::local::{self, Local};
 use super::member::{FLAG_DESCRIPTOR, Header, Member};
 use super::window::{Window, u32_at, u64_at};
+use crate::encoding::Encoding;
 
 /// What was found.
 #[derive(Debug)]
@@ -38,11 +39,18 @@ pub(super) struct Scan<'s> {
     is_patient: bool,
     /// The most bytes that are searched for a header.
     limit: u64,
+    /// Of names that do not say what they are in.
+    encoding: Option<Encoding>,
 }
 
 impl<'s> Scan<'s> {
     pub(super) fn new(window: Window<'s>, limit: u64) -> Self {
-        Self { window, is_patient: true, limit }
+        Self { window, is_patient: true, limit, encoding: None }
+    }
+
+    /// Takes names that do not say what they are in for names in `encoding`.
+    pub(super) fn take_names_for(&mut self, encoding: Option<Encoding>) {
+        self.encoding = encoding;
     }
 
     /// The first member whose header begins in `from..to`. At `to` begins a header that is known, or the archive ends.
@@ -57,7 +65,8 @@ impl<'s> Scan<'s> {
                 continue;
             };
             let numbers = Numbers { offset: at, ..numbers };
-            let mut member = Member::new(&header, &extra, numbers, content.saturating_add(numbers.stored));
+            let end = content.saturating_add(numbers.stored);
+            let mut member = Member::new(&header, &extra, numbers, end, self.encoding);
             let left_out = |next, what| Ok(Some(Found::LeftOut { at, next, what }));
             if flags & FLAG_DESCRIPTOR != 0 && numbers.stored == 0 {
                 match self.descriptor(content, to)? {

@@ -19,7 +19,8 @@ pub(crate) fn undo(coder: &Coder, stored: &dyn Source, length: u64, password: Op
             return Err(io::Error::new(io::ErrorKind::Unsupported, step.codec.as_str()));
         }
         // Filters give as many bytes as they take. What AES gives before anything else is whole blocks.
-        let is_filter = |step: &Step| step.codec == "delta" || step.codec.starts_with("bcj-");
+        let is_filter =
+            |step: &Step| matches!(step.codec.as_str(), "delta" | "swap2" | "swap4") || step.codec.starts_with("bcj-");
         let known = coder.steps[number + 1..].iter().all(is_filter).then_some(length as usize);
         bytes = undo_step(
             step,
@@ -40,6 +41,11 @@ fn undo_step(step: &Step, bytes: &[u8], length: usize, password: Option<&str>) -
         "bzip2" => {
             let mut decoded = Vec::new();
             bzip2::read::BzDecoder::new(bytes).read_to_end(&mut decoded)?;
+            Ok(decoded)
+        }
+        "swap2" | "swap4" => {
+            let mut decoded = bytes.to_vec();
+            decoded.chunks_exact_mut(if step.codec == "swap2" { 2 } else { 4 }).for_each(<[u8]>::reverse);
             Ok(decoded)
         }
         "aes-7z" => {

@@ -52,8 +52,12 @@ impl Read {
 }
 
 pub(crate) fn try_read_source(source: &SharedSource) -> Result<Read, Error> {
+    read_source_with(source, &Options::default())
+}
+
+fn read_source_with(source: &SharedSource, options: &Options) -> Result<Read, Error> {
     let mut read = Read::default();
-    Zip.read(source, &Options::default(), &mut |event| {
+    Zip.read(source, options, &mut |event| {
         match event {
             Event::Entry(mut entry) => {
                 let piece = entry.body.pieces.take().map(|mut pieces| pieces.remove(0)).unwrap_or_default();
@@ -69,6 +73,13 @@ pub(crate) fn try_read_source(source: &SharedSource) -> Result<Read, Error> {
 
 pub(crate) fn try_read(archive: &[u8]) -> Result<Read, Error> {
     try_read_source(&(Arc::new(MemorySource::new(archive, "archive")) as SharedSource))
+}
+
+/// Reads an archive whose names stay as they are.
+#[allow(dead_code, reason = "not all tests are of names")]
+pub(crate) fn read_raw(archive: &[u8]) -> Read {
+    let source = Arc::new(MemorySource::new(archive, "archive")) as SharedSource;
+    read_source_with(&source, &Options { guess_encoding: false, ..Options::default() }).unwrap()
 }
 
 pub(crate) fn read(archive: &[u8]) -> Read {

@@ -343,7 +343,6 @@ impl Walk<'_> {
     ) -> io::Result<()> {
         /// Bytes of the target of a symbolic link (PATH_MAX).
         const LONGEST_TARGET: u64 = 4096;
-        let has_content = entry.kind == Kind::File && entry.body.size > 0;
         let content = |entry: &Entry| PieceSource::of_body(source, &entry.body, &self.coded, self.options);
         if entry.kind == Kind::Symlink && entry.link.is_empty() && entry.body.pieces.is_some() {
             let at = entry.header.saturating_add(base);
@@ -354,10 +353,16 @@ impl Walk<'_> {
                 return self.note_at(at, what);
             }
             let mut target = vec![0; entry.body.size as usize];
-            let read = content(&entry).read_exact_at(&mut target, 0);
-            entry.body = Body { offset: entry.header, ..Body::default() };
-            match read {
-                Ok(()) => entry.link = target,
+            match content(&entry).read_exact_at(&mut target, 0) {
+                Ok(()) => {
+                    entry.link = target;
+                    entry.body = Body { offset: entry.header, ..Body::default() };
+                }
+                // Where it leads, nobody can say without the password. As a file it is counted with those that are
+                // encrypted, and who opens it is told.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    (entry.kind, entry.mode) = (Kind::File, entry.mode & 0o666);
+                }
                 Err(error) if !is_unreadable(&error) => return Err(error),
                 Err(error) => {
                     self.note_at(
@@ -368,6 +373,7 @@ impl Walk<'_> {
                 }
             }
         }
+        let has_content = entry.kind == Kind::File && entry.body.size > 0;
         let mut candidate = None;
         let name = own_name.of(&entry);
         if has_content && self.may_be_archive(name, place) {

@@ -67,6 +67,7 @@ impl Opening<'_> {
             format: &tarnfs_format::Options {
                 limits: options.limits,
                 ignore_zeros: options.shape.ignore_zeros,
+                guess_encoding: options.shape.encoding.is_none(),
                 gnu_incremental: options.shape.gnu_incremental,
                 cancel: options.cancel.clone(),
                 decode: directory::decode(options),

@@ -182,7 +182,8 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, value_name = "MIB", value_parser = parse_number::<f64>, help_heading = "Decoding")]
     pub(crate) gzip_seek_point_spacing: Option<f64>,
 
-    /// Encoding of names that are not UTF-8: utf-8 (do not convert), latin1, cp437, shift_jis, ...
+    /// Encoding of names that are not UTF-8: latin1, cp437, shift_jis, ... With utf-8 those in a zip are converted from
+    /// what they look like, and others are not converted; with ascii none are
     #[arg(hide_short_help = true, short = 'e', long, default_value = "utf-8", help_heading = "Reading tar")]
     pub(crate) encoding: String,
 

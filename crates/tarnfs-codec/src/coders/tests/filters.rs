@@ -9,6 +9,22 @@ use super::{
 use crate::SeekPoint;
 use crate::testing::{noise, sample};
 
+#[test]
+fn words_are_turned_around() {
+    for (name, bytes) in [("swap2", 2), ("swap4", 4)] {
+        let context = coder(&[], None);
+        for length in (0..10).chain([65_535, 65_536, 65_537, 300_003]) {
+            let data = noise(length);
+            // Bytes behind the last whole word stay.
+            let mut turned = data.clone();
+            turned.chunks_exact_mut(bytes).for_each(<[u8]>::reverse);
+            assert_decodes(name, &context, &turned, &data);
+        }
+        assert_outlives_mutations(name, &context, &noise(200_000));
+        assert!(resume(name, &coder(&[1], None), &[1, 2], &SeekPoint::default(), 10).is_err());
+    }
+}
+
 const NAMES: [&str; 9] =
     ["delta", "bcj-x86", "bcj-arm", "bcj-armt", "bcj-arm64", "bcj-ppc", "bcj-ia64", "bcj-sparc", "bcj-riscv"];
 

@@ -109,6 +109,55 @@ fn raw_lzma2_has_seek_points_inside() {
     }
 }
 
+/// What py7zr has written, with brotli 1.2.1 of Python: a stream that is flushed, and has no end.
+const OF_PY7ZR: &[u8] = include_bytes!("../../../../../tests/archives/brotli-of-py7zr.7z");
+
+/// The branch of 7-Zip with zstd writes such frames.
+fn brotli_frame(data: &[u8]) -> Vec<u8> {
+    let stream = tool("brotli -cq 5", data);
+    let header = [&[0x50, 0x2a, 0x4d, 0x18, 8, 0, 0, 0][..], &(stream.len() as u32).to_le_bytes(), b"BR", &[1, 0]];
+    [&header.concat()[..], &stream].concat()
+}
+
+#[test]
+fn brotli_of_7z() {
+    let numbers: String = (1..=200).map(|number| format!("{number}\n")).collect();
+    let numbers = numbers.as_bytes();
+    let of_length =
+        |length: usize| super::CoderContext { decoded_length: Some(length as u64), ..coder(&[3, 1, 0], None) };
+    let flushed = &OF_PY7ZR[32..295];
+    assert_decodes("brotli-7z", &of_length(numbers.len()), flushed, numbers);
+    for (context, length) in [(of_length(693), flushed.len()), (coder(&[], None), flushed.len()), (of_length(692), 200)]
+    {
+        let error = resume("brotli-7z", &context, &flushed[..length], &SeekPoint::default(), 100).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+    }
+    for data in texts() {
+        let (context, ended) = (of_length(data.len()), tool("brotli -cq 5", &data));
+        assert_decodes("brotli-7z", &context, &ended, &data);
+        let frames: Vec<u8> = data.chunks(100_000).flat_map(brotli_frame).collect();
+        let context = if frames.is_empty() { coder(&[], None) } else { context };
+        if !frames.is_empty() {
+            assert_decodes("brotli-7z", &context, &frames, &data);
+            assert_decodes("brotli-7z", &coder(&[], None), &frames, &data);
+        }
+    }
+    let data = sample(150_000, 87);
+    let frames: Vec<u8> = data.chunks(50_000).flat_map(brotli_frame).collect();
+    let context = of_length(data.len());
+    assert_outlives_mutations("brotli-7z", &context, &frames);
+    for length in [8, 15, 16, 17, frames.len() / 2, frames.len() - 1] {
+        let error = resume("brotli-7z", &context, &frames[..length], &SeekPoint::default(), 999).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData), "{length}: {error}");
+    }
+    let other = [&frames[..], b"something"].concat();
+    assert!(resume("brotli-7z", &context, &other, &SeekPoint::default(), 999).unwrap() == data, "all is there");
+    assert!(resume("brotli-7z", &coder(&[], None), &other, &SeekPoint::default(), 999).is_err());
+    // A window of 2^40 bytes.
+    let error = resume("brotli-7z", &context, &[0x11, 40, 0, 0], &SeekPoint::default(), 999).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
 #[test]
 fn folders_of_7z_in_every_method() {
     let Some(program) = seven_zip() else { return };
