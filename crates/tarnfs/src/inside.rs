@@ -459,6 +459,11 @@ impl<'a> Paths<'a> {
         Ok(())
     }
 
+    /// One of them is damaged, and was shown.
+    pub(crate) fn damaged(&mut self) {
+        self.code = self.code.max(Code::Damaged);
+    }
+
     fn report(&mut self, failure: &Failure) {
         terminal::report(failure, self.colour);
         self.code = self.code.max(failure.code);

@@ -10,7 +10,7 @@ use tarnfs_source::{Alone, Grant, SharedSource, Source};
 use super::cache::{Idle, PieceCache};
 use super::{DecodedSource, Indexing, Table, Workers, lock};
 use crate::sync::{Mutex, MutexGuard, thread};
-use crate::{ChunkTable, Codec, DecodeContext, Options, PIECE};
+use crate::{ChunkTable, Codec, Damage, DecodeContext, Options, PIECE};
 
 /// A stream of up to so many decoded bytes is decoded at once, and kept as it is while it is open.
 const SHORT: u64 = 4 << 20;
@@ -47,6 +47,9 @@ pub trait KeptTable: Send + Sync {
 /// It is decoded once, as far as somebody reads, and gets its seek points on the way. From then on it is read as every
 /// other stream is ([`DecodedSource`]). If its checksum is known, it is compared at the end: of a long stream, bytes
 /// before the last piece are served before that. If it is wrong, all later reads are errors.
+///
+/// Who asks for bytes that fail a check ([`DecodeContext::unverified`]) gets all that can be decoded, and
+/// [`UnindexedSource::complaint`] says what is wrong with it.
 pub struct UnindexedSource {
     codec: &'static dyn Codec,
     source: SharedSource,
@@ -64,6 +67,8 @@ pub struct UnindexedSource {
     is_ahead: AtomicBool,
     /// What all that was decoded has become.
     done: OnceLock<Done>,
+    /// What is wrong with bytes that are served all the same.
+    complaint: OnceLock<String>,
     memory: AtomicUsize,
 }
 
@@ -99,6 +104,8 @@ enum Step {
 enum Done {
     Short(Box<[u8]>),
     Long(Arc<DecodedSource>),
+    /// Its first bytes, and why the others cannot be read.
+    Part(Arc<DecodedSource>, io::ErrorKind, String),
     /// Why it cannot be read.
     Wrong(io::ErrorKind, String),
 }
@@ -196,8 +203,24 @@ impl UnindexedSource {
         let (pass, turn) = (Arc::<PassSlot>::default(), Mutex::new(()));
         cache.may_drop(Arc::downgrade(&pass) as _);
         let (is_ahead, done, memory) = (AtomicBool::new(false), OnceLock::new(), AtomicUsize::new(0));
-        let kept = None;
-        Self { codec, source, length, crc, options, context, cache, workers, kept, pass, turn, is_ahead, done, memory }
+        let (kept, complaint) = (None, OnceLock::new());
+        Self {
+            codec,
+            source,
+            length,
+            crc,
+            options,
+            context,
+            cache,
+            workers,
+            kept,
+            pass,
+            turn,
+            is_ahead,
+            done,
+            complaint,
+            memory,
+        }
     }
 
     /// With the table in `kept`, if there is one; else it is put there when all was decoded.
@@ -221,7 +244,8 @@ impl UnindexedSource {
     }
 
     /// Decodes the next bytes of the first pass, for somebody who wants no bytes but to know whether all are right.
-    /// False once they are; an error says why not, or that it could not be done now.
+    /// False once they are, or are served whatever is wrong ([`UnindexedSource::complaint`]); an error says why not, or
+    /// that it could not be done now.
     ///
     /// The caller holds no lock, as for any read.
     pub fn advance(&self) -> io::Result<bool> {
@@ -270,7 +294,12 @@ impl UnindexedSource {
 
     /// True once it is known that all is right.
     pub fn is_verified(&self) -> bool {
-        matches!(self.done.get(), Some(Done::Short(_) | Done::Long(_)))
+        matches!(self.done.get(), Some(Done::Short(_) | Done::Long(_))) && self.complaint().is_none()
+    }
+
+    /// What is wrong with bytes that are served all the same, once that is known.
+    pub fn complaint(&self) -> Option<&str> {
+        self.complaint.get().map(String::as_str)
     }
 
     /// The first pass, when it is this one's turn.
@@ -286,7 +315,8 @@ impl UnindexedSource {
     /// Keeps in mind why it cannot be read, if it is for ever.
     fn failed(&self, error: io::Error) -> io::Error {
         use io::ErrorKind::{InvalidData, PermissionDenied, UnexpectedEof, Unsupported};
-        if matches!(error.kind(), InvalidData | UnexpectedEof | Unsupported | PermissionDenied) {
+        let is_served = self.context.unverified && is_damage(&error);
+        if !is_served && matches!(error.kind(), InvalidData | UnexpectedEof | Unsupported | PermissionDenied) {
             let _ = self.done.set(Done::Wrong(error.kind(), error.to_string()));
         }
         error
@@ -331,8 +361,15 @@ impl UnindexedSource {
             }
             Ok(false) => {}
             Err(error) => {
-                *held = None;
-                return Err(error);
+                let pass = held.take();
+                let part = pass.filter(|_| self.context.unverified && is_damage(&error));
+                let Some(Pass { mut table, mut indexing, .. }) = part else { return Err(error) };
+                indexing.end();
+                indexing.take_chunks(&mut table.chunks);
+                self.memory.store(table.memory(), Ordering::Relaxed);
+                let _ = self.complaint.set(error.to_string());
+                let _ = self.done.set(Done::Part(self.source_of(table), error.kind(), error.to_string()));
+                return Ok(Step::Ended);
             }
         }
         if let Some(pass) = held.take() {
@@ -359,7 +396,12 @@ impl UnindexedSource {
             self.failed(self.wrong(error.kind(), &what))
         })?;
         pass.crc.update(&pass.recent[filled..]);
-        if let Some(damage) = pass.table.damage.first() {
+        // What only fails a check is all there.
+        let is_served = |damage: &&Damage| self.context.unverified && damage.lost_from >= damage.decoded.end;
+        if let Some(damage) = pass.table.damage.iter().find(is_served) {
+            let _ = self.complaint.set(damage.what.clone());
+        }
+        if let Some(damage) = pass.table.damage.iter().find(|damage| !is_served(damage)) {
             return Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &damage.what)));
         }
         if position > self.length || read == 0 && position < self.length {
@@ -384,7 +426,22 @@ impl UnindexedSource {
         match self.crc {
             Some(expected) if expected != crc => {
                 let what = format!("its CRC-32 is {crc:08x}, not {expected:08x} as the archive says: it is damaged");
+                if self.context.unverified {
+                    let _ = self.complaint.set(what);
+                    return Ok(false);
+                }
                 Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &what)))
+            }
+            None if self.context.unverified => {
+                // A cipher around it has a check of its own, of which readers are not told then.
+                let cancel = &self.options.cancel;
+                match self.source.verify(&|| cancel.is_cancelled()) {
+                    Err(error) if is_damage(&error) => {
+                        let _ = self.complaint.set(error.to_string());
+                        Ok(false)
+                    }
+                    verified => verified.map(|()| false),
+                }
             }
             _ => Ok(false),
         }
@@ -397,7 +454,7 @@ impl UnindexedSource {
             recent.shrink_to_fit();
             (Done::Short(recent.into()), self.length as usize)
         } else {
-            if let Some(kept) = &self.kept {
+            if let Some(kept) = self.kept.as_ref().filter(|_| self.complaint().is_none()) {
                 kept.store(&table);
             }
             let decoded = self.source_of(table);
@@ -492,6 +549,11 @@ impl UnindexedSource {
     }
 }
 
+/// True of what is wrong with the bytes themselves.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+}
+
 impl Source for UnindexedSource {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let wanted = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
@@ -511,6 +573,8 @@ impl Source for UnindexedSource {
                     length
                 }
                 Some(Done::Long(decoded)) => decoded.read_at(rest, from)?,
+                Some(Done::Part(decoded, ..)) if from < decoded.len() => decoded.read_at(rest, from)?,
+                Some(Done::Part(_, kind, what)) => return Err(io::Error::new(*kind, what.clone())),
                 Some(Done::Wrong(kind, what)) => return Err(io::Error::new(*kind, what.clone())),
             };
             if read == 0 {
@@ -536,7 +600,7 @@ impl Source for UnindexedSource {
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         match self.done.get() {
             Some(Done::Short(_) | Done::Wrong(..)) => true,
-            Some(Done::Long(decoded)) => decoded.is_ready(offset, length),
+            Some(Done::Long(decoded) | Done::Part(decoded, ..)) => decoded.is_ready(offset, length),
             None => self.length == 0 || length == 0,
         }
     }

@@ -49,6 +49,13 @@ pub(super) struct Decoded {
     pub(super) is_compared: bool,
 }
 
+impl Decoded {
+    /// What is wrong with bytes that are served all the same, once that is known.
+    pub(super) fn complaint(&self) -> Option<&str> {
+        self.whole.as_ref()?.complaint()
+    }
+}
+
 impl CodedStreams {
     /// How many are kept, and bytes of memory that they take together. The last one may take more.
     const MOST: usize = 256;
@@ -199,7 +206,8 @@ fn decoded_with(
     let chain = chain(coder, password, stored.len(), piece.decoded)?;
     for (step, link) in chain.iter().enumerate() {
         let (source, of_step) = link.input(&stored, &done)?;
-        let of_step = CoderContext { cancel: context.cancel.clone(), ..of_step };
+        let unverified = context.decoding.unverified;
+        let of_step = CoderContext { cancel: context.cancel.clone(), unverified, ..of_step };
         if let Some(random) = link.codec.random_access(&source, &of_step)? {
             done.push(random);
             continue;
