@@ -207,6 +207,26 @@ fn a_wrong_password_that_passes_the_check_of_the_old_cipher_gives_no_garbage() {
 }
 
 #[test]
+fn a_wrong_password_is_told_of_however_many_files_there_are() {
+    if !have("7z") {
+        return println!("left out: no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; cd tree; for i in $(seq 1100); do echo $i > $i; done
+         7z a -bd -bso0 -mx0 -psecret -mem=AES256 ../many.zip .",
+    );
+    let list = |password| {
+        let path = scratch.path("many.zip");
+        run(&scratch, ["ls".as_ref(), "--password".as_ref(), password, path.as_os_str()])
+    };
+    let refused = list("wrong".as_ref());
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    assert!(refused.err.contains("32 files that were tried can be opened, of 1100 encrypted"), "{}", refused.err);
+    list("secret".as_ref()).ok();
+}
+
+#[test]
 fn what_is_damaged_is_an_error_and_the_rest_is_served() {
     if !can_mount() || !have("zip") {
         return println!("left out: no mounts here, or no zip");
