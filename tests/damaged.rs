@@ -404,3 +404,64 @@ fn cut_at_every_block_and_flipped_anywhere_it_stays_clean() {
         }
     }
 }
+
+/// What archives say of their members is compared when these are read, so the mark comes then.
+///
+/// > With `--force`, a damaged file of a zip or 7z archive is marked once it was read.
+#[test]
+fn what_fails_the_checksum_of_a_member_is_served_by_force() {
+    let scratch = Scratch::new();
+    if !have("zip") || !have("7z") {
+        return;
+    }
+    scratch.shell(
+        "seq 9999 > short; head -c 3000000 /dev/urandom > long; zip -q -0 short.zip short; zip -q -0 long.zip long
+         7z a -bd -bso0 -mx0 short.7z short; 7z a -bd -bso0 -mx0 long.7z long; zip -q packed.zip short
+         7z a -bd -bso0 -mx0 -psecret -mem=AES256 locked.zip short; zip -q -0 -P secret old.zip short",
+    );
+    for (archive, file) in [
+        ("short.zip", "short"),
+        ("long.zip", "long"),
+        ("short.7z", "short"),
+        ("long.7z", "long"),
+        ("packed.zip", "short"),
+        ("locked.zip", "short"),
+    ] {
+        let (whole, path) = (fs::read(scratch.path(file)).unwrap(), scratch.path(archive));
+        let mut bytes = fs::read(&path).unwrap();
+        if archive == "packed.zip" {
+            // Only the checksum is wrong, which is in two places.
+            let directory = bytes.windows(4).rposition(|window| window == b"PK\x01\x02").unwrap();
+            bytes[14] ^= 1;
+            bytes[directory + 16] ^= 1;
+        } else {
+            let at = bytes.len() / 2;
+            bytes[at] ^= 1;
+        }
+        fs::write(&path, bytes).unwrap();
+        let cat = |options: &[&str]| {
+            let mut words = vec!["cat", "--password", "secret"];
+            words.extend(options);
+            words.extend([path.to_str().unwrap(), file]);
+            run(&scratch, words)
+        };
+        let plain = cat(&[]);
+        assert!(plain.code != 0 && plain.out.len() < whole.len(), "{archive}: {} {}", plain.code, plain.err);
+        let forced = cat(&["--force"]);
+        assert_eq!((forced.code, forced.out.len()), (5, whole.len()), "{archive}: {}", forced.err);
+        let wrong = (0..whole.len()).filter(|&at| whole[at] != forced.out[at]).count();
+        assert_eq!(wrong, usize::from(archive != "packed.zip"), "{archive}");
+        assert_eq!(forced.err.matches("served all the same").count(), 1, "{archive}: {}", forced.err);
+        assert_eq!(cat(&["--force", "--range", "0:10"]).code, 5, "{archive}");
+        if !can_mount() {
+            continue;
+        }
+        let mount = Mounted::any(&scratch, &path, &["--force", "--password", "secret"]);
+        assert_eq!(fs::read(mount.path(file)).unwrap().len(), whole.len(), "{archive}");
+        let mut mark = [0; 200];
+        assert!(rustix::fs::getxattr(mount.path(file), "user.tarnfs.damaged", &mut mark[..]).is_ok(), "{archive}");
+        mount.unmount();
+    }
+    let checked = run(&scratch, ["check".as_ref(), "--force".as_ref(), scratch.path("short.zip").as_os_str()]);
+    assert_eq!(checked.code, 5, "who checks is told of it all the same: {}", checked.text());
+}

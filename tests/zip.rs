@@ -160,6 +160,72 @@ fn encrypted_members_need_their_password() {
     }
 }
 
+/// The last byte of the header of 12 bytes that `password` makes of the one at `header`: the old cipher has nothing else
+/// that tells a wrong password.
+fn check_byte(header: &[u8], password: &[u8]) -> u8 {
+    let crc = |before: u32, byte: u8| {
+        (0..8).fold(before ^ u32::from(byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 })
+    };
+    let mut keys = [0x1234_5678_u32, 0x2345_6789, 0x3456_7890];
+    let update = |keys: &mut [u32; 3], byte: u8| {
+        keys[0] = crc(keys[0], byte);
+        keys[1] = keys[1].wrapping_add(keys[0] & 0xFF).wrapping_mul(134_775_813).wrapping_add(1);
+        keys[2] = crc(keys[2], (keys[1] >> 24) as u8);
+    };
+    password.iter().for_each(|&byte| update(&mut keys, byte));
+    let mut plain = 0;
+    for &byte in &header[..12] {
+        let mixed = (keys[2] | 2) & 0xFFFF;
+        plain = byte ^ (mixed.wrapping_mul(mixed ^ 1) >> 8) as u8;
+        update(&mut keys, plain);
+    }
+    plain
+}
+
+#[test]
+fn a_wrong_password_that_passes_the_check_of_the_old_cipher_gives_no_garbage() {
+    if !have("zip") {
+        return println!("left out: no zip");
+    }
+    let scratch = Scratch::new();
+    // More than is compared before its first byte is served.
+    scratch.shell("head -c 18000000 /dev/urandom > long; zip -q -0 -P right long.zip long");
+    let (path, whole) = (scratch.path("long.zip"), fs::read(scratch.path("long")).unwrap());
+    let archive = fs::read(&path).unwrap();
+    let length = |at: usize| usize::from(u16::from_le_bytes([archive[at], archive[at + 1]]));
+    let header = &archive[30 + length(26) + length(28)..];
+    let right = check_byte(header, b"right");
+    let wrong = (0..).map(|number| format!("wrong{number}")).find(|word| check_byte(header, word.as_bytes()) == right);
+    let wrong = wrong.unwrap();
+    fs::write(scratch.path("words"), format!("{wrong}\nright\n")).unwrap();
+    let cat = |option: &str, value: &str| run(&scratch, ["cat", option, value, path.to_str().unwrap(), "long"]);
+    let refused = cat("--password", &wrong);
+    assert!(refused.code != 0 && refused.out.is_empty(), "{} bytes", refused.out.len());
+    assert!(refused.err.contains("wrong password"), "{}", refused.err);
+    let words = scratch.path("words");
+    assert!(cat("--password-file", words.to_str().unwrap()).ok().out == whole);
+}
+
+#[test]
+fn a_wrong_password_is_told_of_however_many_files_there_are() {
+    if !have("7z") {
+        return println!("left out: no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; cd tree; for i in $(seq 1100); do echo $i > $i; done
+         7z a -bd -bso0 -mx0 -psecret -mem=AES256 ../many.zip .",
+    );
+    let list = |password| {
+        let path = scratch.path("many.zip");
+        run(&scratch, ["ls".as_ref(), "--password".as_ref(), password, path.as_os_str()])
+    };
+    let refused = list("wrong".as_ref());
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    assert!(refused.err.contains("32 files that were tried can be opened, of 1100 encrypted"), "{}", refused.err);
+    list("secret".as_ref()).ok();
+}
+
 #[test]
 fn what_is_damaged_is_an_error_and_the_rest_is_served() {
     if !can_mount() || !have("zip") {

@@ -524,11 +524,13 @@ impl Tree for ArchiveTree {
 
     fn totals(&self) -> Totals {
         let summary = self.index.summary();
-        let may_be_damaged = !summary.notes.is_empty() || self.has_members();
+        // What is wrong with files in pieces is known when they were read.
+        let has_pieces = || self.index.has_pieces_above(0).unwrap_or(true);
+        let may_be_damaged = || !summary.notes.is_empty() || has_pieces();
         Totals {
             nodes: summary.files.saturating_add(summary.folders),
             bytes: summary.bytes,
-            has_xattrs: summary.has_xattrs || self.streams.serves_unverified() && may_be_damaged,
+            has_xattrs: summary.has_xattrs || self.streams.serves_unverified() && may_be_damaged(),
             has_acls: summary.has_acls,
             is_immutable: true,
             is_unproven: self.streams.innermost().is_unproven() || self.has_members(),

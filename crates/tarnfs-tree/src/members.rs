@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ pub(crate) struct Member {
     expected: Option<u32>,
     length: u64,
     verdict: OnceLock<Result<(), Arc<str>>>,
+    /// It was said that it is served although it is damaged.
+    is_told: AtomicBool,
     progress: Mutex<Progress>,
     /// For who verifies it beside the readers.
     pub(crate) tries: Tries,
@@ -102,8 +105,8 @@ impl Seen {
 impl Member {
     /// One of `length` bytes that should have the CRC-32 `expected`. Without that, somebody else has to decide.
     pub(crate) fn new(expected: Option<u32>, length: u64) -> Arc<Self> {
-        let (verdict, progress, tries) = Default::default();
-        Arc::new(Self { expected, length, verdict, progress, tries })
+        let (verdict, is_told, progress, tries) = Default::default();
+        Arc::new(Self { expected, length, verdict, is_told, progress, tries })
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -113,6 +116,11 @@ impl Member {
     /// Whether it is right, and if not, why; `None` as long as that is not known.
     pub(crate) fn verdict(&self) -> Option<&Result<(), Arc<str>>> {
         self.verdict.get()
+    }
+
+    /// True for the one who says that it is served although it is damaged: once.
+    pub(crate) fn is_to_be_told(&self) -> bool {
+        !self.is_told.swap(true, Ordering::Relaxed)
     }
 
     /// Keeps what has been found out; what was known before counts.

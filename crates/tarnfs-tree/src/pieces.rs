@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use rustix::io::Errno;
 use tarnfs_codec::engine::{BlockPlace, Blocks, FileReads, UnindexedSource, Workers};
 use tarnfs_codec::{BlockCoder, DecodeContext};
+use tarnfs_format::name::escape;
 use tarnfs_format::{Body, Coder, Piece};
 use tarnfs_index::Node;
 use tarnfs_source::{Alone, Cancel, Grant, SharedSource, Source};
@@ -82,12 +83,21 @@ pub(crate) struct PieceSource {
     coded: Arc<CodedStreams>,
     context: StreamContext,
     /// Itself and its path, where long pieces are verified beside the readers.
-    watched: Option<(Weak<Self>, PathOf)>,
+    watched: Option<Watched>,
     /// Where it has blocks.
     blocks: Option<Arc<Blocks>>,
     reads: FileReads,
     /// What its list of pieces was given, where that is long.
     room: Option<Room>,
+}
+
+/// A file that stays: what is known of it is kept.
+#[derive(Debug)]
+struct Watched {
+    this: Weak<PieceSource>,
+    path: PathOf,
+    members: Arc<Members>,
+    node: Node,
 }
 
 /// Tells the path of a file, for messages.
@@ -149,7 +159,7 @@ impl PieceSource {
     pub(crate) fn watched(
         mut self,
         node: Node,
-        members: &Members,
+        members: &Arc<Members>,
         path: impl Fn() -> Option<Vec<u8>> + Send + Sync + 'static,
     ) -> Arc<Self> {
         for (number, (member, (_, piece))) in self.members.iter_mut().zip(&self.pieces).enumerate() {
@@ -161,7 +171,11 @@ impl PieceSource {
             }
         }
         let path = PathOf(Box::new(path));
-        Arc::new_cyclic(|this| Self { watched: Some((Weak::clone(this), path)), ..self })
+        let members = Arc::clone(members);
+        Arc::new_cyclic(|this| {
+            let this = Weak::clone(this);
+            Self { watched: Some(Watched { this, path, members, node }), ..self }
+        })
     }
 
     /// The same, which has been given memory for so many pieces.
@@ -241,7 +255,10 @@ impl PieceSource {
         match (self.member(at), self.verified.get(at)) {
             (Some(member), _) if decoded.is_compared => member.decide(Ok(())),
             (None, Some(verified)) if decoded.is_compared => verified.store(true, Ordering::Relaxed),
-            (None, _) if decoded.whole.is_none() => self.verify_short(at, piece, &decoded.source, skip)?,
+            (None, _) if decoded.whole.is_none() => {
+                let verified = self.verify_short(at, piece, &decoded.source, skip);
+                self.unless_served(at, piece, verified)?;
+            }
             _ => {}
         }
         let replaced = last().replace((at, decoded.clone()));
@@ -258,7 +275,11 @@ impl PieceSource {
     fn read_piece(&self, at: usize, piece: &Piece, buffer: &mut [u8], inside: u64) -> io::Result<()> {
         let Some(member) = self.member(at) else {
             let (decoded, skip) = self.opened(at, piece)?;
-            return decoded.source.read_exact_at(buffer, skip.saturating_add(inside));
+            let read = decoded.source.read_exact_at(buffer, skip.saturating_add(inside));
+            if let Some(what) = decoded.complaint() {
+                self.serve_damaged(at, piece, what);
+            }
+            return read;
         };
         self.check_verdict(member)?;
         let is_known = member.verdict().is_some();
@@ -278,18 +299,58 @@ impl PieceSource {
             in_order.read_ahead(skip.saturating_add(end));
         }
         match (&decoded.whole, &read) {
+            (Some(_), _) if let Some(what) = decoded.complaint() => self.serve_damaged(at, piece, what),
             (Some(whole), Ok(())) if whole.is_verified() => member.decide(Ok(())),
             (Some(_), Err(error)) if is_damage(error) => member.decide(Err(error.to_string())),
             (None, Ok(())) => member.see(buffer, inside),
             _ => {}
+        }
+        if let Some(Err(what)) = member.verdict() {
+            self.unless_served(at, piece, Err(io::Error::new(io::ErrorKind::InvalidData, &**what)))?;
         }
         read?;
         // Somebody else may have found it out meanwhile.
         self.check_verdict(member)
     }
 
+    /// True if bytes that fail a check are served, too.
+    fn serves_damaged(&self) -> bool {
+        self.context.decoding.unverified
+    }
+
+    /// `verified`, but damage is no error where it is served.
+    fn unless_served(&self, at: usize, piece: &Piece, verified: io::Result<()>) -> io::Result<()> {
+        match verified {
+            Err(error) if self.serves_damaged() && is_damage(&error) => {
+                self.serve_damaged(at, piece, &error.to_string());
+                Ok(())
+            }
+            verified => verified,
+        }
+    }
+
+    /// Keeps that piece `at` is damaged, which is served all the same, and says so once.
+    fn serve_damaged(&self, at: usize, piece: &Piece, what: &str) {
+        if let Some(verified) = self.verified.get(at) {
+            verified.store(true, Ordering::Relaxed);
+        }
+        let of_short = |watched: &Watched| watched.members.of(watched.node, at, piece.crc, piece.length);
+        let Some(member) = self.member(at).cloned().or_else(|| self.watched.as_ref().map(of_short)) else { return };
+        member.decide(Err(what.to_owned()));
+        if self.watched.is_some() && member.is_to_be_told() {
+            log::error!("{}: damaged, and served all the same (--force): {what}", self.path());
+        }
+    }
+
+    /// Its path if that is known, for messages.
+    fn path(&self) -> String {
+        let path = self.watched.as_ref().and_then(|watched| watched.path.0());
+        path.map_or_else(|| self.describe(), |path| escape(&path).to_string())
+    }
+
     fn check_verdict(&self, member: &Member) -> io::Result<()> {
         match member.verdict() {
+            Some(Err(_)) if self.serves_damaged() => Ok(()),
             Some(Err(what)) => {
                 let what = format!("{}: {what}", self.describe());
                 Err(io::Error::new(io::ErrorKind::InvalidData, what))

@@ -42,7 +42,7 @@ pub(crate) struct Streams {
     context: StreamContext,
     coded: Arc<CodedStreams>,
     /// What is known of what is verified late.
-    members: Members,
+    members: Arc<Members>,
     nested: Mutex<Open>,
     deep: Arc<DeepStreams>,
 }
@@ -121,7 +121,7 @@ impl Streams {
     }
 
     /// What is known of files that are verified late.
-    pub(crate) fn members(&self) -> &Members {
+    pub(crate) fn members(&self) -> &Arc<Members> {
         &self.members
     }
 

@@ -159,7 +159,13 @@ pub(crate) fn tell_of_locked(archive: &Path, opened: &OpenArchive, options: &Opt
     let (name, are) = (crate::args::shown(archive.as_os_str()), are(locked.encrypted, locked.files));
     match locked.passwords {
         Fit::NotGiven => log::warn!("{name}: {are} encrypted: {GIVE_A_PASSWORD}"),
-        Fit::None => log::warn!("{name}: {are} encrypted, and no password that is given opens any"),
+        Fit::None => {
+            let any = match locked.tried {
+                tried if tried < locked.encrypted => format!("any of the {tried} that were tried"),
+                _ => "any".to_owned(),
+            };
+            log::warn!("{name}: {are} encrypted, and no password that is given opens {any}");
+        }
         Fit::SomeOrUnknown => {}
     }
     Ok(())
@@ -173,10 +179,13 @@ pub(crate) fn unlocked(
 ) -> Result<Option<LockedFiles>, Failure> {
     let locked = opened.tree.locked(&options.cancel).map_err(|error| failure(archive, b"", &error))?;
     let is_its_own = opened.encrypts_files();
-    if let Some(LockedFiles { encrypted, passwords: Fit::None, .. }) = locked.filter(|_| is_its_own) {
+    if let Some(LockedFiles { encrypted, tried, passwords: Fit::None, .. }) = locked.filter(|_| is_its_own) {
         let name = crate::args::shown(archive.as_os_str());
         let what = match encrypted {
             1 => "its encrypted file cannot be opened".to_owned(),
+            _ if tried < encrypted => {
+                format!("none of the {tried} files that were tried can be opened, of {encrypted} encrypted ones")
+            }
             _ => format!("none of its {encrypted} encrypted files can be opened"),
         };
         return Err(Failure::new(Code::CannotOpen, format!("{name}: wrong password: {what}")));
@@ -457,6 +466,11 @@ impl<'a> Paths<'a> {
         }
         self.report(&failure);
         Ok(())
+    }
+
+    /// One of them is damaged, and was shown.
+    pub(crate) fn damaged(&mut self) {
+        self.code = self.code.max(Code::Damaged);
     }
 
     fn report(&mut self, failure: &Failure) {

@@ -186,6 +186,8 @@ impl Anywhere for InOrder {
 struct Decrypted {
     encrypted: Encrypted,
     cancel: Cancel,
+    /// Readers are not told of a wrong HMAC.
+    is_lenient: bool,
     check: Mutex<Check>,
 }
 
@@ -210,10 +212,11 @@ impl Drop for Settling<'_> {
 }
 
 impl Decrypted {
-    fn new(encrypted: Encrypted, cancel: Cancel) -> io::Result<Self> {
+    fn new(encrypted: Encrypted, coder: &CoderContext) -> io::Result<Self> {
         let check = Check { progress: encrypted.progress()?, read: 0, is_settling: false, verdict: None };
-        let decrypted = Self { encrypted, cancel, check: Mutex::new(check) };
-        if decrypted.encrypted.length == 0 {
+        let (cancel, is_lenient) = (coder.cancel.clone(), coder.unverified);
+        let decrypted = Self { encrypted, cancel, is_lenient, check: Mutex::new(check) };
+        if decrypted.encrypted.length == 0 && !is_lenient {
             decrypted.settle(&|| false)?;
         }
         Ok(decrypted)
@@ -288,7 +291,7 @@ impl Source for Decrypted {
             // Several threads may have read all of it in another order.
             check.verdict.is_some() || check.read >= self.encrypted.length
         };
-        if is_due {
+        if is_due && !self.is_lenient {
             self.settle(&|| self.cancel.is_cancelled())?;
         }
         Ok(read)
@@ -322,7 +325,7 @@ impl Source for Decrypted {
         self.encrypted.source.verify(is_abandoned)?;
         match self.settle_at_last(is_abandoned) {
             // Readers are told.
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData && !self.is_lenient => Ok(()),
             settled => settled,
         }
     }
@@ -352,6 +355,6 @@ impl Codec for AesZip {
 
     fn random_access(&self, source: &SharedSource, coder: &CoderContext) -> io::Result<Option<SharedSource>> {
         let encrypted = Encrypted::new(SharedSource::clone(source), coder)?;
-        Ok(Some(Arc::new(Decrypted::new(encrypted, coder.cancel.clone())?)))
+        Ok(Some(Arc::new(Decrypted::new(encrypted, coder)?)))
     }
 }

@@ -118,6 +118,10 @@ impl Codec for Brotli7z {
         Brotli.pace()
     }
 
+    fn has_seek_points(&self) -> bool {
+        false
+    }
+
     fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn FirstPass>> {
         Ok(Box::new(Streamed::first_pass(Unpacker::new(source, options.limits), options)))
     }

@@ -49,6 +49,8 @@ pub struct CoderContext {
     pub decoded_length: Option<u64>,
     /// Ends what a coder does beside what it was asked for, such as comparing a check of all.
     pub cancel: Cancel,
+    /// Bytes that fail a check of all of them are wanted, too: only who verifies the stream is told of it.
+    pub unverified: bool,
 }
 
 /// Without the password, which must not come into a log.

@@ -101,10 +101,15 @@ impl Indexing {
             self.settled = self.decoded;
         }
         if !matches!(result, Ok(1..)) {
-            self.ended = true;
-            self.close_chunk();
+            self.end();
         }
         result
+    }
+
+    /// Nobody wants more of it: the chunk that is being decoded ends here.
+    pub fn end(&mut self) {
+        self.ended = true;
+        self.close_chunk();
     }
 
     /// Moves the chunks that are finished into `into`, in order. After `read` has returned 0 or an error, the last one,

@@ -11,7 +11,7 @@ use super::cache::{Idle, PieceCache};
 use super::copied::Copied;
 use super::{DecodedSource, Indexing, Table, Workers, lock};
 use crate::sync::{Mutex, MutexGuard, thread};
-use crate::{ChunkTable, Codec, DecodeContext, Options, PIECE};
+use crate::{ChunkTable, Codec, Damage, DecodeContext, Options, PIECE};
 
 /// A stream of up to so many decoded bytes is decoded at once, and kept as it is while it is open.
 const SHORT: u64 = 4 << 20;
@@ -51,6 +51,9 @@ pub trait KeptTable: Send + Sync {
 /// It is decoded once, as far as somebody reads, and gets its seek points on the way. From then on it is read as every
 /// other stream is ([`DecodedSource`]). If its checksum is known, it is compared at the end: of a long stream, bytes
 /// before the last piece are served before that. If it is wrong, all later reads are errors.
+///
+/// Who asks for bytes that fail a check ([`DecodeContext::unverified`]) gets all that can be decoded, and
+/// [`UnindexedSource::complaint`] says what is wrong with it.
 pub struct UnindexedSource {
     codec: &'static dyn Codec,
     source: SharedSource,
@@ -68,6 +71,8 @@ pub struct UnindexedSource {
     is_ahead: AtomicBool,
     /// What all that was decoded has become.
     done: OnceLock<Done>,
+    /// What is wrong with bytes that are served all the same.
+    complaint: OnceLock<String>,
     memory: AtomicUsize,
 }
 
@@ -188,6 +193,8 @@ enum Done {
     Short(Box<[u8]>),
     Long(Arc<DecodedSource>),
     Copied(Copied),
+    /// Its first bytes, and why the others cannot be read.
+    Part(Arc<DecodedSource>, io::ErrorKind, String),
     /// Why it cannot be read.
     Wrong(io::ErrorKind, String),
 }
@@ -301,8 +308,24 @@ impl UnindexedSource {
         let (pass, turn) = (Arc::<PassSlot>::default(), Mutex::new(()));
         cache.may_drop(Arc::downgrade(&pass) as _);
         let (is_ahead, done, memory) = (AtomicBool::new(false), OnceLock::new(), AtomicUsize::new(0));
-        let kept = None;
-        Self { codec, source, length, crc, options, context, cache, workers, kept, pass, turn, is_ahead, done, memory }
+        let (kept, complaint) = (None, OnceLock::new());
+        Self {
+            codec,
+            source,
+            length,
+            crc,
+            options,
+            context,
+            cache,
+            workers,
+            kept,
+            pass,
+            turn,
+            is_ahead,
+            done,
+            complaint,
+            memory,
+        }
     }
 
     /// Which is decoded from what comes of `inputs`, and of what these are decoded from. Nobody else reads those.
@@ -339,7 +362,8 @@ impl UnindexedSource {
     }
 
     /// Decodes the next bytes of the first pass, for somebody who wants no bytes but to know whether all are right.
-    /// False once they are; an error says why not, or that it could not be done now.
+    /// False once they are, or are served whatever is wrong ([`UnindexedSource::complaint`]); an error says why not, or
+    /// that it could not be done now.
     ///
     /// The caller holds no lock, as for any read.
     pub fn advance(&self) -> io::Result<bool> {
@@ -388,7 +412,13 @@ impl UnindexedSource {
 
     /// True once it is known that all is right.
     pub fn is_verified(&self) -> bool {
-        matches!(self.done.get(), Some(Done::Short(_) | Done::Long(_) | Done::Copied(_)))
+        let is_whole = matches!(self.done.get(), Some(Done::Short(_) | Done::Long(_) | Done::Copied(_)));
+        is_whole && self.complaint().is_none()
+    }
+
+    /// What is wrong with bytes that are served all the same, once that is known.
+    pub fn complaint(&self) -> Option<&str> {
+        self.complaint.get().map(String::as_str)
     }
 
     /// The first pass, when it is this one's turn.
@@ -404,7 +434,8 @@ impl UnindexedSource {
     /// Keeps in mind why it cannot be read, if it is for ever.
     fn failed(&self, error: io::Error) -> io::Error {
         use io::ErrorKind::{InvalidData, PermissionDenied, UnexpectedEof, Unsupported};
-        if matches!(error.kind(), InvalidData | UnexpectedEof | Unsupported | PermissionDenied) {
+        let is_served = self.context.unverified && is_damage(&error);
+        if !is_served && matches!(error.kind(), InvalidData | UnexpectedEof | Unsupported | PermissionDenied) {
             let _ = self.done.set(Done::Wrong(error.kind(), error.to_string()));
         }
         error
@@ -461,7 +492,16 @@ impl UnindexedSource {
             Ok(false) => {}
             // What it is decoded from has no memory. Others may give theirs up.
             Err(error) if is_no_memory(&error) => return Ok(self.give_up(Some(pass))),
-            Err(error) => return Err(error),
+            Err(error) => {
+                let part = Some(pass).filter(|_| self.context.unverified && is_damage(&error));
+                let Some(Pass { mut table, mut indexing, .. }) = part else { return Err(error) };
+                indexing.end();
+                indexing.take_chunks(&mut table.chunks);
+                self.memory.store(table.memory(), Ordering::Relaxed);
+                let _ = self.complaint.set(error.to_string());
+                let _ = self.done.set(Done::Part(self.source_of(table), error.kind(), error.to_string()));
+                return Ok(Step::Ended);
+            }
         }
         self.ended(pass);
         Ok(Step::Ended)
@@ -516,7 +556,12 @@ impl UnindexedSource {
             log::info!("{}: it is not copied: {error}", self.describe());
             pass.copied = None;
         }
-        if let Some(damage) = pass.table.damage.first() {
+        // What only fails a check is all there.
+        let is_served = |damage: &&Damage| self.context.unverified && damage.lost_from >= damage.decoded.end;
+        if let Some(damage) = pass.table.damage.iter().find(is_served) {
+            let _ = self.complaint.set(damage.what.clone());
+        }
+        if let Some(damage) = pass.table.damage.iter().find(|damage| !is_served(damage)) {
             return Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &damage.what)));
         }
         if position > self.length || read == 0 && position < self.length {
@@ -541,7 +586,22 @@ impl UnindexedSource {
         match self.crc {
             Some(expected) if expected != crc => {
                 let what = format!("its CRC-32 is {crc:08x}, not {expected:08x} as the archive says: it is damaged");
+                if self.context.unverified {
+                    let _ = self.complaint.set(what);
+                    return Ok(false);
+                }
                 Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &what)))
+            }
+            None if self.context.unverified => {
+                // A cipher around it has a check of its own, of which readers are not told then.
+                let cancel = &self.options.cancel;
+                match self.source.verify(&|| cancel.is_cancelled()) {
+                    Err(error) if is_damage(&error) => {
+                        let _ = self.complaint.set(error.to_string());
+                        Ok(false)
+                    }
+                    verified => verified.map(|()| false),
+                }
             }
             _ => Ok(false),
         }
@@ -557,7 +617,8 @@ impl UnindexedSource {
             recent.shrink_to_fit();
             (Done::Short(recent.into()), self.length as usize)
         } else {
-            if let Some(kept) = self.kept.as_ref().filter(|_| self.codec.has_seek_points()) {
+            let is_kept = self.codec.has_seek_points() && self.complaint().is_none();
+            if let Some(kept) = self.kept.as_ref().filter(|_| is_kept) {
                 kept.store(&table);
             }
             let decoded = self.source_of(table);
@@ -686,6 +747,11 @@ impl UnindexedSource {
     }
 }
 
+/// True of what is wrong with the bytes themselves.
+fn is_damage(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+}
+
 impl Source for UnindexedSource {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let wanted = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
@@ -712,6 +778,8 @@ impl Source for UnindexedSource {
                     read => read?,
                 },
                 Some(Done::Copied(copied)) => copied.read(rest, from)?,
+                Some(Done::Part(decoded, ..)) if from < decoded.len() => decoded.read_at(rest, from)?,
+                Some(Done::Part(_, kind, what)) => return Err(io::Error::new(*kind, what.clone())),
                 Some(Done::Wrong(kind, what)) => return Err(io::Error::new(*kind, what.clone())),
             };
             if read == 0 {
@@ -737,7 +805,7 @@ impl Source for UnindexedSource {
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         match self.done.get() {
             Some(Done::Short(_) | Done::Wrong(..)) => true,
-            Some(Done::Long(decoded)) => decoded.is_ready(offset, length),
+            Some(Done::Long(decoded) | Done::Part(decoded, ..)) => decoded.is_ready(offset, length),
             // A disk may sleep.
             Some(Done::Copied(_)) => false,
             None => self.length == 0 || length == 0,

@@ -26,6 +26,8 @@ pub struct LockedFiles {
     pub files: u64,
     /// Those that are encrypted.
     pub encrypted: u64,
+    /// Of these, the ones that passwords were tried with.
+    pub tried: u64,
     /// What the passwords are worth.
     pub passwords: Fit,
 }
@@ -35,7 +37,8 @@ pub struct LockedFiles {
 pub enum Fit {
     /// None is given.
     NotGiven,
-    /// They open none of the encrypted files. All were tried.
+    /// They open none of the encrypted files that were tried: all of them, or so many that the others will be no
+    /// different.
     None,
     /// They open some, or too much would have to be decoded to know.
     SomeOrUnknown,
@@ -51,9 +54,13 @@ enum Try {
 /// Rows that are looked at under one lock of the index.
 const BATCH: usize = 256;
 
-/// Encrypted files that are tried, and passwords times files. With each, a key is derived: some milliseconds.
+/// Encrypted files that are tried, and passwords times files.
 const MOST_FILES: usize = 1024;
 const MOST_TRIES: usize = 4096;
+
+/// The same where a key is derived for each, which takes some milliseconds. So many that no password opens are proof
+/// enough: a right one is never refused, and an archive rarely has several.
+const ENOUGH: usize = 32;
 
 /// Bytes that are decoded for all of it.
 const MOST_DECODED: u64 = 16 << 20;
@@ -70,7 +77,7 @@ impl ArchiveTree {
         if !is_any {
             return Ok(None);
         }
-        let mut found = LockedFiles { files: 0, encrypted: 0, passwords: Fit::NotGiven };
+        let mut found = LockedFiles { files: 0, encrypted: 0, tried: 0, passwords: Fit::NotGiven };
         // The cheapest to try first.
         let mut candidates: Vec<(u64, Row, Piece)> = Vec::new();
         self.each_file(cancel, &mut |row| {
@@ -86,12 +93,13 @@ impl ArchiveTree {
         })?;
         candidates.sort_by_key(|(cost, ..)| *cost);
         candidates.truncate(MOST_FILES);
+        if candidates.iter().any(|(.., piece)| derives_key(piece)) {
+            candidates = some_of(candidates);
+        }
         if !self.streams.context().passwords.is_empty() {
-            let tried_all = candidates.len() as u64 == found.encrypted;
-            found.passwords = match self.try_passwords(&candidates, cancel)? {
-                Try::Wrong if tried_all => Fit::None,
-                _ => Fit::SomeOrUnknown,
-            };
+            let (tried, outcome) = self.try_passwords(&candidates, cancel)?;
+            found.tried = tried;
+            found.passwords = if outcome == Try::Wrong { Fit::None } else { Fit::SomeOrUnknown };
         }
         Ok((found.encrypted > 0).then_some(found))
     }
@@ -129,33 +137,35 @@ impl ArchiveTree {
         Ok(pieces.find(|piece| piece.coder.as_deref().is_some_and(is_encrypted)))
     }
 
-    fn try_passwords(&self, candidates: &[(u64, Row, Piece)], cancel: &Cancel) -> Result<Try, Error> {
+    /// How many were tried, and what came of it.
+    fn try_passwords(&self, candidates: &[(u64, Row, Piece)], cancel: &Cancel) -> Result<(u64, Try), Error> {
         // What lies in one block has one password.
         let mut tried = HashSet::new();
         let passwords = self.streams.context().passwords.iter().count();
         let (mut tries, mut decoded) = (0_usize, 0_u64);
-        for (cost, row, piece) in candidates {
+        for (number, (cost, row, piece)) in (0..).zip(candidates) {
             cancel.check()?;
             if !tried.insert((row.stream, piece.offset)) {
                 continue;
             }
             tries = tries.saturating_add(passwords);
             if tries > MOST_TRIES && tries > passwords {
-                return Ok(Try::FitsOrUnknown);
+                let is_enough = number >= ENOUGH as u64;
+                return Ok((number, if is_enough { Try::Wrong } else { Try::FitsOrUnknown }));
             }
             if self.first_step(row, piece)? == Try::Wrong {
                 continue;
             }
             decoded = decoded.saturating_add(cost.saturating_mul(passwords as u64));
             if decoded > MOST_DECODED {
-                return Ok(Try::FitsOrUnknown);
+                return Ok((number, Try::FitsOrUnknown));
             }
             let read = self.pieces(row)?.read_at(&mut [0], 0);
             if !read.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-                return Ok(Try::FitsOrUnknown);
+                return Ok((number + 1, Try::FitsOrUnknown));
             }
         }
-        Ok(Try::Wrong)
+        Ok((candidates.len() as u64, Try::Wrong))
     }
 
     /// [`Try::Wrong`] if the cipher itself refuses all passwords. Nothing behind it is decoded.
@@ -199,6 +209,19 @@ impl ArchiveTree {
     }
 }
 
+/// True if a key is derived for `piece`.
+fn derives_key(piece: &Piece) -> bool {
+    piece.coder.iter().flat_map(|coder| &coder.steps).any(|step| step.codec.starts_with("aes"))
+}
+
+/// At most [`ENOUGH`] of them: the cheapest, and some from among all others.
+fn some_of<T>(candidates: Vec<T>) -> Vec<T> {
+    let others = candidates.len().saturating_sub(ENOUGH / 2);
+    let step = others.div_ceil(ENOUGH / 2).max(1);
+    let is_taken = |number: usize| number < ENOUGH / 2 || (number - ENOUGH / 2).is_multiple_of(step);
+    candidates.into_iter().enumerate().filter(|(number, _)| is_taken(*number)).map(|(_, taken)| taken).collect()
+}
+
 /// True if one of its steps needs a password: such codecs say so before they look at any byte.
 fn is_encrypted(coder: &Coder) -> bool {
     let nothing: SharedSource = Arc::new(MemorySource::new(Vec::new(), "nothing"));
@@ -208,4 +231,21 @@ fn is_encrypted(coder: &Coder) -> bool {
         let refusal = tarnfs_codec::coder_by_name(&step.codec).and_then(refusal);
         refusal.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_of_many_are_tried_and_all_of_few() {
+        for count in [0, 1, 16, 17, 32] {
+            assert_eq!(some_of((0..count).collect::<Vec<_>>()).len(), count);
+        }
+        for count in [33, 48, 100, 1024] {
+            let some = some_of((0..count).collect::<Vec<_>>());
+            assert!((ENOUGH / 2 + 8..=ENOUGH).contains(&some.len()), "{count}: {}", some.len());
+            assert!(some.last().is_some_and(|last| last + count / 8 >= count), "{count}: also of the last");
+        }
+    }
 }

@@ -13,11 +13,49 @@ use crate::build::is_damage;
 use crate::chain::chain;
 use crate::member_tables::LONG;
 use crate::members::compared;
+use crate::open::Passwords;
 use crate::streams::StreamContext;
 
 /// What coders give, of the pieces that were read last.
 #[derive(Debug, Default)]
-pub(crate) struct CodedStreams(Mutex<Open>);
+pub(crate) struct CodedStreams(Mutex<Open>, ProvenPasswords);
+
+/// Passwords of which a checksum has told that they are right, for some piece of the archive.
+#[derive(Debug, Default)]
+struct ProvenPasswords(Mutex<Vec<Password>>);
+
+/// Without the password itself, which must not come into a log.
+#[derive(Clone, PartialEq, Eq)]
+struct Password(Arc<[u8]>);
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Password")
+    }
+}
+
+impl ProvenPasswords {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Password>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `password` is right.
+    fn add(&self, password: &Arc<[u8]>) {
+        let (mut proven, password) = (self.lock(), Password(Arc::clone(password)));
+        if !proven.contains(&password) {
+            proven.push(password);
+        }
+    }
+
+    /// All of them, and whether each is known to be right: these first.
+    fn first_of(&self, passwords: &Passwords) -> Vec<(Arc<[u8]>, bool)> {
+        let proven = self.lock();
+        let is_proven = |password: &Arc<[u8]>| proven.iter().any(|Password(proven)| proven == password);
+        let mut all: Vec<_> = passwords.iter().map(|password| (Arc::clone(password), is_proven(password))).collect();
+        all.sort_by_key(|(_, is_proven)| !is_proven);
+        all
+    }
+}
 
 #[derive(Debug, Default)]
 struct Open {
@@ -47,6 +85,13 @@ pub(super) struct Decoded {
     pub(super) in_order: Option<Arc<UnindexedSource>>,
     /// The piece was compared to find the password.
     pub(super) is_compared: bool,
+}
+
+impl Decoded {
+    /// What is wrong with bytes that are served all the same, once that is known.
+    pub(super) fn complaint(&self) -> Option<&str> {
+        self.whole.as_ref()?.complaint()
+    }
 }
 
 impl CodedStreams {
@@ -104,7 +149,7 @@ impl CodedStreams {
                 return Ok(coded.decoded.clone());
             }
         }
-        let decoded = decoded(number, stream, piece, coder, context)?;
+        let decoded = decoded(number, stream, piece, coder, context, &self.1)?;
         let is_compared = decoded.is_compared;
         // Other pieces of what it gives were not.
         let (shown, closed) = self.lock().add(key, Decoded { is_compared: false, ..decoded });
@@ -151,41 +196,87 @@ pub(crate) fn stored(stream: &SharedSource, piece: &Piece) -> io::Result<Slice> 
     Ok(Slice::new(SharedSource::clone(stream), start, piece.stored))
 }
 
-/// What the coder of `piece` gives of its stored bytes. The first password that fits is taken.
+/// What the coder of `piece` gives of its stored bytes. The first password that fits is taken; those that were `proven`
+/// with other pieces come first.
 fn decoded(
     number: u32,
     stream: &SharedSource,
     piece: &Piece,
     coder: &Coder,
     context: &StreamContext,
+    proven: &ProvenPasswords,
 ) -> io::Result<Decoded> {
     let mut result = decoded_with(number, None, stream, piece, coder, context);
-    for password in context.passwords.iter() {
+    let mut of_right_password = None;
+    for (password, is_proven) in proven.first_of(&context.passwords) {
         match &result {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             _ => return result,
         }
-        result = decoded_with(number, Some(password), stream, piece, coder, context).and_then(|decoded| {
-            // Some ciphers do not tell a wrong password: what comes of it is wrong.
-            let source = &decoded.source;
-            let (read, is_compared) = match piece.crc {
-                Some(crc) if decoded.whole.is_none() => {
-                    let found = crc_of(source, piece.skip, piece.length, &context.cancel);
-                    (found.and_then(|found| compare(source, crc, found)), true)
+        result = decoded_with(number, Some(&password), stream, piece, coder, context).and_then(|decoded| {
+            let tried = try_password(&decoded, piece, coder, is_proven, context);
+            let Err(error) = tried else {
+                let is_compared = tried.is_ok_and(|is_compared| is_compared);
+                let is_whole = decoded.whole.as_ref().is_some_and(|whole| whole.is_verified());
+                if piece.crc.is_some() && piece.length > 0 && (is_compared || is_whole) {
+                    proven.add(&password);
                 }
-                _ => (source.read_at(&mut [0], piece.skip).map(drop), false),
+                return Ok(Decoded { is_compared, ..decoded });
             };
-            match read {
-                Err(error) if is_damage(&error) => {
-                    // What noise does to decoders helps nobody.
-                    log::debug!("a password does not fit: {error}");
-                    Err(io::Error::new(io::ErrorKind::PermissionDenied, "wrong password, or damaged"))
-                }
-                read => read.map(|()| Decoded { is_compared, ..decoded }),
+            if !is_damage(&error) {
+                return Err(error);
             }
+            // What noise does to decoders helps nobody.
+            log::debug!("a password does not fit: {error}");
+            // One that opens other pieces may not be that of this one.
+            let is_strong = || coder.steps.iter().any(|step| step.codec == "aes-zip");
+            if context.decoding.unverified && (is_proven || is_strong()) {
+                of_right_password.get_or_insert(Ok(decoded));
+            } else if is_proven {
+                of_right_password.get_or_insert(Err(error));
+            }
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, "wrong password, or damaged"))
         });
     }
-    result
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => of_right_password.unwrap_or(Err(error)),
+        result => result,
+    }
+}
+
+/// Fails as damaged if what comes of a password is wrong: some ciphers do not tell, and the old one of zip has one byte
+/// that does. True if the piece was compared with its checksum.
+fn try_password(
+    decoded: &Decoded,
+    piece: &Piece,
+    coder: &Coder,
+    is_proven: bool,
+    context: &StreamContext,
+) -> io::Result<bool> {
+    /// Decoders that fail at once if they are given noise.
+    const NOTICE_NOISE: &[&str] =
+        &["deflate", "deflate64", "bzip2", "lzma", "lzma-raw", "lzma-zip", "lzma2", "xz", "zstd"];
+    let source = &decoded.source;
+    let Some(whole) = &decoded.whole else {
+        return match piece.crc {
+            Some(crc) if !is_proven => {
+                compare(source, crc, crc_of(source, piece.skip, piece.length, &context.cancel)?)?;
+                Ok(true)
+            }
+            _ => source.read_at(&mut [0], piece.skip).map(|_| false),
+        };
+    };
+    source.read_at(&mut [0], piece.skip)?;
+    if !is_proven && !coder.steps.iter().any(|step| NOTICE_NOISE.contains(&step.codec.as_str())) {
+        // Nothing but the checksum tells.
+        while whole.advance()? {
+            context.cancel.check()?;
+        }
+    }
+    match whole.complaint() {
+        Some(what) => Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned())),
+        None => Ok(false),
+    }
 }
 
 fn decoded_with(
@@ -201,7 +292,8 @@ fn decoded_with(
     let chain = chain(coder, password, stored.len(), piece.decoded)?;
     for (step, link) in chain.iter().enumerate() {
         let (source, of_step) = link.input(&stored, &done)?;
-        let of_step = CoderContext { cancel: context.cancel.clone(), ..of_step };
+        let unverified = context.decoding.unverified;
+        let of_step = CoderContext { cancel: context.cancel.clone(), unverified, ..of_step };
         if let Some(random) = link.codec.random_access(&source, &of_step)? {
             done.push(random);
             continue;

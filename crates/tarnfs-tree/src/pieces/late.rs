@@ -5,8 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tarnfs_format::Piece;
-use tarnfs_format::name::escape;
-use tarnfs_source::{SharedSource, Source as _};
+use tarnfs_source::SharedSource;
 
 use super::coded::Decoded;
 use super::{PieceSource, is_sealed};
@@ -23,9 +22,9 @@ const READ_AT_ONCE: u64 = 256 << 10;
 impl PieceSource {
     /// Has piece `at` verified beside the readers, if that is to be done and nobody is at it.
     pub(super) fn begin(&self, at: usize, member: &Arc<Member>) {
-        let Some((this, _)) = &self.watched else { return };
+        let Some(watched) = &self.watched else { return };
         if member.tries.begin() {
-            unproven::submit(Arc::new(Beside { file: Weak::clone(this), at, member: Arc::clone(member) }));
+            unproven::submit(Arc::new(Beside { file: Weak::clone(&watched.this), at, member: Arc::clone(member) }));
         }
     }
 
@@ -43,9 +42,9 @@ impl PieceSource {
             return Ok(true);
         }
         let step = self.opened(at, piece).and_then(|(decoded, skip)| {
-            if let Some(whole) = decoded.whole {
+            if let Some(whole) = &decoded.whole {
                 if !whole.advance()? {
-                    member.decide(Ok(()));
+                    member.decide(decoded.complaint().map_or(Ok(()), |what| Err(what.to_owned())));
                 }
                 return Ok(());
             }
@@ -95,13 +94,6 @@ struct Beside {
     member: Arc<Member>,
 }
 
-impl Beside {
-    fn path(file: &PieceSource) -> String {
-        let path = file.watched.as_ref().and_then(|(_, path)| path.0());
-        path.map_or_else(|| file.describe(), |path| escape(&path).to_string())
-    }
-}
-
 impl Late for Beside {
     fn step(&self) -> Turn {
         let Self { at, member, .. } = self;
@@ -121,13 +113,14 @@ impl Late for Beside {
                 Ok(false) => return Turn::More,
                 Ok(true) => {
                     match member.verdict() {
+                        Some(Err(what)) if file.serves_damaged() => file.serve_damaged(*at, piece, what),
                         Some(Err(what)) => {
-                            let path = Self::path(file);
+                            let path = file.path();
                             log::error!(
                                 "{path}: damaged, and not read any more: {what}; what was read before was not verified"
                             );
                         }
-                        _ => log::debug!("{}: its checksum is right", Self::path(file)),
+                        _ => log::debug!("{}: its checksum is right", file.path()),
                     }
                     member.tries.end();
                     return Turn::Ended;
@@ -142,7 +135,7 @@ impl Late for Beside {
 
     fn failed(&self, why: &str) {
         let minutes = self.member.tries.fail();
-        let name = self.file.upgrade().map_or_else(|| "a file".to_owned(), |file| Self::path(&file));
+        let name = self.file.upgrade().map_or_else(|| "a file".to_owned(), |file| file.path());
         log::warn!(
             "{name}: could not be verified this time: {why}; it is tried again in {minutes} minutes if somebody reads it"
         );

@@ -12,6 +12,9 @@ use crate::exit::{Code, Failure};
 use crate::inside;
 use crate::terminal::output_failure;
 
+/// The extended attribute of what is served with --force although it is damaged.
+const DAMAGED: &[u8] = b"user.tarnfs.damaged";
+
 /// Bytes read at once.
 const BATCH: usize = 1 << 20;
 
@@ -43,6 +46,12 @@ pub(crate) fn run(arguments: &Cat) -> Result<Code, Failure> {
             if arguments.range.is_some() && file.is_unproven() && !opened.stream.is_unproven() {
                 let verified = file.verify(&|| false).and_then(|()| file.read_at(&mut [0], range.start).map(drop));
                 verified.map_err(|error| inside::failure(archive, &path, &error.into()))?;
+            }
+            // What is wrong with such a file is known when it was read.
+            if arguments.open.force
+                && tree.xattr(node, DAMAGED).map_err(|error| inside::failure(archive, &path, &error))?.is_some()
+            {
+                paths.damaged();
             }
             Ok(())
         });
