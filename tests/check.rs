@@ -189,6 +189,24 @@ fn damaged_files_are_named() {
     assert!(matches!(lines[..], [line] if line.contains(": read of in/large at byte ")), "{log}");
 }
 
+/// A tar that was cut is told of in one line, and -i is advised to nobody whom it would not help.
+#[test]
+fn a_tar_that_was_cut_is_no_other_one_behind_the_end() {
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; echo two > two; tar -cf a.tar one two");
+    for cut in [1024 + 300, 1024 + 511, 1024 + 512, 1024 + 514] {
+        scratch.shell(&format!("head -c {cut} a.tar > cut.tar"));
+        for words in [&["ls"][..], &["ls", "-i"], &["check"], &["check", "-i"]] {
+            let archive = scratch.path("cut.tar");
+            let ran = run(&scratch, words.iter().copied().chain([archive.to_str().unwrap()]));
+            let said = ran.text() + &ran.err;
+            assert!(!said.contains("-i reads") && !said.contains("behind the end"), "{cut} {words:?}: {said}");
+            assert_eq!(ran.code, 5, "{cut} {words:?}: {said}");
+            assert!(words[0] == "check" || ran.err.lines().count() == 1, "{cut} {words:?}: {said}");
+        }
+    }
+}
+
 /// Archives that were joined as files are: nobody reads what lies behind the first without `-i`.
 #[test]
 fn what_lies_behind_the_end_is_told() {

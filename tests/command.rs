@@ -638,6 +638,9 @@ fn the_man_page_has_each_option_once_and_each_command_a_page() {
     assert!(described.iter().take_while(|line| !line.starts_with(".SH")).count() > 10, "{described:?}");
     let help = run(&scratch, ["-h"]).ok().text();
     assert!(help.lines().next().is_some_and(|first| first.ends_with("without unpacking.")), "{help}");
+    // One screen.
+    let options = help.lines().filter(|line| line.trim_start().starts_with('-') && !line.contains("--help"));
+    assert!(help.lines().count() <= 50 && options.count() <= 12, "{help}");
     let shared = "below Archives in archives, Decoding, Index, Messages and Reading tar work here, too.";
     for command in ["mount", "unmount", "mounts", "index", "check", "ls", "cat", "stat", "completions", "man"] {
         let page = run(&scratch, ["man", command]).ok().text();

@@ -465,7 +465,7 @@ const SHAPES: [&[&str]; 8] = [
     &["-i", "--gnu-incremental"],
 ];
 
-/// > An index is used only for its archive, and for the options that it was made with or for fewer hashes.
+/// > An index is used only for its archive, and for the options that it was made with, for fewer hashes, or without -r.
 #[test]
 fn an_index_made_with_other_options_is_not_used() {
     let scratch = Scratch::new();
@@ -537,19 +537,22 @@ fn an_index_that_can_do_more_is_used_and_one_that_cannot_is_kept() {
     // All that it has is compared.
     let checked = tarnfs(&["check", "-r", "-d", "2"]).ok();
     assert!(checked.err.contains("is right"), "{}", checked.err);
-    // Without -r another tree shows.
-    let listed = tarnfs(&["ls", "-R", "-d2"]).ok();
+    // Without -r archives show as files, and another tree with -s.
+    let listed = tarnfs(&["ls", "-R"]).ok();
+    assert!(listed.err.is_empty() && listed.text().contains("in.tar") && !listed.text().contains("in.tar/"));
+    assert!(indexes() == first_one);
+    let listed = tarnfs(&["ls", "-R", "-d2", "-r", "-s"]).ok();
     let (first, other) = (first_one[0].0.display(), indexes().into_iter().find(|one| *one != first_one[0]).unwrap());
     let told = format!(
         "{name}: index {first} was made with other options (-r --hashes=md5,sha256), and is kept; the one for these options is {}\n",
         other.0.display()
     );
     assert!(listed.err.contains(&told), "{}", listed.err);
-    assert!(listed.text().contains("in.tar") && !listed.text().contains("in.tar/"));
+    assert!(listed.text().contains("tree/in/tree/x"), "{}", listed.text());
     let both = indexes();
     assert!(both.len() == 2 && both.contains(&first_one[0]));
     // From now on both are used, and nothing is said.
-    for words in [&["ls"][..], &["ls", "-r"], &["ls", "-r", "--hashes", "md5"], &["ls", "--no-recreate-index"]] {
+    for words in [&["ls"][..], &["ls", "-r", "-s"], &["ls", "-r", "--hashes", "md5"], &["ls", "--no-recreate-index"]] {
         assert_eq!(tarnfs(words).ok().err, "", "{words:?}");
     }
     assert!(indexes() == both);
@@ -572,6 +575,96 @@ fn an_index_that_can_do_more_is_used_and_one_that_cannot_is_kept() {
     assert_eq!(tarnfs(&["ls", "--no-recreate-index"]).ok().err.lines().filter(|line| line.contains("kept")).count(), 0);
 }
 
+/// > An index that was made with -r serves a call without it where archives in the archive are all that it differs in.
+///
+/// All that is in an archive, as `find` and `cat` see it, through an index that was made with `-r` and without one.
+#[test]
+fn an_index_made_with_r_shows_archives_as_files_to_who_asks_without() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p tree/d in/e; for i in $(seq 1100); do echo $i > tree/file$i; done; echo x > in/e/x; ln in/e/x in/y
+         tar -C in -cf tree/d/plain.tar .; tar cf tree/named.tar in; tar -C in -czf tree/c.tar.gz .; gzip < in/y > tree/y.gz
+         tar -C tree -cf tree/d/nested.tar named.tar c.tar.gz; ln tree/d/nested.tar tree/link.tar; ln tree/y.gz tree/z
+         (cd in && python3 -c 'import zipfile; zipfile.ZipFile(\"../tree/d/x.zip\", \"w\").write(\"y\")')
+         tar -C tree -cf a.tar .; gzip < a.tar > b.tar.gz; printf 'not an archive' > tree/d/no.tar; ln -s d tree/s.tar
+         tar -C tree -cf c.tar --owner=0 d s.tar named.tar y.gz; seq 1100 | xargs touch; tar rf c.tar $(seq 1100)",
+    );
+    for name in ["a.tar", "b.tar.gz", "c.tar"] {
+        let archive = scratch.path(name);
+        let seen = |options: &[&str]| {
+            let mounted = Mounted::new(&scratch, &archive, options);
+            let script = format!(
+                "cd {}; LC_ALL=C find . -printf '%p %M %n %U %G %s %t %l\\n' | sort; find . -samefile d/nested.tar | sort
+                 find . -type f -exec sha256sum {{}} + | sort; getfattr -dR -m - . 2>/dev/null | grep user. || true
+                 for path in d/nested.tar named.tar y.gz d; do ls $path.versions 2>&1 || true; done",
+                mounted.at.display()
+            );
+            let found = scratch.shell(&script);
+            mounted.unmount();
+            found
+        };
+        let expected = seen(&["--index-file=:memory:"]);
+        assert!(expected.contains("named.tar") && !expected.contains("named.tar/"), "{expected}");
+        run(&scratch, ["index", "-r", "--hashes", "sha256", archive.to_str().unwrap()]).ok();
+        let count = || scratch.shell("ls *.sqlite");
+        let indexes = count();
+        assert_eq!(seen(&["--no-recreate-index"]), expected, "{name}");
+        assert_eq!(seen(&[]), expected, "{name}");
+        for inner in ["named.tar", "d/nested.tar"] {
+            let cat = |index: &str| run(&scratch, ["cat", archive.to_str().unwrap(), index, inner]).ok().out;
+            assert!(
+                cat("--no-recreate-index") == cat("--index-file=:memory:") && !cat("--index-file=:memory:").is_empty()
+            );
+        }
+        assert_eq!(count(), indexes);
+    }
+}
+
+/// Where something else has come together with what an archive holds, or something was broken, nothing is certain.
+#[test]
+fn an_index_made_with_r_is_not_used_without_where_more_than_archives_in_it_differs() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p one two/in.tar; echo x > one/x; tar -C one -cf one/in.tar x; rm one/x; cp -r one three
+         echo y > two/in.tar/y; echo z > three/in.tar; seq 1100 | (cd one; xargs touch); : > two/empty",
+    );
+    for (what, second) in [
+        ("a file in it", "-C two in.tar/y"),
+        ("a folder", "-C two in.tar"),
+        ("another file", "-C three in.tar"),
+        ("a link into it", "-C four link"),
+        ("a link that leads nowhere", "-C five link"),
+        ("more", "-C two empty"),
+    ] {
+        scratch.shell(
+            "rm -rf four five *.sqlite; mkdir -p four/in.tar five; echo x > four/in.tar/x; ln four/in.tar/x four/link; echo w > five/w
+             ln five/w five/link; tar -C one -cf a.tar .",
+        );
+        match what {
+            "a link into it" => scratch
+                .shell("tar -C four -cf b.tar in.tar/x link; tar -f b.tar --delete in.tar/x; tar -Af a.tar b.tar"),
+            "a link that leads nowhere" => {
+                scratch.shell("tar -C five -cf b.tar w link; tar -f b.tar --delete w; tar -Af a.tar b.tar")
+            }
+            _ => scratch.shell(&format!("tar -rf a.tar {second}")),
+        };
+        let archive = scratch.path("a.tar");
+        let expected = ls(&archive, &scratch, &["--index-file=:memory:"]).out;
+        run(&scratch, ["index", "-r", archive.to_str().unwrap()]);
+        let ran = ls(&archive, &scratch, &["--no-recreate-index"]);
+        // An archive that another file has replaced does not show in either.
+        let is_certain = matches!(what, "more" | "another file");
+        assert_eq!(ran.code, if is_certain { 0 } else { 7 }, "{what}: {}", ran.err);
+        assert_eq!(ls(&archive, &scratch, &[]).out, expected, "{what}");
+        let versions =
+            |index: &str| run(&scratch, ["ls", "-l", index, archive.to_str().unwrap(), "in.tar.versions"]).out;
+        assert_eq!(versions("--index-minimum-file-count=0"), versions("--index-file=:memory:"), "{what}");
+    }
+}
+
 /// Who names the file of an index has said where it is to be.
 #[test]
 fn an_index_file_that_is_named_is_replaced_by_other_options_with_c_alone() {
@@ -580,10 +673,10 @@ fn an_index_file_that_is_named_is_replaced_by_other_options_with_c_alone() {
     let (archive, index) = (scratch.path("a.tar"), scratch.path("named"));
     let option = format!("--index-file={}", index.display());
     let tarnfs = |words: &[&str]| run(&scratch, words.iter().copied().chain([archive.to_str().unwrap(), &option]));
-    tarnfs(&["index", "-r"]).ok();
+    tarnfs(&["index", "-r", "-s"]).ok();
     let made = fs::read(&index).unwrap();
     let told = format!(
-        "index {} was made with other options (-r), and is kept; --recreate-index replaces it",
+        "index {} was made with other options (-r -s), and is kept; --recreate-index replaces it",
         index.display()
     );
     let listed = tarnfs(&["ls", "-R"]).ok();
@@ -604,8 +697,23 @@ fn an_index_file_that_is_named_is_replaced_by_other_options_with_c_alone() {
     }
     assert_eq!(tarnfs(&["index"]).code, 7);
     assert!(fs::read(&index).unwrap() == sidecar);
-    tarnfs(&["index", "-c"]).ok();
-    assert!(fs::read(&index).unwrap() != sidecar);
+    // Of ratarmount it is also with -c, whatever archive it belongs to.
+    scratch.shell("tar cf b.tar tree; echo more > tree/more; tar rf b.tar tree/more");
+    for archive in ["a.tar", "b.tar"] {
+        for command in ["index", "ls"] {
+            let refused = run(&scratch, [command, "-c", scratch.path(archive).to_str().unwrap(), &option]);
+            let told = format!(
+                "tarnfs: {}: {} is an index of ratarmount, which could not read what would replace it: name another file, \
+                 or delete it; `tarnfs index --format ratarmount` makes such an index again\n",
+                scratch.path(archive).display(),
+                index.display()
+            );
+            assert_eq!((refused.code, refused.err), (7, told));
+            assert!(fs::read(&index).unwrap() == sidecar);
+        }
+    }
+    tarnfs(&["index", "-c", "--format=ratarmount"]).ok();
+    assert_eq!(tarnfs(&["index"]).code, 7);
 }
 
 /// Who is done last replaces none that the others have made.

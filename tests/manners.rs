@@ -214,14 +214,87 @@ fn mounts_are_listed_as_json_and_each_on_one_line() {
     assert_eq!((code, err.as_str(), json_code, json_err.as_str()), (0, "", 0, ""));
     let line = format!("{}/a\\nb.tar on {}/m\\nn", scratch.path("").display(), scratch.path("").display());
     let line = line.replace("//", "/");
-    assert!(out.lines().any(|other| other == line), "{line}: {out}");
-    let objects: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    // Since when is known where the kernel tells.
+    let is_it =
+        |other: &str| other.strip_prefix(&line).is_some_and(|rest| rest.is_empty() || rest.starts_with(" since "));
+    assert!(out.lines().any(is_it), "{line}: {out}");
+    let mut objects: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    objects.iter_mut().for_each(|object| drop(object.as_object_mut().unwrap().remove("since")));
     let expected = serde_json::json!({
         "mountpoint": at.to_str().unwrap(),
         "archives": [{ "path": archive.to_str().unwrap() }],
         "more": 0,
     });
     assert!(objects.contains(&expected), "{json}");
+}
+
+/// As ls(1) does; programs get links as they are.
+#[test]
+fn links_are_listed_where_they_are_named() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir d; echo x > d/x; ln -s nowhere d/lost; ln -s x d/y; ln -s d link; tar cf t.tar d link; gzip < t.tar > u.tar.gz");
+    let listed = |words: &[&str]| ran(&scratch, &[&["ls"], words].concat());
+    assert_eq!(listed(&["t.tar", "d/*"]), (0, "d/lost\nd/x\nd/y\n".to_owned(), String::new()));
+    assert_eq!(listed(&["t.tar", "d/lost"]).1, "d/lost\n");
+    assert_eq!(listed(&["t.tar", "link"]).1, "lost\nx\ny\n");
+    assert_eq!(listed(&["t.tar", "d/none"]).0, 1);
+    let (code, json, _) = listed(&["--json", "t.tar", "link"]);
+    let link: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (code, &link["path"], &link["type"], &link["target"]),
+        (0, &"link".into(), &"symlink".into(), &"d".into())
+    );
+    // An option that takes back another one is there where that is.
+    assert_eq!(listed(&["--verify-mtime", "--no-verify-mtime", "t.tar", "link"]).0, 0);
+    let (_, help, _) = ran(&scratch, &["--help"]);
+    let shared = help.split("\nArchives in archives:").nth(1).unwrap();
+    assert!(help.contains("--lazy") && !shared.contains("--lazy"), "which ls does not take");
+    assert_eq!(listed(&["--lazy", "t.tar"]).0, 2);
+}
+
+#[test]
+fn stat_leaves_a_line_free_between_two_that_it_shows() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir d; echo x > d/a; tar cf t.tar d");
+    let (code, out, err) = ran(&scratch, &["stat", "t.tar", "missing", "d/a", "d"]);
+    assert!(out.starts_with("  Path: d/a\n") && out.contains("\n\n  Path: d\n"), "{out}");
+    assert!(code == 1 && err.contains("missing"), "{err}");
+}
+
+#[test]
+fn an_index_file_for_standard_input_is_said_not_to_be_used() {
+    let scratch = Scratch::new();
+    scratch.shell("echo x > x; tar cf t.tar x");
+    let mut command = support::tarnfs(&scratch);
+    command.args(["ls", "--index-file", "named", "-"]).stdin(fs::File::open(scratch.path("t.tar")).unwrap());
+    let output = command.current_dir(scratch.path("")).output().unwrap();
+    let told = "tarnfs: warning: --index-file named: not used: an archive on standard input has no index on disk\n";
+    assert_eq!((output.stdout.as_slice(), String::from_utf8(output.stderr).unwrap().as_str()), (&b"x\n"[..], told));
+    assert!(!scratch.path("named").exists());
+}
+
+#[test]
+fn mounts_say_since_when_and_what_they_have_done() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("echo x > x; tar cf a.tar x");
+    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let before = now();
+    let mounted = Mounted::new(&scratch, scratch.path("a.tar"), &["-d", "2"]);
+    fs::read(mounted.path("x")).unwrap();
+    let (_, out, _) = ran(&scratch, &["mounts"]);
+    let (_, json, _) = ran(&scratch, &["mounts", "--json"]);
+    let at = mounted.at.display().to_string();
+    let line = out.lines().find(|line| line.contains(&at)).unwrap();
+    let (_, since) = line.split_once(" since ").unwrap();
+    let date = |seconds: u64| scratch.shell(&format!("date -d @{seconds} '+%Y-%m-%d %H:%M'")).trim().to_owned();
+    assert!((before..=now()).any(|seconds| date(seconds) == since), "{line}");
+    let mut objects = json.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let object = objects.find(|object| object["mountpoint"] == at.as_str()).unwrap();
+    assert!((before..=now()).contains(&object["since"].as_u64().unwrap()), "{object}");
+    assert!(object["statistics"]["requests"]["lookup"].as_u64() > Some(0), "{object}");
 }
 
 #[test]

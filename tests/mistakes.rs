@@ -156,7 +156,7 @@ fn a_mount_of_several_archives_is_known_by_each() {
         assert_eq!(says(&scratch, &["a.tar", "b c.tar", "d:e.tar", "m"]), (0, String::new()));
         let line = format!("{}, {}, {} on {}", path("a.tar"), path("b c.tar"), path("d:e.tar"), path("m"));
         let listed = support::run(&scratch, ["mounts"]).ok().text();
-        assert!(listed.lines().any(|listed| listed == line), "{listed}");
+        assert!(listed.lines().any(|listed| listed.split(" since ").next() == Some(&line)), "{listed}");
         let again = format!(
             "tarnfs: {}, {}, {} is already mounted at {m}; run `tarnfs -u {m}` first, or mount over it with -o nonempty\n",
             path("a.tar"),

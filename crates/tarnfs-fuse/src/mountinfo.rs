@@ -5,6 +5,7 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::Error;
 
@@ -32,6 +33,12 @@ impl MountEntry {
     pub(crate) fn numbers(&self) -> Option<(u32, u32)> {
         let (major, minor) = self.device.split_once(':')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
+    }
+
+    /// When it was mounted: then the kernel made the folder of its connection.
+    pub(crate) fn since(&self) -> Option<SystemTime> {
+        let (_, minor) = self.numbers()?;
+        fs::metadata(format!("/sys/fs/fuse/connections/{minor}")).ok()?.modified().ok()
     }
 }
 

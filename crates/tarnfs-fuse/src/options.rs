@@ -127,6 +127,7 @@ const HOLDS_ANYWAY: &[&str] = &[
     "auto_cache",
     "auto_unmount",
     "big_writes",
+    "clone_fd",
     "defaults",
     "diratime",
     "direct_io",
@@ -134,6 +135,14 @@ const HOLDS_ANYWAY: &[&str] = &[
     "hard_remove",
     "intr",
     "kernel_cache",
+    "large_read",
+    "no_auto_cache",
+    "no_remote_flock",
+    "no_remote_lock",
+    "no_remote_posix_lock",
+    "no_splice_move",
+    "no_splice_read",
+    "no_splice_write",
     "nodev",
     "noauto",
     "nofail",
@@ -144,7 +153,9 @@ const HOLDS_ANYWAY: &[&str] = &[
     "owner",
     "readdir_ino",
     "ro",
+    "splice_move",
     "splice_read",
+    "splice_write",
     "sync_read",
     "use_ino",
     "user",
@@ -152,7 +163,7 @@ const HOLDS_ANYWAY: &[&str] = &[
     "_netdev",
 ];
 
-/// Options of libfuse with a value that change nothing here: names never change in an archive, so the kernel may keep
+/// Options of libfuse with a number that change nothing here: names never change in an archive, so the kernel may keep
 /// them for ever, and the kernel and tarnfs agree on sizes by themselves.
 const WITHOUT_EFFECT: &[&str] = &[
     "ac_attr_timeout",
@@ -166,7 +177,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "max_write",
     "negative_timeout",
     "remember",
-    "subtype",
 ];
 
 impl Parsed {
@@ -208,7 +218,18 @@ impl Parsed {
             "uid" => self.overrides.uid = Some(number(10)?),
             "gid" => self.overrides.gid = Some(number(10)?),
             "umask" => self.overrides.umask = number(8)? & 0o777,
-            name if WITHOUT_EFFECT.contains(&name) => {}
+            // Seconds may have a fraction.
+            name if WITHOUT_EFFECT.contains(&name) => match value.parse::<f64>() {
+                Ok(number) if number.is_finite() => {}
+                _ => return Err(Error::Option(format!("{option}: {name}= needs a number"))),
+            },
+            // These would be libraries of libfuse.
+            "modules" => {}
+            "subtype" if value == "tarnfs" => {}
+            "subtype" => {
+                let what = "mounts of tarnfs have the type fuse.tarnfs; leave it out";
+                return Err(Error::Option(format!("{option}: {what}")));
+            }
             "allow_root" => {
                 let what = "the kernel knows only allow_other; root can always read what is mounted with that";
                 return Err(Error::Option(format!("allow_root: {what}")));
@@ -284,9 +305,39 @@ mod tests {
         assert_eq!((parsed.source.as_str(), parsed.overrides.umask), (r"a,b\c", 0o77));
     }
 
+    /// Scripts that were made for other programs have them.
+    #[test]
+    fn what_libfuse_takes_is_taken() {
+        let plain = parse(&[]).unwrap();
+        for option in [
+            "no_auto_cache",
+            "no_splice_read",
+            "clone_fd",
+            "modules=iconv",
+            "large_read",
+            "entry_timeout=0.5",
+            "max_write=4096",
+            "subtype=tarnfs",
+        ] {
+            assert_eq!(parse(&[option]).unwrap(), plain, "{option}");
+        }
+    }
+
     #[test]
     fn what_is_not_known_or_cannot_be_is_named() {
-        for option in ["rw", "suid", "dev", "uid=x", "colour=blue", "allow_root", "umask=9"] {
+        for option in [
+            "rw",
+            "suid",
+            "dev",
+            "uid=x",
+            "colour=blue",
+            "allow_root",
+            "umask=9",
+            "subtype=foo",
+            "entry_timeout=x",
+            "max_write=",
+            "remember",
+        ] {
             let message = parse(&["noatime", option]).unwrap_err().to_string();
             assert!(message.contains(option), "{message}");
         }

@@ -1,5 +1,5 @@
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 use tarnfs_tree::Work;
@@ -96,6 +96,8 @@ pub struct Statistics {
     pub oldest: Option<Duration>,
     /// What the tree has done for them.
     pub work: Work,
+    /// When the mount began, in seconds since 1970.
+    pub since: u64,
 }
 
 impl Statistics {
@@ -115,6 +117,7 @@ impl Statistics {
         let Work { hits, misses, ahead, resumes, decoded_bytes, kept, ref memory, memory_limit } = self.work;
         let memory = memory.iter().map(|&(owner, bytes)| (owner.to_owned(), bytes.into()));
         json!({
+            "since": self.since,
             "requests": requests.collect::<Map<String, Value>>(),
             "handed_on": self.handed_on,
             "bytes_read": self.bytes_read,
@@ -137,14 +140,24 @@ impl Statistics {
 }
 
 /// The numbers as they are counted: never read back, so their order among each other does not matter.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counters {
+    since: SystemTime,
     requests: [AtomicU64; Operation::ALL.len()],
     pub(crate) handed_on: Counter,
     pub(crate) bytes_read: Counter,
     pub(crate) interrupted: Counter,
     pub(crate) panics: Counter,
     pub(crate) deadlines_missed: Counter,
+}
+
+impl Default for Counters {
+    /// Nothing was counted before now.
+    fn default() -> Self {
+        let (requests, handed_on, bytes_read, interrupted, panics, deadlines_missed) = Default::default();
+        let since = SystemTime::now();
+        Self { since, requests, handed_on, bytes_read, interrupted, panics, deadlines_missed }
+    }
 }
 
 impl Counters {
@@ -163,6 +176,7 @@ impl Counters {
             in_flight,
             oldest,
             work,
+            since: self.since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
 use rustix::io::Errno;
@@ -23,12 +23,29 @@ pub struct MountedTree {
     pub source: OsString,
     /// Where it is mounted.
     pub mount_point: PathBuf,
+    /// Since when, where the kernel shows its connection to the file system (`fusectl`).
+    pub since: Option<SystemTime>,
+}
+
+impl MountedTree {
+    /// What the mount says of itself, where it does: [`STATISTICS_ATTRIBUTE`](crate::STATISTICS_ATTRIBUTE) of its
+    /// root. A mount whose program hangs does not answer.
+    pub fn statistics(&self) -> Option<String> {
+        let mut value = vec![0; 64 << 10];
+        let length = rustix::fs::getxattr(&self.mount_point, crate::STATISTICS_ATTRIBUTE, &mut value).ok()?;
+        value.truncate(length);
+        String::from_utf8(value).ok()
+    }
 }
 
 /// All mounts of tarnfs that this process can see, in the order in which they were made.
 pub fn mounts() -> Result<Vec<MountedTree>, Error> {
     let entries = mountinfo::of_kind(MOUNT_TYPE)?;
-    Ok(entries.into_iter().map(|entry| MountedTree { source: entry.source, mount_point: entry.mount_point }).collect())
+    let mounted = |entry: mountinfo::MountEntry| {
+        let since = entry.since();
+        MountedTree { source: entry.source, mount_point: entry.mount_point, since }
+    };
+    Ok(entries.into_iter().map(mounted).collect())
 }
 
 /// Unmounts the tree at `mount_point`, also one whose program has died.

@@ -59,6 +59,10 @@ fn open_and(
             (archive, opened, code)
         }
         Some(input) => {
+            if let Some(file) = arguments.index_file.as_ref().filter(|file| *file != ":memory:") {
+                let what = "not used: an archive on standard input has no index on disk";
+                log::warn!("--index-file {}: {what}", crate::args::shown(file));
+            }
             // Nobody would find an index of it again.
             options.index.place = IndexPlace::Memory;
             options.index.is_written = false;
@@ -131,7 +135,9 @@ pub(crate) fn open_with(archive: &Path, options: &Options) -> Result<(OpenArchiv
 /// Says what is broken in an archive; the code is [`Code::Damaged`] if something is.
 pub(crate) fn tell_of_damage(archive: &Path, opened: &OpenArchive, options: &Options) -> Code {
     let name = crate::args::shown(archive.as_os_str());
-    let damage = &opened.index.summary().notes;
+    let mut damage: Vec<_> = opened.index.summary().notes.iter().collect();
+    // What was found again where reading went on is one trouble.
+    damage.dedup();
     for note in damage.iter().take(MOST_NAMED) {
         log::warn!("{name}: {}", told(archive, opened.index.summary(), note));
     }
@@ -320,6 +326,9 @@ pub(crate) fn cannot_open(archive: &Path, problem: &Problem) -> Failure {
     Failure::new(code, format!("{name}: {}", named_once(archive, &problem.to_string())))
 }
 
+/// Bytes of a block of a tar.
+const TAR_BLOCK: u64 = 512;
+
 /// What lies behind the end of a tar, where that is not only zeros: another one, if archives were joined as files are.
 /// Of what is there, `most` bytes are looked at.
 pub(crate) fn behind_the_end(opened: &OpenArchive, most: u64) -> io::Result<Option<String>> {
@@ -346,15 +355,23 @@ pub(crate) fn behind_the_end(opened: &OpenArchive, most: u64) -> io::Result<Opti
             continue;
         };
         at += first as u64;
+        // An archive ends with a block of zeros.
+        let has_ended = at.saturating_sub(summary.end) >= TAR_BLOCK;
+        let reads_on = summary.shape.ignore_zeros;
+        if (!has_ended || reads_on) && !summary.notes.is_empty() {
+            // It was cut there, or is damaged, and that was told.
+            return Ok(None);
+        }
         let mut head = vec![0; 4096];
         let read = stream.read_at(&mut head, at)?;
         let is_tar = tarnfs_format::detect(&tarnfs_format::Probe::of_head(&head[..read]))
             .is_some_and(|format| format.name() == "tar");
         let place = format!("behind the end of the archive, at byte {at},");
         return Ok(Some(match stream.len() - at {
-            more if is_tar => {
+            more if is_tar && has_ended && !reads_on => {
                 format!("{place} are {more} more bytes; they look like another tar: -i reads them, too")
             }
+            more if is_tar => format!("{place} are {more} more bytes, which were not read"),
             1 => format!("{place} is 1 more byte; it is no tar"),
             more => format!("{place} are {more} more bytes; they are no tar"),
         }));

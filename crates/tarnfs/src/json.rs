@@ -61,8 +61,15 @@ pub(crate) fn of(tree: &dyn Tree, path: &[u8], attributes: &Attributes) -> Resul
     Ok(Value::Object(entry))
 }
 
-/// What is mounted at `mount_point`: `archives`, and so many `more` whose names the table of mounts has no room for.
-pub(crate) fn of_mount(archives: &[PathBuf], more: usize, mount_point: &Path) -> Value {
+/// What is mounted at `mount_point`: `archives`, and so many `more` whose names the table of mounts has no room for;
+/// `since` when in seconds since 1970, and its `statistics`, where they are known.
+pub(crate) fn of_mount(
+    archives: &[PathBuf],
+    more: usize,
+    mount_point: &Path,
+    since: Option<u64>,
+    statistics: Option<Value>,
+) -> Value {
     let named = |path: &Path| {
         let mut named = Map::new();
         put(&mut named, "path", path.as_os_str().as_bytes());
@@ -73,6 +80,8 @@ pub(crate) fn of_mount(archives: &[PathBuf], more: usize, mount_point: &Path) ->
     let archives: Vec<_> = archives.iter().map(|path| Value::Object(named(path))).collect();
     mount.insert("archives".into(), archives.into());
     mount.insert("more".into(), more.into());
+    mount.extend(since.map(|since| ("since".into(), since.into())));
+    mount.extend(statistics.map(|statistics| ("statistics".into(), statistics)));
     Value::Object(mount)
 }
 

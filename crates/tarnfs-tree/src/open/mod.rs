@@ -1,5 +1,6 @@
 //! Opening an archive: its index where one belongs to it, else a first pass that makes one.
 
+mod archives_as_files;
 mod first_pass;
 mod options;
 mod places;
@@ -245,6 +246,13 @@ impl Opening<'_> {
         }
         if let Some(whose) = self.of_another_archive() {
             return Err(Problem::Unwritten(format!("{whose}: name another file, or replace it with -c")));
+        }
+        if let Some(path) = self.of_ratarmount() {
+            let file = path.display();
+            return Err(Problem::Unwritten(format!(
+                "{file} is an index of ratarmount, which could not read what would replace it: name another file, or \
+                 delete it; `tarnfs index --format ratarmount` makes such an index again"
+            )));
         }
         let (index, index_path, origin) = self.build()?;
         self.finish(index, index_path, origin)

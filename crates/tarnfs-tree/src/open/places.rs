@@ -10,7 +10,7 @@ use tarnfs_format::name;
 use tarnfs_index::{Index, Shape, Summary, location, own, ratarmount, trust};
 use tarnfs_source::{FileSource, Source as _};
 
-use super::{FileFacts, IndexPlace, Opening, Origin, Recreate};
+use super::{FileFacts, IndexPlace, Opening, Origin, Recreate, archives_as_files, has_random_format};
 use crate::hashes;
 
 /// Bytes of zeros behind an archive among which something else may have been put since.
@@ -45,17 +45,29 @@ impl Opening<'_> {
         })
     }
 
+    /// The named file, if it is an index of ratarmount that a new one of ours would replace.
+    pub(super) fn of_ratarmount(&self) -> Option<&Path> {
+        let IndexPlace::File(path) = &self.options.index.place else { return None };
+        let would_replace = self.options.index.recreate == Recreate::Always && self.options.index.is_written;
+        (would_replace && ratarmount::may_be_one(path, true)).then_some(path)
+    }
+
     /// The first index that belongs, or why the last one that was found does not.
     pub(super) fn existing(&self) -> Result<(Arc<dyn Index>, PathBuf, Origin), String> {
         let owner = self.facts.owner;
         let mut reason = "there is none".to_owned();
         let own = self.candidates().into_iter().map(|path| (self.own(&path, &owner), path, Origin::Found));
+        let with_more = self.candidates().into_iter().filter_map(|path| {
+            let index = self.with_archives_as_files(&path);
+            // Of the others the message was given.
+            index.ok().map(|index| (Ok(index), path, Origin::Found))
+        });
         let sidecars = self.sidecar_candidates();
         let may_be_sidecar = |path: &PathBuf| sidecars.contains(path);
         let foreign = sidecars.iter().map(|path| (self.sidecar(path, &owner), path.clone(), Origin::Sidecar));
         // Chained lazily: nobody looks for a sidecar of ratarmount if there is an index of our own.
         let mut start = Instant::now();
-        for (opened, path, origin) in own.chain(foreign) {
+        for (opened, path, origin) in own.chain(with_more).chain(foreign) {
             let taken = std::mem::replace(&mut start, Instant::now()).elapsed().as_secs_f64();
             match opened {
                 Ok(index) => {
@@ -223,11 +235,29 @@ impl Opening<'_> {
     }
 
     pub(super) fn own(&self, path: &Path, owner: &trust::Owner) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
+        self.own_of(&self.options.shape, path, owner)
+    }
+
+    /// The index at `path`, if it was made with `-r`, for this call that was not: archives in it show as files.
+    fn with_archives_as_files(&self, path: &Path) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
+        let owner = &self.facts.owner;
+        let shape = self.own_at(path, owner)?.summary().shape.clone();
+        let made = shape.to_string();
+        let index = self.own_of(&shape, path, owner)?;
+        // An archive that has a directory is read as fast.
+        let is_of_use =
+            archives_as_files::may_serve(&shape, &self.options.shape) && !has_random_format(index.summary());
+        let shown = if is_of_use { archives_as_files::shown(index)? } else { None };
+        shown.ok_or(tarnfs_index::Error::OtherOptions(made))
+    }
+
+    /// The index at `path`, if it belongs to the archive and can serve `shape`.
+    fn own_of(&self, shape: &Shape, path: &Path, owner: &trust::Owner) -> Result<Arc<dyn Index>, tarnfs_index::Error> {
         let index = self.own_at(path, owner)?;
         let archive = self.archive();
         let facts =
             own::Facts { length: archive.length, modified: archive.modified, fingerprint: &|| Ok(archive.fingerprint) };
-        own::belongs(index.summary(), &facts, &self.options.shape, self.options.index.verify_mtime)?;
+        own::belongs(index.summary(), &facts, shape, self.options.index.verify_mtime)?;
         if index.summary().notes.iter().any(|(_, what)| self.options.decoding.dictionaries.may_mend(what)) {
             let what = "it may have been made without a dictionary that is given now";
             return Err(tarnfs_index::Error::Stale(what.to_owned()));

@@ -31,7 +31,9 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) mount: Mount,
 
-    /// Print the version, and those of libraries, the formats, and what the kernel can do. With -d 0 only the version
+    /// Print the version
+    ///
+    /// Also those of libraries, the formats, and what the kernel can do. With -d 0 only the version.
     #[arg(short = 'v', long, visible_short_alias = 'V')]
     pub(crate) version: bool,
 
@@ -59,7 +61,7 @@ pub(crate) enum Command {
         #[arg(short = 'l', long)]
         lazy: bool,
     },
-    /// List what is mounted, and where
+    /// List what is mounted, where, and since when
     Mounts {
         /// Print one JSON object for each mount, one on a line
         #[arg(long)]
@@ -72,7 +74,7 @@ pub(crate) enum Command {
     /// List what is in an archive
     #[command(alias = "list")]
     Ls(List),
-    /// Write files of an archive to standard output. Without a path, decompress the archive itself
+    /// Write files of an archive, or the archive itself decompressed, to standard output
     Cat(Cat),
     /// Show everything the index knows about a file in an archive
     Stat(Stat),
@@ -130,8 +132,10 @@ pub(crate) struct Open {
     )]
     pub(crate) index_file: Option<OsString>,
 
-    /// Folders for the index, as a list with commas or as JSON. The first that works is used, and made if what it lies
-    /// in is there. An empty item is the archive's own folder [default: the archive's folder, then the user's cache]
+    /// Folders for the index, with commas between
+    ///
+    /// They may be a list as JSON. The first that works is used, and made if what it lies in is there. An empty item is
+    /// the archive's own folder [default: the archive's folder, then the user's cache].
     #[arg(long, value_name = "FOLDERS", value_hint = ValueHint::DirPath, help_heading = "Index")]
     pub(crate) index_folders: Option<String>,
 
@@ -144,8 +148,10 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, help_heading = "Index")]
     pub(crate) trust_index: bool,
 
-    /// Number of decoding threads. 0 means one per core. It can differ by codec: with `gzip:4,xz:1,:2` all codecs that
-    /// are not named use 2. The names that ratarmount has for codecs work, too
+    /// Decoding threads; 0 means one per core
+    ///
+    /// The number can differ by codec: with `gzip:4,xz:1,:2` all codecs that are not named use 2. The names that
+    /// ratarmount has for codecs work, too.
     #[arg(short = 'P', long, value_name = "N", default_value = "0", help_heading = "Decoding")]
     pub(crate) parallelization: String,
 
@@ -199,7 +205,7 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, help_heading = "Reading tar")]
     pub(crate) detect_gnu_incremental: bool,
 
-    /// Show archives and compressed files inside the archive as folders with their content
+    /// Show archives and compressed files in it as folders
     #[arg(short = 'r', long, overrides_with = "no_recursive", help_heading = "Archives in archives")]
     pub(crate) recursive: bool,
 
@@ -257,7 +263,7 @@ pub(crate) struct Open {
     pub(crate) transform_recursive_mount_point: Option<Vec<String>>,
 
     /// Compute these hashes of every file and show them as extended attributes `user.hash.NAME`. Separated by commas:
-    /// crc32, md5, sha1, sha256, sha512, sha3-256, blake2b, blake3, ...
+    /// crc32, md5, sha1, sha256, sha512, sha3-256, blake2b, blake3, ... Of an option that is repeated, all are computed
     #[arg(hide_short_help = true, long, value_name = "NAMES", help_heading = "Reading tar")]
     pub(crate) hashes: Vec<String>,
 
@@ -266,7 +272,7 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, value_names = ["RE", "REPLACEMENT"], num_args = 2, help_heading = "Reading tar")]
     pub(crate) transform: Option<Vec<String>>,
 
-    /// How much to log: 0 errors, 1 warnings, 2 information, 3 everything
+    /// 0 logs errors, 1 warnings, 2 more, 3 everything
     #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = 1, value_parser = parse_level, help_heading = "Messages")]
     pub(crate) debug: u8,
 
@@ -301,14 +307,16 @@ impl Open {
     reason = "fields have the names of their options, each a flag of the command line"
 )]
 pub(crate) struct Mount {
-    /// The archive and its mount point. Without a mount point, a folder named after the first archive is created
-    /// beside it: `x` for `x.tar.gz`, and `x.mounted` for an `x` whose name has no such end, or a folder. Several
-    /// archives or folders are merged: where they have the same path, the last one shows
+    /// The archive and its mount point [default: a folder beside it]
+    ///
+    /// Without a mount point, a folder named after the first archive is created beside it: `x` for `x.tar.gz`, and `x.mounted` for an `x` whose name has no such end, or a folder. Several
+    /// archives or folders are merged: where they have the same path, the last one shows.
     #[arg(value_name = "ARCHIVE... [MOUNTPOINT]", num_args = 0..)]
     pub(crate) paths: Vec<PathBuf>,
 
-    /// Unmount, also by the name of an archive. What is in use is left as it is; with -l it is detached, and ends when
-    /// nobody uses it any more
+    /// Unmount, also by the name of an archive
+    ///
+    /// What is in use is left as it is. With -l it is detached, and ends when nobody uses it any more.
     #[arg(short = 'u', long, value_name = "MOUNTPOINT", num_args = 0.., help_heading = "Mounting")]
     unmount: Option<Vec<PathBuf>>,
 
@@ -316,9 +324,10 @@ pub(crate) struct Mount {
     #[arg(short = 'f', long, help_heading = "Mounting")]
     pub(crate) foreground: bool,
 
-    /// Mount options, separated by commas: allow_other, noexec, noatime, ... The long options of this list work here,
-    /// too, without their dashes, as fstab needs them: `index-folders=/x,recreate-index`. Write `\,` for a comma in a
-    /// value
+    /// Mount options with commas between: allow_other, noexec, ...
+    ///
+    /// The long options of this list work here, too, without their dashes, as fstab needs them:
+    /// `index-folders=/x,recreate-index`. Write `\,` for a comma in a value.
     #[arg(short = 'o', long, value_name = "OPTIONS", help_heading = "Mounting")]
     pub(crate) fuse: Vec<String>,
 
@@ -334,13 +343,14 @@ pub(crate) struct Mount {
     #[arg(hide_short_help = true, long, help_heading = "Mounting")]
     pub(crate) no_mount: bool,
 
-    /// Open an archive inside an archive when somebody looks into it, not during the first mount. Archives in folders
-    /// are always opened this way
-    #[arg(short = 'l', long, overrides_with = "no_lazy", help_heading = "Archives in archives")]
+    /// With -r, open archives when somebody looks into them
+    ///
+    /// Not during the first mount. Archives in folders are always opened this way.
+    #[arg(short = 'l', long, overrides_with = "no_lazy", help_heading = "Mounting")]
     pub(crate) lazy: bool,
 
-    /// Index all of them during the first mount (default)
-    #[arg(hide_short_help = true, long, overrides_with = "lazy", help_heading = "Archives in archives")]
+    /// With -r, index archives in archives during the first mount (default)
+    #[arg(hide_short_help = true, long, overrides_with = "lazy", help_heading = "Mounting")]
     pub(crate) no_lazy: bool,
 
     /// Add a hidden folder `.ratarmount-control`. Write a tarnfs command line to the file `command` in it to run it;
@@ -354,10 +364,12 @@ pub(crate) struct Mount {
     pub(crate) no_control_interface: bool,
 
     /// Do not merge several archives: show each in a folder of its own, named after it
-    #[arg(long, help_heading = "What is shown")]
+    #[arg(hide_short_help = true, long, help_heading = "What is shown")]
     pub(crate) disable_union_mount: bool,
 
-    /// Show only this folder of the archive. `-o modules=subdir,subdir=PATH` does the same
+    /// Show only this folder of the archive
+    ///
+    /// `-o modules=subdir,subdir=PATH` does the same.
     #[arg(short = 'p', long, value_name = "PATH", help_heading = "What is shown")]
     pub(crate) prefix: Option<OsString>,
 

@@ -29,15 +29,23 @@ const HOLD_ANYWAY: &[(&str, Option<&str>)] = &[
     ("no-verify-mtime", Some("verify_mtime")),
 ];
 
-/// Adds them to the mount command, hidden, so that they are recognised wherever they stand.
+/// Adds them to the mount command, hidden, so that they are recognised wherever they stand. What takes an option back
+/// goes to each command that has it.
 pub(crate) fn with_ratarmounts_options(command: Command) -> Command {
-    let command = HOLD_ANYWAY.iter().fold(command, |command, &(long, takes_back)| {
-        let arg = Arg::new(long).long(long).hide(true).action(ArgAction::SetTrue);
-        command.arg(match takes_back {
-            Some(other) => arg.overrides_with(other),
-            None => arg,
+    let hidden = |long: &'static str| Arg::new(long).long(long).hide(true).action(ArgAction::SetTrue);
+    let taking_back = |command: Command| {
+        HOLD_ANYWAY.iter().fold(command, |command, &(long, takes_back)| match takes_back {
+            Some(other) if command.get_arguments().any(|arg| arg.get_id() == other) => {
+                command.arg(hidden(long).overrides_with(other))
+            }
+            _ => command,
         })
-    });
+    };
+    let command = taking_back(command.mut_subcommands(taking_back));
+    let command = HOLD_ANYWAY
+        .iter()
+        .filter(|(_, takes_back)| takes_back.is_none())
+        .fold(command, |command, (long, _)| command.arg(hidden(long)));
     OPTIONS.iter().fold(command, |command, &(long, short, takes_values)| {
         let mut arg = Arg::new(long).long(long).hide(true);
         arg = match short {

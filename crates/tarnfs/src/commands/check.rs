@@ -46,6 +46,7 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
     let mut lines = Vec::new();
     let mut notes: Vec<_> = summary.notes.iter().collect();
     notes.sort();
+    notes.dedup();
     for note in notes {
         lines.push(format!("{name}: {}", inside::told(archive, summary, note)));
     }

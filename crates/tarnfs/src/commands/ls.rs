@@ -1,6 +1,6 @@
 use std::io::Write;
 
-use tarnfs_tree::{Attributes, Kind, Node, Tree};
+use tarnfs_tree::{Attributes, Kind, Node, Tree, path};
 
 use crate::args::List;
 use crate::commands::stat::{mode_string, owner};
@@ -15,13 +15,15 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
     inside::tell_of_sidecar(&arguments.archive, &opened, inside::INDEX_INSTEAD);
     let tree = inside::tree(&opened);
     let mut listing = Listing { tree: &tree, arguments, out: Output::new(), row: Vec::new() };
-    // As `ls`: what leads to a folder is followed, unless it is asked for itself.
-    let follow = !arguments.long && !arguments.directory;
+    // As `ls`: what leads to a folder is followed, unless it is asked for itself. Programs get all links as they are.
+    let follow = !arguments.long && !arguments.directory && !arguments.json;
     let mut paths = inside::Paths::new(&arguments.archive, arguments.open.colour(), code);
     let mut folders = Vec::new();
     let mut has_files = false;
     for path in paths.expand(&tree, &arguments.paths) {
-        let Some(found) = paths.find(&tree, &path, follow) else { continue };
+        let folder = follow.then(|| path::find(&tree, &path, true).ok()).flatten();
+        let folder = folder.filter(|found| found.kind == Kind::Folder);
+        let Some(found) = folder.or_else(|| paths.find(&tree, &path, false)) else { continue };
         if found.kind == Kind::Folder && !arguments.directory {
             folders.push((path, found.node));
         } else {

@@ -2,23 +2,36 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use serde_json::Value;
+use tarnfs_fuse::MountedTree;
+use tarnfs_tree::Time;
 
 use crate::args::shown;
 use crate::exit::{Code, Failure};
-use crate::json;
 use crate::terminal::{Output, output_failure};
+use crate::{json, times};
+
+/// How long all mounts together have to tell their statistics.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Bytes of a mount's source. The kernel takes 4095; the rest is for fusermount3, which escapes some of them.
 const LONGEST_SOURCE: usize = 3000;
 
-/// Lists the mounts of tarnfs: what is mounted, and where. `as_json`: one object on each line, as `doc/json.md` says.
+/// Lists the mounts of tarnfs: what is mounted, where, and since when. `as_json`: one object on each line, as `doc/json.md` says.
 pub(crate) fn run(as_json: bool) -> Result<Code, Failure> {
     let mounts = tarnfs_fuse::mounts().map_err(|error| Failure::new(Code::Failure, error.to_string()))?;
+    let statistics = statistics(&mounts);
     let mut out = Output::new();
-    let written = mounts.iter().try_for_each(|mount| {
+    let written = mounts.iter().zip(statistics).try_for_each(|(mount, statistics)| {
         let (sources, more) = sources(&mount.source);
+        let since = statistics.as_ref().and_then(|all| all["since"].as_u64());
+        let since = since.or_else(|| mount.since?.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()));
         if as_json {
-            return out.json(&json::of_mount(&sources, more, &mount.mount_point));
+            return out.json(&json::of_mount(&sources, more, &mount.mount_point, since, statistics));
         }
         for (number, source) in sources.iter().enumerate() {
             if number > 0 {
@@ -31,10 +44,30 @@ pub(crate) fn run(as_json: bool) -> Result<Code, Failure> {
         }
         out.write_all(b" on ")?;
         out.name_in_line(mount.mount_point.as_os_str().as_bytes())?;
+        if let Some(seconds) = since.and_then(|since| i64::try_from(since).ok()) {
+            write!(out, " since {}", times::minutes(Time { seconds, nanoseconds: 0 }))?;
+        }
         out.write_all(b"\n")
     });
     written.and_then(|()| out.flush()).map_err(|error| output_failure(&error))?;
     Ok(Code::Success)
+}
+
+/// What each of `mounts` says of itself, if it does so soon.
+fn statistics(mounts: &[MountedTree]) -> Vec<Option<Value>> {
+    let (sender, receiver) = mpsc::channel();
+    for (number, mount) in mounts.iter().cloned().enumerate() {
+        let sender = sender.clone();
+        // One that hangs is not waited for; the thread ends with this process.
+        drop(thread::Builder::new().spawn(move || sender.send((number, mount.statistics()))));
+    }
+    drop(sender);
+    let mut all = vec![None; mounts.len()];
+    let end = Instant::now() + PATIENCE;
+    while let Ok((number, statistics)) = receiver.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        all[number] = statistics.and_then(|statistics| serde_json::from_str(&statistics).ok());
+    }
+    all
 }
 
 /// `sources`, whole paths, as the source in the table of mounts: with colons between them. Of many, those that fit, and

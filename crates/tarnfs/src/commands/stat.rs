@@ -17,14 +17,22 @@ pub(crate) fn run(arguments: &Stat) -> Result<Code, Failure> {
     let damage = |node| opened.tree.damage(node).ok().flatten();
     let mut paths = inside::Paths::new(&arguments.archive, arguments.open.colour(), code);
     let mut out = Output::new();
-    for (number, path) in paths.expand(&tree, &arguments.paths).into_iter().enumerate() {
+    let mut is_behind_others = false;
+    for path in paths.expand(&tree, &arguments.paths) {
         let Some(attributes) = paths.find(&tree, &path, false) else { continue };
         let written = if arguments.json {
             let value = json::of(&tree, &path, &attributes);
             let value = value.map(|value| json::with_damage(value, damage(attributes.node)));
             value.map_err(Trouble::from).and_then(|value| Ok(out.json(&value)?))
         } else {
-            write(&mut out, number > 0, &tree, &path, &attributes, damage(attributes.node))
+            write(
+                &mut out,
+                std::mem::replace(&mut is_behind_others, true),
+                &tree,
+                &path,
+                &attributes,
+                damage(attributes.node),
+            )
         };
         if let Err(trouble) = written {
             paths.failed(trouble.failure(&arguments.archive, &path))?;
