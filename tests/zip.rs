@@ -391,7 +391,7 @@ fn names_without_an_encoding_are_guessed() {
         assert_eq!(run(&scratch, ["cat", archive, &inside]).ok().out, b"text", "{encoding}");
         // Whoever says what they are is believed.
         let latin = run(&scratch, ["ls", "-e", "latin1", archive]).ok().text();
-        assert_eq!(latin == format!("{name}\n"), false, "{encoding}");
+        assert_ne!(latin, format!("{name}\n"), "{encoding}");
         // In what is none the bytes stay.
         let raw = run(&scratch, ["ls", "-e", "ascii", archive]).ok();
         assert!(std::str::from_utf8(&raw.out).is_err() && !raw.err.contains("taken for"), "{encoding}");

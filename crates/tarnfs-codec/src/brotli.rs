@@ -88,7 +88,7 @@ impl Stream {
         let most = limits.decoder_window;
         if let Some(bits) = large.filter(|&bits| bits < NARROWEST || 1_u64 << bits.min(63) > most) {
             let what = format!("the stream needs a window of 2^{bits} bytes, the limit is {most}");
-            return Err(faults::unsupported(input.position(), &what));
+            return Err(faults::unsupported(input.position(), what));
         }
         let allocate = StandardAlloc::default;
         Ok(Self { state: Box::new(BrotliState::new(allocate(), allocate(), allocate())), decoded: 0 })
