@@ -306,3 +306,21 @@ fn coders_with_several_streams_are_kept_in_an_index() {
         assert!(read.ok().out == fs::read(scratch.path(name)).unwrap(), "{archive}");
     }
 }
+
+/// One that opens a file is tried first with the others, which may have another one.
+#[test]
+fn files_of_one_archive_may_have_several_passwords() {
+    if !have("7z") {
+        return println!("left out: no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "seq 1000 > one; seq 2000 > two; seq 3000 > three; printf 'first\\nsecond\\n' > words
+         7z a -bd -bso0 -mx0 -ms=off -pfirst both.7z one; 7z a -bd -bso0 -mx0 -ms=off -psecond both.7z two
+         7z a -bd -bso0 -mx0 -ms=off -pfirst both.7z three",
+    );
+    let (words, path) = (scratch.path("words"), scratch.path("both.7z"));
+    let arguments = ["cat", "--password-file", words.to_str().unwrap(), path.to_str().unwrap(), "one", "two", "three"];
+    let shown = run(&scratch, arguments).ok();
+    assert_eq!(shown.text(), scratch.shell("cat one two three"));
+}

@@ -258,8 +258,11 @@ fn try_password(
         &["deflate", "deflate64", "bzip2", "lzma", "lzma-raw", "lzma-zip", "lzma2", "xz", "zstd"];
     let source = &decoded.source;
     let Some(whole) = &decoded.whole else {
+        // A cipher that tells nothing leaves it to the checksum, since an archive may have several passwords. A short
+        // piece is compared before it is served, whatever is known.
+        let has_verifier = || coder.steps.iter().any(|step| step.codec == "aes-zip");
         return match piece.crc {
-            Some(crc) if !is_proven => {
+            Some(crc) if !(is_proven && super::is_long(piece) && has_verifier()) => {
                 compare(source, crc, crc_of(source, piece.skip, piece.length, &context.cancel)?)?;
                 Ok(true)
             }
