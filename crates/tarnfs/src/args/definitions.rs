@@ -309,8 +309,9 @@ impl Open {
 pub(crate) struct Mount {
     /// The archive and its mount point [default: a folder beside it]
     ///
-    /// Without a mount point, a folder named after the first archive is created beside it: `x` for `x.tar.gz`, and `x.mounted` for an `x` whose name has no such end, or a folder. Several
-    /// archives or folders are merged: where they have the same path, the last one shows.
+    /// Without a mount point, a folder named after the first archive is created beside it: `x` for `x.tar.gz`, and
+    /// `x.mounted` for an `x` whose name has no such end, or a folder. Several archives or folders are merged: where
+    /// they have the same path, the last one shows.
     #[arg(value_name = "ARCHIVE... [MOUNTPOINT]", num_args = 0..)]
     pub(crate) paths: Vec<PathBuf>,
 

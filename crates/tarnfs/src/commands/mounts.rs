@@ -21,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a mount's source. The kernel takes 4095; the rest is for fusermount3, which escapes some of them.
 const LONGEST_SOURCE: usize = 3000;
 
-/// Lists the mounts of tarnfs: what is mounted, where, and since when. `as_json`: one object on each line, as `doc/json.md` says.
+/// Lists the mounts of tarnfs: what is mounted, where, and since when. `as_json`: one object on each line, as
+/// `doc/json.md` says.
 pub(crate) fn run(as_json: bool) -> Result<Code, Failure> {
     let mounts = tarnfs_fuse::mounts().map_err(|error| Failure::new(Code::Failure, error.to_string()))?;
     let statistics = statistics(&mounts);
