@@ -571,6 +571,7 @@ mod tests {
             start: 0,
             length: 0,
             bytes: std::sync::Arc::new(tarnfs_source::MemorySource::new(Vec::new(), "test")),
+            pieces: None,
             codec: None,
             name: Vec::new(),
             makes_folder: true,

@@ -156,11 +156,13 @@ fn streams_are_opened_once_and_without_a_lock() {
         Arc::clone(&streams.context.workers),
         Limits::default(),
     );
-    let (shown, dropped) = open.add(FIRST_NESTED, Arc::clone(&other));
-    assert!(!Arc::ptr_eq(&shown, &other) && Arc::ptr_eq(&dropped[0], &other), "the first one stays");
+    let opened = || Opened::Decoded(Arc::clone(&other));
+    let (shown, dropped) = open.add(FIRST_NESTED, opened());
+    assert!(Arc::ptr_eq(&shown, &first), "the first one stays");
+    assert!(matches!(&dropped[..], [Opened::Decoded(decoded)] if Arc::ptr_eq(decoded, &other)));
     let mut dropped = Vec::new();
     for number in 0..MOST_OPEN as u32 {
-        dropped.extend(open.add(1 << 20 | number, Arc::clone(&other)).1);
+        dropped.extend(open.add(1 << 20 | number, opened()).1);
     }
     assert!(dropped.len() >= MOST_OPEN / 2, "{} were handed to the caller", dropped.len());
 }
