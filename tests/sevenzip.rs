@@ -107,7 +107,7 @@ fn encrypted_ones_need_their_password() {
 /// What py7zr writes with brotli has no end, and what the branch of 7-Zip with zstd writes is in frames.
 #[test]
 fn what_py7zr_packs_is_read() {
-    let numbers: String = (1..=200).map(|number| format!("{number}\n")).collect();
+    let numbers = (1..=200).map(|number| number.to_string() + "\n").collect::<Vec<_>>().concat();
     for (name, archive) in [
         ("brotli", &include_bytes!("archives/brotli-of-py7zr.7z")[..]),
         ("zstd", &include_bytes!("archives/zstd-of-py7zr.7z")[..]),

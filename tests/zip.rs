@@ -172,7 +172,9 @@ fn check_byte(header: &[u8], password: &[u8]) -> u8 {
         keys[1] = keys[1].wrapping_add(keys[0] & 0xFF).wrapping_mul(134_775_813).wrapping_add(1);
         keys[2] = crc(keys[2], (keys[1] >> 24) as u8);
     };
-    password.iter().for_each(|&byte| update(&mut keys, byte));
+    for &byte in password {
+        update(&mut keys, byte);
+    }
     let mut plain = 0;
     for &byte in &header[..12] {
         let mixed = (keys[2] | 2) & 0xFFFF;
@@ -195,7 +197,8 @@ fn a_wrong_password_that_passes_the_check_of_the_old_cipher_gives_no_garbage() {
     let length = |at: usize| usize::from(u16::from_le_bytes([archive[at], archive[at + 1]]));
     let header = &archive[30 + length(26) + length(28)..];
     let right = check_byte(header, b"right");
-    let wrong = (0..).map(|number| format!("wrong{number}")).find(|word| check_byte(header, word.as_bytes()) == right);
+    let wrong =
+        (0..1_000_000).map(|number| format!("wrong{number}")).find(|word| check_byte(header, word.as_bytes()) == right);
     let wrong = wrong.unwrap();
     fs::write(scratch.path("words"), format!("{wrong}\nright\n")).unwrap();
     let cat = |option: &str, value: &str| run(&scratch, ["cat", option, value, path.to_str().unwrap(), "long"]);

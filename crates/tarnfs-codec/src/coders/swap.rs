@@ -27,7 +27,9 @@ impl<const BYTES: usize> Words<BYTES> {
 impl<const BYTES: usize> Filter for Words<BYTES> {
     fn undo(&mut self, data: &mut [u8], _position: u64) -> usize {
         let (words, rest) = data.as_chunks_mut::<BYTES>();
-        words.iter_mut().for_each(|word| word.reverse());
+        for word in words {
+            word.reverse();
+        }
         let left = rest.len();
         data.len() - left
     }

@@ -515,7 +515,7 @@ impl UnindexedSource {
             None => self.pass.reserve(&self.cache).map_err(|error| self.wrong(error.kind(), &error.to_string()))?,
         };
         let Some((room, memory)) = reserved else { return Ok(None) };
-        Ok(Some(Pass { room, memory, ..self.begin()? }))
+        Ok(Some(Pass { memory, room, ..self.begin()? }))
     }
 
     /// Ends `pass`, and those that it is decoded from, for want of memory.
@@ -779,8 +779,9 @@ impl Source for UnindexedSource {
                 },
                 Some(Done::Copied(copied)) => copied.read(rest, from)?,
                 Some(Done::Part(decoded, ..)) if from < decoded.len() => decoded.read_at(rest, from)?,
-                Some(Done::Part(_, kind, what)) => return Err(io::Error::new(*kind, what.clone())),
-                Some(Done::Wrong(kind, what)) => return Err(io::Error::new(*kind, what.clone())),
+                Some(Done::Part(_, kind, what) | Done::Wrong(kind, what)) => {
+                    return Err(io::Error::new(*kind, what.clone()));
+                }
             };
             if read == 0 {
                 return Err(self.wrong(io::ErrorKind::UnexpectedEof, "it ends too early"));

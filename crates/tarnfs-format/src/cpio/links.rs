@@ -89,15 +89,15 @@ struct Settled {
 impl Waited {
     /// What is told of each name; an error has one whose content is not known. Links are made one by one: their targets
     /// take more memory than what waits.
-    pub(super) fn each(self) -> impl Iterator<Item = Result<Entry, Entry>> {
+    pub(super) fn each(self) -> impl Iterator<Item = Result<Box<Entry>, Box<Entry>>> {
         self.0.into_iter().flat_map(|Settled { mut first, is_certain, names }| {
             names.into_iter().map(move |entry| match &first {
-                Some(first) => Ok(link(entry, first)),
+                Some(first) => Ok(Box::new(link(entry, first))),
                 None if is_certain => {
                     first = First::new(&entry, EMPTY);
-                    Ok(entry)
+                    Ok(Box::new(entry))
                 }
-                None => Err(entry),
+                None => Err(Box::new(entry)),
             })
         })
     }

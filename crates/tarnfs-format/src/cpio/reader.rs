@@ -226,7 +226,7 @@ impl<'run> Reader<'run> {
         for told in waited.each() {
             let entry = match told {
                 Ok(entry) => {
-                    self.tell(Event::Entry(Box::new(entry)))?;
+                    self.tell(Event::Entry(entry))?;
                     continue;
                 }
                 Err(entry) => entry,

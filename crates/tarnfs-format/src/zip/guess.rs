@@ -199,7 +199,9 @@ mod tests {
 
     fn guessed(names: &[&[u8]], is_of_dos: bool) -> String {
         let mut sample = Names::default();
-        names.iter().for_each(|name| sample.add(name, is_of_dos));
+        for name in names {
+            sample.add(name, is_of_dos);
+        }
         sample.guess().map_or_else(String::new, |(_, name)| name.to_owned())
     }
 

@@ -89,7 +89,9 @@ impl<'run> Reader<'run> {
                     if self.options.guess_encoding && std::str::from_utf8(header.name).is_err() {
                         let extra = Extra::read(header.extra, header.name, header.date);
                         let unknown = name_in_unknown_encoding(&head(&header), &extra);
-                        unknown.into_iter().for_each(|(name, is_of_dos)| names.add(name, is_of_dos));
+                        if let Some((name, is_of_dos)) = unknown {
+                            names.add(name, is_of_dos);
+                        }
                     }
                     let offset = offset(&header, directory).unwrap_or_default();
                     first.get_or_insert(offset);

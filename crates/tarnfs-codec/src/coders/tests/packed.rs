@@ -121,7 +121,7 @@ fn brotli_frame(data: &[u8]) -> Vec<u8> {
 
 #[test]
 fn brotli_of_7z() {
-    let numbers: String = (1..=200).map(|number| format!("{number}\n")).collect();
+    let numbers = (1..=200).map(|number| number.to_string() + "\n").collect::<Vec<_>>().concat();
     let numbers = numbers.as_bytes();
     let of_length =
         |length: usize| super::CoderContext { decoded_length: Some(length as u64), ..coder(&[3, 1, 0], None) };
