@@ -219,7 +219,9 @@ fn mounts_are_listed_as_json_and_each_on_one_line() {
         |other: &str| other.strip_prefix(&line).is_some_and(|rest| rest.is_empty() || rest.starts_with(" since "));
     assert!(out.lines().any(is_it), "{line}: {out}");
     let mut objects: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    objects.iter_mut().for_each(|object| drop(object.as_object_mut().unwrap().remove("since")));
+    for object in &mut objects {
+        object.as_object_mut().unwrap().remove("since");
+    }
     let expected = serde_json::json!({
         "mountpoint": at.to_str().unwrap(),
         "archives": [{ "path": archive.to_str().unwrap() }],

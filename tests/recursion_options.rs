@@ -153,7 +153,8 @@ fn extensions_choose_what_is_opened() {
     assert!(refused.err.contains("--recursive-extensions") && refused.err.contains("/pictures"), "{}", refused.err);
 }
 
-/// > -s names folders without the extension. If this gives two of them one name, they are merged. One that is opened lazily keeps its whole name then, and only its folder shows.
+/// > -s names folders without the extension. If this gives two of them one name, they are merged. One that is opened
+/// > lazily keeps its whole name then, and only its folder shows.
 #[test]
 fn stripped_names_that_meet_are_merged() {
     let scratch = Scratch::new();

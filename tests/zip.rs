@@ -160,8 +160,8 @@ fn encrypted_members_need_their_password() {
     }
 }
 
-/// The last byte of the header of 12 bytes that `password` makes of the one at `header`: the old cipher has nothing else
-/// that tells a wrong password.
+/// The last byte of the header of 12 bytes that `password` makes of the one at `header`: the old cipher has nothing
+/// else that tells a wrong password.
 fn check_byte(header: &[u8], password: &[u8]) -> u8 {
     let crc = |before: u32, byte: u8| {
         (0..8).fold(before ^ u32::from(byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 })
@@ -436,7 +436,8 @@ fn a_real_wheel_is_what_python_makes_of_it() {
     mounted.unmount();
 }
 
-/// With AES a file may have no CRC-32 of its own (AE-2): one page was read of it, and it was not compared with anything.
+/// With AES a file may have no CRC-32 of its own (AE-2): one page was read of it, and it was not compared with
+/// anything.
 #[test]
 fn a_page_of_a_damaged_encrypted_file_is_not_served() {
     if !can_mount() || !have("7z") {

@@ -280,7 +280,8 @@ impl Pass {
         true
     }
 
-    /// The same, if it keeps `recent` bytes; false if not even its decoder is paid for. Without more, it does without further seek points.
+    /// The same, if it keeps `recent` bytes; false if not even its decoder is paid for. Without more, it does without
+    /// further seek points.
     fn may_go_on(&mut self, recent: usize, cache: &PieceCache) -> bool {
         let more = recent.saturating_sub(self.recent.capacity());
         self.is_poor = !self.is_paid_for(more, cache);

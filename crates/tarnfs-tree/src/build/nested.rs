@@ -52,8 +52,8 @@ pub(super) struct Candidate {
     pub(super) start: u64,
     pub(super) length: u64,
     pub(super) bytes: SharedSource,
-    /// Where it is not one run of bytes of its stream, or has to be decoded otherwise than by `codec` alone: its pieces
-    /// there. `start` and `length` count in what comes of them.
+    /// Where it is not one run of bytes of its stream, or has to be decoded otherwise than by `codec` alone: its
+    /// pieces there. `start` and `length` count in what comes of them.
     pub(super) pieces: Option<Arc<[Piece]>>,
     /// `None` for an archive without compression.
     pub(super) codec: Option<&'static dyn Codec>,

@@ -134,8 +134,8 @@ pub(crate) struct Open {
 
     /// Folders for the index, with commas between
     ///
-    /// They may be a list as JSON. The first that works is used, and made if what it lies in is there. An empty item is
-    /// the archive's own folder [default: the archive's folder, then the user's cache].
+    /// They may be a list as JSON. The first that works is used, and made if what it lies in is there. An empty item
+    /// is the archive's own folder [default: the archive's folder, then the user's cache].
     #[arg(long, value_name = "FOLDERS", value_hint = ValueHint::DirPath, help_heading = "Index")]
     pub(crate) index_folders: Option<String>,
 
@@ -188,8 +188,8 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, value_name = "MIB", value_parser = parse_number::<f64>, help_heading = "Decoding")]
     pub(crate) gzip_seek_point_spacing: Option<f64>,
 
-    /// Encoding of names that are not UTF-8: latin1, cp437, shift_jis, ... With utf-8 those in a zip are converted from
-    /// what they look like, and others are not converted; with ascii none are
+    /// Encoding of names that are not UTF-8: latin1, cp437, shift_jis, ... With utf-8 those in a zip are converted
+    /// from what they look like, and others are not converted; with ascii none are
     #[arg(hide_short_help = true, short = 'e', long, default_value = "utf-8", help_heading = "Reading tar")]
     pub(crate) encoding: String,
 
@@ -263,7 +263,8 @@ pub(crate) struct Open {
     pub(crate) transform_recursive_mount_point: Option<Vec<String>>,
 
     /// Compute these hashes of every file and show them as extended attributes `user.hash.NAME`. Separated by commas:
-    /// crc32, md5, sha1, sha256, sha512, sha3-256, blake2b, blake3, ... Of an option that is repeated, all are computed
+    /// crc32, md5, sha1, sha256, sha512, sha3-256, blake2b, blake3, ... Of an option that is repeated, all are
+    /// computed
     #[arg(hide_short_help = true, long, value_name = "NAMES", help_heading = "Reading tar")]
     pub(crate) hashes: Vec<String>,
 
