@@ -472,3 +472,24 @@ fn a_page_of_a_damaged_encrypted_file_is_not_served() {
         mounted.unmount();
     }
 }
+
+/// The cipher says that the password is right: what is wrong then is the file.
+#[test]
+fn a_damaged_file_does_not_make_the_password_wrong() {
+    if !can_mount() || !have("7z") {
+        return println!("left out: no mounts here, or no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("seq 200000 > numbers; echo text > plain; 7z a -bd -bso0 -tzip -mem=AES256 -psecret x.zip numbers; zip -q x.zip plain");
+    let path = scratch.path("x.zip");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[100_000] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let mounted = Mounted::new(&scratch, &path, &["--password", "secret"]);
+    assert_eq!(fs::read_to_string(mounted.path("plain")).unwrap(), "text\n");
+    assert_eq!(fs::read(mounted.path("numbers")).unwrap_err().raw_os_error(), Some(5));
+    assert!(!mounted.ran.err.contains("wrong password"), "{}", mounted.ran.err);
+    mounted.unmount();
+    let ran = run(&scratch, ["check", "--password", "secret", path.to_str().unwrap()]);
+    assert!(ran.code == 5 && ran.text().contains("numbers"), "{} {} {}", ran.code, ran.text(), ran.err);
+}

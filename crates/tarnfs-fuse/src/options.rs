@@ -223,8 +223,11 @@ impl Parsed {
                 Ok(number) if number.is_finite() => {}
                 _ => return Err(Error::Option(format!("{option}: {name}= needs a number"))),
             },
-            // These would be libraries of libfuse.
-            "modules" => {}
+            "modules" => {
+                let what =
+                    "it names libraries of libfuse, which tarnfs does not load (with modules=subdir goes subdir=PATH)";
+                return Err(Error::Option(format!("{option}: {what}")));
+            }
             "subtype" if value == "tarnfs" => {}
             "subtype" => {
                 let what = "mounts of tarnfs have the type fuse.tarnfs; leave it out";
@@ -313,7 +316,6 @@ mod tests {
             "no_auto_cache",
             "no_splice_read",
             "clone_fd",
-            "modules=iconv",
             "large_read",
             "entry_timeout=0.5",
             "max_write=4096",

@@ -238,7 +238,7 @@ mod tests {
             (default, "x.pdf", None),
             // These are ours.
             (&["/binary"], "x.ipa", Some("x")),
-            (default, "tarnfs-0.1.0-py3-none-any.whl", Some("tarnfs-0.1.0-py3-none-any")),
+            (&["/binary"], "tarnfs-0.1.0-py3-none-any.whl", Some("tarnfs-0.1.0-py3-none-any")),
             (&["/archive"], "a.gz", None),
             (&["/archive,.gz*"], "a.gz1", Some("a")),
             (&["/archive", "zip/-"], "a.zip", None),

@@ -90,7 +90,8 @@ fn a_header_made_by_hand() {
     let found = read(&archive(PACKED, &header())).unwrap();
     let expected = [("one", 2), ("two", 4), ("three", 9), ("empty", 0), ("folder", 0)];
     assert_eq!(paths(&found), expected.map(|(path, length)| (path.to_owned(), length)));
-    assert!(matches!(found.last(), Some(Event::Damage(damage)) if damage.what.starts_with("1 of its entries")));
+    // What only says what to remove is no damage.
+    assert_eq!(found.len(), expected.len());
     for (index, offset) in [(0, 32), (1, 34), (2, 38)] {
         let piece = piece(&found[index]);
         assert_eq!((piece.offset, piece.coder.is_some()), (offset, index == 2));
@@ -171,5 +172,5 @@ fn archives_bid_at_their_start_and_behind_a_program() {
     assert_eq!(SevenZip.bid(&Probe::new(&with[..4096], &source)), 80);
     assert_eq!(SevenZip.bid(&Probe::of_head(&with[..4096])), 0);
     assert_eq!(SevenZip.bid(&Probe::new(&program[..4096], &MemorySource::new(program.clone(), "program"))), 0);
-    assert_eq!(read(&with).unwrap().len(), 6);
+    assert_eq!(read(&with).unwrap().len(), 5);
 }

@@ -8,6 +8,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tarnfs_codec::CoderContext;
 use tarnfs_format::{Coder, Piece};
@@ -61,6 +62,9 @@ const MOST_TRIES: usize = 4096;
 /// The same where a key is derived for each, which takes some milliseconds. So many that no password opens are proof
 /// enough: a right one is never refused, and an archive rarely has several.
 const ENOUGH: usize = 32;
+
+/// Passwords are tried for so long before a mount.
+const LONGEST_TRY: Duration = Duration::from_secs(3);
 
 /// Bytes that are decoded for all of it.
 const MOST_DECODED: u64 = 16 << 20;
@@ -143,6 +147,7 @@ impl ArchiveTree {
         let mut tried = HashSet::new();
         let passwords = self.streams.context().passwords.iter().count();
         let (mut tries, mut decoded) = (0_usize, 0_u64);
+        let begun = Instant::now();
         for (number, (cost, row, piece)) in (0..).zip(candidates) {
             cancel.check()?;
             if !tried.insert((row.stream, piece.offset)) {
@@ -152,6 +157,10 @@ impl ArchiveTree {
             if tries > MOST_TRIES && tries > passwords {
                 let is_enough = number >= ENOUGH as u64;
                 return Ok((number, if is_enough { Try::Wrong } else { Try::FitsOrUnknown }));
+            }
+            // An archive may say that a key takes 16 million rounds, for each of its files.
+            if begun.elapsed() > LONGEST_TRY {
+                return Ok((number, Try::FitsOrUnknown));
             }
             if self.first_step(row, piece)? == Try::Wrong {
                 continue;
