@@ -228,8 +228,8 @@ fn decoded(
             }
             // What noise does to decoders helps nobody.
             log::debug!("a password does not fit: {error}");
-            // One that opens other pieces may not be that of this one. Of 65 536 wrong ones, one passes the check of AES
-            // in zip.
+            // One that opens other pieces may not be that of this one. Of 65 536 wrong ones, one passes the check of
+            // AES in zip.
             let is_strong = || coder.steps.iter().any(|step| step.codec == "aes-zip");
             if context.decoding.unverified && (is_proven || is_strong()) {
                 of_right_password.get_or_insert(Ok(decoded));
