@@ -14,10 +14,13 @@ pub(super) const NO_TABLE: u64 = u64::MAX;
 /// Blocks of files are from 4 KiB to 1 MiB long.
 const BLOCK_LOGS: std::ops::RangeInclusive<u16> = 12..=20;
 
-/// Where nothing tells where it is, an image begins at a multiple of so many bytes.
-const ALIGNMENT: u64 = 4096;
-/// It is looked for in so many bytes.
+/// Where nothing tells where an image begins, its magic is looked for in so many bytes, so many at a time.
 const SEARCHED: u64 = 1 << 20;
+const STEP: usize = 64 << 10;
+/// What is looked at together: also a magic that lies across the end of a step.
+const LOOKED_AT: usize = STEP + MAGIC.len() - 1;
+/// So many places that have the magic are tried.
+const MOST_TRIED: usize = 256;
 
 /// The first block of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,10 +111,14 @@ pub(super) fn find(show: &Show<'_>, length: Option<u64>) -> Option<(u64, Result<
         (found.length <= length.saturating_sub(offset)).then_some((offset, Ok(found)))
     };
     let search = |from: u64| {
-        let first = from.checked_next_multiple_of(ALIGNMENT)?;
         let end = from.saturating_add(SEARCHED).min(length);
-        let places = std::iter::successors(Some(first), |place| place.checked_add(ALIGNMENT));
-        places.take_while(|place| *place < end).find_map(at)
+        let steps = std::iter::successors(Some(from), |step| step.checked_add(STEP as u64));
+        let with_magic = |step: u64| {
+            let bytes = show(step, LOOKED_AT);
+            let places = bytes.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| *bytes == MAGIC);
+            places.map(|(place, _)| step.saturating_add(place as u64)).collect::<Vec<_>>()
+        };
+        steps.take_while(|step| *step < end).flat_map(with_magic).take(MOST_TRIED).find_map(at)
     };
     let head = show(0, 64);
     if head.starts_with(b"\x7fELF") {
@@ -216,10 +223,13 @@ pub(super) mod tests {
         big[40..48].copy_from_slice(&1000_u64.to_be_bytes());
         big[58..62].copy_from_slice(&[0, 64, 0, 3]);
         assert_eq!(found(&[&big[..], &image()].concat()), Some(1192));
-        let mut script = b"#!/bin/sh\n".to_vec();
-        script.resize(4096, b'\n');
-        assert_eq!(found(&[&script[..], &image()].concat()), Some(4096));
-        assert_eq!(found(&script), None);
+        // At any byte, also across the end of what is looked at together.
+        for start in [4096, 4097, STEP - 1, STEP + 5, 3 * STEP - 2] {
+            let mut script = b"#!/bin/sh\nhsqs".to_vec();
+            script.resize(start, b'\n');
+            assert_eq!(found(&[&script[..], &image()].concat()), Some(start as u64));
+            assert_eq!(found(&script), None);
+        }
         let mut sif = vec![0; 40_000];
         sif[..10].copy_from_slice(b"#!/bin/run");
         sif[32..41].copy_from_slice(b"SIF_MAGIC");
