@@ -161,17 +161,20 @@ impl<'i> Survey<'i> {
 
     /// True if nested stream `number` lies there.
     fn lies_in(&mut self, number: u32, within: &Stored) -> Result<bool, Error> {
-        let stored = if let Some(stored) = self.nested.get(&number) {
-            stored.clone()
-        } else {
-            let mut nested = self.index.nested(number)?;
-            while nested.input != 0 {
-                nested = self.index.nested(nested.input)?;
+        let mut way = vec![number];
+        let stored = loop {
+            let last = way[way.len() - 1];
+            if let Some(stored) = self.nested.get(&last) {
+                break stored.clone();
             }
-            let stored = nested.start..nested.start.saturating_add(nested.length);
-            self.nested.insert(number, stored.clone());
-            stored
+            let nested = self.index.nested(last)?;
+            if nested.input == 0 {
+                break nested.start..nested.start.saturating_add(nested.length);
+            }
+            way.push(nested.input);
         };
+        // All of them: else a chain of many streams would be gone through once for each.
+        self.nested.extend(way.into_iter().map(|number| (number, stored.clone())));
         Ok(within.start <= stored.start && stored.end <= within.end)
     }
 
