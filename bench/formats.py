@@ -14,9 +14,11 @@ import os
 import pathlib
 import random
 import shutil
+import statistics
 import subprocess
 import sys
 import tarfile
+import time
 
 import archives
 import report
@@ -30,6 +32,16 @@ TOOLS = {
     "squashfs-xz": ["mksquashfs", ".", None, "-comp", "xz", "-no-progress", "-quiet"],
     "squashfs-gzip": ["mksquashfs", ".", None, "-comp", "gzip", "-no-progress", "-quiet"],
 }
+
+
+# The command that decodes a whole archive to nowhere, by suffix.
+WHOLE = {
+    "zip": ("unzip -p", "unzip -p {archive} > /dev/null"),
+    "7z": ("7z x", "7z x -so -bd -mmt=2 {archive} > /dev/null"),
+    # unsquashfs only writes to a folder.
+    "squashfs": ("unsquashfs", None),
+}
+READ_ALL = "cd {at} && find . -type f -print0 | xargs -0 cat > /dev/null"
 
 
 class Kernel(run.Program):
@@ -54,6 +66,58 @@ def programs(tarnfs, suffix):
     if suffix.startswith("squashfs"):
         found.append(Kernel("kernel", ["mount", "-t", "squashfs", "-o", "loop,ro"]))
     return found
+
+
+def at_random(path, size):
+    """Milliseconds for 64 KiB at a random place of a file, median of 200."""
+    rng, times = random.Random(5), []
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        for _ in range(200):
+            offset = rng.randrange(max(1, size - 65536))
+            start = time.monotonic()
+            os.pread(file.fileno(), 65536, offset)
+            times.append(time.monotonic() - start)
+    return statistics.median(times) * 1000
+
+
+def measure_more(program, case, tree, results, limit):
+    """What run.py does not ask: one large member at random places, or all files of an archive in the order of its folders."""
+    archive, at = str(case.path), str(run.WORK / "mnt" / f"{program.name}-{case.name}")
+
+    def note(figure, value, unit):
+        results.append((case.name, program.name, figure, value, unit))
+        shown = "-" if value is None else f"{value:.4g}"
+        print(f"  {case.name:16} {program.name:14} {figure:24} {shown:>10} {unit}", flush=True)
+
+    def mounted(figure, unit, ask):
+        if program.mount(archive, at, limit)[0] is None:
+            return note(figure, None, unit)
+        try:
+            note(figure, ask(), unit)
+        finally:
+            program.unmount(at)
+
+    if tree == "large":
+
+        def after_one_read():
+            seconds, _ = run.timed(["dd", f"if={at}/large", "of=/dev/null", "bs=1M"], limit)
+            archives.drop_cache(f"{at}/large")
+            return None if seconds is None else at_random(f"{at}/large", case.large_size)
+
+        mounted("64 KiB at random, once read", "ms", after_one_read)
+        mounted("64 KiB at random, mounted again", "ms", lambda: at_random(f"{at}/large", case.large_size))
+    else:
+        mounted("all files", "s", lambda: run.timed(["bash", "-c", READ_ALL.format(at=at)], limit)[0])
+
+
+def measure_whole(suffix, case, results, limit):
+    """The plain program for the format, which needs no mount."""
+    name, command = WHOLE[suffix.split("-")[0]]
+    if command:
+        seconds, _ = run.timed(["bash", "-c", command.format(archive=case.path)], limit)
+        results.append((case.name, name, "all files", seconds, "s"))
+        print(f"  {case.name:16} {name:14} all files {seconds} s", flush=True)
 
 
 def pack(suffix, folder, path):
@@ -130,6 +194,8 @@ def main():
             for program in programs(arguments.tarnfs, suffix):
                 seen[program.name] = program
                 run.measure(program, case, results, limit, 1 if arguments.small else 3)
+                measure_more(program, case, tree, results, limit)
+            measure_whole(suffix, case, results, limit)
             report.write(results_folder, results, cases, list(seen.values()))
         shutil.rmtree(at, ignore_errors=True)
     print(f"written to {results_folder}")

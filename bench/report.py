@@ -66,7 +66,7 @@ def write(folder, results, cases, programs):
 
 def factor(cells, unit):
     ours, peers = cells[0][0], [value for value, _ in cells[1:] if value]
-    if not ours or not peers or unit not in ("s", "MiB", "MB/s"):
+    if not ours or not peers or unit not in ("s", "ms", "MiB", "MB/s"):
         return ""
     return f"{ours / max(peers):.1f}" if unit == "MB/s" else f"{min(peers) / ours:.1f}"
 
