@@ -14,6 +14,7 @@ mod names;
 mod nested;
 mod receiver;
 mod walk;
+mod walk_directory;
 
 use std::cell::RefCell;
 use std::io;

@@ -9,20 +9,19 @@ use std::sync::atomic::Ordering;
 
 use tarnfs_codec::Codec;
 use tarnfs_format::{
-    Body, Damage, Entry, Event, Format, Kind, Piece, Probe, ReadForwards, ReadRandom, Stream, Xattrs, name,
-    stream::Part,
+    Body, Damage, Entry, Event, Format, Kind, Probe, ReadForwards, Stream, Xattrs, name, stream::Part,
 };
-use tarnfs_source::{Extent, SharedSource, Slice, Source};
+use tarnfs_source::{Extent, SharedSource, Slice};
 
 use super::HEAD;
 use super::bodies::{Bodies, is_no_room};
 use super::decoding::Shifts;
 use super::hashing::{self, Hashing};
-use super::names::{Names, OwnName, last_component};
-use super::nested::{Candidate, is_damage, too_many_layers};
+use super::names::{Names, last_component};
+use super::nested::{Candidate, too_many_layers};
 use super::receiver::Receiver;
 use crate::open::Options;
-use crate::pieces::{self, CodedStreams, PieceSource};
+use crate::pieces::CodedStreams;
 use crate::problem::Problem;
 
 /// Bodies are padded to this many bytes in the archives that can grow.
@@ -110,31 +109,6 @@ impl Content {
     }
 }
 
-/// How a file is stored that is to be looked into.
-enum Stored<'e> {
-    /// As it is, in one run.
-    Plain(&'e Piece),
-    /// In one run that a codec undoes, which makes the seek points of the index.
-    Coded(&'static dyn Codec, &'e Piece),
-    /// Otherwise: its pieces are a stream of their own.
-    Pieces,
-}
-
-impl<'e> Stored<'e> {
-    /// How `body` is stored, which `content` reads.
-    fn of(body: &'e Body, content: &PieceSource) -> Self {
-        let Some([piece]) = body.pieces.as_deref().filter(|_| !content.has_blocks()) else { return Self::Pieces };
-        let is_all = (piece.hole, piece.skip, piece.length) == (0, 0, body.size);
-        match piece.coder.as_ref().map_or(&[][..], |coder| &coder.steps) {
-            [] if is_all => Self::Plain(piece),
-            [step] if is_all && step.properties.is_empty() && step.inputs.is_empty() => {
-                tarnfs_codec::by_name(&step.codec).map_or(Self::Pieces, |codec| Self::Coded(codec, piece))
-            }
-            _ => Self::Pieces,
-        }
-    }
-}
-
 /// What became of an archive.
 #[derive(Debug, Default)]
 pub(super) struct Members {
@@ -180,7 +154,7 @@ impl Walk<'_> {
     }
 
     /// What came of reading `members`.
-    fn ended(&self, result: Result<(), tarnfs_format::Error>, members: Members) -> Result<Members, Problem> {
+    pub(super) fn ended(&self, result: Result<(), tarnfs_format::Error>, members: Members) -> Result<Members, Problem> {
         if let Some(problem) = self.failed.take() {
             return Err(problem);
         }
@@ -279,7 +253,7 @@ impl Walk<'_> {
         result
     }
 
-    fn damage(&self, damage: Damage, place: &MemberPlace) -> io::Result<()> {
+    pub(super) fn damage(&self, damage: Damage, place: &MemberPlace) -> io::Result<()> {
         let what = match place.prefix.strip_suffix(b"/") {
             Some(inside) => format!("{}: {}", name::excerpt(inside), damage.what),
             None => damage.what,
@@ -288,7 +262,7 @@ impl Walk<'_> {
     }
 
     /// What waits is read before it is too much.
-    fn behind_each(&self) -> io::Result<()> {
+    pub(super) fn behind_each(&self) -> io::Result<()> {
         let Some(behind_each) = self.behind_each else { return Ok(()) };
         behind_each().map_err(|problem| {
             *self.failed.borrow_mut() = Some(problem);
@@ -296,201 +270,9 @@ impl Walk<'_> {
         })
     }
 
-    /// Reads the archive of that format which `source` holds. It begins at byte `base` of its stream.
-    pub(super) fn random(
-        &self,
-        format: &dyn ReadRandom,
-        source: &SharedSource,
-        base: u64,
-        place: &MemberPlace,
-    ) -> Result<Members, Problem> {
-        let (mut members, mut count) = (Members { end: base.saturating_add(source.len()), ..Members::default() }, 0);
-        let entries = &self.options.progress.entries;
-        let result = format.read(source, self.format_options, &mut |event| {
-            match event {
-                Event::Entry(mut entry) => {
-                    count += 1;
-                    if count % 1024 == 0 {
-                        entries.fetch_add(1024, Ordering::Relaxed);
-                        self.options.cancel.check()?;
-                    }
-                    if let Some(own_name) = self.names.place(&place.prefix, &mut entry, &self.options.limits) {
-                        self.member(*entry, &own_name, source, base, place)?;
-                        self.behind_each()?;
-                    }
-                }
-                Event::Damage(damage) => {
-                    let offset = damage.offset.saturating_add(base);
-                    self.damage(Damage { offset, ..damage }, place)?;
-                }
-                Event::Label(label) if place.prefix.is_empty() => members.label = Some(label),
-                _ => {}
-            }
-            Ok(())
-        });
-        entries.fetch_add(count % 1024, Ordering::Relaxed);
-        self.ended(result, members)
-    }
-
-    /// Tells of an entry from the directory of the archive in `source`, which begins at byte `base` of its stream.
-    fn member(
-        &self,
-        mut entry: Entry,
-        own_name: &OwnName,
-        source: &SharedSource,
-        base: u64,
-        place: &MemberPlace,
-    ) -> io::Result<()> {
-        /// Bytes of the target of a symbolic link (PATH_MAX).
-        const LONGEST_TARGET: u64 = 4096;
-        let content = |entry: &Entry| PieceSource::of_body(source, &entry.body, &self.coded, self.options);
-        if entry.kind == Kind::Symlink && entry.link.is_empty() && entry.body.pieces.is_some() {
-            let at = entry.header.saturating_add(base);
-            if entry.body.size > LONGEST_TARGET {
-                // Nothing of it is read: it may be a bomb.
-                let what =
-                    format!("{}: the target of the link has {} bytes; it is left out", shown(&entry), entry.body.size);
-                return self.note_at(at, what);
-            }
-            let mut target = vec![0; entry.body.size as usize];
-            match content(&entry).read_exact_at(&mut target, 0) {
-                Ok(()) => {
-                    entry.link = target;
-                    entry.body = Body { offset: entry.header, ..Body::default() };
-                }
-                // Where it leads, nobody can say without the password. As a file it is counted with those that are
-                // encrypted, and who opens it is told.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    (entry.kind, entry.mode) = (Kind::File, entry.mode & 0o666);
-                }
-                Err(error) if !is_unreadable(&error) => return Err(error),
-                Err(error) => {
-                    self.note_at(
-                        entry.header.saturating_add(base),
-                        format!("{}: the target of the link: {error}", shown(&entry)),
-                    )?;
-                    return Ok(());
-                }
-            }
-        }
-        let has_content = entry.kind == Kind::File && entry.body.size > 0;
-        let mut candidate = None;
-        let name = own_name.of(&entry);
-        if has_content && self.may_be_archive(name, place) {
-            candidate = self.candidate_of(&entry, name, source, base, place)?;
-        }
-        if has_content && let Some(hashing) = &self.hashing {
-            let plain = Entry {
-                body: Body { stored: entry.body.size, size: entry.body.size, ..Body::default() },
-                ..entry.clone()
-            };
-            match hashing.now(&plain, &hashing::Content::Source(Arc::new(content(&entry)))) {
-                Ok(hashes) => entry.xattrs.extend(hashes),
-                Err(error) if is_unreadable(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        move_by(&mut entry, base);
-        self.receiver.entry(&entry).map_err(io::Error::other)?;
-        if let Some(candidate) = candidate {
-            self.receiver.candidate(candidate).map_err(io::Error::other)?;
-        }
-        Ok(())
-    }
-
     /// True if the content of what is called `name` in its archive is to be shown, should it be an archive.
-    fn may_be_archive(&self, name: &[u8], place: &MemberPlace) -> bool {
+    pub(super) fn may_be_archive(&self, name: &[u8], place: &MemberPlace) -> bool {
         self.names.recursion.is_some() && self.names.goes_below(place.depth) && self.names.stem(name).is_some()
-    }
-
-    /// What is to be read later of a member that holds an archive.
-    fn candidate_of(
-        &self,
-        entry: &Entry,
-        name: &[u8],
-        source: &SharedSource,
-        base: u64,
-        place: &MemberPlace,
-    ) -> io::Result<Option<Candidate>> {
-        let content = PieceSource::of_body(source, &entry.body, &self.coded, self.options);
-        let Ok(head) = content.head(HEAD.min(usize::try_from(entry.body.size).unwrap_or(HEAD))) else {
-            // Whoever reads the file is told.
-            return Ok(None);
-        };
-        let Some(inner) = content_of(&Probe::new(&head, &content), name) else {
-            return Ok(None);
-        };
-        let stored = Stored::of(&entry.body, &content);
-        let codec = match stored {
-            Stored::Coded(codec, _) => Some(codec),
-            Stored::Plain(_) | Stored::Pieces => inner.codec(),
-        };
-        let layers = place.layers + u32::from(codec.is_some()) + u32::from(matches!(stored, Stored::Pieces));
-        let why_not = match &self.names.recursion {
-            Some(rules) if layers > rules.layers => Some(too_many_layers(rules.layers)),
-            _ if place.depth as usize >= self.options.limits.path_components.saturating_mul(2) => {
-                Some("it lies in too many archives; it stays a file".to_owned())
-            }
-            _ => None,
-        };
-        if let Some(why) = why_not {
-            self.note_at(entry.header.saturating_add(base), format!("{}: {why}", shown(entry)))?;
-            return Ok(None);
-        }
-        let Some(path) = self.names.folder_of(&entry.path, &self.options.limits) else { return Ok(None) };
-        // What lies in it is read where it is stored, and not everything has checksums of its own.
-        if let Stored::Plain(_) = stored
-            && !inner.compares_content()
-        {
-            match content.check(&self.options.cancel) {
-                Ok(()) => {}
-                Err(error) if is_unreadable(&error) => {
-                    let what = format!("{}: it stays a file: {error}", shown(entry));
-                    self.note_at(entry.header.saturating_add(base), what)?;
-                    return Ok(None);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        let mut file = Entry { link: Vec::new(), xattrs: Vec::new(), ..entry.clone() };
-        move_by(&mut file, base);
-        let pieces = file.body.pieces.take().unwrap_or_default();
-        file.body.offset = file.header;
-        let first = pieces.first().map_or(0, |piece| piece.offset);
-        let expected = match stored {
-            Stored::Coded(_, piece) => piece.crc.map(|crc| (piece.decoded, crc)),
-            Stored::Plain(_) | Stored::Pieces => None,
-        };
-        let (start, bytes, pieces): (_, SharedSource, _) = match stored {
-            Stored::Plain(piece) | Stored::Coded(_, piece) => {
-                let bytes = pieces::stored(source, piece)?;
-                (bytes.start().saturating_add(base), Arc::new(bytes), None)
-            }
-            Stored::Pieces => (0, Arc::new(content), Some(pieces.into())),
-        };
-        let length = bytes.len();
-        let inner = MemberPlace {
-            prefix: if path.is_empty() { Vec::new() } else { [path.as_slice(), b"/"].concat() },
-            depth: place.depth + 1,
-            layers,
-            end: codec.is_none().then_some(start.saturating_add(length)),
-        };
-        Ok(Some(Candidate {
-            input: 0,
-            archive: 0,
-            start,
-            length,
-            bytes,
-            told_at: self.compressed_at.unwrap_or(if pieces.is_some() { first } else { start }),
-            pieces,
-            codec,
-            name: last_component(&entry.path).to_vec(),
-            makes_folder: !path.is_empty(),
-            file: Box::new(file),
-            expected,
-            instead: None,
-            place: inner,
-        }))
     }
 
     /// Makes damage of what of the entry, which has been passed, is out of step.
@@ -616,7 +398,7 @@ impl Walk<'_> {
     }
 
     /// Notes `what` of byte `at` of the stream that is read.
-    fn note_at(&self, at: u64, what: String) -> io::Result<()> {
+    pub(super) fn note_at(&self, at: u64, what: String) -> io::Result<()> {
         let (at, what) = match self.compressed_at {
             Some(start) => (start, format!("{what}, at byte {at} of its decoded data")),
             None => (at, what),
@@ -762,7 +544,7 @@ impl Expanded {
 }
 
 /// As much of the entry's path as a message needs.
-fn shown(entry: &Entry) -> name::Escaped<'_> {
+pub(super) fn shown(entry: &Entry) -> name::Escaped<'_> {
     name::excerpt(&entry.path)
 }
 
@@ -798,20 +580,6 @@ fn cut(body: &mut Body, end: u64) {
         extents.push(extent);
     }
     body.extents = Some(extents);
-}
-
-/// True of what is damaged, encrypted, or not known: whoever reads it is told.
-fn is_unreadable(error: &io::Error) -> bool {
-    is_damage(error) || error.kind() == io::ErrorKind::PermissionDenied
-}
-
-/// Counts what is said of bytes from `base` bytes further ahead.
-fn move_by(entry: &mut Entry, base: u64) {
-    entry.header = entry.header.saturating_add(base);
-    entry.body.offset = entry.body.offset.saturating_add(base);
-    for piece in entry.body.pieces.iter_mut().flatten() {
-        piece.offset = piece.offset.saturating_add(base);
-    }
 }
 
 /// The folder that shows what the file `entry` holds: as it, but for what makes it a folder.

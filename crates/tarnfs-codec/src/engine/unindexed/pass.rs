@@ -1,0 +1,190 @@
+//! The first pass over a stream, and the memory that it takes.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tarnfs_source::{Alone, Grant};
+
+use super::super::cache::{Idle, PieceCache};
+use super::super::copied::Copied;
+use super::super::{DecodedSource, Indexing, Table, lock};
+use crate::sync::Mutex;
+
+/// Of the memory for the seek points of one stream, so many bytes may be taken at its start already.
+const FIRST_POINTS: usize = 1 << 20;
+
+/// The first pass, if one has begun.
+#[derive(Default)]
+pub(super) struct PassSlot {
+    pub(super) pass: Mutex<Option<Pass>>,
+    /// Those of the streams that this one is decoded from, which are of no use without it.
+    pub(super) inputs: Vec<Arc<PassSlot>>,
+    /// It is itself one of these: it never waits for memory, and is given up with the stream that is decoded from it.
+    /// Else it would wait for others while the passes around it hold what these wait for.
+    pub(super) is_input: AtomicBool,
+    /// Bytes of memory that a pass had which was given up for want of more.
+    pub(super) wanted: AtomicUsize,
+    /// Memory for the next pass of an input: all steps of a stream get theirs at once, or nothing.
+    pub(super) reserved: Mutex<Option<(Room, usize)>>,
+}
+
+impl PassSlot {
+    /// Gives up the passes of the inputs.
+    pub(super) fn drop_inputs(&self) {
+        for input in &self.inputs {
+            // Whoever has one locked decodes with it now, for somebody who holds no pass of ours.
+            let dropped = input.pass.try_lock().ok().and_then(|mut held| held.take());
+            if let Some(pass) = &dropped {
+                input.wanted.fetch_max(pass.wanted(), Ordering::Relaxed);
+            }
+            drop(dropped);
+            *lock(&input.reserved) = None;
+        }
+    }
+
+    /// Takes as much memory for this and for each input as they have wanted; `None` if there is not so much for all
+    /// now. An error if there never is.
+    pub(super) fn reserve(&self, cache: &PieceCache) -> io::Result<Option<(Option<Room>, usize)>> {
+        let wanted = |slot: &Self| slot.wanted.load(Ordering::Relaxed);
+        let (own, limit) = (wanted(self), cache.budget().limit());
+        let all = self.inputs.iter().map(|input| wanted(input)).chain([own]);
+        let (total, largest) = all.fold((0_usize, 0), |(total, largest), one| (total + one, one.max(largest)));
+        if total == 0 {
+            return Ok(Some((None, 0)));
+        }
+        if total - largest > limit {
+            let what = format!("its steps take {total} bytes of memory together (more --cache-memory helps)");
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, what));
+        }
+        let inputs = || self.inputs.iter().filter(|input| wanted(input) > 0);
+        let mut grants = Vec::new();
+        if total <= limit {
+            grants.extend(inputs().map_while(|input| cache.take(wanted(input))));
+            grants.extend(cache.take(own));
+        }
+        if grants.len() == inputs().count() + 1 {
+            let room = grants.pop().map(|grant| Room::Granted { _grants: vec![grant] });
+            for (input, grant) in inputs().zip(grants) {
+                *lock(&input.reserved) = Some((Room::Granted { _grants: vec![grant] }, wanted(input)));
+            }
+            return Ok(Some((room.filter(|_| own > 0), own)));
+        }
+        // What is there is not enough.
+        drop(grants);
+        let Some(alone) = cache.budget().alone() else { return Ok(None) };
+        for input in inputs() {
+            *lock(&input.reserved) = Some((Room::Covered, 0));
+        }
+        Ok(Some((Some(Room::Alone { _alone: alone }), 0)))
+    }
+}
+
+impl Idle for PassSlot {
+    fn drop_idle(&self) -> bool {
+        if self.is_input.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Ok(mut held) = self.pass.try_lock() else { return false };
+        let dropped = held.take_if(|pass| pass.used.elapsed() >= IDLE);
+        if dropped.is_some() {
+            self.drop_inputs();
+        }
+        drop(held);
+        dropped.is_some()
+    }
+}
+
+/// A first pass that nobody has read from for so long is given up for one that waits for memory.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// A first pass that has come to some place.
+pub(super) struct Pass {
+    pub(super) indexing: Indexing,
+    pub(super) table: Table,
+    /// Bytes of memory that the table takes.
+    pub(super) table_memory: usize,
+    pub(super) crc: crc32fast::Hasher,
+    /// All that was decoded, where there are no seek points.
+    pub(super) copied: Option<Copied>,
+    /// The last bytes that were decoded.
+    pub(super) recent: Vec<u8>,
+    /// What lies before them, up to some seek point.
+    pub(super) before: Option<Arc<DecodedSource>>,
+    /// The memory that it was given, in bytes, and that it has asked for.
+    pub(super) memory: usize,
+    pub(super) asked: usize,
+    pub(super) room: Option<Room>,
+    /// Nobody can pay for more seek points.
+    pub(super) is_poor: bool,
+    /// When the last bytes were decoded or read.
+    pub(super) used: Instant,
+}
+
+/// Memory of the budget, or the right to do without.
+pub(super) enum Room {
+    Granted {
+        _grants: Vec<Grant>,
+    },
+    Alone {
+        _alone: Alone,
+    },
+    /// Who is decoded from it has that right, for all its steps.
+    Covered,
+}
+
+impl Pass {
+    /// Bytes of memory that it takes now.
+    fn weight(&self) -> usize {
+        let before = self.before.as_ref().map_or(0, |_| self.table_memory);
+        self.recent.capacity() + self.indexing.memory() + self.table_memory + before
+    }
+
+    /// Bytes that another pass is to have from the start.
+    pub(super) fn wanted(&self) -> usize {
+        self.weight().max(self.asked)
+    }
+
+    /// Moves the chunks that are finished into the table, which takes `most` bytes of memory at the end of `length`
+    /// decoded ones. Where it takes more than its part already, seek points are left out.
+    pub(super) fn take_chunks(&mut self, length: u64, most: usize) {
+        let known = self.table.chunks.len();
+        self.indexing.take_chunks(&mut self.table.chunks);
+        self.table_memory += self.table.chunks[known..].iter().map(Table::memory_of).sum::<usize>();
+        let part = most as u128 * u128::from(self.indexing.decoded_position()) / u128::from(length.max(1));
+        self.indexing.leave_out_points(self.table_memory as u128 > part + FIRST_POINTS.min(most) as u128);
+    }
+
+    /// Charges what it takes, beside `more` that it is about to. False if there is not so much: then it has what it
+    /// had.
+    pub(super) fn is_paid_for(&mut self, more: usize, cache: &PieceCache) -> bool {
+        let weight = self.weight() + more;
+        if self.room.is_some() && weight <= self.memory || matches!(self.room, Some(Room::Alone { .. } | Room::Covered))
+        {
+            return true;
+        }
+        // A little more than now, so that it is not charged again at once.
+        let wanted = weight + weight / 4;
+        self.asked = wanted;
+        let Some(grant) = cache.take(wanted - self.memory) else {
+            let Some(alone) = cache.budget().alone() else { return false };
+            self.room = Some(Room::Alone { _alone: alone });
+            return true;
+        };
+        self.memory = wanted;
+        match &mut self.room {
+            Some(Room::Granted { _grants: grants }) => grants.push(grant),
+            room => *room = Some(Room::Granted { _grants: vec![grant] }),
+        }
+        true
+    }
+
+    /// The same, if it keeps `recent` bytes; false if not even its decoder is paid for. Without more, it does without
+    /// further seek points.
+    pub(super) fn may_go_on(&mut self, recent: usize, cache: &PieceCache) -> bool {
+        let more = recent.saturating_sub(self.recent.capacity());
+        self.is_poor = !self.is_paid_for(more, cache);
+        !self.is_poor || self.room.is_some() && self.indexing.memory() + self.recent.capacity() <= self.memory
+    }
+}
