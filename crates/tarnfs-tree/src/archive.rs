@@ -265,8 +265,8 @@ impl ArchiveTree {
 
     /// The content of a file that is stored in pieces.
     fn pieces(&self, row: &Row) -> Result<PieceSource, Error> {
-        let (pieces, stream) = (self.index.pieces(row.node)?, self.streams.get(row.stream)?);
-        let (coded, context) = (Arc::clone(self.streams.coded()), self.streams.context().clone());
+        let (pieces, (stream, coded)) = (self.index.pieces(row.node)?, self.streams.with_coded(row.stream)?);
+        let context = self.streams.context().clone();
         let room = PieceSource::room_for(pieces.len(), &context)?;
         Ok(PieceSource::new((row.stream, stream), pieces, row.size, coded, context).within(room))
     }

@@ -40,6 +40,7 @@ pub(crate) struct Streams {
     /// The layers of compression around the archive.
     layers: Vec<Arc<DecodedSource>>,
     context: StreamContext,
+    /// What is decoded of pieces of the innermost stream.
     coded: Arc<CodedStreams>,
     /// What is known of what is verified late.
     members: Arc<Members>,
@@ -74,8 +75,13 @@ struct Open {
 #[derive(Debug)]
 struct Stream {
     opened: Opened,
+    /// What is decoded of pieces of it.
+    coded: Arc<CodedStreams>,
     used: u64,
 }
+
+/// A stream, and what is decoded of pieces of it.
+pub(crate) type WithCoded = (SharedSource, Arc<CodedStreams>);
 
 /// A nested stream that is open.
 #[derive(Debug, Clone)]
@@ -115,11 +121,6 @@ impl Streams {
         Self { index, innermost, layers, context, coded, members, nested, deep }
     }
 
-    /// What is decoded for single files.
-    pub(crate) fn coded(&self) -> &Arc<CodedStreams> {
-        &self.coded
-    }
-
     /// What is known of files that are verified late.
     pub(crate) fn members(&self) -> &Arc<Members> {
         &self.members
@@ -142,25 +143,31 @@ impl Streams {
 
     /// The stream of that number. Nothing is decoded yet.
     pub(crate) fn get(&self, number: u32) -> Result<SharedSource, Error> {
+        Ok(self.with_coded(number)?.0)
+    }
+
+    /// The same, and what is decoded of pieces of it.
+    pub(crate) fn with_coded(&self, number: u32) -> Result<WithCoded, Error> {
         if number == 0 {
-            return Ok(SharedSource::clone(&self.innermost));
+            return Ok((SharedSource::clone(&self.innermost), Arc::clone(&self.coded)));
         }
         if let Some(opened) = self.open().found(number) {
             return Ok(opened);
         }
+        // Nobody but its readers keeps a deep stream.
         if let Some(deep) = self.deep.found(number) {
-            return Ok(deep);
+            return Ok((deep, self.coded.beside()));
         }
         // Not while `nested` is held: this reads the index.
         let chain = self.chain(number)?;
         if chain.len() > MOST_CALLS {
-            return Ok(self.deep.add(number, self.deep(&chain)?));
+            return Ok((self.deep.add(number, self.deep(&chain)?), self.coded.beside()));
         }
         let mut missing = Vec::new();
-        let mut source = SharedSource::clone(&self.innermost);
+        let (mut source, mut coded) = (SharedSource::clone(&self.innermost), Arc::clone(&self.coded));
         for (number, nested) in &chain {
             if let Some(opened) = self.open().found(*number) {
-                source = opened;
+                (source, coded) = opened;
                 break;
             }
             missing.push((*number, self.step(*number, nested)?));
@@ -169,18 +176,18 @@ impl Streams {
             let opened = match step {
                 Step::Coded(coded) => Opened::Decoded(coded.decode(source, &self.context)),
                 Step::Pieces(pieces) => {
-                    let file = pieces.open(source, &self.context, &self.coded)?;
+                    let file = pieces.open(source, &self.context, &coded)?;
                     // No file of the archive has that number.
                     let node = Node(u64::MAX - u64::from(number));
                     Opened::Pieces(file.watched(node, &self.members, || None))
                 }
             };
-            let (shown, closed) = self.open().add(number, opened);
+            let (shown, closed) = self.open().add(number, opened, self.coded.beside());
             // Not while `nested` is held: these drop decoders.
             drop(closed);
-            source = shown;
+            (source, coded) = shown;
         }
-        Ok(source)
+        Ok((source, coded))
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -285,18 +292,18 @@ impl Streams {
 }
 
 impl Open {
-    fn found(&mut self, number: u32) -> Option<SharedSource> {
+    fn found(&mut self, number: u32) -> Option<WithCoded> {
         self.clock += 1;
         let stream = self.streams.get_mut(&number)?;
         stream.used = self.clock;
-        Some(stream.opened.source())
+        Some((stream.opened.source(), Arc::clone(&stream.coded)))
     }
 
     /// The stream of that number: `opened`, or the one that another thread has opened meanwhile. Also what is open no
     /// more, which the caller drops when nothing is locked.
-    fn add(&mut self, number: u32, opened: Opened) -> (SharedSource, Vec<Opened>) {
+    fn add(&mut self, number: u32, opened: Opened, coded: Arc<CodedStreams>) -> (WithCoded, Vec<Stream>) {
         if let Some(other) = self.found(number) {
-            return (other, vec![opened]);
+            return (other, vec![Stream { opened, coded, used: 0 }]);
         }
         let mut dropped = Vec::new();
         if self.streams.len() >= MOST_OPEN {
@@ -313,12 +320,12 @@ impl Open {
                 closed.resumes += done.resumes;
                 closed.decoded_bytes += done.decoded_bytes;
                 closed.kept += done.kept;
-                dropped.push(stream.opened);
+                dropped.push(stream);
             }
         }
-        let source = opened.source();
-        self.streams.insert(number, Stream { opened, used: self.clock });
-        (source, dropped)
+        let shown = (opened.source(), Arc::clone(&coded));
+        self.streams.insert(number, Stream { opened, coded, used: self.clock });
+        (shown, dropped)
     }
 }
 
@@ -495,7 +502,7 @@ impl Deep {
         *opened = None;
         let mut source = SharedSource::clone(&self.input);
         for (step, number) in self.steps.iter().zip(1..) {
-            source = step.source(source, &self.context, &self.coded)?;
+            source = step.source(source, &self.context, &self.coded.beside())?;
             if number % MOST_CALLS == 0 && number < self.steps.len() {
                 source = Arc::new(self.in_memory(&*source, number)?);
             }

@@ -16,9 +16,10 @@ use crate::members::compared;
 use crate::open::Passwords;
 use crate::streams::StreamContext;
 
-/// What coders give, of the pieces that were read last.
+/// What coders give, of the pieces of one stream that were read last. It holds that stream, so nothing that the stream
+/// is made of may hold it.
 #[derive(Debug, Default)]
-pub(crate) struct CodedStreams(Mutex<Open>, ProvenPasswords);
+pub(crate) struct CodedStreams(Mutex<Open>, Arc<ProvenPasswords>);
 
 /// Passwords of which a checksum has told that they are right, for some piece of the archive.
 #[derive(Debug, Default)]
@@ -100,6 +101,11 @@ impl CodedStreams {
     const MOST_BYTES: usize = 32 << 20;
     /// Streams whose blocks are kept.
     const MOST_OF_BLOCKS: usize = 16;
+
+    /// The same for another stream of the archive.
+    pub(crate) fn beside(&self) -> Arc<Self> {
+        Arc::new(Self(Mutex::default(), Arc::clone(&self.1)))
+    }
 
     /// The blocks in `stream`, which has that `number`.
     pub(super) fn blocks(&self, number: u32, stream: &SharedSource, context: &StreamContext) -> Arc<Blocks> {
@@ -258,12 +264,13 @@ fn try_password(
     const NOTICE_NOISE: &[&str] =
         &["deflate", "deflate64", "bzip2", "lzma", "lzma-raw", "lzma-zip", "lzma2", "xz", "zstd"];
     let source = &decoded.source;
+    // Of 65 536 wrong passwords, one passes. One that opens other pieces is no wrong one by chance.
+    let is_known = is_proven && coder.steps.iter().any(|step| step.codec == "aes-zip");
     let Some(whole) = &decoded.whole else {
         // A cipher that tells nothing leaves it to the checksum, since an archive may have several passwords. A short
         // piece is compared before it is served, whatever is known.
-        let has_verifier = || coder.steps.iter().any(|step| step.codec == "aes-zip");
         return match piece.crc {
-            Some(crc) if !(is_proven && super::is_long(piece) && has_verifier()) => {
+            Some(crc) if !(is_known && super::is_long(piece)) => {
                 compare(source, crc, crc_of(source, piece.skip, piece.length, &context.cancel)?)?;
                 Ok(true)
             }
@@ -271,7 +278,7 @@ fn try_password(
         };
     };
     source.read_at(&mut [0], piece.skip)?;
-    if !is_proven && !coder.steps.iter().any(|step| NOTICE_NOISE.contains(&step.codec.as_str())) {
+    if !is_known && !coder.steps.iter().any(|step| NOTICE_NOISE.contains(&step.codec.as_str())) {
         // Nothing but the checksum tells.
         while whole.advance()? {
             context.cancel.check()?;

@@ -16,6 +16,8 @@ struct Toy {
     streams: OnceLock<Weak<Streams>>,
     /// Streams in each other.
     chain: u32,
+    /// Each is a file that is deflated as a block that is stored: 5 bytes, and what is in it.
+    are_pieces: bool,
 }
 
 impl Toy {
@@ -33,7 +35,18 @@ impl Index for Toy {
     fn nested(&self, number: u32) -> Answer<Nested> {
         self.look();
         let input = if (number - FIRST_NESTED).is_multiple_of(self.chain) { 0 } else { number - 1 };
+        if self.are_pieces {
+            let decoded_length = 100 - 5 * u64::from(number - FIRST_NESTED + 1);
+            return Ok(Nested { codec: STORED_IN_PIECES.to_owned(), decoded_length, input, start: 0, length: 0 });
+        }
         Ok(Nested { codec: "gzip".to_owned(), decoded_length: 10, input, start: 0, length: 10 })
+    }
+
+    fn nested_pieces(&self, number: u32) -> Answer<Vec<Piece>> {
+        let length = 100 - 5 * u64::from(number - FIRST_NESTED + 1);
+        let steps = vec![tarnfs_format::Step { codec: "deflate".to_owned(), ..Default::default() }];
+        let coder = Some(Arc::new(tarnfs_format::Coder { steps, ..Default::default() }));
+        Ok(vec![Piece { length, stored: length + 5, decoded: length, coder, ..Piece::default() }])
     }
 
     fn chunks(self: Arc<Self>, _: usize) -> Answer<Arc<dyn ChunkTable>> {
@@ -101,7 +114,16 @@ impl ChunkTable for Nothing {
 
 /// Streams of which so many lie in each other.
 fn streams(chain: u32) -> Arc<Streams> {
-    let file: SharedSource = Arc::new(MemorySource::new(vec![0; 100], "toy"));
+    streams_of(chain, false)
+}
+
+fn streams_of(chain: u32, are_pieces: bool) -> Arc<Streams> {
+    let mut bytes = vec![0; 100];
+    for (number, header) in bytes.as_chunks_mut::<5>().0.iter_mut().enumerate().filter(|_| are_pieces) {
+        let length = 100 - 5 * (number as u16 + 1);
+        *header = [1, length as u8, 0, !(length as u8), 0xff];
+    }
+    let file: SharedSource = Arc::new(MemorySource::new(bytes, "toy"));
     let archive = Archive { length: 100, fingerprint: Fingerprint::of(&*file).unwrap(), modified: 0 };
     let summary = Summary {
         archive,
@@ -119,7 +141,7 @@ fn streams(chain: u32) -> Arc<Streams> {
         label: None,
         notes: Vec::new(),
     };
-    let index = Arc::new(Toy { summary, streams: OnceLock::new(), chain });
+    let index = Arc::new(Toy { summary, streams: OnceLock::new(), chain, are_pieces });
     let context = StreamContext {
         passwords: crate::open::Passwords::default(),
         members: None,
@@ -157,12 +179,13 @@ fn streams_are_opened_once_and_without_a_lock() {
         Limits::default(),
     );
     let opened = || Opened::Decoded(Arc::clone(&other));
-    let (shown, dropped) = open.add(FIRST_NESTED, opened());
+    let ((shown, _), dropped) = open.add(FIRST_NESTED, opened(), Arc::default());
     assert!(Arc::ptr_eq(&shown, &first), "the first one stays");
-    assert!(matches!(&dropped[..], [Opened::Decoded(decoded)] if Arc::ptr_eq(decoded, &other)));
+    let is_other = |opened: &Opened| matches!(opened, Opened::Decoded(decoded) if Arc::ptr_eq(decoded, &other));
+    assert!(matches!(&dropped[..], [Stream { opened, .. }] if is_other(opened)));
     let mut dropped = Vec::new();
     for number in 0..MOST_OPEN as u32 {
-        dropped.extend(open.add(1 << 20 | number, opened()).1);
+        dropped.extend(open.add(1 << 20 | number, opened(), Arc::default()).1);
     }
     assert!(dropped.len() >= MOST_OPEN / 2, "{} were handed to the caller", dropped.len());
 }
@@ -180,4 +203,22 @@ fn a_deep_stream_is_shared() {
         assert!(known() <= MOST_OPEN, "{}", known());
     }
     assert!(Arc::ptr_eq(&first, &streams.get(deepest).unwrap()));
+}
+
+/// What is decoded of a stream holds that stream: in a circle nothing would ever be dropped.
+#[test]
+fn streams_of_pieces_that_were_read_are_dropped_with_the_archive() {
+    for chain in [3, MOST_CALLS as u32 + 3] {
+        let streams = streams_of(chain, true);
+        let file = Arc::downgrade(&streams.innermost);
+        let (stream, coded) = streams.with_coded(FIRST_NESTED + chain - 1).unwrap();
+        let mut bytes = vec![9; stream.len() as usize];
+        stream.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes[..5].starts_with(&[1]), "{bytes:?}");
+        drop((streams, coded));
+        // Whoever has a file open can still read it.
+        stream.read_exact_at(&mut bytes, 0).unwrap();
+        drop(stream);
+        assert_eq!(file.strong_count(), 0, "{chain} streams in each other");
+    }
 }
