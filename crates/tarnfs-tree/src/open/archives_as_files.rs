@@ -269,7 +269,8 @@ impl Index for ArchivesAsFiles {
     }
 
     fn numbering(&self) -> u64 {
-        self.index.numbering()
+        // Nodes have the numbers of a pass with `-r`, not those of one without.
+        !self.index.numbering()
     }
 
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Option<Row>, Error> {
