@@ -266,6 +266,12 @@ impl PieceSource {
         Ok((decoded, skip))
     }
 
+    /// Forgets what was decoded last. Who reads on decodes it again, unless it is still kept beside others.
+    pub(crate) fn close_last(&self) {
+        let closed = self.last.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(closed);
+    }
+
     /// What is known of piece `at`, if it is a long one.
     fn member(&self, at: usize) -> Option<&Arc<Member>> {
         self.members.get(at)?.as_ref()

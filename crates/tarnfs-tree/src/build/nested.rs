@@ -21,6 +21,7 @@ use super::line::Line;
 use super::names::Names;
 use super::receiver::{Batches, Direct, Receiver};
 use super::walk::{Content, MemberPlace, Walk, content_of};
+use super::walk_directory::is_unreadable;
 use super::{HEAD, NO_ROOM, head_of, no_room_is_none, stored_name, without_suffix};
 use crate::open::Options;
 use crate::problem::Problem;
@@ -303,6 +304,10 @@ impl<'a> Expansion<'a> {
         let Err(error) = verified.and_then(|()| candidate.bytes.read_at(&mut [0], 0)) else { return Ok(()) };
         if cancel.is_cancelled() {
             return Err(Problem::Cancelled);
+        }
+        if !is_unreadable(&error) {
+            // It may be right the next time: nothing of that belongs into an index.
+            return Err(Problem::Read { offset: candidate.told_at, error });
         }
         let (shown, what) = (name::excerpt(&candidate.file.path), error.to_string());
         receiver.note(candidate.told_at, format!("{shown}: {what}"))?;

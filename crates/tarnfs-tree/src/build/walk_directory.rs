@@ -207,7 +207,11 @@ impl Walk<'_> {
                 let bytes = pieces::stored(source, piece)?;
                 (bytes.start().saturating_add(base), Arc::new(bytes), None)
             }
-            Stored::Pieces => (0, Arc::new(content), Some(pieces.into())),
+            Stored::Pieces => {
+                // Thousands of candidates may wait: none may hold what was decoded to look at it.
+                content.close_last();
+                (0, Arc::new(content), Some(pieces.into()))
+            }
         };
         let length = bytes.len();
         let inner = MemberPlace {
@@ -236,7 +240,7 @@ impl Walk<'_> {
 }
 
 /// True of what is damaged, encrypted, or not known: whoever reads it is told.
-fn is_unreadable(error: &io::Error) -> bool {
+pub(super) fn is_unreadable(error: &io::Error) -> bool {
     is_damage(error) || error.kind() == io::ErrorKind::PermissionDenied
 }
 
