@@ -18,6 +18,8 @@ const ARCHIVES: &[&str] = &["a.tar", "b.tar.gz", "c.zip", "d.tar.xz", "e.7z", "f
 const WAYS: &[(&str, &str, &[&str], bool)] = &[
     ("solid.7z", "7z a -bd -bso0 ../solid.7z *", &[], true),
     ("ppmd.7z", "7z a -bd -bso0 -m0=ppmd ../ppmd.7z *", &[], true),
+    ("bzip2.7z", "7z a -bd -bso0 -m0=bzip2 ../bzip2.7z *", &[], true),
+    ("deflate.7z", "7z a -bd -bso0 -m0=deflate ../deflate.7z *", &[], true),
     ("names.7z", "7z a -bd -bso0 -psecret -mhe=on ../names.7z *", &["--password", "secret"], false),
     ("lzma.zip", "7z a -bd -bso0 -mm=lzma ../lzma.zip *", &[], true),
     ("cipher.zip", "zip -q -P secret ../cipher.zip *", &["--password", "secret"], false),

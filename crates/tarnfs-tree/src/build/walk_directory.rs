@@ -30,7 +30,7 @@ impl<'e> Stored<'e> {
     /// How `body` is stored, which `content` reads.
     fn of(body: &'e Body, content: &PieceSource) -> Self {
         let Some([piece]) = body.pieces.as_deref().filter(|_| !content.has_blocks()) else { return Self::Pieces };
-        let is_all = (piece.hole, piece.skip, piece.length) == (0, 0, body.size);
+        let is_all = (piece.hole, piece.skip, piece.length, piece.decoded) == (0, 0, body.size, body.size);
         match piece.coder.as_ref().map_or(&[][..], |coder| &coder.steps) {
             [] if is_all => Self::Plain(piece),
             [step] if is_all && step.properties.is_empty() && step.inputs.is_empty() => {
