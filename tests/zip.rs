@@ -493,3 +493,45 @@ fn a_damaged_file_does_not_make_the_password_wrong() {
     let ran = run(&scratch, ["check", "--password", "secret", path.to_str().unwrap()]);
     assert!(ran.code == 5 && ran.text().contains("numbers"), "{} {} {}", ran.code, ran.text(), ran.err);
 }
+
+/// Who knows what is in an encrypted file can make it say something else, up to some byte, and what stands in the headers
+/// is not encrypted. The check of all stored bytes tells, also where the decoder needs few of them.
+#[test]
+fn an_encrypted_file_that_was_forged_is_not_served() {
+    if !have("7z") {
+        return println!("left out: no 7z here");
+    }
+    let scratch = Scratch::new();
+    scratch.shell("head -c 200000 /dev/urandom > a; 7z a -bd -bso0 -tzip -mem=AES256 -mm=Copy -psecret x.zip a");
+    let (known, mut zip) = (fs::read(scratch.path("a")).unwrap(), fs::read(scratch.path("x.zip")).unwrap());
+    let number = |zip: &[u8], at: usize| usize::from(u16::from_le_bytes([zip[at], zip[at + 1]]));
+    // Behind the header, the salt of 16 bytes and 2 that verify the password.
+    let data = 30 + number(&zip, 26) + number(&zip, 28) + 16 + 2;
+    let forged = b"this was never in the archive";
+    let length = forged.len() as u16;
+    let block = [&[1][..], &length.to_le_bytes(), &(!length).to_le_bytes(), forged].concat();
+    for (number, byte) in block.iter().enumerate() {
+        zip[data + number] ^= known[number] ^ byte;
+    }
+    // AE-2, which has no checksum, and Deflate64, which ends by itself.
+    let fields: Vec<usize> = (0..zip.len() - 11).filter(|&at| zip[at..].starts_with(b"\x01\x99\x07\0")).collect();
+    assert!(fields.len() >= 2);
+    for at in fields {
+        zip[at + 4] = 2;
+        zip[at + 9..at + 11].copy_from_slice(&[9, 0]);
+    }
+    let entry = zip.windows(4).rposition(|bytes| bytes == b"PK\x01\x02").unwrap();
+    for (crc, size) in [(14, 22), (entry + 16, entry + 24)] {
+        zip[crc..crc + 4].fill(0);
+        zip[size..size + 4].copy_from_slice(&u32::from(length).to_le_bytes());
+    }
+    fs::write(scratch.path("forged.zip"), zip).unwrap();
+    let path = scratch.path("forged.zip");
+    let ran = run(&scratch, ["cat", "--password", "secret", path.to_str().unwrap(), "a"]);
+    assert!(ran.out.is_empty() && ran.code != 0, "{}", String::from_utf8_lossy(&ran.out));
+    assert!(ran.err.contains("HMAC"), "{}", ran.err);
+    let ran = run(&scratch, ["check", "--password", "secret", path.to_str().unwrap()]);
+    assert_ne!(ran.code, 0, "{}", ran.err);
+    let ran = run(&scratch, ["cat", "--force", "--password", "secret", path.to_str().unwrap(), "a"]);
+    assert_eq!(ran.out, forged, "{}", ran.err);
+}

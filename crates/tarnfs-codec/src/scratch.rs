@@ -1,25 +1,50 @@
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tarnfs_source::temporary_file;
 
-/// Empty files without a name, on a disk, that decoders borrow whose state outgrows the memory they may take.
+/// Empty files without a name, on a disk, that decoders borrow whose state outgrows the memory they may take, and copies
+/// of what can only be decoded from its start.
 ///
 /// Files can only be made while the process may still do so, and a mount gives that up: what may be needed then is made
 /// before. Clones share them.
-#[derive(Debug, Clone, Default)]
-pub struct Scratch(Arc<Mutex<Vec<Arc<File>>>>);
+#[derive(Debug, Clone)]
+pub struct Scratch {
+    shared: Arc<Shared>,
+    /// There are copies.
+    copies: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    files: Mutex<Vec<Arc<File>>>,
+    /// Bytes of all copies together.
+    copied: AtomicU64,
+}
 
 /// As many decoders as there can be at once that hold the memory which comes before a file, where memory is limited to
 /// what is usual. Others have to do with memory alone.
 const FILES: usize = 4;
 
+/// Of these files, so many are not lent for copies.
+const NOT_FOR_COPIES: usize = 2;
+
+/// Bytes that all copies take together at most.
+const MOST_COPIED: u64 = 2 << 30;
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self { shared: Arc::default(), copies: true }
+    }
+}
+
 impl Scratch {
     /// Makes some files, if they can be made: for all that share them, and may not make any later.
     pub fn fill(&self) {
-        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.lock();
         while files.len() < FILES {
             match temporary_file() {
                 Ok(file) => files.push(Arc::new(file)),
@@ -28,17 +53,47 @@ impl Scratch {
         }
     }
 
+    /// The same files, but none of them is for copies of what was decoded: it must not come onto a disk, or is read
+    /// only once.
+    #[must_use]
+    pub fn without_copies(&self) -> Self {
+        Self { copies: false, ..self.clone() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<File>>> {
+        self.shared.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Files that nobody has borrowed.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
-        self.0.lock().unwrap().len()
+        self.lock().len()
     }
 
     /// One of the files, or one that is made now. It is given back when it is dropped.
     pub(crate) fn borrow(&self) -> io::Result<Borrowed> {
-        let file = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let file = self.lock().pop();
         let file = file.map_or_else(|| temporary_file().map(Arc::new), Ok)?;
-        Ok(Borrowed { file, home: self.clone() })
+        Ok(Borrowed { file, home: self.clone(), copied: 0 })
+    }
+
+    /// The same for a copy of `length` bytes. `None` if there is no file for it, or there are too many copies.
+    pub(crate) fn borrow_for_copy(&self, length: u64) -> Option<Borrowed> {
+        if !self.copies {
+            return None;
+        }
+        let more = |copied: u64| copied.checked_add(length).filter(|&copied| copied <= MOST_COPIED);
+        self.shared.copied.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        let file = {
+            let mut files = self.lock();
+            if files.len() > NOT_FOR_COPIES { files.pop() } else { None }
+        };
+        let made = || temporary_file().map(Arc::new).inspect_err(|error| log::debug!("nothing is copied: {error}"));
+        let Some(file) = file.or_else(|| made().ok()) else {
+            self.shared.copied.fetch_sub(length, Ordering::Relaxed);
+            return None;
+        };
+        Some(Borrowed { file, home: self.clone(), copied: length })
     }
 }
 
@@ -47,6 +102,8 @@ impl Scratch {
 pub(crate) struct Borrowed {
     file: Arc<File>,
     home: Scratch,
+    /// Bytes of the copy in it.
+    copied: u64,
 }
 
 impl Deref for Borrowed {
@@ -59,11 +116,12 @@ impl Deref for Borrowed {
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
+        self.home.shared.copied.fetch_sub(self.copied, Ordering::Relaxed);
         // One that keeps its bytes is not lent again.
         if let Err(error) = self.file.set_len(0) {
             return log::debug!("a file that was borrowed cannot be emptied: {error}");
         }
-        let mut files = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.home.lock();
         if files.len() < FILES {
             files.push(Arc::clone(&self.file));
         }
@@ -88,6 +146,20 @@ mod tests {
         }
         drop(borrowed);
         assert_eq!(waiting(), FILES);
-        assert!(scratch.0.lock().unwrap().iter().all(|file| file.metadata().unwrap().len() == 0));
+        assert!(scratch.lock().iter().all(|file| file.metadata().unwrap().len() == 0));
+    }
+
+    #[test]
+    fn copies_are_bounded_and_leave_files_to_decoders() {
+        let scratch = Scratch::default();
+        scratch.fill();
+        let copies: Vec<_> = (0..4).map(|_| scratch.borrow_for_copy(MOST_COPIED / 4).unwrap()).collect();
+        assert_eq!(scratch.waiting(), NOT_FOR_COPIES);
+        assert!(scratch.borrow_for_copy(1).is_none());
+        drop(copies);
+        assert!(scratch.borrow_for_copy(MOST_COPIED).is_some());
+        assert!(scratch.borrow_for_copy(MOST_COPIED + 1).is_none());
+        assert!(scratch.without_copies().borrow_for_copy(1).is_none());
+        assert!(scratch.without_copies().borrow().is_ok());
     }
 }

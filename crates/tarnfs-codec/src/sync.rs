@@ -4,11 +4,11 @@
 #[cfg(not(shuttle))]
 pub(crate) use std::{
     sync::{Condvar, Mutex, MutexGuard},
-    thread,
+    thread, thread_local,
 };
 
 #[cfg(shuttle)]
 pub(crate) use shuttle::{
     sync::{Condvar, Mutex, MutexGuard},
-    thread,
+    thread, thread_local,
 };

@@ -15,20 +15,38 @@ const PART_OF_SPACE: u64 = 4;
 pub(super) struct Copied {
     file: Borrowed,
     length: u64,
+    /// Bytes until it is looked again how much space there is.
+    left: u64,
+}
+
+/// So often it is looked how much space is left, in bytes of a copy, and so many bytes are left free.
+const LOOK: u64 = 64 << 20;
+const LEFT_FREE: u64 = 256 << 20;
+
+/// Bytes that are free where `file` lies.
+fn space_of(file: &File) -> u64 {
+    fstatvfs(file).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 impl Copied {
     /// Of a stream of `length` decoded bytes. `None` where there is no file, or not so much space.
     pub(super) fn new(scratch: &Scratch, length: u64) -> Option<Self> {
-        let file = scratch.borrow().inspect_err(|error| log::debug!("nothing is copied: {error}")).ok()?;
-        let space = fstatvfs(&*file).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
-        (length <= space / PART_OF_SPACE).then_some(Self { file, length: 0 })
+        let file = scratch.borrow_for_copy(length)?;
+        (length <= space_of(&file) / PART_OF_SPACE).then_some(Self { file, length: 0, left: LOOK })
     }
 
     /// Adds the next bytes. After an error it is of no use.
     pub(super) fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file().write_all_at(bytes, self.length)?;
         self.length += bytes.len() as u64;
+        self.left = self.left.saturating_sub(bytes.len() as u64);
+        if self.left == 0 {
+            self.left = LOOK;
+            // Others may have filled it meanwhile.
+            if space_of(&self.file) < LEFT_FREE {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+        }
         Ok(())
     }
 

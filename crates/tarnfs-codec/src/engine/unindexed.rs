@@ -1,5 +1,6 @@
 mod pass;
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tarnfs_source::{SharedSource, Source};
 use super::cache::PieceCache;
 use super::copied::Copied;
 use super::{DecodedSource, Indexing, Table, Workers, lock};
-use crate::sync::{Mutex, MutexGuard, thread};
+use crate::sync::{Mutex, MutexGuard, thread, thread_local};
 use crate::{ChunkTable, Codec, Damage, DecodeContext, Options, PIECE};
 use pass::{Pass, PassSlot};
 
@@ -63,6 +64,8 @@ pub struct UnindexedSource {
     context: DecodeContext,
     cache: Arc<PieceCache>,
     workers: Arc<Workers>,
+    /// Has a check of all stored bytes, which is compared at the end as well.
+    seal: Option<SharedSource>,
     kept: Option<Arc<dyn KeptTable>>,
     pass: Arc<PassSlot>,
     /// Who has it is the next one to have the pass: else whoever decodes on would have it again and again.
@@ -76,9 +79,38 @@ pub struct UnindexedSource {
     memory: AtomicUsize,
 }
 
+thread_local! {
+    /// Passes that this thread decodes with at the moment, one for the other.
+    static HELD: Cell<usize> = Cell::new(0);
+}
+
+/// A pass that this thread decodes with. As long as there is one, the thread waits for no memory: others may wait for
+/// what it has. The stream that it began with gives all up, and waits then.
+struct Held;
+
+impl Held {
+    fn new() -> Self {
+        HELD.with(|held| held.set(held.get() + 1));
+        Self
+    }
+
+    fn is_any() -> bool {
+        HELD.with(|held| held.get() > 0)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.with(|held| held.set(held.get() - 1));
+    }
+}
+
 /// Who waits for memory looks so often, and for so long at most: less than a mount waits for an answer.
 const NAP: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(50);
+
+/// Goes up whenever somebody waits: several who need the same must not look at the same moments.
+static NAPS: AtomicUsize = AtomicUsize::new(0);
 
 /// True of what [`UnindexedSource::no_memory`] makes, also where decoders pass it on.
 fn is_no_memory(error: &io::Error) -> bool {
@@ -135,7 +167,7 @@ impl UnindexedSource {
         let (pass, turn) = (Arc::<PassSlot>::default(), Mutex::new(()));
         cache.may_drop(Arc::downgrade(&pass) as _);
         let (is_ahead, done, memory) = (AtomicBool::new(false), OnceLock::new(), AtomicUsize::new(0));
-        let (kept, complaint) = (None, OnceLock::new());
+        let (seal, kept, complaint) = (None, None, OnceLock::new());
         Self {
             codec,
             source,
@@ -145,6 +177,7 @@ impl UnindexedSource {
             context,
             cache,
             workers,
+            seal,
             kept,
             pass,
             turn,
@@ -165,6 +198,13 @@ impl UnindexedSource {
         let pass = Arc::new(PassSlot { inputs, ..PassSlot::default() });
         self.cache.may_drop(Arc::downgrade(&pass) as _);
         Self { pass, ..self }
+    }
+
+    /// Of which `seal`, if there is one, is a decrypted input that can tell whether all of its bytes are genuine. A
+    /// decoder need not read all that is stored: what an attacker has put before the rest would pass.
+    #[must_use]
+    pub fn sealed_by(self, seal: Option<SharedSource>) -> Self {
+        Self { seal, ..self }
     }
 
     /// With the table in `kept`, if there is one; else it is put there when all was decoded.
@@ -249,7 +289,7 @@ impl UnindexedSource {
     }
 
     /// The first pass, when it is this one's turn.
-    fn next_turn(&self) -> MutexGuard<'_, Option<Pass>> {
+    fn next_turn(&self) -> MutexGuard<'_, Option<Box<Pass>>> {
         let _turn = lock(&self.turn);
         lock(&self.pass.pass)
     }
@@ -273,14 +313,14 @@ impl UnindexedSource {
         if self.pass.is_input.load(Ordering::Relaxed) { RECENT_OF_INPUT } else { RECENT }
     }
 
-    fn begin(&self) -> io::Result<Pass> {
+    fn begin(&self) -> io::Result<Box<Pass>> {
         let indexing = Indexing::new(self.codec, SharedSource::clone(&self.source), &self.options);
         let indexing = indexing.map_err(|error| self.wrong(error.kind(), &error.to_string()))?;
         let (table, crc) = (Table::default(), crc32fast::Hasher::new());
         // What a password opens is not left on a disk.
         let is_copied = self.length > SHORT && !self.codec.has_seek_points() && self.options.coder.password.is_none();
         let copied = is_copied.then(|| Copied::new(&self.options.scratch, self.length)).flatten();
-        Ok(Pass {
+        Ok(Box::new(Pass {
             copied,
             indexing,
             table,
@@ -293,12 +333,21 @@ impl UnindexedSource {
             room: None,
             is_poor: false,
             used: Instant::now(),
-        })
+        }))
     }
 
     /// Decodes the next bytes, from the start if nothing is decoded yet. At the end all is what it should be. Waits for
     /// no memory: the pass must not be held then.
-    fn step(&self, held: &mut Option<Pass>) -> io::Result<Step> {
+    fn step(&self, held: &mut Option<Box<Pass>>) -> io::Result<Step> {
+        let step = self.try_step(held);
+        if step.is_err() {
+            // Nobody else will.
+            self.pass.drop_inputs();
+        }
+        step
+    }
+
+    fn try_step(&self, held: &mut Option<Box<Pass>>) -> io::Result<Step> {
         // If a decoder panics, nothing of its pass is used again.
         let mut pass = match held.take() {
             Some(pass) => pass,
@@ -308,7 +357,10 @@ impl UnindexedSource {
                 None => return Ok(self.give_up(None)),
             },
         };
-        match self.decode(&mut pass) {
+        let holds = Held::new();
+        let decoded = self.decode(&mut pass);
+        drop(holds);
+        match decoded {
             Ok(true) if pass.may_go_on(self.recent(), &self.cache) => {
                 pass.used = Instant::now();
                 self.memory.store(pass.memory, Ordering::Relaxed);
@@ -321,7 +373,8 @@ impl UnindexedSource {
             Err(error) if is_no_memory(&error) => return Ok(self.give_up(Some(pass))),
             Err(error) => {
                 let part = Some(pass).filter(|_| self.context.unverified && is_damage(&error));
-                let Some(Pass { mut table, mut indexing, .. }) = part else { return Err(error) };
+                let Some(part) = part else { return Err(error) };
+                let Pass { mut table, mut indexing, .. } = *part;
                 indexing.end();
                 indexing.take_chunks(&mut table.chunks);
                 self.memory.store(table.memory(), Ordering::Relaxed);
@@ -330,23 +383,25 @@ impl UnindexedSource {
                 return Ok(Step::Ended);
             }
         }
-        self.ended(pass);
+        self.ended(*pass);
         Ok(Step::Ended)
     }
 
     /// A new pass, which has as much memory as one wanted that was given up; `None` if there is not so much now.
-    fn begin_with_memory(&self) -> io::Result<Option<Pass>> {
+    fn begin_with_memory(&self) -> io::Result<Option<Box<Pass>>> {
         let reserved = lock(&self.pass.reserved).take();
         let reserved = match reserved {
             Some((room, memory)) => Some((Some(room), memory)),
             None => self.pass.reserve(&self.cache).map_err(|error| self.wrong(error.kind(), &error.to_string()))?,
         };
         let Some((room, memory)) = reserved else { return Ok(None) };
-        Ok(Some(Pass { memory, room, ..self.begin()? }))
+        let mut pass = self.begin()?;
+        (pass.memory, pass.room) = (memory, room);
+        Ok(Some(pass))
     }
 
     /// Ends `pass`, and those that it is decoded from, for want of memory.
-    fn give_up(&self, pass: Option<Pass>) -> Step {
+    fn give_up(&self, pass: Option<Box<Pass>>) -> Step {
         if let Some(pass) = &pass {
             self.pass.wanted.fetch_max(pass.wanted(), Ordering::Relaxed);
         }
@@ -410,28 +465,40 @@ impl UnindexedSource {
             return Ok(true);
         }
         let crc = std::mem::take(&mut pass.crc).finalize();
-        match self.crc {
+        let what = match self.crc {
             Some(expected) if expected != crc => {
-                let what = format!("its CRC-32 is {crc:08x}, not {expected:08x} as the archive says: it is damaged");
-                if self.context.unverified {
-                    let _ = self.complaint.set(what);
-                    return Ok(false);
-                }
-                Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &what)))
+                format!("its CRC-32 is {crc:08x}, not {expected:08x} as the archive says: it is damaged")
             }
-            None if self.context.unverified => {
-                // A cipher around it has a check of its own, of which readers are not told then.
-                let cancel = &self.options.cancel;
-                match self.source.verify(&|| cancel.is_cancelled()) {
-                    Err(error) if is_damage(&error) => {
-                        let _ = self.complaint.set(error.to_string());
-                        Ok(false)
-                    }
-                    verified => verified.map(|()| false),
-                }
-            }
-            _ => Ok(false),
+            _ => match self.check_seal() {
+                Ok(()) => return Ok(false),
+                Err(error) if is_damage(&error) => error.to_string(),
+                Err(error) => return Err(error),
+            },
+        };
+        if self.context.unverified {
+            let _ = self.complaint.set(what);
+            return Ok(false);
         }
+        Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &what)))
+    }
+
+    /// Has the seal compared, whether all that is stored was read or not.
+    fn check_seal(&self) -> io::Result<()> {
+        let Some(seal) = self.seal.as_ref().filter(|seal| seal.len() > 0) else { return Ok(()) };
+        let cancel = &self.options.cancel;
+        if seal.is_unproven() {
+            // What lies around it is verified by others, for whom nobody may wait here.
+            let mut buffer = vec![0; PIECE];
+            let mut from = 0;
+            while from < seal.len() {
+                cancel.check()?;
+                from += seal.read_at(&mut buffer, from)?.max(1) as u64;
+            }
+        } else {
+            seal.verify(&|| cancel.is_cancelled())?;
+        }
+        // If readers are told, they are told now.
+        seal.read_exact_at(&mut [0], 0)
     }
 
     /// Keeps what all of it is: the pass has come to the end, and nothing is wrong.
@@ -550,11 +617,12 @@ impl UnindexedSource {
     /// Waits a moment for the memory of others, who give theirs up if they do nothing with it.
     fn wait_for_memory(&self, since: &mut Option<Instant>) -> io::Result<()> {
         let is_input = self.pass.is_input.load(Ordering::Relaxed);
-        if is_input || since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+        if is_input || Held::is_any() || since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
             return Err(self.no_memory());
         }
         if !self.cache.drop_idle() {
-            thread::sleep(NAP);
+            let naps = NAPS.fetch_add(1, Ordering::Relaxed) % 5 + 1;
+            thread::sleep(NAP * naps as u32);
         }
         Ok(())
     }

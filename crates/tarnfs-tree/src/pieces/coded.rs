@@ -300,12 +300,16 @@ fn decoded_with(
 ) -> io::Result<Decoded> {
     let stored: SharedSource = Arc::new(stored(stream, piece)?);
     let (mut done, mut whole, mut in_order, mut inputs) = (Vec::new(), None, None, Vec::new());
+    let mut seal = None;
     let chain = chain(coder, password, stored.len(), piece.decoded)?;
     for (step, link) in chain.iter().enumerate() {
         let (source, of_step) = link.input(&stored, &done)?;
         let unverified = context.decoding.unverified;
         let of_step = CoderContext { cancel: context.cancel.clone(), unverified, ..of_step };
         if let Some(random) = link.codec.random_access(&source, &of_step)? {
+            if link.codec.name() == "aes-zip" {
+                seal = Some(SharedSource::clone(&random));
+            }
             done.push(random);
             continue;
         }
@@ -316,7 +320,7 @@ fn decoded_with(
         let kept = context.members.as_ref().filter(|_| is_long && crc.is_some());
         let kept = kept.and_then(|members| members.of(number, piece, step));
         let undone = undone(link.codec, source, of_step, crc, context).keeping(kept);
-        let undone = Arc::new(undone.decoded_from(&inputs));
+        let undone = Arc::new(undone.sealed_by(seal.clone()).decoded_from(&inputs));
         inputs.push(Arc::clone(&undone));
         whole = verifies.then(|| Arc::clone(&undone));
         in_order = Some(Arc::clone(&undone));
@@ -343,7 +347,11 @@ fn undone(
         threads: if length > LONG { context.workers.threads().max(1) } else { 1 },
         limits: context.limits,
         dictionaries: context.decoding.dictionaries.clone(),
-        scratch: context.decoding.scratch.clone(),
+        // What a password opens is not left on a disk, in however many archives it lies.
+        scratch: match context.passwords.is_empty() {
+            true => context.decoding.scratch.clone(),
+            false => context.decoding.scratch.without_copies(),
+        },
         coder: of_step.clone(),
         cancel: context.cancel.clone(),
         ..tarnfs_codec::Options::default()

@@ -18,7 +18,7 @@ const FIRST_POINTS: usize = 1 << 20;
 /// The first pass, if one has begun.
 #[derive(Default)]
 pub(super) struct PassSlot {
-    pub(super) pass: Mutex<Option<Pass>>,
+    pub(super) pass: Mutex<Option<Box<Pass>>>,
     /// Those of the streams that this one is decoded from, which are of no use without it.
     pub(super) inputs: Vec<Arc<PassSlot>>,
     /// It is itself one of these: it never waits for memory, and is given up with the stream that is decoded from it.
@@ -35,13 +35,28 @@ impl PassSlot {
     pub(super) fn drop_inputs(&self) {
         for input in &self.inputs {
             // Whoever has one locked decodes with it now, for somebody who holds no pass of ours.
-            let dropped = input.pass.try_lock().ok().and_then(|mut held| held.take());
-            if let Some(pass) = &dropped {
-                input.wanted.fetch_max(pass.wanted(), Ordering::Relaxed);
-            }
-            drop(dropped);
+            input.take_if(|_| true);
             *lock(&input.reserved) = None;
         }
+    }
+
+    /// The same of those that nobody has used for a while. Of a stream that has no pass itself: it is read from seek
+    /// points. True if there were any.
+    fn drop_idle_inputs(&self) -> bool {
+        let drop_idle = |input: &Arc<Self>| {
+            let is_reserved = lock(&input.reserved).take().is_some();
+            input.take_if(|pass| pass.used.elapsed() >= IDLE) || is_reserved
+        };
+        self.inputs.iter().filter(|input| drop_idle(input)).count() > 0
+    }
+
+    /// Drops the pass, if it is such a one and nobody decodes with it now.
+    fn take_if(&self, is_such: impl FnOnce(&mut Box<Pass>) -> bool) -> bool {
+        let dropped = self.pass.try_lock().ok().and_then(|mut held| held.take_if(is_such));
+        if let Some(pass) = &dropped {
+            self.wanted.fetch_max(pass.wanted(), Ordering::Relaxed);
+        }
+        dropped.is_some()
     }
 
     /// Takes as much memory for this and for each input as they have wanted; `None` if there is not so much for all
@@ -87,6 +102,9 @@ impl Idle for PassSlot {
             return false;
         }
         let Ok(mut held) = self.pass.try_lock() else { return false };
+        if held.is_none() {
+            return self.drop_idle_inputs();
+        }
         let dropped = held.take_if(|pass| pass.used.elapsed() >= IDLE);
         if dropped.is_some() {
             self.drop_inputs();

@@ -315,6 +315,105 @@ fn steps_of_several_streams_do_not_wait_for_each_other() {
     }
 }
 
+/// Streams whose seek points are kept have no pass of their own, but what they are decoded from has one.
+#[test]
+fn what_a_stream_with_seek_points_is_decoded_from_gives_its_memory_back() {
+    struct Kept(std::sync::Mutex<Option<Table>>);
+    impl KeptTable for Kept {
+        fn load(&self) -> Option<Table> {
+            self.0.lock().unwrap().clone()
+        }
+        fn store(&self, table: &Table) {
+            *self.0.lock().unwrap() = Some(table.clone());
+        }
+    }
+    let bytes = content(40 << 20);
+    let (packed, crc) = deflated(&bytes);
+    let (twice, _) = deflated(&packed);
+    let kept = Arc::new(Kept(std::sync::Mutex::default()));
+    let cache = PieceCache::new(Budget::new(8 << 20));
+    let undone = |source: SharedSource, length: usize, crc| {
+        let (codec, cache, workers) = (coder_by_name("deflate").unwrap(), Arc::clone(&cache), Workers::new(0));
+        let (options, context) = (Options::default(), DecodeContext::default());
+        UnindexedSource::new(codec, source, length as u64, crc, options, context, cache, workers)
+    };
+    let open = || {
+        let stored = Arc::new(MemorySource::new(twice.clone(), "a member"));
+        let inner = Arc::new(undone(stored, packed.len(), None));
+        let outer =
+            undone(Arc::clone(&inner) as SharedSource, bytes.len(), Some(crc)).decoded_from(&[Arc::clone(&inner)]);
+        (outer.keeping(Some(Arc::clone(&kept) as Arc<dyn KeptTable>)), inner)
+    };
+    let mut all = vec![0; bytes.len()];
+    open().0.read_exact_at(&mut all, 0).unwrap();
+    assert!(kept.load().is_some());
+    let has_pass = |stream: &UnindexedSource| lock(&stream.pass.pass).is_some();
+    let streams: Vec<_> = (0..12).map(|_| open()).collect();
+    let mut part = vec![0; 4096];
+    for (number, (outer, inner)) in streams.iter().enumerate() {
+        outer.read_exact_at(&mut part, 9 << 20).unwrap();
+        assert!(part == bytes[9 << 20..][..4096], "{number}");
+        assert!(!has_pass(outer) && has_pass(inner), "{number}");
+    }
+    // There is no memory for all of them.
+    assert!(streams.iter().filter(|(_, inner)| has_pass(inner)).count() < streams.len());
+}
+
+/// A stream whose input cannot be read does not keep what its input has.
+#[test]
+fn an_error_gives_back_what_the_inputs_have() {
+    let bytes = content(18 << 20);
+    let (packed, _) = deflated(&bytes);
+    let (mut twice, _) = deflated(&packed);
+    let end = twice.len() / 2;
+    twice[end..end + 4096].fill(0xff);
+    let cache = PieceCache::new(Budget::new(64 << 20));
+    let undone = |source: SharedSource, length: usize| {
+        let (codec, cache, workers) = (coder_by_name("deflate").unwrap(), Arc::clone(&cache), Workers::new(0));
+        let (options, context) = (Options::default(), DecodeContext::default());
+        UnindexedSource::new(codec, source, length as u64, None, options, context, cache, workers)
+    };
+    let inner = Arc::new(undone(Arc::new(MemorySource::new(twice, "a member")), packed.len()));
+    let outer = undone(Arc::clone(&inner) as SharedSource, bytes.len()).decoded_from(&[Arc::clone(&inner)]);
+    let mut all = vec![0; bytes.len()];
+    assert_eq!(outer.read_exact_at(&mut all, 0).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    assert!(lock(&inner.pass.pass).is_none() && lock(&inner.pass.reserved).is_none());
+}
+
+/// Streams in others that are no steps of theirs, as those of archives in archives: nobody waits for memory while what
+/// it has is what others wait for.
+#[test]
+fn streams_in_streams_of_others_do_not_wait_for_each_other() {
+    let bytes = content(18 << 20);
+    let (packed, crc) = deflated(&bytes);
+    let (twice, crc_of_packed) = deflated(&packed);
+    for limit in [8 << 20, 12 << 20, 16 << 20] {
+        let cache = PieceCache::new(Budget::new(limit));
+        let undone = |source: SharedSource, length: usize, crc| {
+            let (codec, cache, workers) = (coder_by_name("deflate").unwrap(), Arc::clone(&cache), Workers::new(0));
+            let (options, context) = (Options::default(), DecodeContext::default());
+            UnindexedSource::new(codec, source, length as u64, Some(crc), options, context, cache, workers)
+        };
+        let open = || {
+            let stored = Arc::new(MemorySource::new(twice.clone(), "an archive"));
+            let outer = undone(stored, packed.len(), crc_of_packed);
+            undone(Arc::new(outer), bytes.len(), crc)
+        };
+        let streams: Vec<_> = (0..4).map(|_| open()).collect();
+        std::thread::scope(|scope| {
+            for stream in &streams {
+                scope.spawn(|| {
+                    let mut part = vec![0; 128 << 10];
+                    for at in (0..bytes.len()).step_by(part.len()) {
+                        stream.read_exact_at(&mut part, at as u64).unwrap();
+                        assert!(part == bytes[at..at + part.len()], "{limit}: at {at}");
+                    }
+                });
+            }
+        });
+    }
+}
+
 /// A stream that can only be decoded from its start, read backwards.
 #[test]
 fn what_has_no_seek_points_is_decoded_once() {
