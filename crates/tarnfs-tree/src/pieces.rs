@@ -125,6 +125,11 @@ fn has_steps(piece: &Piece) -> bool {
     piece.coder.as_ref().is_some_and(|coder| !coder.steps.is_empty())
 }
 
+/// Decoders that undo how `pieces` are stored, each called by the next: the most of one piece.
+pub(crate) fn depth_of<'p>(pieces: impl Iterator<Item = &'p Piece>) -> usize {
+    pieces.filter_map(|piece| piece.coder.as_ref()).map(|coder| coder.steps.len()).max().unwrap_or_default()
+}
+
 impl PieceSource {
     /// Of a file of `size` bytes whose `pieces` lie in `stream`, which has that `number`.
     pub(crate) fn new(
@@ -507,8 +512,7 @@ impl Source for PieceSource {
     }
 
     fn depth(&self) -> usize {
-        let steps = |(_, piece): &(u64, Piece)| piece.coder.as_ref().map_or(0, |coder| coder.steps.len());
-        self.stream.depth() + self.pieces.iter().map(steps).max().unwrap_or_default()
+        self.stream.depth() + depth_of(self.pieces.iter().map(|(_, piece)| piece))
     }
 
     fn next_data(&self, offset: u64) -> Option<u64> {

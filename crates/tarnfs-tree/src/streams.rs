@@ -29,6 +29,9 @@ const MOST_OPEN: usize = 256;
 /// memory, so that no archive fills the stack.
 pub(crate) const MOST_CALLS: usize = 12;
 
+/// The same of decoders, of which a stream that is stored in pieces may have many in each other.
+pub(crate) const MOST_DEPTH: usize = 48;
+
 /// The most that is decoded into memory so, in bytes.
 pub(crate) const MOST_IN_MEMORY: u64 = 64 << 20;
 
@@ -163,14 +166,19 @@ impl Streams {
         if chain.len() > MOST_CALLS {
             return Ok((self.deep.add(number, self.deep(&chain)?), self.coded.beside()));
         }
-        let mut missing = Vec::new();
+        let (mut missing, mut depth) = (Vec::new(), 0);
         let (mut source, mut coded) = (SharedSource::clone(&self.innermost), Arc::clone(&self.coded));
         for (number, nested) in &chain {
             if let Some(opened) = self.open().found(*number) {
                 (source, coded) = opened;
                 break;
             }
-            missing.push((*number, self.step(*number, nested)?));
+            let step = self.step(*number, nested)?;
+            depth += step.depth();
+            missing.push((*number, step));
+        }
+        if depth + source.depth() > MOST_DEPTH {
+            return Ok((self.deep.add(number, self.deep(&chain)?), self.coded.beside()));
         }
         for (number, step) in missing.into_iter().rev() {
             let opened = match step {
@@ -370,6 +378,14 @@ impl PiecesStep {
 }
 
 impl Step {
+    /// What undoes it, each called by the next.
+    fn depth(&self) -> usize {
+        match self {
+            Self::Coded(_) => 1,
+            Self::Pieces(step) => 1 + crate::pieces::depth_of(step.pieces.iter()),
+        }
+    }
+
     /// The source of what comes out of it; `input` is the stream that it lies in.
     fn source(
         &self,
@@ -500,11 +516,17 @@ impl Deep {
         }
         // Before more room is taken.
         *opened = None;
-        let mut source = SharedSource::clone(&self.input);
+        let (mut source, mut depth) = (SharedSource::clone(&self.input), 0);
         for (step, number) in self.steps.iter().zip(1..) {
+            if depth > 0 && depth + step.depth() > MOST_DEPTH {
+                source = Arc::new(self.in_memory(&*source, number - 1)?);
+                depth = 0;
+            }
+            depth += step.depth();
             source = step.source(source, &self.context, &self.coded.beside())?;
             if number % MOST_CALLS == 0 && number < self.steps.len() {
                 source = Arc::new(self.in_memory(&*source, number)?);
+                depth = 0;
             }
         }
         *opened = Some(SharedSource::clone(&source));

@@ -15,6 +15,7 @@ use super::nested::{Candidate, is_damage, too_many_layers};
 use super::walk::{MemberPlace, Members, Walk, content_of, shown};
 use crate::pieces::{self, PieceSource};
 use crate::problem::Problem;
+use crate::streams::MOST_DEPTH;
 
 /// How a file is stored that is to be looked into.
 enum Stored<'e> {
@@ -172,6 +173,8 @@ impl Walk<'_> {
             _ if place.depth as usize >= self.options.limits.path_components.saturating_mul(2) => {
                 Some("it lies in too many archives; it stays a file".to_owned())
             }
+            // Each is called by the next, on one stack.
+            _ if content.depth() > MOST_DEPTH => Some("too many coders are around it; it stays a file".to_owned()),
             _ => None,
         };
         if let Some(why) = why_not {

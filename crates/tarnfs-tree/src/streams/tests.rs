@@ -16,8 +16,17 @@ struct Toy {
     streams: OnceLock<Weak<Streams>>,
     /// Streams in each other.
     chain: u32,
-    /// Each is a file that is deflated as a block that is stored: 5 bytes, and what is in it.
-    are_pieces: bool,
+    /// Each is a file that was deflated so many times, as a block that is stored: 5 bytes, and what is in it.
+    steps: usize,
+}
+
+/// Bytes of the file.
+const LENGTH: usize = 2000;
+
+impl Toy {
+    fn length(&self, number: u32) -> u64 {
+        (LENGTH - 5 * self.steps * (number - FIRST_NESTED + 1) as usize) as u64
+    }
 }
 
 impl Toy {
@@ -35,18 +44,21 @@ impl Index for Toy {
     fn nested(&self, number: u32) -> Answer<Nested> {
         self.look();
         let input = if (number - FIRST_NESTED).is_multiple_of(self.chain) { 0 } else { number - 1 };
-        if self.are_pieces {
-            let decoded_length = 100 - 5 * u64::from(number - FIRST_NESTED + 1);
+        if self.steps > 0 {
+            let decoded_length = self.length(number);
             return Ok(Nested { codec: STORED_IN_PIECES.to_owned(), decoded_length, input, start: 0, length: 0 });
         }
         Ok(Nested { codec: "gzip".to_owned(), decoded_length: 10, input, start: 0, length: 10 })
     }
 
     fn nested_pieces(&self, number: u32) -> Answer<Vec<Piece>> {
-        let length = 100 - 5 * u64::from(number - FIRST_NESTED + 1);
-        let steps = vec![tarnfs_format::Step { codec: "deflate".to_owned(), ..Default::default() }];
-        let coder = Some(Arc::new(tarnfs_format::Coder { steps, ..Default::default() }));
-        Ok(vec![Piece { length, stored: length + 5, decoded: length, coder, ..Piece::default() }])
+        let (length, stored) = (self.length(number), self.length(number) + 5 * self.steps as u64);
+        let step = |step| {
+            let decoded_length = Some(stored - 5 * (step as u64 + 1));
+            tarnfs_format::Step { codec: "deflate".to_owned(), decoded_length, ..Default::default() }
+        };
+        let coder = tarnfs_format::Coder { steps: (0..self.steps).map(step).collect(), ..Default::default() };
+        Ok(vec![Piece { length, stored, decoded: length, coder: Some(Arc::new(coder)), ..Piece::default() }])
     }
 
     fn chunks(self: Arc<Self>, _: usize) -> Answer<Arc<dyn ChunkTable>> {
@@ -114,14 +126,15 @@ impl ChunkTable for Nothing {
 
 /// Streams of which so many lie in each other.
 fn streams(chain: u32) -> Arc<Streams> {
-    streams_of(chain, false)
+    streams_of(chain, 0)
 }
 
-fn streams_of(chain: u32, are_pieces: bool) -> Arc<Streams> {
-    let mut bytes = vec![0; 100];
-    for (number, header) in bytes.as_chunks_mut::<5>().0.iter_mut().enumerate().filter(|_| are_pieces) {
-        let length = 100 - 5 * (number as u16 + 1);
-        *header = [1, length as u8, 0, !(length as u8), 0xff];
+fn streams_of(chain: u32, steps: usize) -> Arc<Streams> {
+    let mut bytes = vec![0; if steps > 0 { LENGTH } else { 100 }];
+    for (number, header) in bytes.as_chunks_mut::<5>().0.iter_mut().enumerate().take(steps * chain as usize) {
+        let length = (LENGTH - 5 * (number + 1)) as u16;
+        let ([low, high], [not_low, not_high]) = (length.to_le_bytes(), (!length).to_le_bytes());
+        *header = [1, low, high, not_low, not_high];
     }
     let file: SharedSource = Arc::new(MemorySource::new(bytes, "toy"));
     let archive = Archive { length: 100, fingerprint: Fingerprint::of(&*file).unwrap(), modified: 0 };
@@ -141,7 +154,7 @@ fn streams_of(chain: u32, are_pieces: bool) -> Arc<Streams> {
         label: None,
         notes: Vec::new(),
     };
-    let index = Arc::new(Toy { summary, streams: OnceLock::new(), chain, are_pieces });
+    let index = Arc::new(Toy { summary, streams: OnceLock::new(), chain, steps });
     let context = StreamContext {
         passwords: crate::open::Passwords::default(),
         members: None,
@@ -209,16 +222,32 @@ fn a_deep_stream_is_shared() {
 #[test]
 fn streams_of_pieces_that_were_read_are_dropped_with_the_archive() {
     for chain in [3, MOST_CALLS as u32 + 3] {
-        let streams = streams_of(chain, true);
+        let streams = streams_of(chain, 1);
         let file = Arc::downgrade(&streams.innermost);
         let (stream, coded) = streams.with_coded(FIRST_NESTED + chain - 1).unwrap();
         let mut bytes = vec![9; stream.len() as usize];
         stream.read_exact_at(&mut bytes, 0).unwrap();
-        assert!(bytes[..5].starts_with(&[1]), "{bytes:?}");
+        assert!(bytes.iter().all(|byte| *byte == 0), "{bytes:?}");
         drop((streams, coded));
         // Whoever has a file open can still read it.
         stream.read_exact_at(&mut bytes, 0).unwrap();
         drop(stream);
         assert_eq!(file.strong_count(), 0, "{chain} streams in each other");
+    }
+}
+
+/// A file that was stored in very many steps, in others of this kind: the calls of their decoders fill no stack.
+#[test]
+fn many_decoders_in_each_other_are_read_with_little_stack() {
+    for (chain, steps) in [(2, 20), (3, 24), (8, 32), (12, 32)] {
+        let streams = streams_of(chain, steps);
+        let read = move || {
+            let stream = streams.get(FIRST_NESTED + chain - 1).unwrap();
+            let mut bytes = vec![9; stream.len() as usize];
+            stream.read_exact_at(&mut bytes, 0).unwrap();
+            assert!(bytes.iter().all(|byte| *byte == 0));
+        };
+        // Less than a thread of a mount has.
+        std::thread::Builder::new().stack_size(1 << 20).spawn(read).unwrap().join().unwrap();
     }
 }
