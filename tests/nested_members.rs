@@ -92,6 +92,11 @@ fn without_its_password_an_archive_in_it_stays_a_file() {
         assert_eq!(String::from_utf8_lossy(&ran.out).trim(), "a.tar", "{archive}");
         let ran = run(&scratch, ["ls", "-R", "-r", "--password", "wrong", path.to_str().unwrap()]);
         assert!(!String::from_utf8_lossy(&ran.out).contains("numbers"), "{archive}");
+        // An index that was made without it does not know what it opens.
+        assert_eq!(run(&scratch, ["index", "-r", path.to_str().unwrap()]).code, 0);
+        assert!(scratch.path(format!("{archive}.tarnfs.sqlite")).exists(), "{archive}");
+        let ran = run(&scratch, ["ls", "-R", "-r", "--password", "secret", path.to_str().unwrap()]);
+        assert!(String::from_utf8_lossy(&ran.out).contains("numbers"), "{archive}: {}", ran.err);
     }
 }
 

@@ -13,6 +13,7 @@ use tarnfs_format::Piece;
 use tarnfs_index::{Index, Row};
 use tarnfs_source::{Cancel, Extent, SharedSource, Slice, Stencil};
 
+pub(crate) use self::locked::has_encrypted;
 pub use self::locked::{Fit, LockedFiles};
 use crate::hashes;
 use crate::lanes::new_lane;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tarnfs_codec::CoderContext;
 use tarnfs_format::{Coder, Piece};
-use tarnfs_index::{Node, Row};
+use tarnfs_index::{Index, Node, Row};
 use tarnfs_source::{Cancel, MemorySource, SharedSource, Source as _};
 
 use super::ArchiveTree;
@@ -73,12 +73,7 @@ impl ArchiveTree {
     /// Which files are encrypted, and whether the passwords with which this archive was opened fit. `None` if nothing
     /// is encrypted.
     pub fn locked(&self, cancel: &Cancel) -> Result<Option<LockedFiles>, Error> {
-        let mut is_any = false;
-        self.index.coders(&mut |coder| {
-            is_any = is_encrypted(coder);
-            !is_any
-        })?;
-        if !is_any {
+        if !has_encrypted(&*self.index)? {
             return Ok(None);
         }
         let mut found = LockedFiles { files: 0, encrypted: 0, tried: 0, passwords: Fit::NotGiven };
@@ -229,6 +224,16 @@ fn some_of<T>(candidates: Vec<T>) -> Vec<T> {
     let step = others.div_ceil(ENOUGH / 2).max(1);
     let is_taken = |number: usize| number < ENOUGH / 2 || (number - ENOUGH / 2).is_multiple_of(step);
     candidates.into_iter().enumerate().filter(|(number, _)| is_taken(*number)).map(|(_, taken)| taken).collect()
+}
+
+/// True if something in the archive of that index is encrypted.
+pub(crate) fn has_encrypted(index: &dyn Index) -> Result<bool, tarnfs_index::Error> {
+    let mut is_any = false;
+    index.coders(&mut |coder| {
+        is_any = is_encrypted(coder);
+        !is_any
+    })?;
+    Ok(is_any)
 }
 
 /// True if one of its steps needs a password: such codecs say so before they look at any byte.

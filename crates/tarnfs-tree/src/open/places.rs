@@ -11,6 +11,7 @@ use tarnfs_index::{Index, Shape, Summary, location, own, ratarmount, trust};
 use tarnfs_source::{FileSource, Source as _};
 
 use super::{FileFacts, IndexPlace, Opening, Origin, Recreate, archives_as_files, has_random_format};
+use crate::archive::has_encrypted;
 use crate::hashes;
 
 /// Bytes of zeros behind an archive among which something else may have been put since.
@@ -260,6 +261,11 @@ impl Opening<'_> {
         own::belongs(index.summary(), &facts, shape, self.options.index.verify_mtime)?;
         if index.summary().notes.iter().any(|(_, what)| self.options.decoding.dictionaries.may_mend(what)) {
             let what = "it may have been made without a dictionary that is given now";
+            return Err(tarnfs_index::Error::Stale(what.to_owned()));
+        }
+        let looks_into_archives = index.summary().shape.recursion.is_some();
+        if looks_into_archives && !self.options.decoding.passwords.is_empty() && has_encrypted(&*index)? {
+            let what = "it was made without a password, which may open archives in this one";
             return Err(tarnfs_index::Error::Stale(what.to_owned()));
         }
         let (layers, most) = (index.summary().layers.len(), self.options.limits.compression_layers);
