@@ -7,10 +7,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
-use rustix::io::Errno;
 use tarnfs_codec::engine::{DecodedSource, PieceCache, Statistics, Workers};
 use tarnfs_codec::{Damage, DecodeContext};
-use tarnfs_format::Piece;
 use tarnfs_index::{Index, Nested, Node, STORED_IN_PIECES};
 use tarnfs_source::{Cancel, Grant, Limits, SharedSource, Slice, Source};
 
@@ -31,6 +29,10 @@ pub(crate) const MOST_CALLS: usize = 12;
 
 /// The same of decoders, of which a stream that is stored in pieces may have many in each other.
 pub(crate) const MOST_DEPTH: usize = 48;
+
+/// Streams in each other that are files stored in pieces: what reads one reads the one around it more than once, where
+/// that is more than is kept of it.
+pub(crate) const MOST_IN_PIECES: u32 = 4;
 
 /// The most that is decoded into memory so, in bytes.
 pub(crate) const MOST_IN_MEMORY: u64 = 64 << 20;
@@ -206,14 +208,15 @@ impl Streams {
     /// no first pass makes one of more than are allowed.
     fn chain(&self, number: u32) -> Result<Vec<(u32, Nested)>, Error> {
         let most = most_layers(&self.index.summary().shape, &self.context.limits) as usize;
-        let mut chain = Vec::new();
+        let (mut chain, mut in_pieces) = (Vec::new(), 0);
         let mut at = number;
         while at != 0 {
-            if chain.len() >= most {
-                let what = format!("stream {number} lies in more than {most} layers of compression");
+            if chain.len() >= most || in_pieces > MOST_IN_PIECES {
+                let what = format!("stream {number} lies in too many layers of compression");
                 return Err(tarnfs_index::Error::Broken(what).into());
             }
             let nested = self.index.nested(at)?;
+            in_pieces += u32::from(nested.codec == STORED_IN_PIECES);
             let input = nested.input;
             chain.push((at, nested));
             at = input;
@@ -249,7 +252,9 @@ impl Streams {
             let (input, size) = (nested.input, nested.decoded_length);
             let damage = Arc::clone(&self.index).chunks(number as usize)?.damage_in(0..size)?;
             let damage = damage.map(|damage| damage.what).filter(|_| !self.serves_unverified());
-            return Ok(Step::Pieces(PiecesStep { input, pieces: self.index.nested_pieces(number)?, size, damage }));
+            // The list may be long: it is read again when the file is opened, one at a time.
+            let depth = crate::pieces::depth_of(self.index.nested_pieces(number)?.iter());
+            return Ok(Step::Pieces(PiecesStep { index: Arc::clone(&self.index), number, depth, input, size, damage }));
         }
         let part = Some((nested.start, nested.length));
         Ok(Step::Coded(CodedStep::new(&self.index, number as usize, &nested.codec, part)?))
@@ -355,8 +360,11 @@ struct CodedStep {
 /// A file of `size` bytes that is stored in pieces in the stream `input`.
 #[derive(Debug, Clone)]
 struct PiecesStep {
+    index: Arc<dyn Index>,
+    number: u32,
+    /// Decoders that undo how it is stored, each called by the next.
+    depth: usize,
     input: u32,
-    pieces: Vec<Piece>,
     size: u64,
     /// What the first pass found wrong with it.
     damage: Option<String>,
@@ -369,10 +377,11 @@ impl PiecesStep {
         input: SharedSource,
         context: &StreamContext,
         coded: &Arc<CodedStreams>,
-    ) -> Result<PieceSource, Errno> {
-        let room = PieceSource::room_for(self.pieces.len(), context)?;
+    ) -> Result<PieceSource, Error> {
+        let pieces = self.index.nested_pieces(self.number)?;
+        let room = PieceSource::room_for(pieces.len(), context)?;
         let (coded, context) = (Arc::clone(coded), context.clone());
-        let file = PieceSource::new((self.input, input), self.pieces, self.size, coded, context).within(room);
+        let file = PieceSource::new((self.input, input), pieces, self.size, coded, context).within(room);
         Ok(file.known_to_be(self.damage))
     }
 }
@@ -382,7 +391,7 @@ impl Step {
     fn depth(&self) -> usize {
         match self {
             Self::Coded(_) => 1,
-            Self::Pieces(step) => 1 + crate::pieces::depth_of(step.pieces.iter()),
+            Self::Pieces(step) => 1 + step.depth,
         }
     }
 
@@ -392,7 +401,7 @@ impl Step {
         input: SharedSource,
         context: &StreamContext,
         coded: &Arc<CodedStreams>,
-    ) -> Result<SharedSource, Errno> {
+    ) -> Result<SharedSource, Error> {
         match self {
             Self::Coded(step) => Ok(step.decode(input, context)),
             Self::Pieces(step) => Ok(Arc::new(step.clone().open(input, context, coded)?)),
@@ -502,20 +511,22 @@ struct Deep {
     length: u64,
     /// All of the archive, which make room for each other.
     beside: Arc<DeepStreams>,
-    opened: Mutex<Option<SharedSource>>,
+    /// What is read, and whether what it was made of was verified by then.
+    opened: Mutex<Option<(SharedSource, bool)>>,
 }
 
 impl Deep {
     fn opened(&self) -> io::Result<SharedSource> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(opened) = &*opened
+        if let Some((opened, is_proven)) = &*opened
             // What was copied before it was verified is copied again.
-            && (!opened.is_unproven() || self.input.is_unproven())
+            && (*is_proven || self.input.is_unproven())
         {
             return Ok(SharedSource::clone(opened));
         }
         // Before more room is taken.
         *opened = None;
+        let is_proven = !self.input.is_unproven();
         let (mut source, mut depth) = (SharedSource::clone(&self.input), 0);
         for (step, number) in self.steps.iter().zip(1..) {
             if depth > 0 && depth + step.depth() > MOST_DEPTH {
@@ -523,13 +534,17 @@ impl Deep {
                 depth = 0;
             }
             depth += step.depth();
-            source = step.source(source, &self.context, &self.coded.beside())?;
+            let opened = step.source(source, &self.context, &self.coded.beside());
+            source = opened.map_err(|error| match error {
+                Error::Io(error) => error,
+                error => io::Error::other(error),
+            })?;
             if number % MOST_CALLS == 0 && number < self.steps.len() {
                 source = Arc::new(self.in_memory(&*source, number)?);
                 depth = 0;
             }
         }
-        *opened = Some(SharedSource::clone(&source));
+        *opened = Some((SharedSource::clone(&source), is_proven));
         Ok(source)
     }
 
@@ -599,7 +614,7 @@ impl Source for Deep {
             Err(TryLockError::Poisoned(opened)) => opened.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        opened.as_ref().is_some_and(|opened| opened.is_ready(offset, length))
+        opened.as_ref().is_some_and(|(opened, _)| opened.is_ready(offset, length))
     }
 }
 

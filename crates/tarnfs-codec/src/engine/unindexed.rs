@@ -1,6 +1,5 @@
 mod pass;
 
-use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -13,12 +12,16 @@ use tarnfs_source::{SharedSource, Source};
 use super::cache::PieceCache;
 use super::copied::Copied;
 use super::{DecodedSource, Indexing, Table, Workers, lock};
-use crate::sync::{Mutex, MutexGuard, thread, thread_local};
+use crate::sync::{Mutex, MutexGuard, thread};
 use crate::{ChunkTable, Codec, Damage, DecodeContext, Options, PIECE};
-use pass::{Pass, PassSlot};
+use pass::{Held, Pass, PassSlot};
 
-/// A stream of up to so many decoded bytes is decoded at once, and kept as it is while it is open.
-const SHORT: u64 = 4 << 20;
+/// A stream of up to so many decoded bytes is decoded at once, and kept as it is while it is open. Longer ones are kept
+/// in the cache, which draws on the budget: thousands may be open.
+const SHORT: u64 = 64 << 10;
+
+/// One of up to so many bytes is not copied to a file, but decoded again.
+const NOT_COPIED: u64 = 4 << 20;
 
 /// Of a longer one, so many bytes are kept behind the place up to which it was decoded: who reads forward asks in
 /// pieces, and not quite in order. More than lie between two seek points, if the codec chooses how far these are apart.
@@ -77,32 +80,6 @@ pub struct UnindexedSource {
     /// What is wrong with bytes that are served all the same.
     complaint: OnceLock<String>,
     memory: AtomicUsize,
-}
-
-thread_local! {
-    /// Passes that this thread decodes with at the moment, one for the other.
-    static HELD: Cell<usize> = Cell::new(0);
-}
-
-/// A pass that this thread decodes with. As long as there is one, the thread waits for no memory: others may wait for
-/// what it has. The stream that it began with gives all up, and waits then.
-struct Held;
-
-impl Held {
-    fn new() -> Self {
-        HELD.with(|held| held.set(held.get() + 1));
-        Self
-    }
-
-    fn is_any() -> bool {
-        HELD.with(|held| held.get() > 0)
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        HELD.with(|held| held.set(held.get() - 1));
-    }
 }
 
 /// Who waits for memory looks so often, and for so long at most: less than a mount waits for an answer.
@@ -318,7 +295,8 @@ impl UnindexedSource {
         let indexing = indexing.map_err(|error| self.wrong(error.kind(), &error.to_string()))?;
         let (table, crc) = (Table::default(), crc32fast::Hasher::new());
         // What a password opens is not left on a disk.
-        let is_copied = self.length > SHORT && !self.codec.has_seek_points() && self.options.coder.password.is_none();
+        let is_copied =
+            self.length > NOT_COPIED && !self.codec.has_seek_points() && self.options.coder.password.is_none();
         let copied = is_copied.then(|| Copied::new(&self.options.scratch, self.length)).flatten();
         Ok(Box::new(Pass {
             copied,
@@ -357,7 +335,7 @@ impl UnindexedSource {
                 None => return Ok(self.give_up(None)),
             },
         };
-        let holds = Held::new();
+        let holds = Held::new(&pass);
         let decoded = self.decode(&mut pass);
         drop(holds);
         match decoded {
@@ -617,7 +595,7 @@ impl UnindexedSource {
     /// Waits a moment for the memory of others, who give theirs up if they do nothing with it.
     fn wait_for_memory(&self, since: &mut Option<Instant>) -> io::Result<()> {
         let is_input = self.pass.is_input.load(Ordering::Relaxed);
-        if is_input || Held::is_any() || since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
+        if is_input || Held::any() > 0 || since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
             return Err(self.no_memory());
         }
         if !self.cache.drop_idle() {

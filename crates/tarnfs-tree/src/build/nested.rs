@@ -257,7 +257,15 @@ impl<'a> Expansion<'a> {
     ) -> Result<(), Problem> {
         let threads = threads.unwrap_or(self.options.decoding.threads);
         let walk = self.walk(receiver, shifts, Some((&candidate.bytes, candidate.start)), threads);
-        let walk = Walk { left: candidate.most_archives().into(), ..walk };
+        // What counts in there is no byte of the archive.
+        let compressed_at = candidate.pieces.as_ref().map(|_| candidate.told_at);
+        let walk = Walk { left: candidate.most_archives().into(), compressed_at, ..walk };
+        if candidate.place.in_pieces > 1
+            && self.decoded.fetch_add(candidate.length, Ordering::Relaxed) > self.most_decoded
+        {
+            let what = "it stays a file: the archives in this archive hold too much; is it a bomb?";
+            return Ok(receiver.note(candidate.told_at, format!("{}: {what}", name::excerpt(&candidate.file.path)))?);
+        }
         let stream = SourceStream::new(SharedSource::clone(&candidate.bytes), self.options.cancel.clone());
         let mut stream = Moved::new(stream, candidate.start);
         let shown = name::excerpt(&candidate.file.path);
@@ -305,11 +313,15 @@ impl<'a> Expansion<'a> {
         if cancel.is_cancelled() {
             return Err(Problem::Cancelled);
         }
+        let (shown, what) = (name::excerpt(&candidate.file.path), error.to_string());
+        if error.kind() == io::ErrorKind::OutOfMemory {
+            // Its pieces are compared when they are read, too.
+            return Ok(receiver.note(candidate.told_at, format!("{shown}: not verified: {what}"))?);
+        }
         if !is_unreadable(&error) {
             // It may be right the next time: nothing of that belongs into an index.
             return Err(Problem::Read { offset: candidate.told_at, error });
         }
-        let (shown, what) = (name::excerpt(&candidate.file.path), error.to_string());
         receiver.note(candidate.told_at, format!("{shown}: {what}"))?;
         let damage = Damage { decoded: 0..decoded, lost_from: decoded, compressed: 0, compressed_from: 0, what };
         Ok(receiver.damage(damage)?)

@@ -71,6 +71,8 @@ pub(super) struct MemberPlace {
     pub(super) depth: u32,
     /// Layers of compression around it and its own, those around the archive itself left aside.
     pub(super) layers: u32,
+    /// Of these, files that are read through a coder while what is in them is read.
+    pub(super) in_pieces: u32,
     /// Byte of the stream at which it ends, if the stream goes on behind it.
     pub(super) end: Option<u64>,
 }
@@ -464,6 +466,7 @@ impl Walk<'_> {
             prefix: [path.as_slice(), b"/"].concat(),
             depth: place.depth + 1,
             layers: place.layers + u32::from(codec.is_some()),
+            in_pieces: place.in_pieces,
             // Of a compressed one the stream ends where it ends.
             end: codec.is_none().then_some(end),
         };

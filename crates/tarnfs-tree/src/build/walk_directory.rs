@@ -15,7 +15,7 @@ use super::nested::{Candidate, is_damage, too_many_layers};
 use super::walk::{MemberPlace, Members, Walk, content_of, shown};
 use crate::pieces::{self, PieceSource};
 use crate::problem::Problem;
-use crate::streams::MOST_DEPTH;
+use crate::streams::{MOST_DEPTH, MOST_IN_PIECES};
 
 /// How a file is stored that is to be looked into.
 enum Stored<'e> {
@@ -167,11 +167,15 @@ impl Walk<'_> {
             Stored::Coded(codec, _) => Some(codec),
             Stored::Plain(_) | Stored::Pieces => inner.codec(),
         };
+        let in_pieces = place.in_pieces + u32::from(matches!(stored, Stored::Pieces));
         let layers = place.layers + u32::from(codec.is_some()) + u32::from(matches!(stored, Stored::Pieces));
         let why_not = match &self.names.recursion {
             Some(rules) if layers > rules.layers => Some(too_many_layers(rules.layers)),
             _ if place.depth as usize >= self.options.limits.path_components.saturating_mul(2) => {
                 Some("it lies in too many archives; it stays a file".to_owned())
+            }
+            _ if in_pieces > MOST_IN_PIECES => {
+                Some("it lies in too many archives to be read; it stays a file".to_owned())
             }
             // Each is called by the next, on one stack.
             _ if content.depth() > MOST_DEPTH => Some("too many coders are around it; it stays a file".to_owned()),
@@ -221,6 +225,7 @@ impl Walk<'_> {
             prefix: if path.is_empty() { Vec::new() } else { [path.as_slice(), b"/"].concat() },
             depth: place.depth + 1,
             layers,
+            in_pieces,
             end: codec.is_none().then_some(start.saturating_add(length)),
         };
         Ok(Some(Candidate {

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tarnfs_codec::engine::{Blocks, UnindexedSource};
 use tarnfs_codec::{Codec, CoderContext, DecodeContext};
@@ -19,7 +20,22 @@ use crate::streams::StreamContext;
 /// What coders give, of the pieces of one stream that were read last. It holds that stream, so nothing that the stream
 /// is made of may hold it.
 #[derive(Debug, Default)]
-pub(crate) struct CodedStreams(Mutex<Open>, Arc<ProvenPasswords>);
+pub(crate) struct CodedStreams {
+    open: Mutex<Open>,
+    shared: Arc<Shared>,
+    /// It is in the list of those that share this.
+    is_listed: AtomicBool,
+}
+
+/// What those of all streams of an archive share.
+#[derive(Debug, Default)]
+struct Shared {
+    proven: ProvenPasswords,
+    /// Goes up with each use.
+    clock: AtomicU64,
+    /// All in which something is open.
+    all: Mutex<Vec<Weak<CodedStreams>>>,
+}
 
 /// Passwords of which a checksum has told that they are right, for some piece of the archive.
 #[derive(Debug, Default)]
@@ -63,8 +79,6 @@ struct Open {
     streams: HashMap<Key, Coded>,
     /// By the number of the stream that they are stored in.
     blocks: HashMap<u32, (Arc<Blocks>, u64)>,
-    /// Goes up with each use.
-    clock: u64,
 }
 
 /// The stream, where in it, how many bytes become how many, how, and the checksum that all of these have.
@@ -96,7 +110,7 @@ impl Decoded {
 }
 
 impl CodedStreams {
-    /// How many are kept, and bytes of memory that they take together. The last one may take more.
+    /// How many are kept of an archive, and bytes of memory that they take together. The last one may take more.
     const MOST: usize = 256;
     const MOST_BYTES: usize = 32 << 20;
     /// Streams whose blocks are kept.
@@ -104,14 +118,13 @@ impl CodedStreams {
 
     /// The same for another stream of the archive.
     pub(crate) fn beside(&self) -> Arc<Self> {
-        Arc::new(Self(Mutex::default(), Arc::clone(&self.1)))
+        Arc::new(Self { shared: Arc::clone(&self.shared), ..Self::default() })
     }
 
     /// The blocks in `stream`, which has that `number`.
     pub(super) fn blocks(&self, number: u32, stream: &SharedSource, context: &StreamContext) -> Arc<Blocks> {
+        let clock = self.now();
         let mut open = self.lock();
-        open.clock += 1;
-        let clock = open.clock;
         if let Some((blocks, used)) = open.blocks.get_mut(&number) {
             *used = clock;
             return Arc::clone(blocks);
@@ -131,12 +144,16 @@ impl CodedStreams {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Open> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        self.shared.clock.fetch_add(1, Ordering::Relaxed)
     }
 
     /// What the coder of `piece` gives.
     pub(super) fn get(
-        &self,
+        self: &Arc<Self>,
         number: u32,
         stream: &SharedSource,
         piece: &Piece,
@@ -148,41 +165,61 @@ impl CodedStreams {
         let key = (number, piece.offset, piece.stored, piece.decoded, Arc::clone(coder), crc);
         {
             let mut open = self.lock();
-            open.clock += 1;
-            let clock = open.clock;
             if let Some(coded) = open.streams.get_mut(&key) {
-                coded.used = clock;
+                coded.used = self.now();
                 return Ok(coded.decoded.clone());
             }
         }
-        let decoded = decoded(number, stream, piece, coder, context, &self.1)?;
+        let decoded = decoded(number, stream, piece, coder, context, &self.shared.proven)?;
         let is_compared = decoded.is_compared;
         // Other pieces of what it gives were not.
-        let (shown, closed) = self.lock().add(key, Decoded { is_compared: false, ..decoded });
-        // Not while it is locked: these drop decoders.
-        drop(closed);
+        let shown = {
+            let (mut open, used) = (self.lock(), self.now());
+            let decoded = Decoded { is_compared: false, ..decoded };
+            // Another thread may have opened it meanwhile.
+            let coded = open.streams.entry(key).or_insert(Coded { decoded, used });
+            coded.used = used;
+            coded.decoded.clone()
+        };
+        if !self.is_listed.swap(true, Ordering::Relaxed) {
+            let mut all = self.shared.lock();
+            // Each time their number has doubled those that are gone are taken out.
+            if all.len() == all.capacity() {
+                all.retain(|one| one.strong_count() > 0);
+            }
+            all.push(Arc::downgrade(self));
+        }
+        self.shared.make_room();
         Ok(Decoded { is_compared, ..shown })
     }
 }
 
-impl Open {
-    /// The same, or what another thread has opened meanwhile; and what is open no more.
-    fn add(&mut self, key: Key, decoded: Decoded) -> (Decoded, Vec<Coded>) {
-        self.clock += 1;
-        let used = self.clock;
-        let coded = self.streams.entry(key).or_insert(Coded { decoded, used });
-        coded.used = used;
-        let shown = coded.decoded.clone();
-        let mut closed = Vec::new();
-        let held = |open: &Self| open.streams.values().map(|coded| coded.decoded.source.memory()).sum::<usize>();
-        if self.streams.len() > CodedStreams::MOST || held(self) > CodedStreams::MOST_BYTES {
-            // Half of them at once, so that looking for the oldest costs nothing on average.
-            let mut uses: Vec<u64> = self.streams.values().map(|coded| coded.used).collect();
-            uses.sort_unstable();
-            let least = uses[uses.len() / 2];
-            closed.extend(self.streams.extract_if(|_, coded| coded.used < least).map(|(_, coded)| coded));
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Weak<CodedStreams>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes what was used longest ago, if there is too much of it.
+    fn make_room(&self) {
+        let all: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
+        let (mut uses, mut bytes) = (Vec::new(), 0_usize);
+        for one in &all {
+            for coded in one.lock().streams.values() {
+                uses.push(coded.used);
+                bytes = bytes.saturating_add(coded.decoded.source.memory());
+            }
         }
-        (shown, closed)
+        if uses.len() <= CodedStreams::MOST && bytes <= CodedStreams::MOST_BYTES {
+            return;
+        }
+        // Half of them at once, so that looking for the oldest costs nothing on average.
+        uses.sort_unstable();
+        let least = uses[uses.len() / 2];
+        for one in &all {
+            let closed: Vec<_> = one.lock().streams.extract_if(|_, coded| coded.used < least).collect();
+            // Not while it is locked: these drop decoders.
+            drop(closed);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The first pass over a stream, and the memory that it takes.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,10 +11,46 @@ use tarnfs_source::{Alone, Grant};
 use super::super::cache::{Idle, PieceCache};
 use super::super::copied::Copied;
 use super::super::{DecodedSource, Indexing, Table, lock};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, thread_local};
 
 /// Of the memory for the seek points of one stream, so many bytes may be taken at its start already.
 const FIRST_POINTS: usize = 1 << 20;
+
+thread_local! {
+    /// Passes that this thread decodes with at the moment, one for the other, and how many of them have the right to do
+    /// without memory of the budget.
+    static HELD: Cell<(usize, usize)> = Cell::new((0, 0));
+}
+
+/// A pass that this thread decodes with. As long as there is one, the thread waits for no memory: others may wait for
+/// what it has. The stream that it began with gives all up, and waits then.
+pub(super) struct Held {
+    is_alone: bool,
+}
+
+impl Held {
+    pub(super) fn new(pass: &Pass) -> Self {
+        let is_alone = matches!(pass.room, Some(Room::Alone { .. } | Room::Covered));
+        HELD.with(|held| held.set((held.get().0 + 1, held.get().1 + usize::from(is_alone))));
+        Self { is_alone }
+    }
+
+    /// How many there are.
+    pub(super) fn any() -> usize {
+        HELD.with(|held| held.get().0)
+    }
+
+    /// True if one of them has the right to do without: it covers what is decoded for it.
+    fn is_covered() -> bool {
+        HELD.with(|held| held.get().1 > 0)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.with(|held| held.set((held.get().0 - 1, held.get().1 - usize::from(self.is_alone))));
+    }
+}
 
 /// The first pass, if one has begun.
 #[derive(Default)]
@@ -88,11 +125,11 @@ impl PassSlot {
         }
         // What is there is not enough.
         drop(grants);
-        let Some(alone) = cache.budget().alone() else { return Ok(None) };
+        let Some(room) = Room::without_memory(cache) else { return Ok(None) };
         for input in inputs() {
             *lock(&input.reserved) = Some((Room::Covered, 0));
         }
-        Ok(Some((Some(Room::Alone { _alone: alone }), 0)))
+        Ok(Some((Some(room), 0)))
     }
 }
 
@@ -152,6 +189,16 @@ pub(super) enum Room {
     Covered,
 }
 
+impl Room {
+    /// The right to do without memory of the budget, if nobody else has it but who is decoded with this.
+    fn without_memory(cache: &PieceCache) -> Option<Self> {
+        if Held::is_covered() {
+            return Some(Self::Covered);
+        }
+        cache.budget().alone().map(|alone| Self::Alone { _alone: alone })
+    }
+}
+
 impl Pass {
     /// Bytes of memory that it takes now.
     fn weight(&self) -> usize {
@@ -186,8 +233,8 @@ impl Pass {
         let wanted = weight + weight / 4;
         self.asked = wanted;
         let Some(grant) = cache.take(wanted - self.memory) else {
-            let Some(alone) = cache.budget().alone() else { return false };
-            self.room = Some(Room::Alone { _alone: alone });
+            let Some(room) = Room::without_memory(cache) else { return false };
+            self.room = Some(room);
             return true;
         };
         self.memory = wanted;
