@@ -59,37 +59,10 @@ pub(crate) struct How {
 /// for ever.
 ///
 /// Nodes are the numbers that the file system itself has given to the kernel.
-pub(crate) trait Filesystem: Send + Sync + 'static {
+pub(crate) trait Filesystem: Folders + Reading + Writing + Send + Sync + 'static {
     /// Before all others.
     fn init(&mut self, kernel: &mut Kernel);
-    fn lookup(&self, folder: u64, name: &[u8], reply: ReplyEntry);
-    fn getattr(&self, node: u64, reply: ReplyAttributes);
-    fn readlink(&self, node: u64, reply: ReplyData);
-    /// The kernel needs `node` no more, as often as `times` answers have named it.
-    fn forget(&self, node: u64, times: u64);
-    fn open(&self, node: u64, how: How, reply: ReplyOpen);
-    /// Somebody closes one of the descriptors of `handle`, and waits for the answer.
-    fn flush(&self, node: u64, handle: u64, reply: ReplyFlush);
-    fn release(&self, handle: u64, reply: Reply);
-    fn opendir(&self, node: u64, reply: ReplyOpen);
-    fn releasedir(&self, node: u64, reply: Reply);
-    fn read(&self, node: u64, handle: u64, offset: u64, size: u32, reply: ReplyData);
-    /// `READDIR` and `READDIRPLUS`, from the position `offset` on.
-    fn readdir(&self, folder: u64, offset: u64, reply: ReplyNames);
-    fn lseek(&self, node: u64, handle: u64, offset: u64, whence: u32, reply: ReplySeek);
     fn statfs(&self, reply: ReplyStatfs);
-    /// A value, for a caller with `room` bytes; with 0 it asks for the length.
-    fn getxattr(&self, node: u64, name: &[u8], room: u32, reply: ReplyXattr);
-    /// As [`Filesystem::getxattr`]: the names, each with a zero byte behind it.
-    fn listxattr(&self, node: u64, room: u32, reply: ReplyXattr);
-    /// Bytes for a file that is open under `handle`. At which offset does not matter: what takes them is no store.
-    fn write(&self, node: u64, handle: u64, bytes: &[u8], reply: ReplyWrite);
-    /// A file that takes writes is to be emptied, as whoever opens one with `>` asks.
-    fn truncate(&self, node: u64, reply: ReplyAttributes);
-    /// Asked before something is done: whether `node` can be written to.
-    fn access(&self, node: u64, to_write: bool, reply: Reply);
-    /// Anything else that would change something.
-    fn change(&self, reply: Reply);
     /// Device control, which files have none of.
     fn ioctl(&self, reply: Reply);
     /// Anything else; told once that it is not there the kernel does without.
@@ -102,4 +75,43 @@ pub(crate) trait Filesystem: Send + Sync + 'static {
     fn is_busy(&self) -> bool;
     /// From now on (no more) whoever calls must not wait for what the others may be waiting for.
     fn all_are_stuck(&self, are_stuck: bool);
+}
+
+/// Names in folders, and what is known of a node.
+pub(crate) trait Folders {
+    fn lookup(&self, folder: u64, name: &[u8], reply: ReplyEntry);
+    fn getattr(&self, node: u64, reply: ReplyAttributes);
+    fn readlink(&self, node: u64, reply: ReplyData);
+    /// The kernel needs `node` no more, as often as `times` answers have named it.
+    fn forget(&self, node: u64, times: u64);
+    fn opendir(&self, node: u64, reply: ReplyOpen);
+    fn releasedir(&self, node: u64, reply: Reply);
+    /// `READDIR` and `READDIRPLUS`, from the position `offset` on.
+    fn readdir(&self, folder: u64, offset: u64, reply: ReplyNames);
+    /// A value, for a caller with `room` bytes; with 0 it asks for the length.
+    fn getxattr(&self, node: u64, name: &[u8], room: u32, reply: ReplyXattr);
+    /// As [`Folders::getxattr`]: the names, each with a zero byte behind it.
+    fn listxattr(&self, node: u64, room: u32, reply: ReplyXattr);
+}
+
+/// Files, and what is in them.
+pub(crate) trait Reading {
+    fn open(&self, node: u64, how: How, reply: ReplyOpen);
+    /// Somebody closes one of the descriptors of `handle`, and waits for the answer.
+    fn flush(&self, node: u64, handle: u64, reply: ReplyFlush);
+    fn release(&self, handle: u64, reply: Reply);
+    fn read(&self, node: u64, handle: u64, offset: u64, size: u32, reply: ReplyData);
+    fn lseek(&self, node: u64, handle: u64, offset: u64, whence: u32, reply: ReplySeek);
+}
+
+/// What would change something.
+pub(crate) trait Writing {
+    /// Bytes for a file that is open under `handle`. At which offset does not matter: what takes them is no store.
+    fn write(&self, node: u64, handle: u64, bytes: &[u8], reply: ReplyWrite);
+    /// A file that takes writes is to be emptied, as whoever opens one with `>` asks.
+    fn truncate(&self, node: u64, reply: ReplyAttributes);
+    /// Asked before something is done: whether `node` can be written to.
+    fn access(&self, node: u64, to_write: bool, reply: Reply);
+    /// Anything else that would change something.
+    fn change(&self, reply: Reply);
 }
