@@ -1,12 +1,19 @@
 //! What a tree says of a node, in the kernel's terms.
 
-use tarnfs_tree::{Attributes, Device, Kind, Time};
+use tarnfs_tree::{Attributes, Device, Kind, Time, Tree};
 
 use crate::options::Overrides;
 use crate::protocol;
 
+/// The kernel's form of what `tree` says of a node. Of what is there to control the mount, owner and mode are who may do
+/// so, whatever else the mount shows of others.
+pub(crate) fn shown(tree: &dyn Tree, attributes: &Attributes, overrides: Overrides) -> protocol::Attributes {
+    let is_own = tree.control().is_some_and(|control| control.is_own(attributes.node));
+    to_kernel(attributes, if is_own { Overrides::default() } else { overrides })
+}
+
 /// The kernel's form of `attributes`.
-pub(crate) fn to_kernel(attributes: &Attributes, overrides: Overrides) -> protocol::Attributes {
+fn to_kernel(attributes: &Attributes, overrides: Overrides) -> protocol::Attributes {
     let (kind, device) = kind(attributes.kind);
     protocol::Attributes {
         node: attributes.node.0,

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use tarnfs_source::SharedSource;
+use tarnfs_tree::Lifetime;
 
 use crate::deadline::lock;
 use crate::protocol::{Backing, Backings, open};
@@ -82,11 +83,11 @@ impl Handles {
         self.backings = Some(backings);
     }
 
-    /// A handle for `source`, the content of `node`.
-    pub(crate) fn open(&self, node: u64, source: SharedSource) -> Opening {
+    /// A handle for `source`, the content of `node`, which lives so long.
+    pub(crate) fn open(&self, node: u64, source: SharedSource, lifetime: Lifetime) -> Opening {
         let mut state = lock(&self.state);
         let HandlesState { nodes, may_not, .. } = &mut *state;
-        let file = source.backing_file();
+        let file = source.backing_file().filter(|_| lifetime > Lifetime::None);
         let shared = nodes.entry(node).or_insert_with(|| {
             let opened = self.backings.as_ref().filter(|_| !*may_not).zip(file).map(|(all, file)| all.open(file));
             let backing = opened.and_then(|opened| {
@@ -101,8 +102,10 @@ impl Handles {
         shared.handles += 1;
         let (flags, backing) = match &shared.backing {
             Some(backing) => (open::PASSTHROUGH, backing.number()),
-            // What comes from an archive never changes.
-            None if file.is_none() => (open::KEEP_CACHE, 0),
+            // Not kept, nor are bytes that are written put together before they are handed on.
+            None if lifetime == Lifetime::None => (open::DIRECT_IO, 0),
+            // What is no file on a disk is not changed by others, however little is promised of its name and owner.
+            None if lifetime == Lifetime::Forever || file.is_none() => (open::KEEP_CACHE, 0),
             None => (0, 0),
         };
         state.last += 1;
@@ -149,12 +152,13 @@ mod tests {
     fn handles_keep_what_they_are_for_and_no_more() {
         let handles = Handles { most: 2, ..Handles::new() };
         let archived: SharedSource = Arc::new(MemorySource::new(*b"bytes", "test"));
-        let first = handles.open(7, Arc::clone(&archived));
+        let first = handles.open(7, Arc::clone(&archived), Lifetime::Short);
         assert_eq!((first.flags, first.backing), (open::KEEP_CACHE, 0));
         let exe = std::fs::File::open("/proc/self/exe").unwrap();
-        let second = handles.open(8, Arc::new(FollowedFile::new(exe, "exe").unwrap()));
+        let exe: SharedSource = Arc::new(FollowedFile::new(exe, "exe").unwrap());
+        let second = handles.open(8, Arc::clone(&exe), Lifetime::Short);
         assert_eq!(second.flags, 0, "what can change is read again");
-        let third = handles.open(7, Arc::clone(&archived));
+        let third = handles.open(7, Arc::clone(&archived), Lifetime::Short);
         assert!(handles.get(first.handle).is_some() && handles.get(second.handle).is_some());
         assert!(handles.get(third.handle).is_none(), "more than may be");
         for opening in [first, second, third, third] {
@@ -162,5 +166,12 @@ mod tests {
         }
         assert!(handles.get(first.handle).is_none() && lock(&handles.state).nodes.is_empty());
         assert_eq!(Arc::strong_count(&archived), 1);
+        for (lifetime, flags) in [(Lifetime::Forever, open::KEEP_CACHE), (Lifetime::None, open::DIRECT_IO)] {
+            for source in [&archived, &exe] {
+                let opening = handles.open(9, Arc::clone(source), lifetime);
+                assert_eq!(opening.flags, flags, "{lifetime:?}");
+                drop(handles.close(opening.handle));
+            }
+        }
     }
 }

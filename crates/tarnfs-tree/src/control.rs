@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tarnfs_source::{MemorySource, SharedSource, Source as _};
 
 use crate::spaces::{OWN, Spaces};
-use crate::{Attributes, Child, Error, HeldUp, Kind, Node, Time, Totals, Tree, Work, Xattrs, path};
+use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Time, Totals, Tree, Work, Xattrs, path};
 use output::Output;
 use writers::Writers;
 pub use writers::{LONGEST_LINE, Line};
@@ -48,9 +48,6 @@ pub trait Control: Send + Sync {
     /// True for nodes that belong to the control of the mount: their owner and mode are who may control it, whatever
     /// else the mount shows of others.
     fn is_own(&self, node: Node) -> bool;
-
-    /// True for what may be something else in a moment: nothing of it, and not its name, is to be kept.
-    fn is_fleeting(&self, node: Node) -> bool;
 
     /// Takes what somebody has written, who is told from others by `writer`. Never waits.
     fn write(&self, writer: u64, bytes: &[u8]);
@@ -470,14 +467,6 @@ impl Control for ControlTree {
         node.0.checked_sub(self.first).is_some_and(|own| own <= OUTPUT)
     }
 
-    fn is_fleeting(&self, node: Node) -> bool {
-        match self.whose(node) {
-            Ok(Whose::Tree) => false,
-            Ok(Whose::Added(_, _, inner)) => inner == Node::ROOT,
-            Ok(Whose::Own(_)) | Err(_) => true,
-        }
-    }
-
     fn write(&self, writer: u64, bytes: &[u8]) {
         let lines = self.writers.lock().unwrap_or_else(PoisonError::into_inner).write(writer, bytes);
         for line in lines {
@@ -754,6 +743,22 @@ impl Tree for ControlTree {
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         self.ask(node, |_| Ok((Vec::new(), Vec::new())), |tree, inner| tree.owner_names(inner))
+    }
+
+    /// The roots of trees that were added can be taken out.
+    fn lifetime(&self, node: Node) -> Lifetime {
+        match self.whose(node) {
+            Ok(Whose::Tree) => self.tree.lifetime(node),
+            Ok(Whose::Added(added, number, inner)) if inner != Node::ROOT => {
+                added.tree(number).map_or(Lifetime::None, |tree| tree.lifetime(inner))
+            }
+            Ok(Whose::Added(..) | Whose::Own(_)) | Err(_) => Lifetime::None,
+        }
+    }
+
+    /// A tree can be added anywhere.
+    fn lifetime_of_gaps(&self, _: Node) -> Lifetime {
+        Lifetime::None
     }
 
     fn totals(&self) -> Totals {

@@ -29,7 +29,9 @@ use crate::in_memory::InMemory;
 use crate::lanes::new_lane;
 use crate::open::{FileFacts, IndexPlace, Options, Problem, open_within};
 use crate::streams::{MOST_CALLS, MOST_IN_MEMORY};
-use crate::{Attributes, Child, Error, FolderTree, HeldUp, Kind, Node, Time, Totals, Tree, Work, Xattrs, unproven};
+use crate::{
+    Attributes, Child, Error, FolderTree, HeldUp, Kind, Lifetime, Node, Time, Totals, Tree, Work, Xattrs, unproven,
+};
 use archives::{Archives, File, FoundArchive, MOST, Outcome, Ranges, Released, Steps, Version, WIDTH, Where};
 use halves::Halves;
 use legible::Legible;
@@ -930,6 +932,17 @@ impl Tree for LazyTree {
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         self.within(node, |tree, inner, _| tree.owner_names(inner))
+    }
+
+    /// What lies in an archive stays what it is: of a file that has changed comes another archive, with other numbers, to
+    /// which its name in the folder leads. But what looks like an archive may be a file from the moment when somebody
+    /// looks inside, so nothing is for ever where there may be some, and neither is the folder that an archive is,
+    /// whose owner and times are the file's.
+    fn lifetime(&self, node: Node) -> Lifetime {
+        match self.place(node) {
+            Where::Base(inner) => self.base.tree().lifetime(inner).min(Lifetime::Short),
+            Where::Archive(_, inner) => Lifetime::unless(self.how.all || inner == Node::ROOT),
+        }
     }
 
     fn totals(&self) -> Totals {

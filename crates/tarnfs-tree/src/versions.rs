@@ -21,7 +21,7 @@ use tarnfs_source::SharedSource;
 
 use crate::lanes::new_lane;
 use crate::spaces::OWN;
-use crate::{Attributes, Child, Error, HeldUp, Kind, Node, Totals, Tree, UNKNOWN, Work, Xattrs};
+use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, UNKNOWN, Work, Xattrs};
 
 /// What the folder of versions has behind the file's name.
 const SUFFIX: &[u8] = b".versions";
@@ -733,6 +733,19 @@ impl Tree for Versions {
             }
             None => self.tree.owner_names(node),
         }
+    }
+
+    /// Of a view, what shows at its path counts as well, and all that is on the way there.
+    fn lifetime(&self, node: Node) -> Lifetime {
+        match self.view(node) {
+            Ok(None) => self.tree.lifetime(node),
+            Ok(Some(_)) => Lifetime::unless(!self.is_immutable),
+            Err(_) => Lifetime::None,
+        }
+    }
+
+    fn lifetime_of_gaps(&self, folder: Node) -> Lifetime {
+        if folder.0 < self.first { self.tree.lifetime_of_gaps(folder) } else { self.lifetime(folder) }
     }
 
     fn totals(&self) -> Totals {

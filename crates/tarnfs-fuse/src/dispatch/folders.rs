@@ -3,12 +3,12 @@
 use rustix::io::Errno;
 use tarnfs_tree::{Error, Node};
 
-use super::{Answer, Dispatcher, Given, KnownAttributes, Questions, attempt, errno};
+use super::{Answer, Dispatcher, Given, KnownAttributes, KnownName, Questions, attempt, errno};
 use crate::protocol::{
-    Folders, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplyXattr, open,
+    Folders, Keep, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplyXattr, open,
 };
 use crate::statistics::{ATTRIBUTE, Operation};
-use crate::{attributes, listing};
+use crate::{attributes, lifetimes, listing};
 
 /// The longest target of a symbolic link that the kernel takes: a page less its end.
 const MOST_LINK: usize = 4095;
@@ -29,8 +29,14 @@ impl Dispatcher {
 
 impl Questions {
     fn found(&self, attributes: &tarnfs_tree::Attributes) -> KnownAttributes {
-        let terms = self.terms.of(&*self.tree, attributes.node);
-        (terms.keep, attributes::to_kernel(attributes, terms.overrides))
+        let keep = lifetimes::duration(self.tree.lifetime(attributes.node));
+        (keep, attributes::shown(&*self.tree, attributes, self.overrides))
+    }
+
+    /// The same of a child of `folder`.
+    pub(super) fn named(&self, folder: Node, attributes: &tarnfs_tree::Attributes) -> KnownName {
+        let keep = lifetimes::of_child(&*self.tree, self.tree.lifetime(folder), attributes.node);
+        (keep, attributes::shown(&*self.tree, attributes, self.overrides))
     }
 
     pub(super) fn attributes(&self, node: Node) -> Answer<KnownAttributes> {
@@ -39,13 +45,14 @@ impl Questions {
 
     /// The child `name`; node number 0, which the kernel keeps too, if there is none. `.` and `..` come from file
     /// handles of an NFS server.
-    fn child(&self, folder: Node, name: &[u8]) -> Answer<KnownAttributes> {
+    fn child(&self, folder: Node, name: &[u8]) -> Answer<KnownName> {
+        let known = |node| self.attributes(node).map(|(keep, found)| (Keep::both(keep), found));
         match name {
-            b"." => self.attributes(folder),
-            b".." => self.attributes(self.tree.parent(folder).map_err(|error| errno(&error))?),
+            b"." => known(folder),
+            b".." => known(self.tree.parent(folder).map_err(|error| errno(&error))?),
             name => match self.tree.lookup(folder, name) {
-                Ok(attributes) => Ok(self.found(&attributes)),
-                Err(Error::NotFound) => Ok((self.terms.keep_nothing(&*self.tree), attributes::bare_folder(0))),
+                Ok(attributes) => Ok(self.named(folder, &attributes)),
+                Err(Error::NotFound) => Ok((lifetimes::of_nothing(&*self.tree, folder), attributes::bare_folder(0))),
                 Err(error) => Err(errno(&error)),
             },
         }
@@ -72,7 +79,7 @@ impl Folders for Dispatcher {
             is_ready,
             ticket,
             child,
-            |_, reply, ((keep, child), given): (KnownAttributes, Given)| {
+            |_, reply, ((keep, child), given): (KnownName, Given)| {
                 if reply.entry(keep, &child) {
                     given.taken();
                 }
@@ -114,12 +121,13 @@ impl Folders for Dispatcher {
         });
     }
 
-    fn opendir(&self, _: u64, reply: ReplyOpen) {
+    fn opendir(&self, node: u64, reply: ReplyOpen) {
         if self.no_opendir {
             return self.refuse_once(Operation::Open, reply);
         }
         self.deadlines.counters.count(Operation::Open);
-        reply.opened(0, if self.totals.is_immutable { open::KEEP_CACHE | open::CACHE_DIR } else { 0 }, 0);
+        let is_kept = lifetimes::keeps_listing(&*self.asks.tree, Node(node));
+        reply.opened(0, if is_kept { open::KEEP_CACHE | open::CACHE_DIR } else { 0 }, 0);
     }
 
     fn releasedir(&self, node: u64, reply: Reply) {
@@ -143,7 +151,7 @@ impl Folders for Dispatcher {
             }
             let mut given = Given::new(asks, Vec::new());
             let filled = attempt(&asks.deadlines, Operation::ReadDir, folder, || {
-                listing::fill(&*asks.tree, Node(folder), offset, asks.terms, &ticket, &mut given.nodes)
+                listing::fill(&*asks.tree, Node(folder), offset, asks.overrides, &ticket, &mut given.nodes)
                     .map_err(|error| errno(&error))
             });
             match filled {
@@ -172,7 +180,7 @@ impl Folders for Dispatcher {
         let name = name.to_vec();
         let value = move |asks: &Questions| {
             let value = asks.tree.xattr(Node(node), &name).map_err(|error| errno(&error))?.ok_or(Errno::NODATA)?;
-            Ok(attributes::masked(&name, value, asks.terms.overrides.umask))
+            Ok(attributes::masked(&name, value, asks.overrides.umask))
         };
         self.ask(Operation::Xattr, node, reply, value, move |_, reply, value| reply.value(&value, room));
     }

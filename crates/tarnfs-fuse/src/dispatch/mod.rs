@@ -19,19 +19,15 @@ use tarnfs_tree::{Error, Node, Totals, Tree};
 use crate::deadline::{Deadlines, Refuse, Ticket};
 use crate::guard;
 use crate::handles::Handles;
-use crate::listing::Terms;
+use crate::lifetimes::FOR_NOW;
 use crate::opened::Opened;
-use crate::options::Parsed;
-use crate::protocol::{Attributes, Filesystem, Kernel, Reply, ReplyStatfs, Totals as KernelTotals, capability};
+use crate::options::{Overrides, Parsed};
+use crate::protocol::{
+    Attributes, Filesystem, Keep, Kernel, Reply, ReplyStatfs, Totals as KernelTotals, capability,
+};
 use crate::statistics::Operation;
 use crate::unproven::Unproven;
 use crate::workers::{self, Workers};
-
-/// How long the kernel keeps what never changes: 136 years. (Larger numbers overflow its clock on some machines.)
-const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
-
-/// How long it keeps what may change.
-const FOR_NOW: Duration = Duration::from_secs(1);
 
 /// The one unit of `statfs`, so that programs that confuse fragment and block size are right too.
 const STATFS_UNIT: u32 = 512;
@@ -59,7 +55,7 @@ pub(crate) struct Dispatcher {
 #[derive(Clone)]
 struct Questions {
     tree: Arc<dyn Tree>,
-    terms: Terms,
+    overrides: Overrides,
     handles: Arc<Handles>,
     opened: Arc<Opened>,
     unproven: Arc<Unproven>,
@@ -68,6 +64,9 @@ struct Questions {
 
 /// What is known of a node, and how long the kernel may keep it.
 type KnownAttributes = (Duration, Attributes);
+
+/// The same of a name.
+type KnownName = (Keep, Attributes);
 
 /// An answer, or the error number that goes in its place.
 type Answer<T> = Result<T, Errno>;
@@ -80,10 +79,9 @@ fn errno(error: &Error) -> Errno {
 impl Dispatcher {
     pub(crate) fn new(tree: Arc<dyn Tree>, options: &Parsed, workers: Workers, deadlines: Arc<Deadlines>) -> Self {
         let totals = tree.totals();
-        let keep = if totals.is_immutable { FOR_EVER } else { FOR_NOW };
         let asks = Questions {
             tree,
-            terms: Terms { keep, overrides: options.overrides },
+            overrides: options.overrides,
             handles: Arc::new(Handles::new()),
             opened: Arc::new(Opened::new((!totals.is_immutable).then_some(FOR_NOW))),
             unproven: Arc::default(),

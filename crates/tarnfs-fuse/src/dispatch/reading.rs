@@ -159,11 +159,9 @@ impl Reading for Dispatcher {
             Ok((source, is_unproven))
         };
         let takes_writes = self.takes_writes(node);
-        let direct = if self.is_own(node) { open::DIRECT_IO } else { 0 };
         self.ask(Operation::Open, node, reply, source, move |asks, reply, (source, is_unproven)| {
-            let opening = asks.handles.open(node, source);
-            // What is never the same for long is not kept, nor are bytes put together before they are handed on.
-            let flags = if direct == 0 { asks.unproven.flags(node, is_unproven, opening.flags) } else { direct };
+            let opening = asks.handles.open(node, source, asks.tree.lifetime(Node(node)));
+            let flags = asks.unproven.flags(node, is_unproven, opening.flags);
             let flags = if takes_writes { flags } else { flags | open::NOFLUSH };
             if !reply.opened(opening.handle, flags, opening.backing) {
                 drop(asks.handles.close(opening.handle));

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
 use tarnfs_source::{MemorySource, SharedSource};
-use tarnfs_tree::{Child, FolderTree, Xattrs};
+use tarnfs_tree::{Child, FolderTree, Lifetime, Xattrs};
 
 use super::reading::SEEK_DATA;
 use super::*;
@@ -73,6 +73,10 @@ impl Tree for Counting {
 
     fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         Ok((Vec::new(), Vec::new()))
+    }
+
+    fn lifetime(&self, _: Node) -> Lifetime {
+        Lifetime::Forever
     }
 
     fn totals(&self) -> Totals {

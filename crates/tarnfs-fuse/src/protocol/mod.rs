@@ -19,7 +19,7 @@ pub use backing::REQUESTS_FOR_BACKING_FILES;
 pub(crate) use backing::{Backing, Backings};
 pub use probe::{Offer, offer};
 pub(crate) use reply::{
-    Attributes, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyFlush, ReplyNames, ReplyOpen, ReplySeek,
+    Attributes, Keep, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyFlush, ReplyNames, ReplyOpen, ReplySeek,
     ReplyStatfs, ReplyWrite, ReplyXattr, Totals,
 };
 pub(crate) use session::{STACK, Session};

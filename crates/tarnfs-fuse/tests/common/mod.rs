@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use tarnfs_fuse::{Mount, MountOptions, Statistics, mount};
 use tarnfs_source::{MemorySource, SharedSource, Source};
-use tarnfs_tree::{Attributes, Child, Control, Error, Kind, Node, Time, Totals, Tree};
+use tarnfs_tree::{Attributes, Child, Control, Error, Kind, Lifetime, Node, Time, Totals, Tree};
 
 /// One file or folder.
 pub(crate) struct Item {
@@ -40,6 +40,8 @@ pub(crate) struct Item {
 pub(crate) struct MemoryTree {
     pub(crate) items: Vec<Item>,
     pub(crate) totals: Totals,
+    /// That of everything in it; `None`: as the totals say.
+    pub(crate) lifetime: Option<Lifetime>,
     /// The call of the tree that takes it from 1 to 0 panics.
     pub(crate) until_panic: Arc<AtomicI64>,
     /// Lookups of the name `meet` wait here for each other.
@@ -67,10 +69,6 @@ impl Control for Written {
         node == self.node
     }
 
-    fn is_fleeting(&self, node: Node) -> bool {
-        node == self.node
-    }
-
     fn write(&self, writer: u64, bytes: &[u8]) {
         self.by.lock().unwrap().entry(writer).or_default().push(bytes.to_vec());
     }
@@ -94,6 +92,7 @@ impl Default for MemoryTree {
         let mut tree = Self {
             items: Vec::new(),
             totals,
+            lifetime: None,
             until_panic: Arc::default(),
             meeting: None,
             gate: None,
@@ -239,6 +238,13 @@ impl Tree for MemoryTree {
 
     fn node_limit(&self) -> u64 {
         u64::MAX
+    }
+
+    fn lifetime(&self, node: Node) -> Lifetime {
+        if self.written.as_ref().is_some_and(|written| written.node == node) {
+            return Lifetime::None;
+        }
+        self.lifetime.unwrap_or(Lifetime::unless(!self.totals.is_immutable))
     }
 
     fn totals(&self) -> Totals {

@@ -245,3 +245,33 @@ fn numbers_of_what_was_taken_out_are_used_again_when_nobody_knows_them() {
     tree.forget(held, 1);
     tree.add(b"now there is room", wide()).unwrap();
 }
+
+/// Of an archive the kernel may keep what it is told for as long as it likes. Who mounts something in it must see that at
+/// once.
+#[test]
+fn what_is_there_stays_and_what_is_not_may_come() {
+    let (lines, _run) = sync_channel(1);
+    let forever = || Arc::new(Toy::with_contents([("file", Vec::new())]).immutable()) as Arc<dyn Tree>;
+    let tree = ControlTree::new(forever(), lines).unwrap();
+    tree.add(b"added", forever()).unwrap();
+    let find = |path: &str| path::find(&tree, path.as_bytes(), true).unwrap().node;
+    for (path, lifetime) in [
+        ("", Lifetime::Forever),
+        ("file", Lifetime::Forever),
+        ("added", Lifetime::None),
+        ("added/file", Lifetime::Forever),
+        (".ratarmount-control", Lifetime::None),
+        (".ratarmount-control/command", Lifetime::None),
+        (".ratarmount-control/output", Lifetime::None),
+    ] {
+        let node = find(path);
+        assert_eq!((tree.lifetime(node), tree.lifetime_of_gaps(node)), (lifetime, Lifetime::None), "{path}");
+    }
+    let gone = find("added/file");
+    tree.remove(b"added").unwrap();
+    assert_eq!(tree.lifetime(gone), Lifetime::None);
+    let (lines, _run) = sync_channel(1);
+    let changing = ControlTree::new(Arc::new(Toy::with_contents([("file", Vec::new())])), lines).unwrap();
+    let file = changing.lookup(Node::ROOT, b"file").unwrap().node;
+    assert_eq!((changing.lifetime(Node::ROOT), changing.lifetime(file)), (Lifetime::Short, Lifetime::Short));
+}
