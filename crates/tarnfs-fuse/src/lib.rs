@@ -5,7 +5,8 @@
 //! numbers come from the tree and are valid for ever, so "forget" means nothing, and files and folders need not be
 //! opened. What cannot change is given to the kernel for ever; a second listing or a second read of the same bytes
 //! never gets here. Where anything in a tree can change, files are opened (`handles`), and the tree says of each node
-//! how long the kernel may keep what it is told (`lifetimes`): for ever, for a second, or not at all.
+//! how long the kernel may keep what it is told (`lifetimes`): for ever, for a second, or not at all. What would change
+//! something goes to [`Tree::edit`](tarnfs_tree::Tree::edit); a tree without it is mounted read-only.
 //!
 //! What must hold, and where it is done:
 //! - a thread that answers the kernel never decodes: reads that would wait go to `workers`;

@@ -1,7 +1,7 @@
 //! Trees of files and folders: what a mount, a listing or a copy sees.
 //!
 //! [`Tree`] is the one interface between what is below (archives, folders, later unions of them) and what is above
-//! (the kernel, the command). It knows nothing of the kernel's types.
+//! (the kernel, the command). It knows nothing of the kernel's types. What can be changed has an [`Edit`].
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ mod compose;
 pub mod control;
 mod decoded_cache;
 mod directory;
+pub mod edit;
 mod error;
 mod extensions;
 pub mod filling;
@@ -54,7 +55,8 @@ use tarnfs_source::SharedSource;
 pub use archive::{ArchiveTree, DamagedFiles, Fit, LockedFiles};
 pub use assemble::{AssembleError, Assembly, Location, Observer, assemble};
 pub use compose::{ComposeError, Composition, compose};
-pub use control::{Control, ControlTree};
+pub use control::ControlTree;
+pub use edit::{Edit, WritableFile};
 pub use error::Error;
 pub use folder::{FolderTree, Served};
 pub use lazy::{Base, Lazily, LazyTree};
@@ -384,8 +386,8 @@ pub trait Tree: Send + Sync {
         Work::default()
     }
 
-    /// The files in it that take what is written to them. `None` where all is for reading only.
-    fn control(&self) -> Option<&dyn Control> {
+    /// What changes it. `None` where all is for reading only.
+    fn edit(&self) -> Option<&dyn Edit> {
         None
     }
 }

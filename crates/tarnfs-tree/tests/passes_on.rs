@@ -372,7 +372,7 @@ fn totals_and_work_are_those_of_all() {
         let mut work = tree.work();
         work.memory.retain(|(name, _)| *name != "listings");
         assert_eq!(work, inner.work(), "{what}");
-        assert_eq!(tree.control().is_some(), what == "control");
+        assert_eq!(tree.edit().is_some(), what == "control");
     }
     for (what, start, tree) in all(&inner) {
         let file = find(&*tree, start, "sub/file").node;

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use tarnfs_tree::{Error, Node};
 
-use super::{Answer, Dispatcher, Given, KnownAttributes, KnownName, Questions, attempt, errno};
+use super::{Answer, Dispatcher, Given, KnownAttributes, KnownName, Questions, attempt, errno, told};
 use crate::protocol::{
     Folders, Keep, Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyNames, ReplyOpen, ReplyXattr, open,
 };
@@ -28,7 +28,7 @@ impl Dispatcher {
 }
 
 impl Questions {
-    fn found(&self, attributes: &tarnfs_tree::Attributes) -> KnownAttributes {
+    pub(super) fn found(&self, attributes: &tarnfs_tree::Attributes) -> KnownAttributes {
         let keep = lifetimes::duration(self.tree.lifetime(attributes.node));
         (keep, attributes::shown(&*self.tree, attributes, self.overrides))
     }
@@ -40,7 +40,7 @@ impl Questions {
     }
 
     pub(super) fn attributes(&self, node: Node) -> Answer<KnownAttributes> {
-        Ok(self.found(&self.tree.attributes(node).map_err(|error| errno(&error))?))
+        Ok(self.found(&told(self.tree.attributes(node))?))
     }
 
     /// The child `name`; node number 0, which the kernel keeps too, if there is none. `.` and `..` come from file
@@ -49,7 +49,7 @@ impl Questions {
         let known = |node| self.attributes(node).map(|(keep, found)| (Keep::both(keep), found));
         match name {
             b"." => known(folder),
-            b".." => known(self.tree.parent(folder).map_err(|error| errno(&error))?),
+            b".." => known(told(self.tree.parent(folder))?),
             name => match self.tree.lookup(folder, name) {
                 Ok(attributes) => Ok(self.named(folder, &attributes)),
                 Err(Error::NotFound) => Ok((lifetimes::of_nothing(&*self.tree, folder), attributes::bare_folder(0))),
@@ -107,7 +107,7 @@ impl Folders for Dispatcher {
     fn readlink(&self, node: u64, reply: ReplyData) {
         let target = move |asks: &Questions| match asks.tree.read_link(Node(node)) {
             Ok(target) if target.len() > MOST_LINK => Err(Errno::NAMETOOLONG),
-            target => target.map_err(|error| errno(&error)),
+            target => told(target),
         };
         self.ask(Operation::ReadLink, node, reply, target, |_, reply, target| reply.data(&target));
     }
@@ -179,7 +179,7 @@ impl Folders for Dispatcher {
         }
         let name = name.to_vec();
         let value = move |asks: &Questions| {
-            let value = asks.tree.xattr(Node(node), &name).map_err(|error| errno(&error))?.ok_or(Errno::NODATA)?;
+            let value = told(asks.tree.xattr(Node(node), &name))?.ok_or(Errno::NODATA)?;
             Ok(attributes::masked(&name, value, asks.overrides.umask))
         };
         self.ask(Operation::Xattr, node, reply, value, move |_, reply, value| reply.value(&value, room));
@@ -190,7 +190,7 @@ impl Folders for Dispatcher {
             return self.refuse_once(Operation::Xattr, reply);
         }
         let names = move |asks: &Questions| {
-            let all = asks.tree.xattrs(Node(node)).map_err(|error| errno(&error))?;
+            let all = told(asks.tree.xattrs(Node(node)))?;
             let fits = |name: &Vec<u8>| (1..=MOST_XATTR_NAME).contains(&name.len()) && !name.contains(&0);
             let names = all.into_iter().map(|(name, _)| name).filter(fits);
             Ok(names.flat_map(|name| name.into_iter().chain([0])).collect::<Vec<u8>>())

@@ -16,15 +16,14 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tarnfs_tree::{Error, Node, Totals, Tree};
 
+use crate::buffers::MOST_BYTES;
 use crate::deadline::{Deadlines, Refuse, Ticket};
 use crate::guard;
 use crate::handles::Handles;
 use crate::lifetimes::FOR_NOW;
 use crate::opened::Opened;
 use crate::options::{Overrides, Parsed};
-use crate::protocol::{
-    Attributes, Filesystem, Keep, Kernel, Reply, ReplyStatfs, Totals as KernelTotals, capability,
-};
+use crate::protocol::{Attributes, Filesystem, Keep, Kernel, Reply, ReplyStatfs, Totals as KernelTotals, capability};
 use crate::statistics::Operation;
 use crate::unproven::Unproven;
 use crate::workers::{self, Workers};
@@ -74,6 +73,11 @@ type Answer<T> = Result<T, Errno>;
 /// The kernel's number for a tree's error.
 fn errno(error: &Error) -> Errno {
     error.errno()
+}
+
+/// What the tree has answered.
+fn told<T>(answer: Result<T, Error>) -> Answer<T> {
+    answer.map_err(|error| errno(&error))
 }
 
 impl Dispatcher {
@@ -208,7 +212,6 @@ impl Dispatcher {
         self.deadlines.counters.count(operation);
         reply.into().error(Errno::NOSYS);
     }
-
 }
 
 /// Nodes that a tree has given out for an answer. Unless the kernel takes it, nobody knows them: they are forgotten.
@@ -271,6 +274,9 @@ impl Filesystem for Dispatcher {
             if let (Some(backings), Some(handles)) = (kernel.take_passthrough(), Arc::get_mut(&mut self.asks.handles)) {
                 handles.pass_through(backings);
             }
+        }
+        if self.is_writable() {
+            kernel.take_writes_of(MOST_BYTES as u32);
         }
         if self.totals.has_acls && self.default_permissions {
             kernel.take(capability::POSIX_ACL);

@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use tarnfs_source::{SharedSource, Source};
-use tarnfs_tree::{Error, Node};
+use tarnfs_tree::edit::Pending;
+use tarnfs_tree::{Error, Node, WritableFile};
 
-use super::{Answer, Dispatcher, Questions, attempt, errno};
+use super::{Answer, Dispatcher, Questions, attempt, errno, told};
 use crate::buffers::{self, Buffer, MOST_BYTES};
 use crate::deadline::{Refuse, Ticket, lock};
 use crate::guard;
-use crate::protocol::{How, Reading, Reply, ReplyData, ReplyFlush, ReplyOpen, ReplySeek, open};
+use crate::handles::Opening;
+use crate::protocol::{How, Reading, Reply, ReplyData, ReplyDone, ReplyOpen, ReplySeek, open};
 use crate::statistics::Operation;
 
 /// How long a file is waited for that takes more memory than others have left.
@@ -27,10 +29,41 @@ pub(super) const SEEK_DATA: u32 = 3;
 /// See [`SEEK_DATA`].
 const SEEK_HOLE: u32 = 4;
 
-/// How long who waits for a command does so before it looks whether somebody still wants to know.
+/// How long who waits for what a file still does, does so before it looks whether somebody still wants to know.
 const NAP: Duration = Duration::from_millis(100);
 
+/// A file that was opened.
+pub(super) enum OpenFile {
+    /// To read it; and whether it is not verified yet.
+    Read(SharedSource, bool),
+    /// To write to it.
+    Written(Arc<dyn WritableFile>),
+}
+
 impl Questions {
+    /// Opens `node`.
+    pub(super) fn open(&self, node: u64, how: How) -> Answer<OpenFile> {
+        if how.to_write {
+            return told(self.edit()?.open_to_write(Node(node), how.appends)).map(OpenFile::Written);
+        }
+        let source = self.opened.open(&*self.tree, Node(node)).map_err(|error| self.cannot_open(node, &error))?;
+        let is_unproven = source.is_unproven();
+        Ok(OpenFile::Read(source, is_unproven))
+    }
+
+    /// A handle for what was opened.
+    pub(super) fn hold(&self, node: u64, file: OpenFile) -> Opening {
+        let lifetime = self.tree.lifetime(Node(node));
+        match file {
+            OpenFile::Read(source, is_unproven) => {
+                let takes_writes = self.tree.edit().is_some_and(|edit| edit.may_change(Node(node)));
+                let opening = self.handles.open(node, source, lifetime, takes_writes);
+                Opening { flags: self.unproven.flags(node, is_unproven, opening.flags) | open::NOFLUSH, ..opening }
+            }
+            OpenFile::Written(file) => self.handles.open_to_write(node, file, lifetime),
+        }
+    }
+
     /// What `node` holds, of which `handle` may be open.
     fn source(&self, node: u64, handle: u64) -> Answer<SharedSource> {
         match self.handles.get(handle) {
@@ -52,7 +85,12 @@ impl Questions {
 
     /// Does `work`, which opens `node`: again and again while others have the memory that it takes, and somebody wants
     /// its answer. Not on a thread that answers the kernel.
-    pub(super) fn with_memory<R: Refuse, T>(&self, node: u64, ticket: &Ticket<R>, work: &dyn Fn(&Self) -> Answer<T>) -> Answer<T> {
+    pub(super) fn with_memory<R: Refuse, T>(
+        &self,
+        node: u64,
+        ticket: &Ticket<R>,
+        work: &dyn Fn(&Self) -> Answer<T>,
+    ) -> Answer<T> {
         let begin = Instant::now();
         loop {
             match work(self) {
@@ -76,6 +114,40 @@ impl Questions {
             SEEK_HOLE => Ok(source.next_hole(offset)),
             _ => Err(Errno::INVAL),
         }
+    }
+}
+
+/// Somebody closes `file`, and goes on when what it still does is done.
+fn answer_flush(asks: &Questions, node: u64, file: &dyn WritableFile, ticket: Ticket<ReplyDone>) {
+    let flush = || file.flush().map_err(|error| errno(&error.into()));
+    match attempt(&asks.deadlines, Operation::Other, node, flush) {
+        Ok(pending) if pending.is_empty() => ticket.answer(ReplyDone::done),
+        Ok(pending) => answer_after(pending, asks.deadlines.limit().mul_f64(0.8), ticket),
+        Err(errno) => ticket.refuse(errno),
+    }
+}
+
+/// Answers when all that is `pending` is done, or after `limit`, which is before the deadline. A thread of its own
+/// waits.
+fn answer_after(pending: Vec<Pending>, limit: Duration, ticket: Ticket<ReplyDone>) {
+    let ticket = Arc::new(Mutex::new(Some(ticket)));
+    let answer = |ticket: &Mutex<Option<Ticket<ReplyDone>>>| {
+        if let Some(ticket) = lock(ticket).take() {
+            ticket.answer(ReplyDone::done);
+        }
+    };
+    let waiting = Arc::clone(&ticket);
+    let wait = move || {
+        let begun = Instant::now();
+        let is_wanted = || lock(&waiting).as_ref().is_some_and(Ticket::is_wanted);
+        for one in pending {
+            while begun.elapsed() < limit && is_wanted() && !one.is_done(NAP) {}
+        }
+        answer(&waiting);
+    };
+    let builder = thread::Builder::new().name("tarnfs-closing".to_owned()).stack_size(256 << 10);
+    if builder.spawn(wait).is_err() {
+        answer(&ticket);
     }
 }
 
@@ -152,67 +224,38 @@ impl Reading for Dispatcher {
             });
         }
         let may_open = self.may_open(node, how);
-        let source = move |asks: &Questions| {
-            may_open?;
-            let source = asks.opened.open(&*asks.tree, Node(node)).map_err(|error| asks.cannot_open(node, &error))?;
-            let is_unproven = source.is_unproven();
-            Ok((source, is_unproven))
-        };
-        let takes_writes = self.takes_writes(node);
-        self.ask(Operation::Open, node, reply, source, move |asks, reply, (source, is_unproven)| {
-            let opening = asks.handles.open(node, source, asks.tree.lifetime(Node(node)));
-            let flags = asks.unproven.flags(node, is_unproven, opening.flags);
-            let flags = if takes_writes { flags } else { flags | open::NOFLUSH };
-            if !reply.opened(opening.handle, flags, opening.backing) {
+        let is_ready = if how.to_write { self.changes_at_once(node) } else { self.is_ready(node) };
+        let ticket = self.deadlines.begin(Operation::Open, node, reply);
+        let open = move |asks: &Questions| may_open.and_then(|()| asks.open(node, how));
+        self.ask_with(Operation::Open, node, is_ready, ticket, open, move |asks, reply, file| {
+            let opening = asks.hold(node, file);
+            if !reply.opened(opening.handle, opening.flags, opening.backing) {
                 drop(asks.handles.close(opening.handle));
             }
         });
     }
 
-    /// Who closes the file for commands goes on when what it has written is done, so that the next line of a script
-    /// finds it done; or soon before the deadline. A thread of its own waits.
-    fn flush(&self, node: u64, handle: u64, reply: ReplyFlush) {
-        if self.asks.tree.control().is_none() {
+    fn flush(&self, node: u64, handle: u64, reply: ReplyDone) {
+        if self.asks.tree.edit().is_none() {
             // The kernel asks no more.
             return self.refuse_once(Operation::Other, reply);
         }
-        let control = self.asks.tree.control().filter(|control| control.takes_writes(Node(node)));
-        let pending = control.map(|control| control.pending(handle)).unwrap_or_default();
         let ticket = self.deadlines.begin(Operation::Other, node, reply);
-        if pending.is_empty() {
-            return ticket.answer(ReplyFlush::done);
-        }
-        let limit = self.deadlines.limit().mul_f64(0.8);
-        let ticket = Arc::new(Mutex::new(Some(ticket)));
-        let answer = |ticket: &Mutex<Option<Ticket<ReplyFlush>>>| {
-            if let Some(ticket) = lock(ticket).take() {
-                ticket.answer(ReplyFlush::done);
-            }
-        };
-        let waiting = Arc::clone(&ticket);
-        let wait = move || {
-            let begun = Instant::now();
-            let is_wanted = || lock(&waiting).as_ref().is_some_and(Ticket::is_wanted);
-            for line in pending {
-                while begun.elapsed() < limit && is_wanted() && !line.is_done(NAP) {}
-            }
-            answer(&waiting);
-        };
-        let builder = std::thread::Builder::new().name("tarnfs-closing".to_owned()).stack_size(256 << 10);
-        if builder.spawn(wait).is_err() {
-            answer(&ticket);
+        match self.asks.handles.writable(handle) {
+            None => ticket.answer(ReplyDone::done),
+            Some(file) if file.writes_at_once() => answer_flush(&self.asks, node, &*file, ticket),
+            Some(file) => self.later(node, move |asks| answer_flush(asks, node, &*file, ticket)),
         }
     }
 
     fn release(&self, handle: u64, reply: Reply) {
-        // To close a file of a server may take as long as to open it.
-        if let Some(closed) = self.asks.handles.close(handle)
-            && !self.is_ready(closed.node())
-        {
-            self.later(closed.node(), move |_| drop(closed));
-        }
-        if let Some(control) = self.asks.tree.control() {
-            control.close(handle);
+        if let Some(closed) = self.asks.handles.close(handle) {
+            // To close a file of a server may take as long as to open it.
+            if closed.is_ready().unwrap_or_else(|| self.is_ready(closed.node())) {
+                drop(closed);
+            } else {
+                self.later(closed.node(), move |_| drop(closed));
+            }
         }
         reply.done();
     }

@@ -183,7 +183,7 @@ fn a_file_that_nobody_has_opened_after_all_is_closed() {
     let (forever, options) = (Duration::from_secs(100_000), Parsed::new(&MountOptions::default()).unwrap());
     let dispatcher = Dispatcher::new(tree, &options, Workers::new(forever), Deadlines::new(forever));
     let open = |device: File| {
-        let how = How { to_write: false, user: 0 };
+        let how = How { to_write: false, appends: false, is_exclusive: false, user: 0 };
         dispatcher.open(node, how, ReplyOpen::to(&Arc::new(device)));
         dispatcher.asks.handles.count()
     };

@@ -163,9 +163,9 @@ macro_rules! replies {
 }
 
 replies! {
-    /// An answer to `LOOKUP`.
+    /// An answer to `LOOKUP`, and to whatever makes a name.
     ReplyEntry
-    /// An answer to `GETATTR`.
+    /// An answer to `GETATTR` and `SETATTR`.
     ReplyAttributes
     /// Bytes.
     ReplyData
@@ -179,8 +179,10 @@ replies! {
     ReplySeek
     /// An answer to `WRITE`.
     ReplyWrite
-    /// An answer to `FLUSH`.
-    ReplyFlush
+    /// An answer to `CREATE` and `TMPFILE`.
+    ReplyCreated
+    /// That it is done; there is nothing else to say.
+    ReplyDone
 }
 
 impl ReplyEntry {
@@ -278,8 +280,17 @@ impl ReplyStatfs {
     }
 }
 
-impl ReplyFlush {
-    /// That whoever closes the file may go on.
+impl ReplyCreated {
+    /// As [`ReplyEntry::entry`] and [`ReplyOpen::opened`] together. False if the kernel has taken neither.
+    pub(crate) fn created(self, keep: Keep, attributes: &Attributes, handle: u64, flags: u32) -> bool {
+        let mut out = Out::with_capacity(144);
+        put_entry(&mut out, keep, attributes);
+        out.u64(handle).u32(flags).u32(0);
+        self.0.send(&out.0)
+    }
+}
+
+impl ReplyDone {
     pub(crate) fn done(self) {
         self.0.done();
     }
@@ -362,10 +373,9 @@ impl AsRef<Reply> for ReplyNames {
 
 /// `struct fuse_entry_out`. Numbers are never used twice, so all are of generation 0.
 fn put_entry(out: &mut Out, keep: Keep, attributes: &Attributes) {
-    let times = [keep.name, keep.attributes];
+    let Keep { name, attributes: own } = keep;
     out.u64(attributes.node).u64(0);
-    times.iter().for_each(|time| _ = out.u64(time.as_secs()));
-    times.iter().for_each(|time| _ = out.u32(time.subsec_nanos()));
+    out.u64(name.as_secs()).u64(own.as_secs()).u32(name.subsec_nanos()).u32(own.subsec_nanos());
     put_attributes(out, attributes);
 }
 

@@ -20,9 +20,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use tarnfs_fuse::{Mount, MountOptions, Statistics, mount};
 use tarnfs_source::{MemorySource, SharedSource, Source};
-use tarnfs_tree::{Attributes, Child, Control, Error, Kind, Lifetime, Node, Time, Totals, Tree};
+use tarnfs_tree::edit::Change;
+use tarnfs_tree::{Attributes, Child, Edit, Error, Kind, Lifetime, Node, Time, Totals, Tree, WritableFile};
 
 /// One file or folder.
 pub(crate) struct Item {
@@ -57,24 +59,72 @@ pub(crate) struct MemoryTree {
 /// What was written to a file, by each that had it open; the last is empty once that one is done.
 pub(crate) struct Written {
     pub(crate) node: Node,
-    pub(crate) by: Mutex<BTreeMap<u64, Vec<Vec<u8>>>>,
+    pub(crate) by: Arc<Mutex<BTreeMap<u64, Vec<Vec<u8>>>>>,
 }
 
-impl Control for Written {
-    fn takes_writes(&self, node: Node) -> bool {
-        node == self.node
+/// One that has it open.
+#[derive(Debug)]
+struct Writer {
+    number: u64,
+    by: Arc<Mutex<BTreeMap<u64, Vec<Vec<u8>>>>>,
+}
+
+/// Only if there is a file that takes writes.
+impl Edit for MemoryTree {
+    fn may_change(&self, node: Node) -> bool {
+        self.written.as_ref().is_some_and(|written| written.node == node)
     }
 
     fn is_own(&self, node: Node) -> bool {
-        node == self.node
+        self.may_change(node)
     }
 
-    fn write(&self, writer: u64, bytes: &[u8]) {
-        self.by.lock().unwrap().entry(writer).or_default().push(bytes.to_vec());
+    fn change(&self, node: Node, change: &Change) -> Result<Attributes, Error> {
+        let emptied = Change { size: Some(0), ..Change::default() };
+        if self.may_change(node) && *change == emptied { self.attributes(node) } else { Err(Error::ReadOnly) }
     }
 
-    fn close(&self, writer: u64) {
-        self.write(writer, b"");
+    fn open_to_write(&self, node: Node, _: bool) -> Result<Arc<dyn WritableFile>, Error> {
+        let written = self.written.as_ref().filter(|written| written.node == node).ok_or(Error::ReadOnly)?;
+        let mut by = written.by.lock().unwrap();
+        let number = by.len() as u64;
+        by.insert(number, Vec::new());
+        Ok(Arc::new(Writer { number, by: Arc::clone(&written.by) }))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.write_at(b"", 0).unwrap();
+    }
+}
+
+impl Source for Writer {
+    fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    fn len(&self) -> u64 {
+        0
+    }
+
+    fn describe(&self) -> String {
+        "writer".to_owned()
+    }
+}
+
+impl WritableFile for Writer {
+    fn write_at(&self, bytes: &[u8], _: u64) -> io::Result<usize> {
+        self.by.lock().unwrap().get_mut(&self.number).unwrap().push(bytes.to_vec());
+        Ok(bytes.len())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        if length == 0 { Ok(()) } else { Err(Errno::ROFS.into()) }
+    }
+
+    fn sync(&self, _: bool) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -251,8 +301,8 @@ impl Tree for MemoryTree {
         self.totals
     }
 
-    fn control(&self) -> Option<&dyn Control> {
-        self.written.as_deref().map(|written| written as &dyn Control)
+    fn edit(&self) -> Option<&dyn Edit> {
+        self.written.as_ref().map(|_| self as &dyn Edit)
     }
 }
 
@@ -287,7 +337,7 @@ impl<F: Fn(&mut [u8], u64) -> io::Result<usize> + Send + Sync> Source for Slow<F
 }
 
 /// A gate at which threads wait until it is opened.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Gate {
     /// Whether it is open, and how many wait.
     state: Mutex<(bool, usize)>,
@@ -361,8 +411,12 @@ impl Mounted {
     }
 
     pub(crate) fn with(tree: MemoryTree, options: &MountOptions) -> Self {
+        Self::of(Arc::new(tree), options)
+    }
+
+    pub(crate) fn of(tree: Arc<dyn Tree>, options: &MountOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mount = mount(Arc::new(tree), folder.path(), options).unwrap();
+        let mount = mount(tree, folder.path(), options).unwrap();
         Self { mount: Some(mount), folder, panics: 0 }
     }
 
