@@ -8,6 +8,7 @@
     reason = "shared by tests, which use parts of it"
 )]
 
+pub(crate) mod editable;
 #[path = "../../../../tests/support/namespace.rs"]
 pub(crate) mod namespace;
 
