@@ -6,6 +6,7 @@ use tarnfs_source::MemorySource;
 
 use super::archives::MOST_OPENING;
 use super::*;
+use crate::Lifetime;
 use crate::open::{DecodingOptions, IndexOptions};
 use crate::toy::Toy;
 

@@ -1,8 +1,10 @@
 use std::sync::atomic::Ordering;
 
+use tarnfs_source::SharedSource;
+
 use super::*;
-use crate::Subvolumes;
 use crate::toy::Toy;
+use crate::{Lifetime, Subvolumes, Totals, Xattrs};
 
 fn toy() -> Arc<Toy> {
     Arc::new(Toy::with_contents([("file", Vec::new())]))
