@@ -231,9 +231,8 @@ fn what_is_kept_of_an_archive_hides_nothing_that_comes() {
         assert_eq!(find(), 50);
         asked() - before < 15
     });
-    let names = |path: &str| {
-        fs::read_dir(mounted.path(path)).unwrap().map(|e| e.unwrap().file_name()).collect::<BTreeSet<_>>()
-    };
+    let names =
+        |path: &str| fs::read_dir(mounted.path(path)).unwrap().map(|e| e.unwrap().file_name()).collect::<BTreeSet<_>>();
     let only = |names: &[&str]| names.iter().map(std::ffi::OsString::from).collect::<BTreeSet<_>>();
     for _ in 0..2 {
         assert!(!mounted.path("a/b/new").exists() && !mounted.path("a/new").exists());

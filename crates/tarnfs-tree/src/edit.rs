@@ -80,8 +80,8 @@ pub enum Allocation {
     Zeroes,
 }
 
-/// Changes the tree of which it is ([`crate::Tree::edit`]). Each method is one system call, with its errors, and what has
-/// no body of its own is refused: the tree is for reading only there.
+/// Changes the tree of which it is ([`crate::Tree::edit`]). Each method is one system call, with its errors, and what
+/// has no body of its own is refused: the tree is for reading only there.
 ///
 /// Who is given the [`Attributes`] of something new knows its node, as by a look-up ([`crate::Tree::forget`]). Whether
 /// somebody may do what he asks for is not asked here. What only asks (`may_change`, `is_own`, `changes_at_once`) never

@@ -372,8 +372,8 @@ pub trait Tree: Send + Sync {
     /// Who has a folder for ever has the nodes of its names for ever, but for those whose own lifetime is none.
     fn lifetime(&self, node: Node) -> Lifetime;
 
-    /// How long may be kept what is *not* in `folder`: that there is nothing of a name, and that a listing has all. It is
-    /// less than the folder's own where something may come to it while the rest stays.
+    /// How long may be kept what is *not* in `folder`: that there is nothing of a name, and that a listing has all. It
+    /// is less than the folder's own where something may come to it while the rest stays.
     fn lifetime_of_gaps(&self, folder: Node) -> Lifetime {
         self.lifetime(folder)
     }

@@ -292,8 +292,8 @@ fn numbers_of_what_was_taken_out_are_used_again_when_nobody_knows_them() {
     tree.add(b"now there is room", wide()).unwrap();
 }
 
-/// Of an archive the kernel may keep what it is told for as long as it likes. Who mounts something in it must see that at
-/// once.
+/// Of an archive the kernel may keep what it is told for as long as it likes. Who mounts something in it must see that
+/// at once.
 #[test]
 fn what_is_there_stays_and_what_is_not_may_come() {
     let (lines, _run) = sync_channel(1);

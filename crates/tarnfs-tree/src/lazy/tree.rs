@@ -244,10 +244,10 @@ impl Tree for LazyTree {
         self.within(node, |tree, inner, _| tree.owner_names(inner))
     }
 
-    /// What lies in an archive stays what it is: of a file that has changed comes another archive, with other numbers, to
-    /// which its name in the folder leads. But what looks like an archive may be a file from the moment when somebody
-    /// looks inside, so nothing is for ever where there may be some, and neither is the folder that an archive is,
-    /// whose owner and times are the file's.
+    /// What lies in an archive stays what it is: of a file that has changed comes another archive, with other numbers,
+    /// to which its name in the folder leads. But what looks like an archive may be a file from the moment when
+    /// somebody looks inside, so nothing is for ever where there may be some, and neither is the folder that an
+    /// archive is, whose owner and times are the file's.
     fn lifetime(&self, node: Node) -> Lifetime {
         match self.place(node) {
             Where::Base(inner) => self.base.tree().lifetime(inner).min(Lifetime::Short),
