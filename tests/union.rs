@@ -11,7 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Compare, Mounted, Scratch, assert_twins, can_mount, is_mounted, make_tree, rounds, run, tarnfs};
+use support::{
+    Compare, Mounted, Scratch, assert_twins, can_mount, is_mounted, make_tree, rounds, run, statistics, tarnfs,
+};
 
 /// Mounts all of `sources`.
 fn mount(scratch: &Scratch, sources: &[PathBuf], options: &[&str]) -> Mounted {
@@ -201,6 +203,50 @@ fn a_folder_under_a_union_shows_what_is_in_it_now() {
     assert_eq!(run(&scratch, ["-u".as_ref(), folder.as_os_str()]).code, 0);
     assert!(child.wait().unwrap().success());
     assert_eq!(fs::read_to_string(folder.join("both")).unwrap(), "no folder any more\n");
+}
+
+/// The kernel keeps what it was told of an archive, and yet sees what comes to its folders from another source.
+#[test]
+fn what_is_kept_of_an_archive_hides_nothing_that_comes() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir -p layer/a/b/c folder; (cd layer/a/b/c; seq 50 | xargs touch); tar -cf a.tar -C layer .");
+    let mounted = mount(&scratch, &[scratch.path("a.tar"), scratch.path("folder")], &[]);
+    let find = || {
+        let found = Command::new("find").arg(&mounted.at).args(["-size", "0"]).output().unwrap();
+        String::from_utf8(found.stdout).unwrap().lines().filter(|line| line.contains("/c/")).count()
+    };
+    let asked = || {
+        let requests = statistics(&mounted.at)["requests"].clone();
+        ["lookup", "attributes", "read_folder"].iter().map(|kind| requests[kind].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!(find(), 50);
+    // As long as what may change is kept.
+    let a_while = || std::thread::sleep(std::time::Duration::from_millis(1500));
+    support::wait_until("only the root is asked for again", || {
+        a_while();
+        let before = asked();
+        assert_eq!(find(), 50);
+        asked() - before < 15
+    });
+    let names =
+        |path: &str| fs::read_dir(mounted.path(path)).unwrap().map(|e| e.unwrap().file_name()).collect::<BTreeSet<_>>();
+    let only = |names: &[&str]| names.iter().map(std::ffi::OsString::from).collect::<BTreeSet<_>>();
+    for _ in 0..2 {
+        assert!(!mounted.path("a/b/new").exists() && !mounted.path("a/new").exists());
+        assert_eq!((names("a"), names("a/b")), (only(&["b"]), only(&["c"])));
+        scratch.shell("mkdir -p folder/a/b; echo new > folder/a/b/new; echo new > folder/a/new");
+        a_while();
+        assert_eq!((names("a"), names("a/b")), (only(&["b", "new"]), only(&["c", "new"])));
+        assert_eq!(fs::read_to_string(mounted.path("a/b/new")).unwrap(), "new\n");
+        assert_eq!(find(), 50);
+        scratch.shell("rm -r folder/a");
+        a_while();
+    }
+    assert_eq!((names("a"), names("a/b")), (only(&["b"]), only(&["c"])));
+    mounted.unmount();
 }
 
 /// Listing, and forgetting what was listed, of a folder that others change: what stays is there all the time.

@@ -1,12 +1,22 @@
-//! What a tree says of a node, in the kernel's terms.
+//! What a tree says of a node, in the kernel's terms, and what the kernel wants of one, in the tree's.
 
-use tarnfs_tree::{Attributes, Device, Kind, Time};
+use std::time::SystemTime;
+
+use tarnfs_tree::edit::{self, Change};
+use tarnfs_tree::{Attributes, Device, Kind, Time, Tree};
 
 use crate::options::Overrides;
-use crate::protocol;
+use crate::protocol::{self, Stamp};
+
+/// The kernel's form of what `tree` says of a node. Of what is there to control the mount, owner and mode are who may
+/// do so, whatever else the mount shows of others.
+pub(crate) fn shown(tree: &dyn Tree, attributes: &Attributes, overrides: Overrides) -> protocol::Attributes {
+    let is_own = tree.edit().is_some_and(|edit| edit.is_own(attributes.node));
+    to_kernel(attributes, if is_own { Overrides::default() } else { overrides })
+}
 
 /// The kernel's form of `attributes`.
-pub(crate) fn to_kernel(attributes: &Attributes, overrides: Overrides) -> protocol::Attributes {
+fn to_kernel(attributes: &Attributes, overrides: Overrides) -> protocol::Attributes {
     let (kind, device) = kind(attributes.kind);
     protocol::Attributes {
         node: attributes.node.0,
@@ -72,6 +82,48 @@ fn device(Device { major, minor }: Device) -> u32 {
     (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & 0xf_ff00) << 12)
 }
 
+/// The inverse of [`device`], `new_decode_dev`.
+fn device_of(number: u32) -> Device {
+    Device { major: number >> 8 & 0xfff, minor: (number & 0xff) | (number >> 12 & 0xf_ff00) }
+}
+
+/// The inverse of [`kind`].
+fn kind_of(mode: u32, number: u32) -> Option<Kind> {
+    Some(match mode & 0o170_000 {
+        0 | 0o100_000 => Kind::File,
+        0o040_000 => Kind::Folder,
+        0o120_000 => Kind::Symlink,
+        0o020_000 => Kind::CharacterDevice(device_of(number)),
+        0o060_000 => Kind::BlockDevice(device_of(number)),
+        0o010_000 => Kind::Fifo,
+        0o140_000 => Kind::Socket,
+        _ => return None,
+    })
+}
+
+/// What is to be made, in the tree's terms; `None` if there is nothing of its kind.
+pub(crate) fn new(new: protocol::New<'_>) -> Option<edit::New> {
+    let kind = kind_of(new.mode, new.device)?;
+    Some(edit::New { kind, mode: new.mode & 0o7777, uid: new.user, gid: new.group, target: new.target.to_vec() })
+}
+
+/// What is to be changed, in the tree's terms.
+pub(crate) fn change(change: protocol::Change) -> Change {
+    let protocol::Change { mode, uid, gid, size, atime, mtime } = change;
+    let mode = mode.map(|mode| mode & 0o7777);
+    Change { mode, uid, gid, size, atime: atime.map(time_of), mtime: mtime.map(time_of) }
+}
+
+fn time_of(stamp: Stamp) -> Time {
+    match stamp {
+        Stamp::At(seconds, nanoseconds) => Time { seconds, nanoseconds: nanoseconds.min(999_999_999) },
+        Stamp::Now => {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            Time { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }
+        }
+    }
+}
+
 /// Seconds, and nanoseconds of which the kernel believes less than a second.
 fn time(Time { seconds, nanoseconds }: Time) -> (i64, u32) {
     (seconds, nanoseconds.min(999_999_999))
@@ -112,6 +164,8 @@ mod tests {
         ] {
             let is_device = matches!(of, Kind::CharacterDevice(_) | Kind::BlockDevice(_));
             assert_eq!(kind(of), (mode, if is_device { 0x801 } else { 0 }), "{of:?}");
+            let back = if of == Kind::HardLink { Kind::File } else { of };
+            assert_eq!(kind_of(mode | 0o7777, 0x801), Some(back));
         }
         let folder = bare_folder(77);
         assert_eq!((folder.node, folder.mode, folder.links, folder.size), (77, libc_mode(b'd') | 0o755, 2, 0));
@@ -140,5 +194,7 @@ mod tests {
     fn device_numbers_beyond_8_bits() {
         assert_eq!(device(Device { major: 8, minor: 1 }), 0x801);
         assert_eq!(device(Device { major: 0xabc, minor: 0xf_edcb }), 0xfeda_bccb);
+        assert_eq!(device_of(0xfeda_bccb), Device { major: 0xabc, minor: 0xf_edcb });
+        assert_eq!(kind_of(0o110_000, 0), None);
     }
 }

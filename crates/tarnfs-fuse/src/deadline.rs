@@ -45,7 +45,10 @@ macro_rules! refuse {
     };
 }
 
-refuse! { ReplyAttributes ReplyData ReplyEntry ReplyFlush ReplyNames ReplyOpen ReplySeek ReplyStatfs ReplyWrite ReplyXattr }
+refuse! {
+    ReplyAttributes ReplyCreated ReplyData ReplyDone ReplyEntry ReplyNames ReplyOpen ReplySeek ReplyStatfs ReplyWrite
+    ReplyXattr
+}
 
 /// A lock that a panic elsewhere does not spoil: what these locks hold is changed in one step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

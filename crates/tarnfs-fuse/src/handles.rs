@@ -2,11 +2,12 @@
 //! name.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use tarnfs_source::SharedSource;
+use tarnfs_tree::{Lifetime, WritableFile};
 
 use crate::deadline::lock;
 use crate::protocol::{Backing, Backings, open};
@@ -34,7 +35,16 @@ struct HandlesState {
 #[derive(Debug)]
 struct Handle {
     node: u64,
-    source: Option<SharedSource>,
+    content: Content,
+}
+
+/// What is open.
+#[derive(Debug)]
+enum Content {
+    /// To read it, if it is kept.
+    Read(Option<SharedSource>),
+    /// To write to it.
+    Written(Arc<dyn WritableFile>),
 }
 
 /// What was open, and is open until this is dropped.
@@ -48,6 +58,14 @@ pub(crate) struct Closed {
 impl Closed {
     pub(crate) fn node(&self) -> u64 {
         self.handle.node
+    }
+
+    /// Whether to close it waits for nothing, where that is known without asking the tree.
+    pub(crate) fn is_ready(&self) -> Option<bool> {
+        match &self.handle.content {
+            Content::Read(_) => None,
+            Content::Written(file) => Some(file.writes_at_once()),
+        }
     }
 }
 
@@ -72,6 +90,14 @@ pub(crate) fn share_of_descriptors(part: u64) -> usize {
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| (most / part) as usize)
 }
 
+impl HandlesState {
+    fn add(&mut self, node: u64, content: Content) -> u64 {
+        self.last += 1;
+        self.handles.insert(self.last, Handle { node, content });
+        self.last
+    }
+}
+
 impl Handles {
     pub(crate) fn new() -> Self {
         Self { most: share_of_descriptors(4), backings: None, state: Mutex::default() }
@@ -82,13 +108,16 @@ impl Handles {
         self.backings = Some(backings);
     }
 
-    /// A handle for `source`, the content of `node`.
-    pub(crate) fn open(&self, node: u64, source: SharedSource) -> Opening {
+    /// A handle for `source`, the content of `node`, which lives so long. What `takes_writes` the kernel cannot read
+    /// itself: it would have to write it itself, too.
+    pub(crate) fn open(&self, node: u64, source: SharedSource, lifetime: Lifetime, takes_writes: bool) -> Opening {
         let mut state = lock(&self.state);
         let HandlesState { nodes, may_not, .. } = &mut *state;
         let file = source.backing_file();
+        let may_pass = lifetime > Lifetime::None && !takes_writes;
         let shared = nodes.entry(node).or_insert_with(|| {
-            let opened = self.backings.as_ref().filter(|_| !*may_not).zip(file).map(|(all, file)| all.open(file));
+            let backings = self.backings.as_ref().filter(|_| may_pass && !*may_not);
+            let opened = backings.zip(file).map(|(all, file)| all.open(file));
             let backing = opened.and_then(|opened| {
                 let refused = |error: &Errno| {
                     *may_not |= *error == Errno::PERM;
@@ -101,20 +130,39 @@ impl Handles {
         shared.handles += 1;
         let (flags, backing) = match &shared.backing {
             Some(backing) => (open::PASSTHROUGH, backing.number()),
-            // What comes from an archive never changes.
-            None if file.is_none() => (open::KEEP_CACHE, 0),
+            // Not kept, nor are bytes that are written put together before they are handed on.
+            None if lifetime == Lifetime::None => (open::DIRECT_IO, 0),
+            // What is no file on a disk is not changed by others, however little is promised of its name and owner.
+            None if lifetime == Lifetime::Forever || file.is_none() => (open::KEEP_CACHE, 0),
             None => (0, 0),
         };
-        state.last += 1;
-        let handle = state.last;
         let source = (state.handles.len() < self.most).then_some(source);
-        state.handles.insert(handle, Handle { node, source });
-        Opening { handle, flags, backing }
+        Opening { handle: state.add(node, Content::Read(source)), flags, backing }
+    }
+
+    /// A handle for `file`, the content of `node`. It is kept whatever else is open.
+    pub(crate) fn open_to_write(&self, node: u64, file: Arc<dyn WritableFile>, lifetime: Lifetime) -> Opening {
+        let mut state = lock(&self.state);
+        state.nodes.entry(node).or_insert(Shared { handles: 0, backing: None }).handles += 1;
+        // All that is written comes through the kernel, which knows it.
+        let flags = if lifetime == Lifetime::None { open::DIRECT_IO } else { open::KEEP_CACHE };
+        Opening { handle: state.add(node, Content::Written(file)), flags, backing: 0 }
     }
 
     /// What is open under `handle`, if it is kept.
     pub(crate) fn get(&self, handle: u64) -> Option<SharedSource> {
-        lock(&self.state).handles.get(&handle)?.source.clone()
+        match &lock(&self.state).handles.get(&handle)?.content {
+            Content::Read(source) => source.clone(),
+            Content::Written(file) => Some(Arc::clone(file) as SharedSource),
+        }
+    }
+
+    /// The same of what is open to write to it.
+    pub(crate) fn writable(&self, handle: u64) -> Option<Arc<dyn WritableFile>> {
+        match &lock(&self.state).handles.get(&handle)?.content {
+            Content::Read(_) => None,
+            Content::Written(file) => Some(Arc::clone(file)),
+        }
     }
 
     /// How many are open.
@@ -149,12 +197,13 @@ mod tests {
     fn handles_keep_what_they_are_for_and_no_more() {
         let handles = Handles { most: 2, ..Handles::new() };
         let archived: SharedSource = Arc::new(MemorySource::new(*b"bytes", "test"));
-        let first = handles.open(7, Arc::clone(&archived));
+        let first = handles.open(7, Arc::clone(&archived), Lifetime::Short, false);
         assert_eq!((first.flags, first.backing), (open::KEEP_CACHE, 0));
         let exe = std::fs::File::open("/proc/self/exe").unwrap();
-        let second = handles.open(8, Arc::new(FollowedFile::new(exe, "exe").unwrap()));
+        let exe: SharedSource = Arc::new(FollowedFile::new(exe, "exe").unwrap());
+        let second = handles.open(8, Arc::clone(&exe), Lifetime::Short, false);
         assert_eq!(second.flags, 0, "what can change is read again");
-        let third = handles.open(7, Arc::clone(&archived));
+        let third = handles.open(7, Arc::clone(&archived), Lifetime::Short, false);
         assert!(handles.get(first.handle).is_some() && handles.get(second.handle).is_some());
         assert!(handles.get(third.handle).is_none(), "more than may be");
         for opening in [first, second, third, third] {
@@ -162,5 +211,12 @@ mod tests {
         }
         assert!(handles.get(first.handle).is_none() && lock(&handles.state).nodes.is_empty());
         assert_eq!(Arc::strong_count(&archived), 1);
+        for (lifetime, flags) in [(Lifetime::Forever, open::KEEP_CACHE), (Lifetime::None, open::DIRECT_IO)] {
+            for source in [&archived, &exe] {
+                let opening = handles.open(9, Arc::clone(source), lifetime, false);
+                assert_eq!(opening.flags, flags, "{lifetime:?}");
+                drop(handles.close(opening.handle));
+            }
+        }
     }
 }

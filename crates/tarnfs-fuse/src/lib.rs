@@ -4,8 +4,9 @@
 //! tree is called, its answer goes back (`dispatch`). Of a tree that cannot change nothing is kept per file: node
 //! numbers come from the tree and are valid for ever, so "forget" means nothing, and files and folders need not be
 //! opened. What cannot change is given to the kernel for ever; a second listing or a second read of the same bytes
-//! never gets here. Where a tree can change the kernel keeps what it is told for a second, and files are opened
-//! (`handles`).
+//! never gets here. Where anything in a tree can change, files are opened (`handles`), and the tree says of each node
+//! how long the kernel may keep what it is told (`lifetimes`): for ever, for a second, or not at all. What would change
+//! something goes to [`Tree::edit`](tarnfs_tree::Tree::edit); a tree without it is mounted read-only.
 //!
 //! What must hold, and where it is done:
 //! - a thread that answers the kernel never decodes: reads that would wait go to `workers`;
@@ -27,6 +28,7 @@ mod error;
 mod fusermount;
 mod guard;
 mod handles;
+mod lifetimes;
 mod listing;
 mod mountinfo;
 mod opened;

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use tarnfs_source::{MemorySource, Source};
-    use tarnfs_tree::{Attributes, Child, Totals, Xattrs};
+    use tarnfs_tree::{Attributes, Child, Lifetime, Totals, Xattrs};
 
     /// From this node on files take memory, in MiB what they are further; this one takes more than there is.
     const HEAVY: u64 = 500;
@@ -198,6 +198,10 @@ mod tests {
 
         fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
             Err(Error::NotFound)
+        }
+
+        fn lifetime(&self, _: Node) -> Lifetime {
+            Lifetime::Short
         }
 
         fn totals(&self) -> Totals {

@@ -248,7 +248,7 @@ impl Parsed {
         Ok(())
     }
 
-    /// Lets the kernel hand on what is written; the tree refuses it but for its [`tarnfs_tree::Control`].
+    /// Lets the kernel hand on what would change something; the tree refuses what it cannot do ([`tarnfs_tree::Edit`]).
     pub(crate) fn let_writes_in(&mut self) {
         self.flags -= MountFlags::RDONLY;
     }

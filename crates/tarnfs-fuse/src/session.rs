@@ -98,11 +98,10 @@ struct SessionState {
 /// is served, and they unmount it.
 ///
 /// As root, or with the right to mount in a user namespace, it needs nothing; as another user it needs fusermount3.
-/// Always read-only (but for what the tree has to control it, [`Tree::control`]), without set-user-id and without
-/// devices.
+/// Read-only unless the tree can be changed ([`Tree::edit`]), always without set-user-id and without devices.
 pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> Result<Mount, Error> {
     let mut parsed = Parsed::new(options)?;
-    if tree.control().is_some() {
+    if tree.edit().is_some() {
         parsed.let_writes_in();
     }
     guard::install();

@@ -30,7 +30,7 @@ pub enum Operation {
     Statfs,
     /// Where data or a hole begins.
     Seek,
-    /// To change something, which is refused.
+    /// To change something.
     Write,
     /// What has no meaning here, and is refused once.
     Other,

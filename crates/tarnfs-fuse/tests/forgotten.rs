@@ -13,7 +13,7 @@ use common::{Gate, MemoryTree, can_mount};
 use rustix::io::Errno;
 use tarnfs_fuse::{MountOptions, mount};
 use tarnfs_source::SharedSource;
-use tarnfs_tree::{Attributes, Child, Error, Node, Totals, Tree, Xattrs};
+use tarnfs_tree::{Attributes, Child, Error, Lifetime, Node, Totals, Tree, Xattrs};
 
 /// Counts who holds what. It answers about folders named `late` when the gate is open.
 struct Counting {
@@ -96,6 +96,10 @@ impl Tree for Counting {
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         self.tree.owner_names(node)
+    }
+
+    fn lifetime(&self, node: Node) -> Lifetime {
+        self.tree.lifetime(node)
     }
 
     fn totals(&self) -> Totals {

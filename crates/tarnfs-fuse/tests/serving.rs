@@ -13,8 +13,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt as _, PermissionsEx
 use std::os::unix::process::{CommandExt, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Gate, MemoryTree, Mounted, Opens, Slow, Written, can_mount, wait_until};
@@ -539,7 +539,7 @@ fn what_takes_writes_takes_nothing_else() {
     tree.file(Node::ROOT, "file", pattern(10));
     tree.folder(Node::ROOT, "folder");
     let node = tree.file(Node::ROOT, "command", *b"").attributes.node;
-    let written = Arc::new(Written { node, by: Mutex::default() });
+    let written = Arc::new(Written { node, by: Arc::default() });
     tree.written = Some(Arc::clone(&written));
     let mounted = Mounted::new(tree);
     let command = mounted.path("command");

@@ -48,7 +48,7 @@ pub use strict::Strict;
 pub use temporary::{temporary_file, temporary_file_in};
 
 /// Bytes that any number of threads may read at any offset. They, and their number, stay the same, but for those of a
-/// file that is shown as it is now ([`FollowedFile`]).
+/// file that is shown as it is now ([`FollowedFile`]), or that takes what is written to it.
 ///
 /// An implementor provides `read_at`, `len` and `describe`.
 ///

@@ -20,7 +20,7 @@ use crate::lanes::new_lane;
 use crate::pieces::{PieceSource, VERIFIED_WHEN_STORED};
 use crate::recheck::Recheck;
 use crate::streams::Streams;
-use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Work, Xattrs};
+use crate::{Attributes, Child, Error, Kind, Lifetime, Node, Time, Totals, Tree, Work, Xattrs};
 
 /// The extended attribute that a damaged file has where bytes are served that fail a check: what is wrong with it.
 const DAMAGED: &[u8] = b"user.tarnfs.damaged";
@@ -521,6 +521,10 @@ impl Tree for ArchiveTree {
     /// Records of an index have numbers below 2³¹, those of what was replaced included.
     fn node_limit(&self) -> u64 {
         1 << 31
+    }
+
+    fn lifetime(&self, _: Node) -> Lifetime {
+        Lifetime::Forever
     }
 
     fn totals(&self) -> Totals {

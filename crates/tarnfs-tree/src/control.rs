@@ -8,23 +8,25 @@
 //! Trees that are added get ranges of node numbers behind all others. Where there are no more, the range of one that
 //! was taken out is used again, if the kernel has forgotten all of it.
 
+mod command;
 mod output;
-mod writers;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use tarnfs_source::{MemorySource, SharedSource, Source as _};
 
+pub use crate::edit::Token;
+use crate::edit::{Change, Edit, WritableFile};
 use crate::spaces::{OWN, Spaces};
-use crate::{Attributes, Child, Error, HeldUp, Kind, Node, Time, Totals, Tree, Work, Xattrs, path};
+use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Time, Totals, Tree, Work, Xattrs, path};
+use command::CommandFile;
+pub use command::{LONGEST_LINE, Line, Submitted};
 use output::Output;
-use writers::Writers;
-pub use writers::{LONGEST_LINE, Line};
 
 /// The folder, in the root. ratarmount calls it so, and scripts look for it there.
 pub const FOLDER: &[u8] = b".ratarmount-control";
@@ -39,58 +41,6 @@ const FILES: [(&[u8], u64); 2] = [(b"command", COMMAND), (b"output", OUTPUT)];
 /// the folder is in, moved by as much. They cannot be told apart by their size: ext4 has hashes of 63 bits for
 /// positions.
 const ADDED: u64 = 1 << 20;
-
-/// What of a tree takes writes, and what the kernel is told of it.
-pub trait Control: Send + Sync {
-    /// True for what can be written to.
-    fn takes_writes(&self, node: Node) -> bool;
-
-    /// True for nodes that belong to the control of the mount: their owner and mode are who may control it, whatever
-    /// else the mount shows of others.
-    fn is_own(&self, node: Node) -> bool;
-
-    /// True for what may be something else in a moment: nothing of it, and not its name, is to be kept.
-    fn is_fleeting(&self, node: Node) -> bool;
-
-    /// Takes what somebody has written, who is told from others by `writer`. Never waits.
-    fn write(&self, writer: u64, bytes: &[u8]);
-
-    /// What of that is still being done.
-    fn pending(&self, writer: u64) -> Vec<Pending> {
-        let _ = writer;
-        Vec::new()
-    }
-
-    /// `writer` is done.
-    fn close(&self, writer: u64);
-}
-
-/// A line on its way to whoever runs it.
-#[derive(Debug)]
-pub struct Submitted {
-    /// What it says.
-    pub line: Line,
-    /// Dropped when it is done: then nobody waits for it any more.
-    pub token: Token,
-}
-
-/// Kept by who runs a line, for as long as it runs.
-#[derive(Debug)]
-pub struct Token(#[allow(dead_code, reason = "its end is what counts")] Sender<()>);
-
-/// A line that somebody runs.
-#[derive(Debug)]
-pub struct Pending(Receiver<()>);
-
-impl Pending {
-    /// True if it is done, for which it waits so long.
-    pub fn is_done(&self, patience: Duration) -> bool {
-        !matches!(self.0.recv_timeout(patience), Err(RecvTimeoutError::Timeout))
-    }
-}
-
-/// Lines of one writer that are waited for when it closes the file: more are only run.
-const MOST_PENDING: usize = 256;
 
 /// Why a tree cannot be added, or taken out again.
 #[derive(Debug, thiserror::Error)]
@@ -124,10 +74,7 @@ pub struct ControlTree {
     /// not wait for a server that is in it.
     root: Mutex<Option<(Attributes, Instant)>>,
     output: Arc<Output>,
-    writers: Mutex<Writers>,
     lines: SyncSender<Submitted>,
-    /// What was begun for each writer and may not be done yet.
-    pending: Mutex<HashMap<u64, Vec<Pending>>>,
     begun: Time,
 }
 
@@ -263,9 +210,7 @@ impl ControlTree {
             })),
             root,
             output: Arc::default(),
-            writers: Mutex::default(),
             lines,
-            pending: Mutex::default(),
             begun: Time { seconds: begun.as_secs() as i64, nanoseconds: begun.subsec_nanos() },
         })
     }
@@ -438,15 +383,6 @@ impl ControlTree {
             }
         }
     }
-
-    fn submit(&self, line: Line) -> Option<Pending> {
-        let (token, pending) = channel();
-        if self.lines.try_send(Submitted { line, token: Token(token) }).is_err() {
-            self.say(b"tarnfs: too many commands wait already: one was not run\n");
-            return None;
-        }
-        Some(Pending(pending))
-    }
 }
 
 /// The folder that `path` leads to, and the name in it.
@@ -461,8 +397,8 @@ fn split(path: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     Ok((folder, name))
 }
 
-impl Control for ControlTree {
-    fn takes_writes(&self, node: Node) -> bool {
+impl Edit for ControlTree {
+    fn may_change(&self, node: Node) -> bool {
         node.0.checked_sub(self.first) == Some(COMMAND)
     }
 
@@ -470,36 +406,25 @@ impl Control for ControlTree {
         node.0.checked_sub(self.first).is_some_and(|own| own <= OUTPUT)
     }
 
-    fn is_fleeting(&self, node: Node) -> bool {
-        match self.whose(node) {
-            Ok(Whose::Tree) => false,
-            Ok(Whose::Added(_, _, inner)) => inner == Node::ROOT,
-            Ok(Whose::Own(_)) | Err(_) => true,
-        }
+    /// All else is refused at once.
+    fn changes_at_once(&self, _: Node) -> bool {
+        true
     }
 
-    fn write(&self, writer: u64, bytes: &[u8]) {
-        let lines = self.writers.lock().unwrap_or_else(PoisonError::into_inner).write(writer, bytes);
-        for line in lines {
-            let Some(pending) = self.submit(line) else { continue };
-            let mut all = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-            let own = all.entry(writer).or_default();
-            if own.len() < MOST_PENDING {
-                own.push(pending);
-            }
+    /// The file for commands can be emptied, as whoever opens it with `>` asks.
+    fn change(&self, node: Node, change: &Change) -> Result<Attributes, Error> {
+        let Change { mode, uid, gid, size, .. } = *change;
+        if self.may_change(node) && size == Some(0) && (mode, uid, gid) == (None, None, None) {
+            return Ok(self.own(COMMAND));
         }
+        Err(Error::ReadOnly)
     }
 
-    fn pending(&self, writer: u64) -> Vec<Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&writer).unwrap_or_default()
-    }
-
-    fn close(&self, writer: u64) {
-        self.pending(writer);
-        let line = self.writers.lock().unwrap_or_else(PoisonError::into_inner).close(writer);
-        if let Some(line) = line {
-            self.submit(line);
+    fn open_to_write(&self, node: Node, _: bool) -> Result<Arc<dyn WritableFile>, Error> {
+        if !self.may_change(node) {
+            return Err(Error::ReadOnly);
         }
+        Ok(Arc::new(CommandFile::new(self.lines.clone(), Arc::clone(&self.output))))
     }
 }
 
@@ -756,6 +681,22 @@ impl Tree for ControlTree {
         self.ask(node, |_| Ok((Vec::new(), Vec::new())), |tree, inner| tree.owner_names(inner))
     }
 
+    /// The roots of trees that were added can be taken out.
+    fn lifetime(&self, node: Node) -> Lifetime {
+        match self.whose(node) {
+            Ok(Whose::Tree) => self.tree.lifetime(node),
+            Ok(Whose::Added(added, number, inner)) if inner != Node::ROOT => {
+                added.tree(number).map_or(Lifetime::None, |tree| tree.lifetime(inner))
+            }
+            Ok(Whose::Added(..) | Whose::Own(_)) | Err(_) => Lifetime::None,
+        }
+    }
+
+    /// A tree can be added anywhere.
+    fn lifetime_of_gaps(&self, _: Node) -> Lifetime {
+        Lifetime::None
+    }
+
     fn totals(&self) -> Totals {
         let mut trees = vec![Arc::clone(&self.tree)];
         trees.extend(self.added().places.iter().flatten().map(|place| Arc::clone(&place.tree)));
@@ -769,7 +710,7 @@ impl Tree for ControlTree {
         Work::of_all(&trees)
     }
 
-    fn control(&self) -> Option<&dyn Control> {
+    fn edit(&self) -> Option<&dyn Edit> {
         Some(self)
     }
 }

@@ -16,6 +16,9 @@ pub enum Error {
     /// Asked of what has no such thing: the target of what is no symbolic link, the content of a device.
     #[error("not possible for this kind of file")]
     WrongKind,
+    /// Something was to be changed that is for reading only.
+    #[error("can only be read")]
+    ReadOnly,
     /// A path goes through more symbolic links than the kernel itself would follow.
     #[error("too many levels of symbolic links")]
     TooManyLinks,
@@ -33,6 +36,7 @@ impl From<rustix::io::Errno> for Error {
         match error {
             rustix::io::Errno::NOENT => Self::NotFound,
             rustix::io::Errno::NOTDIR => Self::NotAFolder,
+            rustix::io::Errno::ROFS => Self::ReadOnly,
             error => Self::Io(error.into()),
         }
     }
@@ -47,6 +51,7 @@ impl Error {
             Self::NotAFolder => Errno::NOTDIR,
             Self::IsAFolder => Errno::ISDIR,
             Self::WrongKind => Errno::INVAL,
+            Self::ReadOnly => Errno::ROFS,
             Self::TooManyLinks => Errno::LOOP,
             Self::Index(tarnfs_index::Error::Stale(_)) => Errno::STALE,
             Self::Index(tarnfs_index::Error::Io(error)) | Self::Io(error) => match error.kind() {

@@ -33,7 +33,7 @@ use rustix::io::Errno;
 use tarnfs_source::{FollowedFile, SharedSource, Source};
 
 use crate::lanes::new_lane;
-use crate::{Attributes, Child, Device, Error, Kind, Node, Time, Totals, Tree, Xattrs};
+use crate::{Attributes, Child, Device, Error, Kind, Lifetime, Node, Time, Totals, Tree, Xattrs};
 use listing::{Listing, Listings};
 use numbers::{Identity, Numbers, stale};
 use waits::Waits;
@@ -491,6 +491,10 @@ impl Tree for FolderTree {
         if let Ok(folder) = number(folder) {
             self.listings.close(folder);
         }
+    }
+
+    fn lifetime(&self, _: Node) -> Lifetime {
+        Lifetime::Short
     }
 
     /// Of the file system that the folder lies on: what is used of it.

@@ -1,7 +1,7 @@
 //! Trees of files and folders: what a mount, a listing or a copy sees.
 //!
 //! [`Tree`] is the one interface between what is below (archives, folders, later unions of them) and what is above
-//! (the kernel, the command). It knows nothing of the kernel's types.
+//! (the kernel, the command). It knows nothing of the kernel's types. What can be changed has an [`Edit`].
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ mod compose;
 pub mod control;
 mod decoded_cache;
 mod directory;
+pub mod edit;
 mod error;
 mod extensions;
 pub mod filling;
@@ -23,6 +24,7 @@ mod home;
 mod in_memory;
 mod lanes;
 mod lazy;
+mod lifetime;
 mod member_tables;
 mod members;
 pub mod open;
@@ -53,10 +55,12 @@ use tarnfs_source::SharedSource;
 pub use archive::{ArchiveTree, DamagedFiles, Fit, LockedFiles};
 pub use assemble::{AssembleError, Assembly, Location, Observer, assemble};
 pub use compose::{ComposeError, Composition, compose};
-pub use control::{Control, ControlTree};
+pub use control::ControlTree;
+pub use edit::{Edit, WritableFile};
 pub use error::Error;
 pub use folder::{FolderTree, Served};
 pub use lazy::{Base, Lazily, LazyTree};
+pub use lifetime::Lifetime;
 pub use subdirectory::Subdirectory;
 pub use subvolumes::Subvolumes;
 pub use tarnfs_format::name::escape;
@@ -104,7 +108,8 @@ pub struct Totals {
     pub has_xattrs: bool,
     /// True if some node has an access control list.
     pub has_acls: bool,
-    /// True if nothing can ever change: whatever was answered once may be kept for ever.
+    /// True if nothing can ever change: whatever was answered once may be kept for ever, and so says
+    /// [`Tree::lifetime`] of every node.
     pub is_immutable: bool,
     /// True if the content of some file is not verified yet ([`tarnfs_source::Source::is_unproven`]).
     pub is_unproven: bool,
@@ -361,6 +366,18 @@ pub trait Tree: Send + Sync {
     /// Names of owner and group as stored, empty where there are none.
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error>;
 
+    /// How long all may be kept that is said of `node`: attributes, content, extended attributes, the target of a
+    /// link, and the nodes of names in a folder. It is asked with every answer, also by threads that must not wait.
+    ///
+    /// Who has a folder for ever has the nodes of its names for ever, but for those whose own lifetime is none.
+    fn lifetime(&self, node: Node) -> Lifetime;
+
+    /// How long may be kept what is *not* in `folder`: that there is nothing of a name, and that a listing has all. It
+    /// is less than the folder's own where something may come to it while the rest stays.
+    fn lifetime_of_gaps(&self, folder: Node) -> Lifetime {
+        self.lifetime(folder)
+    }
+
     /// What is known of the whole.
     fn totals(&self) -> Totals;
 
@@ -369,8 +386,8 @@ pub trait Tree: Send + Sync {
         Work::default()
     }
 
-    /// The files in it that take what is written to them. `None` where all is for reading only.
-    fn control(&self) -> Option<&dyn Control> {
+    /// What changes it. `None` where all is for reading only.
+    fn edit(&self) -> Option<&dyn Edit> {
         None
     }
 }

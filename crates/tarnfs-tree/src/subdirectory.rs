@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tarnfs_source::SharedSource;
 
-use crate::{Attributes, Child, Error, HeldUp, Kind, Node, Totals, Tree, Work, Xattrs, path};
+use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Work, Xattrs, path};
 
 /// What lies below one folder of a tree.
 ///
@@ -65,6 +65,11 @@ impl Subdirectory {
     /// `node` in the tree, for those who must not wait.
     fn at_once(&self, node: Node) -> Node {
         if node == Node::ROOT { self.last_root() } else { node }
+    }
+
+    /// What `lifetime` is of `node`: another folder may become the root.
+    fn limited(&self, node: Node, lifetime: Lifetime) -> Lifetime {
+        if node == Node::ROOT { lifetime.min(Lifetime::unless(!self.is_immutable)) } else { lifetime }
     }
 
     /// Does `work` with what `node` is in the tree.
@@ -178,6 +183,14 @@ impl Tree for Subdirectory {
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         self.with(node, |tree, inner| tree.owner_names(inner))
+    }
+
+    fn lifetime(&self, node: Node) -> Lifetime {
+        self.limited(node, self.tree.lifetime(self.at_once(node)))
+    }
+
+    fn lifetime_of_gaps(&self, folder: Node) -> Lifetime {
+        self.limited(folder, self.tree.lifetime_of_gaps(self.at_once(folder)))
     }
 
     fn totals(&self) -> Totals {

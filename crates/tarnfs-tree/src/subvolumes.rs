@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use tarnfs_source::SharedSource;
 
 use crate::spaces::{OWN, Spaces};
-use crate::{Attributes, Child, Error, HeldUp, Kind, Node, Time, Totals, Tree, Work, Xattrs};
+use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Time, Totals, Tree, Work, Xattrs};
 
 /// Trees by the names of their folders.
 pub struct Subvolumes {
@@ -285,6 +285,22 @@ impl Tree for Subvolumes {
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         self.ask(node, || Ok((Vec::new(), Vec::new())), |tree, inner| tree.owner_names(inner))
+    }
+
+    /// The root is as old as the newest of the trees. Which names are in it never changes.
+    fn lifetime(&self, node: Node) -> Lifetime {
+        match self.place(node) {
+            Ok(Some((tree, inner))) => self.trees[tree].lifetime(inner),
+            Ok(None) => self.trees.iter().map(|tree| tree.lifetime(Node::ROOT)).min().unwrap_or(Lifetime::Forever),
+            Err(_) => Lifetime::None,
+        }
+    }
+
+    fn lifetime_of_gaps(&self, folder: Node) -> Lifetime {
+        match self.spaces.inner(folder) {
+            Some((tree, inner)) => self.trees[tree].lifetime_of_gaps(inner),
+            None => self.lifetime(folder),
+        }
     }
 
     fn totals(&self) -> Totals {

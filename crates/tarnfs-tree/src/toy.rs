@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tarnfs_source::{MemorySource, SharedSource};
 
-use crate::{Attributes, Child, Error, Kind, Node, Time, Totals, Tree, Xattrs};
+use crate::{Attributes, Child, Error, Kind, Lifetime, Node, Time, Totals, Tree, Xattrs};
 
 /// Makes the content of a file.
 type Open = Box<dyn Fn(&[u8]) -> io::Result<SharedSource> + Send + Sync>;
@@ -209,6 +209,10 @@ impl Tree for Toy {
 
     fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         Ok((Vec::new(), Vec::new()))
+    }
+
+    fn lifetime(&self, _: Node) -> Lifetime {
+        Lifetime::unless(!self.is_immutable)
     }
 
     fn totals(&self) -> Totals {

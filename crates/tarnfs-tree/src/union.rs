@@ -22,7 +22,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tarnfs_source::SharedSource;
 
 use crate::spaces::{OWN, Spaces};
-use crate::{Attributes, Child, Device, Error, HeldUp, Kind, Node, Totals, Tree, Work, Xattrs};
+use crate::{Attributes, Child, Device, Error, HeldUp, Kind, Lifetime, Node, Totals, Tree, Work, Xattrs};
 
 use listing::Listings;
 pub use listing::Memory;
@@ -445,6 +445,28 @@ impl Tree for UnionTree {
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         self.ask(node, |tree, inner| tree.owner_names(inner))
+    }
+
+    /// A node is of certain sources for good: where another one gets something of its path, that has another number, as
+    /// a merged folder with other parts has. Whoever goes there again comes by a folder in which that source is, the
+    /// root at the latest.
+    fn lifetime(&self, node: Node) -> Lifetime {
+        let of_part = |part: Node| self.part(part).map_or(Lifetime::None, |(tree, _, inner)| tree.lifetime(inner));
+        match self.place(node) {
+            Ok(NodePlace::Source(source, inner)) => self.sources[source].lifetime(inner),
+            Ok(NodePlace::Merged(parts)) => parts.iter().map(|&part| of_part(part)).min().unwrap_or(Lifetime::Forever),
+            Err(_) => Lifetime::None,
+        }
+    }
+
+    fn lifetime_of_gaps(&self, folder: Node) -> Lifetime {
+        let of_part =
+            |part: Node| self.part(part).map_or(Lifetime::None, |(tree, _, inner)| tree.lifetime_of_gaps(inner));
+        match self.place(folder) {
+            Ok(NodePlace::Source(source, inner)) => self.sources[source].lifetime_of_gaps(inner),
+            Ok(NodePlace::Merged(parts)) => parts.iter().map(|&part| of_part(part)).min().unwrap_or(Lifetime::Forever),
+            Err(_) => Lifetime::None,
+        }
     }
 
     fn totals(&self) -> Totals {

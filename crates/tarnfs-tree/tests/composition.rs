@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use tarnfs_source::{MemorySource, SharedSource};
 use tarnfs_tree::{
-    Attributes, Child, Composition, Error, Kind, Memory, Node, Subdirectory, Subvolumes, Time, Totals, Tree, UnionTree,
-    Versions, Xattrs, compose,
+    Attributes, Child, Composition, Error, Kind, Lifetime, Memory, Node, Subdirectory, Subvolumes, Time, Totals, Tree,
+    UnionTree, Versions, Xattrs, compose,
 };
 
 /// What has a name. A file and a link have their earlier versions, too: `None` for one that was a folder.
@@ -287,6 +287,10 @@ impl Tree for Known {
 
     fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         Ok((b"user".to_vec(), b"group".to_vec()))
+    }
+
+    fn lifetime(&self, _: Node) -> Lifetime {
+        Lifetime::unless(!self.is_immutable)
     }
 
     fn totals(&self) -> Totals {
@@ -621,6 +625,9 @@ fn a_source_that_fails_hides_nothing_behind_an_empty_answer() {
         fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
             failed()
         }
+        fn lifetime(&self, node: Node) -> Lifetime {
+            self.0.lifetime(node)
+        }
         fn totals(&self) -> Totals {
             self.0.totals()
         }
@@ -669,6 +676,9 @@ fn there_are_not_endless_numbers() {
         }
         fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
             self.0.owner_names(node)
+        }
+        fn lifetime(&self, node: Node) -> Lifetime {
+            self.0.lifetime(node)
         }
         fn totals(&self) -> Totals {
             self.0.totals()

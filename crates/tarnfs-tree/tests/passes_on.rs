@@ -11,8 +11,8 @@ use tarnfs_index::{Recursion, Shape};
 use tarnfs_source::{MemorySource, SharedSource};
 use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, Options};
 use tarnfs_tree::{
-    Attributes, Base, Child, ControlTree, Error, FolderTree, HeldUp, Kind, Lazily, LazyTree, Node, Subdirectory,
-    Subvolumes, Time, Totals, Tree, UnionTree, Versions, Work, Xattrs,
+    Attributes, Base, Child, ControlTree, Error, FolderTree, HeldUp, Kind, Lazily, LazyTree, Lifetime, Node,
+    Subdirectory, Subvolumes, Time, Totals, Tree, UnionTree, Versions, Work, Xattrs,
 };
 
 /// `sub`, a folder, with `file`, `link` and `old` in it; `old` was another file before.
@@ -171,6 +171,10 @@ impl Tree for Telling {
 
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
         Ok((format!("user-{}", node.0).into_bytes(), format!("group-{}", node.0).into_bytes()))
+    }
+
+    fn lifetime(&self, _: Node) -> Lifetime {
+        Lifetime::unless(!self.is_immutable)
     }
 
     fn totals(&self) -> Totals {
@@ -368,11 +372,25 @@ fn totals_and_work_are_those_of_all() {
         let mut work = tree.work();
         work.memory.retain(|(name, _)| *name != "listings");
         assert_eq!(work, inner.work(), "{what}");
-        assert_eq!(tree.control().is_some(), what == "control");
+        assert_eq!(tree.edit().is_some(), what == "control");
+    }
+    for (what, start, tree) in all(&inner) {
+        let file = find(&*tree, start, "sub/file").node;
+        assert_eq!((tree.lifetime(Node::ROOT), tree.lifetime(file)), (Lifetime::Short, Lifetime::Short), "{what}");
     }
     let forever = Arc::new(Telling { is_immutable: true, ..Telling::default() });
     for (what, _, tree) in all(&forever) {
         assert_eq!(tree.totals().is_immutable, !matches!(what, "control" | "lazy"), "{what}");
+    }
+    for (what, start, tree) in all(&forever) {
+        let root = find(&*tree, start, "").node;
+        let file = find(&*tree, start, "sub/file").node;
+        // An archive that is opened later may turn out to be none.
+        let expected = if what == "lazy" { Lifetime::Short } else { Lifetime::Forever };
+        assert_eq!((tree.lifetime(root), tree.lifetime(file)), (expected, expected), "{what}");
+        // A tree can be added to what does not change itself.
+        let expected = if what == "control" { Lifetime::None } else { expected };
+        assert_eq!(tree.lifetime_of_gaps(root), expected, "{what}");
     }
     // Of two together: what was done is added up, and memory that they share is not.
     let two: [Arc<dyn Tree>; 2] = [inner, forever];

@@ -20,6 +20,7 @@ pub(super) mod opcode {
     pub(crate) const WRITE: u32 = 16;
     pub(crate) const STATFS: u32 = 17;
     pub(crate) const RELEASE: u32 = 18;
+    pub(crate) const FSYNC: u32 = 20;
     pub(crate) const SETXATTR: u32 = 21;
     pub(crate) const GETXATTR: u32 = 22;
     pub(crate) const LISTXATTR: u32 = 23;
@@ -29,6 +30,7 @@ pub(super) mod opcode {
     pub(crate) const OPENDIR: u32 = 27;
     pub(crate) const READDIR: u32 = 28;
     pub(crate) const RELEASEDIR: u32 = 29;
+    pub(crate) const FSYNCDIR: u32 = 30;
     pub(crate) const ACCESS: u32 = 34;
     pub(crate) const CREATE: u32 = 35;
     pub(crate) const INTERRUPT: u32 = 36;
@@ -60,6 +62,8 @@ pub(super) const OUT_HEADER: usize = 16;
 pub(crate) mod capability {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
+    /// Writes of more than a page at once.
+    pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const NO_OPEN_SUPPORT: u64 = 1 << 17;
@@ -133,11 +137,17 @@ impl<'a> In<'a> {
         *field
     }
 
-    /// The next `length` bytes; fewer if there are no more.
-    pub(super) fn bytes(&mut self, length: usize) -> &'a [u8] {
-        let (bytes, rest) = self.0.split_at(length.min(self.0.len()));
+    /// The next `length` bytes as a structure; `None` if there are fewer.
+    pub(super) fn whole(&mut self, length: usize) -> Option<Self> {
+        let (structure, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
-        bytes
+        Some(Self(structure))
+    }
+
+    /// The bytes up to the next zero; `None` if there are none, or no zero.
+    pub(super) fn whole_name(&mut self) -> Option<&'a [u8]> {
+        let end = self.0.iter().position(|&byte| byte == 0)?;
+        (end > 0).then(|| self.name())
     }
 
     /// The bytes up to the next zero.

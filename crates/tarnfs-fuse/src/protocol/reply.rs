@@ -29,6 +29,19 @@ impl Drop for Reply {
     }
 }
 
+/// How long the kernel may keep a name, and what its node is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Keep {
+    pub(crate) name: Duration,
+    pub(crate) attributes: Duration,
+}
+
+impl Keep {
+    pub(crate) fn both(time: Duration) -> Self {
+        Self { name: time, attributes: time }
+    }
+}
+
 /// `struct fuse_attr`: what `stat(2)` shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Attributes {
@@ -150,9 +163,9 @@ macro_rules! replies {
 }
 
 replies! {
-    /// An answer to `LOOKUP`.
+    /// An answer to `LOOKUP`, and to whatever makes a name.
     ReplyEntry
-    /// An answer to `GETATTR`.
+    /// An answer to `GETATTR` and `SETATTR`.
     ReplyAttributes
     /// Bytes.
     ReplyData
@@ -166,14 +179,16 @@ replies! {
     ReplySeek
     /// An answer to `WRITE`.
     ReplyWrite
-    /// An answer to `FLUSH`.
-    ReplyFlush
+    /// An answer to `CREATE` and `TMPFILE`.
+    ReplyCreated
+    /// That it is done; there is nothing else to say.
+    ReplyDone
 }
 
 impl ReplyEntry {
     /// A node that the kernel may `keep` for so long, or with node number 0 that there is none.
     /// False if the kernel has not taken it.
-    pub(crate) fn entry(self, keep: Duration, attributes: &Attributes) -> bool {
+    pub(crate) fn entry(self, keep: Keep, attributes: &Attributes) -> bool {
         let mut out = Out::with_capacity(128);
         put_entry(&mut out, keep, attributes);
         self.0.send(&out.0)
@@ -265,8 +280,17 @@ impl ReplyStatfs {
     }
 }
 
-impl ReplyFlush {
-    /// That whoever closes the file may go on.
+impl ReplyCreated {
+    /// As [`ReplyEntry::entry`] and [`ReplyOpen::opened`] together. False if the kernel has taken neither.
+    pub(crate) fn created(self, keep: Keep, attributes: &Attributes, handle: u64, flags: u32) -> bool {
+        let mut out = Out::with_capacity(144);
+        put_entry(&mut out, keep, attributes);
+        out.u64(handle).u32(flags).u32(0);
+        self.0.send(&out.0)
+    }
+}
+
+impl ReplyDone {
     pub(crate) fn done(self) {
         self.0.done();
     }
@@ -308,7 +332,7 @@ impl ReplyNames {
     /// False if the name does not fit any more. `next`: the position behind it; `attributes`: of which only the number
     /// and the kind are sent where the kernel did not ask for more. With node number 0 the kernel takes no more than
     /// the name and the kind, and looks for the rest when somebody asks.
-    pub(crate) fn add(&mut self, name: &[u8], next: u64, keep: Duration, attributes: &Attributes) -> bool {
+    pub(crate) fn add(&mut self, name: &[u8], next: u64, keep: Keep, attributes: &Attributes) -> bool {
         const DIRENT: usize = 24;
         const ENTRY: usize = 128;
         /// The inode's number where it is not known, as libfuse has it. Programs take 0 for a name that is gone.
@@ -348,9 +372,10 @@ impl AsRef<Reply> for ReplyNames {
 }
 
 /// `struct fuse_entry_out`. Numbers are never used twice, so all are of generation 0.
-fn put_entry(out: &mut Out, keep: Duration, attributes: &Attributes) {
-    let (seconds, nanoseconds) = (keep.as_secs(), keep.subsec_nanos());
-    out.u64(attributes.node).u64(0).u64(seconds).u64(seconds).u32(nanoseconds).u32(nanoseconds);
+fn put_entry(out: &mut Out, keep: Keep, attributes: &Attributes) {
+    let Keep { name, attributes: own } = keep;
+    out.u64(attributes.node).u64(0);
+    out.u64(name.as_secs()).u64(own.as_secs()).u32(name.subsec_nanos()).u32(own.subsec_nanos());
     put_attributes(out, attributes);
 }
 

@@ -13,18 +13,20 @@ use rustix::io::Errno;
 
 use super::abi::{IN_HEADER, In, LEAST_MINOR, MAJOR, MINOR, Out, capability, opcode};
 use super::reply::{
-    Reply, ReplyAttributes, ReplyData, ReplyEntry, ReplyFlush, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs,
-    ReplyWrite, ReplyXattr,
+    Reply, ReplyAttributes, ReplyData, ReplyDone, ReplyEntry, ReplyNames, ReplyOpen, ReplySeek, ReplyStatfs, ReplyXattr,
 };
 use super::spin::Spin;
 use super::turns::{Lead, Turn, Turns};
-use super::{Filesystem, How, Kernel};
+use super::{Filesystem, How, Kernel, changes};
 use crate::buffers::MOST_BYTES;
 use crate::guard;
 
-/// Room for a request. The largest that comes to a read-only mount sets an extended attribute of 64 KiB; the kernel
-/// wants a page of room for data, too.
+/// Room for a request. The largest that has no bytes for a file sets an extended attribute of 64 KiB; the kernel wants
+/// a page of room for data, too.
 pub(super) const REQUEST: usize = 128 << 10;
+
+/// The write that the kernel insists on: a page.
+const LEAST_WRITE: u32 = 4096;
 
 /// The largest read in pages of so many bytes: 1 MiB, and not more than 256 pages, the most that the kernel allows
 /// unless told otherwise. What is longer than [`MOST_BYTES`] is not answered whole.
@@ -52,6 +54,8 @@ pub(crate) struct Session<F> {
     filesystem: F,
     /// One for each thread.
     devices: Vec<Arc<File>>,
+    /// Room for a request, with the bytes of the largest write.
+    room: usize,
     spin: Spin,
     turns: Turns,
 }
@@ -68,7 +72,8 @@ impl<F: Filesystem> Session<F> {
     pub(crate) fn begin(mut filesystem: F, device: File, threads: usize, own_queues: bool) -> io::Result<Self> {
         let device = Arc::new(device);
         let mut buffer = vec![0; REQUEST];
-        greet(&device, &mut buffer, &mut filesystem)?;
+        let most_written = greet(&device, &mut buffer, &mut filesystem)?;
+        let room = REQUEST + if most_written > LEAST_WRITE { most_written as usize } else { 0 };
         let mut devices = vec![Arc::clone(&device)];
         while devices.len() < threads {
             let own = if own_queues { clone_device(&device).ok() } else { None };
@@ -79,7 +84,7 @@ impl<F: Filesystem> Session<F> {
             fcntl_setfl(device, fcntl_getfl(device)? | OFlags::NONBLOCK)?;
         }
         let spin = Spin::new(thread::available_parallelism().map_or(1, usize::from));
-        Ok(Self { filesystem, devices, spin, turns: Turns::default() })
+        Ok(Self { filesystem, devices, room, spin, turns: Turns::default() })
     }
 
     /// Answers requests until the file system is unmounted; tells `gone` as soon as it is.
@@ -112,7 +117,7 @@ impl<F: Filesystem> Session<F> {
 
     /// What one thread does, turn after turn.
     fn serve(&self, device: &Arc<File>, mut turn: Turn, gone: &(dyn Fn() + Sync)) -> io::Result<()> {
-        let mut buffer = vec![0; REQUEST];
+        let mut buffer = vec![0; self.room];
         // Whatever ends this thread ends the others, too: without a leader nobody would answer.
         let _finish = Finish(&self.turns);
         loop {
@@ -141,7 +146,7 @@ impl<F: Filesystem> Session<F> {
         while let Some(lead) = self.turns.stand_aside() {
             log::debug!("all threads that answer the kernel are held up: what may have to wait is handed to others");
             self.filesystem.all_are_stuck(true);
-            let mut buffer = vec![0; REQUEST];
+            let mut buffer = vec![0; self.room];
             let goes_on = self.lead(device, &mut buffer, lead, &|| self.turns.give_back());
             self.filesystem.all_are_stuck(false);
             if !goes_on? {
@@ -216,7 +221,7 @@ impl<F: Filesystem> Session<F> {
     }
 
     fn answer(&self, device: &Arc<File>, request: &[u8]) {
-        let Some(Request { opcode, unique, node, user, mut body }) = parse(request) else {
+        let Some(Request { opcode, unique, node, user, group, mut body }) = parse(request) else {
             log::error!("the kernel sent a request of {} bytes, too few", request.len());
             return;
         };
@@ -241,19 +246,11 @@ impl<F: Filesystem> Session<F> {
             opcode::GETATTR => filesystem.getattr(node, ReplyAttributes(reply)),
             opcode::READLINK => filesystem.readlink(node, ReplyData(reply)),
             opcode::OPEN => {
-                let to_write = body.u32() & (OFlags::ACCMODE | OFlags::TRUNC).bits() != 0;
-                filesystem.open(node, How { to_write, user }, ReplyOpen(reply));
+                filesystem.open(node, How::new(body.u32(), user), ReplyOpen(reply));
             }
             opcode::ACCESS => filesystem.access(node, body.u32() & W_OK != 0, reply),
-            opcode::WRITE => {
-                let (handle, _offset, size) = (body.u64(), body.u64(), body.u32());
-                // Flags, and whose lock it is.
-                body.bytes(20);
-                filesystem.write(node, handle, body.bytes(size as usize), ReplyWrite(reply));
-            }
-            opcode::SETATTR if truncates(body) => filesystem.truncate(node, ReplyAttributes(reply)),
             opcode::OPENDIR => filesystem.opendir(node, ReplyOpen(reply)),
-            opcode::FLUSH => filesystem.flush(node, body.u64(), ReplyFlush(reply)),
+            opcode::FLUSH => filesystem.flush(node, body.u64(), ReplyDone(reply)),
             opcode::RELEASE => filesystem.release(body.u64(), reply),
             opcode::RELEASEDIR => filesystem.releasedir(node, reply),
             opcode::DESTROY => reply.done(),
@@ -292,10 +289,13 @@ impl<F: Filesystem> Session<F> {
             | opcode::LINK
             | opcode::CREATE
             | opcode::TMPFILE
+            | opcode::WRITE
+            | opcode::FSYNC
+            | opcode::FSYNCDIR
             | opcode::SETXATTR
             | opcode::REMOVEXATTR
             | opcode::FALLOCATE
-            | opcode::COPY_FILE_RANGE => filesystem.change(reply),
+            | opcode::COPY_FILE_RANGE => changes::answer(filesystem, (opcode, node, body), (user, group), reply),
             _ => filesystem.other(reply),
         }
     }
@@ -307,6 +307,7 @@ struct Request<'a> {
     unique: u64,
     node: u64,
     user: u32,
+    group: u32,
     /// What follows the header.
     body: In<'a>,
 }
@@ -315,20 +316,11 @@ fn parse(request: &[u8]) -> Option<Request<'_>> {
     let (header, body) = request.split_at_checked(IN_HEADER)?;
     let mut header = In(header);
     let (_length, opcode, unique, node) = (header.u32(), header.u32(), header.u64(), header.u64());
-    Some(Request { opcode, unique, node, user: header.u32(), body: In(body) })
+    Some(Request { opcode, unique, node, user: header.u32(), group: header.u32(), body: In(body) })
 }
 
 /// `mask` of `access(2)`.
 const W_OK: u32 = 2;
-
-/// True if nothing is set but the size, to 0, and what comes with that (`struct fuse_setattr_in`).
-fn truncates(mut body: In<'_>) -> bool {
-    const SIZE: u32 = 1 << 3;
-    /// Mode, owner, group.
-    const OF_OTHERS: u32 = 0b111;
-    let (what, _, _handle, size) = (body.u32(), body.u32(), body.u64(), body.u64());
-    what & SIZE != 0 && what & OF_OTHERS == 0 && size == 0
-}
 
 /// What a look at the device finds.
 pub(super) enum Received {
@@ -392,8 +384,8 @@ pub(super) fn init(request: &[u8]) -> Option<Init> {
     Some(Init { unique, major, minor, most_ahead, offered })
 }
 
-/// `INIT`, once or twice: a kernel of a later major version asks again in ours.
-fn greet(device: &Arc<File>, buffer: &mut [u8], filesystem: &mut impl Filesystem) -> io::Result<()> {
+/// `INIT`, once or twice: a kernel of a later major version asks again in ours. Returns the most bytes of a write.
+fn greet(device: &Arc<File>, buffer: &mut [u8], filesystem: &mut impl Filesystem) -> io::Result<u32> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::Unsupported, what);
     loop {
         let length = match receive(device, buffer)? {
@@ -417,7 +409,7 @@ fn greet(device: &Arc<File>, buffer: &mut [u8], filesystem: &mut impl Filesystem
                 "the kernel speaks version {major}.{minor} of FUSE, {MAJOR}.{LEAST_MINOR} is needed"
             )));
         }
-        let mut kernel = Kernel { offered, taken: 0, device: Arc::clone(device) };
+        let mut kernel = Kernel { offered, taken: 0, most_written: None, device: Arc::clone(device) };
         kernel.take(capability::INIT_EXT);
         kernel.take(capability::ASYNC_READ);
         kernel.take(capability::MAX_PAGES);
@@ -425,13 +417,14 @@ fn greet(device: &Arc<File>, buffer: &mut [u8], filesystem: &mut impl Filesystem
         let mut out = Out::default();
         out.u32(MAJOR).u32(MINOR).u32(most_ahead).u32(kernel.taken as u32);
         out.u16(MOST_AHEAD).u16(MOST_AHEAD / 4 * 3);
-        // A write of a page is what the kernel insists on; of the times it is told that they are exact.
-        out.u32(4096).u32(1).u16(most_pages(page_size())).u16(0).u32((kernel.taken >> 32) as u32);
+        // Of the times it is told that they are exact.
+        let most_written = kernel.most_written.unwrap_or(LEAST_WRITE);
+        out.u32(most_written).u32(1).u16(most_pages(page_size())).u16(0).u32((kernel.taken >> 32) as u32);
         // On what files that the kernel reads itself may stand: a disk. Of two file systems on top of each other, which
         // is the most that the kernel takes, that leaves one to whoever mounts an overlay on ours.
         out.u32(u32::from(kernel.taken & capability::PASSTHROUGH != 0)).zeros(24);
         reply.send(&out.0);
-        return Ok(());
+        return Ok(most_written);
     }
 }
 

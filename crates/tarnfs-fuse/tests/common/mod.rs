@@ -8,6 +8,7 @@
     reason = "shared by tests, which use parts of it"
 )]
 
+pub(crate) mod editable;
 #[path = "../../../../tests/support/namespace.rs"]
 pub(crate) mod namespace;
 
@@ -20,9 +21,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use tarnfs_fuse::{Mount, MountOptions, Statistics, mount};
 use tarnfs_source::{MemorySource, SharedSource, Source};
-use tarnfs_tree::{Attributes, Child, Control, Error, Kind, Node, Time, Totals, Tree};
+use tarnfs_tree::edit::Change;
+use tarnfs_tree::{Attributes, Child, Edit, Error, Kind, Lifetime, Node, Time, Totals, Tree, WritableFile};
 
 /// One file or folder.
 pub(crate) struct Item {
@@ -40,6 +43,8 @@ pub(crate) struct Item {
 pub(crate) struct MemoryTree {
     pub(crate) items: Vec<Item>,
     pub(crate) totals: Totals,
+    /// That of everything in it; `None`: as the totals say.
+    pub(crate) lifetime: Option<Lifetime>,
     /// The call of the tree that takes it from 1 to 0 panics.
     pub(crate) until_panic: Arc<AtomicI64>,
     /// Lookups of the name `meet` wait here for each other.
@@ -55,28 +60,72 @@ pub(crate) struct MemoryTree {
 /// What was written to a file, by each that had it open; the last is empty once that one is done.
 pub(crate) struct Written {
     pub(crate) node: Node,
-    pub(crate) by: Mutex<BTreeMap<u64, Vec<Vec<u8>>>>,
+    pub(crate) by: Arc<Mutex<BTreeMap<u64, Vec<Vec<u8>>>>>,
 }
 
-impl Control for Written {
-    fn takes_writes(&self, node: Node) -> bool {
-        node == self.node
+/// One that has it open.
+#[derive(Debug)]
+struct Writer {
+    number: u64,
+    by: Arc<Mutex<BTreeMap<u64, Vec<Vec<u8>>>>>,
+}
+
+/// Only if there is a file that takes writes.
+impl Edit for MemoryTree {
+    fn may_change(&self, node: Node) -> bool {
+        self.written.as_ref().is_some_and(|written| written.node == node)
     }
 
     fn is_own(&self, node: Node) -> bool {
-        node == self.node
+        self.may_change(node)
     }
 
-    fn is_fleeting(&self, node: Node) -> bool {
-        node == self.node
+    fn change(&self, node: Node, change: &Change) -> Result<Attributes, Error> {
+        let emptied = Change { size: Some(0), ..Change::default() };
+        if self.may_change(node) && *change == emptied { self.attributes(node) } else { Err(Error::ReadOnly) }
     }
 
-    fn write(&self, writer: u64, bytes: &[u8]) {
-        self.by.lock().unwrap().entry(writer).or_default().push(bytes.to_vec());
+    fn open_to_write(&self, node: Node, _: bool) -> Result<Arc<dyn WritableFile>, Error> {
+        let written = self.written.as_ref().filter(|written| written.node == node).ok_or(Error::ReadOnly)?;
+        let mut by = written.by.lock().unwrap();
+        let number = by.len() as u64;
+        by.insert(number, Vec::new());
+        Ok(Arc::new(Writer { number, by: Arc::clone(&written.by) }))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.write_at(b"", 0).unwrap();
+    }
+}
+
+impl Source for Writer {
+    fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+        Ok(0)
     }
 
-    fn close(&self, writer: u64) {
-        self.write(writer, b"");
+    fn len(&self) -> u64 {
+        0
+    }
+
+    fn describe(&self) -> String {
+        "writer".to_owned()
+    }
+}
+
+impl WritableFile for Writer {
+    fn write_at(&self, bytes: &[u8], _: u64) -> io::Result<usize> {
+        self.by.lock().unwrap().get_mut(&self.number).unwrap().push(bytes.to_vec());
+        Ok(bytes.len())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        if length == 0 { Ok(()) } else { Err(Errno::ROFS.into()) }
+    }
+
+    fn sync(&self, _: bool) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -94,6 +143,7 @@ impl Default for MemoryTree {
         let mut tree = Self {
             items: Vec::new(),
             totals,
+            lifetime: None,
             until_panic: Arc::default(),
             meeting: None,
             gate: None,
@@ -241,12 +291,19 @@ impl Tree for MemoryTree {
         u64::MAX
     }
 
+    fn lifetime(&self, node: Node) -> Lifetime {
+        if self.written.as_ref().is_some_and(|written| written.node == node) {
+            return Lifetime::None;
+        }
+        self.lifetime.unwrap_or(Lifetime::unless(!self.totals.is_immutable))
+    }
+
     fn totals(&self) -> Totals {
         self.totals
     }
 
-    fn control(&self) -> Option<&dyn Control> {
-        self.written.as_deref().map(|written| written as &dyn Control)
+    fn edit(&self) -> Option<&dyn Edit> {
+        self.written.as_ref().map(|_| self as &dyn Edit)
     }
 }
 
@@ -281,7 +338,7 @@ impl<F: Fn(&mut [u8], u64) -> io::Result<usize> + Send + Sync> Source for Slow<F
 }
 
 /// A gate at which threads wait until it is opened.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Gate {
     /// Whether it is open, and how many wait.
     state: Mutex<(bool, usize)>,
@@ -355,8 +412,12 @@ impl Mounted {
     }
 
     pub(crate) fn with(tree: MemoryTree, options: &MountOptions) -> Self {
+        Self::of(Arc::new(tree), options)
+    }
+
+    pub(crate) fn of(tree: Arc<dyn Tree>, options: &MountOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mount = mount(Arc::new(tree), folder.path(), options).unwrap();
+        let mount = mount(tree, folder.path(), options).unwrap();
         Self { mount: Some(mount), folder, panics: 0 }
     }
 

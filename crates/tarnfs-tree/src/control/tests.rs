@@ -1,7 +1,9 @@
 use std::sync::mpsc::sync_channel;
 
+use super::command::Begun;
 use super::*;
 use crate::Subvolumes;
+use crate::edit::{New, Renaming, Setting};
 use crate::toy::Toy;
 
 fn whole(line: &str) -> Line {
@@ -10,17 +12,17 @@ fn whole(line: &str) -> Line {
 
 #[test]
 fn writes_become_lines_of_each_writer() {
-    let mut writers = Writers::default();
-    assert_eq!(writers.write(1, b"a b"), []);
-    assert_eq!(writers.write(2, b"x\n\n  \ny\nz"), [whole("x"), whole("y")]);
-    assert_eq!(writers.write(1, b"c\nd\n"), [whole("a bc"), whole("d")]);
-    assert_eq!((writers.close(1), writers.close(2), writers.close(2)), (None, Some(whole("z")), None));
+    let [mut one, mut two, mut three] = [Begun::default(), Begun::default(), Begun::default()];
+    assert_eq!(one.write(b"a b"), []);
+    assert_eq!(two.write(b"x\n\n  \ny\nz"), [whole("x"), whole("y")]);
+    assert_eq!(one.write(b"c\nd\n"), [whole("a bc"), whole("d")]);
+    assert_eq!((one.end(), two.end(), two.end()), (None, Some(whole("z")), None));
     let long = vec![b'x'; LONGEST_LINE];
-    assert_eq!(writers.write(3, &long), []);
-    assert_eq!(writers.write(3, b"x"), []);
-    assert_eq!(writers.write(3, &long), []);
-    assert_eq!(writers.write(3, b"\nnext\n"), [Line::TooLong, whole("next")]);
-    assert_eq!(writers.write(3, &[&long[..], b"\n"].concat()), [Line::Whole(long)]);
+    assert_eq!(three.write(&long), []);
+    assert_eq!(three.write(b"x"), []);
+    assert_eq!(three.write(&long), []);
+    assert_eq!(three.write(b"\nnext\n"), [Line::TooLong, whole("next")]);
+    assert_eq!(three.write(&[&long[..], b"\n"].concat()), [Line::Whole(long)]);
 }
 
 #[test]
@@ -139,9 +141,52 @@ fn commands_are_written_to_one_file_alone() {
     ] {
         let node = tree.lookup(folder, name).unwrap().node;
         let shown = String::from_utf8_lossy(name);
-        assert_eq!((tree.takes_writes(node), tree.is_own(node)), (takes, is_own), "{shown}");
+        assert_eq!((tree.may_change(node), tree.is_own(node)), (takes, is_own), "{shown}");
+        assert_eq!(tree.open_to_write(node, false).is_ok(), takes, "{shown}");
+        let emptied = Change { size: Some(0), mtime: Some(Time { seconds: 7, nanoseconds: 7 }), ..Change::default() };
+        assert_eq!(tree.change(node, &emptied).is_ok(), takes, "{shown}");
+        for other in [Change { size: Some(7), ..emptied }, Change { mode: Some(0o777), ..emptied }, Change::default()] {
+            assert!(matches!(tree.change(node, &other), Err(Error::ReadOnly)), "{shown}");
+        }
     }
-    assert!(!tree.takes_writes(Node::ROOT) && !tree.is_own(Node::ROOT));
+    assert!(!tree.may_change(Node::ROOT) && !tree.is_own(Node::ROOT));
+    let edit = tree.edit().unwrap();
+    let new = New { kind: Kind::Folder, mode: 0o755, uid: 0, gid: 0, target: Vec::new() };
+    let names = ((Node::ROOT, &b"file"[..]), (Node::ROOT, &b"new"[..]));
+    for refused in [
+        edit.make(Node::ROOT, b"new", &new).map(drop),
+        edit.make_unnamed(Node::ROOT, &new).map(drop),
+        edit.link(added, Node::ROOT, b"new").map(drop),
+        edit.remove(Node::ROOT, b"file", false),
+        edit.rename(names.0, names.1, Renaming::Replaces),
+        edit.set_xattr(added, b"user.x", b"y", Setting::Any),
+        edit.remove_xattr(added, b"user.x"),
+    ] {
+        assert!(matches!(refused, Err(Error::ReadOnly)));
+    }
+}
+
+/// Each who has it open writes lines of his own, and waits for those that he has written.
+#[test]
+fn who_writes_commands_waits_for_his_own() {
+    let (lines, run) = sync_channel(3);
+    let tree = ControlTree::new(empty(), lines).unwrap();
+    let node = path::find(&tree, b".ratarmount-control/command", true).unwrap().node;
+    let [one, two] = [(); 2].map(|()| tree.open_to_write(node, false).unwrap());
+    assert_eq!(one.write_at(b"a\nb\nc", 7).unwrap(), 5);
+    assert!(one.writes_at_once() && two.flush().unwrap().is_empty());
+    let pending = one.flush().unwrap();
+    assert_eq!((pending.len(), one.flush().unwrap().len()), (2, 0), "each is waited for once");
+    assert!(!pending[0].is_done(Duration::ZERO));
+    assert_eq!(run.recv().unwrap().line, whole("a"));
+    assert!(pending[0].is_done(Duration::ZERO) && !pending[1].is_done(Duration::ZERO));
+    // What has no end ends with the file. There is no room for the last line.
+    drop(one);
+    two.write_at(b"d\ne\n", 0).unwrap();
+    assert_eq!(two.flush().unwrap().len(), 1);
+    drop(two);
+    assert_eq!(run.try_iter().map(|submitted| submitted.line).collect::<Vec<_>>(), ["b", "c", "d"].map(whole));
+    assert_eq!(tree.output.len() as usize, "tarnfs: too many commands wait already: one was not run\n".len());
 }
 
 /// What is there to control a mount, and what was mounted in it, was never anything else.
@@ -207,7 +252,8 @@ fn trees_are_added_and_taken_out() {
     assert!(find("b/new").unwrap().0 > gone.0, "numbers are not used again");
     drop(run);
     // Nobody runs them any more.
-    tree.write(1, b"x\ny\n");
+    let command = find(".ratarmount-control/command").unwrap();
+    tree.open_to_write(command, false).unwrap().write_at(b"x\ny\n", 0).unwrap();
     assert_eq!(tree.output.len() as usize, 2 * "tarnfs: too many commands wait already: one was not run\n".len());
 }
 
@@ -244,4 +290,34 @@ fn numbers_of_what_was_taken_out_are_used_again_when_nobody_knows_them() {
     assert!((1..=7).contains(&added), "{added}");
     tree.forget(held, 1);
     tree.add(b"now there is room", wide()).unwrap();
+}
+
+/// Of an archive the kernel may keep what it is told for as long as it likes. Who mounts something in it must see that
+/// at once.
+#[test]
+fn what_is_there_stays_and_what_is_not_may_come() {
+    let (lines, _run) = sync_channel(1);
+    let forever = || Arc::new(Toy::with_contents([("file", Vec::new())]).immutable()) as Arc<dyn Tree>;
+    let tree = ControlTree::new(forever(), lines).unwrap();
+    tree.add(b"added", forever()).unwrap();
+    let find = |path: &str| path::find(&tree, path.as_bytes(), true).unwrap().node;
+    for (path, lifetime) in [
+        ("", Lifetime::Forever),
+        ("file", Lifetime::Forever),
+        ("added", Lifetime::None),
+        ("added/file", Lifetime::Forever),
+        (".ratarmount-control", Lifetime::None),
+        (".ratarmount-control/command", Lifetime::None),
+        (".ratarmount-control/output", Lifetime::None),
+    ] {
+        let node = find(path);
+        assert_eq!((tree.lifetime(node), tree.lifetime_of_gaps(node)), (lifetime, Lifetime::None), "{path}");
+    }
+    let gone = find("added/file");
+    tree.remove(b"added").unwrap();
+    assert_eq!(tree.lifetime(gone), Lifetime::None);
+    let (lines, _run) = sync_channel(1);
+    let changing = ControlTree::new(Arc::new(Toy::with_contents([("file", Vec::new())])), lines).unwrap();
+    let file = changing.lookup(Node::ROOT, b"file").unwrap().node;
+    assert_eq!((changing.lifetime(Node::ROOT), changing.lifetime(file)), (Lifetime::Short, Lifetime::Short));
 }

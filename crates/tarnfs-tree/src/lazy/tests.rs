@@ -6,6 +6,7 @@ use tarnfs_source::MemorySource;
 
 use super::archives::MOST_OPENING;
 use super::*;
+use crate::Lifetime;
 use crate::open::{DecodingOptions, IndexOptions};
 use crate::toy::Toy;
 
@@ -855,4 +856,27 @@ fn what_is_an_archive_is_known_once_it_is_verified() {
     // One that nobody waited for is looked at as well.
     let archive = tree.lookup(Node::ROOT, b"whole.tar").unwrap().node;
     assert_eq!(read(&tree, tree.lookup(archive, b"file").unwrap().node), b"content");
+}
+
+/// What looks like an archive may be a file from the moment when somebody looks inside. What is in one stays.
+#[test]
+fn what_may_be_an_archive_may_change() {
+    for (all, is_file, of_content) in
+        [(true, false, Lifetime::Short), (false, false, Lifetime::Forever), (false, true, Lifetime::Forever)]
+    {
+        let archive = tar("file", b"content");
+        let folder = tempfile::tempdir().unwrap();
+        let base = if is_file {
+            std::fs::write(folder.path().join("a.tar"), &archive).unwrap();
+            Base::Folder(Arc::new(FolderTree::open(folder.path()).unwrap()))
+        } else {
+            Base::Other(Arc::new(Toy::with_contents([("a.tar", archive)]).immutable()) as _)
+        };
+        let tree = LazyTree::new(base, Lazily { all, ..how(None) }).unwrap();
+        let root = tree.lookup(Node::ROOT, b"a.tar").unwrap();
+        let file = tree.lookup(root.node, b"file").unwrap();
+        let lifetimes = [Node::ROOT, root.node, file.node].map(|node| tree.lifetime(node));
+        assert_eq!((root.kind, lifetimes), (Kind::Folder, [Lifetime::Short, Lifetime::Short, of_content]), "{all}");
+        assert_eq!(tree.lifetime_of_gaps(root.node), Lifetime::Short);
+    }
 }

@@ -3,6 +3,7 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::toy::{File, Toy};
+use crate::{Subvolumes, path};
 
 fn toy(names: impl Iterator<Item = String>) -> Arc<Toy> {
     Arc::new(Toy::with_contents(names.map(|name| (name, Vec::new()))))
@@ -200,4 +201,35 @@ fn what_has_to_be_gathered_first_is_not_listed_at_once() {
         // What may change is looked at again.
         assert_eq!(tree.lists_at_once(Node::ROOT, 0), is_immutable);
     }
+}
+
+/// What comes from a source that never changes is for ever, also beside one that does: where something of the same path
+/// may come to it, that has another number.
+#[test]
+fn what_a_source_has_alone_lives_as_long_as_there() {
+    let forever = || Arc::new(Toy::with_contents([("file", Vec::new())]).immutable()) as Arc<dyn Tree>;
+    let changing = || Arc::new(Toy::with_contents([("new", Vec::new())])) as Arc<dyn Tree>;
+    let beside = |folders: Vec<(&str, Arc<dyn Tree>)>| {
+        let folders = folders.into_iter().map(|(name, tree)| (name.as_bytes().to_vec(), tree));
+        Arc::new(Subvolumes::new(folders).unwrap()) as Arc<dyn Tree>
+    };
+    let left = beside(vec![("both", forever()), ("never", forever()), ("alone", forever())]);
+    let right = beside(vec![("both", changing()), ("never", forever())]);
+    let tree = UnionTree::new(vec![left, right]).unwrap();
+    for (path, expected) in [
+        ("", Lifetime::Short),
+        ("both", Lifetime::Short),
+        ("both/file", Lifetime::Forever),
+        ("both/new", Lifetime::Short),
+        ("never", Lifetime::Forever),
+        ("never/file", Lifetime::Forever),
+        ("alone", Lifetime::Forever),
+    ] {
+        let node = path::find(&tree, path.as_bytes(), true).unwrap().node;
+        assert_eq!((tree.lifetime(node), tree.lifetime_of_gaps(node)), (expected, expected), "{path}");
+    }
+    let never = tree.lookup(Node::ROOT, b"never").unwrap().node;
+    tree.forget(never, 2);
+    assert_eq!(tree.lifetime(never), Lifetime::None, "nobody knows it");
+    assert_eq!(UnionTree::new(vec![forever(), forever()]).unwrap().lifetime(Node::ROOT), Lifetime::Forever);
 }

@@ -1,8 +1,10 @@
 use std::sync::atomic::Ordering;
 
+use tarnfs_source::SharedSource;
+
 use super::*;
-use crate::Subvolumes;
 use crate::toy::Toy;
+use crate::{Lifetime, Subvolumes, Totals, Xattrs};
 
 fn toy() -> Arc<Toy> {
     Arc::new(Toy::with_contents([("file", Vec::new())]))
@@ -139,6 +141,10 @@ impl Tree for Many {
         self.0.owner_names(node)
     }
 
+    fn lifetime(&self, node: Node) -> Lifetime {
+        self.0.lifetime(node)
+    }
+
     fn totals(&self) -> Totals {
         self.0.totals()
     }
@@ -236,4 +242,22 @@ fn versions_beyond_all_bounds_are_listed() {
     }
     tree.forget(folder, 1);
     assert_eq!(toy.held(), 0);
+}
+
+/// What is in a folder of versions depends on what shows at its path.
+#[test]
+fn views_live_as_long_as_all_of_the_tree() {
+    for (toy, lifetime) in [
+        (Toy::with_contents([("a", Vec::new())]).immutable(), Lifetime::Forever),
+        (Toy::with_contents([("a", Vec::new())]), Lifetime::Short),
+    ] {
+        let tree = Versions::new(Arc::new(toy));
+        let file = tree.lookup(Node::ROOT, b"a").unwrap().node;
+        let view = tree.lookup(Node::ROOT, b"a.versions").unwrap().node;
+        for node in [Node::ROOT, file, view] {
+            assert_eq!((tree.lifetime(node), tree.lifetime_of_gaps(node)), (lifetime, lifetime));
+        }
+        tree.forget(view, 1);
+        assert_eq!(tree.lifetime(view), Lifetime::None, "nobody knows it");
+    }
 }

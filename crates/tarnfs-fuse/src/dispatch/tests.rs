@@ -1,0 +1,197 @@
+use std::fs::File;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+
+use tarnfs_source::{MemorySource, SharedSource};
+use tarnfs_tree::{Child, FolderTree, Lifetime, Xattrs};
+
+use super::reading::SEEK_DATA;
+use super::*;
+use crate::MountOptions;
+use crate::protocol::{Folders as _, How, Reading as _, ReplyData, ReplyOpen, ReplySeek, ReplyXattr};
+
+/// Nothing in it can change, and it counts what is forgotten.
+#[derive(Default)]
+struct Counting {
+    forgotten: Mutex<Vec<(Node, u64)>>,
+    is_busy: bool,
+    /// There is memory to open files.
+    has_memory: AtomicBool,
+    /// How often somebody has asked for one.
+    asked: AtomicUsize,
+}
+
+impl Tree for Counting {
+    fn lookup(&self, _: Node, _: &[u8]) -> Result<tarnfs_tree::Attributes, Error> {
+        Err(Error::NotFound)
+    }
+
+    fn read_dir(&self, _: Node, _: u64, _: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn attributes(&self, _: Node) -> Result<tarnfs_tree::Attributes, Error> {
+        Err(Error::NotFound)
+    }
+
+    fn parent(&self, _: Node) -> Result<Node, Error> {
+        Ok(Node::ROOT)
+    }
+
+    fn read_link(&self, _: Node) -> Result<Vec<u8>, Error> {
+        Err(Error::WrongKind)
+    }
+
+    fn xattrs(&self, _: Node) -> Result<Xattrs, Error> {
+        panic!("all are read though one was asked for");
+    }
+
+    fn xattr(&self, _: Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        Ok((name == b"user.a").then(|| b"value".to_vec()))
+    }
+
+    fn node_limit(&self) -> u64 {
+        10
+    }
+
+    fn forget(&self, node: Node, times: u64) {
+        self.forgotten.lock().unwrap().push((node, times));
+    }
+
+    fn is_ready(&self, _: Node) -> bool {
+        !self.is_busy
+    }
+
+    fn open(&self, _: Node) -> Result<SharedSource, Error> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        if self.has_memory.load(Ordering::Relaxed) {
+            Ok(Arc::new(MemorySource::new(*b"content", "file")))
+        } else {
+            Err(Errno::NOMEM.into())
+        }
+    }
+
+    fn owner_names(&self, _: Node) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        Ok((Vec::new(), Vec::new()))
+    }
+
+    fn lifetime(&self, _: Node) -> Lifetime {
+        Lifetime::Forever
+    }
+
+    fn totals(&self) -> Totals {
+        Totals { is_immutable: true, ..Totals::default() }
+    }
+}
+
+/// Folders that a tree makes up, of versions for instance, are known as long as the kernel knows them.
+#[test]
+fn a_tree_that_never_changes_is_told_what_is_forgotten() {
+    let tree = Arc::new(Counting::default());
+    let (forever, options) = (Duration::from_secs(100_000), Parsed::new(&MountOptions::default()).unwrap());
+    let asked = Arc::clone(&tree) as Arc<dyn Tree>;
+    let dispatcher = Dispatcher::new(asked, &options, Workers::new(forever), Deadlines::new(forever));
+    dispatcher.forget(7, 3);
+    drop(Given::new(&dispatcher.asks, vec![Node(8), Node(9)]));
+    Given::new(&dispatcher.asks, vec![Node(5)]).taken();
+    assert_eq!(*tree.forgotten.lock().unwrap(), [(Node(7), 3), (Node(8), 1), (Node(9), 1)]);
+}
+
+/// What the kernel is sent of an answer that is an error.
+fn error_in(mut sent: impl std::io::Read) -> i32 {
+    let mut header = [0; 16];
+    sent.read_exact(&mut header).unwrap();
+    i32::from_ne_bytes(header[4..8].try_into().unwrap())
+}
+
+#[test]
+fn a_panic_on_the_way_to_the_kernel_is_an_answer() {
+    guard::install();
+    for is_busy in [false, true] {
+        let tree = Counting { is_busy, ..Counting::default() };
+        let (forever, options) = (Duration::from_secs(100_000), Parsed::new(&MountOptions::default()).unwrap());
+        let deadlines = Deadlines::new(forever);
+        let dispatcher = Dispatcher::new(Arc::new(tree), &options, Workers::new(forever), deadlines);
+        let (sent, device) = rustix::pipe::pipe().unwrap();
+        let reply = ReplyOpen::to(&Arc::new(File::from(device)));
+        let ask = || {
+            dispatcher.ask(Operation::Open, 7, reply, |_| Ok(()), |_, _reply, ()| panic!("as tested"));
+        };
+        assert_eq!(guard::catch(ask).is_ok(), is_busy, "a worker keeps it to itself");
+        assert_eq!(error_in(File::from(sent)), -Errno::IO.raw_os_error());
+    }
+}
+
+/// A file may have thousands, of many MB together.
+#[test]
+fn who_asks_for_one_attribute_does_not_make_all_be_read() {
+    let (forever, options) = (Duration::from_secs(100_000), Parsed::new(&MountOptions::default()).unwrap());
+    let tree = Arc::new(Counting::default());
+    let mut dispatcher = Dispatcher::new(tree, &options, Workers::new(forever), Deadlines::new(forever));
+    dispatcher.has_xattrs = true;
+    for (name, error) in [("user.a", 0), ("user.b", -Errno::NODATA.raw_os_error())] {
+        let (sent, device) = rustix::pipe::pipe().unwrap();
+        dispatcher.getxattr(5, name.as_bytes(), 100, ReplyXattr::to(&Arc::new(File::from(device))));
+        assert_eq!(error_in(File::from(sent)), error);
+    }
+    assert_eq!(dispatcher.deadlines.statistics(tarnfs_tree::Work::default()).panics, 0);
+}
+
+/// Others can give it back only as long as somebody answers the kernel.
+#[test]
+fn who_answers_the_kernel_does_not_wait_for_memory() {
+    let forever = Duration::from_secs(100_000);
+    for (operation, comes) in [(Operation::Read, true), (Operation::Seek, true), (Operation::Read, false)] {
+        let tree = Arc::new(Counting::default());
+        let options = Parsed::new(&MountOptions::default()).unwrap();
+        let asked = Arc::clone(&tree) as Arc<dyn Tree>;
+        let deadlines = Deadlines::new(forever);
+        let dispatcher = Dispatcher::new(asked, &options, Workers::new(forever), deadlines);
+        let (sent, device) = rustix::pipe::pipe().unwrap();
+        let device = Arc::new(File::from(device));
+        if operation == Operation::Read {
+            dispatcher.read(5, 0, 0, 100, ReplyData::to(&device));
+        } else {
+            dispatcher.lseek(5, 0, 0, SEEK_DATA, ReplySeek::to(&device));
+        }
+        // Not before the thread is free again.
+        if comes {
+            tree.has_memory.store(true, Ordering::Relaxed);
+            assert_eq!(error_in(File::from(sent)), 0, "{operation:?}");
+        } else {
+            // A worker tries again and again.
+            let asked = tree.asked.load(Ordering::SeqCst);
+            while tree.asked.load(Ordering::SeqCst) < asked + 10 {
+                std::thread::yield_now();
+            }
+            // Nobody waits any more: nor does the worker.
+            assert!(dispatcher.deadlines.interrupt(7));
+            assert_eq!(error_in(File::from(sent)), -Errno::INTR.raw_os_error());
+        }
+        while dispatcher.is_busy() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_file_that_nobody_has_opened_after_all_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), "content").unwrap();
+    let tree: Arc<dyn Tree> = Arc::new(FolderTree::open(folder.path()).unwrap());
+    let node = tree.lookup(Node::ROOT, b"file").unwrap().node.0;
+    let (forever, options) = (Duration::from_secs(100_000), Parsed::new(&MountOptions::default()).unwrap());
+    let dispatcher = Dispatcher::new(tree, &options, Workers::new(forever), Deadlines::new(forever));
+    let open = |device: File| {
+        let how = How { to_write: false, appends: false, is_exclusive: false, user: 0 };
+        dispatcher.open(node, how, ReplyOpen::to(&Arc::new(device)));
+        dispatcher.asks.handles.count()
+    };
+    // Opened to read, it takes no answer, as the kernel does where whoever opened the file is gone: nobody will
+    // release it.
+    assert_eq!(open(File::open("/dev/null").unwrap()), 0);
+    assert_eq!(open(File::options().write(true).open("/dev/null").unwrap()), 1);
+    dispatcher.asks.handles.close(1);
+    dispatcher.asks.handles.close(2);
+    assert_eq!(dispatcher.asks.handles.count(), 0);
+}
