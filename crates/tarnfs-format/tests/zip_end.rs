@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::zip::{Made, try_read_source, zip};
+use common::zip::{Made, locals, read, try_read, try_read_source, zip};
 use tarnfs_format::zip::Zip;
 use tarnfs_format::{Error, Options, ReadRandom};
 use tarnfs_source::{Cancel, MemorySource, SharedSource, Source};
@@ -75,4 +75,33 @@ fn a_flood_of_records_is_not_all_looked_at() {
         assert!(result.as_ref().is_err_and(is_interrupted), "{result:?}");
         assert!(source.reads() < 110, "{} reads", source.reads());
     }
+}
+
+/// Records of volumes, as the last one of an archive in four files has them.
+fn of_volumes() -> Vec<u8> {
+    let numbers = |numbers: &[u64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>();
+    [
+        &b"PK\x06\x06"[..],
+        &numbers(&[44]),
+        &[45, 0, 45, 0, 3, 0, 0, 0, 3, 0, 0, 0],
+        &numbers(&[1, 1, 60, 1000]),
+        b"PK\x06\x07\x03\0\0\0",
+        &numbers(&[0]),
+        b"\x04\0\0\0PK\x05\x06",
+        &[0xff; 16],
+        &[0, 0],
+    ]
+    .concat()
+}
+
+#[test]
+fn only_what_stands_at_the_end_says_that_it_is_a_volume() {
+    let last = [locals(&[Made::new("a", b"hello")]), of_volumes()].concat();
+    let error = try_read(&last).unwrap_err();
+    assert!(error.to_string().contains("it is the last part of an archive in 4 files"), "{error}");
+    // A stored member holds such an archive, and what comes behind that one was cut.
+    let members = [Made::new("first", b"hello"), Made::new("volume.zip", &last), Made::new("last", &[7; 3000])];
+    let whole = locals(&members);
+    let told = read(&whole[..whole.len() - 100]);
+    assert_eq!(told.paths(), ["first", "volume.zip", "last"], "{:?}", told.damage);
 }

@@ -168,7 +168,7 @@ impl Search<'_> {
     fn look_at(&mut self, record: &Record) -> io::Result<Option<End>> {
         self.looked_at = self.looked_at.saturating_add(1);
         let source = self.source;
-        let large = large_record(source, record.at)?;
+        let large = large_record(source, record)?;
         let record = large.unwrap_or(*record);
         if record.volume != 0 {
             match volumes(source, &record, large.is_some())? {
@@ -250,9 +250,10 @@ fn ends_at(source: &dyn Source, end: u64) -> io::Result<bool> {
     Ok(records(&tail).any(|record| record.is_last))
 }
 
-/// The zip64 record that belongs to a record at `at`.
-fn large_record(source: &dyn Source, at: u64) -> io::Result<Option<Record>> {
-    let Some(end) = at.checked_sub(LOCATOR as u64) else { return Ok(None) };
+/// The zip64 record that belongs to `record`. It is the last one only if that is: what else looks like one, in the
+/// middle of an archive that was cut, does not say what that is.
+fn large_record(source: &dyn Source, record: &Record) -> io::Result<Option<Record>> {
+    let Some(end) = record.at.checked_sub(LOCATOR as u64) else { return Ok(None) };
     let mut locator = [0; LOCATOR];
     source.read_exact_at(&mut locator, end)?;
     if !locator.starts_with(b"PK\x06\x07") {
@@ -274,7 +275,7 @@ fn large_record(source: &dyn Source, at: u64) -> io::Result<Option<Record>> {
                 members: u64_at(&bytes, 32),
                 length: u64_at(&bytes, 40),
                 offset: u64_at(&bytes, 48),
-                is_last: true,
+                is_last: record.is_last,
             }));
         }
     }
