@@ -26,6 +26,8 @@ struct Image {
     /// Names and values of attributes, and the lists of them: where each begins, and how many it has.
     attributes: Vec<u8>,
     lists: Vec<(usize, u32)>,
+    /// Blocks behind the attributes, as they are stored.
+    blocks: Vec<u8>,
 }
 
 /// The reference to byte `at` of a table.
@@ -99,7 +101,7 @@ impl Image {
         let mut image = b"hsqs".to_vec();
         number(&mut image, &[1, 0, 4096, 0]);
         image.extend([1_u16, 12, 0, 1, 4, 0].iter().flat_map(|field| field.to_le_bytes()));
-        let (attributes, at) = (stored(&self.attributes), ids + 14);
+        let (attributes, at) = ([stored(&self.attributes), self.blocks.clone()].concat(), ids + 14);
         let mut lists = Vec::new();
         for (from, count) in &self.lists {
             lists.extend(reference(*from).to_le_bytes());
@@ -290,6 +292,43 @@ fn attributes_cost_no_more_than_they_tell() {
             usize::from(count == 16_000),
             "{count}"
         );
+    }
+}
+
+/// Each of these values stands in a block of its own, and there are more of them than are kept.
+#[test]
+fn values_that_are_elsewhere_are_decoded_within_bounds() {
+    for is_damaged in [false, true] {
+        let mut image = Image::default();
+        let values = 5000;
+        // In blocks of 8 KiB, with two bytes before each.
+        let behind = (values * 17_usize).div_ceil(8192) * 2 + values * 17;
+        for value in 0..values {
+            image.attributes.extend([0, 1, 1, 0, b'a']);
+            number(&mut image.attributes, &[8]);
+            image.attributes.extend((((behind + value * 14) as u64) << 16).to_le_bytes());
+            image.blocks.extend([12, 0x80]);
+            number(&mut image.blocks, &[8, 1, 2]);
+        }
+        if is_damaged {
+            let kind = image.attributes.len() - 17;
+            image.attributes[kind] = 9;
+        }
+        let names: Vec<_> = (0..40).map(|number| format!("{number}").into_bytes()).collect();
+        image.lists = vec![(0, values as u32); names.len()];
+        let files: Vec<_> = (0..40).map(|list| image.with_attributes(list)).collect();
+        let named: Vec<_> = names.iter().zip(&files).map(|(name, file)| (name.as_slice(), *file)).collect();
+        let (from, length) = image.listing(&named);
+        image.root = image.folder(from, length);
+        let source = Counted::new(source(&image), 0..0);
+        let (entries, damage) = read_source(&(Arc::clone(&source) as SharedSource), 100).unwrap();
+        assert_eq!(entries.len(), names.len());
+        let with_all = |entry: &&Entry| entry.xattrs.len() == values;
+        assert_eq!(entries.iter().filter(with_all).count() > 1, !is_damaged, "{:?}", damage.first());
+        let left_out = damage.iter().filter(|what| what.contains("others are left out")).count();
+        assert_eq!(left_out, 1, "{:?}", damage.first());
+        let most = (256 << 20) + 64 * source.len() + (1 << 20);
+        assert!(source.bytes() < most, "{} bytes were read", source.bytes());
     }
 }
 
