@@ -28,6 +28,8 @@ struct Image {
     lists: Vec<(usize, u32)>,
     /// Blocks behind the attributes, as they are stored.
     blocks: Vec<u8>,
+    /// Bytes before all these that somebody else puts there.
+    missing: u64,
 }
 
 /// The reference to byte `at` of a table.
@@ -108,7 +110,7 @@ impl Image {
             number(&mut lists, &[*count, 0]);
         }
         let lists = stored(&lists);
-        let list_at = at + attributes.len() as u64;
+        let list_at = at + self.missing + attributes.len() as u64;
         let table = if self.lists.is_empty() { u64::MAX } else { list_at + lists.len() as u64 };
         let of_lists: Vec<_> = (0..lists.len().div_ceil(8194)).map(|block| list_at + 8194 * block as u64).collect();
         let header = if self.lists.is_empty() { 0 } else { 16 };
@@ -330,6 +332,91 @@ fn values_that_are_elsewhere_are_decoded_within_bounds() {
         let most = (256 << 20) + 64 * source.len() + (1 << 20);
         assert!(source.bytes() < most, "{} bytes were read", source.bytes());
     }
+}
+
+/// Bytes, and the same block many times in the midst of them.
+#[derive(Debug)]
+struct Repeated {
+    bytes: Vec<u8>,
+    from: u64,
+    block: Vec<u8>,
+    count: u64,
+}
+
+impl Repeated {
+    fn length(&self) -> u64 {
+        self.block.len() as u64 * self.count
+    }
+}
+
+impl Source for Repeated {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let end = self.from + self.length();
+        let mut filled = 0;
+        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            let at = offset + filled as u64;
+            let there = match at {
+                at if at < self.from => &self.bytes[at as usize..self.from as usize],
+                at if at < end => &self.block[((at - self.from) % self.block.len() as u64) as usize..],
+                at => self.bytes.get((at - self.length()) as usize..).unwrap_or_default(),
+            };
+            let count = there.len().min(rest.len());
+            if count == 0 {
+                break;
+            }
+            rest[..count].copy_from_slice(&there[..count]);
+            filled += count;
+        }
+        Ok(filled)
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64 + self.length()
+    }
+
+    fn describe(&self) -> String {
+        "image".to_owned()
+    }
+}
+
+/// Where each file is signed, attributes are much of an image. They are not left out, however many bytes they have.
+#[test]
+fn signatures_of_many_files_are_kept() {
+    const FILES: u32 = 70_000;
+    const OF_ONE: usize = 4096;
+    let mut signatures = Vec::new();
+    for (name, length) in [(&b"ima"[..], 2000_usize), (b"evm", 2000), (b"x", 65)] {
+        signatures.extend([2, 0, name.len() as u8, 0]);
+        signatures.extend(name);
+        number(&mut signatures, &[length as u32]);
+        signatures.resize(signatures.len() + length, b's');
+    }
+    assert_eq!(signatures.len(), OF_ONE);
+    let block = [&(8192_u16 | 1 << 15).to_le_bytes()[..], &signatures, &signatures].concat();
+    let count = u64::from(FILES / 2);
+    let mut image = Image { missing: count * block.len() as u64, ..Image::default() };
+    image.lists = (0..FILES as usize).map(|list| (list * OF_ONE, 3)).collect();
+    let files: Vec<_> = (0..FILES).map(|list| image.with_attributes(list)).collect();
+    let names: Vec<_> = (0..FILES).map(|number| format!("{number}").into_bytes()).collect();
+    let named: Vec<_> = names.iter().zip(&files).map(|(name, file)| (name.as_slice(), *file)).collect();
+    let (from, length) = image.listing(&named);
+    image.root = image.folder(from, length);
+    let bytes = image.bytes();
+    // Where the attributes begin stands at the start of the table that the superblock tells.
+    let number = |at: u64| u64::from_le_bytes(*bytes[at as usize..].first_chunk().unwrap());
+    let from = number(number(56) - image.missing);
+    let source: SharedSource = Arc::new(Repeated { bytes, from, block, count });
+    let (mut signed, mut damage) = (0, Vec::new());
+    each(&source, &mut |event| {
+        match event {
+            Event::Entry(entry) => signed += usize::from(entry.xattrs.len() == 3),
+            Event::Damage(found) => damage.push(found.what),
+            _ => {}
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!((signed, damage.first()), (FILES as usize, None));
 }
 
 /// One that is large is told once, whatever number of links it says.

@@ -25,6 +25,12 @@ const MOST_BYTES: u64 = 512 << 20;
 const MOST_READ: u64 = 256 << 20;
 const OF_ONE: u64 = 64;
 
+/// So much more for each byte of the image: where hundreds of thousands of files have a signature each, these take that
+/// much room, and each block of them may be needed again and again. But an image may be long for its holes, so what is
+/// longer counts as `LARGE`.
+const FOR_EACH_BYTE: u64 = 64;
+const LARGE: u64 = 256 << 20;
+
 /// Lists that are remembered: of most images all that there are.
 const MOST_KNOWN: usize = 1 << 12;
 const MOST_OF_KNOWN: u64 = 16 << 20;
@@ -41,8 +47,9 @@ pub(super) struct Attributes {
     known: HashMap<u32, Result<Rc<Xattrs>, String>>,
     /// Bytes of what is known.
     known_bytes: u64,
-    /// What reading has cost.
+    /// What reading has cost, and may cost.
     cost: u64,
+    most: u64,
     /// Bytes that had been decoded when the cost was counted last.
     decoded: u64,
     /// Bytes that were handed out.
@@ -50,10 +57,11 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// Of an image whose table of them begins at byte `table`, and which is read through `read_at`.
-    pub(super) fn new(table: u64, read_at: impl Fn(u64) -> io::Result<[u8; 16]>) -> io::Result<Self> {
+    /// Of an image of `length` bytes whose table of them begins at byte `table`, and which is read through `read_at`.
+    pub(super) fn new(table: u64, length: u64, read_at: impl Fn(u64) -> io::Result<[u8; 16]>) -> io::Result<Self> {
+        let most = MOST_READ.saturating_add(length.min(LARGE).saturating_mul(FOR_EACH_BYTE));
         let (known, known_bytes, cost, decoded, told) = Default::default();
-        let mut attributes = Self { table: None, count: 0, list: 0, known, known_bytes, cost, decoded, told };
+        let mut attributes = Self { table: None, count: 0, list: 0, known, known_bytes, cost, most, decoded, told };
         if table != NO_TABLE {
             let header = read_at(table)?;
             let mut fields = Fields(&header);
@@ -116,7 +124,7 @@ impl Attributes {
         let decoded = metadata.decoded().saturating_sub(self.decoded);
         self.decoded = metadata.decoded();
         self.cost = self.cost.saturating_add(decoded).saturating_add(bytes);
-        if self.cost > MOST_READ {
+        if self.cost > self.most {
             self.table = None;
             return Err(damaged("reading the extended attributes takes too long; others are left out"));
         }

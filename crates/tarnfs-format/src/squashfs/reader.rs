@@ -120,9 +120,9 @@ impl<'run> Reader<'run> {
         if there < superblock.length {
             told.push(format!("the image has {} bytes, only {there} are there: it was cut", superblock.length));
         }
-        let attributes = Attributes::new(superblock.xattr_table, read_at).or_else(|error| {
+        let attributes = Attributes::new(superblock.xattr_table, there, read_at).or_else(|error| {
             told.push(format!("extended attributes are left out: {error}"));
-            Attributes::new(start::NO_TABLE, read_at)
+            Attributes::new(start::NO_TABLE, there, read_at)
         });
         let mut reader = Self {
             metadata,
