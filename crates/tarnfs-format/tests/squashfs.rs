@@ -419,6 +419,31 @@ fn signatures_of_many_files_are_kept() {
     assert_eq!((signed, damage.first()), (FILES as usize, None));
 }
 
+/// What cannot be read before an image, where that is searched for, does not keep it from being read.
+#[test]
+fn an_image_is_found_behind_bytes_that_cannot_be_read() {
+    let mut image = Image::default();
+    let file = image.file(0, &[]);
+    let (from, length) = image.listing(&[(b"file", file)]);
+    image.root = image.folder(from, length);
+    let mut script = b"#!/bin/sh\n".to_vec();
+    script.resize(200_000, b'\n');
+    let read = |bytes: &[u8], bad| {
+        let source: SharedSource = Counted::new(Arc::new(MemorySource::new(bytes, "script")), bad);
+        read_source(&source, 10)
+    };
+    let whole = [&script[..], &image.bytes()].concat();
+    for bad in [0..0, 4096..8192, 70_000..70_001] {
+        let (entries, damage) = read(&whole, bad.clone()).unwrap();
+        assert_eq!((entries.len(), damage.len()), (1, 0), "{bad:?}: {damage:?}");
+    }
+    // Where there is none, or it is there that nothing can be read, nobody knows what it is.
+    for (bytes, bad) in [(&script, 4096..8192), (&whole, 0..1), (&whole, 200_000..200_001)] {
+        let result = read(bytes, bad.clone());
+        assert!(matches!(result, Err(Error::Read { .. })), "{bad:?}: {result:?}");
+    }
+}
+
 /// One that is large is told once, whatever number of links it says.
 #[test]
 fn a_large_file_with_many_names_is_told_once() {

@@ -102,7 +102,8 @@ impl<'run> Reader<'run> {
         };
         let unreadable = |reason: String| Error::Unreadable { format: NAME, reason };
         let found = start::find(&show, Some(source.len()));
-        if let Some((offset, error)) = failed.take() {
+        // Where there is one, no matter what else could not be read while it was searched for.
+        if let (None, Some((offset, error))) = (&found, failed.take()) {
             return Err(Error::Read { offset, error });
         }
         let (base, superblock) =
