@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tarnfs_format::squashfs::Squashfs;
 use tarnfs_format::{Decode, Entry, Error, Event, Format, Kind, Options, Probe, ReadRandom};
-use tarnfs_source::{MemorySource, SharedSource};
+use tarnfs_source::{MemorySource, SharedSource, Source};
 
 const NONE: u32 = u32::MAX;
 /// Bit of the length of a block that is stored as it is.
@@ -24,6 +26,10 @@ struct Image {
     /// Names and values of attributes, and the lists of them: where each begins, and how many it has.
     attributes: Vec<u8>,
     lists: Vec<(usize, u32)>,
+    /// Blocks behind the attributes, as they are stored.
+    blocks: Vec<u8>,
+    /// Bytes before all these that somebody else puts there.
+    missing: u64,
 }
 
 /// The reference to byte `at` of a table.
@@ -97,16 +103,18 @@ impl Image {
         let mut image = b"hsqs".to_vec();
         number(&mut image, &[1, 0, 4096, 0]);
         image.extend([1_u16, 12, 0, 1, 4, 0].iter().flat_map(|field| field.to_le_bytes()));
-        let (attributes, at) = (stored(&self.attributes), ids + 14);
+        let (attributes, at) = ([stored(&self.attributes), self.blocks.clone()].concat(), ids + 14);
         let mut lists = Vec::new();
         for (from, count) in &self.lists {
             lists.extend(reference(*from).to_le_bytes());
             number(&mut lists, &[*count, 0]);
         }
         let lists = stored(&lists);
-        let list_at = at + attributes.len() as u64;
+        let list_at = at + self.missing + attributes.len() as u64;
         let table = if self.lists.is_empty() { u64::MAX } else { list_at + lists.len() as u64 };
-        let length = at + (attributes.len() + lists.len()) as u64 + if self.lists.is_empty() { 0 } else { 24 };
+        let of_lists: Vec<_> = (0..lists.len().div_ceil(8194)).map(|block| list_at + 8194 * block as u64).collect();
+        let header = if self.lists.is_empty() { 0 } else { 16 };
+        let length = list_at + (lists.len() + header + 8 * of_lists.len()) as u64;
         let tables = [reference(self.root), length, ids + 6, table, first, second, u64::MAX, u64::MAX];
         image.extend(tables.iter().flat_map(|table| table.to_le_bytes()));
         image.extend(&self.data);
@@ -119,7 +127,7 @@ impl Image {
         if !self.lists.is_empty() {
             image.extend(at.to_le_bytes());
             number(&mut image, &[self.lists.len() as u32, 0]);
-            image.extend(list_at.to_le_bytes());
+            image.extend(of_lists.iter().flat_map(|list| list.to_le_bytes()));
         }
         image
     }
@@ -129,21 +137,64 @@ fn source(image: &Image) -> SharedSource {
     Arc::new(MemorySource::new(image.bytes(), "image"))
 }
 
+/// Counts the bytes that are read of it. What has any of those at `bad` cannot be read.
+#[derive(Debug)]
+struct Counted {
+    inner: SharedSource,
+    bytes: AtomicU64,
+    bad: Range<u64>,
+}
+
+impl Counted {
+    fn new(inner: SharedSource, bad: Range<u64>) -> Arc<Self> {
+        Arc::new(Self { inner, bytes: AtomicU64::new(0), bad })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::SeqCst)
+    }
+}
+
+impl Source for Counted {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if offset < self.bad.end && self.bad.start < offset + buffer.len() as u64 {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        let read = self.inner.read_at(buffer, offset)?;
+        self.bytes.fetch_add(read as u64, Ordering::SeqCst);
+        Ok(read)
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}
+
 /// All entries but the root, and what was wrong. More than `most` entries are too many.
 fn read(image: &Image, most: usize) -> (Vec<Entry>, Vec<String>) {
-    let decode = Decode::default().with_blocks(|_, _, _| Err(io::ErrorKind::InvalidData.into()));
-    let options = Options { decode, ..Options::default() };
+    read_source(&source(image), most).unwrap()
+}
+
+fn read_source(source: &SharedSource, most: usize) -> Result<(Vec<Entry>, Vec<String>), Error> {
     let (mut entries, mut damage) = (Vec::new(), Vec::new());
-    let result = Squashfs.read(&source(image), &options, &mut |event| {
+    each(source, &mut |event| {
         match event {
             Event::Entry(entry) if entry.path != b"." => entries.push(*entry),
             Event::Damage(found) => damage.push(found.what),
             _ => {}
         }
         if entries.len() > most { Err(io::Error::other("too many")) } else { Ok(()) }
-    });
-    result.unwrap();
-    (entries, damage)
+    })?;
+    Ok((entries, damage))
+}
+
+fn each(source: &SharedSource, receive: &mut dyn FnMut(Event) -> io::Result<()>) -> Result<(), Error> {
+    let decode = Decode::default().with_blocks(|_, _, _| Err(io::ErrorKind::InvalidData.into()));
+    Squashfs.read(source, &Options { decode, ..Options::default() }, &mut |event| receive(event))
 }
 
 #[test]
@@ -213,7 +264,7 @@ fn large_inodes_do_not_overlap() {
 /// Attributes of a few kilobytes that thousands of names have in turn, or that are too many each time.
 #[test]
 fn attributes_cost_no_more_than_they_tell() {
-    for (count, value, names, most) in [(16_000_u32, 0, 6000, 6000), (600, 60_000, 6000, 6000), (2, 3, 50, 0)] {
+    for (count, value, names, damaged) in [(16_000_u32, 0, 6000, 1), (600, 60_000, 6000, 1000), (2, 3, 50, 0)] {
         let mut image = Image::default();
         for list in 0..2 {
             image.lists.push((image.attributes.len(), count));
@@ -230,9 +281,11 @@ fn attributes_cost_no_more_than_they_tell() {
         let named: Vec<_> = names.iter().enumerate().map(|(at, name)| (name.as_slice(), files[at % 2])).collect();
         let (from, length) = image.listing(&named);
         image.root = image.folder(from, length);
-        let (entries, damage) = read(&image, 10_000);
-        assert_eq!(entries.len(), names.len());
-        assert!(damage.len() <= most, "{:?}", damage.first());
+        let source = Counted::new(source(&image), 0..0);
+        let (entries, damage) = read_source(&(Arc::clone(&source) as SharedSource), 10_000).unwrap();
+        assert_eq!((entries.len(), damage.len()), (names.len(), damaged), "{:?}", damage.first());
+        // No block more than once.
+        assert!(source.bytes() < source.len() + (64 << 10), "{} of {}", source.bytes(), source.len());
         let bytes: usize =
             entries.iter().flat_map(|entry| &entry.xattrs).map(|(name, value)| name.len() + value.len()).sum();
         assert!(bytes > 0 || value > 100);
@@ -241,6 +294,153 @@ fn attributes_cost_no_more_than_they_tell() {
             usize::from(count == 16_000),
             "{count}"
         );
+    }
+}
+
+/// Each of these values stands in a block of its own, and there are more of them than are kept.
+#[test]
+fn values_that_are_elsewhere_are_decoded_within_bounds() {
+    for is_damaged in [false, true] {
+        let mut image = Image::default();
+        let values = 5000;
+        // In blocks of 8 KiB, with two bytes before each.
+        let behind = (values * 17_usize).div_ceil(8192) * 2 + values * 17;
+        for value in 0..values {
+            image.attributes.extend([0, 1, 1, 0, b'a']);
+            number(&mut image.attributes, &[8]);
+            image.attributes.extend((((behind + value * 14) as u64) << 16).to_le_bytes());
+            image.blocks.extend([12, 0x80]);
+            number(&mut image.blocks, &[8, 1, 2]);
+        }
+        if is_damaged {
+            let kind = image.attributes.len() - 17;
+            image.attributes[kind] = 9;
+        }
+        let names: Vec<_> = (0..40).map(|number| format!("{number}").into_bytes()).collect();
+        image.lists = vec![(0, values as u32); names.len()];
+        let files: Vec<_> = (0..40).map(|list| image.with_attributes(list)).collect();
+        let named: Vec<_> = names.iter().zip(&files).map(|(name, file)| (name.as_slice(), *file)).collect();
+        let (from, length) = image.listing(&named);
+        image.root = image.folder(from, length);
+        let source = Counted::new(source(&image), 0..0);
+        let (entries, damage) = read_source(&(Arc::clone(&source) as SharedSource), 100).unwrap();
+        assert_eq!(entries.len(), names.len());
+        let with_all = |entry: &&Entry| entry.xattrs.len() == values;
+        assert_eq!(entries.iter().filter(with_all).count() > 1, !is_damaged, "{:?}", damage.first());
+        let left_out = damage.iter().filter(|what| what.contains("others are left out")).count();
+        assert_eq!(left_out, 1, "{:?}", damage.first());
+        let most = (256 << 20) + 64 * source.len() + (1 << 20);
+        assert!(source.bytes() < most, "{} bytes were read", source.bytes());
+    }
+}
+
+/// Bytes, and the same block many times in the midst of them.
+#[derive(Debug)]
+struct Repeated {
+    bytes: Vec<u8>,
+    from: u64,
+    block: Vec<u8>,
+    count: u64,
+}
+
+impl Repeated {
+    fn length(&self) -> u64 {
+        self.block.len() as u64 * self.count
+    }
+}
+
+impl Source for Repeated {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let end = self.from + self.length();
+        let mut filled = 0;
+        while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            let at = offset + filled as u64;
+            let there = match at {
+                at if at < self.from => &self.bytes[at as usize..self.from as usize],
+                at if at < end => &self.block[((at - self.from) % self.block.len() as u64) as usize..],
+                at => self.bytes.get((at - self.length()) as usize..).unwrap_or_default(),
+            };
+            let count = there.len().min(rest.len());
+            if count == 0 {
+                break;
+            }
+            rest[..count].copy_from_slice(&there[..count]);
+            filled += count;
+        }
+        Ok(filled)
+    }
+
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64 + self.length()
+    }
+
+    fn describe(&self) -> String {
+        "image".to_owned()
+    }
+}
+
+/// Where each file is signed, attributes are much of an image. They are not left out, however many bytes they have.
+#[test]
+fn signatures_of_many_files_are_kept() {
+    const FILES: u32 = 70_000;
+    const OF_ONE: usize = 4096;
+    let mut signatures = Vec::new();
+    for (name, length) in [(&b"ima"[..], 2000_usize), (b"evm", 2000), (b"x", 65)] {
+        signatures.extend([2, 0, name.len() as u8, 0]);
+        signatures.extend(name);
+        number(&mut signatures, &[length as u32]);
+        signatures.resize(signatures.len() + length, b's');
+    }
+    assert_eq!(signatures.len(), OF_ONE);
+    let block = [&(8192_u16 | 1 << 15).to_le_bytes()[..], &signatures, &signatures].concat();
+    let count = u64::from(FILES / 2);
+    let mut image = Image { missing: count * block.len() as u64, ..Image::default() };
+    image.lists = (0..FILES as usize).map(|list| (list * OF_ONE, 3)).collect();
+    let files: Vec<_> = (0..FILES).map(|list| image.with_attributes(list)).collect();
+    let names: Vec<_> = (0..FILES).map(|number| format!("{number}").into_bytes()).collect();
+    let named: Vec<_> = names.iter().zip(&files).map(|(name, file)| (name.as_slice(), *file)).collect();
+    let (from, length) = image.listing(&named);
+    image.root = image.folder(from, length);
+    let bytes = image.bytes();
+    // Where the attributes begin stands at the start of the table that the superblock tells.
+    let number = |at: u64| u64::from_le_bytes(*bytes[at as usize..].first_chunk().unwrap());
+    let from = number(number(56) - image.missing);
+    let source: SharedSource = Arc::new(Repeated { bytes, from, block, count });
+    let (mut signed, mut damage) = (0, Vec::new());
+    each(&source, &mut |event| {
+        match event {
+            Event::Entry(entry) => signed += usize::from(entry.xattrs.len() == 3),
+            Event::Damage(found) => damage.push(found.what),
+            _ => {}
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!((signed, damage.first()), (FILES as usize, None));
+}
+
+/// What cannot be read before an image, where that is searched for, does not keep it from being read.
+#[test]
+fn an_image_is_found_behind_bytes_that_cannot_be_read() {
+    let mut image = Image::default();
+    let file = image.file(0, &[]);
+    let (from, length) = image.listing(&[(b"file", file)]);
+    image.root = image.folder(from, length);
+    let mut script = b"#!/bin/sh\n".to_vec();
+    script.resize(200_000, b'\n');
+    let read = |bytes: &[u8], bad| {
+        let source: SharedSource = Counted::new(Arc::new(MemorySource::new(bytes, "script")), bad);
+        read_source(&source, 10)
+    };
+    let whole = [&script[..], &image.bytes()].concat();
+    for bad in [0..0, 4096..8192, 70_000..70_001] {
+        let (entries, damage) = read(&whole, bad.clone()).unwrap();
+        assert_eq!((entries.len(), damage.len()), (1, 0), "{bad:?}: {damage:?}");
+    }
+    // Where there is none, or it is there that nothing can be read, nobody knows what it is.
+    for (bytes, bad) in [(&script, 4096..8192), (&whole, 0..1), (&whole, 200_000..200_001)] {
+        let result = read(bytes, bad.clone());
+        assert!(matches!(result, Err(Error::Read { .. })), "{bad:?}: {result:?}");
     }
 }
 

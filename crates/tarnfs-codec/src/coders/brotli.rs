@@ -7,7 +7,7 @@
 use std::io;
 
 use brotli_decompressor::BrotliResult;
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::{Cancel, Limits, SharedSource};
 
 use super::streamed::{Streamed, Unpack};
 use crate::brotli::{Brotli, Stream, WANTED};
@@ -66,8 +66,10 @@ impl Unpacker {
 }
 
 impl Unpack for Unpacker {
-    fn unpack(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    fn unpack(&mut self, buffer: &mut [u8], cancel: &Cancel) -> io::Result<usize> {
         loop {
+            // There may be any number of blocks, and of streams, that hold nothing.
+            cancel.check()?;
             if self.stream.is_none() && !self.begin()? {
                 return Ok(0);
             }

@@ -3,7 +3,7 @@
 use std::io;
 
 use deflate64::InflaterManaged;
-use tarnfs_source::SharedSource;
+use tarnfs_source::{Cancel, SharedSource};
 
 use super::streamed::{Streamed, Unpack};
 use crate::faults;
@@ -26,8 +26,10 @@ impl Inflater {
 }
 
 impl Unpack for Inflater {
-    fn unpack(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    fn unpack(&mut self, buffer: &mut [u8], cancel: &Cancel) -> io::Result<usize> {
         loop {
+            // There may be any number of blocks that hold nothing.
+            cancel.check()?;
             let input = self.input.fill(1)?;
             let at_end = input.is_empty();
             let done = self.inflater.inflate(input, buffer);

@@ -9,7 +9,7 @@ use ppmd_rust::{
     Error, PPMD7_MAX_ORDER, PPMD7_MIN_MEM_SIZE, PPMD7_MIN_ORDER, PPMD8_MIN_ORDER, Ppmd7Decoder, Ppmd8Decoder,
     RestoreMethod,
 };
-use tarnfs_source::{Limits, SharedSource};
+use tarnfs_source::{Cancel, Limits, SharedSource};
 
 use super::invalid_properties;
 use super::streamed::{Reader, Streamed, Unpack};
@@ -107,7 +107,7 @@ impl Unpacker {
 }
 
 impl Unpack for Unpacker {
-    fn unpack(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    fn unpack(&mut self, buffer: &mut [u8], _cancel: &Cancel) -> io::Result<usize> {
         let (read, reader) = match &mut self.model {
             Model::H(model) => (model.read(buffer), model.get_mut()),
             Model::I(model) => (model.read(buffer), model.get_mut()),

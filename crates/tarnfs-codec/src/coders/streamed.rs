@@ -15,7 +15,8 @@ const STEP: usize = 16 << 10;
 /// Somebody else's decoder.
 pub(super) trait Unpack: Send {
     /// Decodes the next bytes; none only at the end. Bytes before what is wrong come first, where they can be told.
-    fn unpack(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Whoever may read on and on before something comes out looks at `cancel` meanwhile.
+    fn unpack(&mut self, buffer: &mut [u8], cancel: &Cancel) -> io::Result<usize>;
 
     /// Byte of the compressed stream up to which it has read.
     fn position(&self) -> u64;
@@ -63,7 +64,7 @@ impl<U: Unpack> Streamed<U> {
         self.served = 0;
         let left = self.length.map_or(u64::MAX, |length| length.saturating_sub(self.decoded));
         self.block.resize(STEP.min(usize::try_from(left).unwrap_or(STEP)), 0);
-        let unpacked = if left == 0 { Ok(0) } else { self.unpack.unpack(&mut self.block) };
+        let unpacked = if left == 0 { Ok(0) } else { self.unpack.unpack(&mut self.block, &self.cancel) };
         self.block.truncate(*unpacked.as_ref().unwrap_or(&0));
         if unpacked? == 0 {
             self.ended = true;

@@ -5,13 +5,13 @@
 //! the first one counts.
 
 use std::collections::HashMap;
-use std::mem::{size_of, take};
+use std::mem::{replace, size_of, take};
 use std::rc::Rc;
 
 use super::header::Header;
 use crate::{Body, Device, Entry, Kind};
 
-/// Bytes of memory for all of them: a million files with other names in the archive, or outside of it.
+/// Bytes of memory for all of them: half a million files with other names in the archive, or outside of it.
 const MOST: usize = 128 << 20;
 
 /// Bytes of a path that others are links to: no file has a longer one (PATH_MAX), and each link has it as its target.
@@ -34,8 +34,45 @@ struct Known {
     first: Option<Rc<First>>,
     /// Names that wait for it.
     waiting: Vec<Entry>,
+    /// Bytes that these have beside their places in the list.
+    strings: usize,
     /// Names that came, but for those that were told.
     seen: u32,
+    /// Bytes that are charged for all this: what is returned when it goes.
+    charged: usize,
+}
+
+impl Known {
+    fn wait(&mut self, mut entry: Entry) {
+        // Its header may have said that it is longer than it is.
+        entry.path.shrink_to_fit();
+        if self.waiting.len() == self.waiting.capacity() {
+            // Most files have two or three names, and a list that doubles may take twice what is in it.
+            self.waiting.reserve_exact((self.waiting.len() / 8).saturating_add(1));
+        }
+        self.strings = self.strings.saturating_add(entry.weight().saturating_sub(size_of::<Entry>()));
+        self.waiting.push(entry);
+    }
+
+    /// Takes all that waits.
+    fn take_waiting(&mut self) -> Vec<Entry> {
+        self.strings = 0;
+        take(&mut self.waiting)
+    }
+
+    /// Bytes that all this takes.
+    fn weight(&self) -> usize {
+        let first = self.first.as_ref().map_or(0, |first| size_of::<First>().saturating_add(first.path.len()));
+        let list = self.waiting.capacity().saturating_mul(size_of::<Entry>());
+        OF_ONE.saturating_add(first).saturating_add(list).saturating_add(self.strings)
+    }
+
+    /// Charges to `bytes` what it takes now, in place of what it took.
+    fn charge(&mut self, bytes: &mut usize) {
+        let weight = self.weight();
+        let before = replace(&mut self.charged, weight);
+        *bytes = bytes.saturating_sub(before).saturating_add(weight);
+    }
 }
 
 #[derive(Debug)]
@@ -57,7 +94,7 @@ impl First {
 #[derive(Debug)]
 pub(super) struct Links {
     files: HashMap<Key, Known>,
-    /// Bytes that they take, roughly.
+    /// Bytes that they take: the sum of what is charged for each.
     bytes: usize,
     most: usize,
     /// Some were forgotten.
@@ -110,17 +147,22 @@ impl Links {
 
     /// Takes the next entry, whose header is `header`. What was found of others is told with [`Links::behind`], once
     /// its content was passed.
-    pub(super) fn take(&mut self, header: &Header, mut entry: Box<Entry>) -> Told {
+    pub(super) fn take(&mut self, header: &Header, entry: Box<Entry>) -> Told {
         if header.names < 2 || matches!(entry.kind, Kind::Folder | Kind::Symlink) {
             return Told::Entry(entry);
         }
         let key = Key { on: header.on, inode: header.inode };
         let known = self.files.entry(key).or_default();
         known.seen = known.seen.saturating_add(1);
+        let told = Self::add(known, header, entry);
+        known.charge(&mut self.bytes);
+        told
+    }
+
+    /// Takes another name of a file.
+    fn add(known: &mut Known, header: &Header, mut entry: Box<Entry>) -> Told {
         if header.dialect.stores_links_once() && entry.kind == Kind::File && header.size == 0 {
-            let added = if known.seen == 1 { OF_ONE } else { 0 };
-            self.bytes = self.bytes.saturating_add(added).saturating_add(entry.weight());
-            known.waiting.push(*entry);
+            known.wait(*entry);
             return Told::Waits;
         }
         let is_same = |first: &Rc<First>| {
@@ -131,8 +173,6 @@ impl Links {
         if let Some(first) = known.first.as_ref().filter(|first| is_same(first)) {
             *entry = link(*entry, first);
         } else {
-            let added = if known.first.is_none() { OF_ONE } else { 0 };
-            self.bytes = self.bytes.saturating_add(added).saturating_add(entry.path.len());
             known.first = First::new(&entry, *header);
         }
         Told::Entry(entry)
@@ -145,14 +185,11 @@ impl Links {
         if let Some(known) = self.files.get_mut(&key) {
             let is_last = known.seen >= header.names;
             if is_last || known.first.is_some() && header.size > 0 {
-                for entry in &known.waiting {
-                    self.bytes = self.bytes.saturating_sub(entry.weight());
-                }
                 waited.0.extend(settle(known, header.size == 0));
+                known.charge(&mut self.bytes);
             }
             if is_last {
-                let path = known.first.as_ref().map_or(0, |first| first.path.len().saturating_add(OF_ONE));
-                self.bytes = self.bytes.saturating_sub(path);
+                self.bytes = self.bytes.saturating_sub(known.charged);
                 self.files.remove(&key);
             }
         }
@@ -177,7 +214,7 @@ impl Links {
 
 /// Takes all that waits. If nothing has the content, the first one is an empty file, where that is certain.
 fn settle(known: &mut Known, is_certain: bool) -> Option<Settled> {
-    let names = take(&mut known.waiting);
+    let names = known.take_waiting();
     let first = known.first.clone();
     if let Some(empty) = names.first().filter(|_| is_certain && first.is_none()) {
         // Nothing is compared with it: what is empty and comes later waits as well.
@@ -207,4 +244,104 @@ fn link(entry: Entry, first: &First) -> Entry {
     let header = entry.header.max(first.at.saturating_add(1));
     let body = Body { size: 0, ..entry.body };
     Entry { kind: Kind::HardLink, link: first.path.to_vec(), header, body, ..entry }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::header::Dialect;
+    use super::*;
+
+    /// A name of file `inode`, which has `names` of them.
+    fn name(dialect: Dialect, inode: u32, names: u32, size: u64, path: &[u8]) -> (Header, Box<Entry>) {
+        let mode = 0o100_644;
+        let header = Header { dialect, mode, names, inode, size, name_length: path.len() as u64 + 1, ..EMPTY };
+        (header, Box::new(Entry { path: path.to_vec(), ..Entry::default() }))
+    }
+
+    impl Links {
+        fn pass(&mut self, (header, entry): (Header, Box<Entry>)) -> Vec<Result<Box<Entry>, Box<Entry>>> {
+            self.take(&header, entry);
+            self.behind(&header).each().collect()
+        }
+
+        /// Bytes that stand in memory, at least.
+        fn there(&self) -> usize {
+            let of_one = |known: &Known| {
+                let waiting = known.waiting.iter().map(|entry| entry.path.capacity()).sum::<usize>();
+                let first = known.first.as_ref().map_or(0, |first| first.path.len());
+                known.waiting.capacity() * size_of::<Entry>() + waiting + first
+            };
+            self.files.values().map(of_one).sum()
+        }
+    }
+
+    #[test]
+    fn what_was_charged_for_a_file_is_returned_with_it() {
+        let (long, short) = (vec![b'l'; 3800], b"short".to_vec());
+        let too_long = vec![b't'; LONGEST + 1];
+        let sizes: [&[u64]; 6] = [&[0, 0], &[0, 7], &[7, 0], &[7, 7], &[0, 0, 7, 0, 7], &[0, 7, 0, 0, 0]];
+        for dialect in [Dialect::Newc, Dialect::Odc] {
+            for sizes in sizes {
+                for paths in [[&long, &short], [&short, &long], [&too_long, &short], [&short, &too_long]] {
+                    let mut links = Links::new();
+                    // Something else that waits for ever.
+                    links.pass(name(dialect, 1, 9, 0, &long));
+                    let before = (links.files.len(), links.bytes);
+                    for round in 0..3 {
+                        for (at, size) in sizes.iter().enumerate() {
+                            assert!(links.bytes >= links.there(), "{} < {}", links.bytes, links.there());
+                            links.pass(name(dialect, 2, sizes.len() as u32, *size, paths[at % 2]));
+                        }
+                        let what = format!("{dialect:?} {sizes:?}, round {round}");
+                        assert_eq!((links.files.len(), links.bytes), before, "{what}");
+                    }
+                    links.end(true);
+                    assert_eq!(links.bytes, 0);
+                }
+            }
+        }
+    }
+
+    /// Files that are complete do not pay for others.
+    #[test]
+    fn names_that_wait_for_ever_are_bounded() {
+        const LIMIT: usize = 1 << 20;
+        let mut links = Links { most: LIMIT, ..Links::new() };
+        let path = [b'p'; 3800];
+        let mut left_out = 0;
+        for file in 0..2000 {
+            for (file, path) in [(file, &path[..]), (1 << 20, &path[..]), (1 << 20, b"c")] {
+                let told = links.pass(name(Dialect::Newc, file, 2, 0, path));
+                left_out += told.iter().filter(|told| told.is_err()).count();
+            }
+            assert!(links.there() <= LIMIT, "{} bytes wait", links.there());
+        }
+        assert!(left_out > 1000, "{left_out}");
+        // All names of one file.
+        let mut links = Links { most: LIMIT, ..Links::new() };
+        for _ in 0..10_000 {
+            links.pass(name(Dialect::Newc, 1, u32::MAX, 0, b"short"));
+            assert!(links.there() <= LIMIT, "{} bytes wait", links.there());
+        }
+        // A buffer that is longer than its path.
+        let mut links = Links { most: LIMIT, ..Links::new() };
+        for file in 0..1000 {
+            let (header, mut entry) = name(Dialect::Newc, file, 2, 0, b"short");
+            entry.path.reserve(LIMIT / 4);
+            links.pass((header, entry));
+            assert!(links.there() <= LIMIT, "{} bytes wait", links.there());
+        }
+    }
+
+    #[test]
+    fn any_number_of_files_that_are_complete_loses_none() {
+        let mut links = Links { most: 10_000, ..Links::new() };
+        for file in 0..5000 {
+            links.pass(name(Dialect::Newc, file, 2, 0, b"first"));
+            let told = links.pass(name(Dialect::Newc, file, 2, 7, b"second"));
+            assert!(told.len() == 1 && told[0].is_ok(), "file {file}");
+        }
+        // There is none that waits, and nothing was lost.
+        assert!(!links.is_short && links.files.is_empty());
+    }
 }

@@ -20,9 +20,16 @@ const IS_ELSEWHERE: u16 = 1 << 8;
 const MOST_BYTES: u64 = 512 << 20;
 
 /// What reading lists may cost for a whole image, in bytes, where each attribute counts as many as `OF_ONE` beside its
-/// own. Inodes may name ever other lists of the same bytes.
+/// own, and each block that is decoded for it as many as it may hold. Inodes may name ever other lists of the same
+/// bytes, and each value may stand in a block of its own.
 const MOST_READ: u64 = 256 << 20;
 const OF_ONE: u64 = 64;
+
+/// So much more for each byte of the image: where hundreds of thousands of files have a signature each, these take that
+/// much room, and each block of them may be needed again and again. But an image may be long for its holes, so what is
+/// longer counts as `LARGE`.
+const FOR_EACH_BYTE: u64 = 64;
+const LARGE: u64 = 256 << 20;
 
 /// Lists that are remembered: of most images all that there are.
 const MOST_KNOWN: usize = 1 << 12;
@@ -38,18 +45,23 @@ pub(super) struct Attributes {
     list: u64,
     /// What was read, or what is wrong with it. Many files have the same ones.
     known: HashMap<u32, Result<Rc<Xattrs>, String>>,
-    /// Bytes of what is known, and of all that was read.
+    /// Bytes of what is known.
     known_bytes: u64,
-    read: u64,
+    /// What reading has cost, and may cost.
+    cost: u64,
+    most: u64,
+    /// Bytes that had been decoded when the cost was counted last.
+    decoded: u64,
     /// Bytes that were handed out.
     told: u64,
 }
 
 impl Attributes {
-    /// Of an image whose table of them begins at byte `table`, and which is read through `read_at`.
-    pub(super) fn new(table: u64, read_at: impl Fn(u64) -> io::Result<[u8; 16]>) -> io::Result<Self> {
-        let (known, known_bytes, read, told) = Default::default();
-        let mut attributes = Self { table: None, count: 0, list: 0, known, known_bytes, read, told };
+    /// Of an image of `length` bytes whose table of them begins at byte `table`, and which is read through `read_at`.
+    pub(super) fn new(table: u64, length: u64, read_at: impl Fn(u64) -> io::Result<[u8; 16]>) -> io::Result<Self> {
+        let most = MOST_READ.saturating_add(length.min(LARGE).saturating_mul(FOR_EACH_BYTE));
+        let (known, known_bytes, cost, decoded, told) = Default::default();
+        let mut attributes = Self { table: None, count: 0, list: 0, known, known_bytes, cost, most, decoded, told };
         if table != NO_TABLE {
             let header = read_at(table)?;
             let mut fields = Fields(&header);
@@ -85,13 +97,13 @@ impl Attributes {
         number: u32,
         limits: &Limits,
     ) -> io::Result<Rc<Xattrs>> {
-        let before = self.read;
+        self.decoded = metadata.decoded();
         let list = self.read(metadata, table, number, limits).map(Rc::new);
-        let bytes = self.read.saturating_sub(before);
-        if self.read > MOST_READ {
-            self.table = None;
-            return Err(damaged("reading the extended attributes takes too long; others are left out"));
-        }
+        // Also what came before an error.
+        self.charge(metadata, 0)?;
+        let of_one =
+            |(name, value): &(Vec<u8>, Vec<u8>)| OF_ONE.saturating_add(name.len().saturating_add(value.len()) as u64);
+        let bytes = list.iter().flat_map(|list| list.iter()).map(of_one).fold(OF_ONE, u64::saturating_add);
         self.known_bytes = self.known_bytes.saturating_add(bytes);
         if self.known.len() >= MOST_KNOWN || self.known_bytes > MOST_OF_KNOWN {
             self.known.clear();
@@ -105,6 +117,18 @@ impl Attributes {
         };
         self.known.insert(number, known);
         list
+    }
+
+    /// Adds `bytes`, and what was decoded since the last time, to what reading has cost.
+    fn charge(&mut self, metadata: &Metadata<'_>, bytes: u64) -> io::Result<()> {
+        let decoded = metadata.decoded().saturating_sub(self.decoded);
+        self.decoded = metadata.decoded();
+        self.cost = self.cost.saturating_add(decoded).saturating_add(bytes);
+        if self.cost > self.most {
+            self.table = None;
+            return Err(damaged("reading the extended attributes takes too long; others are left out"));
+        }
+        Ok(())
     }
 
     fn read(&mut self, metadata: &mut Metadata<'_>, table: u64, number: u32, limits: &Limits) -> io::Result<Xattrs> {
@@ -131,15 +155,15 @@ impl Attributes {
             let mut name = prefix.to_vec();
             name.resize(prefix.len().saturating_add(length.into()), 0);
             metadata.read(&mut place, name.get_mut(prefix.len()..).unwrap_or_default())?;
-            let mut value = Self::value(metadata, &mut place, limits)?;
+            self.charge(metadata, OF_ONE.saturating_add(name.len() as u64))?;
+            let mut value = self.value(metadata, &mut place, limits)?;
             if kind & IS_ELSEWHERE != 0 {
                 let reference = value.try_into().map_err(|_| damaged("one that does not say where its value is"))?;
                 let mut elsewhere = Place::new(table, u64::from_le_bytes(reference))?;
-                value = Self::value(metadata, &mut elsewhere, limits)?;
+                value = self.value(metadata, &mut elsewhere, limits)?;
             }
             let of_this = name.len().saturating_add(value.len());
             bytes = bytes.saturating_add(of_this);
-            self.read = self.read.saturating_add(OF_ONE).saturating_add(of_this as u64);
             if bytes as u64 > MOST_BYTES / 16 {
                 return Err(damaged("those of one file take more than 32 MiB"));
             }
@@ -151,13 +175,14 @@ impl Attributes {
         Ok(list)
     }
 
-    fn value(metadata: &mut Metadata<'_>, place: &mut Place, limits: &Limits) -> io::Result<Vec<u8>> {
+    fn value(&mut self, metadata: &mut Metadata<'_>, place: &mut Place, limits: &Limits) -> io::Result<Vec<u8>> {
         let length = u32::from_le_bytes(metadata.array(place)?) as usize;
         if length > limits.xattr_value {
             return Err(damaged(format!("one of {length} bytes, more than {}", limits.xattr_value)));
         }
         let mut value = vec![0; length];
         metadata.read(place, &mut value)?;
+        self.charge(metadata, length as u64)?;
         Ok(value)
     }
 }

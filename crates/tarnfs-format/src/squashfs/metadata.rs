@@ -60,6 +60,7 @@ pub(super) struct Metadata<'s> {
     /// By where they begin; those that cannot be read with what is wrong.
     blocks: HashMap<u64, Result<Arc<Block>, (io::ErrorKind, String)>>,
     last: Option<(u64, Arc<Block>)>,
+    decoded: u64,
 }
 
 impl<'s> Metadata<'s> {
@@ -69,7 +70,12 @@ impl<'s> Metadata<'s> {
         coder: Arc<Coder>,
         (decode, cancel): (&'s Decode, &'s Cancel),
     ) -> Self {
-        Self { source, base, length, coder, decode, cancel, blocks: HashMap::new(), last: None }
+        Self { source, base, length, coder, decode, cancel, blocks: HashMap::new(), last: None, decoded: 0 }
+    }
+
+    /// What was decoded so far, in bytes: each block counts as a whole one, and once more when it is decoded again.
+    pub(super) fn decoded(&self) -> u64 {
+        self.decoded
     }
 
     /// Fills `bytes` from `place` on, which is moved behind them.
@@ -123,6 +129,7 @@ impl<'s> Metadata<'s> {
             Some(Err((kind, what))) => Err(io::Error::new(*kind, what.clone())),
             None => {
                 self.cancel.check()?;
+                self.decoded = self.decoded.saturating_add(LENGTH);
                 let decoded = self.decode(at).map(Arc::new);
                 if self.blocks.len() >= KEPT {
                     // Whoever goes on needs few of them; who does not has them decoded again.

@@ -102,7 +102,8 @@ impl<'run> Reader<'run> {
         };
         let unreadable = |reason: String| Error::Unreadable { format: NAME, reason };
         let found = start::find(&show, Some(source.len()));
-        if let Some((offset, error)) = failed.take() {
+        // Where there is one, no matter what else could not be read while it was searched for.
+        if let (None, Some((offset, error))) = (&found, failed.take()) {
             return Err(Error::Read { offset, error });
         }
         let (base, superblock) =
@@ -120,9 +121,9 @@ impl<'run> Reader<'run> {
         if there < superblock.length {
             told.push(format!("the image has {} bytes, only {there} are there: it was cut", superblock.length));
         }
-        let attributes = Attributes::new(superblock.xattr_table, read_at).or_else(|error| {
+        let attributes = Attributes::new(superblock.xattr_table, there, read_at).or_else(|error| {
             told.push(format!("extended attributes are left out: {error}"));
-            Attributes::new(start::NO_TABLE, read_at)
+            Attributes::new(start::NO_TABLE, there, read_at)
         });
         let mut reader = Self {
             metadata,

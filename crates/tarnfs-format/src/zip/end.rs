@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::Range;
 
-use tarnfs_source::Source;
+use tarnfs_source::{Cancel, Source};
 
 use super::window::{u16_at, u32_at, u64_at};
 use super::{central, local};
@@ -21,6 +21,10 @@ pub(super) const TAIL: usize = RECORD + u16::MAX as usize;
 
 /// Records that are looked at closely and refused, before all others are: a comment may hold thousands.
 const MOST_REFUSED: u32 = 16;
+
+/// Records that are looked at at all: those of a comment full of them, and some further ahead. Each takes a few reads,
+/// and millions have room there.
+const MOST_LOOKED_AT: usize = TAIL / 4 + 4096;
 
 /// As far from the end records are looked for, and how many bytes at once behind the first ones. Where there is none,
 /// all is searched for members, which takes longer.
@@ -111,26 +115,31 @@ pub(super) fn records(tail: &[u8]) -> impl Iterator<Item = Record> + '_ {
 
 /// Looks for the end. Of several records the last one counts whose directory is there, as in unzip. It is looked for
 /// further ahead, too: what was written behind an archive may be longer than a comment.
-pub(super) fn find(source: &dyn Source) -> io::Result<End> {
+pub(super) fn find(source: &dyn Source, cancel: &Cancel) -> io::Result<End> {
     let mut head = [0; 4];
     let length = source.len().min(head.len() as u64) as usize;
     source.read_exact_at(head.get_mut(..length).unwrap_or_default(), 0)?;
-    let mut search = Search { source, head, end: End::Missing, refused: 0 };
+    let mut search = Search { source, head, end: End::Missing, looked_at: 0, refused: 0 };
     let (mut from, mut step) = (source.len(), TAIL as u64);
     while from > 0 && source.len().saturating_sub(from) < FARTHEST {
         // A record may reach into what was searched before.
         let end = from.saturating_add(RECORD as u64).saturating_sub(1).min(source.len());
         let start = from.saturating_sub(step);
         let mut bytes = vec![0; end.saturating_sub(start) as usize];
+        cancel.check()?;
         source.read_exact_at(&mut bytes, start)?;
         for record in records(&bytes) {
+            if search.is_over() {
+                break;
+            }
+            cancel.check()?;
             let is_last = record.is_last && end == source.len();
             let record = Record { at: start.saturating_add(record.at), is_last, ..record };
             if let Some(found) = search.look_at(&record)? {
                 return Ok(found);
             }
         }
-        if search.end != End::Missing || search.refused > MOST_REFUSED {
+        if search.end != End::Missing || search.is_over() {
             break;
         }
         (from, step) = (start, STEP);
@@ -145,17 +154,21 @@ struct Search<'s> {
     head: [u8; 4],
     /// What is to be made of it if no record is sure.
     end: End,
+    looked_at: usize,
     refused: u32,
 }
 
 impl Search<'_> {
+    /// True if no other record is looked at.
+    fn is_over(&self) -> bool {
+        self.refused > MOST_REFUSED || self.looked_at >= MOST_LOOKED_AT
+    }
+
     /// What `record` says the end is, if that is sure.
     fn look_at(&mut self, record: &Record) -> io::Result<Option<End>> {
-        if self.refused > MOST_REFUSED {
-            return Ok(None);
-        }
+        self.looked_at = self.looked_at.saturating_add(1);
         let source = self.source;
-        let large = large_record(source, record.at)?;
+        let large = large_record(source, record)?;
         let record = large.unwrap_or(*record);
         if record.volume != 0 {
             match volumes(source, &record, large.is_some())? {
@@ -237,9 +250,10 @@ fn ends_at(source: &dyn Source, end: u64) -> io::Result<bool> {
     Ok(records(&tail).any(|record| record.is_last))
 }
 
-/// The zip64 record that belongs to a record at `at`.
-fn large_record(source: &dyn Source, at: u64) -> io::Result<Option<Record>> {
-    let Some(end) = at.checked_sub(LOCATOR as u64) else { return Ok(None) };
+/// The zip64 record that belongs to `record`. It is the last one only if that is: what else looks like one, in the
+/// middle of an archive that was cut, does not say what that is.
+fn large_record(source: &dyn Source, record: &Record) -> io::Result<Option<Record>> {
+    let Some(end) = record.at.checked_sub(LOCATOR as u64) else { return Ok(None) };
     let mut locator = [0; LOCATOR];
     source.read_exact_at(&mut locator, end)?;
     if !locator.starts_with(b"PK\x06\x07") {
@@ -261,7 +275,7 @@ fn large_record(source: &dyn Source, at: u64) -> io::Result<Option<Record>> {
                 members: u64_at(&bytes, 32),
                 length: u64_at(&bytes, 40),
                 offset: u64_at(&bytes, 48),
-                is_last: true,
+                is_last: record.is_last,
             }));
         }
     }

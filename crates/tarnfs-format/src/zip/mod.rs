@@ -34,7 +34,7 @@ mod window;
 
 use std::io;
 
-use tarnfs_source::{SharedSource, Source};
+use tarnfs_source::{Cancel, SharedSource, Source};
 
 use crate::{Error, Format, Options, Piece, Probe, ReadRandom, Reader, ReceiveRandom};
 
@@ -99,7 +99,7 @@ impl Format for Zip {
     }
 
     fn volumes(&self, name: &[u8], last: &dyn Source) -> io::Result<Option<Vec<Vec<u8>>>> {
-        let others = match end::find(last)? {
+        let others = match end::find(last, &Cancel::default())? {
             end::End::Split(others) => u16::try_from(others).ok(),
             end::End::Directory(_) | end::End::Missing => None,
         };

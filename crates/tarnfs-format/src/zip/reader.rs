@@ -59,7 +59,7 @@ impl<'run> Reader<'run> {
     pub(super) fn run(mut self) -> Result<(), Error> {
         let not_this = |reason: &str| Error::NotThisFormat { format: NAME, reason: reason.to_owned() };
         let length = self.source.len();
-        match end::find(self.source).map_err(at(length))? {
+        match end::find(self.source, &self.options.cancel).map_err(at(length))? {
             End::Directory(directory) => self.directory(&directory),
             End::Split(others) => Err(not_this(&format!(
                 "it is the last part of an archive in {} files, and all of them are needed",

@@ -1,8 +1,10 @@
 //! What 7-Zip and Python pack.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use tarnfs_source::Limits;
+use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
 use super::{
     Member, archive, assert_decodes, assert_outlives_mutations, assert_unpacks, coder, context, folder, options,
@@ -272,4 +274,56 @@ fn what_is_stored_is_as_long_as_the_container_says() {
         &Options { seek_point_spacing: u64::MAX, ..options(&coder(&[], None)) },
     );
     assert_eq!(pass.points.len(), 1);
+}
+
+/// A terabyte of blocks that hold nothing, behind `head`. Counts its reads, and cancels at the fifth.
+#[derive(Debug)]
+struct Nothing {
+    head: &'static [u8],
+    block: &'static [u8],
+    reads: AtomicU64,
+    cancel: Cancel,
+}
+
+impl Source for Nothing {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let reads = self.reads.fetch_add(1, Ordering::SeqCst) + 1;
+        assert!(reads < 100, "it reads on after it was cancelled");
+        if reads == 5 {
+            self.cancel.cancel();
+        }
+        let head = self.head.len() as u64;
+        for (byte, at) in buffer.iter_mut().zip(offset..) {
+            *byte = match at.checked_sub(head) {
+                Some(behind) => self.block[(behind % self.block.len() as u64) as usize],
+                None => self.head[at as usize],
+            };
+        }
+        Ok(buffer.len())
+    }
+
+    fn len(&self) -> u64 {
+        1 << 40
+    }
+
+    fn describe(&self) -> String {
+        "nothing".to_owned()
+    }
+}
+
+#[test]
+fn what_decodes_to_nothing_can_be_cancelled() {
+    // Of brotli, the window and metadata of no bytes, and one stream after the other of none; of deflate64, stored
+    // blocks of no bytes.
+    let frame = b"\x50\x2a\x4d\x18\x08\0\0\0\x01\0\0\0BR\0\0\x06";
+    let kinds: [(_, &[u8], &[u8]); 3] =
+        [("brotli-7z", b"\x0c", b"\x06"), ("brotli-7z", frame, frame), ("deflate64", b"", b"\0\0\0\xff\xff")];
+    for (name, head, block) in kinds {
+        let options = options(&coder(&[], None));
+        let cancel = options.cancel.clone();
+        let source = Arc::new(Nothing { head, block, reads: AtomicU64::new(0), cancel });
+        let mut pass = coder_by_name(name).unwrap().first_pass(Arc::clone(&source) as SharedSource, &options).unwrap();
+        assert_eq!(pass.read(&mut [0; 100]).unwrap_err().kind(), ErrorKind::Interrupted, "{name}");
+        assert!(source.reads.load(Ordering::SeqCst) < 8, "{name}");
+    }
 }
