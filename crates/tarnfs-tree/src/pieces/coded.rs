@@ -385,9 +385,10 @@ fn undone(
         limits: context.limits,
         dictionaries: context.decoding.dictionaries.clone(),
         // What a password opens is not left on a disk, in however many archives it lies.
-        scratch: match context.passwords.is_empty() {
-            true => context.decoding.scratch.clone(),
-            false => context.decoding.scratch.without_copies(),
+        scratch: if context.passwords.is_empty() {
+            context.decoding.scratch.clone()
+        } else {
+            context.decoding.scratch.without_copies()
         },
         coder: of_step.clone(),
         cancel: context.cancel.clone(),

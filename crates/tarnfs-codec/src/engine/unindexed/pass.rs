@@ -19,6 +19,7 @@ const FIRST_POINTS: usize = 1 << 20;
 thread_local! {
     /// Passes that this thread decodes with at the moment, one for the other, and how many of them have the right to do
     /// without memory of the budget.
+    #[allow(clippy::missing_const_for_thread_local, reason = "Shuttle has no such form")]
     static HELD: Cell<(usize, usize)> = Cell::new((0, 0));
 }
 
