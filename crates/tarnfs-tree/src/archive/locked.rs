@@ -38,8 +38,7 @@ pub struct LockedFiles {
 pub enum Fit {
     /// None is given.
     NotGiven,
-    /// They open none of the encrypted files that were tried: all of them, or so many that the others will be no
-    /// different.
+    /// They open none of the encrypted files that were tried. These need not be all of them.
     None,
     /// They open some, or too much would have to be decoded to know.
     SomeOrUnknown,
@@ -59,8 +58,8 @@ const BATCH: usize = 256;
 const MOST_FILES: usize = 1024;
 const MOST_TRIES: usize = 4096;
 
-/// The same where a key is derived for each, which takes some milliseconds. So many that no password opens are proof
-/// enough: a right one is never refused, and an archive rarely has several.
+/// The same where a key is derived for each, which takes some milliseconds. So many that no password opens are worth a
+/// warning: an archive rarely has several passwords.
 const ENOUGH: usize = 32;
 
 /// Passwords are tried for so long before a mount.
