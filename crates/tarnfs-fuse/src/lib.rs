@@ -18,6 +18,7 @@
 
 #![deny(unsafe_code)]
 
+mod ask;
 mod attributes;
 mod buffers;
 mod deadline;
@@ -43,6 +44,7 @@ mod workers;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use ask::statistics;
 pub use device::is_mounted_device;
 pub use error::Error;
 pub use fusermount::find as fusermount;
