@@ -208,6 +208,33 @@ fn a_mount_whose_server_hangs_is_left_with_advice() {
     child.wait().unwrap();
 }
 
+/// Who lists mounts is not held by one that does not answer, and neither is who waits for the list.
+#[test]
+fn mounts_are_listed_beside_one_whose_server_hangs() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let archive = small(&scratch);
+    let (good, bad) = (scratch.folder("good"), scratch.folder("bad"));
+    let mut children = [foreground(&scratch, &archive, &good), foreground(&scratch, &archive, &bad)];
+    let server = Pid::from_child(&children[1]);
+    kill_process(server, Signal::STOP).unwrap();
+    let mut command = behind(&scratch, &["timeout", "-s", "KILL", "200"]);
+    let ran = support::Ran::from(command.args(["mounts", "--json"]).output().unwrap());
+    kill_process(server, Signal::CONT).unwrap();
+    let listed = ran.ok().text();
+    let of = |at: &std::path::Path| {
+        let mut objects = listed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        objects.find(|object| object["mountpoint"] == at.to_str().unwrap()).unwrap_or_else(|| panic!("{listed}"))
+    };
+    assert_eq!(of(&good)["archives"], of(&bad)["archives"], "{listed}");
+    for (at, child) in [&good, &bad].into_iter().zip(&mut children) {
+        run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
+        child.wait().unwrap();
+    }
+}
+
 #[test]
 fn what_is_not_mounted_is_not_unmounted() {
     let scratch = Scratch::new();

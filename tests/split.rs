@@ -94,6 +94,35 @@ fn an_index_of_parts_is_used_again_and_belongs_to_all_of_them() {
     assert_ne!(numbers().code, 0);
 }
 
+/// Data sets consist of links in some stores, such as git-annex. Who names one means what it leads to.
+#[test]
+fn a_link_is_followed_only_if_it_is_named() {
+    if !have("7z") {
+        return println!("left out: no 7z");
+    }
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell(
+        "cd tree; 7z a -bd -bso0 -v100k ../x.7z .; cd ..; mkdir store; mv x.7z.002 store/b; ln -s store/b x.7z.002",
+    );
+    let list = |file: &str| {
+        let path = scratch.path(file);
+        run(&scratch, ["ls".as_ref(), path.as_os_str()])
+    };
+    assert_eq!(list("x.7z.002").ok().text(), "empty\nfolder\nnoise\nnumbers\n");
+    for file in ["x.7z.001", "x.7z.003"] {
+        let ran = list(file);
+        let is_told = ran.err.contains("/x.7z.002 is a symbolic link, which is not followed");
+        assert!(ran.code == 3 && is_told, "{file}: {} {}", ran.code, ran.err);
+    }
+    scratch.shell("for i in 1 3; do mv x.7z.00$i store/$i; ln -s store/$i x.7z.00$i; done");
+    for (file, other) in [("x.7z.001", "x.7z.002"), ("x.7z.002", "x.7z.001"), ("x.7z.003", "x.7z.001")] {
+        let ran = list(file);
+        let is_told = ran.err.contains(&format!("/{other} is a symbolic link, which is not followed"));
+        assert!(ran.code != 0 && is_told, "{file}: {} {}", ran.code, ran.err);
+    }
+}
+
 #[test]
 fn a_missing_part_is_named() {
     if !have("zip") || !have("7z") {

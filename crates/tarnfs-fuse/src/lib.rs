@@ -19,6 +19,7 @@
 
 #![deny(unsafe_code)]
 
+mod ask;
 mod attributes;
 mod buffers;
 mod deadline;
@@ -45,6 +46,7 @@ mod workers;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use ask::statistics;
 pub use device::is_mounted_device;
 pub use error::Error;
 pub use fusermount::find as fusermount;

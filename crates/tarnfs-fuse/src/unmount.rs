@@ -27,17 +27,6 @@ pub struct MountedTree {
     pub since: Option<SystemTime>,
 }
 
-impl MountedTree {
-    /// What the mount says of itself, where it does: [`STATISTICS_ATTRIBUTE`](crate::STATISTICS_ATTRIBUTE) of its
-    /// root. A mount whose program hangs does not answer.
-    pub fn statistics(&self) -> Option<String> {
-        let mut value = vec![0; 64 << 10];
-        let length = rustix::fs::getxattr(&self.mount_point, crate::STATISTICS_ATTRIBUTE, &mut value).ok()?;
-        value.truncate(length);
-        String::from_utf8(value).ok()
-    }
-}
-
 /// All mounts of tarnfs that this process can see, in the order in which they were made.
 pub fn mounts() -> Result<Vec<MountedTree>, Error> {
     let entries = mountinfo::of_kind(MOUNT_TYPE)?;

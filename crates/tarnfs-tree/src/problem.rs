@@ -81,8 +81,15 @@ impl fmt::Display for Problem {
                 f.write_str("; it may be damaged or encrypted")
             }
             Self::Empty => f.write_str("is empty: a file of 0 bytes is no archive; its writing may have failed"),
+            Self::MissingPart(path) if path.is_symlink() => {
+                let path = path.display();
+                write!(f, "is a part of an archive that was split; {path} is a symbolic link, which is not followed")
+            }
             Self::MissingPart(path) => {
                 write!(f, "is a part of an archive that was split, and another part is missing: {}", path.display())
+            }
+            Self::OfParts { problem, next } if next.is_symlink() => {
+                write!(f, "{problem}. {} is a symbolic link, which is not followed", next.display())
             }
             Self::OfParts { problem, next } => {
                 write!(f, "{problem}. Is a part of it missing? {} is not there", next.display())

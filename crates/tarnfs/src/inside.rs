@@ -159,25 +159,26 @@ pub(crate) fn tell_of_damage(archive: &Path, opened: &OpenArchive, options: &Opt
 pub(crate) const GIVE_A_PASSWORD: &str = "give --password or --password-file";
 
 /// Says that files are encrypted, where no password is given; fails if those that are given open none of an archive
-/// that encrypts its files itself.
+/// that encrypts its files itself, and all of its files were tried.
 pub(crate) fn tell_of_locked(archive: &Path, opened: &OpenArchive, options: &Options) -> Result<(), Failure> {
     let Some(locked) = unlocked(archive, opened, options)? else { return Ok(()) };
     let (name, are) = (crate::args::shown(archive.as_os_str()), are(locked.encrypted, locked.files));
     match locked.passwords {
         Fit::NotGiven => log::warn!("{name}: {are} encrypted: {GIVE_A_PASSWORD}"),
-        Fit::None => {
+        Fit::None if !opened.encrypts_files() => {
             let any = match locked.tried {
                 tried if tried < locked.encrypted => format!("any of the {tried} that were tried"),
                 _ => "any".to_owned(),
             };
             log::warn!("{name}: {are} encrypted, and no password that is given opens {any}");
         }
-        Fit::SomeOrUnknown => {}
+        Fit::None | Fit::SomeOrUnknown => {}
     }
     Ok(())
 }
 
-/// What is known of encrypted files; fails as [`tell_of_locked`] does.
+/// What is known of encrypted files; fails as [`tell_of_locked`] does. If only some were tried, and no password opens
+/// any of these, it warns: another file may have another password.
 pub(crate) fn unlocked(
     archive: &Path,
     opened: &OpenArchive,
@@ -187,11 +188,15 @@ pub(crate) fn unlocked(
     let is_its_own = opened.encrypts_files();
     if let Some(LockedFiles { encrypted, tried, passwords: Fit::None, .. }) = locked.filter(|_| is_its_own) {
         let name = crate::args::shown(archive.as_os_str());
+        if tried < encrypted {
+            log::warn!(
+                "{name}: wrong password: none of the {tried} files that were tried can be opened, \
+                 of {encrypted} encrypted ones"
+            );
+            return Ok(locked);
+        }
         let what = match encrypted {
             1 => "its encrypted file cannot be opened".to_owned(),
-            _ if tried < encrypted => {
-                format!("none of the {tried} files that were tried can be opened, of {encrypted} encrypted ones")
-            }
             _ => format!("none of its {encrypted} encrypted files can be opened"),
         };
         return Err(Failure::new(Code::CannotOpen, format!("{name}: wrong password: {what}")));

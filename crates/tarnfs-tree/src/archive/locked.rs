@@ -38,8 +38,7 @@ pub struct LockedFiles {
 pub enum Fit {
     /// None is given.
     NotGiven,
-    /// They open none of the encrypted files that were tried: all of them, or so many that the others will be no
-    /// different.
+    /// They open none of the encrypted files that were tried. These need not be all of them.
     None,
     /// They open some, or too much would have to be decoded to know.
     SomeOrUnknown,
@@ -50,6 +49,8 @@ pub enum Fit {
 enum Try {
     Wrong,
     FitsOrUnknown,
+    /// There was no more time.
+    TooLong,
 }
 
 /// Rows that are looked at under one lock of the index.
@@ -59,8 +60,8 @@ const BATCH: usize = 256;
 const MOST_FILES: usize = 1024;
 const MOST_TRIES: usize = 4096;
 
-/// The same where a key is derived for each, which takes some milliseconds. So many that no password opens are proof
-/// enough: a right one is never refused, and an archive rarely has several.
+/// The same where a key is derived for each, which takes some milliseconds. So many that no password opens are worth a
+/// warning: an archive rarely has several passwords.
 const ENOUGH: usize = 32;
 
 /// Passwords are tried for so long before a mount.
@@ -153,12 +154,12 @@ impl ArchiveTree {
                 let is_enough = number >= ENOUGH as u64;
                 return Ok((number, if is_enough { Try::Wrong } else { Try::FitsOrUnknown }));
             }
-            // An archive may say that a key takes 16 million rounds, for each of its files.
-            if begun.elapsed() > LONGEST_TRY {
-                return Ok((number, Try::FitsOrUnknown));
-            }
-            if self.first_step(row, piece)? == Try::Wrong {
-                continue;
+            // An archive may say that a key takes 16 million rounds, for each of its files and each password.
+            let go_on = || cancel.check().map(|()| begun.elapsed() <= LONGEST_TRY).map_err(Error::from);
+            match self.first_step(row, piece, &go_on)? {
+                Try::Wrong => continue,
+                Try::TooLong => return Ok((number, Try::FitsOrUnknown)),
+                Try::FitsOrUnknown => {}
             }
             decoded = decoded.saturating_add(cost.saturating_mul(passwords as u64));
             if decoded > MOST_DECODED {
@@ -172,33 +173,28 @@ impl ArchiveTree {
         Ok((candidates.len() as u64, Try::Wrong))
     }
 
-    /// [`Try::Wrong`] if the cipher itself refuses all passwords. Nothing behind it is decoded.
-    fn first_step(&self, row: &Row, piece: &Piece) -> Result<Try, Error> {
+    /// [`Try::Wrong`] if the cipher itself refuses all passwords. Nothing behind it is decoded. `go_on` is asked before
+    /// each password.
+    fn first_step(&self, row: &Row, piece: &Piece, go_on: GoOn) -> Result<Try, Error> {
         let Some(coder) = &piece.coder else { return Ok(Try::FitsOrUnknown) };
         let stream = self.streams.get(row.stream)?;
-        for password in self.streams.context().passwords.iter() {
+        all_refused(self.streams.context().passwords.iter(), go_on, |password| {
             let stored: SharedSource = match stored(&stream, piece) {
                 Ok(stored) => Arc::new(stored),
                 // Damaged, which is told where somebody reads it.
-                Err(_) => return Ok(Try::FitsOrUnknown),
+                Err(_) => return Ok(false),
             };
-            let (mut done, mut refused) = (Vec::new(), false);
+            let mut done = Vec::new();
             for link in chain(coder, Some(password), stored.len(), piece.decoded)? {
                 let Ok((source, context)) = link.input(&stored, &done) else { break };
                 match link.codec.random_access(&source, &context) {
                     Ok(Some(random)) => done.push(random),
                     Ok(None) => break,
-                    Err(error) => {
-                        refused = error.kind() == io::ErrorKind::PermissionDenied;
-                        break;
-                    }
+                    Err(error) => return Ok(error.kind() == io::ErrorKind::PermissionDenied),
                 }
             }
-            if !refused {
-                return Ok(Try::FitsOrUnknown);
-            }
-        }
-        Ok(Try::Wrong)
+            Ok(false)
+        })
     }
 
     /// True if a file that cannot be read for want of the right password may be whole.
@@ -207,10 +203,30 @@ impl ArchiveTree {
             return Ok(true);
         }
         match self.encrypted_piece(row)? {
-            Some(piece) => Ok(self.first_step(row, &piece)? == Try::Wrong),
+            Some(piece) => Ok(self.first_step(row, &piece, &|| Ok(true))? == Try::Wrong),
             None => Ok(false),
         }
     }
+}
+
+/// Says whether there is time for one more password. An error ends all of it.
+type GoOn<'a> = &'a dyn Fn() -> Result<bool, Error>;
+
+/// [`Try::Wrong`] if each of `passwords` is refused.
+fn all_refused<P>(
+    passwords: impl Iterator<Item = P>,
+    go_on: GoOn,
+    mut is_refused: impl FnMut(P) -> Result<bool, Error>,
+) -> Result<Try, Error> {
+    for password in passwords {
+        if !go_on()? {
+            return Ok(Try::TooLong);
+        }
+        if !is_refused(password)? {
+            return Ok(Try::FitsOrUnknown);
+        }
+    }
+    Ok(Try::Wrong)
 }
 
 /// True if a key is derived for `piece`.
@@ -249,7 +265,28 @@ fn is_encrypted(coder: &Coder) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    /// One file may have to be tried with many passwords, and each may take long.
+    #[test]
+    fn time_and_interruption_are_looked_at_before_each_password() {
+        let (asked, tried) = (Cell::new(0), Cell::new(0));
+        let go_on = || {
+            asked.set(asked.get() + 1);
+            if asked.get() == 7 { Err(Error::Io(io::ErrorKind::Interrupted.into())) } else { Ok(asked.get() % 4 != 0) }
+        };
+        let refuse = |_| {
+            tried.set(tried.get() + 1);
+            Ok(true)
+        };
+        assert_eq!(all_refused(0..3, &go_on, refuse).unwrap(), Try::Wrong);
+        assert_eq!(all_refused(0..100, &go_on, refuse).unwrap(), Try::TooLong);
+        assert!(all_refused(0..100, &go_on, refuse).is_err());
+        assert_eq!((asked.get(), tried.get()), (7, 5));
+        assert_eq!(all_refused(0..100, &|| Ok(true), |_| Ok(false)).unwrap(), Try::FitsOrUnknown);
+    }
 
     #[test]
     fn some_of_many_are_tried_and_all_of_few() {

@@ -102,6 +102,7 @@ impl<'i> Survey<'i> {
         let (mut streams, mut is_plain) = (HashSet::new(), true);
         let nodes = if within.is_some() { &mut self.inner } else { &mut self.outer };
         is_plain &= replaced.iter().all(|(_, row)| nodes.add(row.node));
+        let names: HashSet<&[u8]> = replaced.iter().map(|(name, _)| name.as_slice()).collect();
         self.index.children(folder, 0, &mut |_, name, row| {
             match &within {
                 Some(within) if row.stream == 0 => is_plain &= is_at(row, within),
@@ -110,9 +111,12 @@ impl<'i> Survey<'i> {
             }
             // Which side a folder is on shows when it is looked into.
             is_plain &= row.kind == Kind::Folder || nodes.add(row.node);
-            // Few rows are kept: of what shows, only folders and what has replaced something.
-            if row.kind == Kind::Folder || replaced.iter().any(|(of, _)| of == name) {
+            // Few rows are kept: of what shows, only what has replaced something. Of folders their numbers are enough.
+            if within.is_none() && names.contains(name) {
                 rows.push((name.to_vec(), row.clone()));
+            } else if row.kind == Kind::Folder {
+                is_plain &= within.is_some() || row.stream == 0;
+                waiting.push((row.node, within.clone()));
             }
             is_plain
         })?;
@@ -123,8 +127,6 @@ impl<'i> Survey<'i> {
             for stream in streams {
                 is_plain &= self.lies_in(stream, &within)?;
             }
-            let folders = rows.into_iter().filter(|(_, row)| row.kind == Kind::Folder);
-            waiting.extend(folders.map(|(_, row)| (row.node, Some(within.clone()))));
             return Ok(is_plain);
         }
         for (name, row) in rows {

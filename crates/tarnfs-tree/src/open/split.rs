@@ -76,7 +76,7 @@ fn named_by(format: &dyn Format, path: &Path) -> Result<Option<Parts>, Problem> 
     let Some(last) = path.file_name().and_then(|name| format.last_volume(name.as_bytes())) else { return Ok(None) };
     let last_path = sibling(path, &last);
     let is_last = path.file_name().is_some_and(|name| name.as_bytes() == last);
-    let Some(file) = open_if_there(&last_path)? else {
+    let Some(file) = open_if_there(&last_path, path)? else {
         return if is_last { Ok(None) } else { Err(Problem::MissingPart(last_path)) };
     };
     let volumes = format.volumes(&last, &file).map_err(|error| Problem::Read { offset: file.len(), error })?;
@@ -88,7 +88,7 @@ fn named_by(format: &dyn Format, path: &Path) -> Result<Option<Parts>, Problem> 
     let mut files = Vec::with_capacity(names.len().saturating_add(1));
     for name in names {
         let part = sibling(path, &name);
-        files.push(Arc::new(open_if_there(&part)?.ok_or(Problem::MissingPart(part))?));
+        files.push(Arc::new(open_if_there(&part, path)?.ok_or(Problem::MissingPart(part))?));
     }
     files.push(Arc::new(file));
     Ok(Some(Parts { files, path: last_path, next: None }))
@@ -99,13 +99,13 @@ fn numbered(path: &Path, stem: &[u8], suffix: &[u8], count: &Count) -> Result<Op
     let part = |suffix: &[u8]| sibling(path, &[stem, b".", suffix].concat());
     for mut next in count.firsts(suffix) {
         // Mostly it is nothing that has to do with the archive.
-        let Ok(Some(first)) = open_if_there(&part(&next)) else { continue };
+        let Ok(Some(first)) = open_if_there(&part(&next), path) else { continue };
         let mut files = vec![Arc::new(first)];
         let mut is_among = next == suffix;
         loop {
             let (normal, wider) = (count.next(&next), count.wider(&next));
             let found = [normal.clone(), wider].into_iter().flatten().find_map(|suffix| {
-                let opened = open_if_there(&part(&suffix)).transpose()?;
+                let opened = open_if_there(&part(&suffix), path).transpose()?;
                 Some(opened.map(|file| (suffix, file)))
             });
             let Some((found, file)) = found.transpose()? else {
@@ -134,7 +134,7 @@ fn numbered(path: &Path, stem: &[u8], suffix: &[u8], count: &Count) -> Result<Op
             let mut behind = next.clone();
             for _ in 0..LOOKED_FOR {
                 let Some(suffix) = count.next(&behind) else { break };
-                if open_if_there(&part(&suffix))?.is_some() {
+                if open_if_there(&part(&suffix), path)?.is_some() {
                     return Err(Problem::MissingPart(missing.clone()));
                 }
                 behind = suffix;
@@ -148,20 +148,21 @@ fn numbered(path: &Path, stem: &[u8], suffix: &[u8], count: &Count) -> Result<Op
     Ok(None)
 }
 
-/// Where the first part would lie that is not there, of a file that is numbered as a later one.
+/// Where the first part would lie that is not there, or is a link that is not followed, of a file that is numbered as a later one.
 pub(super) fn first_of(path: &Path) -> Option<PathBuf> {
     let (stem, suffix) = split_suffix(path.file_name()?.as_bytes())?;
     let is_later =
         suffix.len() >= 3 && suffix.iter().all(u8::is_ascii_digit) && suffix.iter().any(|&byte| byte != b'0');
     let first = format!("{:0width$}", 1, width = suffix.len());
     let first = sibling(path, &[stem, b".", first.as_bytes()].concat());
-    (is_later && !first.exists()).then_some(first)
+    (is_later && (first.is_symlink() || !first.exists())).then_some(first)
 }
 
-/// The file at `path`, if there is one. A symbolic link is none: nobody has named it, and who may write to the folder
-/// would choose what is read as a part.
-fn open_if_there(path: &Path) -> Result<Option<FileSource>, Problem> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+/// The file at `path`, if there is one. A symbolic link is none, but for the file that is `named`: nobody has named
+/// another one, and who may write to the folder would choose what is read as a part.
+fn open_if_there(path: &Path, named: &Path) -> Result<Option<FileSource>, Problem> {
+    let no_follow = if path.file_name() == named.file_name() { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::RDONLY | no_follow | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match open(path, flags, Mode::empty()) {
         Err(Errno::LOOP) => return Ok(None),
         file => file.map_err(io::Error::from),

@@ -2,12 +2,9 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use std::sync::mpsc;
-use std::thread;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
-use tarnfs_fuse::MountedTree;
 use tarnfs_tree::Time;
 
 use crate::args::shown;
@@ -25,7 +22,8 @@ const LONGEST_SOURCE: usize = 3000;
 /// `doc/json.md` says.
 pub(crate) fn run(as_json: bool) -> Result<Code, Failure> {
     let mounts = tarnfs_fuse::mounts().map_err(|error| Failure::new(Code::Failure, error.to_string()))?;
-    let statistics = statistics(&mounts);
+    let statistics = tarnfs_fuse::statistics(&mounts, PATIENCE).into_iter();
+    let statistics = statistics.map(|said| said.and_then(|said| serde_json::from_str::<Value>(&said).ok()));
     let mut out = Output::new();
     let written = mounts.iter().zip(statistics).try_for_each(|(mount, statistics)| {
         let (sources, more) = sources(&mount.source);
@@ -52,23 +50,6 @@ pub(crate) fn run(as_json: bool) -> Result<Code, Failure> {
     });
     written.and_then(|()| out.flush()).map_err(|error| output_failure(&error))?;
     Ok(Code::Success)
-}
-
-/// What each of `mounts` says of itself, if it does so soon.
-fn statistics(mounts: &[MountedTree]) -> Vec<Option<Value>> {
-    let (sender, receiver) = mpsc::channel();
-    for (number, mount) in mounts.iter().cloned().enumerate() {
-        let sender = sender.clone();
-        // One that hangs is not waited for; the thread ends with this process.
-        drop(thread::Builder::new().spawn(move || sender.send((number, mount.statistics()))));
-    }
-    drop(sender);
-    let mut all = vec![None; mounts.len()];
-    let end = Instant::now() + PATIENCE;
-    while let Ok((number, statistics)) = receiver.recv_timeout(end.saturating_duration_since(Instant::now())) {
-        all[number] = statistics.and_then(|statistics| serde_json::from_str(&statistics).ok());
-    }
-    all
 }
 
 /// `sources`, whole paths, as the source in the table of mounts: with colons between them. Of many, those that fit, and

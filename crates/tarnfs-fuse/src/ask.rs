@@ -1,0 +1,119 @@
+//! What mounts say of themselves, asked for by processes that may hang.
+//!
+//! Who waits for an answer to a request that was read cannot be ended, not even by SIGKILL. So each mount is asked by a
+//! process of its own, which nobody has to wait for.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use crate::MountedTree;
+
+/// What a mount says of itself is no longer.
+const MOST: usize = 64 << 10;
+
+/// A process that asks one mount.
+struct Asker {
+    process: Pid,
+    answer: OwnedFd,
+    said: Vec<u8>,
+    has_ended: bool,
+}
+
+/// What each of `mounts` says of itself ([`STATISTICS_ATTRIBUTE`](crate::STATISTICS_ATTRIBUTE) of its root), if it does
+/// so within `limit`, which is that of all of them together.
+pub fn statistics(mounts: &[MountedTree], limit: Duration) -> Vec<Option<String>> {
+    let mut memory = vec![0; MOST];
+    let mut askers: Vec<_> = mounts.iter().map(|mount| Asker::start(&mount.mount_point, &mut memory).ok()).collect();
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let mut open: Vec<&mut Asker> = askers.iter_mut().flatten().filter(|asker| !asker.has_ended).collect();
+        if open.is_empty() || left.is_zero() {
+            break;
+        }
+        let mut polled: Vec<_> = open.iter().map(|asker| PollFd::new(&asker.answer, PollFlags::IN)).collect();
+        match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => break,
+        }
+        let is_ready: Vec<bool> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
+        for (asker, _) in open.iter_mut().zip(is_ready).filter(|(_, is_ready)| *is_ready) {
+            asker.receive(&mut memory);
+        }
+    }
+    askers.into_iter().map(|asker| asker?.end()).collect()
+}
+
+impl Asker {
+    /// `memory` is what the other process writes to: it must not ask for any.
+    fn start(mount_point: &Path, memory: &mut [u8]) -> io::Result<Self> {
+        let path = CString::new(mount_point.as_os_str().as_bytes())?;
+        let name = CString::new(crate::STATISTICS_ATTRIBUTE)?;
+        let (answer, to) = pipe_with(PipeFlags::CLOEXEC)?;
+        let to = to.as_raw_fd();
+        #[expect(unsafe_code, reason = "fork(2), for a process that asks one question")]
+        // SAFETY: the child calls what a signal handler may call, and ends.
+        let forked = match unsafe { libc::fork() } {
+            0 => ask(&path, &name, memory, to),
+            forked => forked,
+        };
+        // As numbers of processes, -1 and 0 mean many: a signal to them must never be sent.
+        let process = if forked > 0 { Pid::from_raw(forked) } else { None };
+        let process = process.ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { process, answer, said: Vec::new(), has_ended: false })
+    }
+
+    fn receive(&mut self, memory: &mut [u8]) {
+        match rustix::io::read(&self.answer, &mut *memory) {
+            Ok(read @ 1..) if self.said.len() + read <= MOST => self.said.extend(memory.iter().take(read)),
+            Err(Errno::INTR) => {}
+            _ => self.has_ended = true,
+        }
+    }
+
+    /// What was said. A process that hangs is not waited for: it may not end before the mount does.
+    fn end(self) -> Option<String> {
+        if !self.has_ended {
+            let _ = kill_process(self.process, Signal::KILL);
+            let _ = waitpid(Some(self.process), WaitOptions::NOHANG);
+            return None;
+        }
+        let _ = waitpid(Some(self.process), WaitOptions::empty());
+        String::from_utf8(self.said).ok().filter(|said| !said.is_empty())
+    }
+}
+
+/// Writes what the mount at `path` says to `to`, and ends this process.
+#[expect(unsafe_code, reason = "system calls in a process that has just been forked")]
+fn ask(path: &CString, name: &CString, memory: &mut [u8], to: RawFd) -> ! {
+    // Others wait for the end of what this program writes to, and of what its caller has open.
+    // SAFETY: closes descriptors of this process, which uses none of them but the first one.
+    unsafe {
+        libc::dup2(to, 0);
+        libc::close(1);
+        libc::close(2);
+        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
+    }
+    // SAFETY: both names end with a zero, and there is room for the answer.
+    let got = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), memory.as_mut_ptr().cast(), memory.len()) };
+    let mut rest = memory.get(..usize::try_from(got).unwrap_or(0)).unwrap_or_default();
+    while !rest.is_empty() {
+        // SAFETY: so much is there.
+        let written = unsafe { libc::write(0, rest.as_ptr().cast(), rest.len()) };
+        match usize::try_from(written) {
+            Ok(written @ 1..) => rest = rest.get(written..).unwrap_or_default(),
+            _ => break,
+        }
+    }
+    // SAFETY: ends this process; nothing of the parent's is cleaned up.
+    unsafe { libc::_exit(0) }
+}
