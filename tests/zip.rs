@@ -524,8 +524,8 @@ fn a_damaged_file_does_not_make_the_password_wrong() {
     assert!(ran.code == 5 && ran.text().contains("numbers"), "{} {} {}", ran.code, ran.text(), ran.err);
 }
 
-/// Who knows what is in an encrypted file can make it say something else, up to some byte, and what stands in the headers
-/// is not encrypted. The check of all stored bytes tells, also where the decoder needs few of them.
+/// Who knows what is in an encrypted file can make it say something else, up to some byte, and what stands in the
+/// headers is not encrypted. The check of all stored bytes tells, also where the decoder needs few of them.
 #[test]
 fn an_encrypted_file_that_was_forged_is_not_served() {
     if !have("7z") {

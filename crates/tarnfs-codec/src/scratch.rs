@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tarnfs_source::temporary_file;
 
-/// Empty files without a name, on a disk, that decoders borrow whose state outgrows the memory they may take, and copies
-/// of what can only be decoded from its start.
+/// Empty files without a name, on a disk, that decoders borrow whose state outgrows the memory they may take, and
+/// copies of what can only be decoded from its start.
 ///
 /// Files can only be made while the process may still do so, and a mount gives that up: what may be needed then is made
 /// before. Clones share them.

@@ -148,7 +148,8 @@ fn numbered(path: &Path, stem: &[u8], suffix: &[u8], count: &Count) -> Result<Op
     Ok(None)
 }
 
-/// Where the first part would lie that is not there, or is a link that is not followed, of a file that is numbered as a later one.
+/// Where the first part would lie that is not there, or is a link that is not followed, of a file that is numbered as a
+/// later one.
 pub(super) fn first_of(path: &Path) -> Option<PathBuf> {
     let (stem, suffix) = split_suffix(path.file_name()?.as_bytes())?;
     let is_later =
