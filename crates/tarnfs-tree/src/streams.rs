@@ -211,9 +211,13 @@ impl Streams {
         let (mut chain, mut in_pieces) = (Vec::new(), 0);
         let mut at = number;
         while at != 0 {
-            if chain.len() >= most || in_pieces > MOST_IN_PIECES {
-                let what = format!("stream {number} lies in too many layers of compression");
-                return Err(tarnfs_index::Error::Broken(what).into());
+            let why_not = match chain.len() {
+                length if length >= most => Some(format!("more than {most} layers of compression")),
+                _ if in_pieces > MOST_IN_PIECES => Some(format!("more than {MOST_IN_PIECES} files in pieces")),
+                _ => None,
+            };
+            if let Some(why) = why_not {
+                return Err(tarnfs_index::Error::Broken(format!("stream {number} lies in {why}")).into());
             }
             let nested = self.index.nested(at)?;
             in_pieces += u32::from(nested.codec == STORED_IN_PIECES);
