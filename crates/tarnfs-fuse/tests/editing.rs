@@ -467,11 +467,13 @@ fn a_write_that_never_ends_is_an_error() {
     let _opens = Opens(Arc::clone(&gate));
     let mut tree = EditableTree::new(Lifetime::Short, false);
     tree.gate = Some(Arc::clone(&gate));
-    let options = MountOptions { deadline: Duration::from_millis(300), ..MountOptions::default() };
+    // Long enough for whatever else is asked, however busy the machine is.
+    let options = MountOptions { deadline: Duration::from_secs(4), ..MountOptions::default() };
     let mounted = Mounted::of(Arc::new(tree), &options);
     let file = File::create(mounted.path("file")).unwrap();
     assert_errno(file.write_at(b"content", 0), Errno::IO);
-    assert_eq!(mounted.statistics().deadlines_missed, 1);
+    // It is counted behind the answer.
+    wait_until("it is counted", || mounted.statistics().deadlines_missed == 1);
     fs::create_dir(mounted.path("folder")).unwrap();
     gate.open();
     wait_until("it can be written again", || file.write_at(b"content", 0).is_ok());
@@ -498,7 +500,7 @@ fn closing_waits_for_what_is_still_done() {
             tree.let_closing_wait(false);
             closer.join().unwrap();
         });
-        let options = MountOptions { deadline: Duration::from_millis(500), ..MountOptions::default() };
+        let options = MountOptions { deadline: Duration::from_secs(4), ..MountOptions::default() };
         let mounted = Mounted::of(Arc::clone(&tree) as _, &options);
         let file = File::create(mounted.path("other")).unwrap();
         tree.let_closing_wait(true);

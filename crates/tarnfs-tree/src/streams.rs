@@ -608,7 +608,7 @@ impl Source for Deep {
 
     /// Also of what is decoded while it is opened.
     fn depth(&self) -> usize {
-        self.input.depth() + self.steps.len()
+        self.input.depth() + self.steps.iter().map(Step::depth).sum::<usize>()
     }
 
     fn is_ready(&self, offset: u64, length: usize) -> bool {

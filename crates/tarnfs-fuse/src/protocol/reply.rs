@@ -371,7 +371,7 @@ impl AsRef<Reply> for ReplyNames {
     }
 }
 
-/// `struct fuse_entry_out`. Numbers are never used twice, so all are of generation 0.
+/// `struct fuse_entry_out`. All are of generation 0: a number is used again only once the kernel has forgotten it.
 fn put_entry(out: &mut Out, keep: Keep, attributes: &Attributes) {
     let Keep { name, attributes: own } = keep;
     out.u64(attributes.node).u64(0);

@@ -236,8 +236,8 @@ impl<F: Filesystem> Session<F> {
             opcode::BATCH_FORGET => {
                 reply.not_due();
                 let (count, _) = (body.u32(), body.u32());
-                // Never more than the request has room for.
-                for _ in 0..(count as usize).min(REQUEST / 16) {
+                // Never more than the request has.
+                for _ in 0..(count as usize).min(body.0.len() / 16) {
                     filesystem.forget(body.u64(), body.u64());
                 }
             }

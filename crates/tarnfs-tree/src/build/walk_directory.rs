@@ -178,7 +178,9 @@ impl Walk<'_> {
                 Some("it lies in too many archives to be read; it stays a file".to_owned())
             }
             // Each is called by the next, on one stack.
-            _ if content.depth() > MOST_DEPTH => Some("too many coders are around it; it stays a file".to_owned()),
+            _ if content.depth() + in_pieces as usize > MOST_DEPTH => {
+                Some("too many coders are around it; it stays a file".to_owned())
+            }
             _ => None,
         };
         if let Some(why) = why_not {

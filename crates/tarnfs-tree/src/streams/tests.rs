@@ -247,6 +247,8 @@ fn many_decoders_in_each_other_are_read_with_little_stack() {
             let mut bytes = vec![9; stream.len() as usize];
             stream.read_exact_at(&mut bytes, 0).unwrap();
             assert!(bytes.iter().all(|byte| *byte == 0));
+            // What waits at one depth waits only for what is less deep.
+            assert!(stream.depth() >= chain as usize * steps, "{} of {chain} in each other", stream.depth());
         };
         // Less than a thread of a mount has.
         std::thread::Builder::new().stack_size(1 << 20).spawn(read).unwrap().join().unwrap();

@@ -31,7 +31,7 @@ pub(super) struct Held {
 
 impl Held {
     pub(super) fn new(pass: &Pass) -> Self {
-        let is_alone = matches!(pass.room, Some(Room::Alone { .. } | Room::Covered));
+        let is_alone = pass.does_without();
         HELD.with(|held| held.set((held.get().0 + 1, held.get().1 + usize::from(is_alone))));
         Self { is_alone }
     }
@@ -222,12 +222,20 @@ impl Pass {
         self.indexing.leave_out_points(self.table_memory as u128 > part + FIRST_POINTS.min(most) as u128);
     }
 
+    /// True if it has the right to do without memory of the budget now, or is decoded for one that has.
+    fn does_without(&self) -> bool {
+        match self.room {
+            Some(Room::Alone { .. }) => true,
+            Some(Room::Covered) => Held::is_covered(),
+            Some(Room::Granted { .. }) | None => false,
+        }
+    }
+
     /// Charges what it takes, beside `more` that it is about to. False if there is not so much: then it has what it
     /// had.
     pub(super) fn is_paid_for(&mut self, more: usize, cache: &PieceCache) -> bool {
         let weight = self.weight() + more;
-        if self.room.is_some() && weight <= self.memory || matches!(self.room, Some(Room::Alone { .. } | Room::Covered))
-        {
+        if self.room.is_some() && weight <= self.memory || self.does_without() {
             return true;
         }
         // A little more than now, so that it is not charged again at once.
