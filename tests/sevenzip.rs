@@ -174,6 +174,47 @@ fn encrypted_links_are_encrypted_files_until_there_is_a_password() {
     }
 }
 
+/// In 7z the target of a link is content: a mount decodes none of it.
+#[test]
+fn targets_of_links_are_read_when_somebody_asks() {
+    if !can_mount() || !have("7z") {
+        return println!("left out: no mounts here, or no 7z");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p tree; cd tree; ln -s one first; seq 200000 > one; ln -s ../elsewhere/that/is/nowhere last
+         7z a -bd -bso0 -snl ../a.7z .",
+    );
+    let archive = scratch.path("a.7z");
+    let mounted = Mounted::any(&scratch, &archive, &[]);
+    for name in ["first", "last"] {
+        let target = fs::read_link(mounted.path(name)).unwrap();
+        assert_eq!(target, fs::read_link(scratch.path(format!("tree/{name}"))).unwrap());
+        assert_eq!(mounted.path(name).symlink_metadata().unwrap().len(), target.as_os_str().len() as u64);
+    }
+    assert!(fs::read(mounted.path("first")).unwrap() == fs::read(scratch.path("tree/one")).unwrap());
+    mounted.unmount();
+    // An index says where they are, too.
+    let (archive, kept) = (archive.to_str().unwrap(), scratch.path("kept.sqlite"));
+    run(&scratch, ["index", "--index-file", kept.to_str().unwrap(), archive]).ok();
+    let shown = run(&scratch, ["ls", "-l", "--index-file", kept.to_str().unwrap(), archive]).ok().text();
+    assert!(shown.contains("last -> ../elsewhere/that/is/nowhere") && shown.contains("first -> one"), "{shown}");
+    run(&scratch, ["check", "--index-file", kept.to_str().unwrap(), archive]).ok();
+    // Damaged ones are there, and who reads them is told.
+    let mut bytes = fs::read(archive).unwrap();
+    bytes[40..200].fill(0x55);
+    fs::write(scratch.path("bad.7z"), &bytes).unwrap();
+    let mounted = Mounted::any(&scratch, scratch.path("bad.7z"), &[]);
+    assert!(mounted.path("last").symlink_metadata().unwrap().is_symlink());
+    assert_eq!(
+        fs::read_link(mounted.path("last")).unwrap_err().raw_os_error(),
+        Some(rustix::io::Errno::IO.raw_os_error())
+    );
+    mounted.unmount();
+    let ran = run(&scratch, ["check", scratch.path("bad.7z").to_str().unwrap()]);
+    assert!(ran.code != 0 && ran.text().contains("the target of the link"), "{} {}", ran.text(), ran.err);
+}
+
 #[test]
 fn a_file_in_a_solid_block_is_read_at_any_offset() {
     if !can_mount() || !have("7z") {

@@ -86,7 +86,8 @@ pub struct Row {
     pub body: u64,
     /// True if it has holes: [`Index::extents`] says where.
     pub is_sparse: bool,
-    /// True if it is not simply stored in one run: [`Index::pieces`] says how it is, and `body` is of no meaning.
+    /// True if it is not simply stored in one run: [`Index::pieces`] says how it is, and `body` is of no meaning. A file,
+    /// or a symbolic link whose target is stored as the content of a file is.
     pub has_pieces: bool,
     /// True if it has extended attributes.
     pub has_xattrs: bool,
@@ -253,7 +254,7 @@ pub trait Index: Send + Sync + Debug {
     /// The folder that `folder` is in; the root is in itself.
     fn parent(&self, folder: Node) -> Result<Node, Error>;
 
-    /// Target of a symbolic link, as stored.
+    /// Target of a symbolic link, as stored. Empty if it is stored in pieces ([`Row::has_pieces`]).
     fn link(&self, node: Node) -> Result<Vec<u8>, Error>;
 
     /// Extended attributes. Of an index of tarnfs in the order of their names.
@@ -283,10 +284,15 @@ pub trait Index: Send + Sync + Debug {
         Err(Error::Broken(format!("stream {number} has no pieces")))
     }
 
-    /// True if some file that has pieces is longer than so many bytes, also one that a later entry has replaced, or
+    /// True if some file or link that has pieces is longer than so many bytes, also one that a later entry has replaced, or
     /// whose content is shown in its place.
     fn has_pieces_above(&self, bytes: u64) -> Result<bool, Error> {
         let _ = bytes;
+        Ok(false)
+    }
+
+    /// True if there are symbolic links whose target is stored in pieces.
+    fn has_links_in_pieces(&self) -> Result<bool, Error> {
         Ok(false)
     }
 

@@ -15,7 +15,8 @@ CREATE TABLE notes (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, what TEXT NOT N
 -- type: the S_IFMT bits of st_mode, 0 for a hard link; mode: 0o7777; body: bytes from an entry's first header to its content.
 -- more: bits that say in which of the tables below each entry of the class has a row: 1 links, 2 devices, 4 times, 8 extents, 16 xattrs,
 -- 32 link_counts (a missing row there says 1). 64: its mtime counts nanoseconds. 128: a header that holds for all entries behind it (pax type g)
--- says something of it, so its own headers do not tell all. 256: its row in extents is a list of pieces.
+-- says something of it, so its own headers do not tell all. 256: its row in extents is a list of pieces: those of a file's
+-- content, or of a symbolic link's target, which has no row in links then.
 CREATE TABLE classes (
     class INTEGER PRIMARY KEY,
     type INTEGER NOT NULL,

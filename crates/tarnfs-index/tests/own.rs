@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use tarnfs_codec::{Chunk, Damage, PIECE, SeekPoint};
-use tarnfs_format::{Device, Entry, Kind, Time};
+use tarnfs_format::{Device, Entry, Kind, Piece, Time};
 use tarnfs_index::{Destination, Error, Index, Node, Row, Shape, Summary, own};
 use tarnfs_source::{Extent, Fingerprint};
 
@@ -100,6 +100,24 @@ fn every_attribute_comes_back() {
     let mut links = Vec::new();
     index.hard_links(&mut |folder, name, header, node| links.push((folder, name.to_vec(), header, node))).unwrap();
     assert_eq!(links, [(y.node, b"z".to_vec(), 9 << 20, f.node)]);
+}
+
+/// A symbolic link whose target is stored as the content of a file is.
+#[test]
+fn links_whose_target_is_content_come_back() {
+    let mut link = entry(5, Kind::Symlink, b"l", b"");
+    let pieces = vec![Piece { length: 300, offset: 7, stored: 300, decoded: 300, crc: Some(9), ..Piece::default() }];
+    (link.body.size, link.body.pieces) = (300, Some(pieces.clone()));
+    let index = build(&[entry(1, Kind::File, b"f", b""), link, entry(6, Kind::Symlink, b"m", b"target")]);
+    let row = find(&*index, "l").unwrap();
+    assert_eq!((row.kind, row.size, row.has_pieces, row.is_sparse), (Kind::Symlink, 300, true, false));
+    assert_eq!((index.pieces(row.node).unwrap(), index.link(row.node).unwrap()), (pieces, Vec::new()));
+    let other = find(&*index, "m").unwrap();
+    assert_eq!((other.size, other.has_pieces, index.link(other.node).unwrap()), (6, false, b"target".to_vec()));
+    assert!(index.has_links_in_pieces().unwrap());
+    // They are no bytes of files.
+    assert_eq!(index.summary().bytes, find(&*index, "f").unwrap().size);
+    assert!(!build(&[entry(6, Kind::Symlink, b"m", b"target")]).has_links_in_pieces().unwrap());
 }
 
 #[test]

@@ -11,10 +11,10 @@ use std::thread;
 use rustix::io::Errno;
 use tarnfs_format::Piece;
 use tarnfs_index::{Index, Row};
-use tarnfs_source::{Cancel, Extent, SharedSource, Slice, Stencil};
+use tarnfs_source::{Cancel, Extent, SharedSource, Slice, Source as _, Stencil};
 
-pub(crate) use self::locked::has_encrypted;
 pub use self::locked::{Fit, LockedFiles};
+pub(crate) use self::locked::{has_encrypted, is_encrypted};
 use crate::hashes;
 use crate::lanes::new_lane;
 use crate::pieces::{PieceSource, VERIFIED_WHEN_STORED};
@@ -27,6 +27,9 @@ const DAMAGED: &[u8] = b"user.tarnfs.damaged";
 
 /// Names of which a path that is told is made at most.
 const MOST_NAMES: usize = 4096;
+
+/// Bytes of the target of a symbolic link (PATH_MAX).
+pub(crate) const LONGEST_TARGET: u64 = 4096;
 
 /// What [`ArchiveTree::damaged`] has counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,6 +65,8 @@ pub struct ArchiveTree {
     maps: Maps,
     /// Whether there may be files that are verified late.
     has_members: OnceLock<bool>,
+    /// Whether there are symbolic links whose target is stored in pieces, once somebody has asked.
+    has_links: OnceLock<bool>,
 }
 
 /// What is asked of maps of sparse files whenever somebody asks what the file is. A map may take megabytes.
@@ -141,8 +146,9 @@ pub(crate) struct Implied {
 impl ArchiveTree {
     /// The tree that `index` describes.
     pub(crate) fn new(index: Arc<dyn Index>, streams: Streams, implied: Implied, recheck: Option<Recheck>) -> Self {
-        let (lane, maps, has_members) = (new_lane(), Maps::default(), OnceLock::new());
-        Self { index, streams, implied, recheck, lane, maps, has_members }
+        let (lane, maps) = (new_lane(), Maps::default());
+        let (has_members, has_links) = (OnceLock::new(), OnceLock::new());
+        Self { index, streams, implied, recheck, lane, maps, has_members, has_links }
     }
 
     /// True if some file may be served before it was compared with its checksum.
@@ -198,6 +204,7 @@ impl ArchiveTree {
                 later.push((folder, next));
             }
             let mut read = self.read_pieces(rows.iter().map(|(_, row)| row).collect(), cancel)?;
+            let mut damaged = Vec::new();
             for (name, row) in rows {
                 match row.kind {
                     Kind::Folder => later.push((row.node, 0)),
@@ -212,12 +219,20 @@ impl ArchiveTree {
                             }
                             (Some(what), _) | (None, Some(Unreadable::Damaged(what))) => what,
                         };
-                        found.damaged += 1;
-                        if found.first.len() < most {
-                            found.first.push((path_in(&*self.index, folder, name)?, what));
+                        damaged.push((name, what));
+                    }
+                    Kind::Symlink => {
+                        if let Some(Unreadable::Damaged(what)) = read.remove(&row.node) {
+                            damaged.push((name, format!("the target of the link: {what}")));
                         }
                     }
                     _ => {}
+                }
+            }
+            for (name, what) in damaged {
+                found.damaged += 1;
+                if found.first.len() < most {
+                    found.first.push((path_in(&*self.index, folder, name)?, what));
                 }
             }
             waiting.append(&mut later);
@@ -270,6 +285,17 @@ impl ArchiveTree {
         let context = self.streams.context().clone();
         let room = PieceSource::room_for(pieces.len(), &context)?;
         Ok(PieceSource::new((row.stream, stream), pieces, row.size, coded, context).within(room))
+    }
+
+    /// The target of a symbolic link that is stored as a file is.
+    fn target_in_pieces(&self, row: &Row) -> Result<Vec<u8>, Error> {
+        if row.size > LONGEST_TARGET {
+            let what = format!("node {}: the target of the link has {} bytes", row.node.0, row.size);
+            return Err(tarnfs_index::Error::Broken(what).into());
+        }
+        let mut target = vec![0; row.size as usize];
+        self.pieces(row)?.read_exact_at(&mut target, 0)?;
+        Ok(target)
     }
 
     /// What is wrong with a file, if anything is: the words of its damage, or that its end is missing.
@@ -397,7 +423,12 @@ impl Tree for ArchiveTree {
     }
 
     fn read_link(&self, node: Node) -> Result<Vec<u8>, Error> {
-        if self.row(node)?.kind == Kind::Symlink { Ok(self.index.link(node)?) } else { Err(Error::WrongKind) }
+        let row = self.row(node)?;
+        match row.kind {
+            Kind::Symlink if row.has_pieces => self.target_in_pieces(&row),
+            Kind::Symlink => Ok(self.index.link(node)?),
+            _ => Err(Error::WrongKind),
+        }
     }
 
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
@@ -500,8 +531,13 @@ impl Tree for ArchiveTree {
         Ok(Arc::new(stencil.within(granted, alone)))
     }
 
-    /// Who opens a sparse file with a large map may have to wait for memory.
+    /// Who opens a sparse file with a large map may have to wait for memory. The target of a link may have to be decoded.
     fn is_ready(&self, node: Node) -> bool {
+        // What cannot be read now counts as one.
+        let is_link = || self.row(node).is_ok_and(|row| row.kind == Kind::Symlink && row.has_pieces);
+        if *self.has_links.get_or_init(|| self.index.has_links_in_pieces().unwrap_or(true)) && is_link() {
+            return false;
+        }
         let is_sparse = || self.row(node).is_ok_and(|row| row.is_sparse);
         (self.index.knows_extents() || !is_sparse()) && !self.maps.may_be_large(node, is_sparse)
     }

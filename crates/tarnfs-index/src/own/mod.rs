@@ -385,6 +385,9 @@ impl Index for Own {
     }
 
     fn link(&self, node: Node) -> Result<Vec<u8>, Error> {
+        if self.row(node)?.is_some_and(|row| row.has_pieces) {
+            return Ok(Vec::new());
+        }
         let target = self.blob("SELECT target FROM links WHERE node = ?", node)?;
         if target.len() > LIMITS.path { Err(lies(node.0, "its target is too long")) } else { Ok(target) }
     }
@@ -515,6 +518,12 @@ impl Index for Own {
             let any = session.connection.query_row(ANY, [class], |row| row.get(0)).map_err(broken)?;
             Ok(any && session.connection.query_row(LONG, [class, bytes], |row| row.get(0)).map_err(broken)?)
         })
+    }
+
+    fn has_links_in_pieces(&self) -> Result<bool, Error> {
+        const ANY: &str = "SELECT EXISTS (SELECT 1 FROM classes WHERE more & ?1 AND type = ?2)";
+        let values = [i64::from(more::PIECES), i64::from(schema::type_of(Kind::Symlink))];
+        self.pool.with(|session| session.connection.query_row(ANY, values, |row| row.get(0)).map_err(broken))
     }
 
     fn coders(&self, receive: &mut dyn FnMut(&Coder) -> bool) -> Result<(), Error> {

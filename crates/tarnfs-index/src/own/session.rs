@@ -404,10 +404,10 @@ impl Session {
         let header = bounds.byte(stored.header);
         let start = header.and_then(|header| header.checked_add(class.body)).filter(|&start| start <= length);
         let start = start.ok_or_else(|| lies(node, "it lies behind the end of the archive"))?;
-        let has_map = class.has(more::EXTENTS) && kind == Kind::File;
-        let has_pieces = has_map && class.has(more::PIECES);
-        let is_sparse = has_map && !has_pieces;
-        let end = if kind == Kind::File && !has_map { start.checked_add(size) } else { Some(start) };
+        let has_map = class.has(more::EXTENTS);
+        let has_pieces = has_map && class.has(more::PIECES) && matches!(kind, Kind::File | Kind::Symlink);
+        let is_sparse = has_map && !has_pieces && kind == Kind::File;
+        let end = if kind == Kind::File && !has_pieces && !is_sparse { start.checked_add(size) } else { Some(start) };
         if !bounds.is_cut && end.is_none_or(|end| end > length) {
             return Err(lies(node, "its content goes past the end of the archive"));
         }

@@ -155,7 +155,7 @@ impl<'c> Output<'c> {
         let mut large = Vec::new();
         let side = attributes.side(self.large, &mut large)?;
         let has = |bit: u16| attributes.more & bit != 0;
-        if has(more::LINK) {
+        if attributes.has_target() {
             self.links.execute((node, side.link)).map_err(failed)?;
         }
         if has(more::DEVICE) {

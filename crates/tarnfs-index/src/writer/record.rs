@@ -63,6 +63,12 @@ fn other_times(entry: &Entry) -> [Option<Time>; 2] {
     [entry.atime, entry.ctime].map(|time| time.filter(|time| *time != entry.mtime))
 }
 
+/// True of what is stored in pieces: a file, or a symbolic link whose target is its content, which nobody has read yet.
+pub(super) fn has_pieces(entry: &Entry) -> bool {
+    let has_content = entry.kind == Kind::File || entry.kind == Kind::Symlink && entry.link.is_empty();
+    has_content && entry.body.pieces.is_some()
+}
+
 /// Bits of `more` that the entry's class gets, but for [`more::LINK_COUNT`], which is only known at the end.
 pub(super) fn bits_of(entry: &Entry) -> u16 {
     let mut bits = 0;
@@ -71,13 +77,13 @@ pub(super) fn bits_of(entry: &Entry) -> u16 {
             bits |= bit;
         }
     };
-    set(entry.kind == Kind::Symlink, more::LINK);
+    let has_pieces = has_pieces(entry);
+    set(entry.kind == Kind::Symlink && !has_pieces, more::LINK);
     set(matches!(entry.kind, Kind::CharacterDevice(_) | Kind::BlockDevice(_)), more::DEVICE);
     let has_times = other_times(entry).iter().any(Option::is_some);
     set(has_times || separate_nanoseconds(entry.mtime).is_some(), more::TIMES);
-    let has_pieces = entry.body.pieces.is_some();
-    set(entry.kind == Kind::File && (has_pieces || entry.body.extents.is_some()), more::EXTENTS);
-    set(entry.kind == Kind::File && has_pieces, more::PIECES);
+    set(has_pieces || entry.kind == Kind::File && entry.body.extents.is_some(), more::EXTENTS);
+    set(has_pieces, more::PIECES);
     set(!entry.xattrs.is_empty(), more::XATTRS);
     set(in_nanoseconds(entry.mtime).is_some(), more::NANOSECONDS);
     set(entry.inherits, more::INHERITS);
@@ -218,6 +224,11 @@ impl<'a> Attributes<'a> {
         if self.more & more::LINK == 0 { self.size } else { 0 }
     }
 
+    /// True of a symbolic link whose target is in its record.
+    pub(super) fn has_target(&self) -> bool {
+        self.more & (more::LINK | more::EXTENTS) == more::LINK
+    }
+
     /// What goes into the side tables, as `more` says. `large` is where it lies if it is large; `bytes` gets it then.
     pub(super) fn side(&self, large: &Spool, bytes: &'a mut Vec<u8>) -> io::Result<Side<'a>> {
         let mut rest = self.rest;
@@ -228,7 +239,7 @@ impl<'a> Attributes<'a> {
             rest = bytes;
         }
         let mut side = Side::default();
-        if self.more & more::LINK != 0 {
+        if self.has_target() {
             side.link = read_bytes(&mut rest);
         }
         if self.more & more::DEVICE != 0 {
@@ -340,14 +351,18 @@ impl Builder {
             Kind::CharacterDevice(device) | Kind::BlockDevice(device) => Some(device),
             _ => None,
         };
-        let is_file = entry.kind == Kind::File;
-        let has_pieces = is_file && entry.body.pieces.is_some();
-        let extents = entry.body.extents.as_ref().filter(|_| is_file && !has_pieces);
+        let has_pieces = has_pieces(entry);
+        let extents = entry.body.extents.as_ref().filter(|_| entry.kind == Kind::File && !has_pieces);
+        if is_symlink {
+            // Also of one in pieces, which has no row in that table: its bytes are none of the files'.
+            flags |= more::LINK as u8;
+        }
         let flags_at = bytes.len();
         bytes.push(flags);
         write_number(bytes, u64::from(class));
         let size = match entry.kind {
             Kind::File => entry.body.size,
+            Kind::Symlink if has_pieces => entry.body.size,
             Kind::Symlink => entry.link.len() as u64,
             _ => 0,
         };
@@ -357,7 +372,7 @@ impl Builder {
             write_number(bytes, u64::from(number));
         }
         let side_at = bytes.len();
-        if is_symlink {
+        if is_symlink && !has_pieces {
             write_bytes(bytes, &entry.link);
         }
         if let Some(device) = device {

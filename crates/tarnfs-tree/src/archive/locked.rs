@@ -253,7 +253,7 @@ pub(crate) fn has_encrypted(index: &dyn Index) -> Result<bool, tarnfs_index::Err
 }
 
 /// True if one of its steps needs a password: such codecs say so before they look at any byte.
-fn is_encrypted(coder: &Coder) -> bool {
+pub(crate) fn is_encrypted(coder: &Coder) -> bool {
     let nothing: SharedSource = Arc::new(MemorySource::new(Vec::new(), "nothing"));
     coder.steps.iter().any(|step| {
         let context = CoderContext { properties: step.properties.as_slice().into(), ..CoderContext::default() };

@@ -192,6 +192,8 @@ impl Both<'_> {
             Some("other attributes")
         } else if new.kind == Kind::Symlink && self.old.link(nodes.0)? != self.new.link(nodes.1)? {
             Some("another target")
+        } else if new.has_pieces && self.old.pieces(nodes.0)? != self.new.pieces(nodes.1)? {
+            Some("other pieces")
         } else if new.is_sparse && self.old.extents(nodes.0)? != self.new.extents(nodes.1)? {
             Some("other holes")
         } else if new.has_xattrs && self.old.xattrs(nodes.0)? != self.new.xattrs(nodes.1)? {
