@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tarnfs_source::temporary_file;
 
 /// Empty files without a name, on a disk, that decoders borrow whose state outgrows the memory they may take, and
-/// copies of what can only be decoded from its start.
+/// copies of what is slow to decode at a random place.
 ///
 /// Files can only be made while the process may still do so, and a mount gives that up: what may be needed then is made
 /// before. Clones share them.
@@ -25,15 +25,15 @@ struct Shared {
     copied: AtomicU64,
 }
 
-/// As many decoders as there can be at once that hold the memory which comes before a file, where memory is limited to
-/// what is usual. Others have to do with memory alone.
-const FILES: usize = 4;
+/// So many files are made: those for decoders, and one for each of so many copies.
+const FILES: usize = 16;
 
-/// Of these files, so many are not lent for copies.
-const NOT_FOR_COPIES: usize = 2;
+/// Of these files, so many are not lent for copies: as many decoders as there can be at once that hold the memory which
+/// comes before a file, where memory is limited to what is usual. Others have to do with memory alone.
+const NOT_FOR_COPIES: usize = 4;
 
-/// Bytes that all copies take together at most.
-const MOST_COPIED: u64 = 2 << 30;
+/// Bytes that all copies take together at most: 7-Zip makes solid blocks of up to so many.
+const MOST_COPIED: u64 = 4 << 30;
 
 impl Default for Scratch {
     fn default() -> Self {
@@ -139,7 +139,7 @@ mod tests {
         scratch.clone().fill();
         let waiting = || scratch.waiting();
         assert_eq!(waiting(), FILES);
-        let borrowed: Vec<_> = (0..6).map(|_| scratch.clone().borrow().unwrap()).collect();
+        let borrowed: Vec<_> = (0..FILES + 2).map(|_| scratch.clone().borrow().unwrap()).collect();
         assert_eq!(waiting(), 0);
         for file in &borrowed {
             file.write_all_at(b"something", 100).unwrap();
@@ -151,11 +151,12 @@ mod tests {
 
     #[test]
     fn copies_are_bounded_and_leave_files_to_decoders() {
+        const COPIES: u64 = (FILES - NOT_FOR_COPIES + 2) as u64;
         let scratch = Scratch::default();
         scratch.fill();
-        let copies: Vec<_> = (0..4).map(|_| scratch.borrow_for_copy(MOST_COPIED / 4).unwrap()).collect();
+        let copies: Vec<_> = (0..COPIES).map(|_| scratch.borrow_for_copy(MOST_COPIED / COPIES).unwrap()).collect();
         assert_eq!(scratch.waiting(), NOT_FOR_COPIES);
-        assert!(scratch.borrow_for_copy(1).is_none());
+        assert!(scratch.borrow_for_copy(COPIES).is_none());
         drop(copies);
         assert!(scratch.borrow_for_copy(MOST_COPIED).is_some());
         assert!(scratch.borrow_for_copy(MOST_COPIED + 1).is_none());

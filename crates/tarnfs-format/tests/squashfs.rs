@@ -473,6 +473,26 @@ fn folders_are_as_deep_as_paths_may_be() {
     assert!(damage.len() == 1 && damage[0].contains("too deep"), "{damage:?}");
 }
 
+/// Where the path of the first name is longer than a path may be, each name is a file.
+#[test]
+fn links_to_what_is_very_deep_are_files() {
+    let mut image = Image::default();
+    let file = image.file(0, &[]);
+    let mut listing = image.listing(&[(b"one", file), (b"two", file)]);
+    let name = vec![b'd'; 250];
+    for _ in 0..20 {
+        let folder = image.folder(listing.0, listing.1);
+        listing = image.listing(&[(&name, folder), (b"e", file)]);
+    }
+    image.root = image.folder(listing.0, listing.1);
+    let (entries, damage) = read(&image, 100);
+    assert!(damage.is_empty(), "{damage:?}");
+    // What was met first lies deepest.
+    let files: Vec<_> = entries.iter().filter(|entry| entry.kind == Kind::File).map(|entry| entry.path.len()).collect();
+    assert!(entries.iter().all(|entry| entry.link.len() <= 4096));
+    assert_eq!(files.len(), 22, "{files:?}");
+}
+
 #[test]
 fn names_that_lead_elsewhere_are_left_out() {
     let mut image = Image::default();

@@ -489,6 +489,9 @@ impl Tree for ControlTree {
                         tree.forget(child.attributes.node, 1);
                         return true;
                     }
+                    if child.attributes.node == crate::UNKNOWN {
+                        return receive(Child { next: child.next.saturating_add(ADDED), ..child });
+                    }
                     match added.give(number, &child.attributes) {
                         Ok(attributes) => {
                             let next = child.next.saturating_add(ADDED);

@@ -32,6 +32,9 @@ pub struct DecodedCache {
     pub(crate) is_filled: bool,
 }
 
+/// What stands for a codec in the name of a file of seek points.
+const MEMBERS: &str = "members";
+
 /// What ends the names of the files.
 const SUFFIX: &str = ".decoded";
 
@@ -40,6 +43,7 @@ const MOST_OTHERS: usize = 64;
 
 /// Empty files are removed when they are so old: whoever has made a new one may be about to write it.
 const OLD: Duration = Duration::from_secs(3600);
+const VERY_OLD: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl DecodedCache {
     /// Bytes that the files may have together, unless another limit is given.
@@ -103,10 +107,10 @@ impl DecodedCache {
 
     /// The seek points of members of `archive`. What is kept while a program runs is kept by who fills the cache.
     pub(crate) fn members(&self, archive: &Archive) -> Option<MemberTables> {
-        let path = self.path(archive, "members");
+        let path = self.path(archive, MEMBERS);
         let opened = if self.is_filled {
             let folder = self.make_folder().map_err(tarnfs_index::Error::from);
-            folder.and_then(|folder| trust::open_to_write(&in_folder(&folder, &Self::name(archive, "members"))))
+            folder.and_then(|folder| trust::open_to_write(&in_folder(&folder, &Self::name(archive, MEMBERS))))
         } else {
             trust::open(&path, None, false)
         };
@@ -172,10 +176,13 @@ impl DecodedCache {
             if !metadata.is_file() {
                 continue;
             }
-            let is_old = || metadata.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= OLD));
+            let age = || metadata.modified().ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
+            let (is_old, is_very_old) = (|| age() >= OLD, || age() >= VERY_OLD);
             if !is_own_name(&name) {
                 continue;
             }
+            // A mount has the one for seek points open as long as it lasts.
+            let is_old = || is_old() && (!is_of_members(&name) || is_very_old());
             if metadata.len() == 0 && is_old() {
                 remove_left_over(&path);
             } else {
@@ -241,6 +248,11 @@ fn is_own_name(name: &OsStr) -> bool {
     let Some((fingerprint, length)) = numbers.split_once('-') else { return false };
     let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     fingerprint.len() == 16 && is_hex(fingerprint) && is_hex(length) && !codec.contains('.')
+}
+
+/// True of the name of a file of seek points.
+fn is_of_members(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| name.ends_with(&format!(".{MEMBERS}{SUFFIX}")))
 }
 
 /// Whoever writes one holds a lock on it.

@@ -287,6 +287,9 @@ impl PieceSource {
         let Some(member) = self.member(at) else {
             let (decoded, skip) = self.opened(at, piece)?;
             let read = decoded.source.read_exact_at(buffer, skip.saturating_add(inside));
+            if let Some(in_order) = decoded.in_order.as_ref().filter(|_| read.is_ok()) {
+                in_order.read_ahead_into_copy();
+            }
             if let Some(what) = decoded.complaint() {
                 self.serve_damaged(at, piece, what);
             }

@@ -576,7 +576,11 @@ impl Deep {
         cache.take(bytes).or_else(|| {
             self.beside.all().into_iter().find_map(|other| {
                 // Not waited for: it may be one that is being opened, this one among them.
-                let opened = other.opened.try_lock().ok()?.take()?;
+                let opened = match other.opened.try_lock() {
+                    Ok(mut opened) => opened.take(),
+                    Err(TryLockError::Poisoned(opened)) => opened.into_inner().take(),
+                    Err(TryLockError::WouldBlock) => None,
+                }?;
                 // Dropped when nothing of the other one is locked.
                 drop(opened);
                 cache.take(bytes)

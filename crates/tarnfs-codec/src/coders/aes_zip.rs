@@ -277,6 +277,9 @@ impl fmt::Debug for Decrypted {
     }
 }
 
+/// Bytes that one read hashes at most beside its own, to compare the HMAC.
+const MOST_AT_ONCE: u64 = 64 << 20;
+
 impl Source for Decrypted {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let read = self.encrypted.read_at(buffer, offset, &mut |stored| {
@@ -288,8 +291,10 @@ impl Source for Decrypted {
         })?;
         let is_due = {
             let check = self.lock();
-            // Several threads may have read all of it in another order.
-            check.verdict.is_some() || check.read >= self.encrypted.length
+            // Several threads may have read all of it in another order. Where much is left to be hashed, one reader
+            // would have to do it for all: then it is done beside them.
+            let left = self.encrypted.length.saturating_sub(check.progress.hashed);
+            check.verdict.is_some() || check.read >= self.encrypted.length && left <= MOST_AT_ONCE
         };
         if is_due && !self.is_lenient {
             self.settle(&|| self.cancel.is_cancelled())?;
@@ -322,7 +327,7 @@ impl Source for Decrypted {
     }
 
     fn verify(&self, is_abandoned: &dyn Fn() -> bool) -> io::Result<()> {
-        self.encrypted.source.verify(is_abandoned)?;
+        // Of what lies around it, whoever reads that is told.
         match self.settle_at_last(is_abandoned) {
             // Readers are told.
             Err(error) if error.kind() == io::ErrorKind::InvalidData && !self.is_lenient => Ok(()),

@@ -14,7 +14,7 @@ use super::copied::Copied;
 use super::{DecodedSource, Indexing, Table, Workers, lock};
 use crate::sync::{Mutex, MutexGuard, thread};
 use crate::{ChunkTable, Codec, Damage, DecodeContext, Options, PIECE};
-use pass::{Held, Pass, PassSlot};
+use pass::{Held, Pass, PassSlot, Tail};
 
 /// A stream of up to so many decoded bytes is decoded at once, and kept as it is while it is open. Longer ones are kept
 /// in the cache, which draws on the budget: thousands may be open.
@@ -32,6 +32,9 @@ const RECENT_OF_INPUT: usize = 512 << 10;
 
 /// So many bytes are decoded ahead of somebody who reads on in the first pass: less than is kept behind it.
 const AHEAD: u64 = 2 << 20;
+
+/// The same where a copy is made.
+const AHEAD_INTO_COPY: u64 = 32 << 20;
 
 /// A stream of up to so many decoded bytes is decoded and verified before the first of them is served.
 const VERIFIED_FIRST: u64 = 16 << 20;
@@ -63,6 +66,8 @@ pub struct UnindexedSource {
     source: SharedSource,
     length: u64,
     crc: Option<u32>,
+    /// A random read takes long, of this or of what it is decoded from.
+    is_slow: bool,
     options: Options,
     context: DecodeContext,
     cache: Arc<PieceCache>,
@@ -75,6 +80,8 @@ pub struct UnindexedSource {
     turn: Mutex<()>,
     /// Somebody is decoding ahead.
     is_ahead: AtomicBool,
+    /// A copy could not be written.
+    cannot_copy: AtomicBool,
     /// What all that was decoded has become.
     done: OnceLock<Done>,
     /// What is wrong with bytes that are served all the same.
@@ -143,13 +150,16 @@ impl UnindexedSource {
     ) -> Self {
         let (pass, turn) = (Arc::<PassSlot>::default(), Mutex::new(()));
         cache.may_drop(Arc::downgrade(&pass) as _);
-        let (is_ahead, done, memory) = (AtomicBool::new(false), OnceLock::new(), AtomicUsize::new(0));
+        let (is_ahead, cannot_copy) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (done, memory) = (OnceLock::new(), AtomicUsize::new(0));
         let (seal, kept, complaint) = (None, None, OnceLock::new());
+        let is_slow = !codec.has_seek_points() || codec.pace().is_slow();
         Self {
             codec,
             source,
             length,
             crc,
+            is_slow,
             options,
             context,
             cache,
@@ -159,6 +169,7 @@ impl UnindexedSource {
             pass,
             turn,
             is_ahead,
+            cannot_copy,
             done,
             complaint,
             memory,
@@ -171,10 +182,11 @@ impl UnindexedSource {
         for input in inputs {
             input.pass.is_input.store(true, Ordering::Relaxed);
         }
+        let is_slow = self.is_slow || inputs.iter().any(|input| input.is_slow);
         let inputs = inputs.iter().map(|input| Arc::clone(&input.pass)).collect();
         let pass = Arc::new(PassSlot { inputs, ..PassSlot::default() });
         self.cache.may_drop(Arc::downgrade(&pass) as _);
-        Self { pass, ..self }
+        Self { is_slow, pass, ..self }
     }
 
     /// Of which `seal`, if there is one, is a decrypted input that can tell whether all of its bytes are genuine. A
@@ -236,10 +248,30 @@ impl UnindexedSource {
         }
         let this = Arc::clone(self);
         let is_begun = self.workers.submit(move || {
+            let _ahead = Ahead(&this);
             let end = position.saturating_add(AHEAD).min(this.length);
             // Whoever reads there is told what goes wrong.
             while this.position() < end && matches!(this.advance(), Ok(true)) {}
-            this.is_ahead.store(false, Ordering::Relaxed);
+        });
+        if !is_begun {
+            self.is_ahead.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Somebody reads from the copy of what is decoded: somewhat more is decoded on another thread, as files of one
+    /// archive are read one after the other. Waits for nothing.
+    pub fn read_ahead_into_copy(self: &Arc<Self>) {
+        if self.done.get().is_some() || !self.is_copied() || self.is_ahead.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let this = Arc::clone(self);
+        let is_begun = self.workers.submit(move || {
+            let _ahead = Ahead(&this);
+            let has_copy = || this.next_turn().as_ref().is_some_and(|pass| pass.copied.is_some());
+            let end = this.position().saturating_add(AHEAD_INTO_COPY).min(this.length);
+            // Whoever reads there is told what goes wrong.
+            let goes_on = || end == this.length || this.position() < end;
+            while has_copy() && goes_on() && matches!(this.advance(), Ok(true)) {}
         });
         if !is_begun {
             self.is_ahead.store(false, Ordering::Relaxed);
@@ -290,14 +322,28 @@ impl UnindexedSource {
         if self.pass.is_input.load(Ordering::Relaxed) { RECENT_OF_INPUT } else { RECENT }
     }
 
+    /// True if what is decoded is copied to a file, if there is one.
+    fn is_copied(&self) -> bool {
+        // Who reads what comes of an input has a copy of that. Where seek points are kept from one program to the next,
+        // they are worth more than a copy.
+        let is_read_at_random = !self.pass.is_input.load(Ordering::Relaxed);
+        let is_worth_it = self.is_slow && (self.kept.is_none() || !self.codec.has_seek_points());
+        // What a password opens is not left on a disk.
+        let may_be = self.options.coder.password.is_none() && !self.cannot_copy.load(Ordering::Relaxed);
+        self.length > NOT_COPIED && is_read_at_random && is_worth_it && may_be
+    }
+
     fn begin(&self) -> io::Result<Box<Pass>> {
-        let indexing = Indexing::new(self.codec, SharedSource::clone(&self.source), &self.options);
+        let copied = self.is_copied().then(|| Copied::new(&self.options.scratch, self.length)).flatten();
+        for input in &self.pass.inputs {
+            input.needs_no_points.store(copied.is_some(), Ordering::Relaxed);
+        }
+        let needs_no_points = copied.is_some() || self.pass.needs_no_points.load(Ordering::Relaxed);
+        let without_points = || Options { seek_point_spacing: u64::MAX, ..self.options.clone() };
+        let options = if needs_no_points { &without_points() } else { &self.options };
+        let indexing = Indexing::new(self.codec, SharedSource::clone(&self.source), options);
         let indexing = indexing.map_err(|error| self.wrong(error.kind(), &error.to_string()))?;
         let (table, crc) = (Table::default(), crc32fast::Hasher::new());
-        // What a password opens is not left on a disk.
-        let is_copied =
-            self.length > NOT_COPIED && !self.codec.has_seek_points() && self.options.coder.password.is_none();
-        let copied = is_copied.then(|| Copied::new(&self.options.scratch, self.length)).flatten();
         Ok(Box::new(Pass {
             copied,
             indexing,
@@ -310,6 +356,7 @@ impl UnindexedSource {
             asked: 0,
             room: None,
             is_poor: false,
+            lost_copy: false,
             used: Instant::now(),
         }))
     }
@@ -339,6 +386,8 @@ impl UnindexedSource {
         let decoded = self.decode(&mut pass);
         drop(holds);
         match decoded {
+            // There are no seek points, either.
+            Ok(_) if pass.lost_copy => return Ok(self.give_up(Some(pass))),
             Ok(true) if pass.may_go_on(self.recent(), &self.cache) => {
                 pass.used = Instant::now();
                 self.memory.store(pass.memory, Ordering::Relaxed);
@@ -400,10 +449,13 @@ impl UnindexedSource {
         let position = pass.indexing.decoded_position();
         pass.recent.truncate(filled + *read.as_ref().unwrap_or(&0));
         let most = MOST_POINTS.min(self.cache.budget().limit() / PART_OF_BUDGET);
-        pass.take_chunks(self.length, if pass.is_poor { 0 } else { most });
+        let needs_points = !pass.is_poor && pass.copied.is_none();
+        pass.take_chunks(self.length, if needs_points { most } else { 0 });
         pass.indexing.take_damage(&mut pass.table.damage);
         let read = read.map_err(|error| {
-            if is_no_memory(&error) {
+            // The disk may let it be read later.
+            let is_of_disk = error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_some();
+            if is_no_memory(&error) || is_of_disk {
                 return error;
             }
             let what = format!("it cannot be decoded from its byte {position} on: {error}");
@@ -413,8 +465,9 @@ impl UnindexedSource {
         if let Some(copied) = &mut pass.copied
             && let Err(error) = copied.add(&pass.recent[filled..])
         {
-            log::info!("{}: it is not copied: {error}", self.describe());
-            pass.copied = None;
+            log::info!("{}: it is not copied, and decoded again: {error}", self.describe());
+            self.cannot_copy.store(true, Ordering::Relaxed);
+            (pass.copied, pass.lost_copy) = (None, true);
         }
         // What only fails a check is all there.
         let is_served = |damage: &&Damage| self.context.unverified && damage.lost_from >= damage.decoded.end;
@@ -463,25 +516,14 @@ impl UnindexedSource {
     /// Has the seal compared, whether all that is stored was read or not.
     fn check_seal(&self) -> io::Result<()> {
         let Some(seal) = self.seal.as_ref().filter(|seal| seal.len() > 0) else { return Ok(()) };
-        let cancel = &self.options.cancel;
-        if seal.is_unproven() && !self.context.unverified {
-            // What lies around it is verified by others, for whom nobody may wait here.
-            let mut buffer = vec![0; PIECE];
-            let mut from = 0;
-            while from < seal.len() {
-                cancel.check()?;
-                from += seal.read_at(&mut buffer, from)?.max(1) as u64;
-            }
-        } else {
-            seal.verify(&|| cancel.is_cancelled())?;
-        }
+        seal.verify(&|| self.options.cancel.is_cancelled())?;
         // If readers are told, they are told now.
         seal.read_exact_at(&mut [0], 0)
     }
 
     /// Keeps what all of it is: the pass has come to the end, and nothing is wrong.
     fn ended(&self, pass: Pass) {
-        let Pass { table, table_memory, mut recent, room, copied, .. } = pass;
+        let Pass { table, table_memory, mut recent, mut room, copied, .. } = pass;
         let (done, memory) = if let Some(copied) = copied {
             drop(recent);
             (Done::Copied(copied), 0)
@@ -496,6 +538,11 @@ impl UnindexedSource {
             let decoded = self.source_of(table);
             if recent.len() as u64 == self.length {
                 decoded.keep_all(&recent);
+            } else if self.pass.is_input.load(Ordering::Relaxed) {
+                // Whoever decodes on from it has yet to read that.
+                recent.shrink_to_fit();
+                let from = self.length - recent.len() as u64;
+                *lock(&self.pass.tail) = Some(Tail { from, bytes: std::mem::take(&mut recent), _room: room.take() });
             }
             drop(recent);
             (Done::Long(decoded), table_memory)
@@ -504,8 +551,8 @@ impl UnindexedSource {
         drop(room);
         // Of what lies behind the last byte that was wanted nobody reads more.
         self.pass.drop_inputs();
-        let _ = self.done.set(done);
         self.memory.store(memory, Ordering::Relaxed);
+        let _ = self.done.set(done);
     }
 
     /// Decodes on, at least up to byte `end`, and copies what comes from `offset` on, if that is not too far back.
@@ -605,6 +652,16 @@ impl UnindexedSource {
         Ok(())
     }
 
+    /// Reads from the last bytes of an input, as long as they are kept.
+    fn read_tail(&self, buffer: &mut [u8], offset: u64) -> Option<usize> {
+        let tail = lock(&self.pass.tail);
+        let tail = tail.as_ref()?;
+        let there = tail.bytes.get(usize::try_from(offset.checked_sub(tail.from)?).ok()?..)?;
+        let length = there.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&there[..length]);
+        Some(length)
+    }
+
     /// Decodes all that is left.
     fn read_in_pass_to_the_end(&self) -> io::Result<Option<usize>> {
         let mut last = [0];
@@ -617,6 +674,15 @@ impl UnindexedSource {
         let decoded = DecodedSource::new(self.codec, source, table, cache, workers, self.options.limits);
         decoded.give(self.context.clone());
         decoded
+    }
+}
+
+/// Decodes ahead of the readers of a stream, until it is dropped: also if a decoder panics.
+struct Ahead<'s>(&'s UnindexedSource);
+
+impl Drop for Ahead<'_> {
+    fn drop(&mut self) {
+        self.0.is_ahead.store(false, Ordering::Relaxed);
     }
 }
 
@@ -643,13 +709,15 @@ impl Source for UnindexedSource {
                     rest[..length].copy_from_slice(&there[..length]);
                     length
                 }
-                Some(Done::Long(decoded)) => match decoded.read_at(rest, from) {
-                    Err(error) if is_no_memory(&error) => {
-                        self.wait_for_memory(&mut waits_since)?;
-                        continue;
+                Some(Done::Long(decoded)) => {
+                    match self.read_tail(rest, from).map_or_else(|| decoded.read_at(rest, from), Ok) {
+                        Err(error) if is_no_memory(&error) => {
+                            self.wait_for_memory(&mut waits_since)?;
+                            continue;
+                        }
+                        read => read?,
                     }
-                    read => read?,
-                },
+                }
                 Some(Done::Copied(copied)) => copied.read(rest, from)?,
                 Some(Done::Part(decoded, ..)) if from < decoded.len() => decoded.read_at(rest, from)?,
                 Some(Done::Part(_, kind, what) | Done::Wrong(kind, what)) => {

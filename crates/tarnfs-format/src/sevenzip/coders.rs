@@ -44,8 +44,10 @@ impl<'h> Coders<'h> {
             tell(problem.clone());
             self.told.push(problem);
         }
+        // Lengths that steps say are those of this block.
+        let is_any_length = is_one_length && steps.iter().all(|step| step.decoded_length.is_none());
         let coder = (!steps.is_empty()).then(|| self.shared(Coder { steps, is_behind_header: None }));
-        if is_one_length {
+        if is_any_length {
             self.last = Some((block.folder.definition, coder.clone()));
         }
         coder

@@ -107,6 +107,30 @@ fn a_header_cut_anywhere_is_an_error() {
     assert!(read(&archive(PACKED, &[])).unwrap().is_empty());
 }
 
+/// Two blocks of the same two steps, of other lengths: what comes of the first step is as long as each block says.
+#[test]
+fn the_lengths_of_steps_are_those_of_their_block() {
+    let deflate_twice = [2, 3, 4, 1, 8, 3, 4, 1, 8, 1, 0];
+    let header = [
+        &[1, 4, 6, 0, 2, 9, 4, 5, 0, 7, 11, 2, 0][..],
+        &deflate_twice,
+        &deflate_twice,
+        // What comes of each step.
+        &[12, 50, 50, 60, 60, 0, 0],
+        &[5, 2, 17, 9, 0, b'1', 0, 0, 0, b'2', 0, 0, 0, 0, 0],
+    ]
+    .concat();
+    let found = read(&archive(PACKED, &header)).unwrap();
+    let lengths: Vec<_> = found
+        .iter()
+        .map(|event| {
+            let steps = &piece(event).coder.as_ref().unwrap().steps;
+            (piece(event).length, steps.iter().map(|step| step.decoded_length).collect::<Vec<_>>())
+        })
+        .collect();
+    assert_eq!(lengths, [(50, vec![Some(50), None]), (60, vec![Some(60), None])]);
+}
+
 #[test]
 fn streams_behind_the_end_are_refused() {
     let header = [&[1, 4, 6, 0xff, 255, 255, 255, 255, 255, 255, 255, 127, 1, 9, 6, 0][..], &header()[21..]].concat();

@@ -1,7 +1,7 @@
 //! Walks the folders of an image from its root on, and tells what is in them.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -28,6 +28,17 @@ const LONGEST_NAME: usize = 257;
 /// Bytes behind the fixed part of an inode from which on it may not overlap another one.
 const LARGE: u64 = 256;
 
+/// Bytes of memory that may be taken for folders and for what has several names: an image has them in a few bits each.
+const MOST_MEMORY: usize = 256 << 20;
+
+/// Bytes of it for a folder, and for an inode that may be met again, beside their names.
+const PER_FOLDER: usize = 128;
+const PER_INODE: usize = 96;
+
+/// Bytes of the path of a hard link's target (PATH_MAX). What lies deeper is told as a file of its own under each name:
+/// the paths of thousands of names in very deep folders would take long.
+const LONGEST_TARGET: usize = 4096;
+
 /// One pass over one image.
 pub(super) struct Reader<'run> {
     metadata: Metadata<'run>,
@@ -46,8 +57,12 @@ pub(super) struct Reader<'run> {
     inodes: Ranges,
     /// Inodes that may be met again, and the folder and name under which they were met first.
     known: HashMap<u64, (usize, Box<[u8]>)>,
-    /// All folders: the one that each lies in, and its name. The root is the first.
-    folders: Vec<(usize, Box<[u8]>)>,
+    /// References to the inodes of folders that were told.
+    known_folders: HashSet<u64>,
+    /// All folders. The root is the first.
+    folders: Vec<Folder>,
+    /// Bytes of memory for all of these.
+    memory: usize,
     damage: u64,
 }
 
@@ -70,6 +85,15 @@ impl Ranges {
     fn set(&mut self, start: Place, end: Place) {
         self.0.insert(start, end);
     }
+}
+
+/// A folder that was told.
+struct Folder {
+    /// The one that it is in.
+    parent: usize,
+    name: Box<[u8]>,
+    /// Bytes of its path.
+    path: usize,
 }
 
 /// A folder whose names are being told.
@@ -137,7 +161,9 @@ impl<'run> Reader<'run> {
             listings: Ranges::default(),
             inodes: Ranges::default(),
             known: HashMap::new(),
+            known_folders: HashSet::new(),
             folders: Vec::new(),
+            memory: 0,
             damage: 0,
         };
         for what in told {
@@ -161,7 +187,7 @@ impl<'run> Reader<'run> {
         let Content::Folder(names) = inode.content else {
             return Err(wrong(damaged("it is no folder"), self.base));
         };
-        self.folders.push((0, Box::default()));
+        self.folders.push(Folder { parent: 0, name: Box::default(), path: 0 });
         let mut entry = self.entry(&inode, root, b".")?;
         entry.kind = Kind::Folder;
         self.tell(entry)?;
@@ -253,20 +279,25 @@ impl<'run> Reader<'run> {
         };
         let header = self.base.saturating_add(place.block);
         if let Content::Folder(names) = inode.content {
-            if self.known.insert(reference, (folder, Box::default())).is_some() {
+            if !self.has_memory(PER_FOLDER, &name, path)? {
+                return Ok(None);
+            }
+            if !self.known_folders.insert(reference) {
                 let what =
                     format!("{} is left out: the folder is in the image at another place already", excerpt(path));
                 self.tell_damage(header, what)?;
                 return Ok(None);
             }
             let number = self.folders.len();
-            self.folders.push((folder, name.into()));
+            self.folders.push(Folder { parent: folder, name: name.into(), path: path.len() });
             let entry = self.entry(&inode, place, path)?;
             self.tell(entry)?;
             return Ok(Some((names, number)));
         }
-        if let Some((folder, first)) = self.known.get(&reference) {
-            let link = self.path_of(*folder, first);
+        let first =
+            self.known.get(&reference).map(|(folder, first)| (*folder, first, self.path_length(*folder, first)));
+        if let Some((folder, first, 0..=LONGEST_TARGET)) = first {
+            let link = self.path_of(folder, first);
             let entry = Entry {
                 path: path.to_vec(),
                 kind: Kind::HardLink,
@@ -313,7 +344,8 @@ impl<'run> Reader<'run> {
             self.inodes.set(place, end);
         }
         // One that is large would be told again and again with all its blocks.
-        if links > 1 || is_large {
+        let is_first = !self.known.contains_key(&reference);
+        if (links > 1 || is_large) && is_first && self.has_memory(PER_INODE, &name, path)? {
             self.known.insert(reference, (folder, name.into()));
         }
         self.tell(entry)?;
@@ -382,13 +414,30 @@ impl<'run> Reader<'run> {
         let mut names = vec![name];
         // A folder has a larger number than the one that it is in.
         while folder > 0
-            && let Some((parent, name)) = self.folders.get(folder)
+            && let Some(Folder { parent, name, .. }) = self.folders.get(folder)
         {
             names.push(name);
             folder = *parent;
         }
         names.reverse();
         names.join(&b'/')
+    }
+
+    /// How many bytes that path has.
+    fn path_length(&self, folder: usize, name: &[u8]) -> usize {
+        self.folders.get(folder).map_or(0, |folder| folder.path).saturating_add(name.len()).saturating_add(1)
+    }
+
+    /// True if there is memory for one more of what is called `name` at `path`. Else it says so, and it is left out.
+    fn has_memory(&mut self, bytes: usize, name: &[u8], path: &[u8]) -> Result<bool, Error> {
+        let memory = self.memory.saturating_add(bytes).saturating_add(name.len());
+        if memory > MOST_MEMORY {
+            let what = format!("{} is left out: there are too many folders and hard links", excerpt(path));
+            self.tell_damage(self.base, what)?;
+            return Ok(false);
+        }
+        self.memory = memory;
+        Ok(true)
     }
 
     /// What is wrong, of an error that leaves the rest of the image readable.

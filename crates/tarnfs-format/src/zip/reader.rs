@@ -266,6 +266,9 @@ impl<'run> Reader<'run> {
 
     /// Tells the members in `from..to` that the directory does not tell, where it is damaged.
     fn gap(&mut self, mut from: u64, to: u64, is_end: bool) -> Result<(), Error> {
+        if from >= to {
+            return Ok(());
+        }
         let Some(mut scan) = self.scan.take() else { return Ok(()) };
         // Without a directory that was said of all.
         let mut is_told = from == 0 && to == self.source.len();

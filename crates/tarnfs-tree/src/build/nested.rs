@@ -40,6 +40,9 @@ const WAVE: usize = 64;
 const MOST_FOR_EACH_BYTE: u64 = 1000;
 const MOST_BESIDE: u64 = 64 << 30;
 
+/// What an entry of a directory counts for there: as many bytes as the header of one in a tar.
+const BYTES_OF_ENTRY: u64 = 512;
+
 /// Archives that may lie uncompressed in each candidate, beside one for each 16 bytes of it.
 const MOST_IN_EACH: u64 = 16;
 
@@ -260,9 +263,10 @@ impl<'a> Expansion<'a> {
         // What counts in there is no byte of the archive.
         let compressed_at = candidate.pieces.as_ref().map(|_| candidate.told_at);
         let walk = Walk { left: candidate.most_archives().into(), compressed_at, ..walk };
-        if candidate.place.in_pieces > 1
-            && self.decoded.fetch_add(candidate.length, Ordering::Relaxed) > self.most_decoded
-        {
+        if candidate.place.in_pieces > 1 {
+            self.decoded.fetch_add(candidate.length, Ordering::Relaxed);
+        }
+        if self.decoded.load(Ordering::Relaxed) > self.most_decoded {
             let what = "it stays a file: the archives in this archive hold too much; is it a bomb?";
             return Ok(receiver.note(candidate.told_at, format!("{}: {what}", name::excerpt(&candidate.file.path)))?);
         }
@@ -290,7 +294,11 @@ impl<'a> Expansion<'a> {
             _ => return Ok(receiver.end(0)?),
         };
         match members {
-            Ok(_) | Err(Problem::NotAnArchive | Problem::Unreadable { .. }) => {}
+            // A directory may be decoded from little.
+            Ok(members) => {
+                self.decoded.fetch_add(members.entries.saturating_mul(BYTES_OF_ENTRY), Ordering::Relaxed);
+            }
+            Err(Problem::NotAnArchive | Problem::Unreadable { .. }) => {}
             // What was found before it is served.
             Err(Problem::Read { offset, error }) if is_damage(&error) => note(offset, &error)?,
             Err(problem) => return Err(problem),

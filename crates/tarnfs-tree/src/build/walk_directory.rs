@@ -13,6 +13,7 @@ use super::hashing;
 use super::names::{OwnName, last_component};
 use super::nested::{Candidate, is_damage, too_many_layers};
 use super::walk::{MemberPlace, Members, Walk, content_of, shown};
+use crate::archive::{LONGEST_TARGET, is_encrypted};
 use crate::pieces::{self, PieceSource};
 use crate::problem::Problem;
 use crate::streams::{MOST_DEPTH, MOST_IN_PIECES};
@@ -76,6 +77,7 @@ impl Walk<'_> {
             Ok(())
         });
         entries.fetch_add(count % 1024, Ordering::Relaxed);
+        members.entries = count;
         self.ended(result, members)
     }
 
@@ -88,37 +90,12 @@ impl Walk<'_> {
         base: u64,
         place: &MemberPlace,
     ) -> io::Result<()> {
-        /// Bytes of the target of a symbolic link (PATH_MAX).
-        const LONGEST_TARGET: u64 = 4096;
-        let content = |entry: &Entry| PieceSource::of_body(source, &entry.body, &self.coded, self.options);
-        if entry.kind == Kind::Symlink && entry.link.is_empty() && entry.body.pieces.is_some() {
-            let at = entry.header.saturating_add(base);
-            if entry.body.size > LONGEST_TARGET {
-                // Nothing of it is read: it may be a bomb.
-                let what =
-                    format!("{}: the target of the link has {} bytes; it is left out", shown(&entry), entry.body.size);
-                return self.note_at(at, what);
-            }
-            let mut target = vec![0; entry.body.size as usize];
-            match content(&entry).read_exact_at(&mut target, 0) {
-                Ok(()) => {
-                    entry.link = target;
-                    entry.body = Body { offset: entry.header, ..Body::default() };
-                }
-                // Where it leads, nobody can say without the password. As a file it is counted with those that are
-                // encrypted, and who opens it is told.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    (entry.kind, entry.mode) = (Kind::File, entry.mode & 0o666);
-                }
-                Err(error) if !is_unreadable(&error) => return Err(error),
-                Err(error) => {
-                    self.note_at(
-                        entry.header.saturating_add(base),
-                        format!("{}: the target of the link: {error}", shown(&entry)),
-                    )?;
-                    return Ok(());
-                }
-            }
+        if entry.kind == Kind::Symlink
+            && entry.link.is_empty()
+            && entry.body.pieces.is_some()
+            && !self.has_target(&mut entry, source, base)?
+        {
+            return Ok(());
         }
         let has_content = entry.kind == Kind::File && entry.body.size > 0;
         let mut candidate = None;
@@ -131,7 +108,7 @@ impl Walk<'_> {
                 body: Body { stored: entry.body.size, size: entry.body.size, ..Body::default() },
                 ..entry.clone()
             };
-            match hashing.now(&plain, &hashing::Content::Source(Arc::new(content(&entry)))) {
+            match hashing.now(&plain, &hashing::Content::Source(Arc::new(self.pieces_of(source, &entry.body)))) {
                 Ok(hashes) => entry.xattrs.extend(hashes),
                 Err(error) if is_unreadable(&error) => {}
                 Err(error) => return Err(error),
@@ -145,6 +122,44 @@ impl Walk<'_> {
         Ok(())
     }
 
+    fn pieces_of(&self, source: &SharedSource, body: &Body) -> PieceSource {
+        PieceSource::of_body(source, body, &self.coded, self.options)
+    }
+
+    /// False if the symbolic link `entry`, whose target is its content, has none that can be one. The target is read
+    /// when somebody asks for it: a solid block would have to be decoded up to there.
+    fn has_target(&self, entry: &mut Entry, source: &SharedSource, base: u64) -> io::Result<bool> {
+        let at = entry.header.saturating_add(base);
+        if entry.body.size > LONGEST_TARGET {
+            // Nothing of it is read: it may be a bomb.
+            let what =
+                format!("{}: the target of the link has {} bytes; it is left out", shown(entry), entry.body.size);
+            return self.note_at(at, what).map(|()| false);
+        }
+        let coders = entry.body.pieces.iter().flatten().filter_map(|piece| piece.coder.as_deref());
+        if !coders.into_iter().any(is_encrypted) {
+            return Ok(true);
+        }
+        let mut target = vec![0; entry.body.size as usize];
+        match self.pieces_of(source, &entry.body).read_exact_at(&mut target, 0) {
+            Ok(()) => {
+                entry.link = target;
+                entry.body = Body { offset: entry.header, ..Body::default() };
+            }
+            // Where it leads, nobody can say without the password. As a file it is counted with those that are
+            // encrypted, and who opens it is told.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                (entry.kind, entry.mode) = (Kind::File, entry.mode & 0o666);
+            }
+            Err(error) if !is_unreadable(&error) => return Err(error),
+            Err(error) => {
+                let what = format!("{}: the target of the link: {error}", shown(entry));
+                return self.note_at(at, what).map(|()| false);
+            }
+        }
+        Ok(true)
+    }
+
     /// What is to be read later of a member that holds an archive.
     fn candidate_of(
         &self,
@@ -154,7 +169,7 @@ impl Walk<'_> {
         base: u64,
         place: &MemberPlace,
     ) -> io::Result<Option<Candidate>> {
-        let content = PieceSource::of_body(source, &entry.body, &self.coded, self.options);
+        let content = self.pieces_of(source, &entry.body);
         let Ok(head) = content.head(HEAD.min(usize::try_from(entry.body.size).unwrap_or(HEAD))) else {
             // Whoever reads the file is told.
             return Ok(None);

@@ -39,7 +39,7 @@ pub(super) fn shown(index: Arc<dyn Index>) -> Result<Option<Arc<dyn Index>>, Err
     if !summary.notes.is_empty() || rows > MOST_ROWS || index.replaced_count()? > MOST_REPLACED {
         return Ok(None);
     }
-    let Some(found) = Survey::of(&*index)? else { return Ok(None) };
+    let Some(found) = Survey::of(&*index, rows)? else { return Ok(None) };
     Ok(Some(Arc::new(ArchivesAsFiles { index, found })))
 }
 
@@ -71,12 +71,17 @@ struct Survey<'i> {
     /// What else is.
     outer: Nodes,
     found: Found,
+    /// Rows that there may still be: an index that lies has the same ones in many folders.
+    left: u64,
 }
 
 impl<'i> Survey<'i> {
-    fn of(index: &'i dyn Index) -> Result<Option<Found>, Error> {
+    /// What is found in `index`, whose summary says that it has so many `rows`.
+    fn of(index: &'i dyn Index, rows: u64) -> Result<Option<Found>, Error> {
         let (replaced, nested, inner, outer, found) = Default::default();
-        let mut survey = Self { index, replaced, nested, inner, outer, found };
+        // Names of one file count once in a summary.
+        let left = rows.saturating_mul(2).saturating_add(1024);
+        let mut survey = Self { index, replaced, nested, inner, outer, found, left };
         index.replaced(&mut |folder, name, row| {
             survey.replaced.entry(folder).or_default().push((name.to_vec(), row.clone()));
         })?;
@@ -103,7 +108,10 @@ impl<'i> Survey<'i> {
         let nodes = if within.is_some() { &mut self.inner } else { &mut self.outer };
         is_plain &= replaced.iter().all(|(_, row)| nodes.add(row.node));
         let names: HashSet<&[u8]> = replaced.iter().map(|(name, _)| name.as_slice()).collect();
+        let left = &mut self.left;
         self.index.children(folder, 0, &mut |_, name, row| {
+            *left = left.saturating_sub(1);
+            is_plain &= *left > 0;
             match &within {
                 Some(within) if row.stream == 0 => is_plain &= is_at(row, within),
                 Some(_) => drop(streams.insert(row.stream)),
@@ -348,6 +356,10 @@ impl Index for ArchivesAsFiles {
 
     fn has_pieces_above(&self, bytes: u64) -> Result<bool, Error> {
         self.index.has_pieces_above(bytes)
+    }
+
+    fn has_links_in_pieces(&self) -> Result<bool, Error> {
+        self.index.has_links_in_pieces()
     }
 
     fn coders(&self, receive: &mut dyn FnMut(&Coder) -> bool) -> Result<(), Error> {

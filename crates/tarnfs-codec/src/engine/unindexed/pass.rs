@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
 use tarnfs_source::{Alone, Grant};
@@ -11,7 +11,7 @@ use tarnfs_source::{Alone, Grant};
 use super::super::cache::{Idle, PieceCache};
 use super::super::copied::Copied;
 use super::super::{DecodedSource, Indexing, Table, lock};
-use crate::sync::{Mutex, thread_local};
+use crate::sync::{Mutex, MutexGuard, thread_local};
 
 /// Of the memory for the seek points of one stream, so many bytes may be taken at its start already.
 const FIRST_POINTS: usize = 1 << 20;
@@ -62,10 +62,21 @@ pub(super) struct PassSlot {
     /// It is itself one of these: it never waits for memory, and is given up with the stream that is decoded from it.
     /// Else it would wait for others while the passes around it hold what these wait for.
     pub(super) is_input: AtomicBool,
+    /// Who reads what is decoded from it keeps a copy of that.
+    pub(super) needs_no_points: AtomicBool,
     /// Bytes of memory that a pass had which was given up for want of more.
     pub(super) wanted: AtomicUsize,
+    /// The last bytes of an input whose pass has ended.
+    pub(super) tail: Mutex<Option<Tail>>,
     /// Memory for the next pass of an input: all steps of a stream get theirs at once, or nothing.
     pub(super) reserved: Mutex<Option<(Room, usize)>>,
+}
+
+/// The last bytes of a stream: where they begin in it, and the memory that they were given.
+pub(super) struct Tail {
+    pub(super) from: u64,
+    pub(super) bytes: Vec<u8>,
+    pub(super) _room: Option<Room>,
 }
 
 impl PassSlot {
@@ -75,6 +86,7 @@ impl PassSlot {
             // Whoever has one locked decodes with it now, for somebody who holds no pass of ours.
             input.take_if(|_| true);
             *lock(&input.reserved) = None;
+            *lock(&input.tail) = None;
         }
     }
 
@@ -82,7 +94,7 @@ impl PassSlot {
     /// points. True if there were any.
     fn drop_idle_inputs(&self) -> bool {
         let drop_idle = |input: &Arc<Self>| {
-            let is_reserved = lock(&input.reserved).take().is_some();
+            let is_reserved = lock(&input.reserved).take().is_some() || lock(&input.tail).take().is_some();
             input.take_if(|pass| pass.used.elapsed() >= IDLE) || is_reserved
         };
         self.inputs.iter().filter(|input| drop_idle(input)).count() > 0
@@ -90,7 +102,7 @@ impl PassSlot {
 
     /// Drops the pass, if it is such a one and nobody decodes with it now.
     fn take_if(&self, is_such: impl FnOnce(&mut Box<Pass>) -> bool) -> bool {
-        let dropped = self.pass.try_lock().ok().and_then(|mut held| held.take_if(is_such));
+        let dropped = free(&self.pass).and_then(|mut held| held.take_if(is_such));
         if let Some(pass) = &dropped {
             self.wanted.fetch_max(pass.wanted(), Ordering::Relaxed);
         }
@@ -139,7 +151,7 @@ impl Idle for PassSlot {
         if self.is_input.load(Ordering::Relaxed) {
             return false;
         }
-        let Ok(mut held) = self.pass.try_lock() else { return false };
+        let Some(mut held) = free(&self.pass) else { return false };
         if held.is_none() {
             return self.drop_idle_inputs();
         }
@@ -149,6 +161,15 @@ impl Idle for PassSlot {
         }
         drop(held);
         dropped.is_some()
+    }
+}
+
+/// The pass, if nobody has it locked. One that panicked meanwhile has left none.
+fn free(pass: &Mutex<Option<Box<Pass>>>) -> Option<MutexGuard<'_, Option<Box<Pass>>>> {
+    match pass.try_lock() {
+        Ok(held) => Some(held),
+        Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 
@@ -174,6 +195,8 @@ pub(super) struct Pass {
     pub(super) room: Option<Room>,
     /// Nobody can pay for more seek points.
     pub(super) is_poor: bool,
+    /// The copy could not be written to its end.
+    pub(super) lost_copy: bool,
     /// When the last bytes were decoded or read.
     pub(super) used: Instant,
 }

@@ -436,6 +436,68 @@ fn what_has_no_seek_points_is_decoded_once() {
     assert!(stream.is_verified() && stream.memory() == 0);
 }
 
+/// Files of a solid block are read in any order: what is slow is decoded once, and no seek points are looked for.
+#[test]
+fn what_is_slow_to_decode_is_copied_and_has_no_seek_points() {
+    let bytes = content(20 << 20);
+    let (packed, _) = deflated(&bytes);
+    let step = |codec: &'static Slow, source: SharedSource| {
+        let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(1));
+        let (options, context) = (Options::default(), DecodeContext::default());
+        UnindexedSource::new(codec, source, bytes.len() as u64, None, options, context, cache, workers)
+    };
+    let slow = |codec: &str| -> &'static Slow {
+        Box::leak(Box::new(Slow(coder_by_name(codec).unwrap(), AtomicUsize::new(0))))
+    };
+    let (deflate, delta) = (slow("deflate"), slow("delta"));
+    let input = Arc::new(step(deflate, Arc::new(MemorySource::new(packed, "a member"))));
+    let mut last = step(delta, Arc::<UnindexedSource>::clone(&input));
+    last.options.coder.properties = [0].into();
+    let last = Arc::new(last.decoded_from(&[Arc::clone(&input)]));
+    let mut undone = bytes.clone();
+    for at in 1..undone.len() {
+        undone[at] = undone[at].wrapping_add(undone[at - 1]);
+    }
+    let mut part = vec![0; 50_000];
+    for at in [18 << 20, 3 << 20, 0, 10 << 20, 19 << 20, 1 << 20] {
+        last.read_exact_at(&mut part, at as u64).unwrap();
+        assert!(part == undone[at..at + part.len()], "at {at}");
+        last.read_ahead_into_copy();
+    }
+    while last.done.get().is_none() {
+        std::thread::yield_now();
+    }
+    assert!(last.is_verified() && last.memory() == 0, "{}", last.memory());
+    assert!(lock(&input.pass.pass).is_none() && lock(&input.pass.tail).is_none());
+}
+
+/// A codec that says that it is slow, and may begin once.
+struct Slow(&'static dyn Codec, AtomicUsize);
+
+impl Codec for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    fn bid(&self, head: &[u8]) -> u32 {
+        self.0.bid(head)
+    }
+
+    fn pace(&self) -> crate::Pace {
+        crate::Pace { bytes_per_millisecond: 10_000, in_whole_chunks: false }
+    }
+
+    fn first_pass(&self, source: SharedSource, options: &Options) -> io::Result<Box<dyn crate::FirstPass>> {
+        assert_eq!(self.1.fetch_add(1, Ordering::Relaxed), 0, "it is decoded once");
+        assert_eq!(options.seek_point_spacing, u64::MAX);
+        self.0.first_pass(source, options)
+    }
+
+    fn resume(&self, _: SharedSource, _: &crate::SeekPoint, _: &DecodeContext) -> io::Result<Box<dyn crate::Decoder>> {
+        panic!("it is decoded once")
+    }
+}
+
 /// A codec that makes no seek points, and counts how often it begins.
 struct WithoutPoints(&'static dyn Codec, AtomicUsize);
 
