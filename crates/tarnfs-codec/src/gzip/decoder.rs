@@ -68,7 +68,8 @@ struct Survey {
     /// The last point, until a byte behind it is decoded: there may be none, and a chunk is never empty.
     pending: Option<SeekPoint>,
     findings: Findings,
-    packer: WindowPacker,
+    /// Made for the first point: most streams in archives have none.
+    packer: Option<WindowPacker>,
 }
 
 /// Blocks that were decoded ahead, of which some bytes have been handed out.
@@ -118,7 +119,7 @@ impl DeflateDecoder {
             looked_at: (u64::MAX, 0),
             pending: None,
             findings: Findings { points: vec![SeekPoint::default()], ..Findings::default() },
-            packer: WindowPacker::new(),
+            packer: None,
         });
         decoder
     }
@@ -583,7 +584,7 @@ impl Survey {
     /// last one.
     fn mark_block(&mut self, source: &dyn Source, bit: u64, decoded: u64, window: &[u8]) -> io::Result<()> {
         if self.is_due(bit, decoded) {
-            let state = self.packer.pack(source, bit, window)?;
+            let state = self.packer.get_or_insert_with(WindowPacker::new).pack(source, bit, window)?;
             self.mark(SeekPoint { compressed_bit: bit, decoded, state });
         }
         Ok(())
