@@ -99,9 +99,7 @@ fn ask(path: &CString, name: &CString, memory: &mut [u8], to: RawFd) -> ! {
     // SAFETY: closes descriptors of this process, which uses none of them but the first one.
     unsafe {
         libc::dup2(to, 0);
-        libc::close(1);
-        libc::close(2);
-        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
+        close_from(1);
     }
     // SAFETY: both names end with a zero, and there is room for the answer.
     let got = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), memory.as_mut_ptr().cast(), memory.len()) };
@@ -116,4 +114,23 @@ fn ask(path: &CString, name: &CString, memory: &mut [u8], to: RawFd) -> ! {
     }
     // SAFETY: ends this process; nothing of the parent's is cleaned up.
     unsafe { libc::_exit(0) }
+}
+
+/// Closes all descriptors from `first` on.
+///
+/// # Safety
+///
+/// For a process that has just been forked and uses none of them: it calls what a signal handler may call.
+#[expect(unsafe_code, reason = "system calls in a process that has just been forked")]
+pub(crate) unsafe fn close_from(first: RawFd) {
+    /// Where Linux is older than 5.9, so many are closed one by one.
+    const MOST: RawFd = 1 << 16;
+    // SAFETY: the caller uses none of them.
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) != 0 {
+            for descriptor in first..MOST {
+                libc::close(descriptor);
+            }
+        }
+    }
 }

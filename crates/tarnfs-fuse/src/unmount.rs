@@ -87,6 +87,9 @@ fn answers(path: &Path, limit: Duration) -> Option<bool> {
     // SAFETY: the child calls what a signal handler may call, and ends.
     let child = match unsafe { libc::fork() } {
         0 => {
+            // Others wait for the end of what this program writes to, and of what its caller has open.
+            // SAFETY: this process uses none of them.
+            unsafe { crate::ask::close_from(0) };
             let mut found = std::mem::MaybeUninit::uninit();
             // SAFETY: the name ends with a zero, and there is room for the answer.
             let asked = unsafe { libc::stat(name.as_ptr(), found.as_mut_ptr()) };
