@@ -86,8 +86,8 @@ pub struct Row {
     pub body: u64,
     /// True if it has holes: [`Index::extents`] says where.
     pub is_sparse: bool,
-    /// True if it is not simply stored in one run: [`Index::pieces`] says how it is, and `body` is of no meaning. A file,
-    /// or a symbolic link whose target is stored as the content of a file is.
+    /// True if it is not simply stored in one run: [`Index::pieces`] says how it is, and `body` is of no meaning. A
+    /// file, or a symbolic link whose target is stored as the content of a file is.
     pub has_pieces: bool,
     /// True if it has extended attributes.
     pub has_xattrs: bool,
@@ -284,8 +284,8 @@ pub trait Index: Send + Sync + Debug {
         Err(Error::Broken(format!("stream {number} has no pieces")))
     }
 
-    /// True if some file or link that has pieces is longer than so many bytes, also one that a later entry has replaced, or
-    /// whose content is shown in its place.
+    /// True if some file or link that has pieces is longer than so many bytes, also one that a later entry has
+    /// replaced, or whose content is shown in its place.
     fn has_pieces_above(&self, bytes: u64) -> Result<bool, Error> {
         let _ = bytes;
         Ok(false)

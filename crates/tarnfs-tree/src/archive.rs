@@ -531,7 +531,8 @@ impl Tree for ArchiveTree {
         Ok(Arc::new(stencil.within(granted, alone)))
     }
 
-    /// Who opens a sparse file with a large map may have to wait for memory. The target of a link may have to be decoded.
+    /// Who opens a sparse file with a large map may have to wait for memory. The target of a link may have to be
+    /// decoded.
     fn is_ready(&self, node: Node) -> bool {
         // What cannot be read now counts as one.
         let is_link = || self.row(node).is_ok_and(|row| row.kind == Kind::Symlink && row.has_pieces);

@@ -10,8 +10,8 @@ use crate::scratch::Borrowed;
 /// A stream takes at most this part of the space that is free where its copy lies.
 const PART_OF_SPACE: u64 = 4;
 
-/// What was decoded of a stream, in a file without a name, where a random read would have to decode much: from the start
-/// if there are no seek points, or from far before where the codec is slow.
+/// What was decoded of a stream, in a file without a name, where a random read would have to decode much: from the
+/// start if there are no seek points, or from far before where the codec is slow.
 pub(super) struct Copied {
     file: Borrowed,
     length: u64,
