@@ -175,6 +175,9 @@ fn encrypted_links_are_encrypted_files_until_there_is_a_password() {
 }
 
 /// In 7z the target of a link is content: a mount decodes none of it.
+///
+/// > The target of a symbolic link in a zip or 7z archive is read when somebody asks for it. A damaged one is an
+/// > error, also with `--force`.
 #[test]
 fn targets_of_links_are_read_when_somebody_asks() {
     if !can_mount() || !have("7z") {
@@ -213,6 +216,20 @@ fn targets_of_links_are_read_when_somebody_asks() {
     mounted.unmount();
     let ran = run(&scratch, ["check", scratch.path("bad.7z").to_str().unwrap()]);
     assert!(ran.code != 0 && ran.text().contains("the target of the link"), "{} {}", ran.text(), ran.err);
+    assert!(ran.text().contains("its only file is damaged; the targets of 2 symbolic links are"), "{}", ran.text());
+    // The rest is listed all the same. What is damaged leads nowhere, with --force either.
+    let bad = scratch.path("bad.7z");
+    let bad = bad.to_str().unwrap();
+    for options in [&["ls", "-l", bad][..], &["ls", "-l", "--force", bad]] {
+        let ran = run(&scratch, options);
+        let lines = ran.text();
+        assert!(lines.contains("first -> ?\n") && lines.contains("last -> ?\n") && lines.contains(" one\n"), "{lines}");
+        assert!(ran.code == 5 && ran.err.contains("first") && ran.err.contains("last"), "{} {}", ran.code, ran.err);
+    }
+    let ran = run(&scratch, ["stat", bad, "last", "one"]);
+    assert!(ran.code == 5 && ran.text().contains("Target: ?") && ran.text().contains("one"), "{}", ran.text());
+    let ran = run(&scratch, ["ls", "--json", bad]);
+    assert!(ran.code == 5 && ran.text().lines().count() == 3, "{}", ran.text());
 }
 
 #[test]

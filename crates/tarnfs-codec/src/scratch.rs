@@ -1,7 +1,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tarnfs_source::temporary_file;
@@ -21,8 +21,9 @@ pub struct Scratch {
 #[derive(Debug, Default)]
 struct Shared {
     files: Mutex<Vec<Arc<File>>>,
-    /// Bytes of all copies together.
+    /// Bytes of all copies together, and how many there are.
     copied: AtomicU64,
+    copies: AtomicUsize,
 }
 
 /// So many files are made: those for decoders, and one for each of so many copies.
@@ -31,6 +32,9 @@ const FILES: usize = 16;
 /// Of these files, so many are not lent for copies: as many decoders as there can be at once that hold the memory which
 /// comes before a file, where memory is limited to what is usual. Others have to do with memory alone.
 const NOT_FOR_COPIES: usize = 4;
+
+/// Copies at most, also where files can be made at any time: each keeps a descriptor.
+const MOST_COPIES: usize = FILES - NOT_FOR_COPIES;
 
 /// Bytes that all copies take together at most: 7-Zip makes solid blocks of up to so many.
 const MOST_COPIED: u64 = 4 << 30;
@@ -84,6 +88,11 @@ impl Scratch {
         }
         let more = |copied: u64| copied.checked_add(length).filter(|&copied| copied <= MOST_COPIED);
         self.shared.copied.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        let more = |copies: usize| (copies < MOST_COPIES).then_some(copies + 1);
+        if self.shared.copies.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            self.shared.copied.fetch_sub(length, Ordering::Relaxed);
+            return None;
+        }
         let file = {
             let mut files = self.lock();
             if files.len() > NOT_FOR_COPIES { files.pop() } else { None }
@@ -91,6 +100,7 @@ impl Scratch {
         let made = || temporary_file().map(Arc::new).inspect_err(|error| log::debug!("nothing is copied: {error}"));
         let Some(file) = file.or_else(|| made().ok()) else {
             self.shared.copied.fetch_sub(length, Ordering::Relaxed);
+            self.shared.copies.fetch_sub(1, Ordering::Relaxed);
             return None;
         };
         Some(Borrowed { file, home: self.clone(), copied: length })
@@ -116,7 +126,10 @@ impl Deref for Borrowed {
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        self.home.shared.copied.fetch_sub(self.copied, Ordering::Relaxed);
+        if self.copied > 0 {
+            self.home.shared.copied.fetch_sub(self.copied, Ordering::Relaxed);
+            self.home.shared.copies.fetch_sub(1, Ordering::Relaxed);
+        }
         // One that keeps its bytes is not lent again.
         if let Err(error) = self.file.set_len(0) {
             return log::debug!("a file that was borrowed cannot be emptied: {error}");
@@ -151,12 +164,12 @@ mod tests {
 
     #[test]
     fn copies_are_bounded_and_leave_files_to_decoders() {
-        const COPIES: u64 = (FILES - NOT_FOR_COPIES + 2) as u64;
+        const COPIES: u64 = MOST_COPIES as u64;
         let scratch = Scratch::default();
         scratch.fill();
         let copies: Vec<_> = (0..COPIES).map(|_| scratch.borrow_for_copy(MOST_COPIED / COPIES).unwrap()).collect();
         assert_eq!(scratch.waiting(), NOT_FOR_COPIES);
-        assert!(scratch.borrow_for_copy(COPIES).is_none());
+        assert!(scratch.borrow_for_copy(1).is_none(), "there are as many as may be");
         drop(copies);
         assert!(scratch.borrow_for_copy(MOST_COPIED).is_some());
         assert!(scratch.borrow_for_copy(MOST_COPIED + 1).is_none());

@@ -28,8 +28,11 @@ const DAMAGED: &[u8] = b"user.tarnfs.damaged";
 /// Names of which a path that is told is made at most.
 const MOST_NAMES: usize = 4096;
 
-/// Bytes of the target of a symbolic link (PATH_MAX).
-pub(crate) const LONGEST_TARGET: u64 = 4096;
+/// Bytes of the target of a symbolic link (PATH_MAX, without the zero behind it).
+pub(crate) const LONGEST_TARGET: u64 = 4095;
+
+/// Bytes of targets that are kept once they were read. A listing asks for all of them, again and again.
+const MOST_OF_TARGETS: usize = 4 << 20;
 
 /// What [`ArchiveTree::damaged`] has counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,9 +41,11 @@ pub struct DamagedFiles {
     pub files: u64,
     /// Those of which something is lost or damaged.
     pub damaged: u64,
+    /// Symbolic links whose target is damaged.
+    pub links: u64,
     /// Those that no password has opened, so that nobody knows.
     pub locked: u64,
-    /// Some of those, by path, with what is wrong.
+    /// Some of those that are damaged, by path, with what is wrong.
     pub first: Vec<(Vec<u8>, String)>,
 }
 
@@ -67,6 +72,8 @@ pub struct ArchiveTree {
     has_members: OnceLock<bool>,
     /// Whether there are symbolic links whose target is stored in pieces, once somebody has asked.
     has_links: OnceLock<bool>,
+    /// Targets of such links that were read.
+    targets: Mutex<HashMap<Node, Box<[u8]>>>,
 }
 
 /// What is asked of maps of sparse files whenever somebody asks what the file is. A map may take megabytes.
@@ -147,8 +154,8 @@ impl ArchiveTree {
     /// The tree that `index` describes.
     pub(crate) fn new(index: Arc<dyn Index>, streams: Streams, implied: Implied, recheck: Option<Recheck>) -> Self {
         let (lane, maps) = (new_lane(), Maps::default());
-        let (has_members, has_links) = (OnceLock::new(), OnceLock::new());
-        Self { index, streams, implied, recheck, lane, maps, has_members, has_links }
+        let (has_members, has_links, targets) = (OnceLock::new(), OnceLock::new(), Mutex::default());
+        Self { index, streams, implied, recheck, lane, maps, has_members, has_links, targets }
     }
 
     /// True if some file may be served before it was compared with its checksum.
@@ -219,10 +226,12 @@ impl ArchiveTree {
                             }
                             (Some(what), _) | (None, Some(Unreadable::Damaged(what))) => what,
                         };
+                        found.damaged += 1;
                         damaged.push((name, what));
                     }
                     Kind::Symlink => {
                         if let Some(Unreadable::Damaged(what)) = read.remove(&row.node) {
+                            found.links += 1;
                             damaged.push((name, format!("the target of the link: {what}")));
                         }
                     }
@@ -230,7 +239,6 @@ impl ArchiveTree {
                 }
             }
             for (name, what) in damaged {
-                found.damaged += 1;
                 if found.first.len() < most {
                     found.first.push((path_in(&*self.index, folder, name)?, what));
                 }
@@ -244,7 +252,8 @@ impl ArchiveTree {
     /// Reads the files among `rows` that are stored in pieces, on all threads: nobody has done so before. What is wrong
     /// with those that cannot be read.
     fn read_pieces(&self, rows: Vec<&Row>, cancel: &Cancel) -> Result<HashMap<Node, Unreadable>, Error> {
-        let mut rows: Vec<&Row> = rows.into_iter().filter(|row| row.has_pieces).collect();
+        let is_read = |row: &&Row| row.has_pieces && (row.kind == Kind::File || row.size <= LONGEST_TARGET);
+        let mut rows: Vec<&Row> = rows.into_iter().filter(is_read).collect();
         // Those that share a block lie in this order in it.
         rows.sort_by_key(|row| row.header);
         let (following, found) = (AtomicUsize::new(0), Mutex::new(HashMap::new()));
@@ -293,8 +302,18 @@ impl ArchiveTree {
             let what = format!("node {}: the target of the link has {} bytes", row.node.0, row.size);
             return Err(tarnfs_index::Error::Broken(what).into());
         }
+        let known = || self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(target) = known().get(&row.node) {
+            return Ok(target.to_vec());
+        }
         let mut target = vec![0; row.size as usize];
-        self.pieces(row)?.read_exact_at(&mut target, 0)?;
+        // A part of a target leads elsewhere: with --force, too, only what is right is served.
+        self.pieces(row)?.strictly().read_exact_at(&mut target, 0)?;
+        let mut known = known();
+        if known.len() >= MOST_OF_TARGETS / LONGEST_TARGET as usize {
+            known.clear();
+        }
+        known.insert(row.node, target.as_slice().into());
         Ok(target)
     }
 

@@ -208,6 +208,12 @@ impl PieceSource {
         granted.or_else(|| context.cache.budget().alone().map(Room::Alone)).map(Some).ok_or(Errno::NOMEM)
     }
 
+    /// The same, which serves no bytes that fail a check, whatever else is served.
+    pub(crate) fn strictly(mut self) -> Self {
+        self.context.decoding.unverified = false;
+        self
+    }
+
     /// Decodes what a reader who goes forward wants next, and drops what it has left behind.
     fn look_ahead(&self, read: Range<u64>) {
         let Some(blocks) = &self.blocks else { return };
@@ -290,8 +296,12 @@ impl PieceSource {
             if let Some(in_order) = decoded.in_order.as_ref().filter(|_| read.is_ok()) {
                 in_order.read_ahead_into_copy();
             }
-            if let Some(what) = decoded.complaint() {
-                self.serve_damaged(at, piece, what);
+            match decoded.complaint() {
+                Some(what) if !self.serves_damaged() => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
+                }
+                Some(what) => self.serve_damaged(at, piece, what),
+                None => {}
             }
             return read;
         };

@@ -14,11 +14,11 @@ use crate::commands::stat::kind_name;
 /// Prefix of the extended attributes that `--hashes` adds.
 const HASH: &str = "user.hash.";
 
-/// All that is known of an entry.
-pub(crate) fn of(tree: &dyn Tree, path: &[u8], attributes: &Attributes) -> Result<Value, Error> {
+/// All that is known of an entry, and why the target of a link is not, if it cannot be read.
+pub(crate) fn of(tree: &dyn Tree, path: &[u8], attributes: &Attributes) -> Result<(Value, Option<Error>), Error> {
     let (user, group) = tree.owner_names(attributes.node)?;
     let time = |time: tarnfs_tree::Time| json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds });
-    let mut entry = Map::new();
+    let (mut entry, mut unreadable) = (Map::new(), None);
     put(&mut entry, "path", path);
     entry.insert("node".into(), attributes.node.0.into());
     entry.insert("type".into(), kind_name(attributes.kind).into());
@@ -34,7 +34,10 @@ pub(crate) fn of(tree: &dyn Tree, path: &[u8], attributes: &Attributes) -> Resul
     entry.insert("atime".into(), time(attributes.atime));
     entry.insert("ctime".into(), time(attributes.ctime));
     match attributes.kind {
-        Kind::Symlink => put(&mut entry, "target", &tree.read_link(attributes.node)?),
+        Kind::Symlink => match tree.read_link(attributes.node) {
+            Ok(target) => put(&mut entry, "target", &target),
+            Err(error) => unreadable = Some(error),
+        },
         Kind::CharacterDevice(device) | Kind::BlockDevice(device) => {
             entry.insert("device".into(), json!({ "major": device.major, "minor": device.minor }));
         }
@@ -58,7 +61,7 @@ pub(crate) fn of(tree: &dyn Tree, path: &[u8], attributes: &Attributes) -> Resul
     if !xattrs.is_empty() {
         entry.insert("xattrs".into(), xattrs.into());
     }
-    Ok(Value::Object(entry))
+    Ok((Value::Object(entry), unreadable))
 }
 
 /// What is mounted at `mount_point`: `archives`, and so many `more` whose names the table of mounts has no room for;

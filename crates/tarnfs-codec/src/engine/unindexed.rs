@@ -14,7 +14,7 @@ use super::copied::Copied;
 use super::{DecodedSource, Indexing, Table, Workers, lock};
 use crate::sync::{Mutex, MutexGuard, thread};
 use crate::{ChunkTable, Codec, Damage, DecodeContext, Options, PIECE};
-use pass::{Held, Pass, PassSlot, Tail};
+use pass::{Held, Pass, PassSlot, Room, Tail};
 
 /// A stream of up to so many decoded bytes is decoded at once, and kept as it is while it is open. Longer ones are kept
 /// in the cache, which draws on the budget: thousands may be open.
@@ -215,6 +215,11 @@ impl UnindexedSource {
     /// True once all of it was decoded: opening it again would lose that.
     pub fn is_indexed(&self) -> bool {
         matches!(self.done.get(), Some(Done::Long(_) | Done::Copied(_)))
+    }
+
+    /// True if all of it is in a file.
+    pub fn is_copy(&self) -> bool {
+        matches!(self.done.get(), Some(Done::Copied(_)))
     }
 
     /// Decodes the next bytes of the first pass, for somebody who wants no bytes but to know whether all are right.
@@ -542,7 +547,9 @@ impl UnindexedSource {
                 // Whoever decodes on from it has yet to read that.
                 recent.shrink_to_fit();
                 let from = self.length - recent.len() as u64;
-                *lock(&self.pass.tail) = Some(Tail { from, bytes: std::mem::take(&mut recent), _room: room.take() });
+                // Of what the pass was given it needs little.
+                let of_tail = self.cache.take(recent.len()).map(Room::granted).or_else(|| room.take());
+                *lock(&self.pass.tail) = Some(Tail { from, bytes: std::mem::take(&mut recent), _room: of_tail });
             }
             drop(recent);
             (Done::Long(decoded), table_memory)

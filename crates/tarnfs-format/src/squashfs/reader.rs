@@ -279,7 +279,9 @@ impl<'run> Reader<'run> {
         };
         let header = self.base.saturating_add(place.block);
         if let Content::Folder(names) = inode.content {
-            if !self.has_memory(PER_FOLDER, &name, path)? {
+            if !self.has_memory(PER_FOLDER, &name) {
+                let what = format!("{} is left out: there are too many folders and hard links", excerpt(path));
+                self.tell_damage(header, what)?;
                 return Ok(None);
             }
             if !self.known_folders.insert(reference) {
@@ -313,7 +315,12 @@ impl<'run> Reader<'run> {
             return Ok(None);
         }
         if !self.inodes.is_free(place) {
-            let what = format!("{} is left out: its inode overlaps another one", excerpt(path));
+            let why = match first {
+                // With all its blocks under each name it would be told again and again.
+                Some(_) => "it is a hard link to what lies too deep",
+                None => "its inode overlaps another one",
+            };
+            let what = format!("{} is left out: {why}", excerpt(path));
             self.tell_damage(header, what)?;
             return Ok(None);
         }
@@ -345,7 +352,7 @@ impl<'run> Reader<'run> {
         }
         // One that is large would be told again and again with all its blocks.
         let is_first = !self.known.contains_key(&reference);
-        if (links > 1 || is_large) && is_first && self.has_memory(PER_INODE, &name, path)? {
+        if (links > 1 || is_large) && is_first && self.has_memory(PER_INODE, &name) {
             self.known.insert(reference, (folder, name.into()));
         }
         self.tell(entry)?;
@@ -428,16 +435,15 @@ impl<'run> Reader<'run> {
         self.folders.get(folder).map_or(0, |folder| folder.path).saturating_add(name.len()).saturating_add(1)
     }
 
-    /// True if there is memory for one more of what is called `name` at `path`. Else it says so, and it is left out.
-    fn has_memory(&mut self, bytes: usize, name: &[u8], path: &[u8]) -> Result<bool, Error> {
+    /// True if there is memory for one more of what is called `name`. Else a folder is left out, and other names of a
+    /// file are files of their own.
+    fn has_memory(&mut self, bytes: usize, name: &[u8]) -> bool {
         let memory = self.memory.saturating_add(bytes).saturating_add(name.len());
-        if memory > MOST_MEMORY {
-            let what = format!("{} is left out: there are too many folders and hard links", excerpt(path));
-            self.tell_damage(self.base, what)?;
-            return Ok(false);
+        let has_memory = memory <= MOST_MEMORY;
+        if has_memory {
+            self.memory = memory;
         }
-        self.memory = memory;
-        Ok(true)
+        has_memory
     }
 
     /// What is wrong, of an error that leaves the rest of the image readable.

@@ -390,6 +390,12 @@ impl Writing<'_> {
     }
 
     fn link(&self, row: &Row) -> Result<String, Error> {
+        if row.has_pieces {
+            return Err(Error::Broken(format!(
+                "node {} is stored in pieces, which ratarmount has no rows for",
+                row.node.0
+            )));
+        }
         if row.kind == Kind::Symlink { Ok(escaped(&self.index.link(row.node)?)) } else { Ok(String::new()) }
     }
 

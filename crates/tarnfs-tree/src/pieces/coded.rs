@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use tarnfs_codec::engine::{Blocks, UnindexedSource};
 use tarnfs_codec::{Codec, CoderContext, DecodeContext};
@@ -88,6 +89,16 @@ type Key = (u32, u64, u64, u64, Arc<Coder>, Option<u32>);
 struct Coded {
     decoded: Decoded,
     used: u64,
+    /// When it was used last.
+    at: Instant,
+}
+
+impl Coded {
+    /// True of a copy in a file that nobody has used for long: others may need the file, or the space.
+    fn is_idle_copy(&self) -> bool {
+        let has_copy = self.decoded.in_order.as_ref().is_some_and(|in_order| in_order.is_copy());
+        has_copy && self.at.elapsed() >= CodedStreams::IDLE_COPY
+    }
 }
 
 /// What a coder gives.
@@ -113,6 +124,8 @@ impl CodedStreams {
     /// How many are kept of an archive, and bytes of memory that they take together. The last one may take more.
     const MOST: usize = 256;
     const MOST_BYTES: usize = 32 << 20;
+    /// How long a copy of what was decoded stays that nobody reads, when another stream is opened.
+    const IDLE_COPY: Duration = Duration::from_secs(60);
     /// Streams whose blocks are kept.
     const MOST_OF_BLOCKS: usize = 16;
 
@@ -166,7 +179,7 @@ impl CodedStreams {
         {
             let mut open = self.lock();
             if let Some(coded) = open.streams.get_mut(&key) {
-                coded.used = self.now();
+                (coded.used, coded.at) = (self.now(), Instant::now());
                 return Ok(coded.decoded.clone());
             }
         }
@@ -177,7 +190,7 @@ impl CodedStreams {
             let (mut open, used) = (self.lock(), self.now());
             let decoded = Decoded { is_compared: false, ..decoded };
             // Another thread may have opened it meanwhile.
-            let coded = open.streams.entry(key).or_insert(Coded { decoded, used });
+            let coded = open.streams.entry(key).or_insert(Coded { decoded, used, at: Instant::now() });
             coded.used = used;
             coded.decoded.clone()
         };
@@ -204,6 +217,9 @@ impl Shared {
         let all: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
         let (mut uses, mut bytes) = (Vec::new(), 0_usize);
         for one in &all {
+            let idle: Vec<_> = one.lock().streams.extract_if(|_, coded| coded.is_idle_copy()).collect();
+            // Not while it is locked.
+            drop(idle);
             for coded in one.lock().streams.values() {
                 uses.push(coded.used);
                 bytes = bytes.saturating_add(coded.decoded.source.memory());

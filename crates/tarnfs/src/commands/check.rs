@@ -53,10 +53,10 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
     // What a compressed file holds is one file.
     let is_a_file = summary.format == "file";
     let counted = fresh.tree.damaged(if is_a_file { 0 } else { most_named }, &options.cancel);
-    let DamagedFiles { files, damaged, locked, first } =
+    let DamagedFiles { files, damaged, links, locked, first } =
         counted.map_err(|error| inside::failure(archive, b"", &error))?;
     let is_noted = !lines.is_empty();
-    if (is_noted && locked < files) || damaged > 0 {
+    if (is_noted && locked < files) || damaged > 0 || links > 0 {
         let of = match (files, damaged) {
             _ if is_a_file => "the file in it is damaged".to_owned(),
             (0, _) => "it has no files".to_owned(),
@@ -66,12 +66,17 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
             (_, 1) => format!("1 of {files} files is damaged"),
             _ => format!("{damaged} of {files} files are damaged"),
         };
+        let of_links = match links {
+            0 => String::new(),
+            1 => "; the target of 1 symbolic link is".to_owned(),
+            _ => format!("; the targets of {links} symbolic links are"),
+        };
         let force = if fresh.index.has_unverified() { "; --force serves what of it can be decoded" } else { "" };
-        lines.push(format!("{name}: {of}{force}"));
+        lines.push(format!("{name}: {of}{of_links}{force}"));
         // Where no line above says it.
         let why = |what: &str| if is_noted { String::new() } else { format!(": {what}") };
         lines.extend(first.iter().map(|(path, what)| format!("{name}: damaged: {}{}", escaped(path), why(what))));
-        let more = damaged - first.len() as u64;
+        let more = damaged + links - first.len() as u64;
         if more > 0 && !first.is_empty() {
             lines.push(format!("{name}: and {more} more; -d 2 names all"));
         }

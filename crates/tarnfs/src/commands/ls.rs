@@ -1,6 +1,6 @@
 use std::io::Write;
 
-use tarnfs_tree::{Attributes, Kind, Node, Tree, path};
+use tarnfs_tree::{Attributes, Error, Kind, Node, Tree, path};
 
 use crate::args::List;
 use crate::commands::stat::{mode_string, owner};
@@ -14,7 +14,7 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
     let (opened, code) = inside::open_to_list(&arguments.archive, &arguments.open)?;
     inside::tell_of_sidecar(&arguments.archive, &opened, inside::INDEX_INSTEAD);
     let tree = inside::tree(&opened);
-    let mut listing = Listing { tree: &tree, arguments, out: Output::new(), row: Vec::new() };
+    let mut listing = Listing { tree: &tree, arguments, out: Output::new(), row: Vec::new(), unreadable: Vec::new() };
     // As `ls`: what leads to a folder is followed, unless it is asked for itself. Programs get all links as they are.
     let follow = !arguments.long && !arguments.directory && !arguments.json;
     let mut paths = inside::Paths::new(&arguments.archive, arguments.open.colour(), code);
@@ -44,6 +44,9 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
         }
     }
     listing.out.flush().map_err(|error| Trouble::Output(error).failure(&arguments.archive, b""))?;
+    for (path, error) in listing.unreadable {
+        paths.failed(Trouble::Tree(error).failure(&arguments.archive, &path))?;
+    }
     Ok(paths.code())
 }
 
@@ -56,7 +59,12 @@ struct Listing<'a> {
     out: Output,
     /// One line, reused.
     row: Vec<u8>,
+    /// Links of which no target can be read, and why: some of them, as far as they were not told of.
+    unreadable: Vec<(Vec<u8>, Error)>,
 }
+
+/// Links that cannot be read which are told of one by one.
+const MOST_TOLD: usize = 100;
 
 impl Listing<'_> {
     fn heading(&mut self, path: Option<&[u8]>, is_behind_others: bool) -> Result<(), Trouble> {
@@ -162,7 +170,11 @@ impl Listing<'_> {
 
     fn line(&mut self, path: &[u8], attributes: &Attributes) -> Result<(), Trouble> {
         if self.arguments.json {
-            self.out.json(&json::of(self.tree, path, attributes)?)?;
+            let (value, unreadable) = json::of(self.tree, path, attributes)?;
+            self.out.json(&value)?;
+            if let Some(error) = unreadable {
+                self.cannot_be_read(path, error);
+            }
         } else if self.arguments.long {
             self.long(path, attributes)?;
         } else {
@@ -170,6 +182,13 @@ impl Listing<'_> {
             self.out.write_all(b"\n")?;
         }
         Ok(())
+    }
+
+    /// The rest is listed all the same.
+    fn cannot_be_read(&mut self, path: &[u8], error: Error) {
+        if self.unreadable.len() < MOST_TOLD {
+            self.unreadable.push((path.to_vec(), error));
+        }
     }
 
     fn long(&mut self, path: &[u8], attributes: &Attributes) -> Result<(), Trouble> {
@@ -191,8 +210,13 @@ impl Listing<'_> {
         self.out.name(path)?;
         if attributes.kind == Kind::Symlink {
             self.out.write_all(b" -> ")?;
-            let target = self.tree.read_link(attributes.node)?;
-            self.out.name(&target)?;
+            match self.tree.read_link(attributes.node) {
+                Ok(target) => self.out.name(&target)?,
+                Err(error) => {
+                    self.out.write_all(b"?")?;
+                    self.cannot_be_read(path, error);
+                }
+            }
         }
         self.out.write_all(b"\n")?;
         Ok(())

@@ -22,8 +22,10 @@ pub(crate) fn run(arguments: &Stat) -> Result<Code, Failure> {
         let Some(attributes) = paths.find(&tree, &path, false) else { continue };
         let written = if arguments.json {
             let value = json::of(&tree, &path, &attributes);
-            let value = value.map(|value| json::with_damage(value, damage(attributes.node)));
-            value.map_err(Trouble::from).and_then(|value| Ok(out.json(&value)?))
+            value.map_err(Trouble::from).and_then(|(value, unreadable)| {
+                out.json(&json::with_damage(value, damage(attributes.node)))?;
+                unreadable.map_or(Ok(()), |error| Err(error.into()))
+            })
         } else {
             write(
                 &mut out,
@@ -54,13 +56,20 @@ fn write(
         writeln!(out)?;
     }
     let (user, group) = owner(tree, attributes)?;
+    let mut unreadable = None;
     out.write_all(b"  Path: ")?;
     out.name(if path.is_empty() { b"/" } else { path })?;
     writeln!(out)?;
     writeln!(out, "  Type: {}", kind_name(attributes.kind))?;
     if attributes.kind == Kind::Symlink {
         out.write_all(b"Target: ")?;
-        out.name(&tree.read_link(attributes.node)?)?;
+        match tree.read_link(attributes.node) {
+            Ok(target) => out.name(&target)?,
+            Err(error) => {
+                out.write_all(b"?")?;
+                unreadable = Some(error);
+            }
+        }
         writeln!(out)?;
     }
     if let Kind::CharacterDevice(device) | Kind::BlockDevice(device) = attributes.kind {
@@ -86,7 +95,7 @@ fn write(
         out.write_all(crate::terminal::escaped(&value).as_bytes())?;
         writeln!(out)?;
     }
-    Ok(())
+    unreadable.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Names of owner and group, or their numbers where the archive has no names.

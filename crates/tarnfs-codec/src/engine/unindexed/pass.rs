@@ -214,6 +214,10 @@ pub(super) enum Room {
 }
 
 impl Room {
+    pub(super) fn granted(grant: Grant) -> Self {
+        Self::Granted { _grants: vec![grant] }
+    }
+
     /// The right to do without memory of the budget, if nobody else has it but who is decoded with this.
     fn without_memory(cache: &PieceCache) -> Option<Self> {
         if Held::is_covered() {
