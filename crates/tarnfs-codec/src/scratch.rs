@@ -83,7 +83,7 @@ impl Scratch {
 
     /// The same for a copy of `length` bytes. `None` if there is no file for it, or there are too many copies.
     pub(crate) fn borrow_for_copy(&self, length: u64) -> Option<Borrowed> {
-        if !self.copies {
+        if !self.copies || length == 0 {
             return None;
         }
         let more = |copied: u64| copied.checked_add(length).filter(|&copied| copied <= MOST_COPIED);

@@ -32,7 +32,28 @@ const MOST_NAMES: usize = 4096;
 pub(crate) const LONGEST_TARGET: u64 = 4095;
 
 /// Bytes of targets that are kept once they were read. A listing asks for all of them, again and again.
-const MOST_OF_TARGETS: usize = 4 << 20;
+const MOST_OF_TARGETS: usize = 1 << 20;
+
+/// Targets of symbolic links that were read.
+#[derive(Debug, Default)]
+struct Targets {
+    targets: HashMap<Node, Box<[u8]>>,
+    /// Bytes that they take, about.
+    bytes: usize,
+}
+
+impl Targets {
+    fn insert(&mut self, node: Node, target: &[u8]) {
+        /// What one takes beside itself.
+        const BESIDE: usize = 64;
+        if self.bytes >= MOST_OF_TARGETS {
+            *self = Self::default();
+        }
+        if self.targets.insert(node, target.into()).is_none() {
+            self.bytes = self.bytes.saturating_add(target.len()).saturating_add(BESIDE);
+        }
+    }
+}
 
 /// What [`ArchiveTree::damaged`] has counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,7 +94,7 @@ pub struct ArchiveTree {
     /// Whether there are symbolic links whose target is stored in pieces, once somebody has asked.
     has_links: OnceLock<bool>,
     /// Targets of such links that were read.
-    targets: Mutex<HashMap<Node, Box<[u8]>>>,
+    targets: Mutex<Targets>,
 }
 
 /// What is asked of maps of sparse files whenever somebody asks what the file is. A map may take megabytes.
@@ -303,17 +324,13 @@ impl ArchiveTree {
             return Err(tarnfs_index::Error::Broken(what).into());
         }
         let known = || self.targets.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(target) = known().get(&row.node) {
+        if let Some(target) = known().targets.get(&row.node) {
             return Ok(target.to_vec());
         }
         let mut target = vec![0; row.size as usize];
         // A part of a target leads elsewhere: with --force, too, only what is right is served.
         self.pieces(row)?.strictly().read_exact_at(&mut target, 0)?;
-        let mut known = known();
-        if known.len() >= MOST_OF_TARGETS / LONGEST_TARGET as usize {
-            known.clear();
-        }
-        known.insert(row.node, target.as_slice().into());
+        known().insert(row.node, &target);
         Ok(target)
     }
 

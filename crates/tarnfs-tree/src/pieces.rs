@@ -89,6 +89,8 @@ pub(crate) struct PieceSource {
     reads: FileReads,
     /// What its list of pieces was given, where that is long.
     room: Option<Room>,
+    /// Nothing is served that fails a check, whatever others are served.
+    is_strict: bool,
 }
 
 /// A file that stays: what is known of it is kept.
@@ -155,8 +157,23 @@ impl PieceSource {
         let has_blocks = pieces.iter().any(|(_, piece)| block_of(piece).is_some());
         let blocks = has_blocks.then(|| coded.blocks(number, &stream, &context));
         let (last, reads) = (Mutex::default(), FileReads::default());
-        let (watched, room) = (None, None);
-        Self { number, stream, size, pieces, members, verified, last, coded, context, watched, blocks, reads, room }
+        let (watched, room, is_strict) = (None, None, false);
+        Self {
+            number,
+            stream,
+            size,
+            pieces,
+            members,
+            verified,
+            last,
+            coded,
+            context,
+            watched,
+            blocks,
+            reads,
+            room,
+            is_strict,
+        }
     }
 
     /// The same of a file that stays: what is known of it is kept in `members` as that of `node`, and it is verified
@@ -210,7 +227,7 @@ impl PieceSource {
 
     /// The same, which serves no bytes that fail a check, whatever else is served.
     pub(crate) fn strictly(mut self) -> Self {
-        self.context.decoding.unverified = false;
+        self.is_strict = true;
         self
     }
 
@@ -296,7 +313,8 @@ impl PieceSource {
             if let Some(in_order) = decoded.in_order.as_ref().filter(|_| read.is_ok()) {
                 in_order.read_ahead_into_copy();
             }
-            match decoded.complaint() {
+            let of_block = || decoded.in_order.as_ref().filter(|_| self.is_strict)?.complaint();
+            match decoded.complaint().or_else(of_block) {
                 Some(what) if !self.serves_damaged() => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
                 }
@@ -339,7 +357,7 @@ impl PieceSource {
 
     /// True if bytes that fail a check are served, too.
     fn serves_damaged(&self) -> bool {
-        self.context.decoding.unverified
+        self.context.decoding.unverified && !self.is_strict
     }
 
     /// `verified`, but damage is no error where it is served.

@@ -410,6 +410,11 @@ pub(crate) enum Trouble {
     Output(io::Error),
 }
 
+/// True if the person has ended it: that is no fault of what was read.
+pub(crate) fn is_interrupted(error: &Error) -> bool {
+    matches!(error, Error::Io(error) if error.kind() == io::ErrorKind::Interrupted)
+}
+
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         Self::Tree(error)

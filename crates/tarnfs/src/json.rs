@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use tarnfs_tree::{Attributes, Error, Kind, Tree};
 
 use crate::commands::stat::kind_name;
+use crate::inside;
 
 /// Prefix of the extended attributes that `--hashes` adds.
 const HASH: &str = "user.hash.";
@@ -36,6 +37,7 @@ pub(crate) fn of(tree: &dyn Tree, path: &[u8], attributes: &Attributes) -> Resul
     match attributes.kind {
         Kind::Symlink => match tree.read_link(attributes.node) {
             Ok(target) => put(&mut entry, "target", &target),
+            Err(error) if inside::is_interrupted(&error) => return Err(error),
             Err(error) => unreadable = Some(error),
         },
         Kind::CharacterDevice(device) | Kind::BlockDevice(device) => {

@@ -2,6 +2,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
 use rustix::fs::fstatvfs;
 
 use crate::Scratch;
@@ -17,6 +20,9 @@ pub(super) struct Copied {
     length: u64,
     /// Bytes until it is looked again how much space there is.
     left: u64,
+    /// When it was read last, in seconds since it was begun.
+    read: AtomicU64,
+    begun: Instant,
 }
 
 /// So often it is looked how much space is left, in bytes of a copy, and so many bytes are left free.
@@ -32,7 +38,13 @@ impl Copied {
     /// Of a stream of `length` decoded bytes. `None` where there is no file, or not so much space.
     pub(super) fn new(scratch: &Scratch, length: u64) -> Option<Self> {
         let file = scratch.borrow_for_copy(length)?;
-        (length <= space_of(&file) / PART_OF_SPACE).then_some(Self { file, length: 0, left: LOOK })
+        (length <= space_of(&file) / PART_OF_SPACE).then(|| Self {
+            file,
+            length: 0,
+            left: LOOK,
+            read: AtomicU64::new(0),
+            begun: Instant::now(),
+        })
     }
 
     /// Adds the next bytes. After an error it is of no use.
@@ -57,9 +69,16 @@ impl Copied {
 
     /// Reads from byte `offset` on what it has of that.
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read.store(self.begun.elapsed().as_secs(), Ordering::Relaxed);
         let there = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
         self.file().read_exact_at(&mut buffer[..there], offset)?;
         Ok(there)
+    }
+
+    /// True if nobody has read from it for so long.
+    pub(super) fn is_idle(&self, idle: Duration) -> bool {
+        let read = Duration::from_secs(self.read.load(Ordering::Relaxed));
+        self.begun.elapsed().saturating_sub(read) >= idle
     }
 
     fn file(&self) -> &File {

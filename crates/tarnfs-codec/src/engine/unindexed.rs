@@ -217,9 +217,17 @@ impl UnindexedSource {
         matches!(self.done.get(), Some(Done::Long(_) | Done::Copied(_)))
     }
 
-    /// True if all of it is in a file.
-    pub fn is_copy(&self) -> bool {
-        matches!(self.done.get(), Some(Done::Copied(_)))
+    /// True if there is a copy, of all of it or of what was decoded so far, from which nobody has read for so long. Waits
+    /// for nothing.
+    pub fn is_idle_copy(&self, idle: Duration) -> bool {
+        match self.done.get() {
+            Some(Done::Copied(copied)) => copied.is_idle(idle),
+            Some(_) => false,
+            None => {
+                let is_idle = |pass: &Pass| pass.copied.is_some() && pass.used.elapsed() >= idle;
+                self.pass.pass.try_lock().is_ok_and(|held| held.as_deref().is_some_and(is_idle))
+            }
+        }
     }
 
     /// Decodes the next bytes of the first pass, for somebody who wants no bytes but to know whether all are right.

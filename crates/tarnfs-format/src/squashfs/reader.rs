@@ -61,8 +61,9 @@ pub(super) struct Reader<'run> {
     known_folders: HashSet<u64>,
     /// All folders. The root is the first.
     folders: Vec<Folder>,
-    /// Bytes of memory for all of these.
+    /// Bytes of memory for all of these, and whether there was no more.
     memory: usize,
+    is_full: bool,
     damage: u64,
 }
 
@@ -164,6 +165,7 @@ impl<'run> Reader<'run> {
             known_folders: HashSet::new(),
             folders: Vec::new(),
             memory: 0,
+            is_full: false,
             damage: 0,
         };
         for what in told {
@@ -318,6 +320,7 @@ impl<'run> Reader<'run> {
             let why = match first {
                 // With all its blocks under each name it would be told again and again.
                 Some(_) => "it is a hard link to what lies too deep",
+                None if self.is_full => "there are too many folders and hard links",
                 None => "its inode overlaps another one",
             };
             let what = format!("{} is left out: {why}", excerpt(path));
@@ -436,13 +439,14 @@ impl<'run> Reader<'run> {
     }
 
     /// True if there is memory for one more of what is called `name`. Else a folder is left out, and other names of a
-    /// file are files of their own.
+    /// file are files of their own if they have few blocks.
     fn has_memory(&mut self, bytes: usize, name: &[u8]) -> bool {
         let memory = self.memory.saturating_add(bytes).saturating_add(name.len());
         let has_memory = memory <= MOST_MEMORY;
         if has_memory {
             self.memory = memory;
         }
+        self.is_full |= !has_memory;
         has_memory
     }
 

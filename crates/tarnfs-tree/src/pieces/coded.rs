@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tarnfs_codec::engine::{Blocks, UnindexedSource};
 use tarnfs_codec::{Codec, CoderContext, DecodeContext};
@@ -89,15 +89,12 @@ type Key = (u32, u64, u64, u64, Arc<Coder>, Option<u32>);
 struct Coded {
     decoded: Decoded,
     used: u64,
-    /// When it was used last.
-    at: Instant,
 }
 
 impl Coded {
-    /// True of a copy in a file that nobody has used for long: others may need the file, or the space.
+    /// True of a copy in a file that nobody has read for long: others may need the file, or the space.
     fn is_idle_copy(&self) -> bool {
-        let has_copy = self.decoded.in_order.as_ref().is_some_and(|in_order| in_order.is_copy());
-        has_copy && self.at.elapsed() >= CodedStreams::IDLE_COPY
+        self.decoded.in_order.as_ref().is_some_and(|in_order| in_order.is_idle_copy(CodedStreams::IDLE_COPY))
     }
 }
 
@@ -179,7 +176,7 @@ impl CodedStreams {
         {
             let mut open = self.lock();
             if let Some(coded) = open.streams.get_mut(&key) {
-                (coded.used, coded.at) = (self.now(), Instant::now());
+                coded.used = self.now();
                 return Ok(coded.decoded.clone());
             }
         }
@@ -190,7 +187,7 @@ impl CodedStreams {
             let (mut open, used) = (self.lock(), self.now());
             let decoded = Decoded { is_compared: false, ..decoded };
             // Another thread may have opened it meanwhile.
-            let coded = open.streams.entry(key).or_insert(Coded { decoded, used, at: Instant::now() });
+            let coded = open.streams.entry(key).or_insert(Coded { decoded, used });
             coded.used = used;
             coded.decoded.clone()
         };

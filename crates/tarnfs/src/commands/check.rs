@@ -59,6 +59,7 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
     if (is_noted && locked < files) || damaged > 0 || links > 0 {
         let of = match (files, damaged) {
             _ if is_a_file => "the file in it is damaged".to_owned(),
+            (1.., 0) if locked >= files => "its files were not checked".to_owned(),
             (0, _) => "it has no files".to_owned(),
             (1, 0) => "its only file is not damaged".to_owned(),
             (_, 0) => format!("none of its {files} files is damaged"),
@@ -68,10 +69,12 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
         };
         let of_links = match links {
             0 => String::new(),
-            1 => "; the target of 1 symbolic link is".to_owned(),
-            _ => format!("; the targets of {links} symbolic links are"),
+            1 => "; the target of 1 symbolic link is damaged".to_owned(),
+            _ => format!("; the targets of {links} symbolic links are damaged"),
         };
-        let force = if fresh.index.has_unverified() { "; --force serves what of it can be decoded" } else { "" };
+        let is_served = links == 0 || damaged > 0;
+        let force =
+            if is_served && fresh.index.has_unverified() { "; --force serves what of it can be decoded" } else { "" };
         lines.push(format!("{name}: {of}{of_links}{force}"));
         // Where no line above says it.
         let why = |what: &str| if is_noted { String::new() } else { format!(": {what}") };

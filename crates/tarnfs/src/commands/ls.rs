@@ -14,7 +14,8 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
     let (opened, code) = inside::open_to_list(&arguments.archive, &arguments.open)?;
     inside::tell_of_sidecar(&arguments.archive, &opened, inside::INDEX_INSTEAD);
     let tree = inside::tree(&opened);
-    let mut listing = Listing { tree: &tree, arguments, out: Output::new(), row: Vec::new(), unreadable: Vec::new() };
+    let mut listing =
+        Listing { tree: &tree, arguments, out: Output::new(), row: Vec::new(), unreadable: Vec::new(), untold: 0 };
     // As `ls`: what leads to a folder is followed, unless it is asked for itself. Programs get all links as they are.
     let follow = !arguments.long && !arguments.directory && !arguments.json;
     let mut paths = inside::Paths::new(&arguments.archive, arguments.open.colour(), code);
@@ -44,6 +45,9 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
         }
     }
     listing.out.flush().map_err(|error| Trouble::Output(error).failure(&arguments.archive, b""))?;
+    if listing.untold > 0 {
+        log::error!("{} more links cannot be read", listing.untold);
+    }
     for (path, error) in listing.unreadable {
         paths.failed(Trouble::Tree(error).failure(&arguments.archive, &path))?;
     }
@@ -61,6 +65,8 @@ struct Listing<'a> {
     row: Vec<u8>,
     /// Links of which no target can be read, and why: some of them, as far as they were not told of.
     unreadable: Vec<(Vec<u8>, Error)>,
+    /// How many others there are.
+    untold: u64,
 }
 
 /// Links that cannot be read which are told of one by one.
@@ -188,6 +194,8 @@ impl Listing<'_> {
     fn cannot_be_read(&mut self, path: &[u8], error: Error) {
         if self.unreadable.len() < MOST_TOLD {
             self.unreadable.push((path.to_vec(), error));
+        } else {
+            self.untold += 1;
         }
     }
 
@@ -212,6 +220,7 @@ impl Listing<'_> {
             self.out.write_all(b" -> ")?;
             match self.tree.read_link(attributes.node) {
                 Ok(target) => self.out.name(&target)?,
+                Err(error) if inside::is_interrupted(&error) => return Err(error.into()),
                 Err(error) => {
                     self.out.write_all(b"?")?;
                     self.cannot_be_read(path, error);

@@ -65,6 +65,7 @@ fn write(
         out.write_all(b"Target: ")?;
         match tree.read_link(attributes.node) {
             Ok(target) => out.name(&target)?,
+            Err(error) if inside::is_interrupted(&error) => return Err(error.into()),
             Err(error) => {
                 out.write_all(b"?")?;
                 unreadable = Some(error);
