@@ -217,8 +217,8 @@ impl UnindexedSource {
         matches!(self.done.get(), Some(Done::Long(_) | Done::Copied(_)))
     }
 
-    /// True if there is a copy, of all of it or of what was decoded so far, from which nobody has read for so long. Waits
-    /// for nothing.
+    /// True if there is a copy, of all of it or of what was decoded so far, from which nobody has read for so long.
+    /// Waits for nothing.
     pub fn is_idle_copy(&self, idle: Duration) -> bool {
         match self.done.get() {
             Some(Done::Copied(copied)) => copied.is_idle(idle),
