@@ -313,8 +313,7 @@ impl PieceSource {
             if let Some(in_order) = decoded.in_order.as_ref().filter(|_| read.is_ok()) {
                 in_order.read_ahead_into_copy();
             }
-            let of_block = || decoded.in_order.as_ref().filter(|_| self.is_strict)?.complaint();
-            match decoded.complaint().or_else(of_block) {
+            match decoded.complaint().or_else(|| self.unchecked(piece, &decoded)) {
                 Some(what) if !self.serves_damaged() => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
                 }
@@ -353,6 +352,12 @@ impl PieceSource {
         read?;
         // Somebody else may have found it out meanwhile.
         self.check_verdict(member)
+    }
+
+    /// What is wrong with the block that `piece` lies in, where nothing tells whether the piece itself is whole.
+    fn unchecked<'d>(&self, piece: &Piece, decoded: &'d Decoded) -> Option<&'d str> {
+        let in_order = decoded.in_order.as_ref().filter(|_| piece.crc.is_none() && !self.serves_damaged());
+        in_order?.complaint()
     }
 
     /// True if bytes that fail a check are served, too.
@@ -448,9 +453,12 @@ impl PieceSource {
                 blocks.read(&place, piece.skip, &mut block)?;
                 continue;
             }
-            let (Decoded { source, .. }, skip) = self.opened(at, piece)?;
-            let crc = crc_of(&source, skip, piece.length, cancel)?;
-            compare(&source, piece.crc.unwrap_or(crc), crc)?;
+            let (decoded, skip) = self.opened(at, piece)?;
+            let crc = crc_of(&decoded.source, skip, piece.length, cancel)?;
+            compare(&decoded.source, piece.crc.unwrap_or(crc), crc)?;
+            if let Some(what) = self.unchecked(piece, &decoded) {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
+            }
         }
         Ok(())
     }

@@ -68,6 +68,8 @@ pub struct UnindexedSource {
     crc: Option<u32>,
     /// A random read takes long, of this or of what it is decoded from.
     is_slow: bool,
+    /// What lies before damage is served, as readers compare it themselves.
+    is_block: bool,
     options: Options,
     context: DecodeContext,
     cache: Arc<PieceCache>,
@@ -108,6 +110,8 @@ enum Step {
     Ended,
     /// There is no memory for the pass now; it was given up.
     NoMemory,
+    /// The copy could not be written; the pass was given up.
+    LostCopy,
 }
 
 /// Where bytes of the first pass are.
@@ -126,9 +130,36 @@ enum Done {
     Long(Arc<DecodedSource>),
     Copied(Copied),
     /// Its first bytes, and why the others cannot be read.
-    Part(Arc<DecodedSource>, io::ErrorKind, String),
+    Part(Part, io::ErrorKind, String),
     /// Why it cannot be read.
     Wrong(io::ErrorKind, String),
+}
+
+/// What lies before damage.
+enum Part {
+    Seekable(Arc<DecodedSource>),
+    /// So many bytes of a copy.
+    Copied(Copied, u64),
+}
+
+impl Part {
+    fn length(&self) -> u64 {
+        match self {
+            Self::Seekable(decoded) => decoded.len(),
+            Self::Copied(_, length) => *length,
+        }
+    }
+
+    /// Reads from byte `offset` on, which lies before its end.
+    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        match self {
+            Self::Seekable(decoded) => decoded.read_at(buffer, offset),
+            Self::Copied(copied, length) => {
+                let there = length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+                copied.read(&mut buffer[..there], offset)
+            }
+        }
+    }
 }
 
 impl UnindexedSource {
@@ -160,6 +191,7 @@ impl UnindexedSource {
             length,
             crc,
             is_slow,
+            is_block: false,
             options,
             context,
             cache,
@@ -189,6 +221,12 @@ impl UnindexedSource {
         Self { is_slow, pass, ..self }
     }
 
+    /// Several files lie in it, each with a checksum of its own: if it is damaged, those before the damage are served.
+    #[must_use]
+    pub fn of_block(self, is_block: bool) -> Self {
+        Self { is_block, ..self }
+    }
+
     /// Of which `seal`, if there is one, is a decrypted input that can tell whether all of its bytes are genuine. A
     /// decoder need not read all that is stored: what an attacker has put before the rest would pass.
     #[must_use]
@@ -214,14 +252,14 @@ impl UnindexedSource {
 
     /// True once all of it was decoded: opening it again would lose that.
     pub fn is_indexed(&self) -> bool {
-        matches!(self.done.get(), Some(Done::Long(_) | Done::Copied(_)))
+        matches!(self.done.get(), Some(Done::Long(_) | Done::Copied(_) | Done::Part(..)))
     }
 
     /// True if there is a copy, of all of it or of what was decoded so far, from which nobody has read for so long.
     /// Waits for nothing.
     pub fn is_idle_copy(&self, idle: Duration) -> bool {
         match self.done.get() {
-            Some(Done::Copied(copied)) => copied.is_idle(idle),
+            Some(Done::Copied(copied) | Done::Part(Part::Copied(copied, _), ..)) => copied.is_idle(idle),
             Some(_) => false,
             None => {
                 let is_idle = |pass: &Pass| pass.copied.is_some() && pass.used.elapsed() >= idle;
@@ -237,16 +275,24 @@ impl UnindexedSource {
     /// The caller holds no lock, as for any read.
     pub fn advance(&self) -> io::Result<bool> {
         let mut held = self.next_turn();
+        if self.done.get().is_none() {
+            match self.step(&mut held)? {
+                // Without a copy it is decoded again.
+                Step::More | Step::LostCopy => return Ok(true),
+                Step::Ended => {}
+                Step::NoMemory => return Err(self.no_memory()),
+            }
+        }
         match self.done.get() {
-            Some(Done::Wrong(kind, what)) => return Err(io::Error::new(*kind, what.clone())),
-            Some(_) => return Ok(false),
-            None => {}
+            Some(Done::Wrong(kind, what)) => Err(io::Error::new(*kind, what.clone())),
+            Some(Done::Part(_, kind, what)) if !self.context.unverified => Err(io::Error::new(*kind, what.clone())),
+            _ => Ok(false),
         }
-        match self.step(&mut held)? {
-            Step::More => Ok(true),
-            Step::Ended => Ok(false),
-            Step::NoMemory => Err(self.no_memory()),
-        }
+    }
+
+    /// True if what lies before damage is served.
+    fn serves_part(&self) -> bool {
+        self.context.unverified || self.is_block && self.crc.is_none() && self.seal.is_none()
     }
 
     fn no_memory(&self) -> io::Error {
@@ -282,7 +328,7 @@ impl UnindexedSource {
             let _ahead = Ahead(&this);
             let has_copy = || this.next_turn().as_ref().is_some_and(|pass| pass.copied.is_some());
             let end = this.position().saturating_add(AHEAD_INTO_COPY).min(this.length);
-            // Whoever reads there is told what goes wrong.
+            // Whoever reads there is told what goes wrong: what lies before it is served as before.
             let goes_on = || end == this.length || this.position() < end;
             while has_copy() && goes_on() && matches!(this.advance(), Ok(true)) {}
         });
@@ -305,7 +351,7 @@ impl UnindexedSource {
         is_whole && self.complaint().is_none()
     }
 
-    /// What is wrong with bytes that are served all the same, once that is known.
+    /// What is wrong with it, once that is known, if bytes are served all the same: those before the damage at least.
     pub fn complaint(&self) -> Option<&str> {
         self.complaint.get().map(String::as_str)
     }
@@ -323,7 +369,7 @@ impl UnindexedSource {
     /// Keeps in mind why it cannot be read, if it is for ever.
     fn failed(&self, error: io::Error) -> io::Error {
         use io::ErrorKind::{InvalidData, PermissionDenied, UnexpectedEof, Unsupported};
-        let is_served = self.context.unverified && is_damage(&error);
+        let is_served = self.serves_part() && is_damage(&error);
         if !is_served && matches!(error.kind(), InvalidData | UnexpectedEof | Unsupported | PermissionDenied) {
             let _ = self.done.set(Done::Wrong(error.kind(), error.to_string()));
         }
@@ -400,7 +446,10 @@ impl UnindexedSource {
         drop(holds);
         match decoded {
             // There are no seek points, either.
-            Ok(_) if pass.lost_copy => return Ok(self.give_up(Some(pass))),
+            Ok(_) if pass.lost_copy => {
+                self.give_up(Some(pass));
+                return Ok(Step::LostCopy);
+            }
             Ok(true) if pass.may_go_on(self.recent(), &self.cache) => {
                 pass.used = Instant::now();
                 self.memory.store(pass.memory, Ordering::Relaxed);
@@ -412,19 +461,40 @@ impl UnindexedSource {
             // What it is decoded from has no memory. Others may give theirs up.
             Err(error) if is_no_memory(&error) => return Ok(self.give_up(Some(pass))),
             Err(error) => {
-                let part = Some(pass).filter(|_| self.context.unverified && is_damage(&error));
-                let Some(part) = part else { return Err(error) };
-                let Pass { mut table, mut indexing, .. } = *part;
-                indexing.end();
-                indexing.take_chunks(&mut table.chunks);
-                self.memory.store(table.memory(), Ordering::Relaxed);
-                let _ = self.complaint.set(error.to_string());
-                let _ = self.done.set(Done::Part(self.source_of(table), error.kind(), error.to_string()));
+                if !self.serves_part() || !is_damage(&error) {
+                    return Err(error);
+                }
+                self.ended_by(&error, *pass);
                 return Ok(Step::Ended);
             }
         }
         self.ended(*pass);
         Ok(Step::Ended)
+    }
+
+    /// Keeps what lies before the damage that `error` tells of.
+    fn ended_by(&self, error: &io::Error, pass: Pass) {
+        let Pass { mut table, mut indexing, copied, .. } = pass;
+        indexing.end();
+        indexing.take_chunks(&mut table.chunks);
+        let (part, memory) = if let Some(copied) = copied {
+            let is_lost = |damage: &&Damage| !self.is_served(damage);
+            let lost = table.damage.iter().filter(is_lost).map(|damage| damage.decoded.start).min();
+            let length = lost.unwrap_or(u64::MAX).min(copied.length());
+            self.pass.drop_inputs();
+            (Part::Copied(copied, length), 0)
+        } else {
+            let memory = table.memory();
+            (Part::Seekable(self.source_of(table)), memory)
+        };
+        self.memory.store(memory, Ordering::Relaxed);
+        let _ = self.complaint.set(error.to_string());
+        let _ = self.done.set(Done::Part(part, error.kind(), error.to_string()));
+    }
+
+    /// True of damage that only fails a check, where that is served: all bytes are there.
+    fn is_served(&self, damage: &Damage) -> bool {
+        self.context.unverified && damage.lost_from >= damage.decoded.end
     }
 
     /// A new pass, which has as much memory as one wanted that was given up; `None` if there is not so much now.
@@ -482,12 +552,10 @@ impl UnindexedSource {
             self.cannot_copy.store(true, Ordering::Relaxed);
             (pass.copied, pass.lost_copy) = (None, true);
         }
-        // What only fails a check is all there.
-        let is_served = |damage: &&Damage| self.context.unverified && damage.lost_from >= damage.decoded.end;
-        if let Some(damage) = pass.table.damage.iter().find(is_served) {
+        if let Some(damage) = pass.table.damage.iter().find(|damage| self.is_served(damage)) {
             let _ = self.complaint.set(damage.what.clone());
         }
-        if let Some(damage) = pass.table.damage.iter().find(|damage| !is_served(damage)) {
+        if let Some(damage) = pass.table.damage.iter().find(|damage| !self.is_served(damage)) {
             return Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &damage.what)));
         }
         if position > self.length || read == 0 && position < self.length {
@@ -612,6 +680,7 @@ impl UnindexedSource {
                 match self.step(&mut held)? {
                     Step::More => {}
                     Step::Ended => return Ok(Found::Done),
+                    Step::LostCopy => continue,
                     Step::NoMemory => {
                         drop(held);
                         self.wait_for_memory(waits_since)?;
@@ -734,7 +803,7 @@ impl Source for UnindexedSource {
                     }
                 }
                 Some(Done::Copied(copied)) => copied.read(rest, from)?,
-                Some(Done::Part(decoded, ..)) if from < decoded.len() => decoded.read_at(rest, from)?,
+                Some(Done::Part(part, ..)) if from < part.length() => part.read(rest, from)?,
                 Some(Done::Part(_, kind, what) | Done::Wrong(kind, what)) => {
                     return Err(io::Error::new(*kind, what.clone()));
                 }
@@ -762,9 +831,9 @@ impl Source for UnindexedSource {
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         match self.done.get() {
             Some(Done::Short(_) | Done::Wrong(..)) => true,
-            Some(Done::Long(decoded) | Done::Part(decoded, ..)) => decoded.is_ready(offset, length),
+            Some(Done::Long(decoded) | Done::Part(Part::Seekable(decoded), ..)) => decoded.is_ready(offset, length),
             // A disk may sleep.
-            Some(Done::Copied(_)) => false,
+            Some(Done::Copied(_) | Done::Part(Part::Copied(..), ..)) => false,
             None => self.length == 0 || length == 0,
         }
     }

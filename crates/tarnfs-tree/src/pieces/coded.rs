@@ -324,7 +324,10 @@ fn try_password(
                 compare(source, crc, crc_of(source, piece.skip, piece.length, &context.cancel)?)?;
                 Ok(true)
             }
-            _ => source.read_at(&mut [0], piece.skip).map(|_| false),
+            _ => {
+                source.read_at(&mut [0], piece.skip)?;
+                unless_wrong(decoded.in_order.as_deref())
+            }
         };
     };
     source.read_at(&mut [0], piece.skip)?;
@@ -334,7 +337,12 @@ fn try_password(
             context.cancel.check()?;
         }
     }
-    match whole.complaint() {
+    unless_wrong(Some(whole))
+}
+
+/// Fails if it is known by now that `decoded` is damaged.
+fn unless_wrong(decoded: Option<&UnindexedSource>) -> io::Result<bool> {
+    match decoded.and_then(UnindexedSource::complaint) {
         Some(what) => Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned())),
         None => Ok(false),
     }
@@ -369,7 +377,8 @@ fn decoded_with(
         let is_long = of_step.decoded_length >= Some(LONG);
         let kept = context.members.as_ref().filter(|_| is_long && crc.is_some());
         let kept = kept.and_then(|members| members.of(number, piece, step));
-        let undone = undone(link.codec, source, of_step, crc, context).keeping(kept);
+        let is_block = (piece.skip, piece.length) != (0, piece.decoded);
+        let undone = undone(link.codec, source, of_step, crc, context).keeping(kept).of_block(is_block);
         let undone = Arc::new(undone.sealed_by(seal.clone()).decoded_from(&inputs));
         inputs.push(Arc::clone(&undone));
         whole = verifies.then(|| Arc::clone(&undone));

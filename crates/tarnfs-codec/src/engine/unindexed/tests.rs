@@ -471,6 +471,43 @@ fn what_is_slow_to_decode_is_copied_and_has_no_seek_points() {
     assert!(lock(&input.pass.pass).is_none() && lock(&input.pass.tail).is_none());
 }
 
+/// Somebody may read ahead into the damage, or look at a file behind it.
+#[test]
+fn what_lies_before_damage_in_a_block_is_served_whoever_has_met_it() {
+    let bytes = content(20 << 20);
+    let (mut packed, _) = deflated(&bytes);
+    let place = packed.len() * 3 / 4;
+    packed[place..place + 64].fill(0xff);
+    for (is_slow, length) in [(true, bytes.len()), (false, bytes.len()), (false, 12 << 20)] {
+        let (packed, _) = if length < bytes.len() { deflated(&bytes[..length]) } else { (packed.clone(), 0) };
+        // A shorter one is cut.
+        let packed = packed[..packed.len() * 9 / 10].to_vec();
+        let deflate = coder_by_name("deflate").unwrap();
+        let codec: &'static dyn Codec =
+            if is_slow { Box::leak(Box::new(Slow(deflate, AtomicUsize::new(0)))) } else { deflate };
+        let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(1));
+        let (options, context) = (Options::default(), DecodeContext::default());
+        let source = Arc::new(MemorySource::new(packed, "a block"));
+        let new = UnindexedSource::new(codec, source, length as u64, None, options, context, cache, workers);
+        let source = Arc::new(new.of_block(true));
+        let mut part = vec![0; 100_000];
+        source.read_exact_at(&mut part, 0).unwrap();
+        while let Ok(true) = source.advance() {}
+        assert!(source.advance().is_err() && source.complaint().is_some() && !source.is_verified());
+        for at in [5 << 20, 0, 8 << 20] {
+            source.read_exact_at(&mut part, at).unwrap();
+            assert!(part == bytes[at as usize..][..part.len()], "{is_slow}, {length}: at {at}");
+        }
+        for _ in 0..2 {
+            let error = source.read_exact_at(&mut part, length as u64 - 100_000).unwrap_err();
+            assert!(matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof), "{error}");
+        }
+        source.read_exact_at(&mut part, 1 << 20).unwrap();
+        let is_copy = matches!(source.done.get(), Some(Done::Part(Part::Copied(..), ..)));
+        assert_eq!(is_copy, is_slow, "what was copied stays");
+    }
+}
+
 /// A codec that says that it is slow, and may begin once.
 struct Slow(&'static dyn Codec, AtomicUsize);
 
