@@ -353,6 +353,49 @@ E
     assert_eq!(ran.text().lines().filter(|line| line.contains('f')).count(), 3000);
 }
 
+/// The same where encrypted files are counted before a mount: 2000 folders of 2000 files would be 4 million.
+#[test]
+fn folders_that_share_their_files_are_not_all_looked_at_for_encrypted_ones() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 - <<'E'
+import sqlite3, subprocess, zipfile
+with zipfile.ZipFile('e.zip', 'w') as file:
+    for number in range(2000):
+        file.writestr('d%d/' % number, b'')
+    for number in range(2000):
+        file.writestr('z/f%d' % number, b'')
+    file.writestr('z/last', b'12 bytes, and six.')
+data = bytearray(open('e.zip', 'rb').read())
+for magic, flags, length in [(b'PK\x03\x04', 6, 22), (b'PK\x01\x02', 8, 24)]:
+    data[data.rindex(magic) + flags] |= 1
+    data[data.rindex(magic) + length] -= 12
+open('e.zip', 'wb').write(data)
+E",
+    );
+    let (archive, index) = (scratch.path("e.zip"), scratch.path("e.idx"));
+    let archive = archive.to_str().unwrap();
+    run(&scratch, ["index", "--index-file", index.to_str().unwrap(), archive]);
+    let listed = |debug: &[&str]| {
+        let options = ["ls", "--index-file", index.to_str().unwrap(), archive];
+        run(&scratch, [debug, &options].concat())
+    };
+    let honest = listed(&[]);
+    assert!(honest.err.contains("1 of 2001 files is encrypted"), "{}", honest.err);
+    scratch.shell(
+        "python3 - <<'E'
+import sqlite3
+index = sqlite3.connect('e.idx')
+files = index.execute('SELECT first, count FROM folders WHERE count = 2001 ORDER BY first DESC').fetchone()
+assert index.execute('UPDATE folders SET first = ?, count = ? WHERE count = 0', files).rowcount == 2000
+index.commit()
+E",
+    );
+    let lying = listed(&[]);
+    let files = lying.err.split(" of ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+    assert!(files.is_some_and(|files| files < 2_000_000), "{}", lying.err);
+}
+
 /// In a user namespace the owners of two files may have one number, though they are two users.
 #[test]
 fn an_owner_without_a_number_is_nobodys_friend() {
