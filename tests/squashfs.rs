@@ -195,7 +195,7 @@ fn what_is_damaged_is_an_error_never_a_crash() {
         return println!("left out: no mounts here, or no mksquashfs");
     }
     let scratch = Scratch::new();
-    scratch.shell("mkdir tree; cd tree; for i in $(seq 9); do seq $i 60000 > $i; done; seq 5 > few");
+    scratch.shell("mkdir tree; cd tree; for i in $(seq 9); do seq $i 60000 > $i; ln $i $i.link; done; seq 5 > few");
     for compression in ["gzip", "xz"] {
         let image = format!("{compression}.squashfs");
         pack(&scratch, &format!("-no-fragments -comp {compression}"), &image);
@@ -216,7 +216,8 @@ fn what_is_damaged_is_an_error_never_a_crash() {
         assert_eq!(wrong, 1, "{compression}");
         mounted.unmount();
         let checked = run(&scratch, ["check".as_ref(), scratch.path("flipped.squashfs").as_os_str()]);
-        assert!(checked.code == 5 && checked.text().contains("damaged: "), "{}", checked.text());
+        assert!(checked.code == 5 && checked.text().contains("2 of 19 files are damaged"), "{}", checked.text());
+        assert_eq!(checked.text().matches("damaged: ").count(), 2, "each name is told: {}", checked.text());
         // Cut, and changed in its tables: an error or what is whole.
         for length in [0, 4, 95, 96, 100, middle, whole.len() - 4200, whole.len() - 1] {
             fs::write(scratch.path("cut.squashfs"), &whole[..length.min(whole.len())]).unwrap();

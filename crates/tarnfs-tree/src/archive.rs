@@ -71,6 +71,7 @@ pub struct DamagedFiles {
 }
 
 /// Why a file that is stored in pieces cannot be read.
+#[derive(Clone)]
 enum Unreadable {
     /// It is encrypted, and no password fits.
     Locked,
@@ -231,7 +232,7 @@ impl ArchiveTree {
             if rows.len() == BATCH {
                 later.push((folder, next));
             }
-            let mut read = self.read_pieces(rows.iter().map(|(_, row)| row).collect(), cancel)?;
+            let read = self.read_pieces(rows.iter().map(|(_, row)| row).collect(), cancel)?;
             let mut damaged = Vec::new();
             for (name, row) in rows {
                 match row.kind {
@@ -239,7 +240,7 @@ impl ArchiveTree {
                     Kind::File => {
                         found.files += 1;
                         let known = if may_be_any { self.wrong_with(&row)? } else { None };
-                        let what = match (known, read.remove(&row.node)) {
+                        let what = match (known, read.get(&row.node).cloned()) {
                             (None, None) => continue,
                             (None, Some(Unreadable::Locked)) => {
                                 found.locked += 1;
@@ -251,7 +252,7 @@ impl ArchiveTree {
                         damaged.push((name, what));
                     }
                     Kind::Symlink => {
-                        if let Some(Unreadable::Damaged(what)) = read.remove(&row.node) {
+                        if let Some(Unreadable::Damaged(what)) = read.get(&row.node) {
                             found.links += 1;
                             damaged.push((name, format!("the target of the link: {what}")));
                         }
@@ -276,7 +277,9 @@ impl ArchiveTree {
         let is_read = |row: &&Row| row.has_pieces && (row.kind == Kind::File || row.size <= LONGEST_TARGET);
         let mut rows: Vec<&Row> = rows.into_iter().filter(is_read).collect();
         // Those that share a block lie in this order in it.
-        rows.sort_by_key(|row| row.header);
+        rows.sort_by_key(|row| (row.header, row.node));
+        // A file with several names is read once.
+        rows.dedup_by_key(|row| row.node);
         let (following, found) = (AtomicUsize::new(0), Mutex::new(HashMap::new()));
         let work = || {
             while let Some(row) = rows.get(following.fetch_add(1, Ordering::Relaxed))

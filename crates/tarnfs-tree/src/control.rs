@@ -264,7 +264,9 @@ impl ControlTree {
         }
         let number = next.range(&*tree)?;
         next.gone[number] = None;
-        next.by_folder.entry(folder).or_default().push(number);
+        // In this order they are listed.
+        let numbers = next.by_folder.entry(folder).or_default();
+        numbers.insert(numbers.partition_point(|&other| other < number), number);
         next.places[number] = Some(AddedPlace { folder, name: name.to_vec(), tree, root });
         *added = Arc::new(next);
         Ok(())

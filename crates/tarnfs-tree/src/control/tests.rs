@@ -290,6 +290,12 @@ fn numbers_of_what_was_taken_out_are_used_again_when_nobody_knows_them() {
     assert!((1..=7).contains(&added), "{added}");
     tree.forget(held, 1);
     tree.add(b"now there is room", wide()).unwrap();
+    // Whatever their numbers are, each is listed once.
+    let listed = names(&tree, Node::ROOT);
+    for number in 0..added {
+        assert_eq!(listed.iter().filter(|name| **name == format!("all{number}")).count(), 1, "{listed:?}");
+    }
+    assert_eq!(listed.iter().filter(|name| *name == "now there is room" || *name == "stays").count(), 2, "{listed:?}");
 }
 
 /// Of an archive the kernel may keep what it is told for as long as it likes. Who mounts something in it must see that
