@@ -528,6 +528,10 @@ fn completions_offer_what_may_come_next() {
     for words in [&["ls", ""][..], &["check", "a.tar", ""], &["--index-file", ""], &["cat", "--log-file="]] {
         assert_eq!(offered(words), "files\n", "{words:?}");
     }
+    // Of two values, and the archive.
+    assert_eq!(offered(&["--transform", "a", ""]), "nothing\n");
+    assert_eq!(offered(&["ls", "--transform", "a", "b", "a.t"]), "files\n");
+    assert_eq!(offered(&["ls", "--transform", "tree", "b", "a.tar", ""]), "nothing\nb/\n");
     for words in [&["a.tar", ""][..], &["mount", "-f", "a.tar", "a"], &["--index-folders", ""]] {
         assert_eq!(offered(words), "folders\n", "{words:?}");
     }

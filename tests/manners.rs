@@ -27,6 +27,34 @@ fn encrypted(scratch: &Scratch) -> &'static [&'static str] {
     &["old.zip", "aes.zip", "x.7z"]
 }
 
+/// A pipe is read once, also for several archives, and where another process makes an index meanwhile.
+#[test]
+fn passwords_may_come_through_a_pipe() {
+    if !have("zip") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; zip -q -P secret a.zip one; cp a.zip b.zip; mkdir at");
+    let program = env!("CARGO_BIN_EXE_tarnfs");
+    let shell = |script: &str| scratch.shell(&format!("export XDG_CACHE_HOME=$PWD/cache; {script}"));
+    let whole = "a.zip: whole: 1 file with 4 bytes of content\nb.zip: whole: 1 file with 4 bytes of content\n";
+    assert_eq!(shell(&format!("{program} check --password-file <(echo secret) a.zip b.zip")), whole);
+    if !can_mount() {
+        return;
+    }
+    // What lies where a sidecar of ratarmount would is a reason to start that process.
+    scratch.shell("touch a.zip.index.sqlite; mkfifo fifo; ln -s fifo link");
+    for (before, file, behind) in [
+        ("echo secret |", "/dev/stdin", ""),
+        ("", "fifo", "& echo secret > fifo"),
+        ("", "link", "& echo secret > fifo"),
+    ] {
+        let mount = format!("{before} timeout 300 {program} --password-file {file} a.zip at");
+        let read = shell(&format!("{mount} {behind}; wait; cat at/one; {program} -u at"));
+        assert_eq!(read, "one\n", "{file}");
+    }
+}
+
 #[test]
 fn encrypted_files_are_told_when_an_archive_is_opened() {
     if !have("zip") || !have("7z") {

@@ -111,6 +111,10 @@ fn an_expression_that_changes_nothing_is_told() {
         );
         assert_eq!(says(&scratch, &["ls", "--transform", "^home", "x", archive]), (0, idle));
         assert_eq!(says(&scratch, &["ls", "--transform", "^/home", "x", archive]), (0, String::new()));
+        // Of an option that is repeated, the last one counts.
+        let repeated = ["ls", "--transform", "^/home", "x", "--transform", "^/home", "y", archive];
+        let listed = support::tarnfs(&scratch).args(repeated).current_dir(scratch.path("")).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&listed.stdout), "y\n");
     }
 }
 

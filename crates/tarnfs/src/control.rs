@@ -22,7 +22,7 @@ use tarnfs_tree::control::{LONGEST_LINE, Line, Refusal, Submitted, Token};
 use tarnfs_tree::open::{DecodedCache, Options};
 use tarnfs_tree::{ControlTree, Error, Tree};
 
-use crate::args::{Cli, Command, Mount, parse_quietly, shown};
+use crate::args::{Cli, Command, Keys, Mount, parse_quietly, shown};
 use crate::commands::mount::{Request, open_all};
 use crate::exit::Failure;
 use crate::run::archives_of;
@@ -193,8 +193,9 @@ impl Runner {
         // Before an archive is read, which may take long.
         self.tree.check(&place).map_err(refused)?;
         let failed = |failure: Failure| failure.message;
+        let keys = Keys::read(&mount.open).map_err(failed)?;
         // One memory for all that is decoded here, and one end.
-        let mut options = inside::options(&mount.open, &self.options.cancel).map_err(failed)?;
+        let mut options = inside::options(&mount.open, &keys, &self.options.cancel).map_err(failed)?;
         options.decoding.cache = self.options.decoding.cache.clone();
         options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
         let request = Request { sources: sources.to_vec(), mountpoint: self.real.clone(), made_up: false };

@@ -23,7 +23,7 @@ use tarnfs_source::Cancel;
 use tarnfs_tree::filling;
 use tarnfs_tree::open::{self, IndexPlace, OpenArchive, Options, Recreate};
 
-use crate::args::{Mount, shown};
+use crate::args::{Keys, Mount, shown};
 use crate::commands::difference::difference_of_sidecar;
 use crate::{daemon, inside, signals};
 
@@ -38,14 +38,16 @@ pub(crate) struct Indexer(UnixStream);
 impl Indexer {
     /// Starts it if one of `archives` may be mounted with a sidecar. Must be called while the process has a single
     /// thread, and signals are held.
-    pub(crate) fn start(archives: &[PathBuf], arguments: &Mount) -> Option<Self> {
+    pub(crate) fn start(archives: &[PathBuf], arguments: &Mount, keys: &Keys) -> Option<Self> {
         if !may_be_needed(archives, arguments) {
             return None;
         }
-        Self::fork(archives, arguments).inspect_err(|error| log::debug!("no process to make indexes: {error}")).ok()
+        Self::fork(archives, arguments, keys)
+            .inspect_err(|error| log::debug!("no process to make indexes: {error}"))
+            .ok()
     }
 
-    fn fork(archives: &[PathBuf], arguments: &Mount) -> io::Result<Self> {
+    fn fork(archives: &[PathBuf], arguments: &Mount, keys: &Keys) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let null = File::options().read(true).write(true).open("/dev/null")?;
         // Now, before something is mounted over them: the other process may begin late.
@@ -58,7 +60,7 @@ impl Indexer {
                 // SAFETY: as above. The daemon waits for the process in between alone, and so never has a dead child.
                 if unsafe { libc::fork() } == 0 {
                     // A panic has nobody to tell.
-                    let _ = std::panic::catch_unwind(|| work(theirs, &null, &archives, arguments));
+                    let _ = std::panic::catch_unwind(|| work(theirs, &null, &archives, arguments, keys));
                 }
                 // SAFETY: ends this process at once; nothing that the daemon wants to clean up is cleaned up twice.
                 unsafe { libc::_exit(0) }
@@ -103,11 +105,11 @@ const WARNING: u8 = b'!';
 const END: u64 = u64::MAX;
 
 /// True if one of the archives has a file where ratarmount puts its sidecars, and an index can be written. Not where
-/// descriptors or dictionaries are among the arguments: what these lead to may be there only once.
+/// descriptors are among the arguments: what these lead to may be there only once.
 fn may_be_needed(archives: &[PathBuf], arguments: &Mount) -> bool {
     let open = &arguments.open;
     let may_be_made = !open.recreate_index && !open.no_recreate_index && open.index_file.is_none();
-    if !may_be_made || !open.zstd_dictionary.is_empty() || !daemon::from_arguments().is_empty() {
+    if !may_be_made || !daemon::from_arguments().is_empty() {
         return false;
     }
     let folders = folders(arguments);
@@ -202,12 +204,12 @@ fn may_be_written(path: &Path) -> bool {
 }
 
 /// All that this process does.
-fn work(socket: UnixStream, null: &File, archives: &[Found<'_>], arguments: &Mount) -> io::Result<()> {
+fn work(socket: UnixStream, null: &File, archives: &[Found<'_>], arguments: &Mount, keys: &Keys) -> io::Result<()> {
     // Its file is closed with all others. The daemon is told instead.
     log::set_max_level(log::LevelFilter::Off);
     let cancel = Cancel::default();
     // Before the folder is left from which relative paths go.
-    let options = options(arguments, &cancel)?;
+    let options = options(arguments, keys, &cancel)?;
     let mut socket = daemon::detach(socket, null, c"tarnfs-index")?;
     // They were held for the daemon's sake. From now on one ends this process, as any other.
     signals::release();
@@ -274,9 +276,9 @@ fn why_not(before: Option<&Identity>, now: Option<&Identity>) -> Option<&'static
     }
 }
 
-fn options(arguments: &Mount, cancel: &Cancel) -> io::Result<Options> {
+fn options(arguments: &Mount, keys: &Keys, cancel: &Cancel) -> io::Result<Options> {
     let mut options =
-        inside::options(&arguments.open, cancel).map_err(|failure| io::Error::other(failure.to_string()))?;
+        inside::options(&arguments.open, keys, cancel).map_err(|failure| io::Error::other(failure.to_string()))?;
     if arguments.lazy {
         options.shape.recursion = None;
     }

@@ -12,7 +12,7 @@ use tarnfs_tree::build::Progress;
 use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem, Sink};
 use tarnfs_tree::{Attributes, Error, Fit, FolderTree, LockedFiles, Tree, Versions, path};
 
-use crate::args::{Open, open_options};
+use crate::args::{Keys, Open, open_options};
 use crate::exit::{Code, Failure};
 use crate::globs;
 use crate::input;
@@ -50,9 +50,10 @@ fn open_and(
 ) -> Result<(OpenArchive, Code), Failure> {
     // Before signals are listened to: they end who waits for its bytes.
     let input = if archive == Path::new("-") { Some(input::standard_input()?) } else { None };
+    let keys = Keys::read(arguments)?;
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
-    let mut options = Options { sink, ..options(arguments, &ending.cancel())? };
+    let mut options = Options { sink, ..options(arguments, &keys, &ending.cancel())? };
     let (name, opened, code) = match input {
         None => {
             let (opened, code) = open_with(archive, &options)?;
@@ -90,8 +91,8 @@ pub(crate) fn not_standard_input(archive: &Path) -> Result<(), Failure> {
 }
 
 /// What was typed, as options; see [`open_options`].
-pub(crate) fn options(arguments: &Open, cancel: &Cancel) -> Result<Options, Failure> {
-    open_options(arguments, cancel)
+pub(crate) fn options(arguments: &Open, keys: &Keys, cancel: &Cancel) -> Result<Options, Failure> {
+    open_options(arguments, keys, cancel)
 }
 
 /// Does `work` with each archive, also where it fails with others before; the largest code is the
@@ -106,12 +107,13 @@ pub(crate) fn each(
         return Err(Failure::new(Code::Usage, format!("--index-file {}: {what}", crate::args::shown(file))));
     }
     archives.iter().try_for_each(|archive| not_standard_input(archive))?;
+    let keys = Keys::read(arguments)?;
     let mut worst = Code::Success;
     // One for all: it stays until the program ends, with a thread and descriptors of its own.
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     for archive in archives {
-        match work(archive, &options(arguments, &ending.cancel())?) {
+        match work(archive, &options(arguments, &keys, &ending.cancel())?) {
             Ok(Code::Success) => {}
             Ok(code) => worst = worst.max(code),
             Err(failure) if failure.code == Code::Interrupted || failure.is_of_output => return Err(failure),

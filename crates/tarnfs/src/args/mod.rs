@@ -7,7 +7,7 @@ mod size;
 mod usage;
 
 pub(crate) use definitions::{Cat, Check, Cli, Command, Index, IndexFormat, List, Mount, Open, Shell, Stat};
-pub(crate) use settings::{composition, mount_options, open_options};
+pub(crate) use settings::{Keys, composition, mount_options, open_options};
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -64,8 +64,24 @@ fn threads(value: &str) -> Result<(usize, Vec<(String, usize)>), String> {
     Ok((threads, threads_of))
 }
 
+/// What is in the files of passwords and dictionaries. A file may be a pipe, which can be read only once.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    passwords: Passwords,
+    dictionaries: Dictionaries,
+}
+
+impl Keys {
+    /// Reads the files. To be called before signals are listened to: until then they end who waits for a pipe.
+    pub(crate) fn read(open: &Open) -> Result<Self, Failure> {
+        let usage = |message: String| Failure::new(Code::Usage, message);
+        let dictionaries = dictionaries(&open.zstd_dictionary).map_err(usage)?;
+        Ok(Self { passwords: Passwords::new(passwords(open).map_err(usage)?), dictionaries })
+    }
+}
+
 /// How an archive is opened.
-pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Failure> {
+pub(crate) fn open_options(open: &Open, keys: &Keys, cancel: &Cancel) -> Result<Options, Failure> {
     let usage = |message: String| Failure::new(Code::Usage, message);
     let (threads, threads_of) =
         threads(&open.parallelization).map_err(|problem| usage(format!("--parallelization {problem}")))?;
@@ -138,8 +154,8 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
             ..IndexOptions::default()
         },
         decoding: DecodingOptions {
-            dictionaries: dictionaries(&open.zstd_dictionary).map_err(usage)?,
-            passwords: Passwords::new(passwords(open).map_err(usage)?),
+            dictionaries: keys.dictionaries.clone(),
+            passwords: keys.passwords.clone(),
             seek_point_spacing: spacing.map(|spacing| (spacing * f64::from(1 << 20)) as u64),
             threads,
             threads_of,
@@ -152,9 +168,9 @@ pub(crate) fn open_options(open: &Open, cancel: &Cancel) -> Result<Options, Fail
     })
 }
 
-/// Expression and replacement.
+/// Expression and replacement. Of an option that is repeated, the last ones.
 fn pair(values: Option<&[String]>) -> Option<(String, String)> {
-    let [expression, replacement] = values? else { return None };
+    let [.., expression, replacement] = values? else { return None };
     Some((expression.clone(), replacement.clone()))
 }
 

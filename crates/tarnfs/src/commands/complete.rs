@@ -128,17 +128,20 @@ fn offers(words: &[OsString]) -> (Else, Words) {
 /// Goes through the words before the last one.
 fn position<'a>(command: &'a clap::Command, words: &'a [OsString]) -> Position<'a> {
     let mut position = Position { command, value_of: None, before: Vec::new(), only_paths: false };
+    let mut values = 0;
     let takes_value = |arg: &Arg| arg.get_action().takes_values();
     for word in words {
         let bytes = word.as_bytes();
         if let Some(option) = position.value_of.take() {
             // Of an option that takes several, the words that come next are values, too.
-            let takes_more = option.get_num_args().is_some_and(|number| number.max_values() == usize::MAX);
+            values += 1;
+            let takes_more = option.get_num_args().is_some_and(|number| values < number.max_values());
             if !(takes_more && bytes.starts_with(b"-")) {
                 position.value_of = takes_more.then_some(option);
                 continue;
             }
         }
+        values = 0;
         if position.only_paths || bytes == b"-" || !bytes.starts_with(b"-") {
             position.before.push(word);
         } else if bytes == b"--" {
@@ -235,7 +238,8 @@ fn names(words: &[OsString], archive: &Path, typed: &[u8]) -> Option<Words> {
             of_clock.cancel();
         })
         .ok()?;
-    let mut options = inside::options(open_of(&cli)?, &cancel).ok()?;
+    let keys = args::Keys::read(open_of(&cli)?).ok()?;
+    let mut options = inside::options(open_of(&cli)?, &keys, &cancel).ok()?;
     options.decoding.decoded_cache = None;
     let mut with_index = options.clone();
     with_index.index.recreate = Recreate::Never;

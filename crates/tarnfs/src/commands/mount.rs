@@ -18,7 +18,7 @@ use tarnfs_tree::{
     AssembleError, Assembly, ComposeError, Composition, Error, FolderTree, Location, Observer, assemble, filling,
 };
 
-use crate::args::{Mount, composition, mount_options, shown};
+use crate::args::{Keys, Mount, composition, mount_options, shown};
 use crate::commands::{index, mounts};
 use crate::control::{self, Control};
 use crate::daemon::{self, Ready, Role};
@@ -48,9 +48,11 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     if let Some(hidden) = hidden(&request) {
         as_typed += &hidden;
     }
+    // Once for all processes, and while a signal still ends who waits for a pipe.
+    let keys = Keys::read(&arguments.open)?;
     signals::hold();
     if arguments.foreground {
-        return serve(&request, arguments, None);
+        return serve(&request, arguments, &keys, None);
     }
     match daemon::fork()? {
         Role::Parent(code) => {
@@ -59,7 +61,7 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
             }
             Ok(code)
         }
-        Role::Child(ready) => serve(&request, arguments, Some(ready)),
+        Role::Child(ready) => serve(&request, arguments, &keys, Some(ready)),
     }
 }
 
@@ -399,9 +401,9 @@ impl Unmounter for Helper {
     }
 }
 
-fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<Code, Failure> {
+fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>) -> Result<Code, Failure> {
     // Forked before there are threads.
-    let indexer = Indexer::start(&request.sources, arguments);
+    let indexer = Indexer::start(&request.sources, arguments, keys);
     // What is mounted already is unmounted by those who have mounted it.
     let watcher = if tarnfs_fuse::is_mounted_device(&request.mountpoint) { None } else { watcher() };
     let ending = Ending::default();
@@ -409,7 +411,7 @@ fn serve(request: &Request, arguments: &Mount, ready: Option<Ready>) -> Result<C
         ending.watched_by(watcher.clone());
     }
     ending.listen().map_err(|error| listening(&error))?;
-    let mut options = inside::options(&arguments.open, &ending.cancel())?;
+    let mut options = inside::options(&arguments.open, keys, &ending.cancel())?;
     options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
     let (mountpoint, title) = (&request.mountpoint, request.title());
     let name = shown(&title);
