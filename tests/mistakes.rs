@@ -175,6 +175,40 @@ fn a_mount_of_several_archives_is_known_by_each() {
     }
 }
 
+/// What is named by a path with links in it is what the kernel finds there.
+#[test]
+fn a_mount_is_named_by_any_way_that_leads_to_it() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir -p real/project sub x; echo one > one; tar -cf a.tar one; cp a.tar b.tar; ln -s real link");
+    scratch.shell("ln -s real/project straight; ln -s link/project chain; cp a.tar $'c\\xff.tar'");
+    let nothing = (0, String::new());
+    let [x, project] = ["x", "real/project"].map(|name| scratch.path(name));
+    for place in ["link/project", "straight", "chain"] {
+        assert_eq!(says(&scratch, &[place, "x"]), nothing);
+        assert_eq!(says(&scratch, &["a.tar", place]), nothing);
+        assert_eq!(says(&scratch, &["-u", place]), nothing, "{place}");
+        assert!(support::is_mounted(&x) && !support::is_mounted(&project), "{place}");
+        assert_eq!(says(&scratch, &["-u", place]), nothing, "{place}: now it is the folder");
+        assert!(!support::is_mounted(&x), "{place}");
+    }
+    for (mounted, named) in
+        [("sub/../a.tar", "a.tar"), ("a.tar", "sub/../a.tar"), ("link/../b.tar", "b.tar"), ("a.tar", "link/../a.tar")]
+    {
+        assert_eq!(says(&scratch, &[mounted, "x"]), nothing);
+        assert_eq!(says(&scratch, &["-u", named]), nothing, "{mounted} {named}");
+        assert!(!support::is_mounted(&x), "{mounted} {named}");
+    }
+    let program = env!("CARGO_BIN_EXE_tarnfs");
+    let listed = scratch.shell(&format!(
+        "export XDG_CACHE_HOME=$PWD/cache; {program} $'c\\xff.tar' x; {program} mounts --json; {program} -u $'c\\xff.tar'"
+    ));
+    assert!(listed.contains("\"path_bytes\""), "{listed}");
+    assert!(!support::is_mounted(&x));
+}
+
 #[test]
 fn a_mistyped_folder_for_indexes_is_not_made() {
     let scratch = Scratch::new();

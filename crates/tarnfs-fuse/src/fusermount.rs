@@ -1,9 +1,11 @@
 //! The helper that mounts for people who may not: fusermount3 of libfuse, which is set-user-id root.
 
 use std::env;
+use std::ffi::OsString;
 use std::io::{self, IoSliceMut, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -60,12 +62,16 @@ pub(crate) fn mount(mount_point: &Path, options: &Parsed, can_open_device: bool)
 }
 
 /// The options with which the helper is called. Only in the source may a comma or a backslash be.
-fn helper_options(options: &Parsed) -> String {
-    let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
+fn helper_options(options: &Parsed) -> OsString {
     let mut all: Vec<String> = options.flag_names().into_iter().map(str::to_owned).collect();
-    all.extend([format!("fsname={source}"), "subtype=tarnfs".to_owned()]);
+    all.push("subtype=tarnfs".to_owned());
     all.extend(Some(options.fuse_data()).filter(|data| !data.is_empty()));
-    all.join(",")
+    let mut all = (all.join(",") + ",fsname=").into_bytes();
+    for &byte in options.source.as_bytes() {
+        all.extend(matches!(byte, b'\\' | b',').then_some(b'\\'));
+        all.push(byte);
+    }
+    OsString::from_vec(all)
 }
 
 /// Waits for the message that carries the device; an end of the stream means that the helper gave up.
@@ -122,9 +128,9 @@ mod tests {
 
     #[test]
     fn a_source_with_commas_stays_one_option() {
-        let options = MountOptions { source: r"a,b\c.tar".to_owned(), ..MountOptions::default() };
+        let options = MountOptions { source: r"a,b\c.tar".into(), ..MountOptions::default() };
         let options = Parsed::new(&options).unwrap();
-        assert_eq!(helper_options(&options), r"ro,nosuid,nodev,fsname=a\,b\\c.tar,subtype=tarnfs");
+        assert_eq!(helper_options(&options), r"ro,nosuid,nodev,subtype=tarnfs,fsname=a\,b\\c.tar");
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::{Error, Unmounter};
 #[derive(Debug, Clone)]
 pub struct MountOptions {
     /// What the table of mounts shows as the source: the path of the archive.
-    pub source: String,
+    pub source: OsString,
     /// Let other users in too; the kernel then checks owner and mode of each file (`default_permissions`).
     pub allow_other: bool,
     /// What came after `-o`, separate or joined by commas ([`split_options`]). Known: `allow_other`,
@@ -39,7 +40,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         Self {
-            source: "tarnfs".to_owned(),
+            source: "tarnfs".into(),
             allow_other: false,
             options: Vec::new(),
             threads: cores.clamp(2, 4),
@@ -95,7 +96,7 @@ pub(crate) struct Overrides {
 /// Options sorted by who is to have them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parsed {
-    pub(crate) source: String,
+    pub(crate) source: OsString,
     pub(crate) flags: MountFlags,
     pub(crate) allow_other: bool,
     pub(crate) default_permissions: bool,
@@ -213,7 +214,7 @@ impl Parsed {
         match name {
             "allow_other" => self.allow_other = true,
             "default_permissions" => self.default_permissions = true,
-            "fsname" => value.clone_into(&mut self.source),
+            "fsname" => self.source = value.into(),
             "max_read" => self.max_read = Some(number(10)?),
             "uid" => self.overrides.uid = Some(number(10)?),
             "gid" => self.overrides.gid = Some(number(10)?),
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(parsed.overrides, Overrides { uid: Some(7), gid: None, umask: 0o22 });
         assert_eq!(parse(&["fsname=other"]).unwrap().source, "other");
         let parsed = parse(&[r"noexec,fsname=a\,b\\c,,umask=077"]).unwrap();
-        assert_eq!((parsed.source.as_str(), parsed.overrides.umask), (r"a,b\c", 0o77));
+        assert_eq!((parsed.source.to_str(), parsed.overrides.umask), (Some(r"a,b\c"), 0o77));
     }
 
     /// Scripts that were made for other programs have them.

@@ -41,7 +41,7 @@ fn the_table_of_mounts_tells_what_it_is() {
         return;
     }
     let source = "/data/my, own\\archive.tar.gz".to_owned();
-    let mounted = Mounted::with(small_tree(), &MountOptions { source, ..MountOptions::default() });
+    let mounted = Mounted::with(small_tree(), &MountOptions { source: source.into(), ..MountOptions::default() });
     let line = mount_line(mounted.folder.path()).unwrap();
     assert_eq!(
         line,
@@ -228,7 +228,7 @@ const CHILD_OPTIONS: &str = "TARNFS_TEST_CHILD_OPTIONS";
 fn child_process() {
     let Some(folder) = std::env::var_os(CHILD_FOLDER).map(PathBuf::from) else { return };
     let options = std::env::var(CHILD_OPTIONS).unwrap_or_default();
-    let options = MountOptions { options: vec![options], source: "a,b".to_owned(), ..MountOptions::default() };
+    let options = MountOptions { options: vec![options], source: "a,b".into(), ..MountOptions::default() };
     match mount(Arc::new(small_tree()), &folder, &options) {
         Ok(mount) => {
             println!("\nmounted {}", mount_line(&folder).unwrap().join(" "));

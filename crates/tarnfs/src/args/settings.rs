@@ -310,7 +310,7 @@ pub(crate) fn mount_options(mount: &Mount, archive: &OsStr) -> MountOptions {
     let before = options.len();
     options.retain(|option| option != "allow_other");
     MountOptions {
-        source: archive.to_string_lossy().into_owned(),
+        source: archive.to_owned(),
         allow_other: options.len() != before,
         options,
         statistics: mount.open.debug >= STATISTICS_LEVEL,

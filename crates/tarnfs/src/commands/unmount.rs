@@ -45,9 +45,45 @@ fn mounted_from(path: &Path) -> Vec<PathBuf> {
     // The table of mounts alone is asked: a mount whose server hangs would not answer.
     let Ok(path) = std::path::absolute(path) else { return Vec::new() };
     let mounts = tarnfs_fuse::mounts().unwrap_or_default();
-    if mounts.iter().any(|mount| mount.mount_point == path) {
+    let is_mount_point = |path: &Path| mounts.iter().any(|mount| mount.mount_point == path);
+    if is_mount_point(&path) || leads_to(&path, is_mount_point) {
         return Vec::new();
     }
-    let mounts = mounts.into_iter().filter(|mount| sources(&mount.source).0.contains(&path));
-    mounts.map(|mount| mount.mount_point).collect()
+    let of = |is_it: &dyn Fn(&PathBuf) -> bool| -> Vec<_> {
+        let mounts = mounts.iter().filter(|mount| sources(&mount.source).0.iter().any(is_it));
+        mounts.map(|mount| mount.mount_point.clone()).collect()
+    };
+    let found = of(&|source| *source == path);
+    if !found.is_empty() {
+        return found;
+    }
+    // By another way. Only what has the same name is looked for: other sources may be on servers that hang.
+    let real = real(&path);
+    let may_be_it = |source: &Path| source.file_name().is_none_or(|name| Some(name) == real.file_name());
+    of(&|source| may_be_it(source) && self::real(source) == real)
+}
+
+/// The path without symbolic links and `..` before its last name, as it is where that cannot be known.
+fn real(path: &Path) -> PathBuf {
+    let real = match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => parent.canonicalize().map(|parent| parent.join(name)),
+        _ => path.canonicalize(),
+    };
+    real.unwrap_or_else(|_| path.to_owned())
+}
+
+/// True if `path` leads to something of which this `is_mount_point`. It goes from link to link, and no further than to
+/// the first: no mount is asked.
+fn leads_to(path: &Path, is_mount_point: impl Fn(&Path) -> bool) -> bool {
+    /// As many links as the kernel follows.
+    const MOST_LINKS: usize = 40;
+    let mut place = real(path);
+    for _ in 0..MOST_LINKS {
+        if is_mount_point(&place) {
+            return true;
+        }
+        let (Some(folder), Ok(target)) = (place.parent(), place.read_link()) else { return false };
+        place = real(&folder.join(target));
+    }
+    false
 }
