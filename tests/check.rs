@@ -255,6 +255,23 @@ fn what_lies_behind_the_end_is_told() {
     }
 }
 
+/// Nobody reads through terabytes that are not there.
+#[test]
+fn a_hole_behind_the_end_is_not_read() {
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar -cf hole.tar one; truncate -s 4T hole.tar");
+    scratch.shell("cp --sparse=always hole.tar more.tar; printf x >> more.tar");
+    let whole = "whole: 1 file with 4 bytes of content";
+    let more = "behind the end of the archive, at byte 4398046511104, is 1 more byte; it is no tar";
+    for (name, expected) in
+        [("hole.tar", format!("hole.tar: {whole}\n")), ("more.tar", format!("more.tar: {whole}\nmore.tar: {more}\n"))]
+    {
+        let mut command = support::behind(&scratch, &["timeout", "300"]);
+        let ran = Ran::from(command.args(["check", name]).current_dir(scratch.path("")).output().unwrap());
+        assert_eq!((ran.code, ran.text()), (0, expected), "{}", ran.err);
+    }
+}
+
 #[test]
 fn an_index_that_does_not_match_the_archive_is_told() {
     let scratch = Scratch::new();

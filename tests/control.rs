@@ -452,6 +452,20 @@ fn bad_input() {
     mount.refuses(vec![b'x'; 1 << 20], "more than 65536 bytes");
     mount.refuses("x ".repeat(32 << 10).trim_end(), "more than 4096 words");
     mount.refuses(format!("ratarmount {} new", "x".repeat(60_000)), "write the whole path");
+    // What a word means depends on the folder from which it was written.
+    let a = scratch.path("a.tar").display().to_string();
+    for option in ["index-file", "password-file", "index-folders", "zstd-dictionary", "log-file"] {
+        for name in ["ratarmount", "tarnfs index"] {
+            mount.refuses(format!("{name} --{option}=sub/x {a}"), "sub/x: write the whole path");
+        }
+    }
+    mount.refuses(format!("ratarmount --index-folders=,sub/x {a} new"), "sub/x: write the whole path");
+    // What is said of a process means nothing for a part of one.
+    for option in ["-f", "-d 3", "--log-file=/dev/null", "--no-sandbox", "--no-mount", "-o noexec"] {
+        mount.refuses(format!("ratarmount {option} {a} new"), "are for a mount of its own");
+    }
+    mount.does(&format!("ratarmount -d 1 --index-file=:memory: {a} new"));
+    mount.does("ratarmount -u new");
     // Words as ratarmount takes them.
     let output = mount.say(b"ratarmount\0--version");
     assert!(output.starts_with("tarnfs "), "{output}");

@@ -380,9 +380,12 @@ fn options_of_the_mount_carry_those_of_the_program() {
     let line = scratch.shell(&format!("grep ' {} ' /proc/mounts", scratch.path("mnt").display()));
     assert!(line.contains("noexec"), "{line}");
     run(&scratch, ["-u".as_ref(), scratch.path("mnt").as_os_str()]).ok();
-    for (options, says) in
-        [("colour=blue", "colour=blue"), ("write-overlay=x", "not have yet"), ("ignore-zeros=7", "ignore-zeros")]
-    {
+    for (options, says) in [
+        ("index_folders", "index_folders needs a value: -o index_folders=FOLDERS"),
+        ("colour=blue", "colour=blue"),
+        ("write-overlay=x", "not have yet"),
+        ("ignore-zeros=7", "ignore-zeros"),
+    ] {
         let ran = mount(options);
         assert!(ran.code == 32 && ran.err.contains(says), "{options}: {}", ran.err);
     }

@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use rustix::fs::{Advice, FileType, Mode, OFlags, fadvise, fstat, open};
-use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::fs::{Advice, FileType, Mode, OFlags, SeekFrom, fadvise, fstat, open, seek, tell};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::{FileIdentity, Fingerprint, Source};
 
@@ -208,6 +208,21 @@ impl Source for FileSource {
         self.path.display().to_string()
     }
 
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        if offset >= self.length {
+            return None;
+        }
+        // The position may be that of the standard input of whoever has started this program: it is put back.
+        let position = tell(&self.file).ok()?;
+        let found = match seek(&self.file, SeekFrom::Data(offset)) {
+            Err(Errno::NXIO) => None,
+            // A read says what is wrong.
+            found => Some(found.unwrap_or(offset)),
+        };
+        let _ = seek(&self.file, SeekFrom::Start(position));
+        found.filter(|&data| data < self.length)
+    }
+
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         is_cached(&self.file, offset, offset.saturating_add(length as u64).min(self.length))
     }
@@ -224,6 +239,20 @@ impl Source for FileSource {
 mod tests {
     use super::*;
     use std::io::{Seek, Write};
+
+    #[test]
+    fn holes_are_known_and_the_position_stays() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[1; 4096]).unwrap();
+        // Ten gigabytes, and a byte at their end.
+        file.set_len(10 << 30).unwrap();
+        file.write_all_at(&[1], (10 << 30) - 1).unwrap();
+        let source = FileSource::from_file(file.try_clone().unwrap(), "a").unwrap();
+        let data = source.next_data(1 << 20).unwrap();
+        assert!((9 << 30..10 << 30).contains(&data), "{data}");
+        assert_eq!([0, 10 << 30, u64::MAX].map(|offset| source.next_data(offset)), [Some(0), None, None]);
+        assert_eq!(file.stream_position().unwrap(), 4096);
+    }
 
     #[test]
     fn a_changed_file_is_stale_and_a_renamed_one_is_not() {

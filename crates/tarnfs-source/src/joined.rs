@@ -77,6 +77,13 @@ impl Source for Joined {
         self.parts.iter().try_for_each(|part| part.verify(is_abandoned))
     }
 
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        self.parts.iter().zip(&self.starts).find_map(|(part, &start)| {
+            let from = offset.saturating_sub(start);
+            part.next_data(from).filter(|&data| data < part.len()).map(|data| start + data)
+        })
+    }
+
     fn part_starts(&self) -> &[u64] {
         &self.starts
     }
@@ -106,6 +113,7 @@ mod tests {
                 assert_eq!(&buffer[..read], there, "{length} bytes from {from}");
                 assert!(joined.is_ready(from as u64, length));
             }
+            assert_eq!(joined.next_data(from as u64), (from < 10).then_some(from as u64));
         }
         assert_eq!(joined.read_at(&mut [0; 3], u64::MAX).unwrap(), 0);
         assert_eq!(Joined::new(Vec::new(), "").unwrap().read_at(&mut [0; 3], 0).unwrap(), 0);

@@ -18,14 +18,15 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use tarnfs_index::location;
 use tarnfs_tree::control::{LONGEST_LINE, Line, Refusal, Submitted, Token};
 use tarnfs_tree::open::{DecodedCache, Options};
 use tarnfs_tree::{ControlTree, Error, Tree};
 
-use crate::args::{Cli, Command, Keys, Mount, parse_quietly, shown};
+use crate::args::{Cli, Command, DEBUG, Keys, Mount, Open, parse_quietly, shown};
 use crate::commands::mount::{Request, open_all};
 use crate::exit::Failure;
-use crate::run::archives_of;
+use crate::run::{archives_of, options_of};
 use crate::{inside, logging};
 use children::Children;
 
@@ -123,6 +124,9 @@ impl Runner {
         }
         // Whatever cannot be read is said by a process of its own, as it would be anywhere.
         let Some(cli) = parse_quietly(words.clone()) else { return self.run(arguments) };
+        if let Some(path) = options_of(&cli).and_then(relative_among) {
+            return Err(refusal_of_relative(&path));
+        }
         match &cli {
             Cli { command: Some(Command::Unmount { mountpoints, .. }), .. } => self.unmount(mountpoints),
             Cli { command: Some(Command::Mount(mount)), .. } | Cli { command: None, mount, .. } => {
@@ -185,8 +189,11 @@ impl Runner {
         for source in sources {
             self.is_outside(source)?;
         }
-        if mount.no_mount || mount.control_interface || !mount.fuse.is_empty() {
-            let what = "--no-mount, --control-interface and options of the kernel (-o) are for a mount of its own, not for a part of one";
+        let open = &mount.open;
+        let is_of_a_process = mount.foreground || mount.no_sandbox || open.debug != DEBUG || open.log_file.is_some();
+        if mount.no_mount || mount.control_interface || is_of_a_process || !mount.fuse.is_empty() {
+            let what = "--no-mount, --control-interface, --no-sandbox, --log-file, -d, -f and options of the kernel (-o) are for a \
+                        mount of its own, not for a part of one";
             return Err(what.to_owned());
         }
         let refused = |refusal: Refusal| format!("{}: {refusal}", shown(last.as_os_str()));
@@ -238,6 +245,18 @@ impl Runner {
     fn own(&self) -> Own {
         Own { mountpoint: self.mountpoint.clone(), real: self.real.clone() }
     }
+}
+
+/// The first relative path among the values of these options.
+fn relative_among(open: &Open) -> Option<PathBuf> {
+    let index = open.index_file.as_ref().filter(|file| *file != ":memory:").map(PathBuf::from);
+    // A list that is wrong is told by whoever opens an archive.
+    let folders = open.index_folders.as_ref().and_then(|folders| location::parse_folders(folders).ok());
+    let mut all = index.map(location::expand_home).into_iter().chain(folders.into_iter().flatten());
+    let files = open.password_file.iter().chain(&open.zstd_dictionary).chain(&open.log_file);
+    // An empty one stands for the folder of an archive.
+    let is_relative = |path: &PathBuf| path.is_relative() && !path.as_os_str().is_empty();
+    all.find(is_relative).or_else(|| files.into_iter().find(|path| path.is_relative()).cloned())
 }
 
 /// Why an archive cannot be named so.

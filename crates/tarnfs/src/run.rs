@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> (Result<Code, Failure>, Colour) {
     (dispatch(cli, colour), colour)
 }
 
-fn options_of(cli: &Cli) -> Option<&Open> {
+pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
     match &cli.command {
         None => Some(&cli.mount.open),
         Some(Command::Mount(mount)) => Some(&mount.open),

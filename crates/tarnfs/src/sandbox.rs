@@ -138,6 +138,8 @@ fn restricted(process: u32) -> Result<Vec<(i64, Vec<SeccompRule>)>, seccompiler:
         (libc::SYS_clone, vec![only(0, int(namespaces) | thread, thread)?]),
         // No signals for others.
         (libc::SYS_tgkill, vec![only(0, INT, process.into())?]),
+        // The priority of a thread: not that of all processes of this user.
+        (libc::SYS_setpriority, vec![only(0, INT, u64::from(libc::PRIO_PROCESS))?]),
         // To ask for a limit of its own, not to set one.
         (libc::SYS_prlimit64, vec![only(0, INT, 0)?, only(2, u64::MAX, 0)?]),
     ];
@@ -282,7 +284,7 @@ mod tests {
     /// Error numbers of calls, 0 where they did what they should.
     type Said = [c_long; CASES];
 
-    const CASES: usize = 23;
+    const CASES: usize = 25;
 
     /// `linux/fcntl.h`.
     const F_SETSIG: libc::c_int = 10;
@@ -335,6 +337,8 @@ mod tests {
                 fcntl(libc::F_SETFL, libc::O_NONBLOCK.into()),
                 fcntl(libc::F_DUPFD_CLOEXEC, 0),
                 fcntl(libc::F_SETLK, 0),
+                errno(libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, thread, 19)),
+                errno(libc::syscall(libc::SYS_setpriority, libc::PRIO_USER, 0, 19)),
             ]
         }
     }
@@ -372,7 +376,7 @@ mod tests {
             let said: Vec<_> = bytes.chunks(8).map(|bytes| c_long::from_ne_bytes(bytes.try_into().unwrap())).collect();
             let expected: Said = [
                 refused, own, own, refused, 0, refused, 0, refused, refused, 0, refused, refused, refused, no_call,
-                refused, refused, invalid, refused, refused, refused, bad, bad, bad,
+                refused, refused, invalid, refused, refused, refused, bad, bad, bad, 0, refused,
             ];
             assert_eq!(said, expected, "folders: {has_folders}");
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);

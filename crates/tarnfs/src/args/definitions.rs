@@ -8,6 +8,9 @@ use super::size::{parse_level, parse_number, parse_range, parse_size};
 use crate::exit;
 use crate::terminal::Colour;
 
+/// What is logged unless `-d` says something else.
+pub(crate) const DEBUG: u8 = 1;
+
 /// The command line.
 #[derive(Debug, Parser)]
 #[command(
@@ -274,7 +277,7 @@ pub(crate) struct Open {
     pub(crate) transform: Option<Vec<String>>,
 
     /// 0 logs errors, 1 warnings, 2 more, 3 everything
-    #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = 1, value_parser = parse_level, help_heading = "Messages")]
+    #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = DEBUG, value_parser = parse_level, help_heading = "Messages")]
     pub(crate) debug: u8,
 
     /// Write messages to this file

@@ -70,8 +70,12 @@ pub(crate) struct OptionsOfTheMount {
 }
 
 /// Sorts what stands after `-o`: fstab has no other place for an option of tarnfs. Underscores may stand for its
-/// dashes. `modules=subdir,subdir=PATH` is how libfuse is told what is `--prefix=PATH` here.
-pub(crate) fn among_options_of_the_mount(command: &Command, matches: &ArgMatches) -> OptionsOfTheMount {
+/// dashes. `modules=subdir,subdir=PATH` is how libfuse is told what is `--prefix=PATH` here. Fails for an option
+/// without the value that it takes: the next word would be taken for it.
+pub(crate) fn among_options_of_the_mount(
+    command: &Command,
+    matches: &ArgMatches,
+) -> Result<OptionsOfTheMount, Failure> {
     /// What asks for something else than a mount.
     const NEVER: [&str; 5] = ["fuse", "help", "unmount", "verbose", "version"];
     let matches = match matches.subcommand() {
@@ -90,19 +94,25 @@ pub(crate) fn among_options_of_the_mount(command: &Command, matches: &ArgMatches
         let plain = plain_option(option);
         let (name, value) = plain.split_once('=').map_or((plain.as_str(), None), |(name, value)| (name, Some(value)));
         let name = name.replace('_', "-");
-        let is_ours = command.get_arguments().filter_map(Arg::get_long).any(|long| long == name);
+        let ours = command.get_arguments().find(|arg| arg.get_long() == Some(name.as_str()));
+        let ours = ours.filter(|_| !NEVER.contains(&name.as_str()));
         if (name.as_str(), value) == ("modules", Some("subdir")) && has_subdir {
             // Said by the other one.
         } else if let ("subdir", Some(path)) = (name.as_str(), value) {
             sorted.as_options.push(format!("--prefix={path}").into());
-        } else if is_ours && !NEVER.contains(&name.as_str()) {
+        } else if let Some(ours) = ours {
+            if value.is_none() && ours.get_action().takes_values() {
+                let of = ours.get_value_names().unwrap_or_default().join(" ");
+                let what = format!("-o {plain} needs a value: -o {plain}={of}");
+                return Err(Failure::new(Code::Usage, what));
+            }
             let value = value.map(|value| format!("={value}")).unwrap_or_default();
             sorted.as_options.push(format!("--{name}{value}").into());
         } else {
             sorted.for_the_mount.push(option.to_owned());
         }
     }
-    sorted
+    Ok(sorted)
 }
 
 /// True for `--password` and others that would be refused.

@@ -6,7 +6,7 @@ mod settings;
 mod size;
 mod usage;
 
-pub(crate) use definitions::{Cat, Check, Cli, Command, Index, IndexFormat, List, Mount, Open, Shell, Stat};
+pub(crate) use definitions::{Cat, Check, Cli, Command, DEBUG, Index, IndexFormat, List, Mount, Open, Shell, Stat};
 pub(crate) use settings::{Keys, composition, mount_options, open_options};
 
 use std::ffi::{OsStr, OsString};
@@ -98,7 +98,7 @@ fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
         })
     };
     let first: ArgMatches = matches(&arguments)?;
-    let inner = later::among_options_of_the_mount(&command, &first);
+    let inner = later::among_options_of_the_mount(&command, &first).map_err(Early::Refused)?;
     let matches = if inner.as_options.is_empty() {
         first
     } else {
