@@ -227,6 +227,12 @@ pub trait FirstPass: Decoder {
         found.extend(self.findings().into_iter().flat_map(|findings| findings.shifts.drain(..)));
     }
 
+    /// Up to this byte of the decoded stream all bytes were verified before they were returned, or are known to be
+    /// damaged, whatever [`Codec::settles`] says.
+    fn verified_to(&self) -> u64 {
+        0
+    }
+
     /// Bytes of the compressed stream that have been read so far, for progress.
     fn compressed_position(&self) -> u64;
 }

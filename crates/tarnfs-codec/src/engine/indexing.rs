@@ -209,10 +209,11 @@ impl Indexing {
 
     /// Takes note of what is verified: as the codec says of the chunk that is open, at whose point or behind it we are.
     fn settle(&mut self) {
+        self.settled = self.settled.max(self.pass.verified_to().min(self.decoded));
         let Some(chunk) = &self.open else { return };
         match self.codec.settles(&chunk.point) {
             Checks::Itself => self.settled = self.decoded,
-            Checks::Chunk => self.settled = chunk.point.decoded,
+            Checks::Chunk => self.settled = self.settled.max(chunk.point.decoded),
             Checks::Whole => {}
         }
     }

@@ -12,6 +12,7 @@ use tarnfs_source::{Cancel, SharedSource};
 
 use super::block::{BlockDecoder, Outcome, dictionary_of};
 use super::container::{CheckId, LONGEST_BLOCK_HEADER, block_header, block_header_length, padded};
+use super::decoder::LARGEST_RATIO;
 use super::index::{Record, Records, Search};
 use crate::Options;
 use crate::input::Input;
@@ -111,7 +112,8 @@ impl Ahead {
             };
             // With nothing beside it, it is of use to hand out its bytes while it is decoded.
             let is_alone = self.jobs.is_empty() && self.is_index_at(end).unwrap_or(false);
-            let worth = record.uncompressed >= LEAST && bytes <= MOST_IN_WORK && !is_alone;
+            let is_possible = record.uncompressed / LARGEST_RATIO <= record.unpadded;
+            let worth = record.uncompressed >= LEAST && bytes <= MOST_IN_WORK && is_possible && !is_alone;
             if worth && self.in_work + bytes > MOST_IN_WORK {
                 return;
             }
@@ -217,7 +219,9 @@ fn decode(
         && header.compressed.is_none_or(|size| size == compressed);
     let mut decoder =
         BlockDecoder::new(&header, Some(check), compressed, &options.limits).ok()?.ok().filter(|_| announced)?;
-    data.resize(usize::try_from(record.uncompressed).ok()?, 0);
+    let expected = usize::try_from(record.uncompressed).ok()?;
+    data.truncate(expected);
+    data.try_reserve_exact(expected - data.len()).ok()?;
     let (mut filled, mut surplus, mut points) = (0, [0], Vec::new());
     decoder.survey(options.seek_point_spacing);
     loop {
@@ -226,8 +230,12 @@ fn decode(
         }
         let left = usize::try_from(compressed - decoder.taken()).ok()?;
         let available = input.fill(decoder.wanted()).ok()?;
-        let stride = data.len().min(filled + STRIDE);
-        let room = if filled < data.len() { &mut data[filled..stride] } else { &mut surplus[..] };
+        // Memory is touched only as it fills: the sizes may lie.
+        let stride = expected.min(filled + STRIDE);
+        if data.len() < stride {
+            data.resize(stride, 0);
+        }
+        let room = if filled < expected { &mut data[filled..stride] } else { &mut surplus[..] };
         let step = decoder.decode(&available[..left.min(available.len())], room).ok()?;
         let idle = step.taken == 0 && step.written == 0;
         decoder.take_points(&mut points);
@@ -242,7 +250,7 @@ fn decode(
     let length = usize::try_from(place.end - input.position()).ok()?;
     let rest = input.fill(length).ok()?.get(..length)?;
     let (padding, stored) = rest.split_at(length.checked_sub(check.size())?);
-    let good = filled == data.len() && decoder.taken() == compressed && padding.iter().all(|&byte| byte == 0);
+    let good = filled == expected && decoder.taken() == compressed && padding.iter().all(|&byte| byte == 0);
     (good && decoder.matches(stored)).then_some(DecodedBlock { data, record, end: place.end, points })
 }
 

@@ -27,7 +27,7 @@ const VERSION: u8 = 1;
 const INSIDE: u8 = 2;
 
 /// LZMA makes at most about 7000 bytes of one; an index that claims more than this lies.
-const LARGEST_RATIO: u64 = 1 << 15;
+pub(super) const LARGEST_RATIO: u64 = 1 << 15;
 
 /// Decodes stream after stream, block after block.
 pub(super) struct XzDecoder {

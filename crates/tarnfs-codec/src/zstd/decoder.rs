@@ -37,6 +37,8 @@ pub(super) struct FrameDecoder {
     frame: Frame,
     /// Offset in the decoded stream of the next byte.
     decoded: u64,
+    /// The end of what was delivered of the last frame that was verified as a whole, in the decoded stream.
+    verified: u64,
     /// Offset in the decoded stream of the last seek point.
     last_point: u64,
     findings: Findings,
@@ -159,6 +161,7 @@ impl FrameDecoder {
             entropy: None,
             frame: Frame { header, compressed, decoded, hash: None, is_shared: false },
             decoded,
+            verified: 0,
             last_point: decoded,
             findings: Findings::default(),
             failure: None,
@@ -177,6 +180,7 @@ impl FrameDecoder {
                 let count = rest.len().min(buffer.len());
                 buffer[..count].copy_from_slice(&rest[..count]);
                 *delivered += count;
+                self.verified = self.decoded.saturating_add(count as u64);
                 if count == rest.len()
                     && let FrameState::Ready { frame, .. } = std::mem::replace(&mut self.state, FrameState::Between)
                     && let Some(ahead) = &mut self.ahead
@@ -548,6 +552,10 @@ impl Decoder for FrameDecoder {
 impl FirstPass for FrameDecoder {
     fn findings(&mut self) -> Option<&mut Findings> {
         Some(&mut self.findings)
+    }
+
+    fn verified_to(&self) -> u64 {
+        self.verified
     }
 
     fn compressed_position(&self) -> u64 {

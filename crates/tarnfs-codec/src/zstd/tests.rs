@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use tarnfs_source::Limits;
 
 use super::Zstd;
+use crate::engine::Indexing;
 use crate::testing::{
     assert_points_lead_to, assert_survives_mutations, corpus, decode, decode_in_steps, resume, sample, source, tool,
     tool_status,
@@ -393,4 +394,23 @@ proptest! {
         decode(&Zstd, &bytes);
         let _ = resume(&Zstd, &stream, &SeekPoint { compressed_bit: 0, decoded, state: vec![] }, 100);
     }
+}
+
+#[test]
+fn what_comes_of_a_frame_that_was_decoded_ahead_is_verified_at_once() {
+    let data = sample(4_000_000, 33);
+    let stream = frames(&data, 1_000_000).concat();
+    let options = Options { threads: 2, ..Options::default() };
+    let pass = || {
+        let mut indexing = Indexing::new(&Zstd, source(&stream), &options).unwrap();
+        let (mut buffer, mut at_once) = (vec![0; 10_000], 0);
+        while indexing.read(&mut buffer).unwrap() > 0 {
+            assert!(indexing.settled() <= indexing.decoded_position());
+            at_once += u64::from(indexing.settled() == indexing.decoded_position());
+        }
+        // Of a frame that the walk decodes itself only the last bytes are.
+        at_once >= 390
+    };
+    // A thread that has not begun with a frame leaves it to the walk.
+    assert!((0..200).any(|_| pass()));
 }
