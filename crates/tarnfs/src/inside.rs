@@ -85,8 +85,8 @@ pub(crate) fn not_standard_input(archive: &Path) -> Result<(), Failure> {
     if archive != Path::new("-") {
         return Ok(());
     }
-    let what = "-: an archive on standard input can only be read by `tarnfs ls -`, `tarnfs cat -` and `tarnfs stat -`; \
-                a file of that name is ./-";
+    let what = "-: an archive on standard input can only be read by `tarnfs ls -`, `tarnfs find -`, `tarnfs cat -` \
+                and `tarnfs stat -`; a file of that name is ./-";
     Err(Failure::new(Code::Usage, what))
 }
 

@@ -77,6 +77,8 @@ pub(crate) enum Command {
     /// List what is in an archive
     #[command(alias = "list")]
     Ls(List),
+    /// Find files and folders in an archive by name, size, time, owner, ..., as find(1) does
+    Find(Find),
     /// Write files of an archive, or the archive itself decompressed, to standard output
     Cat(Cat),
     /// Show everything the index knows about a file in an archive
@@ -497,6 +499,28 @@ pub(crate) struct List {
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: (),
+
+    #[command(flatten)]
+    pub(crate) open: Open,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Find {
+    /// The archive
+    pub(crate) archive: PathBuf,
+
+    /// Folders and files in the archive to begin at [default: its root], then the tests and actions of find(1)
+    ///
+    /// -name -iname -path -ipath -regex -iregex -regextype -lname -type -xtype -size -empty -newer -newerXY -mtime
+    /// -mmin -atime -amin -ctime -cmin -daystart -user -group -uid -gid -perm -executable -links -inum -samefile
+    /// -maxdepth -mindepth -depth -prune -print -print0 -printf -ls -quit, together with ( ) ! -a -o and a comma.
+    /// Options of tarnfs stand before the archive, or before these.
+    #[arg(value_name = "PATH... EXPRESSION", num_args = 0.., verbatim_doc_comment)]
+    pub(crate) words: Vec<OsString>,
+
+    /// Print one JSON object for each entry in place of its path, one on a line
+    #[arg(long)]
+    pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) open: Open,

@@ -6,7 +6,9 @@ mod settings;
 mod size;
 mod usage;
 
-pub(crate) use definitions::{Cat, Check, Cli, Command, DEBUG, Index, IndexFormat, List, Mount, Open, Shell, Stat};
+pub(crate) use definitions::{
+    Cat, Check, Cli, Command, DEBUG, Find, Index, IndexFormat, List, Mount, Open, Shell, Stat,
+};
 pub(crate) use settings::{Keys, composition, mount_options, open_options};
 
 use std::ffi::{OsStr, OsString};
@@ -14,6 +16,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
+use crate::commands::find::begins_expression;
 use crate::exit::{Code, Failure};
 
 /// All that there is, for completions.
@@ -85,7 +88,7 @@ enum Early {
 
 fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
     let Some(arguments) = as_mount_helper(two_letter_options(arguments)) else { return Err(Early::Nothing) };
-    let arguments = as_help_of_ls(arguments);
+    let arguments = with_expression_behind(as_help_of_ls(arguments));
     let command = later::with_ratarmounts_options(command_in_short());
     let matches = |arguments: &[OsString]| {
         command.clone().try_get_matches_from(arguments).map_err(|error| {
@@ -124,6 +127,17 @@ fn as_help_of_ls(mut arguments: Vec<OsString>) -> Vec<OsString> {
         && option == "-h"
     {
         *option = "--help".into();
+    }
+    arguments
+}
+
+/// The tests of `find` begin with one dash, as its options do: nothing behind the first of them is an option.
+fn with_expression_behind(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if arguments.get(1).is_some_and(|command| command == "find")
+        && let Some(first) = arguments.iter().skip(2).position(|word| begins_expression(word.as_bytes()))
+        && !arguments[2..2 + first].iter().any(|word| word == "--")
+    {
+        arguments.insert(2 + first, "--".into());
     }
     arguments
 }
