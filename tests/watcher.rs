@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "support/gated.rs"]
+mod gated;
 mod support;
 
 use std::fs;
@@ -11,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use gated::Gated;
 use rustix::process::Signal;
 use support::{
     DEFAULT_SIGNALS, Scratch, behind, can_mount, foreground, has_ended, have, in_own_namespace, is_gone, is_mounted,
@@ -191,6 +194,35 @@ fn without_its_watcher_a_mount_goes_on() {
     if is_mounted(&at) {
         run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
     }
+}
+
+/// To read an archive may take long, and whoever has no watcher any more when it is mounted unmounts it itself.
+#[test]
+fn whose_watcher_is_killed_before_the_mount_keeps_the_right_to_unmount() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let at = scratch.folder("mnt");
+    let gated = Gated::new(&scratch, "a.tar.gz", "gated");
+    gated.close();
+    let mut command = behind(&scratch, DEFAULT_SIGNALS);
+    let command = command.arg("-f").args([&scratch.path("gated/a.tar.gz"), &at]).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    gated.until_waited_for();
+    kill_watcher(&child);
+    assert!(!is_mounted(&at));
+    gated.open();
+    wait_until("it is mounted", || is_mounted(&at));
+    assert_eq!(fs::read(at.join("file")).unwrap(), b"hello\n");
+    signal(&child, Signal::TERM);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let is_left = is_mounted(&at);
+    if is_left {
+        scratch.shell("umount -l mnt");
+    }
+    assert!(!is_left, "a dead mount is left");
 }
 
 /// The lines of `/proc/PID/task/*/status` that begin so.
