@@ -210,7 +210,10 @@ fn mount_on(folder: &OwnedFd, path: &Path) -> Option<u64> {
 impl Mount {
     /// Waits until somebody unmounts it or a [`Stopper`] ends it.
     pub fn wait(mut self) -> Result<(), Error> {
-        self.finish()
+        let ended = self.finish();
+        // Where it did not end in time, there is nothing more to be done for it.
+        self.session = None;
+        ended
     }
 
     /// What ends it from another thread.
