@@ -85,6 +85,54 @@ fn a_killed_daemon_of_another_user_leaves_nothing_either() {
     });
 }
 
+/// The helper is told a path. Whoever may write a folder above can have it lead elsewhere in that moment.
+#[test]
+fn a_helper_that_was_led_elsewhere_has_mounted_nothing() {
+    if !can_mount() || !have("setpriv") || !have("fusermount3") {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let (program, helper) = (scratch.path("tarnfs"), scratch.path("helper"));
+    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), &program).unwrap();
+    let script = "#!/bin/sh\n[ $1 = -u ] || [ ! -e swap ] || { mv d moved; ln -s other d; }\nexec fusermount3 \"$@\"\n";
+    fs::write(&helper, script).unwrap();
+    scratch.shell(
+        "chmod 755 . tarnfs helper; mkdir home; cd home; mkdir -p d other/a; cp ../a.tar.gz d; touch other/a/own
+         chown -R 65534:65534 .",
+    );
+    let home = scratch.path("home");
+    let start = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+        command.args(["-f", "d/a.tar.gz"]).current_dir(&home).env("XDG_CACHE_HOME", &home);
+        command.env("FUSERMOUNT_PATH", &helper);
+        command
+    };
+    in_own_namespace(|_| {
+        // That it mounts at all is seen where nobody is in its way.
+        let child = support::daemon(start(), &home.join("d/a"));
+        signal(&child, Signal::TERM);
+        wait_until("the mount point is gone", || is_gone(&home.join("d/a")));
+        drop(child);
+        fs::write(home.join("swap"), "").unwrap();
+        let mut child = start().stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut code = None;
+        wait_until("it has ended, or is mounted elsewhere", || {
+            code = child.try_wait().unwrap().map(|status| status.code());
+            code.is_some() || is_mounted(&home.join("other/a")) && home.join("other/a/file").exists()
+        });
+        let is_covered = is_mounted(&home.join("other/a"));
+        if code.is_none() {
+            signal(&child, Signal::TERM);
+            child.wait().unwrap();
+        }
+        assert!(!is_covered, "a folder of others was mounted on");
+        assert_eq!(code, Some(Some(6)));
+        assert!(home.join("other/a/own").exists() && home.join("moved").exists());
+    });
+}
+
 #[test]
 fn what_others_have_mounted_over_it_stays() {
     if !can_mount() {
