@@ -296,6 +296,33 @@ fn an_index_that_does_not_match_the_archive_is_told() {
     check(&scratch, "a.tar.zst").ok();
 }
 
+/// What is damaged in the archive is said all the same, and decides how it ends.
+#[test]
+fn damage_is_told_where_the_index_cannot_be_read() {
+    let scratch = Scratch::new();
+    scratch
+        .shell("mkdir tree; seq 1 200000 > tree/numbers; echo in > tree/other; tar -C tree -c . | gzip -1 > a.tar.gz");
+    let (archive, index) = (scratch.path("a.tar.gz"), scratch.path("a.tar.gz.tarnfs.sqlite"));
+    let spoil = || {
+        let done = rusqlite::Connection::open(&index)
+            .unwrap()
+            .execute_batch("UPDATE classes SET mode = 99999 WHERE type = 32768");
+        done.unwrap();
+    };
+    let name = archive.to_str().unwrap();
+    run(&scratch, ["index", "-c", name]).ok();
+    spoil();
+    let only_index = check(&scratch, "a.tar.gz");
+    assert!(only_index.code == 7 && only_index.err.contains("reading"), "{only_index:?}");
+    assert!(only_index.text().contains("whole: 2 files"), "{only_index:?}");
+    flip(&archive, fs::metadata(&archive).unwrap().len() / 2);
+    assert_eq!(run(&scratch, ["index", "-c", name]).code, 5);
+    spoil();
+    let both = check(&scratch, "a.tar.gz");
+    assert!(both.code == 5 && both.err.contains("reading"), "{both:?}");
+    assert!(both.text().contains("damaged at byte"), "{both:?}");
+}
+
 /// Each of these is a small lie in one table.
 #[test]
 fn an_index_that_lies_is_told() {
@@ -360,6 +387,50 @@ fn a_part_is_written() {
         let refused = run(&scratch, ["cat", &format!("--range={range}"), scratch.path("a.tar").to_str().unwrap()]);
         assert_eq!(refused.code, 2, "{range}: {refused:?}");
     }
+}
+
+/// The most memory that `tarnfs` has with these arguments.
+fn peak(scratch: &Scratch, arguments: &[&Path]) -> u64 {
+    const MEASURE: &str = "import resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10)";
+    let program = support::tarnfs(scratch);
+    let mut command = std::process::Command::new("python3");
+    command.args(["-c", MEASURE]).arg(program.get_program()).args(arguments).current_dir(scratch.path(""));
+    for (name, value) in program.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let output = command.output().unwrap();
+    String::from_utf8_lossy(&output.stdout).trim().parse().unwrap()
+}
+
+/// A small archive can have any number of folders whose paths are as long as a path may be.
+#[test]
+fn long_paths_are_not_kept_for_each_folder() {
+    const MOST: u64 = 64 << 20;
+    let scratch = Scratch::new();
+    scratch.shell(
+        r#"python3 -c '
+import tarfile
+above = "/".join(["d" * 249] * 250)
+with tarfile.open("deep.tar.gz", "w:gz", format=tarfile.GNU_FORMAT, compresslevel=1) as tar:
+    for number in range(4000):
+        folder = tarfile.TarInfo(above + "/" + str(number))
+        folder.type = tarfile.DIRTYPE
+        tar.addfile(folder)
+'"#,
+    );
+    let archive = scratch.path("deep.tar.gz");
+    let alone = peak(&scratch, &[Path::new("check"), &archive]);
+    run(&scratch, [Path::new("index"), &archive]).ok();
+    // Now there is something to compare it with.
+    let compared = peak(&scratch, &[Path::new("check"), &archive]);
+    assert!(compared < alone + MOST, "{alone} bytes, {compared} with an index");
+    let [listed, searched] = [".", "**/none"].map(|path| peak(&scratch, &[Path::new("ls"), &archive, Path::new(path)]));
+    assert!(searched < listed + MOST, "{listed} bytes, {searched} to search it");
 }
 
 /// Nobody sees what would be said of the others.

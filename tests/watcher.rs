@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "support/gated.rs"]
+mod gated;
 mod support;
 
 use std::fs;
@@ -11,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use gated::Gated;
 use rustix::process::Signal;
 use support::{
     DEFAULT_SIGNALS, Scratch, behind, can_mount, foreground, has_ended, have, in_own_namespace, is_gone, is_mounted,
@@ -79,6 +82,54 @@ fn a_killed_daemon_of_another_user_leaves_nothing_either() {
         let mut child = support::daemon(command, &at);
         kill(&mut child);
         wait_until("the mount point is gone", || is_gone(&at));
+    });
+}
+
+/// The helper is told a path. Whoever may write a folder above can have it lead elsewhere in that moment.
+#[test]
+fn a_helper_that_was_led_elsewhere_has_mounted_nothing() {
+    if !can_mount() || !have("setpriv") || !have("fusermount3") {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let (program, helper) = (scratch.path("tarnfs"), scratch.path("helper"));
+    fs::copy(env!("CARGO_BIN_EXE_tarnfs"), &program).unwrap();
+    let script = "#!/bin/sh\n[ $1 = -u ] || [ ! -e swap ] || { mv d moved; ln -s other d; }\nexec fusermount3 \"$@\"\n";
+    fs::write(&helper, script).unwrap();
+    scratch.shell(
+        "chmod 755 . tarnfs helper; mkdir home; cd home; mkdir -p d other/a; cp ../a.tar.gz d; touch other/a/own
+         chown -R 65534:65534 .",
+    );
+    let home = scratch.path("home");
+    let start = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+        command.args(["-f", "d/a.tar.gz"]).current_dir(&home).env("XDG_CACHE_HOME", &home);
+        command.env("FUSERMOUNT_PATH", &helper);
+        command
+    };
+    in_own_namespace(|_| {
+        // That it mounts at all is seen where nobody is in its way.
+        let child = support::daemon(start(), &home.join("d/a"));
+        signal(&child, Signal::TERM);
+        wait_until("the mount point is gone", || is_gone(&home.join("d/a")));
+        drop(child);
+        fs::write(home.join("swap"), "").unwrap();
+        let mut child = start().stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut code = None;
+        wait_until("it has ended, or is mounted elsewhere", || {
+            code = child.try_wait().unwrap().map(|status| status.code());
+            code.is_some() || is_mounted(&home.join("other/a")) && home.join("other/a/file").exists()
+        });
+        let is_covered = is_mounted(&home.join("other/a"));
+        if code.is_none() {
+            signal(&child, Signal::TERM);
+            child.wait().unwrap();
+        }
+        assert!(!is_covered, "a folder of others was mounted on");
+        assert_eq!(code, Some(Some(6)));
+        assert!(home.join("other/a/own").exists() && home.join("moved").exists());
     });
 }
 
@@ -191,6 +242,35 @@ fn without_its_watcher_a_mount_goes_on() {
     if is_mounted(&at) {
         run(&scratch, ["-u".as_ref(), at.as_os_str()]).ok();
     }
+}
+
+/// To read an archive may take long, and whoever has no watcher any more when it is mounted unmounts it itself.
+#[test]
+fn whose_watcher_is_killed_before_the_mount_keeps_the_right_to_unmount() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    archive(&scratch);
+    let at = scratch.folder("mnt");
+    let gated = Gated::new(&scratch, "a.tar.gz", "gated");
+    gated.close();
+    let mut command = behind(&scratch, DEFAULT_SIGNALS);
+    let command = command.arg("-f").args([&scratch.path("gated/a.tar.gz"), &at]).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    gated.until_waited_for();
+    kill_watcher(&child);
+    assert!(!is_mounted(&at));
+    gated.open();
+    wait_until("it is mounted", || is_mounted(&at));
+    assert_eq!(fs::read(at.join("file")).unwrap(), b"hello\n");
+    signal(&child, Signal::TERM);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let is_left = is_mounted(&at);
+    if is_left {
+        scratch.shell("umount -l mnt");
+    }
+    assert!(!is_left, "a dead mount is left");
 }
 
 /// The lines of `/proc/PID/task/*/status` that begin so.

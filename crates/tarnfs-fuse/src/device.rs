@@ -36,6 +36,8 @@ pub(crate) struct Connection {
     pub(crate) mount_point: Option<PathBuf>,
     /// True if this process may open the device itself, which further threads' own descriptors need.
     pub(crate) can_open_device: bool,
+    /// The helper has mounted: it was given a path, not the folder that is open.
+    pub(crate) is_by_path: bool,
 }
 
 /// Mounts on `mount_point`, or on `folder` where that is open.
@@ -46,7 +48,7 @@ pub(crate) fn connect(
 ) -> Result<Connection, Error> {
     if let Some(number) = open_device(mount_point) {
         let device = take_device(number).map_err(|error| Error::io(format!("use {}", mount_point.display()), error))?;
-        return Ok(Connection { device, mount_point: None, can_open_device: false });
+        return Ok(Connection { device, mount_point: None, can_open_device: false, is_by_path: false });
     }
     // What the descriptor leads to stays the same, whatever becomes of the path. (The helper is given the path: it
     // looks with the rights of who calls it.)
@@ -74,10 +76,11 @@ pub(crate) fn connect(
     if let Some(device) = device
         && mount_directly(&device, &target, options)?
     {
-        return Ok(Connection { device: device.into(), mount_point: Some(mount_point), can_open_device });
+        let device = device.into();
+        return Ok(Connection { device, mount_point: Some(mount_point), can_open_device, is_by_path: false });
     }
     let device = fusermount::mount(&mount_point, options, can_open_device)?;
-    Ok(Connection { device, mount_point: Some(mount_point), can_open_device })
+    Ok(Connection { device, mount_point: Some(mount_point), can_open_device, is_by_path: true })
 }
 
 /// True for `/dev/fd/N` where N is an open connection to the kernel: what is to be served there is mounted already.

@@ -125,6 +125,13 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
         Some(path) => found(path, of_connection, options.folder.as_deref()).map_err(undo)?,
         None => None,
     };
+    if let (true, Some(folder), Some(path), Some(entry)) =
+        (connection.is_by_path, &options.folder, &connection.mount_point, &entry)
+        && mount_on(folder, path) != Some(entry.id)
+    {
+        // Whoever may write a folder above has put another one in its place.
+        return Err(undo(io::Error::new(io::ErrorKind::NotFound, "it was moved, and another folder took its place")));
+    }
     // Where it is by now.
     let mount_point = entry.as_ref().map(|entry| entry.mount_point.clone()).or_else(|| connection.mount_point.clone());
     if let Some(entry) = &entry {
@@ -210,7 +217,10 @@ fn mount_on(folder: &OwnedFd, path: &Path) -> Option<u64> {
 impl Mount {
     /// Waits until somebody unmounts it or a [`Stopper`] ends it.
     pub fn wait(mut self) -> Result<(), Error> {
-        self.finish()
+        let ended = self.finish();
+        // Where it did not end in time, there is nothing more to be done for it.
+        self.session = None;
+        ended
     }
 
     /// What ends it from another thread.

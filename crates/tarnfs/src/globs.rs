@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::rc::Rc;
 
 use globset::{GlobBuilder, GlobMatcher};
 use std::ffi::OsStr;
@@ -17,9 +18,11 @@ pub(crate) fn expand(tree: &dyn Tree, typed: &[u8]) -> Result<Vec<Vec<u8>>, Erro
     let Some(pattern) = Pattern::new(typed) else { return Ok(vec![typed.to_vec()]) };
     let mut found = Vec::new();
     // Folders still to be searched, with the numbers of the pattern's components that their entries may match. `**` can
-    // reach a folder in several ways; it is searched once for all of them.
-    let mut waiting = vec![(Node::ROOT, Vec::new(), BTreeSet::from([0]))];
-    while let Some((folder, prefix, at)) = waiting.pop() {
+    // reach a folder in several ways; it is searched once for all of them. What is before its name is shared by all that
+    // wait in the same folder: paths may be long.
+    let mut waiting = vec![(Node::ROOT, Rc::<[u8]>::default(), Vec::new(), BTreeSet::from([0]))];
+    while let Some((folder, above, name, at)) = waiting.pop() {
+        let prefix: Rc<[u8]> = [&above[..], &name].concat().into();
         let mut inner = Vec::new();
         tree.read_dir(folder, 0, &mut |child| {
             let mut next = pattern.after(&at, child.name);
@@ -28,12 +31,11 @@ pub(crate) fn expand(tree: &dyn Tree, typed: &[u8]) -> Result<Vec<Vec<u8>>, Erro
             if !matches && !goes_on {
                 return true;
             }
-            let path = [prefix.as_slice(), child.name].concat();
             if goes_on {
-                inner.push((child.attributes.node, [path.as_slice(), b"/"].concat(), next));
+                inner.push((child.attributes.node, Rc::clone(&prefix), [child.name, b"/"].concat(), next));
             }
             if matches {
-                found.push(path);
+                found.push([&prefix[..], child.name].concat());
             }
             true
         })?;

@@ -441,6 +441,9 @@ impl Trouble {
 
 /// That something went wrong with `path` in `archive`, or with all of it.
 pub(crate) fn failure(archive: &Path, path: &[u8], error: &Error) -> Failure {
+    if is_interrupted(error) {
+        return Failure::new(Code::Interrupted, format!("{}: interrupted", crate::args::shown(archive.as_os_str())));
+    }
     let code = match error {
         Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => Code::Damaged,
         Error::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Code::Damaged,
@@ -515,5 +518,21 @@ impl<'a> Paths<'a> {
     /// The largest of all failures and of opening the archive.
     pub(crate) fn code(&self) -> Code {
         self.code
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever presses Ctrl-C is told neither that the archive is damaged nor that it cannot be read, and a list of
+    /// archives ends there.
+    #[test]
+    fn what_was_interrupted_is_no_fault_of_the_archive() {
+        let cancel = Cancel::default();
+        cancel.cancel();
+        let error = cancel.check().map_err(Error::from).unwrap_err();
+        let failure = failure(Path::new("a.zip"), b"file", &error);
+        assert_eq!((failure.code, failure.message.as_str()), (Code::Interrupted, "a.zip: interrupted"));
     }
 }

@@ -102,10 +102,11 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
             inside::noun(bytes, "byte")
         ));
     }
-    if let Some(what) =
-        inside::behind_the_end(&fresh, u64::MAX).map_err(|error| inside::failure(archive, b"", &error.into()))?
-    {
-        lines.push(format!("{name}: {what}"));
+    // What was found is said whatever fails from here on.
+    let mut trouble = None;
+    match inside::behind_the_end(&fresh, u64::MAX) {
+        Ok(what) => lines.extend(what.map(|what| format!("{name}: {what}"))),
+        Err(error) => trouble = Some(inside::failure(archive, b"", &error.into())),
     }
     match found {
         Ok(opened) => {
@@ -127,16 +128,21 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
                     return Err(Failure::new(Code::Interrupted, format!("{name}: interrupted")));
                 }
                 Err(error) => {
-                    return Err(Failure::new(Code::Index, format!("{name}: reading {}: {error}", shown(&path))));
+                    trouble = Some(Failure::new(Code::Index, format!("{name}: reading {}: {error}", shown(&path))));
                 }
             }
         }
         Err(Problem::NoIndex(why)) => log::info!("{name}: no index to compare it with: {why}"),
         Err(problem) => match inside::cannot_open(archive, &problem) {
             failure if failure.code == Code::Index => log::info!("{failure}"),
-            failure => return Err(failure),
+            failure => trouble = Some(failure),
         },
     }
     lines.iter().try_for_each(|line| writeln!(io::stdout(), "{line}")).map_err(|error| output_failure(&error))?;
-    Ok(code)
+    match trouble {
+        None => Ok(code),
+        // Damage says more than an index that cannot be read.
+        Some(failure) if code != Code::Success && failure.code == Code::Index => Err(Failure { code, ..failure }),
+        Some(failure) => Err(Failure { code: failure.code.max(code), ..failure }),
+    }
 }

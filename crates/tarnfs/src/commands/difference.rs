@@ -50,8 +50,8 @@ pub(super) fn difference(there: &Arc<dyn Index>, fresh: &Arc<dyn Index>, cancel:
 /// files lie. Not in names that are not UTF-8, which it writes in its own way, nor where files with several names lie:
 /// it looks for these among what was stored last.
 pub(crate) fn difference_of_sidecar(sidecar: &Arc<dyn Index>, fresh: &Arc<dyn Index>, cancel: &Cancel) -> Found {
-    let mut waiting = vec![(Node::ROOT, Node::ROOT, Vec::new())];
-    while let Some((old_folder, new_folder, path)) = waiting.pop() {
+    let mut waiting = vec![(Node::ROOT, Node::ROOT)];
+    while let Some((old_folder, new_folder)) = waiting.pop() {
         let count = |index: &Arc<dyn Index>, folder| {
             let (mut count, mut from) = (0, 0);
             loop {
@@ -71,18 +71,18 @@ pub(crate) fn difference_of_sidecar(sidecar: &Arc<dyn Index>, fresh: &Arc<dyn In
                 if std::str::from_utf8(name).is_err() {
                     continue;
                 }
-                let full = || escaped(&[path.as_slice(), name].concat());
+                let full = || shown_in(&**fresh, new_folder, name);
                 let Some(old) = sidecar.lookup(old_folder, name)? else {
-                    return Ok(Some(format!("it has no {}", full())));
+                    return Ok(Some(format!("it has no {}", full()?)));
                 };
                 if std::mem::discriminant(&old.kind) != std::mem::discriminant(&new.kind) {
-                    return Ok(Some(format!("{} has another type", full())));
+                    return Ok(Some(format!("{} has another type", full()?)));
                 }
                 if new.kind == Kind::File && new.links == 1 && (old.body, old.size) != (new.body, new.size) {
-                    return Ok(Some(format!("{} has another place or length in the archive", full())));
+                    return Ok(Some(format!("{} has another place or length in the archive", full()?)));
                 }
                 if new.kind == Kind::Folder {
-                    waiting.push((old.node, new.node, [path.as_slice(), name.as_slice(), b"/"].concat()));
+                    waiting.push((old.node, new.node));
                 }
             }
             if batch.is_empty() {
@@ -90,7 +90,10 @@ pub(crate) fn difference_of_sidecar(sidecar: &Arc<dyn Index>, fresh: &Arc<dyn In
             }
         }
         if old_count != new_count {
-            let folder = if path.is_empty() { "the root".to_owned() } else { escaped(&path) };
+            let folder = match new_folder {
+                Node::ROOT => "the root".to_owned(),
+                folder => shown_in(&**fresh, folder, b"")?,
+            };
             return Ok(Some(format!("it has {old_count} entries in {folder}, the archive {new_count}")));
         }
     }
@@ -145,31 +148,31 @@ impl Both<'_> {
         {
             return Ok(Some(format!("the root has {what}")));
         }
-        let mut waiting = vec![(Node::ROOT, Node::ROOT, Vec::new())];
-        while let Some((old_folder, new_folder, path)) = waiting.pop() {
+        let mut waiting = vec![(Node::ROOT, Node::ROOT)];
+        while let Some((old_folder, new_folder)) = waiting.pop() {
             let (mut old_from, mut new_from) = (0, 0);
             loop {
                 self.cancel.check()?;
                 let old = batch(self.old, old_folder, &mut old_from)?;
                 let new = batch(self.new, new_folder, &mut new_from)?;
                 for at in 0..old.len().max(new.len()) {
-                    let full = |name: &[u8]| escaped(&[path.as_slice(), name].concat());
+                    let full = |name: &[u8]| shown_in(&**self.new, new_folder, name);
                     let ((old_name, old), (new_name, new)) = match (old.get(at), new.get(at)) {
                         (Some(old), Some(new)) => (old, new),
-                        (Some((name, _)), None) => return Ok(Some(format!("the archive has no {}", full(name)))),
-                        (None, Some((name, _))) => return Ok(Some(format!("it has no {}", full(name)))),
+                        (Some((name, _)), None) => return Ok(Some(format!("the archive has no {}", full(name)?))),
+                        (None, Some((name, _))) => return Ok(Some(format!("it has no {}", full(name)?))),
                         (None, None) => break,
                     };
                     if old_name != new_name {
-                        let (old, new) = (full(old_name), full(new_name));
+                        let (old, new) = (full(old_name)?, full(new_name)?);
                         return Ok(Some(format!("it has {old} where the archive has {new}")));
                     }
                     if let Some(what) = self.entry(old, new)? {
-                        return Ok(Some(format!("{} has {what}", full(old_name))));
+                        return Ok(Some(format!("{} has {what}", full(old_name)?)));
                     }
                     *last_stream = new.stream.max(*last_stream);
                     if new.kind == Kind::Folder {
-                        waiting.push((old.node, new.node, [path.as_slice(), new_name.as_slice(), b"/"].concat()));
+                        waiting.push((old.node, new.node));
                     }
                 }
                 if new.len() < BATCH {
@@ -288,6 +291,18 @@ fn others(index: &dyn Index, keys: &RandomState, cancel: &Cancel) -> Result<[(u6
 /// All of a row but its number.
 fn without_number(row: &Row) -> Row {
     Row { node: Node::ROOT, ..row.clone() }
+}
+
+/// The path of `name` in `folder`, as it is shown. It is looked for only when it is to be said: one that each folder
+/// that waits had with it would be kept as often as there are folders, and paths may be long.
+fn shown_in(index: &dyn Index, folder: Node, name: &[u8]) -> Result<String, Error> {
+    let (mut names, mut node) = (vec![name.to_vec()], folder);
+    while node != Node::ROOT {
+        names.extend(index.named_row(node)?.map(|(_, name)| name));
+        node = index.parent(node)?;
+    }
+    names.reverse();
+    Ok(escaped(&names.join(&b'/')))
 }
 
 /// The path of `folder`, found from below.

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -372,6 +373,8 @@ struct Helper {
     watcher: Watcher,
     ending: Ending,
     sandbox: bool,
+    /// The watcher knows the mount. It may have been killed before, while the archive was read.
+    has_mount: AtomicBool,
     /// Below which files may still be opened, known once the sources are open; `None` where archives are opened later,
     /// and nothing can be given up.
     folders: OnceLock<Option<Vec<Arc<FolderTree>>>>,
@@ -385,6 +388,7 @@ impl Unmounter for Helper {
         {
             self.ending.without_listener(|| sandbox::give_up_files(folders))?;
         }
+        self.has_mount.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -422,8 +426,8 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     // Without somebody else who can unmount it, nothing is given up.
     let sandbox = watcher.is_some() && !arguments.no_sandbox && !arguments.control_interface;
     let helper = watcher.clone().map(|watcher| {
-        let (ending, folders) = (ending.clone(), OnceLock::new());
-        Arc::new(Helper { watcher, ending, sandbox, folders })
+        let (ending, has_mount, folders) = (ending.clone(), AtomicBool::default(), OnceLock::new());
+        Arc::new(Helper { watcher, ending, sandbox, has_mount, folders })
     });
     mount_options.unmounter = helper.clone().map(|helper| helper as Arc<dyn Unmounter>);
     let cannot =
@@ -481,6 +485,11 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         return Err(Failure::new(Code::Interrupted, format!("{name}: interrupted")));
     }
     log::info!("{name} is mounted at {}", shown(mountpoint.as_os_str()));
+    let has_helper = helper.is_some_and(|helper| helper.has_mount.load(Ordering::Relaxed));
+    if sandbox && !has_helper {
+        log::info!("{name}: no rights are given up, as there is no other process that could unmount it");
+    }
+    let sandbox = sandbox && has_helper;
     if let Some(watcher) = watcher.as_ref().filter(|_| sandbox) {
         let at = shown(mountpoint.as_os_str());
         let tell = move || {
