@@ -98,7 +98,7 @@ impl Ahead {
     /// The blocks from bit `bit` on, at which one begins, if they have been decoded. `decoded` bytes came from all
     /// before: what follows will be like it.
     pub(super) fn take(&mut self, bit: u64, decoded: u64) -> Option<Segment> {
-        self.ready.retain(|segment| segment.start >= bit);
+        self.drop_ready_before(bit);
         while self.ready.is_empty() {
             let Some(job) = self.jobs.front() else { break };
             match job.shared.start.load(Ordering::Relaxed) {
@@ -114,7 +114,7 @@ impl Ahead {
                     }
                     // A panic in there loses nothing: the walk decodes these blocks again.
                     self.ready.extend(job.thread.join().unwrap_or_default());
-                    self.ready.retain(|segment| segment.start >= bit);
+                    self.drop_ready_before(bit);
                 }
             }
         }
@@ -126,6 +126,13 @@ impl Ahead {
     pub(super) fn recycle(&mut self, segment: Segment) {
         if self.spare.len() <= self.threads {
             self.spare.push(segment.into_outputs());
+        }
+    }
+
+    /// They are in order, and there may be tens of thousands.
+    fn drop_ready_before(&mut self, bit: u64) {
+        while self.ready.front().is_some_and(|segment| segment.start < bit) {
+            self.ready.pop_front();
         }
     }
 
