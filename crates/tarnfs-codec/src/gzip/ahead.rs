@@ -52,6 +52,8 @@ pub(super) struct Ahead {
     part: u64,
     /// In the order of the stream.
     jobs: VecDeque<Job>,
+    /// Threads of jobs that nobody wants any more, which may not have noticed yet.
+    abandoned: Vec<JoinHandle<Vec<Segment>>>,
     /// What came of the last job that the walk has reached.
     ready: VecDeque<Segment>,
     /// The byte behind the part of the last job.
@@ -89,6 +91,7 @@ impl Ahead {
             threads,
             part: LARGEST.min(PARTS / threads as u64),
             jobs: VecDeque::new(),
+            abandoned: Vec::new(),
             ready: VecDeque::new(),
             next: 0,
             spare: Vec::new(),
@@ -98,7 +101,7 @@ impl Ahead {
     /// The blocks from bit `bit` on, at which one begins, if they have been decoded. `decoded` bytes came from all
     /// before: what follows will be like it.
     pub(super) fn take(&mut self, bit: u64, decoded: u64) -> Option<Segment> {
-        self.ready.retain(|segment| segment.start >= bit);
+        self.drop_ready_before(bit);
         while self.ready.is_empty() {
             let Some(job) = self.jobs.front() else { break };
             match job.shared.start.load(Ordering::Relaxed) {
@@ -114,7 +117,7 @@ impl Ahead {
                     }
                     // A panic in there loses nothing: the walk decodes these blocks again.
                     self.ready.extend(job.thread.join().unwrap_or_default());
-                    self.ready.retain(|segment| segment.start >= bit);
+                    self.drop_ready_before(bit);
                 }
             }
         }
@@ -129,16 +132,27 @@ impl Ahead {
         }
     }
 
+    /// They are in order, and there may be tens of thousands.
+    fn drop_ready_before(&mut self, bit: u64) {
+        while self.ready.front().is_some_and(|segment| segment.start < bit) {
+            self.ready.pop_front();
+        }
+    }
+
     fn drop_job(&mut self) {
         if let Some(job) = self.jobs.pop_front() {
             job.shared.abandon.cancel();
+            self.abandoned.push(job.thread);
         }
     }
 
     /// Starts jobs behind byte `position` of the compressed stream.
     fn start_jobs(&mut self, position: u64, decoded: u64) {
+        // What they have made is dropped with them.
+        self.abandoned.retain(|thread| !thread.is_finished());
         let Some(part) = self.part_behind(position.max(1), decoded) else { return };
-        while self.jobs.len() < self.threads {
+        // A file that sends the walk past one job after the other could leave any number of them behind.
+        while self.jobs.len() + self.abandoned.len() < self.threads {
             let start = self.next.max(position + part);
             if start >= self.source.len().saturating_sub(SMALLEST_PART) {
                 return;
@@ -182,16 +196,18 @@ impl Ahead {
     /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
         // Each decodes to two outputs, as long as it does not know the history.
-        let jobs = self.jobs.len() as u64 * self.part * 2;
+        let jobs = (self.jobs.len() + self.abandoned.len()) as u64 * self.part * 2;
         self.ready.iter().map(Segment::memory).sum::<usize>() + jobs as usize
     }
 }
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        for job in self.jobs.drain(..) {
-            job.shared.abandon.cancel();
-            let _ = job.thread.join();
+        while !self.jobs.is_empty() {
+            self.drop_job();
+        }
+        for thread in self.abandoned.drain(..) {
+            let _ = thread.join();
         }
     }
 }
@@ -305,7 +321,9 @@ impl Work {
 
 #[cfg(test)]
 mod tests {
-    use tarnfs_source::MemorySource;
+    use std::sync::{Condvar, Mutex};
+
+    use tarnfs_source::{MemorySource, Source};
 
     use super::*;
     use crate::gzip::tests::{filter, text};
@@ -362,6 +380,52 @@ mod tests {
         assert!((20..200).contains(&segments.len()), "{}", segments.len());
         assert!(segments.iter().all(|segment| segment.bytes() == [b'A'; 1000]));
         assert!(memory(&segments) <= 2 * MOST, "{}", memory(&segments));
+    }
+
+    /// Nobody gets to read it before it is open.
+    #[derive(Debug)]
+    struct Closed {
+        bytes: MemorySource,
+        is_open: Mutex<bool>,
+        opened: Condvar,
+    }
+
+    impl Source for Closed {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            drop(self.opened.wait_while(self.is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
+            self.bytes.read_at(buffer, offset)
+        }
+
+        fn len(&self) -> u64 {
+            self.bytes.len()
+        }
+
+        fn describe(&self) -> String {
+            self.bytes.describe()
+        }
+    }
+
+    #[test]
+    fn a_walk_that_passes_its_jobs_leaves_few_threads_behind() {
+        const THREADS: usize = 3;
+        let closed = Arc::new(Closed {
+            bytes: MemorySource::new(vec![0; 8 << 20], "test"),
+            is_open: Mutex::default(),
+            opened: Condvar::default(),
+        });
+        let source: SharedSource = Arc::clone(&closed) as SharedSource;
+        let options = Options { threads: THREADS, ..Options::default() };
+        let mut ahead = Ahead::new(SharedSource::clone(&source), &options, true).unwrap();
+        for byte in (1..source.len()).step_by(100_000) {
+            assert!(ahead.take(byte * 8, 1).is_none());
+        }
+        // Each thread holds the source.
+        let alive = Arc::strong_count(&closed) - 3;
+        *closed.is_open.lock().unwrap() = true;
+        closed.opened.notify_all();
+        drop(ahead);
+        assert_eq!(Arc::strong_count(&closed), 2);
+        assert!((1..THREADS).contains(&alive), "{alive} threads");
     }
 
     /// All blocks before a fault lead to it, and so many may not be decoded from each of them.

@@ -110,6 +110,8 @@ impl Segment {
         bounds: &Bounds<'_>,
     ) -> io::Result<Part> {
         loop {
+            // What is in the input already may become a thousand times as much.
+            bounds.abandon.check()?;
             let data = input.fill_to(LEAST_INPUT)?;
             let Some(outputs) = self.outputs.first_chunk_mut() else { return Ok(Part::Invalid) };
             let decoded = outputs[0].length;
@@ -258,6 +260,23 @@ mod tests {
     use crate::gzip::codes::Codes;
     use crate::gzip::search::{self, Candidate};
     use crate::gzip::tests::{filter, mixture};
+    use crate::testing::CancelledBehind;
+
+    #[test]
+    fn what_nobody_wants_any_more_ends_before_the_input_does() {
+        let compressed = filter("gzip", &["-nc"], &vec![0; 8 << 20]).unwrap();
+        for (behind, is_wanted) in [(u64::MAX, true), (0, false)] {
+            let (never, abandon) = (Cancel::default(), Cancel::default());
+            // Nobody wants it from the first read on, which is of all that there is.
+            let memory = Arc::new(MemorySource::new(&compressed[..], "test"));
+            let source: SharedSource = Arc::new(CancelledBehind(memory, behind, abandon.clone()));
+            let bounds = Bounds { until: u64::MAX, most: usize::MAX, enough: &never, abandon: &abandon };
+            // A header without a name has ten bytes.
+            let decoded = Segment::decode(&source, 80, History::None, &bounds, Default::default());
+            let length = decoded.ok().map(|segment| segment.ok().map_or(0, |segment| segment.bytes().len()));
+            assert_eq!(length, is_wanted.then_some(8 << 20));
+        }
+    }
 
     #[test]
     fn blocks_in_the_middle_are_found_and_decoded_as_if_from_the_start() {

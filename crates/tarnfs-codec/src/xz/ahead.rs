@@ -243,7 +243,8 @@ fn decode(
         filled += step.written;
         match step.outcome {
             Outcome::End => break,
-            Outcome::More if !idle => {}
+            // One byte too many tells that the record lies: the rest may be of any length.
+            Outcome::More if !idle && filled <= data.len() => {}
             _ => return None,
         }
     }
@@ -303,6 +304,26 @@ mod tests {
         assert_eq!(Arc::strong_count(&source), Arc::strong_count(&source_of_other));
         drop(first);
         assert_eq!(Arc::strong_count(&source), 1);
+    }
+
+    /// Or it would go on to the block's end a byte at a time, with a dictionary that nobody has counted.
+    #[test]
+    fn a_block_of_more_than_its_record_says_is_left_where_that_shows() {
+        const BLOCK: u64 = 4 << 20;
+        let file = testing::tool("xz -q -c -0 --block-size=4194304", &testing::noise(BLOCK as usize));
+        let records = Search::new(testing::source(&file)).records_from(12, &Cancel::default()).unwrap();
+        let record = records.as_ref().map(Records::current).unwrap();
+        assert_eq!(record.uncompressed, BLOCK);
+        for said in [BLOCK, BLOCK / 4] {
+            let is_read_on = Cancel::default();
+            let source = testing::CancelledBehind(testing::source(&file), BLOCK / 2, is_read_on.clone());
+            let place = 12..12 + padded(record.unpadded).unwrap();
+            let record = Record { uncompressed: said, ..record };
+            let (options, nobody) = (Options::default(), Cancel::default());
+            let block = decode(Arc::new(source), place, record, CheckId::CRC64, &options, &nobody, Vec::new());
+            let is_whole = said == BLOCK;
+            assert_eq!((block.is_some(), is_read_on.is_cancelled()), (is_whole, is_whole), "{said} bytes");
+        }
     }
 
     #[test]
