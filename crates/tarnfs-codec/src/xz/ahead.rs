@@ -244,7 +244,7 @@ fn decode(
         match step.outcome {
             Outcome::End => break,
             // One byte too many tells that the record lies: the rest may be of any length.
-            Outcome::More if !idle && filled <= data.len() => {}
+            Outcome::More if !idle && filled <= expected => {}
             _ => return None,
         }
     }
