@@ -251,3 +251,94 @@ fn folders_of_indexes_are_those_that_were_there_at_the_start() {
     assert_eq!(names.unwrap(), 1200);
     assert_eq!(fs::read_dir(scratch.path("here/indexes")).unwrap().count(), 1);
 }
+
+/// What cannot be read of an archive is passed while it is looked into. It has no hash.
+#[test]
+fn there_is_no_hash_of_what_cannot_be_read() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "for number in 1 2 3 4; do head -c 2000000 /dev/urandom > f$number; done; tar cf in.tar f1 f2 f3 f4; tar cjf damaged.tar.bz2 in.tar
+         printf '\\0\\1\\2\\3\\4\\5\\6\\7' | dd of=damaged.tar.bz2 bs=1 seek=4000000 conv=notrunc status=none",
+    );
+    for options in [&["-r"][..], &["-r", "--lazy"]] {
+        let options = [options, &["--hashes", "crc32", "--index-file", ":memory:"]].concat();
+        let mounted = Mounted::any(&scratch, scratch.path("damaged.tar.bz2"), &options);
+        let hashes = scratch.shell(&format!(
+            "cd {}/in.tar; ls; python3 -c \"
+import os, zlib
+for name in sorted(os.listdir('.')):
+    try: right = '%08x' % zlib.crc32(open(name, 'rb').read())
+    except OSError: right = 'none'
+    for attribute in os.listxattr(name):
+        if 'hash' in attribute and os.getxattr(name, attribute).decode() != right: print('WRONG', name, right)
+    if right == 'none': print('unreadable', name)\"",
+            mounted.at.display()
+        ));
+        mounted.unmount();
+        assert!(hashes.contains("f1") && hashes.contains("unreadable"), "{options:?}: {hashes}");
+        assert!(!hashes.contains("WRONG"), "{options:?}: {hashes}");
+    }
+}
+
+/// A file may be all hole, and longer than anybody could read it. What is no header is searched past nevertheless.
+#[test]
+fn holes_are_passed_where_headers_are_searched_for() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "echo first > a; tar cf in.tar --format=ustar a; echo a | cpio -o --format=newc > in.cpio 2> /dev/null; ar rc in.a a
+         python3 - <<'E'
+import io, tarfile, zipfile
+length = 1 << 60
+def sparse(file, name, parts, stored=None):
+    # A map of version 1.0: how many extents, where each begins and how long it is.
+    extents = [(0, len(parts[0])), (length - 512, 512)][:len(parts)] + [(length, 0)]
+    lines = [len(extents)] + [number for extent in extents for number in extent]
+    body = ''.join('%d\\n' % number for number in lines).encode()
+    body = body.ljust(-(-len(body) // 512) * 512, b'\\0') + b''.join(parts)
+    entry = tarfile.TarInfo('GNUSparseFile.0/' + name)
+    entry.size = len(body)
+    entry.pax_headers = {'GNU.sparse.major': '1', 'GNU.sparse.minor': '0', 'GNU.sparse.name': name,
+                         'GNU.sparse.realsize': str(length)}
+    file.addfile(entry, io.BytesIO(body))
+noise = b'noise, noise, no' * 32
+inner = {'in.tar': open('in.tar', 'rb').read()[:1024] + noise, 'zeros.tar': open('in.tar', 'rb').read()[:1024]}
+cpio = open('in.cpio', 'rb').read()
+inner['in.cpio'] = cpio[:cpio.rindex(b'070701')] + noise
+inner['in.a'] = open('in.a', 'rb').read() + noise
+with zipfile.ZipFile('in.zip', 'w', zipfile.ZIP_DEFLATED) as file: file.write('a')
+inner['in.zip'] = open('in.zip', 'rb').read().split(b'PK\\1\\2')[0] + noise
+with tarfile.open('sparse.tar', 'w', format=tarfile.PAX_FORMAT) as file:
+    for name, data in inner.items(): sparse(file, name, [data])
+    # The last one is cut below: its last extent is not there.
+    sparse(file, 'cut.tar', [inner['in.tar'].ljust(8192, b'n'), noise])
+whole = open('sparse.tar', 'rb').read()
+end = whole.rindex(noise)
+assert not whole[end + 512:].strip(b'\\0')
+open('sparse.tar', 'wb').write(whole[:end])
+E",
+    );
+    // Those of a folder, which has no file of that length.
+    scratch.shell(
+        "mkdir folder; head -c 1024 in.tar > folder/in.tar; echo noise >> folder/in.tar; truncate -s 4T folder/in.tar",
+    );
+    let archive = scratch.path("sparse.tar");
+    for (archive, options, names) in [
+        (&archive, &["-r", "--lazy"][..], &["in.tar", "in.cpio", "in.a", "in.zip", "cut.tar"][..]),
+        (&archive, &["-r", "--lazy", "--ignore-zeros"], &["in.tar", "zeros.tar", "cut.tar"]),
+        (&scratch.path("folder"), &["-r"], &["in.tar"]),
+    ] {
+        let options = [options, &["--index-file", ":memory:"]].concat();
+        let mounted = Mounted::any(&scratch, archive, &options);
+        for name in names {
+            let read = scratch.shell(&format!("timeout 55 cat {}/{name}/a 2>&1 || true", mounted.at.display()));
+            assert_eq!(read, "first\n", "{name} {options:?}");
+        }
+        mounted.unmount();
+    }
+}

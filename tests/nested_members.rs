@@ -134,3 +134,20 @@ fn damage_of_the_member_is_damage_of_what_lies_in_it() {
         assert_ne!(checked.code, 0, "{name}: {}", String::from_utf8_lossy(&checked.out));
     }
 }
+
+/// What ends like a zip says where the directory of that is: far behind the end, in what is kept on disk meanwhile.
+#[test]
+fn an_archive_in_a_compressed_one_may_say_that_something_lies_behind_its_end() {
+    if !have("mksquashfs") {
+        return println!("left out: there is no mksquashfs");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir in; head -c 3000000 /dev/urandom > in/noise; mksquashfs in a.squashfs -quiet -no-progress > /dev/null
+         printf 'PK\\5\\6\\0\\0\\0\\0\\1\\0\\1\\0\\20\\0\\0\\0\\0\\0\\377\\177\\0\\0' >> a.squashfs; tar czf a.tar.gz a.squashfs",
+    );
+    let path = scratch.path("a.tar.gz");
+    let ran = run(&scratch, ["cat", "-r", path.to_str().unwrap(), "a.squashfs/noise"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    assert!(ran.out == fs::read(scratch.path("in/noise")).unwrap());
+}

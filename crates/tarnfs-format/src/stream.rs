@@ -26,6 +26,12 @@ pub trait Stream {
     fn may_have_shifted(&self) -> bool {
         false
     }
+
+    /// Bytes from where it stands on that are a hole: all of them are zeros, and there may be more than anybody can
+    /// read.
+    fn hole(&self) -> u64 {
+        0
+    }
 }
 
 /// The most that one [`Stream::peek`] can show.
@@ -141,6 +147,11 @@ impl Stream for SourceStream {
         self.position = position;
         true
     }
+
+    fn hole(&self) -> u64 {
+        let end = self.source.len();
+        self.source.next_data(self.position).unwrap_or(end).min(end).saturating_sub(self.position)
+    }
 }
 
 /// A stream up to a byte at which it ends for whoever walks this: the content of one file in an archive. Positions are
@@ -189,6 +200,10 @@ impl Stream for Part<'_> {
     fn may_have_shifted(&self) -> bool {
         self.stream.may_have_shifted()
     }
+
+    fn hole(&self) -> u64 {
+        self.stream.hole().min(self.left())
+    }
 }
 
 /// A stream whose bytes lie elsewhere: positions count from `base` on.
@@ -225,6 +240,10 @@ impl<S: Stream> Stream for Moved<S> {
     fn may_have_shifted(&self) -> bool {
         self.stream.may_have_shifted()
     }
+
+    fn hole(&self) -> u64 {
+        self.stream.hole()
+    }
 }
 
 #[cfg(test)]
@@ -232,6 +251,22 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use tarnfs_source::MemorySource;
+
+    #[test]
+    fn a_hole_is_known_without_being_read() {
+        use tarnfs_source::{Extent, Stencil};
+        let packed = Arc::new(MemorySource::new(vec![1; 1024], "packed"));
+        let extent = |offset| Extent { offset, length: 512, skip: 0 };
+        let sparse = Stencil::new(packed, vec![extent(0), extent(1 << 40)], 1 << 60).unwrap();
+        let mut stream = Moved::new(SourceStream::new(Arc::new(sparse), Cancel::default()), 7);
+        assert_eq!((stream.hole(), stream.skip(512).unwrap()), (0, 512));
+        assert_eq!(Part::new(&mut stream, 2007).hole(), 1488);
+        assert_eq!(stream.hole(), (1 << 40) - 512);
+        stream.skip(1 << 40).unwrap();
+        assert_eq!((stream.position(), stream.hole()), ((1 << 40) + 519, (1 << 60) - (1 << 40) - 512));
+        let plain = Arc::new(MemorySource::new(vec![0; 1024], "plain"));
+        assert_eq!(SourceStream::new(plain, Cancel::default()).hole(), 0);
+    }
 
     #[test]
     fn shows_the_same_bytes_however_it_is_walked() {

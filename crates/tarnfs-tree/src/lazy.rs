@@ -26,6 +26,7 @@ use tarnfs_index::trust;
 use tarnfs_source::{SharedSource, Source};
 
 use crate::build::{HEAD, Names, content_of};
+use crate::hashes;
 use crate::in_memory::InMemory;
 use crate::lanes::new_lane;
 use crate::open::{FileFacts, IndexPlace, Options, Problem, open_within};
@@ -341,7 +342,7 @@ impl LazyTree {
             }
             (_, Some((_, calls))) if *calls >= MOST_CALLS => (self.read_into_memory(&*source)?, 0),
             (_, outer) => {
-                let source = Arc::clone(legible.insert(Arc::new(Legible::new(legible::what_is_there(source)?))));
+                let source = Arc::clone(legible.insert(Arc::new(Legible::new(source)?)));
                 (source, outer.map_or(0, |(_, calls)| *calls))
             }
         };
@@ -370,15 +371,17 @@ impl LazyTree {
             modified: nanoseconds(attributes.mtime),
         };
         let opened = open_within(source, facts, &path, home, &options);
-        if let Some(legible) = legible {
-            legible.finish();
-        }
+        let was_filled = legible.is_some_and(|legible| legible.finish());
         match opened {
             Ok(opened) => {
                 if let Some(unchanged) = unchanged.filter(|_| opened.has_checksums()) {
                     unchanged.is_verified_by_reader();
                 }
                 let summary = opened.index.summary();
+                if was_filled {
+                    // Hashes may be of what was shown in place of what cannot be read.
+                    opened.index.hide_xattrs(summary.shape.hashes.iter().map(|hash| hashes::attribute(hash)).collect());
+                }
                 if opened.is_sidecar {
                     log::info!("{shown}: ratarmount's index is used, which does not keep everything");
                 }

@@ -1,7 +1,7 @@
 //! Blocks that stand for themselves: no seek points, no order. Each is decoded at once, by one thread for all who wait
 //! for it, and kept in the cache of pieces as one piece.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -64,8 +64,13 @@ struct Inner {
     at_work: Mutex<AtWork>,
     /// A block is decoded, or could not be.
     decoded: Condvar,
+    /// Those that could not be decoded last, and why.
+    failed: Mutex<VecDeque<(u64, String)>>,
     closed: AtomicBool,
 }
+
+/// So many of these are known: who looks for what can be read of a file asks for each many times.
+const MOST_FAILED: usize = 16;
 
 #[derive(Debug, Default)]
 struct AtWork {
@@ -120,6 +125,7 @@ impl Blocks {
             workers,
             at_work: Mutex::default(),
             decoded: Condvar::new(),
+            failed: Mutex::default(),
             closed: AtomicBool::new(false),
         };
         Self { inner: Arc::new(inner) }
@@ -148,7 +154,7 @@ impl Blocks {
     pub fn ahead(&self, places: impl Iterator<Item = BlockPlace>) {
         for place in places {
             let key = place.key();
-            if self.inner.is_cached(key) {
+            if self.inner.is_cached(key) || self.inner.why_failed(key).is_some() {
                 continue;
             }
             {
@@ -207,11 +213,28 @@ impl Inner {
             if let Some(piece) = self.cached(key, true).or_else(|| self.wait(key)) {
                 return Ok(piece);
             }
+            if let Some(what) = self.why_failed(key) {
+                return Err(self.error(place, io::ErrorKind::InvalidData, &what));
+            }
             // Before others can wait for this thread: who holds a pass of a deeper source may be among them.
             let pass = self.cache.gate.enter(self.depth, &self.expected);
             if let Some(piece) = self.piece_unless_in_flight(place, pass)? {
                 return Ok(piece);
             }
+        }
+    }
+
+    /// Why the block of that key cannot be decoded, if that is known.
+    fn why_failed(&self, key: u64) -> Option<String> {
+        lock(&self.failed).iter().find(|(failed, _)| *failed == key).map(|(_, what)| what.clone())
+    }
+
+    /// Keeps that the block cannot be decoded, if that is so of its bytes whoever asks.
+    fn keep_failed(&self, place: &BlockPlace, error: &io::Error) {
+        if error.kind() == io::ErrorKind::InvalidData {
+            let mut failed = lock(&self.failed);
+            failed.truncate(MOST_FAILED - 1);
+            failed.push_front((place.key(), error.to_string()));
         }
     }
 
@@ -260,7 +283,8 @@ impl Inner {
         let stored = stored.get_mut(..place.stored).unwrap_or_default();
         self.source.read_exact_at(stored, place.offset).map_err(wrong)?;
         let mut decoded = self.cache.pool.piece(place.most);
-        let length = place.coder.decode(stored, &mut decoded).map_err(wrong)?;
+        let length = place.coder.decode(stored, &mut decoded);
+        let length = length.inspect_err(|error| self.keep_failed(place, error)).map_err(wrong)?;
         if length == decoded.len() {
             return Ok(decoded);
         }
@@ -382,6 +406,18 @@ mod tests {
         assert!(error(place(0, 4, 10), 7).contains("only 8 bytes come of it"));
         assert!(error(place(8, 4, 8), 0).contains("at byte 8"), "behind the end");
         assert!(error(place(0, 4, 8), u64::MAX).contains("only 8 bytes"));
+        // What cannot be decoded is tried once, as long as not too many others are.
+        let tried = coder.0.load(Ordering::Relaxed);
+        for _ in 0..3 {
+            assert!(error(place(7, 3, 8), 0).contains("of 3 bytes at byte 7 of numbers"));
+        }
+        assert_eq!(coder.0.load(Ordering::Relaxed), tried);
+        for most in 0..100 {
+            error(place(6, 3, 8 + most), 0);
+            assert!(lock(&blocks.inner.failed).len() <= MOST_FAILED);
+        }
+        error(place(7, 3, 8), 0);
+        assert_eq!(coder.0.load(Ordering::Relaxed), tried + 101);
     }
 
     #[test]

@@ -202,6 +202,10 @@ impl<'run> Reader<'run> {
         let start = self.stream.position();
         let mut skipped = 0_u64;
         loop {
+            // A header that begins in a hole is none; its last bytes are read to learn of a file that was changed.
+            let hole = self.stream.hole().saturating_sub(HEADER as u64);
+            skipped = skipped.saturating_add(hole);
+            self.skip(hole)?;
             let bytes = self.peek(STEP)?;
             let found = bytes.windows(HEADER).position(|window| {
                 window.ends_with(b"`\n") && window.first_chunk().is_some_and(|window| Header::read(window).is_some())

@@ -108,6 +108,10 @@ impl<'run> Reader<'run> {
         let offset = self.stream.position();
         self.skip(BLOCK as u64)?;
         if self.options.ignore_zeros {
+            // Not asked for each block.
+            if offset.is_multiple_of(STEP as u64) {
+                self.pass_hole()?;
+            }
             return Ok(false);
         }
         match self.next_block()?.map(|block| check(&block)) {
@@ -537,6 +541,7 @@ impl<'run> Reader<'run> {
         self.pending = Pending::default();
         let mut skipped = 0_u64;
         loop {
+            skipped = skipped.saturating_add(self.pass_hole()?);
             let offset = self.stream.position();
             let shifted = self.stream.may_have_shifted();
             let bytes = self.stream.peek(STEP).map_err(|error| Error::Read { offset, error })?;
@@ -563,6 +568,14 @@ impl<'run> Reader<'run> {
                 return Ok(());
             }
         }
+    }
+
+    /// Passes whole blocks of a hole, but for the last one, in which a header may begin that is not at a whole block.
+    /// That is also read to learn of a file that was changed.
+    fn pass_hole(&mut self) -> Result<u64, Error> {
+        let hole = self.stream.hole();
+        let blocks = hole.checked_div(BLOCK as u64).unwrap_or_default().saturating_sub(1);
+        self.skip(blocks.saturating_mul(BLOCK as u64))
     }
 
     fn tell_problems(&mut self, start: u64, entry: &Entry) -> Result<(), Error> {

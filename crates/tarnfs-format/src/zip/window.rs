@@ -57,6 +57,11 @@ impl<'s> Window<'s> {
             // What is there already first: it may be found at once.
             let end = self.start.saturating_add(self.buffer.len() as u64).min(to);
             let there = if from < self.start { 0 } else { end.saturating_sub(from) as usize };
+            if there < 4 {
+                // Of a hole, which may have no end, the last bytes are read.
+                let data = self.source.next_data(from).unwrap_or(self.source.len());
+                from = from.max(data.min(to).saturating_sub(3));
+            }
             let bytes = self.bytes(from, to, if there < 4 { PART } else { there })?;
             let Some(last) = bytes.len().checked_sub(4) else { return Ok(None) };
             let is_it =

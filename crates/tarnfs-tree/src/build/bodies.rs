@@ -224,6 +224,9 @@ impl OnDisk {
 impl Source for OnDisk {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let length = self.length.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        if length == 0 {
+            return Ok(0);
+        }
         let following = self.pieces.partition_point(|&(start, _)| start <= offset);
         let (mut done, mut offset) = (0, offset);
         for (number, &(start, place)) in self.pieces.iter().enumerate().skip(following.saturating_sub(1)) {
@@ -337,6 +340,10 @@ mod tests {
             let mut part = vec![0; 100_000];
             body.read_exact_at(&mut part, at).unwrap();
             assert_eq!(part, bytes[at as usize..][..part.len()], "{first} at {at}");
+        }
+        // An archive says where something of it lies, and there may be nothing.
+        for behind in [body.len(), body.len() + 1, u64::MAX] {
+            assert_eq!((body.read_at(&mut [0; 5], behind).unwrap(), body.read_at(&mut [], behind).unwrap()), (0, 0));
         }
     }
 

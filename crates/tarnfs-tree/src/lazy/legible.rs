@@ -2,10 +2,9 @@
 //! once.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tarnfs_source::{SharedSource, Slice, Source};
+use tarnfs_source::{SharedSource, Source};
 
 /// Of what cannot be read, this is shown to a first pass: no header begins so, nor is it the end of a tar.
 const FILLER: u8 = 0xff;
@@ -13,24 +12,24 @@ const FILLER: u8 = 0xff;
 /// What is tried at once where something cannot be read, first and then: a block of a tar.
 const STEPS: [usize; 2] = [64 << 10, 512];
 
-/// As much of `source` as there is: a file in an archive that was cut may say that it is longer.
-pub(super) fn what_is_there(source: SharedSource) -> io::Result<SharedSource> {
+/// Bytes of `source` that are there: a file in an archive that was cut may say that it is longer.
+fn what_is_there(source: &dyn Source) -> io::Result<u64> {
     let has = |offset: u64| match source.read_at(&mut [0], offset) {
         Ok(read) => Ok(read > 0),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         Err(error) if is_damage(&error) => Ok(true),
         Err(error) => Err(error),
     };
-    let Some(last) = source.len().checked_sub(1) else { return Ok(source) };
+    let Some(last) = source.len().checked_sub(1) else { return Ok(0) };
     if has(last)? {
-        return Ok(source);
+        return Ok(source.len());
     }
     let (mut low, mut high) = (0, last);
     while low < high {
         let middle = low.midpoint(high);
         if has(middle)? { low = middle + 1 } else { high = middle }
     }
-    Ok(Arc::new(Slice::new(source, 0, low)))
+    Ok(low)
 }
 
 fn is_damage(error: &io::Error) -> bool {
@@ -42,17 +41,23 @@ fn is_damage(error: &io::Error) -> bool {
 #[derive(Debug)]
 pub(super) struct Legible {
     source: SharedSource,
+    /// Of what is there.
+    length: u64,
     fills: AtomicBool,
+    has_filled: AtomicBool,
 }
 
 impl Legible {
-    pub(super) fn new(source: SharedSource) -> Self {
-        Self { source, fills: AtomicBool::new(true) }
+    /// As much of `source` as there is.
+    pub(super) fn new(source: SharedSource) -> io::Result<Self> {
+        let length = what_is_there(&*source)?;
+        Ok(Self { source, length, fills: AtomicBool::new(true), has_filled: AtomicBool::new(false) })
     }
 
-    /// Fills nothing any more.
-    pub(super) fn finish(&self) {
+    /// Fills nothing any more. True if something was shown that is not there.
+    pub(super) fn finish(&self) -> bool {
         self.fills.store(false, Ordering::SeqCst);
+        self.has_filled.load(Ordering::SeqCst)
     }
 
     /// Reads what can be read, step by step.
@@ -82,9 +87,13 @@ impl Source for Legible {
     }
 
     fn read_before(&self, buffer: &mut [u8], offset: u64, end: u64) -> io::Result<usize> {
-        match self.source.read_before(buffer, offset, end) {
+        let length = self.len().saturating_sub(offset).min(buffer.len() as u64) as usize;
+        if length == 0 {
+            return Ok(0);
+        }
+        match self.source.read_before(&mut buffer[..length], offset, end) {
             Err(error) if is_damage(&error) && self.fills.load(Ordering::SeqCst) => {
-                let length = self.len().saturating_sub(offset).min(buffer.len() as u64) as usize;
+                self.has_filled.store(true, Ordering::SeqCst);
                 self.fill(&mut buffer[..length], offset, &STEPS)?;
                 Ok(length)
             }
@@ -93,7 +102,7 @@ impl Source for Legible {
     }
 
     fn len(&self) -> u64 {
-        self.source.len()
+        self.length
     }
 
     fn describe(&self) -> String {
@@ -113,11 +122,11 @@ impl Source for Legible {
     }
 
     fn next_data(&self, offset: u64) -> Option<u64> {
-        self.source.next_data(offset)
+        self.source.next_data(offset).filter(|&data| data < self.length)
     }
 
     fn next_hole(&self, offset: u64) -> u64 {
-        self.source.next_hole(offset)
+        self.source.next_hole(offset).min(self.length).max(offset)
     }
 
     fn prefetch(&self, offset: u64, length: u64) {
@@ -131,6 +140,8 @@ impl Source for Legible {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     /// Whether a read has to wait is not changed by who looks at it.
@@ -177,7 +188,9 @@ mod tests {
 
     #[test]
     fn all_but_damage_is_passed_on() {
-        let legible = Legible::new(Arc::new(Waits));
+        let never = || AtomicBool::new(false);
+        let source = Arc::new(Waits);
+        let legible = Legible { source, length: 1024, fills: AtomicBool::new(true), has_filled: never() };
         assert!(legible.is_ready(3, 5) && !legible.is_ready(3, 6) && !legible.is_ready(2, 5));
         assert_eq!((legible.len(), legible.describe(), legible.depth()), (1024, "slow".to_owned(), 7));
         assert_eq!((legible.next_data(5), legible.next_hole(5)), (Some(6), 7));
@@ -187,7 +200,21 @@ mod tests {
         assert_eq!(legible.read_at(&mut bytes, 0).unwrap(), 512);
         assert_eq!(bytes, [FILLER; 512]);
         assert_eq!(legible.read_at(&mut bytes, 512).unwrap_err().kind(), io::ErrorKind::TimedOut);
-        legible.finish();
+        assert!(legible.finish());
         assert_eq!(legible.read_at(&mut bytes, 0).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        // Where a file was cut, it ends.
+        let cut = Legible { source: Arc::new(Waits), length: 600, fills: never(), has_filled: never() };
+        assert_eq!((cut.next_data(598), cut.next_data(599), cut.next_hole(599)), (Some(599), None, 600));
+        assert_eq!((cut.len(), cut.read_at(&mut bytes, 600).unwrap()), (600, 0));
+        assert!(!cut.finish());
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_shown() {
+        let whole: SharedSource = Arc::new(tarnfs_source::MemorySource::new(vec![7; 1000], "whole"));
+        for (length, there) in [(1000, 1000), (1500, 1000), (1 << 60, 1000), (0, 0)] {
+            let part = Arc::new(tarnfs_source::Slice::new(SharedSource::clone(&whole), 0, length));
+            assert_eq!(Legible::new(part).unwrap().len(), there);
+        }
     }
 }

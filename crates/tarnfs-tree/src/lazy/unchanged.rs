@@ -107,6 +107,14 @@ impl Source for Unchanged {
         self.source.verify(is_abandoned)
     }
 
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        self.source.next_data(offset).filter(|&data| data < self.length)
+    }
+
+    fn next_hole(&self, offset: u64) -> u64 {
+        self.source.next_hole(offset).min(self.length).max(offset)
+    }
+
     fn is_ready(&self, offset: u64, length: usize) -> bool {
         self.source.is_ready(offset, length)
     }
