@@ -70,6 +70,8 @@ impl<'run> Reader<'run> {
                     self.found = true;
                     self.header(at, &block)?;
                 }
+                // They may be of a file of which a part is missing: they end nothing that goes on.
+                Check::Zero if self.stream.may_have_shifted() && !self.options.ignore_zeros => self.resynchronise()?,
                 Check::Zero => {
                     if self.is_end()? {
                         break;
@@ -531,11 +533,12 @@ impl<'run> Reader<'run> {
         Ok(())
     }
 
-    /// Searches for the next header. The stream stands at a block that is none.
+    /// Searches for the next header. The stream stands at a block that is none. Nothing but zeros up to the end is the
+    /// end of the archive.
     fn resynchronise(&mut self) -> Result<(), Error> {
         let start = self.stream.position();
         self.pending = Pending::default();
-        let mut skipped = 0_u64;
+        let (mut skipped, mut is_blank) = (0_u64, true);
         loop {
             let offset = self.stream.position();
             let shifted = self.stream.may_have_shifted();
@@ -548,6 +551,8 @@ impl<'run> Reader<'run> {
             let kept = usize::from(shifted && bytes.len() == STEP);
             let passed = found.unwrap_or(blocks.len().saturating_sub(kept).saturating_mul(BLOCK)) as u64;
             let at_end = blocks.is_empty();
+            let looked_at = if at_end { bytes } else { bytes.get(..passed as usize).unwrap_or(bytes) };
+            is_blank = is_blank && looked_at.iter().all(|&byte| byte == 0);
             let rest = rest.len() as u64;
             skipped = skipped.saturating_add(passed);
             self.skip(passed)?;
@@ -555,6 +560,11 @@ impl<'run> Reader<'run> {
                 return self.damage(start, format!("no valid header; {} were skipped", in_blocks(skipped)));
             }
             let too_far = skipped > self.options.limits.resynchronise;
+            if at_end && is_blank {
+                self.found = true;
+                self.skip(rest)?;
+                return Ok(());
+            }
             if at_end || too_far {
                 let what = if too_far { "none was found within the limit" } else { "there is no other" };
                 self.damage(start, format!("no valid header, and {what}; {} were skipped", in_blocks(skipped)))?;
