@@ -312,6 +312,10 @@ impl<'run> Reader<'run> {
             return self.leave_out(start, &entry, &format!("a size of {length} bytes is more than can be"), length);
         }
         entry.body = body;
+        if self.text.capacity() > STEP {
+            // The content may be an archive, and so on: each of them would keep as much while it is read.
+            self.text = Vec::new();
+        }
         if header.typeflag() == b'M' {
             let before = header.continued_at(header.dialect()).unwrap_or_default();
             let what = format!("continues a file of an earlier volume; {before} bytes before it are not here");
