@@ -304,6 +304,34 @@ E",
     }
 }
 
+/// Archives in each other, in each of which many names wait for one that does not come.
+#[test]
+fn names_that_wait_in_archives_in_archives_take_little_memory_together() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import gzip
+def entry(name, inode, links, content):
+    name += b'\0'
+    head = b'070701' + b''.join(b'%08x' % value for value in (inode, 0o100644, 0, 0, links, 0, len(content), 0, 0, 0, 0, len(name), 0)) + name
+    return head + bytes(-len(head) % 4) + content + bytes(-len(content) % 4)
+waiting = b''.join(entry(b'%x' % number, number, 2, b'') for number in range(60000))
+archive = b''
+for layer in range(12):
+    inner = entry(b'%d.cpio' % layer, 1 << 20, 1, archive) if archive else b''
+    archive = waiting + inner + entry(b'TRAILER!!!', 0, 1, b'')
+with gzip.open('a.cpio.gz', 'wb', 6) as file:
+    file.write(archive)
+E",
+    );
+    let words = ["ls", "-r", "-P", "1", "--cache-memory=64M", "--index-file=:memory:", "a.cpio.gz"];
+    let (code, said, peak) = peak_of(&scratch, "", &words);
+    println!("{code:?}, {peak} bytes");
+    // Those for which there is no room are told as damage.
+    assert!(code == Some(5) && said.contains("was not found; it was left out"), "{code:?} {said:.2000}");
+    assert!(peak < MOST_FOR_A_BOMB, "{peak} bytes");
+}
+
 /// Few entries, and 15 MiB of extended attributes in each of them: an index of 450 MB for an archive of less than one.
 /// > An index takes little memory, even one that is not kept on disk.
 #[test]
@@ -414,15 +442,20 @@ E"
     ));
 }
 
-/// Runs `tarnfs ls bomb.tar.zst` behind `limits`: its exit code, what it said, and its peak of memory.
+/// Runs `tarnfs ls bomb.tar.zst` behind `limits`; see [`peak_of`].
 fn list_bomb(scratch: &Scratch, limits: &str) -> (Option<i32>, String, u64) {
+    peak_of(scratch, limits, &["ls", "--cache-memory=64M", "--index-file=:memory:", "bomb.tar.zst"])
+}
+
+/// Runs the program behind `limits`: its exit code, what it said, and its peak of memory.
+fn peak_of(scratch: &Scratch, limits: &str, words: &[&str]) -> (Option<i32>, String, u64) {
     let script = "import resource, subprocess, sys
 ran = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10)
 sys.exit(ran.returncode)";
     let output = Command::new("bash")
         .args(["-c", &format!("{limits} exec python3 -c \"$@\""), "bash", script, env!("CARGO_BIN_EXE_tarnfs")])
-        .args(["ls", "--cache-memory=64M", "--index-file=:memory:", "bomb.tar.zst"])
+        .args(words)
         .current_dir(scratch.path(""))
         .output()
         .unwrap();

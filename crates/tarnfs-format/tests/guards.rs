@@ -104,11 +104,14 @@ impl Stream for Once {
 
 /// Paths and damage; of what is read ahead of an entry, whether it may be shifted.
 fn read_once(archive: Vec<u8>, shifted: bool) -> (Vec<String>, Vec<String>, Vec<bool>) {
+    read_once_with(archive, shifted, &Options { ignore_zeros: true, ..Options::default() })
+}
+
+fn read_once_with(archive: Vec<u8>, shifted: bool, options: &Options) -> (Vec<String>, Vec<String>, Vec<bool>) {
     let mut stream =
         Once(SourceStream::new(Arc::new(MemorySource::new(archive, "archive")), Cancel::default()), shifted);
     let (mut paths, mut damage, mut ahead) = (Vec::new(), Vec::new(), Vec::new());
-    let options = Options { ignore_zeros: true, ..Options::default() };
-    Tar.read(&mut stream, &options, &mut |event, stream| {
+    Tar.read(&mut stream, options, &mut |event, stream| {
         match event {
             Event::Entry(entry) => paths.push(String::from_utf8(entry.path).unwrap()),
             Event::Damage(what) => damage.push(what.what),
@@ -138,6 +141,28 @@ fn the_search_for_a_header_ends_with_the_archive() {
             assert_eq!((paths, damage.len()), (vec!["first".to_owned()], 1), "{length}, shifted: {shifted}");
         }
     }
+}
+
+/// Whoever passes a file of which a part is missing may come out in zeros of the next one.
+#[test]
+fn zeros_behind_a_gap_do_not_end_the_archive() {
+    let read = |archive: &[&[u8]], shifted| read_once_with(archive.concat(), shifted, &Options::default());
+    let (first, second) = (&file("first", b"1")[..], &file("second", b"2")[..]);
+    for zeros in [512, 700, 1024, 1500, 65_536, 200_000] {
+        let (paths, damage, _) = read(&[first, &vec![0; zeros], second, &END], true);
+        assert_eq!((paths, damage.len()), (vec!["first".to_owned(), "second".to_owned()], 1), "{zeros}: {damage:?}");
+        // Nothing follows: that is the end.
+        let (paths, damage, _) = read(&[first, &vec![0; zeros]], true);
+        assert_eq!((paths, damage), (vec!["first".to_owned()], vec![]), "{zeros}");
+    }
+    // The first header may be what is missing.
+    assert_eq!(read(&[&[0; 1024], second, &END], true).0, ["second"]);
+    assert_eq!(read(&[&[0; 1024]], true), (vec![], vec![], vec![]));
+    // Something follows that is no header.
+    let (paths, damage, _) = read(&[first, &[0; 1024], &[7; 700]], true);
+    assert_eq!((paths, damage.len()), (vec!["first".to_owned()], 1), "{damage:?}");
+    // Where nothing is missing, zeros are the end.
+    assert_eq!(read(&[first, &[0; 1024], second, &END], false).0, ["first"]);
 }
 
 #[test]

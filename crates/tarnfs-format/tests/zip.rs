@@ -612,6 +612,30 @@ fn members_that_overlap_are_refused() {
     assert_eq!(change(&[(at(1) + 46, &[0])]), expect("a\0c", "+++", 1));
 }
 
+/// Some programs write another name into the local header; unzip and 7z read such members.
+#[test]
+fn a_name_may_be_shorter_in_the_local_header() {
+    let members = |names: [&str; 2]| [Made::new(names[0], b"hello"), Made::new(names[1], b"12345678")];
+    let long = members(["name-a", "name-b"]);
+    let (short, named) = (locals(&members(["a", "b"])), zip(&long));
+    let (directory, end) = named[locals(&long).len()..].split_at(2 * 52);
+    let (mut directory, mut end) = (directory.to_vec(), end.to_vec());
+    directory[52 + 42] = 36;
+    end[16] = short.len() as u8;
+    let archive = [short, directory.clone(), end.clone()].concat();
+    let told = read_whole(&archive);
+    assert_eq!(told.paths(), ["name-a", "name-b"]);
+    let source = MemorySource::new(archive.clone(), "archive");
+    let contents = [0, 1].map(|number| told.members[number].content(&source).unwrap());
+    assert_eq!((contents, told.members.iter().any(Member::is_refused)), ([31, 36 + 31], false));
+    // One that has no local header at all is refused as before.
+    let mut damaged = archive;
+    damaged[36] = b'?';
+    let told = read(&damaged);
+    assert_eq!((told.paths(), told.damage.len()), (vec!["name-a".to_owned(), "name-b".to_owned()], 1));
+    assert!(!told.members[0].is_refused() && told.members[1].is_refused());
+}
+
 #[test]
 fn a_local_header_that_says_something_else_is_an_error() {
     let large = Made { large: true, ..Made::new("large", b"12345") };

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use rustix::fs::{Advice, FileType, Mode, OFlags, SeekFrom, fadvise, fstat, open, seek, tell};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -109,23 +110,55 @@ impl FileSource {
     fn check_unchanged(&self) -> io::Result<()> {
         let now = FileIdentity::of(&self.file)?;
         let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if !seen.stale && now == seen.identity {
+        if !seen.stale && (now == seen.identity || self.has_same_bytes(&mut seen)?) {
             return Ok(());
-        }
-        let same_content = now.length == seen.identity.length && now.modified == seen.identity.modified;
-        if !seen.stale && same_content && seen.fingerprint.is_some() {
-            let inode = Inode::of(&self.file)?;
-            if (seen.is_verified || inode != seen.inode) && seen.fingerprint == Some(Fingerprint::of(&Unchecked(self))?)
-            {
-                (seen.identity, seen.inode) = (now, inode);
-                return Ok(());
-            }
         }
         seen.stale = true;
         Err(io::Error::new(
             io::ErrorKind::StaleNetworkFileHandle,
             format!("{} has changed since it was opened: unmount it and mount it again", self.path.display()),
         ))
+    }
+}
+
+impl FileSource {
+    /// Whether the file has the bytes still that it had, though its inode has changed. What it is now is noted then.
+    fn has_same_bytes(&self, seen: &mut Seen) -> io::Result<bool> {
+        /// Looks between which something changes each time: somebody writes all the time.
+        const MOST_LOOKS: u32 = 1000;
+        /// A rename gives the new time first, and the new name soon after it. Each wait is twice as long as the one
+        /// before; together they are 63 ms, and only what is stale waits for all of them.
+        const MOST_WAITS: u32 = 6;
+        let (mut looks, mut waits) = (0, 0);
+        while looks < MOST_LOOKS && waits <= MOST_WAITS {
+            looks += 1;
+            // Again, now that no other thread notes anything: it may have noted what came later.
+            let now = FileIdentity::of(&self.file)?;
+            if now == seen.identity {
+                return Ok(true);
+            }
+            let same_content = now.length == seen.identity.length && now.modified == seen.identity.modified;
+            if !same_content || seen.fingerprint.is_none() {
+                return Ok(false);
+            }
+            let inode = Inode::of(&self.file)?;
+            if FileIdentity::of(&self.file)? != now {
+                // The inode is not that of this time.
+                continue;
+            }
+            if seen.is_verified || inode != seen.inode {
+                let is_same = seen.fingerprint == Some(Fingerprint::of(&Unchecked(self))?);
+                if is_same {
+                    (seen.identity, seen.inode) = (now, inode);
+                }
+                return Ok(is_same);
+            }
+            if waits < MOST_WAITS {
+                std::thread::sleep(Duration::from_millis(1 << waits));
+            }
+            waits += 1;
+        }
+        Ok(false)
     }
 }
 
@@ -345,6 +378,42 @@ mod tests {
         }
         overwrite(&folder.path().join("c"));
         assert_eq!(read(&source).unwrap_err().kind(), io::ErrorKind::StaleNetworkFileHandle);
+    }
+
+    /// Renamed by another thread all the time, while several read.
+    #[test]
+    fn a_file_that_is_renamed_again_and_again_is_never_stale() {
+        const READERS: usize = 4;
+        const RENAMES: u32 = 3000;
+        let folder = tempfile::tempdir().unwrap();
+        let mut path = folder.path().join("a");
+        std::fs::write(&path, vec![7; 100_000]).unwrap();
+        let source = FileSource::open(&path).unwrap();
+        source.watch(Fingerprint::of(&source).unwrap());
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let read = || {
+            let mut reads = 0_u64;
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                source.read_exact_at(&mut [0; 10], 100)?;
+                reads += 1;
+            }
+            io::Result::Ok(reads)
+        };
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(read)).collect();
+            for number in 0..RENAMES {
+                // Each name once: what has the name back that it had may have other bytes.
+                let next = folder.path().join(number.to_string());
+                std::fs::rename(&path, &next).unwrap();
+                path = next;
+                std::thread::yield_now();
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            for reader in readers {
+                reader.join().unwrap().unwrap();
+            }
+        });
+        assert_eq!(source.read_at(&mut [0; 10], 100).unwrap(), 10);
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub struct Limits {
     /// Archives in an archive, beside one for each 16 bytes of it. One of 50 KB whose archives hold 16 others each,
     /// seven levels deep, has 286 million of them.
     pub nested: u64,
+    /// Bytes for names in a cpio that wait for the content of their file: half a million files with other names in the
+    /// archive, or outside of it. Archives in archives have less: one of 7 MB, six of them in each other, took 600 MB.
+    pub waiting_names: usize,
 }
 
 impl Limits {
@@ -50,6 +53,7 @@ impl Limits {
         resynchronise: u64::MAX,
         compression_layers: 100,
         nested: 1 << 17,
+        waiting_names: 128 << 20,
     };
 }
 

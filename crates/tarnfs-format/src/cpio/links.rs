@@ -11,9 +11,6 @@ use std::rc::Rc;
 use super::header::Header;
 use crate::{Body, Device, Entry, Kind};
 
-/// Bytes of memory for all of them: half a million files with other names in the archive, or outside of it.
-const MOST: usize = 128 << 20;
-
 /// Bytes of a path that others are links to: no file has a longer one (PATH_MAX), and each link has it as its target.
 const LONGEST: usize = 4096;
 
@@ -141,8 +138,9 @@ impl Waited {
 }
 
 impl Links {
-    pub(super) fn new() -> Self {
-        Self { files: HashMap::new(), bytes: 0, most: MOST, is_short: false }
+    /// `most` is how many bytes of memory all of them may take.
+    pub(super) fn new(most: usize) -> Self {
+        Self { files: HashMap::new(), bytes: 0, most, is_short: false }
     }
 
     /// Takes the next entry, whose header is `header`. What was found of others is told with [`Links::behind`], once
@@ -283,7 +281,7 @@ mod tests {
         for dialect in [Dialect::Newc, Dialect::Odc] {
             for sizes in sizes {
                 for paths in [[&long, &short], [&short, &long], [&too_long, &short], [&short, &too_long]] {
-                    let mut links = Links::new();
+                    let mut links = Links::new(usize::MAX);
                     // Something else that waits for ever.
                     links.pass(name(dialect, 1, 9, 0, &long));
                     let before = (links.files.len(), links.bytes);
@@ -306,7 +304,7 @@ mod tests {
     #[test]
     fn names_that_wait_for_ever_are_bounded() {
         const LIMIT: usize = 1 << 20;
-        let mut links = Links { most: LIMIT, ..Links::new() };
+        let mut links = Links::new(LIMIT);
         let path = [b'p'; 3800];
         let mut left_out = 0;
         for file in 0..2000 {
@@ -318,13 +316,13 @@ mod tests {
         }
         assert!(left_out > 1000, "{left_out}");
         // All names of one file.
-        let mut links = Links { most: LIMIT, ..Links::new() };
+        let mut links = Links::new(LIMIT);
         for _ in 0..10_000 {
             links.pass(name(Dialect::Newc, 1, u32::MAX, 0, b"short"));
             assert!(links.there() <= LIMIT, "{} bytes wait", links.there());
         }
         // A buffer that is longer than its path.
-        let mut links = Links { most: LIMIT, ..Links::new() };
+        let mut links = Links::new(LIMIT);
         for file in 0..1000 {
             let (header, mut entry) = name(Dialect::Newc, file, 2, 0, b"short");
             entry.path.reserve(LIMIT / 4);
@@ -335,7 +333,7 @@ mod tests {
 
     #[test]
     fn any_number_of_files_that_are_complete_loses_none() {
-        let mut links = Links { most: 10_000, ..Links::new() };
+        let mut links = Links::new(10_000);
         for file in 0..5000 {
             links.pass(name(Dialect::Newc, file, 2, 0, b"first"));
             let told = links.pass(name(Dialect::Newc, file, 2, 7, b"second"));

@@ -50,7 +50,7 @@ impl<'run> Reader<'run> {
             options,
             receive,
             dialect: None,
-            links: Links::new(),
+            links: Links::new(options.limits.waiting_names),
             is_whole: true,
             archives: 0,
             found: false,

@@ -11,7 +11,7 @@
 //!   writers store the file again, others only its size).
 //! - A header whose pax records are damaged where they may tell its size is passed over, not read with another size.
 //! - After damage, the search for the next header goes on past zero blocks, so that holes in a damaged file do not end
-//!   the archive.
+//!   the archive. So it does behind a gap of unknown length in a compressed stream, where zeros may be those of a file.
 //! - The continuation of a file from an earlier volume is served as the part that it is; `tar` without `-M` skips it.
 //!   Where volumes lie one behind the other in one stream ([`Options::ignore_zeros`]), the parts of a file are joined;
 //!   those of a sparse file are not.

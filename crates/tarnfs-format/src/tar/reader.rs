@@ -70,6 +70,8 @@ impl<'run> Reader<'run> {
                     self.found = true;
                     self.header(at, &block)?;
                 }
+                // They may be of a file of which a part is missing: they end nothing that goes on.
+                Check::Zero if self.stream.may_have_shifted() && !self.options.ignore_zeros => self.resynchronise()?,
                 Check::Zero => {
                     if self.is_end()? {
                         break;
@@ -314,6 +316,10 @@ impl<'run> Reader<'run> {
             return self.leave_out(start, &entry, &format!("a size of {length} bytes is more than can be"), length);
         }
         entry.body = body;
+        if self.text.capacity() > STEP {
+            // The content may be an archive, and so on: each of them would keep as much while it is read.
+            self.text = Vec::new();
+        }
         if header.typeflag() == b'M' {
             let before = header.continued_at(header.dialect()).unwrap_or_default();
             let what = format!("continues a file of an earlier volume; {before} bytes before it are not here");
@@ -535,11 +541,12 @@ impl<'run> Reader<'run> {
         Ok(())
     }
 
-    /// Searches for the next header. The stream stands at a block that is none.
+    /// Searches for the next header. The stream stands at a block that is none. Nothing but zeros up to the end is the
+    /// end of the archive.
     fn resynchronise(&mut self) -> Result<(), Error> {
         let start = self.stream.position();
         self.pending = Pending::default();
-        let mut skipped = 0_u64;
+        let (mut skipped, mut is_blank) = (0_u64, true);
         loop {
             skipped = skipped.saturating_add(self.pass_hole()?);
             let offset = self.stream.position();
@@ -553,6 +560,8 @@ impl<'run> Reader<'run> {
             let kept = usize::from(shifted && bytes.len() == STEP);
             let passed = found.unwrap_or(blocks.len().saturating_sub(kept).saturating_mul(BLOCK)) as u64;
             let at_end = blocks.is_empty();
+            let looked_at = if at_end { bytes } else { bytes.get(..passed as usize).unwrap_or(bytes) };
+            is_blank = is_blank && looked_at.iter().all(|&byte| byte == 0);
             let rest = rest.len() as u64;
             skipped = skipped.saturating_add(passed);
             self.skip(passed)?;
@@ -560,6 +569,11 @@ impl<'run> Reader<'run> {
                 return self.damage(start, format!("no valid header; {} were skipped", in_blocks(skipped)));
             }
             let too_far = skipped > self.options.limits.resynchronise;
+            if at_end && is_blank {
+                self.found = true;
+                self.skip(rest)?;
+                return Ok(());
+            }
             if at_end || too_far {
                 let what = if too_far { "none was found within the limit" } else { "there is no other" };
                 self.damage(start, format!("no valid header, and {what}; {} were skipped", in_blocks(skipped)))?;

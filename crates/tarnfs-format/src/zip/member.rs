@@ -47,7 +47,8 @@ pub(super) struct Member {
     pub(super) stored: u64,
     pub(super) crc: Option<u32>,
     pub(super) recipe: Recipe,
-    /// Byte behind its content, if its local header has no extra fields: it does not end before.
+    /// Byte behind its content, if its local header has the same name and no extra fields: else it is asked before
+    /// something is refused.
     pub(super) least_end: u64,
 }
 

@@ -18,6 +18,7 @@
 //!   creation have no place in an [`Entry`].
 //! - A member without an owner belongs to user and group 0, and has the mode 0644 or 0755 if it has none.
 //! - Members that overlap cannot be read, but the last of them: archives that pack the same bytes many times are bombs.
+//! - A name in a local header may be another one than in the directory, which counts.
 //! - The target of a symbolic link is the content of its member: such an entry has a body, and an empty link.
 
 mod central;

@@ -22,6 +22,9 @@ use crate::{Body, Damage, Error, Event, Kind, Options, Piece, ReceiveRandom};
 /// Members whose order is found in one pass over a directory that is in another order: 16 MiB.
 const AT_ONCE: usize = 1 << 20;
 
+/// Where a header of the directory says that a member is, the member if it can be shown, and what is wrong with it.
+type Made = (u64, Option<Member>, Option<String>);
+
 /// One pass over one archive.
 pub(super) struct Reader<'run> {
     source: &'run dyn Source,
@@ -120,7 +123,7 @@ impl<'run> Reader<'run> {
         walk.rewind();
         if is_ordered {
             while let Some(header) = next_header(&mut walk, &directory)? {
-                let made = self.member(&header, &directory);
+                let made = self.member(&header, &directory)?;
                 self.push(made)?;
             }
         } else {
@@ -171,7 +174,7 @@ impl<'run> Reader<'run> {
             for &(_, at) in &keys {
                 walk.jump(at);
                 if let Some(header) = next_header(walk, directory)? {
-                    let made = self.member(&header, directory);
+                    let made = self.member(&header, directory)?;
                     self.push(made)?;
                 }
             }
@@ -196,10 +199,10 @@ impl<'run> Reader<'run> {
     }
 
     /// The member of a header of the directory, with what is wrong with it; without, if it cannot even be shown.
-    fn member(&self, header: &Central<'_>, directory: &Directory) -> (u64, Option<Member>, Option<String>) {
+    fn member(&self, header: &Central<'_>, directory: &Directory) -> Result<Made, Error> {
         let &Central { at, date, name, .. } = header;
         let extra = Extra::read(header.extra, name, date);
-        let left_out = |what: &str| (at, None, Some(format!("'{}' is left out: {what}", excerpt(name))));
+        let left_out = |what: &str| Ok((at, None, Some(format!("'{}' is left out: {what}", excerpt(name)))));
         let Some(numbers) = extra.numbers(header.size, header.stored, header.offset) else {
             return left_out("its zip64 field is too short");
         };
@@ -209,7 +212,10 @@ impl<'run> Reader<'run> {
             return left_out("it does not lie in this file");
         };
         let behind = if offset < directory.range.start { directory.range.start } else { self.source.len() };
-        let content = offset.checked_add(local::HEADER as u64).and_then(|at| at.checked_add(name.len() as u64));
+        let mut content = offset.checked_add(local::HEADER as u64).and_then(|at| at.checked_add(name.len() as u64));
+        if content.is_some_and(|content| content.saturating_add(numbers.stored) > behind) {
+            content = self.content_behind(offset)?.into_iter().chain(content).min();
+        }
         let Some(content) = content.filter(|&content| content <= behind && i64::try_from(numbers.size).is_ok()) else {
             return left_out("it would lie behind the end");
         };
@@ -227,11 +233,21 @@ impl<'run> Reader<'run> {
         let what = what.map(|what| format!("'{}' cannot be read: {what}", excerpt(name)));
         let ends_early = || format!("'{}' has a byte 0 in its name: there it ends", excerpt(name));
         let what = what.or_else(|| name.contains(&0).then(ends_early));
-        (offset, Some(member), what)
+        Ok((offset, Some(member), what))
+    }
+
+    /// Where the content begins behind the local header at byte `at`, if there is one: the name in there may be shorter
+    /// than that in the directory.
+    fn content_behind(&self, at: u64) -> Result<Option<u64>, Error> {
+        match local::find_content(self.source, at, None) {
+            Ok(content) => Ok(Some(content)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => Ok(None),
+            Err(error) => Err(Error::Read { offset: at, error }),
+        }
     }
 
     /// Takes the next member, and tells the one before.
-    fn push(&mut self, (at, member, what): (u64, Option<Member>, Option<String>)) -> Result<(), Error> {
+    fn push(&mut self, (at, member, what): Made) -> Result<(), Error> {
         if let Some(what) = what {
             self.damage(at, what)?;
         }
@@ -247,6 +263,10 @@ impl<'run> Reader<'run> {
     fn flush(&mut self, next: u64) -> Result<u64, Error> {
         let Some(mut member) = self.pending.take() else { return Ok(0) };
         let at = member.entry.header;
+        if member.least_end > next && member.recipe != Recipe::Damaged {
+            let end = self.content_behind(at)?.and_then(|content| content.checked_add(member.stored));
+            member.least_end = end.unwrap_or(member.least_end);
+        }
         // Content that is there once but counted many times: bombs are made so.
         if member.least_end > next {
             let path = excerpt(&member.entry.path);

@@ -31,6 +31,9 @@ const RECORD: u64 = 512;
 /// stack.
 const MOST_CALLS: u32 = 12;
 
+/// Bytes for names that wait in an archive in an archive, however many are around it.
+const LEAST_WAITING: usize = 1 << 20;
+
 /// Format's bids up to this one are guesses (zeros; damage at the start), not enough for a file in an archive.
 pub(super) const GUESS: u32 = 4;
 
@@ -194,10 +197,16 @@ impl Walk<'_> {
     ) -> Result<(), tarnfs_format::Error> {
         let progress = &self.options.progress;
         let limits = &self.options.limits;
+        // What waits in those around it is in memory, too. All together have about twice what the outermost one has.
+        let mut format_options = Cow::Borrowed(self.format_options);
+        if place.depth > 0 {
+            let most = &mut format_options.to_mut().limits.waiting_names;
+            *most = most.checked_shr(place.depth).unwrap_or_default().max(LEAST_WAITING.min(*most));
+        }
         let count = Cell::new(0_u64);
         let mut last: Option<Box<Entry>> = None;
         let mut ahead: Option<Ahead> = None;
-        let result = format.read(stream, self.format_options, &mut |event, stream| {
+        let result = format.read(stream, &format_options, &mut |event, stream| {
             match event {
                 Event::Ahead(mut entry) => {
                     if let Some(end) = place.end {
