@@ -23,7 +23,7 @@ use common::{LENGTH, entry, layered, summary, walk, writer};
 
 /// The file of an index, to be changed.
 struct Planted {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     path: PathBuf,
     /// By path, those of folders with a slash behind them.
     nodes: BTreeMap<String, u64>,
@@ -68,7 +68,7 @@ impl Planted {
         more(&mut writer);
         writer.finish(summary, &Destination::File(path.clone())).unwrap();
         let nodes = nodes_of(&path);
-        Self { _folder: folder, path, nodes }
+        Self { folder, path, nodes }
     }
 
     /// Runs a statement in which `{PATH}` stands for the node of that path.
@@ -435,6 +435,80 @@ fn a_hard_link_lies_in_one_folder_and_in_the_archive() {
             assert!(why(result).contains("behind the end"));
         }
     }
+}
+
+/// Who steps from one number to the next would find no end.
+#[test]
+fn numbers_are_those_that_a_writer_gives() {
+    for change in [
+        "UPDATE replaced SET node = 1 << 62 WHERE node = (SELECT max(node) FROM replaced)",
+        "UPDATE replaced SET node = -(1 << 62) WHERE node = (SELECT min(node) FROM replaced)",
+        "UPDATE replaced SET node = {z/link3} WHERE node = (SELECT min(node) FROM replaced)",
+        "UPDATE entries SET rowid = 1 << 62 WHERE rowid = {z/link7}",
+        "UPDATE entries SET rowid = 1 << 31 WHERE rowid = {z/link7}",
+    ] {
+        let planted = Planted::new();
+        planted.open().unwrap();
+        planted.change(change);
+        assert!(why(planted.open()).contains("numbers"), "{change}");
+    }
+}
+
+/// A number far behind the others makes room for folders that all have the same rows.
+#[test]
+fn no_more_hard_links_come_than_there_are() {
+    let planted = Planted::new();
+    planted.change(
+        "INSERT INTO entries (rowid, name, class, header, size, mtime) SELECT 1 << 24, name, class, header, size, mtime
+             FROM entries WHERE rowid = {x/a};
+         UPDATE replaced SET node = node + (1 << 24);
+         UPDATE folders SET first = node + 1, count = 100",
+    );
+    let mut links = 0;
+    let result = planted.open().unwrap().hard_links(&mut |_, _, _, _| links += 1);
+    assert!(why(result).contains("several folders"));
+    assert_eq!(links, 8);
+}
+
+#[test]
+fn long_names_of_attributes_are_not_read() {
+    let mut number = 100;
+    let planted = Planted::with(
+        |writer| {
+            for path in ["x/one", "x/other"] {
+                number += 1;
+                let mut entry = entry(number, Kind::File, path.as_bytes(), b"");
+                entry.xattrs = vec![(b"user.a".to_vec(), b"a".to_vec()), (b"user.b".to_vec(), b"b".to_vec())];
+                writer.add(&entry).unwrap();
+            }
+        },
+        summary(),
+    );
+    let value = |index: &Arc<dyn Index>| index.xattr(planted.node("x/one"), b"user.a");
+    assert_eq!(value(&planted.open().unwrap()).unwrap(), Some(b"a".to_vec()));
+    planted.change("UPDATE xattr_names SET name = zeroblob(100000) WHERE name = CAST('user.b' AS BLOB)");
+    assert!(why(value(&planted.open().unwrap())).contains("too large"));
+}
+
+/// Whoever owns the file may change it where it lies, and SQLite reads the schema again for each connection.
+#[test]
+fn each_connection_looks_at_the_schema() {
+    let planted = Planted::new();
+    let changed = planted.folder.path().join("changed");
+    fs::copy(&planted.path, &changed).unwrap();
+    let connection = rusqlite::Connection::open(&changed).unwrap();
+    connection.execute_batch("ALTER TABLE links ADD COLUMN more AS (instr(target, 'a'))").unwrap();
+    drop(connection);
+    let index = planted.open().unwrap();
+    let mut asked = None;
+    // The connection that opened it is busy meanwhile, so the look-up gets another one.
+    let _ = index.hard_links(&mut |_, _, _, _| {
+        asked.get_or_insert_with(|| {
+            fs::write(&planted.path, fs::read(&changed).unwrap()).unwrap();
+            index.lookup(Node::ROOT, b"x").map(drop)
+        });
+    });
+    assert!(why(asked.unwrap()).contains("tables"));
 }
 
 fn nested(input: u32, start: u64, length: u64) -> Nested {

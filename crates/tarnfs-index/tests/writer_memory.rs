@@ -16,8 +16,8 @@ use std::sync::Arc;
 use common::{entry, summary, writer};
 use tarnfs_codec::Damage;
 use tarnfs_format::{Entry, Kind};
-use tarnfs_index::{Destination, Index, Nested, Node, Row, Writer};
-use tarnfs_source::Extent;
+use tarnfs_index::{Archive, Destination, Index, Nested, Node, Row, Summary, Writer, ratarmount};
+use tarnfs_source::{Extent, FileSource, Fingerprint};
 
 const CHILD: &str = "TARNFS_TEST_WRITER";
 
@@ -47,6 +47,7 @@ fn child_process() {
         "large" => large_entries(&destination),
         "damage" => damage_of_many(&destination),
         "large-in-memory" => large_entries(&Destination::Memory),
+        "sidecar" => sidecar_of_long_paths(Path::new(path)),
         _ => panic!("{what}"),
     }
     let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -140,6 +141,32 @@ fn damage_of_many(destination: &Destination) {
             assert_eq!(behind.is_none(), is_told_apart || range == RANGES - 1, "{stream} {range}: {behind:?}");
         }
     }
+}
+
+/// Very many folders in one that has a long path.
+fn sidecar_of_long_paths(path: &Path) {
+    let archive = path.with_extension("tar");
+    fs::write(&archive, [0; 10_240]).unwrap();
+    let above = [&[b'x'; 200][..], b"/"].concat().repeat(300);
+    let mut writer = writer(0);
+    for end in (200..above.len()).step_by(201) {
+        writer.add(&entry(0, Kind::Folder, &above[..end], b"")).unwrap();
+    }
+    for number in 0..2000_u32 {
+        let path = [&above, format!("{number}/").as_bytes()].concat();
+        writer.add(&entry(0, Kind::Folder, &path, b"")).unwrap();
+    }
+    let fingerprint = Fingerprint::of(&FileSource::open(&archive).unwrap()).unwrap();
+    let archived = Archive { length: 10_240, fingerprint, modified: 0 };
+    let summary = Summary { archive: archived, ..summary() };
+    let index = writer.finish(summary, &Destination::Memory).unwrap();
+    ratarmount::write(&index, &archive, &path.with_extension("index.sqlite")).unwrap();
+}
+
+#[test]
+fn a_sidecar_of_long_paths_takes_little_memory() {
+    let peak = peak_of("sidecar");
+    assert!(peak < 72 << 20, "{peak} bytes");
 }
 
 #[test]

@@ -28,7 +28,7 @@ use crate::writer::record::{more, read_number};
 use crate::{Error, FIRST_NESTED, Index, Nested, Node, Row, Shape, Summary, trust};
 
 use listing::BATCH;
-use session::{Bounds, Folder, Session, Stored, lies, name_of};
+use session::{Bounds, Folder, Session, Stored, goes_on, lies, name_of};
 
 /// What can be said of the archive that an index is to be used for.
 #[derive(Clone, Copy)]
@@ -125,12 +125,18 @@ pub(crate) fn open_store(store: Arc<Store>) -> Result<Arc<dyn Index>, Error> {
     }
     let pool = Pool::<Session>::new(Opened::new(store, false));
     let (summary, unit, is_cut, last, has_damage, has_unverified, has_nested) = pool.with(|session| {
-        schema::check(&session.connection)?;
         let summary = schema::read_summary(&session.connection)?;
         let unit = schema::read_header_unit(&session.connection)?;
         let is_cut = schema::read_is_cut(&session.connection)?;
         let one = |sql: &str| session.connection.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).map_err(broken);
-        let last = one("SELECT max(rowid) FROM entries")?.and_then(|last| u64::try_from(last).ok()).unwrap_or(0);
+        let last = one("SELECT max(rowid) FROM entries")?.unwrap_or(0).max(0);
+        // Each end by itself: of a query for both, SQLite reads the whole.
+        let first_replaced = one("SELECT min(node) FROM replaced")?.unwrap_or(i64::MAX);
+        let last_replaced = one("SELECT max(node) FROM replaced")?.unwrap_or(0);
+        if first_replaced <= last || last.max(last_replaced) >= schema::MOST_NODES {
+            return Err(Error::Broken("its nodes have numbers that no index gives".to_owned()));
+        }
+        let last = last as u64;
         let has_damage = one("SELECT EXISTS (SELECT 1 FROM damage)")? != Some(0);
         let has_unverified = one("SELECT EXISTS (SELECT 1 FROM damage WHERE compressed < 0)")? != Some(0);
         let has_nested = one("SELECT EXISTS (SELECT 1 FROM layers WHERE layer >= 1024)")? != Some(0);
@@ -189,15 +195,16 @@ impl Own {
             let sql = "SELECT id, name FROM xattrs JOIN xattr_names USING (id) WHERE node = ?";
             let mut query = session.connection.prepare_cached(sql).map_err(broken)?;
             let mut rows = query.query([node.0 as i64]).map_err(broken)?;
-            let (mut ids, mut count) = (HashMap::<Vec<u8>, (bool, i64)>::new(), 0_usize);
+            let (mut ids, mut count, mut bytes) = (HashMap::<Vec<u8>, (bool, i64)>::new(), 0_usize, 0_usize);
             while let Some(row) = rows.next().map_err(broken)? {
-                count = count.saturating_add(1);
-                if count > LIMITS.xattrs {
-                    return Err(lies(node.0, "its extended attributes are too large"));
-                }
                 let id = row.get(0).map_err(broken)?;
                 let name = row.get_ref(1).map_err(broken)?.as_blob();
                 let name = name.map_err(|_| Error::Broken("a name is none".to_owned()))?;
+                // The bytes as well: in a broken index, many long names may have the same pages.
+                (count, bytes) = (count.saturating_add(1), bytes.saturating_add(name.len()));
+                if count > LIMITS.xattrs || name.len() > LONGEST_XATTR_NAME || bytes > MOST_XATTR_BYTES {
+                    return Err(lies(node.0, "its extended attributes are too large"));
+                }
                 let (is_computed, name) = match name.strip_prefix(COMPUTED) {
                     None => (false, name),
                     Some(name) if hidden.is_some_and(|hidden| hidden.iter().any(|one| one == name)) => continue,
@@ -608,12 +615,8 @@ impl Index for Own {
                      WHERE hard_links.node >= ? AND hard_links.node < ? ORDER BY hard_links.node",
                 )
                 .map_err(broken)?;
-            // Rows that do not go on in order come from a broken tree of pages, and may have no end.
-            let (mut last_folder, mut seen) = (0, 0_u64);
-            let goes_on = |last: &mut u64, node: i64| {
-                let node = u64::try_from(node).unwrap_or_default();
-                if node > std::mem::replace(last, node) { Ok(node) } else { Err(lies(node, "it is out of order")) }
-            };
+            // Folders that lie about which rows are theirs may all have the same ones.
+            let (mut left, mut last_folder) = (session.count_links(self.bounds.last)?, 0);
             let mut folders = folders.query([]).map_err(broken)?;
             while let Some(row) = folders.next().map_err(broken)? {
                 let get = |column: usize| row.get::<_, i64>(column).map_err(broken);
@@ -627,10 +630,7 @@ impl Index for Own {
                     session.patience.renew();
                     let (header, shared) = (get(1)?, get(2)?);
                     let link = goes_on(&mut last_link, get(3)?)?;
-                    seen = seen.saturating_add(1);
-                    if seen > self.bounds.last {
-                        return Err(lies(link, "it is in several folders"));
-                    }
+                    left = left.checked_sub(1).ok_or_else(|| lies(link, "it is in several folders"))?;
                     if shared > 0 {
                         let header = self.bounds.byte(header);
                         let header = header.filter(|&header| self.bounds.has_nested || header <= self.bounds.stream);

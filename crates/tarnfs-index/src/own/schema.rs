@@ -27,6 +27,9 @@ const LONGEST_CODEC_NAME: usize = 64;
 /// Bytes of the name of a file (NAME_MAX).
 const LONGEST_NAME: usize = 255;
 
+/// Nodes have smaller numbers: the writer takes fewer records. Who steps through numbers would find no end otherwise.
+pub(super) const MOST_NODES: i64 = 1 << 31;
+
 /// Layers that are read; more than any [`tarnfs_source::Limits`] allows.
 const MOST_LAYERS: i64 = 1000;
 

@@ -54,6 +54,8 @@ pub(super) struct Session {
 impl Pooled for Session {
     fn open(file: &Opened, cache: u32) -> Result<Self, Error> {
         let (connection, patience) = open_untrusted(file, cache)?;
+        // Each of them: it reads the schema anew, and the file's owner may have changed it in place meanwhile.
+        schema::check(&connection)?;
         Ok(Self {
             connection,
             patience,
@@ -143,6 +145,13 @@ fn missing(coder: u32) -> Error {
 
 pub(super) fn lies(node: u64, what: &str) -> Error {
     Error::Broken(format!("node {node}: {what}"))
+}
+
+/// `node`, if it is behind the `last` one. Rows that do not go on in order come from a broken tree of pages, and may
+/// have no end.
+pub(super) fn goes_on(last: &mut u64, node: i64) -> Result<u64, Error> {
+    let node = u64::try_from(node).unwrap_or_default();
+    if node > std::mem::replace(last, node) { Ok(node) } else { Err(lies(node, "it is out of order")) }
 }
 
 impl Stored {
@@ -345,6 +354,21 @@ impl Session {
             Ok(shared) => Ok(Some(shared)),
             Err(_) => Err(lies(link, "it is a link to a negative node")),
         }
+    }
+
+    /// How many hard links there are up to node `last`.
+    pub(super) fn count_links(&self, last: u64) -> Result<u64, Error> {
+        let sql = "SELECT node FROM hard_links WHERE node <= ? ORDER BY node";
+        let mut query = self.connection.prepare_cached(sql).map_err(broken)?;
+        let mut rows = query.query([last as i64]).map_err(broken)?;
+        let (mut before, mut count) = (0, 0_u64);
+        while let Some(row) = rows.next().map_err(broken)? {
+            self.patience.renew();
+            goes_on(&mut before, row.get(0).map_err(broken)?)?;
+            count = count.saturating_add(1);
+        }
+        self.patience.renew();
+        Ok(count)
     }
 
     fn number(&self, sql: &str, node: u64) -> Result<Option<i64>, Error> {

@@ -300,13 +300,18 @@ impl ChunkTable for Blocks {
     fn longest(&self) -> io::Result<Option<u64>> {
         let longest = || -> Result<u64, Error> {
             let connection = self.connections.get()?;
-            let sql = format!("SELECT dataoffset FROM {} ORDER BY blockoffset", self.table);
+            let sql = format!("SELECT dataoffset, blockoffset FROM {} ORDER BY blockoffset", self.table);
             let mut statement = connection.prepare_cached(&sql).map_err(broken)?;
             let mut rows = statement.query([]).map_err(broken)?;
-            let (mut longest, mut before) = (0, 0_u64);
+            let (mut longest, mut before, mut last) = (0, 0_u64, None);
             while let Some(row) = rows.next().map_err(broken)? {
                 connection.renew();
                 let start = unsigned(row, 0).map_err(broken)?;
+                // Such rows come from a broken tree of pages, and may have no end.
+                let block = Some(unsigned(row, 1).map_err(broken)?);
+                if block <= std::mem::replace(&mut last, block) {
+                    return Err(Error::Broken(format!("the blocks of {} are out of order", self.table)));
+                }
                 longest = start.saturating_sub(before).max(longest);
                 before = start;
             }

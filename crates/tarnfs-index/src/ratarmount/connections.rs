@@ -1,7 +1,10 @@
+//! Connections to one sidecar.
+
 use std::ops::Deref;
 
 use rusqlite::Connection;
 
+use super::validity;
 use crate::Error;
 use crate::pool::{Pool, Pooled};
 use crate::sqlite::{Patience, open_untrusted};
@@ -15,6 +18,8 @@ pub(super) type Connections = Pool<Session>;
 pub(super) struct Session {
     connection: Connection,
     patience: Patience,
+    /// `files` says which rows were generated (since 0.6).
+    pub(super) has_generated: bool,
 }
 
 impl Session {
@@ -27,7 +32,9 @@ impl Session {
 impl Pooled for Session {
     fn open(file: &Opened, cache: u32) -> Result<Self, Error> {
         let (connection, patience) = open_untrusted(file, cache)?;
-        Ok(Self { connection, patience })
+        // Each of them: it reads the schema anew, and the file's owner may have changed it in place meanwhile.
+        let has_generated = validity::check_schema(&connection)?;
+        Ok(Self { connection, patience, has_generated })
     }
 
     fn patience(&self) -> &Patience {

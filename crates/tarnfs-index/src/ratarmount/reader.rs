@@ -11,7 +11,7 @@ use tarnfs_source::{Budget, Cancel, Extent, Fingerprint, Limits, SharedSource};
 use super::chunks::Tables;
 use super::connections::Connections;
 use super::header::entry_at;
-use super::rows::{Shown, Stored, columns, split_target};
+use super::rows::{By, Place, Shown, Stored, columns, split_target};
 use super::validity;
 use crate::own::MOST_XATTR_BYTES;
 use crate::sqlite::broken;
@@ -20,6 +20,9 @@ use crate::{Archive, Error, Index, Layer, Node, Row, Shape, Summary};
 
 /// Links from one hard link to another that are followed; ratarmount's own bound.
 const LONGEST_CHAIN: usize = 128;
+
+/// Folders that are looked at to find the archive in the archive that a hard link, and those that it leads to, are in.
+const MOST_ABOVE: usize = 2048;
 
 /// Memory for decoded headers where nobody has given a stream that they can be read from.
 const HEADER_CACHE: usize = 4 << 20;
@@ -59,7 +62,7 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
     let numbering = numbering_of(&file)?;
     let connections = Connections::new(Opened::file(file, false));
     let connection = connections.get()?;
-    let has_generated = validity::check_schema(&connection)?;
+    let has_generated = connection.has_generated;
     let modified = validity::check_metadata(&connection, expected)?;
 
     let mut head = vec![0; 4096];
@@ -174,6 +177,7 @@ impl RatarmountIndex {
     pub(super) fn select(
         &self,
         rest: &str,
+        by: By,
         parameters: &[&dyn rusqlite::ToSql],
         receive: &mut dyn FnMut(Stored) -> Result<bool, Error>,
     ) -> Result<(), Error> {
@@ -181,7 +185,9 @@ impl RatarmountIndex {
         let sql = format!("SELECT {} FROM files {rest}", self.columns);
         let mut statement = connection.prepare_cached(&sql).map_err(broken)?;
         let mut rows = statement.query(parameters).map_err(broken)?;
+        let mut place = Place::default();
         while let Some(row) = rows.next().map_err(broken)? {
+            place.go_on(row, by)?;
             if !receive(Stored::read(row, &self.limits)?)? {
                 break;
             }
@@ -192,7 +198,7 @@ impl RatarmountIndex {
 
     fn one(&self, rest: &str, parameters: &[&dyn rusqlite::ToSql]) -> Result<Option<Stored>, Error> {
         let mut found = None;
-        self.select(rest, parameters, &mut |stored| {
+        self.select(rest, By::Number, parameters, &mut |stored| {
             found = Some(stored);
             Ok(false)
         })?;
@@ -256,16 +262,19 @@ impl RatarmountIndex {
         stored.shown(|| self.device(stored))
     }
 
-    /// What a row shows: the file that a hard link shares; nothing for a link to what is not there, and for rows that
-    /// are no files.
+    /// What a row shows: the file that a hard link shares; nothing for a link to what is not there or is a folder, and
+    /// for rows that are no files.
     fn resolve(&self, mut stored: Stored) -> Result<Option<Row>, Error> {
-        for _ in 0..LONGEST_CHAIN {
+        let mut left = MOST_ABOVE;
+        for step in 0..LONGEST_CHAIN {
             match self.shown(&stored)? {
+                // No folder is in two places: there would be no end to it.
+                Shown::As(Kind::Folder) if step > 0 => return Ok(None),
                 Shown::As(kind) => return self.make_row(&stored, kind).map(Some),
                 Shown::Nothing => return Ok(None),
                 Shown::HardLink => {}
             }
-            let Some((path, name)) = self.target(&stored)? else { return Ok(None) };
+            let Some((path, name)) = self.target(&stored, &mut left)? else { return Ok(None) };
             let target = if path == stored.path && name == stored.name {
                 // It was stored twice, and means the earlier one.
                 let before = stored.offset_header.and_then(|header| i64::try_from(header).ok()).unwrap_or_default();
@@ -285,23 +294,26 @@ impl RatarmountIndex {
     }
 
     /// Folder and name of what a hard link is one more name of. In an archive in the archive they are relative to its
-    /// folder.
-    fn target(&self, link: &Stored) -> Result<Option<(String, String)>, Error> {
+    /// folder. `None` as well where more folders would have to be looked at for it than are `left`.
+    fn target(&self, link: &Stored, left: &mut usize) -> Result<Option<(String, String)>, Error> {
         let Some((path, name)) = split_target(&link.link) else { return Ok(None) };
-        Ok(Some((self.archive_of(&link.path)? + &path, name)))
+        Ok(self.archive_of(&link.path, left)?.map(|archive| (archive + &path, name)))
     }
 
     /// [`Reader::resolve`] of rows that come in the order of their names and headers. `last` is the one before with
     /// what came of it: a link to its own name shows that, however many of them there are.
     fn resolve_next(&self, stored: Stored, last: &mut Option<Resolved>) -> Result<Option<Row>, Error> {
         let (path, name) = (stored.path.clone(), stored.name.clone());
+        let mut left = MOST_ABOVE;
         let row = match last.take() {
             Some(before)
                 if (&before.path, &before.name) == (&path, &name)
                     && self.shown(&stored)? == Shown::HardLink
-                    && self.target(&stored)?.is_some_and(|target| target == (path.clone(), name.clone())) =>
+                    && self
+                        .target(&stored, &mut left)?
+                        .is_some_and(|target| target == (path.clone(), name.clone())) =>
             {
-                before.row
+                before.row.filter(|row| row.kind != Kind::Folder)
             }
             _ => self.resolve(stored)?,
         };
@@ -310,16 +322,18 @@ impl RatarmountIndex {
     }
 
     /// The path of the folder that stands for the innermost archive in which what has this `path` lies; empty for the
-    /// outermost.
-    fn archive_of(&self, path: &str) -> Result<String, Error> {
+    /// outermost. `None` if that needs a look at more folders than are `left`: a path may have as many as it has bytes.
+    fn archive_of(&self, path: &str, left: &mut usize) -> Result<Option<String>, Error> {
         let mut path = path;
         while let Some((above, name)) = path.rsplit_once('/').filter(|_| self.has_generated) {
+            let Some(fewer) = left.checked_sub(1) else { return Ok(None) };
+            *left = fewer;
             if self.last_of(above, name)?.is_some_and(|stored| stored.is_generated) {
-                return Ok(path.to_owned());
+                return Ok(Some(path.to_owned()));
             }
             path = above;
         }
-        Ok(String::new())
+        Ok(Some(String::new()))
     }
 
     fn make_row(&self, stored: &Stored, kind: Kind) -> Result<Row, Error> {
@@ -458,6 +472,7 @@ impl Index for RatarmountIndex {
         let mut goes_on = true;
         self.select(
             "WHERE path = ?1 AND name > ?2 ORDER BY name, offsetheader",
+            By::Key,
             params![path, behind],
             &mut |stored| {
                 if let Some(before) = waiting.replace(stored)
@@ -577,7 +592,7 @@ impl Index for RatarmountIndex {
 
     fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error> {
         let (mut waiting, mut last): (Option<Stored>, _) = (None, None);
-        self.select("ORDER BY path, name, offsetheader", params![], &mut |stored| {
+        self.select("ORDER BY path, name, offsetheader", By::Key, params![], &mut |stored| {
             let before = waiting.replace(stored);
             let known = last.take();
             if let (Some(before), Some(now)) = (before, &waiting)
@@ -608,7 +623,8 @@ impl Index for RatarmountIndex {
         let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else { return Ok(0) };
         let (mut waiting, mut last): (Option<Stored>, _) = (None, None);
         let mut passed = 0_u64;
-        self.select("WHERE path = ?1 AND name = ?2 ORDER BY offsetheader", params![path, name], &mut |stored| {
+        let rows = "WHERE path = ?1 AND name = ?2 ORDER BY offsetheader";
+        self.select(rows, By::Key, params![path, name], &mut |stored| {
             let before = waiting.replace(stored);
             let known = last.take();
             if let (Some(before), Some(now)) = (before, &waiting)
@@ -632,7 +648,7 @@ impl Index for RatarmountIndex {
     }
 
     fn hard_links(&self, receive: &mut dyn FnMut(Node, &[u8], u64, Node)) -> Result<(), Error> {
-        self.select("ORDER BY rowid", params![], &mut |stored| {
+        self.select("ORDER BY rowid", By::Number, params![], &mut |stored| {
             if self.shown(&stored)? == Shown::HardLink
                 && stored.has_valid_name(&self.limits)
                 && let Some(header) = stored.header()

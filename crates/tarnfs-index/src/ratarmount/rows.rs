@@ -19,10 +19,58 @@ const SOCKET: u32 = 0o140_000;
 /// Bytes of one block of a tar: headers begin at multiples of it.
 pub(super) const BLOCK: u64 = 512;
 
-/// The columns of a [`Stored`], in its order.
+/// The columns of a [`Stored`], in its order. The last one says whether path and name stand in the row itself: where
+/// rows are found by their key, SQLite takes these from the key, and that may lead to any row.
 pub(super) fn columns(has_generated: bool) -> String {
     let generated = if has_generated { "isgenerated" } else { "0" };
-    format!("rowid,path,name,offsetheader,offset,size,mtime,mode,type,linkname,uid,gid,issparse,{generated}")
+    format!(
+        "rowid,path,name,offsetheader,offset,size,mtime,mode,type,linkname,uid,gid,issparse,{generated},\
+         (SELECT own.path = files.path AND own.name = files.name FROM files AS own WHERE own.rowid = files.rowid)"
+    )
+}
+
+/// What sets rows apart, in the order in which they are asked for. Rows that do not go on in it come from a broken tree
+/// of pages, and may have no end.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    path: Vec<u8>,
+    name: Vec<u8>,
+    header: Option<i64>,
+    rowid: i64,
+}
+
+/// In which order rows come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// Path, name and header, or some of them where the others are the same.
+    Key,
+    /// Their numbers.
+    Number,
+}
+
+impl Place {
+    /// Goes on to `row`, which has [`columns`].
+    pub(super) fn go_on(&mut self, row: &rusqlite::Row<'_>, by: By) -> Result<(), Error> {
+        let value = |index: usize| row.get_ref(index).map_err(crate::sqlite::broken);
+        let number = value(0)?.as_i64().unwrap_or_default();
+        let is_behind = match by {
+            By::Number => number > self.rowid,
+            By::Key => {
+                let bytes = |index: usize| Ok::<_, Error>(value(index)?.as_bytes().unwrap_or_default());
+                let (path, name, header) = (bytes(1)?, bytes(2)?, value(3)?.as_i64().ok());
+                let here = (path, name, header, number);
+                let is_behind = here > (&self.path[..], &self.name[..], self.header, self.rowid);
+                self.path.clear();
+                self.path.extend_from_slice(path);
+                self.name.clear();
+                self.name.extend_from_slice(name);
+                self.header = header;
+                is_behind
+            }
+        };
+        self.rowid = number;
+        if is_behind { Ok(()) } else { Err(Error::Broken(format!("row {number} of files is out of order"))) }
+    }
 }
 
 /// One row as it stands in the table.
@@ -68,6 +116,9 @@ impl Stored {
             _ => return Err(Error::Broken("a row of files has no number".to_owned())),
         };
         let wrong = |column: &str| Error::Broken(format!("row {rowid} of files: {column} is not what it should be"));
+        if value(14)? != ValueRef::Integer(1) {
+            return Err(Error::Broken(format!("row {rowid} of files is not what its key says")));
+        }
         let text = |index: usize, column: &str| match value(index)? {
             ValueRef::Text(text) => std::str::from_utf8(text).map_err(|_| wrong(column)),
             ValueRef::Null => Ok(""),
@@ -226,7 +277,7 @@ mod tests {
     fn read(path: usize, name: usize, link: usize) -> Result<Stored, Error> {
         let text = |length: usize| "\u{e4}".repeat(length / 2);
         let connection = Connection::open_in_memory().unwrap();
-        let sql = "SELECT 1, ?1, ?2, 0, 512, 0, 0, 0, x'30', ?3, 0, 0, 0, 0";
+        let sql = "SELECT 1, ?1, ?2, 0, 512, 0, 0, 0, x'30', ?3, 0, 0, 0, 0, 1";
         let mut statement = connection.prepare(sql).unwrap();
         let mut rows = statement.query([text(path), text(name), text(link)]).unwrap();
         Stored::read(rows.next().unwrap().unwrap(), &Limits::DEFAULT)

@@ -6,7 +6,7 @@ use tarnfs_format::name;
 
 use super::header::entry_at;
 use super::reader::{Expected, RatarmountIndex};
-use super::rows::{BLOCK, Stored, split_target};
+use super::rows::{BLOCK, By, Stored, split_target};
 use crate::sqlite::broken;
 use crate::{Error, Index};
 
@@ -254,7 +254,7 @@ pub(super) fn check_samples(index: &RatarmountIndex) -> Result<(), Error> {
         let span = i128::from(last).saturating_sub(i128::from(first));
         let step = span.saturating_mul(sample) / (SAMPLES - 1);
         let from = i128::from(first).saturating_add(step) as i64;
-        index.select("WHERE rowid >= ?1 ORDER BY rowid LIMIT 1", params![from], &mut |stored| {
+        index.select("WHERE rowid >= ?1 ORDER BY rowid LIMIT 1", By::Number, params![from], &mut |stored| {
             check_row(index, &stored).map(|()| true)
         })?;
     }
@@ -274,11 +274,16 @@ pub(super) fn check_end(index: &RatarmountIndex, is_as_old: bool) -> Result<(), 
     }
     let connection = index.connections.get()?;
     // A folder that no entry names has the header of the first entry in it.
-    let mut statement = connection.prepare("SELECT offsetheader FROM files").map_err(broken)?;
+    let mut statement = connection.prepare("SELECT rowid, offsetheader FROM files ORDER BY rowid").map_err(broken)?;
     let mut rows = statement.query([]).map_err(broken)?;
-    let mut last = None;
+    let (mut last, mut before) = (None, i64::MIN);
     while let Some(row) = rows.next().map_err(broken)? {
-        last = last.max(row.get::<_, Option<i64>>(0).map_err(broken)?);
+        let number = row.get(0).map_err(broken)?;
+        // Such rows come from a broken tree of pages, and may have no end.
+        if number <= std::mem::replace(&mut before, number) {
+            return Err(Error::Broken(format!("row {number} of files is out of order")));
+        }
+        last = last.max(row.get::<_, Option<i64>>(1).map_err(broken)?);
         connection.renew();
     }
     let Some(last) = last.and_then(|last| u64::try_from(last).ok()) else { return Ok(()) };

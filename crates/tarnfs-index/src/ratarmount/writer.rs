@@ -1,10 +1,12 @@
 //! Writes a sidecar in ratarmount's schema 0.7.0.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use rusqlite::{Connection, params};
@@ -21,6 +23,7 @@ use crate::sqlite::failed;
 use crate::trust::Owner;
 use crate::vfs::Opened;
 use crate::writer::temporary::Temporary;
+use crate::writer::{most_bytes, too_many_bytes};
 use crate::{Error, Index, Node, Row};
 
 /// Of ratarmount's schema.
@@ -62,13 +65,20 @@ pub fn write(index: &Arc<dyn Index>, archive: &Path, destination: &Path) -> Resu
     }
     let owner = Owner { user: stats.uid(), group: stats.gid(), mode: stats.mode() & 0o7777 };
     let temporary = Temporary::create(destination, Some(&owner))?;
-    fill(index, &source, &stats, &Opened::file(temporary.file()?, true))?;
+    fill(index, &source, &stats, &Opened::file(temporary.file()?, true), most_bytes(source.len()))?;
     Ok(temporary.rename()?)
 }
 
 /// Writes it into an empty file, which SQLite takes for a new database. By its descriptor: under its name, which others
-/// may know in a folder that they can write, there may be a link to something else by now.
-fn fill(index: &Arc<dyn Index>, source: &FileSource, stats: &std::fs::Metadata, file: &Opened) -> Result<(), Error> {
+/// may know in a folder that they can write, there may be a link to something else by now. Its texts may have
+/// `most_bytes`.
+fn fill(
+    index: &Arc<dyn Index>,
+    source: &FileSource,
+    stats: &std::fs::Metadata,
+    file: &Opened,
+    most_bytes: u64,
+) -> Result<(), Error> {
     let summary = index.summary();
     let connection = file.connect().map_err(failed)?;
     connection
@@ -85,6 +95,8 @@ fn fill(index: &Arc<dyn Index>, source: &FileSource, stats: &std::fs::Metadata, 
         plain: is_plain.then_some(source),
         has_links: false,
         is_incremental: summary.shape.gnu_incremental == Some(true),
+        most_bytes,
+        bytes: Cell::new(0),
     };
     writing.collect_links()?;
     writing.tree()?;
@@ -107,6 +119,10 @@ struct Writing<'a> {
     plain: Option<&'a FileSource>,
     has_links: bool,
     is_incremental: bool,
+    /// What paths, names and links of all rows may have: each row has its whole path, so that a small archive can make
+    /// a sidecar that fills the disk.
+    most_bytes: u64,
+    bytes: Cell<u64>,
 }
 
 /// What goes into one row of `files`.
@@ -131,7 +147,15 @@ impl Writing<'_> {
         i64::from(self.plain.is_none() && self.index.summary().format != "file")
     }
 
+    /// Counts the texts of a row.
+    fn count(&self, texts: &[&str]) -> Result<(), Error> {
+        let bytes = texts.iter().fold(self.bytes.get(), |sum, text| sum.saturating_add(text.len() as u64));
+        self.bytes.set(bytes);
+        if bytes <= self.most_bytes { Ok(()) } else { Err(too_many_bytes(self.most_bytes)) }
+    }
+
     fn insert(&self, file: &FileRow<'_>) -> Result<(), Error> {
+        self.count(&[file.path, file.name, file.link])?;
         self.connection
             .prepare_cached("INSERT OR REPLACE INTO files VALUES (?,?,?,?,?,?,?,?,?,?,?,0,?,0,?)")
             .and_then(|mut statement| {
@@ -179,8 +203,11 @@ impl Writing<'_> {
 
     /// All that is below `folder`, which has that path.
     fn below(&mut self, folder: Node, path: String) -> Result<(), Error> {
-        let mut folders = vec![(folder, path)];
-        while let Some((folder, path)) = folders.pop() {
+        // Of those that wait, their names and the path of all of them: very many may lie in one that has a long path.
+        let mut folders = vec![(folder, Rc::<str>::from(path), None)];
+        while let Some((folder, above, name)) = folders.pop() {
+            let path: Rc<str> = name.map_or(Rc::clone(&above), |name: String| Rc::from(format!("{above}/{name}")));
+            drop(above);
             let mut from = 0;
             loop {
                 // A batch at a time: writing may not fail inside the other index's query.
@@ -194,8 +221,8 @@ impl Writing<'_> {
                 for (name, row) in batch {
                     let text = escaped(&name);
                     if row.kind == Kind::Folder {
-                        folders.push((row.node, format!("{path}/{text}")));
                         self.row(&path, &text, &row)?;
+                        folders.push((row.node, Rc::clone(&path), Some(text)));
                     } else if let Some(header) = self.link_header(folder, &name)? {
                         self.wait(&path, &text, header, &row)?;
                     } else {
@@ -243,6 +270,7 @@ impl Writing<'_> {
             None => header.saturating_add(512),
         };
         let link = self.link(row)?;
+        self.count(&[path, name, &link])?;
         self.connection
             .prepare_cached("INSERT INTO temp.waiting VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)")
             .and_then(|mut statement| {
@@ -452,6 +480,7 @@ impl Writing<'_> {
 
     /// A folder that no entry names: the type is a number here, as in ratarmount's own.
     fn implied(&self, path: &str, name: &str) -> Result<(), Error> {
+        self.count(&[path, name])?;
         self.connection
             .prepare_cached(
                 "INSERT OR REPLACE INTO files VALUES (?1, ?2, NULL, NULL, 0, 0, ?3, 5, '', 0, 0, 0, 0, 0, 0)",
@@ -678,6 +707,30 @@ mod tests {
     }
 
     #[test]
+    fn a_sidecar_does_not_fill_the_disk() {
+        let options =
+            WriterOptions { limits: Limits::default(), budget: Budget::new(1 << 20), cancel: Cancel::default() };
+        let mut writer = Writer::new(options).unwrap();
+        let folder = [&[b'x'; 200][..], b"/"].concat().repeat(300);
+        for number in 0..10 {
+            let path = [&folder, format!("{number}").as_bytes()].concat();
+            writer.add(&Entry { path, ..Entry::default() }).unwrap();
+        }
+        let archive = Archive { length: 10_240, fingerprint: Fingerprint(0), modified: 0 };
+        let index = writer.finish(Summary::new(archive, "tar"), &Destination::Memory).unwrap();
+        let temporary = tempfile::NamedTempFile::new().unwrap();
+        temporary.as_file().set_len(10_240).unwrap();
+        let source = FileSource::open(temporary.path()).unwrap();
+        // 300 folders that no entry names, of half of 60 KB on average, and 10 files.
+        for (most, is_enough) in [(1 << 20, false), (9 << 20, false), (10 << 20, true)] {
+            let file = Opened::file(tempfile::tempfile().unwrap(), true);
+            let filled = fill(&index, &source, &temporary.as_file().metadata().unwrap(), &file, most);
+            assert_eq!(filled.is_ok(), is_enough, "{most}");
+            assert!(is_enough || filled.unwrap_err().to_string().contains("fill the disk"));
+        }
+    }
+
+    #[test]
     fn what_takes_the_place_of_the_file_while_it_is_written_is_not_touched() {
         let folder = tempfile::tempdir().unwrap();
         let (archive, victim) = (folder.path().join("a.tar"), folder.path().join("victim"));
@@ -691,7 +744,7 @@ mod tests {
         symlink(&victim, &own).unwrap();
         let source = FileSource::open(&archive).unwrap();
         let file = Opened::file(temporary.file().unwrap(), true);
-        fill(&index, &source, &archive.metadata().unwrap(), &file).unwrap();
+        fill(&index, &source, &archive.metadata().unwrap(), &file, u64::MAX).unwrap();
         assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
         let connection = file.connect().unwrap();
         assert_eq!(connection.query_row("SELECT name FROM files", [], |row| row.get::<_, String>(0)).unwrap(), "f");

@@ -203,7 +203,7 @@ impl Writer {
     /// Lets the index grow with an archive whose file has so many bytes. Without this it has [`MOST_BYTES`].
     #[must_use]
     pub fn of_archive(mut self, length: u64) -> Self {
-        self.most_bytes = MOST_BYTES.saturating_add(length.saturating_mul(BYTES_FOR_EACH));
+        self.most_bytes = most_bytes(length);
         self
     }
 
@@ -525,15 +525,22 @@ impl Writer {
 
     /// An error if that is more than there may be.
     fn check_bytes(&self) -> Result<(), Error> {
-        if self.bytes() <= self.most_bytes {
-            return Ok(());
-        }
-        let mib = self.most_bytes >> 20;
-        let what = format!(
-            "its index would have more than {mib} MiB, the limit for an archive of its length: it may be made to fill the disk"
-        );
-        Err(io::Error::new(io::ErrorKind::FileTooLarge, what).into())
+        if self.bytes() <= self.most_bytes { Ok(()) } else { Err(too_many_bytes(self.most_bytes)) }
     }
+}
+
+/// Bytes that the index of an archive may have whose file has so many.
+pub(crate) fn most_bytes(length: u64) -> u64 {
+    MOST_BYTES.saturating_add(length.saturating_mul(BYTES_FOR_EACH))
+}
+
+/// Says that an index would have more than these.
+pub(crate) fn too_many_bytes(most: u64) -> Error {
+    let mib = most >> 20;
+    let what = format!(
+        "its index would have more than {mib} MiB, the limit for an archive of its length: it may be made to fill the disk"
+    );
+    io::Error::new(io::ErrorKind::FileTooLarge, what).into()
 }
 
 /// Attributes of one entry that fit into what is read of one.

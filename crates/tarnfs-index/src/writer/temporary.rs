@@ -152,6 +152,8 @@ impl Temporary {
         let Some(chosen) = choose(&self.destination) else {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "another one was made there meanwhile"));
         };
+        // Once more: making it may have taken hours.
+        check_replaceable(&chosen)?;
         std::fs::rename(&self.path, &chosen)?;
         self.is_renamed = true;
         drop(lock);
@@ -339,6 +341,21 @@ mod tests {
         unlink(&temporary.path).unwrap();
         mknodat(CWD, &temporary.path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         temporary.reopen().unwrap_err();
+    }
+
+    #[test]
+    fn what_comes_while_an_index_is_made_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("x");
+        let temporary = Temporary::create(&place, None).unwrap();
+        std::fs::write(&place, "precious").unwrap();
+        assert_eq!(temporary.rename().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&place).unwrap(), b"precious");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        // Another index may have come.
+        let temporary = Temporary::create(&folder.path().join("y"), None).unwrap();
+        std::fs::write(folder.path().join("y"), b"").unwrap();
+        temporary.rename().unwrap();
     }
 
     #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "what tests share fails as tests do")]
 
 mod damaged;
+mod planted;
 mod seek_points;
 mod support;
 mod versions;
