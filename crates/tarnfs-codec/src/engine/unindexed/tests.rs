@@ -471,6 +471,41 @@ fn what_is_slow_to_decode_is_copied_and_has_no_seek_points() {
     assert!(lock(&input.pass.pass).is_none() && lock(&input.pass.tail).is_none());
 }
 
+/// A codec that reads from its source when it begins waits for the memory of that like any other.
+#[test]
+fn who_begins_with_a_header_of_what_has_no_memory_waits_for_it() {
+    let bytes = content(300_000);
+    let packed = crate::testing::tool("xz -q -c --format=lzma --lzma1=preset=0", &bytes);
+    let packed = [&[9, 20, 5, 0], &packed[..5], &packed[13..]].concat();
+    let (twice, _) = deflated(&packed);
+    let budget = Budget::new(32 << 20);
+    let cache = PieceCache::new(budget.clone());
+    let undone = |codec: &str, source: SharedSource, length: usize| {
+        let (codec, cache, workers) = (coder_by_name(codec).unwrap(), Arc::clone(&cache), Workers::new(0));
+        let coder = crate::CoderContext { decoded_length: Some(length as u64), ..Default::default() };
+        let options = Options { coder: coder.clone(), ..Options::default() };
+        let context = DecodeContext { coder, ..DecodeContext::default() };
+        UnindexedSource::new(codec, source, length as u64, None, options, context, cache, workers)
+    };
+    let input = Arc::new(undone("deflate", Arc::new(MemorySource::new(twice, "a member")), packed.len()));
+    let outer = undone("lzma-zip", Arc::clone(&input) as SharedSource, bytes.len()).decoded_from(&[Arc::clone(&input)]);
+    // Others have all there is.
+    let taken = (budget.take(budget.limit()).unwrap(), budget.alone().unwrap());
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut all = vec![0; bytes.len()];
+            outer.read_exact_at(&mut all, 0).map(|()| all)
+        });
+        // It has begun, and given up what it had.
+        while input.pass.wanted.load(Ordering::Relaxed) == 0 && !reader.is_finished() {
+            std::thread::yield_now();
+        }
+        drop(taken);
+        assert!(reader.join().unwrap().unwrap() == bytes);
+    });
+    assert!(lock(&input.pass.pass).is_none() && lock(&input.pass.reserved).is_none());
+}
+
 /// Somebody may read ahead into the damage, or look at a file behind it.
 #[test]
 fn what_lies_before_damage_in_a_block_is_served_whoever_has_met_it() {
