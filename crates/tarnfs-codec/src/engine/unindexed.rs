@@ -562,6 +562,9 @@ impl UnindexedSource {
         if let Some(damage) = pass.table.damage.iter().find(|damage| self.is_served(damage)) {
             let _ = self.complaint.set(damage.what.clone());
         }
+        // One is enough, and there may be any number.
+        pass.table.damage.retain(|damage| !self.is_served(damage));
+        pass.indexing.take_shifts(&mut Vec::new());
         if let Some(damage) = pass.table.damage.iter().find(|damage| !self.is_served(damage)) {
             return Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &damage.what)));
         }

@@ -506,6 +506,31 @@ fn who_begins_with_a_header_of_what_has_no_memory_waits_for_it() {
     assert!(lock(&input.pass.pass).is_none() && lock(&input.pass.reserved).is_none());
 }
 
+/// Any number of checksums may be wrong in what is served all the same.
+#[test]
+fn damage_that_is_served_takes_no_memory() {
+    const STREAMS: usize = 20_000;
+    let mut one = crate::testing::tool("bzip2 -c", b"x");
+    // The CRC-32 of its block.
+    one[10] ^= 1;
+    let source = Arc::new(MemorySource::new(one.repeat(STREAMS), "a member"));
+    let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(0));
+    let (codec, options) = (coder_by_name("bzip2").unwrap(), Options::default());
+    let context = DecodeContext { unverified: true, ..DecodeContext::default() };
+    let member = UnindexedSource::new(codec, source, STREAMS as u64, None, options, context, cache, workers);
+    while member.position() < STREAMS as u64 / 2 {
+        assert!(member.advance().unwrap());
+    }
+    assert!(lock(&member.pass.pass).as_ref().unwrap().table.damage.is_empty());
+    assert!(member.complaint().is_some_and(|what| what.contains("CRC")), "{:?}", member.complaint());
+    let mut all = vec![0; STREAMS];
+    member.read_exact_at(&mut all, 0).unwrap();
+    assert!(all.iter().all(|&byte| byte == b'x') && !member.is_verified());
+    all.fill(0);
+    member.read_exact_at(&mut all, 0).unwrap();
+    assert!(all.iter().all(|&byte| byte == b'x'));
+}
+
 /// Somebody may read ahead into the damage, or look at a file behind it.
 #[test]
 fn what_lies_before_damage_in_a_block_is_served_whoever_has_met_it() {
