@@ -145,7 +145,7 @@ impl Files {
         let is_stored = packed == decoded;
         let (of_decoded, of_packed) = (flags.of_decoded(), if is_stored { [false; 2] } else { flags.of_packed() });
         let checksums = of_decoded.iter().chain(&of_packed).filter(|&&is_there| is_there).count();
-        let whole = 8 + 4 * checksums + packed as usize;
+        let whole = (8 + 4 * checksums).saturating_add(packed as usize);
         if decoded > LARGEST_BLOCK || packed > decoded || decoded / LARGEST_RATIO > packed {
             return Err(Stop::Invalid(format!("a block of {decoded} bytes that takes {packed}, which cannot be")));
         }

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use tarnfs_source::SharedSource;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::answered::Answered;
 use super::cache::PieceCache;
 use super::fill::note_read;
 use super::lock;
@@ -116,10 +117,11 @@ impl FileReads {
 impl Blocks {
     /// Blocks that are stored in `source`.
     pub fn new(source: SharedSource, cache: Arc<PieceCache>, workers: Arc<Workers>) -> Self {
+        let (source, answers) = Answered::around(source);
         let inner = Inner {
             stream: cache.new_stream(),
             depth: source.depth(),
-            expected: cache.gate.expected(),
+            expected: cache.gate.expected(&answers),
             source,
             cache,
             workers,

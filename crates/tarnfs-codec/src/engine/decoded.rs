@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use tarnfs_source::{Limits, SharedSource, Source};
 
+use super::answered::Answered;
 use super::cache::PieceCache;
 use super::chunks::{Chunks, PiecePlace};
 use super::decoded_file::{DecodedFile, Found};
@@ -147,6 +148,7 @@ impl DecodedSource {
         limits: Limits,
     ) -> Arc<Self> {
         let (length, stream) = (table.decoded_length(), cache.new_stream());
+        let (source, answers) = Answered::around(source);
         let missed = Missed::new(cache.budget().clone(), cache.missed.clone());
         let mut inner = Inner {
             codec,
@@ -155,8 +157,8 @@ impl DecodedSource {
             depth: source.depth(),
             source,
             stream: AtomicU64::new(stream),
-            expected: cache.gate.expected(),
-            expected_to_prove: cache.gate.expected(),
+            expected: cache.gate.expected(&answers),
+            expected_to_prove: cache.gate.expected(&answers),
             proofs: Proofs::default(),
             has_unprovable: false,
             prover: OnceLock::new(),

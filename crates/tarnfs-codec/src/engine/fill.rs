@@ -73,7 +73,8 @@ mod last {
     }
 }
 
-fn now() -> u64 {
+/// Milliseconds of the monotonic clock.
+pub(super) fn now() -> u64 {
     let now: Duration = clock_gettime(ClockId::MonotonicCoarse).try_into().unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

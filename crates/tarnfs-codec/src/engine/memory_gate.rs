@@ -1,6 +1,8 @@
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
+use super::answered::Answers;
 use super::lock;
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Condvar, Mutex};
@@ -15,6 +17,9 @@ use crate::sync::{Condvar, Mutex};
 /// other one asks for a pass. Therefore one may always work *at each depth*, whatever those at other depths hold. So a
 /// reader waits only for decoders of its own depth, and these wait only for what is less deep (`Source::depth`).
 /// Nothing waits in a circle.
+///
+/// A decoder whose source does not answer any more is not one that works: it may never be done, and those of other
+/// archives must not wait for it.
 #[derive(Debug)]
 pub(super) struct MemoryGate {
     limit: usize,
@@ -35,7 +40,8 @@ struct Held {
 /// The decoders of one depth.
 #[derive(Debug, Default)]
 struct Lane {
-    decoders: usize,
+    /// Whether the source of each answers.
+    decoders: Vec<Arc<Answers>>,
     /// How many have come to wait, and how many of them have entered.
     came: u64,
     entered: u64,
@@ -43,7 +49,14 @@ struct Lane {
 
 /// What the last decoder of a stream held. Before the first one is there it may be anything, so that one works alone.
 #[derive(Debug)]
-pub(super) struct Expected(AtomicUsize);
+pub(super) struct Expected {
+    bytes: AtomicUsize,
+    /// Of the stream's source.
+    answers: Arc<Answers>,
+}
+
+/// Who waits looks so often whether those who work still get answers: nobody tells.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The memory that one decoder may hold. Given back when dropped.
 #[derive(Debug)]
@@ -57,7 +70,7 @@ pub(super) struct GatePass<'a> {
 
 impl Expected {
     fn bytes(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -71,9 +84,9 @@ impl MemoryGate {
         lock(&self.held).bytes
     }
 
-    /// Of a stream of which nothing has been decoded.
-    pub(super) fn expected(&self) -> Expected {
-        Expected(AtomicUsize::new(self.limit))
+    /// Of a stream of which nothing has been decoded, and whose source gives these answers.
+    pub(super) fn expected(&self, answers: &Arc<Answers>) -> Expected {
+        Expected { bytes: AtomicUsize::new(self.limit), answers: Arc::clone(answers) }
     }
 
     /// Lets one more decoder of a stream at `depth` in, as soon as there is memory for it.
@@ -92,7 +105,9 @@ impl MemoryGate {
         let turn = lane.came;
         lane.came += 1;
         let waits = |held: &mut Held| held.lane(depth).entered != turn || !self.has_room(held, depth, expected);
-        let mut held = self.changed.wait_while(held, waits).unwrap_or_else(PoisonError::into_inner);
+        while waits(&mut held) {
+            held = self.changed.wait_timeout(held, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
         held.lane(depth).entered += 1;
         let taken = self.take(&mut held, depth, expected);
         drop(held);
@@ -109,12 +124,12 @@ impl MemoryGate {
     }
 
     fn has_room(&self, held: &mut Held, depth: usize, expected: &Expected) -> bool {
-        held.lane(depth).decoders == 0 || held.bytes.saturating_add(expected.bytes()) <= self.limit
+        held.nobody_works(depth) || held.bytes.saturating_add(expected.bytes()) <= self.limit
     }
 
     fn take<'a>(&'a self, held: &mut Held, depth: usize, expected: &'a Expected) -> GatePass<'a> {
         let bytes = expected.bytes();
-        held.lane(depth).decoders += 1;
+        held.lane(depth).decoders.push(Arc::clone(&expected.answers));
         held.bytes = held.bytes.saturating_add(bytes);
         let thread = thread::current().id();
         held.threads.push((thread, depth));
@@ -129,6 +144,15 @@ impl Held {
         }
         &mut self.lanes[depth]
     }
+
+    /// True if nothing is to be expected of the decoders at this depth.
+    fn nobody_works(&mut self, depth: usize) -> bool {
+        if !self.lane(depth).decoders.iter().all(|answers| answers.are_missing()) {
+            return false;
+        }
+        // One that is deeper may have no answer because others come first where it reads.
+        depth == 0 || self.lane(depth).decoders.is_empty() || self.lane(0).decoders.iter().any(|one| one.are_missing())
+    }
 }
 
 impl GatePass<'_> {
@@ -137,7 +161,7 @@ impl GatePass<'_> {
         if bytes == self.bytes {
             return;
         }
-        self.expected.0.store(bytes, Ordering::Relaxed);
+        self.expected.bytes.store(bytes, Ordering::Relaxed);
         let mut held = lock(&self.gate.held);
         held.bytes = held.bytes.saturating_sub(self.bytes).saturating_add(bytes);
         self.bytes = bytes;
@@ -149,7 +173,10 @@ impl GatePass<'_> {
 impl Drop for GatePass<'_> {
     fn drop(&mut self) {
         let mut held = lock(&self.gate.held);
-        held.lane(self.depth).decoders -= 1;
+        let decoders = &mut held.lane(self.depth).decoders;
+        if let Some(place) = decoders.iter().position(|answers| Arc::ptr_eq(answers, &self.expected.answers)) {
+            decoders.swap_remove(place);
+        }
         held.bytes = held.bytes.saturating_sub(self.bytes);
         if let Some(place) = held.threads.iter().rposition(|&holder| holder == (self.thread, self.depth)) {
             held.threads.swap_remove(place);
@@ -163,10 +190,14 @@ impl Drop for GatePass<'_> {
 mod tests {
     use super::*;
 
+    fn expected(gate: &MemoryGate) -> Expected {
+        gate.expected(&Arc::default())
+    }
+
     #[test]
     fn as_many_work_as_there_is_room_for_and_one_always() {
         let gate = MemoryGate::new(100);
-        let expected = gate.expected();
+        let expected = expected(&gate);
         let mut first = gate.enter(0, &expected);
         assert!(gate.try_enter(0, &expected).is_none(), "nobody knows yet what one needs");
         first.holds(40);
@@ -187,7 +218,7 @@ mod tests {
         assert_eq!(many.len(), 10);
         drop(many);
         let mut held = lock(&gate.held);
-        assert_eq!((held.lane(0).decoders, held.bytes), (0, 0));
+        assert_eq!((held.lane(0).decoders.len(), held.bytes), (0, 0));
         assert!(held.threads.is_empty());
     }
 
@@ -200,7 +231,7 @@ mod tests {
     #[test]
     fn one_works_at_each_depth_whatever_others_hold() {
         let gate = MemoryGate::new(100);
-        let (outer, inner) = (gate.expected(), gate.expected());
+        let (outer, inner) = (expected(&gate), expected(&gate));
         let holds = gate.enter(1, &inner);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| drop(gate.enter(1, &inner)));
@@ -219,7 +250,7 @@ mod tests {
     #[test]
     fn those_of_all_depths_share_what_there_is() {
         let gate = MemoryGate::new(100);
-        let (outer, inner) = (gate.expected(), gate.expected());
+        let (outer, inner) = (expected(&gate), expected(&gate));
         gate.enter(0, &outer).holds(40);
         let mut first = gate.enter(1, &inner);
         first.holds(30);
@@ -233,7 +264,7 @@ mod tests {
     #[test]
     fn nobody_is_passed_by_those_who_need_less() {
         let gate = MemoryGate::new(100);
-        let (large, small) = (gate.expected(), gate.expected());
+        let (large, small) = (expected(&gate), expected(&gate));
         gate.enter(0, &small).holds(10);
         let first = gate.enter(0, &small);
         std::thread::scope(|scope| {
@@ -248,5 +279,28 @@ mod tests {
             behind.join().unwrap();
         });
         assert!(gate.try_enter(0, &small).is_some());
+    }
+
+    #[test]
+    fn nobody_waits_for_one_whose_source_does_not_answer() {
+        let gate = MemoryGate::new(100);
+        let (gone, other) = (gate.expected(&Answers::missing()), expected(&gate));
+        let never_done = gate.enter(0, &gone);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let first = gate.enter(0, &other);
+                assert!(gate.try_enter(0, &other).is_none(), "but for one who works");
+                drop(first);
+            });
+        });
+        // At another depth only what reads there.
+        let deeper = gate.expected(&Answers::missing());
+        let reads_there = gate.try_enter(1, &deeper).unwrap();
+        drop(gate.try_enter(1, &other).unwrap());
+        drop(never_done);
+        assert!(gate.try_enter(1, &other).is_none(), "it may be that others come first");
+        drop(reads_there);
+        let mut held = lock(&gate.held);
+        assert_eq!((held.lane(0).decoders.len(), held.bytes), (0, 0));
     }
 }

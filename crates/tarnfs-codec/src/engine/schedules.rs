@@ -104,7 +104,7 @@ fn decoders_that_have_no_room_beside_each_other() {
             .map(|bytes| {
                 let gate = Arc::clone(&gate);
                 thread::spawn(move || {
-                    let expected = gate.expected();
+                    let expected = gate.expected(&Arc::default());
                     for _ in 0..2 {
                         let mut taken = gate.enter(0, &expected);
                         taken.holds(bytes);

@@ -1,8 +1,11 @@
 use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tarnfs_source::{Budget, Cancel, Limits, MemorySource, SharedSource, Source};
@@ -648,4 +651,61 @@ fn seek_points_of_many_streams_share_their_memory() {
     read_all();
     drop(sources);
     assert_eq!(bench.cache.memory().seek_points, 0, "none is left of a stream that is closed");
+}
+
+/// Gives no answer until it is let go.
+#[derive(Debug)]
+struct Silent {
+    source: SharedSource,
+    is_asked: AtomicBool,
+    is_silent: AtomicBool,
+}
+
+impl Source for Silent {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.is_asked.store(true, Relaxed);
+        while self.is_silent.load(Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.source.read_at(buffer, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.source.len()
+    }
+
+    fn describe(&self) -> String {
+        self.source.describe()
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_decoder_of_another_archive_that_gets_no_answer() {
+    let toy = Toy::new();
+    let (decoded, compressed) = sample(MIB, 1);
+    let table = Arc::new(index(toy, &compressed, &decoded, 300_000, 100_000));
+    let cache = PieceCache::new(Budget::new(64 * MIB));
+    let open = |source| {
+        let (table, cache) = (Arc::<Table>::clone(&table), Arc::clone(&cache));
+        DecodedSource::new(toy, source, table, cache, Workers::new(0), Limits::default())
+    };
+    let (is_asked, is_silent) = (AtomicBool::new(false), AtomicBool::new(true));
+    let silent = Arc::new(Silent { source: SharedSource::clone(&compressed), is_asked, is_silent });
+    let (gone, here) = (open(Arc::<Silent>::clone(&silent)), open(compressed));
+    let read = |source: &DecodedSource| {
+        let mut bytes = vec![0; MIB];
+        source.read_exact_at(&mut bytes, 0).map(|()| bytes == decoded)
+    };
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| read(&gone).unwrap());
+        while !silent.is_asked.load(Relaxed) {
+            thread::yield_now();
+        }
+        let (done, is_done) = channel();
+        let (here, read) = (&here, &read);
+        scope.spawn(move || done.send(read(here).unwrap()));
+        let found = is_done.recv_timeout(Duration::from_secs(100));
+        silent.is_silent.store(false, Relaxed);
+        assert_eq!((found, waiting.join().unwrap()), (Ok(true), true));
+    });
 }

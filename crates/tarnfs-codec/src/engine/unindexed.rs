@@ -441,7 +441,7 @@ impl UnindexedSource {
                 None => return Ok(self.give_up(None)),
             },
         };
-        let holds = Held::new(&pass);
+        let holds = Held::new(pass.room.as_ref());
         let decoded = self.decode(&mut pass);
         drop(holds);
         match decoded {
@@ -505,7 +505,14 @@ impl UnindexedSource {
             None => self.pass.reserve(&self.cache).map_err(|error| self.wrong(error.kind(), &error.to_string()))?,
         };
         let Some((room, memory)) = reserved else { return Ok(None) };
-        let mut pass = self.begin()?;
+        // Some codecs read when they begin, and what they are decoded from has no memory for that.
+        let holds = Held::new(room.as_ref());
+        let begun = self.begin();
+        drop(holds);
+        let mut pass = match begun {
+            Err(error) if is_no_memory(&error) => return Ok(None),
+            begun => begun?,
+        };
         (pass.memory, pass.room) = (memory, room);
         Ok(Some(pass))
     }
@@ -555,6 +562,9 @@ impl UnindexedSource {
         if let Some(damage) = pass.table.damage.iter().find(|damage| self.is_served(damage)) {
             let _ = self.complaint.set(damage.what.clone());
         }
+        // One is enough, and there may be any number.
+        pass.table.damage.retain(|damage| !self.is_served(damage));
+        pass.indexing.take_shifts(&mut Vec::new());
         if let Some(damage) = pass.table.damage.iter().find(|damage| !self.is_served(damage)) {
             return Err(self.failed(self.wrong(io::ErrorKind::InvalidData, &damage.what)));
         }

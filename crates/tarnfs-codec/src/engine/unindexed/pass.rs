@@ -23,15 +23,16 @@ thread_local! {
     static HELD: Cell<(usize, usize)> = Cell::new((0, 0));
 }
 
-/// A pass that this thread decodes with. As long as there is one, the thread waits for no memory: others may wait for
-/// what it has. The stream that it began with gives all up, and waits then.
+/// A pass that this thread decodes with, or begins. As long as there is one, the thread waits for no memory: others may
+/// wait for what it has. The stream that it began with gives all up, and waits then.
 pub(super) struct Held {
     is_alone: bool,
 }
 
 impl Held {
-    pub(super) fn new(pass: &Pass) -> Self {
-        let is_alone = pass.does_without();
+    /// One that has this memory.
+    pub(super) fn new(room: Option<&Room>) -> Self {
+        let is_alone = Room::does_without(room);
         HELD.with(|held| held.set((held.get().0 + 1, held.get().1 + usize::from(is_alone))));
         Self { is_alone }
     }
@@ -225,6 +226,15 @@ impl Room {
         }
         cache.budget().alone().map(|alone| Self::Alone { _alone: alone })
     }
+
+    /// True if a pass with this has the right to do without memory of the budget now, or is decoded for one that has.
+    fn does_without(room: Option<&Self>) -> bool {
+        match room {
+            Some(Self::Alone { .. }) => true,
+            Some(Self::Covered) => Held::is_covered(),
+            Some(Self::Granted { .. }) | None => false,
+        }
+    }
 }
 
 impl Pass {
@@ -249,20 +259,11 @@ impl Pass {
         self.indexing.leave_out_points(self.table_memory as u128 > part + FIRST_POINTS.min(most) as u128);
     }
 
-    /// True if it has the right to do without memory of the budget now, or is decoded for one that has.
-    fn does_without(&self) -> bool {
-        match self.room {
-            Some(Room::Alone { .. }) => true,
-            Some(Room::Covered) => Held::is_covered(),
-            Some(Room::Granted { .. }) | None => false,
-        }
-    }
-
     /// Charges what it takes, beside `more` that it is about to. False if there is not so much: then it has what it
     /// had.
     pub(super) fn is_paid_for(&mut self, more: usize, cache: &PieceCache) -> bool {
         let weight = self.weight() + more;
-        if self.room.is_some() && weight <= self.memory || self.does_without() {
+        if self.room.is_some() && weight <= self.memory || Room::does_without(self.room.as_ref()) {
             return true;
         }
         // A little more than now, so that it is not charged again at once.

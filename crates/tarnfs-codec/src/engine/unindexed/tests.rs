@@ -471,6 +471,66 @@ fn what_is_slow_to_decode_is_copied_and_has_no_seek_points() {
     assert!(lock(&input.pass.pass).is_none() && lock(&input.pass.tail).is_none());
 }
 
+/// A codec that reads from its source when it begins waits for the memory of that like any other.
+#[test]
+fn who_begins_with_a_header_of_what_has_no_memory_waits_for_it() {
+    let bytes = content(300_000);
+    let packed = crate::testing::tool("xz -q -c --format=lzma --lzma1=preset=0", &bytes);
+    let packed = [&[9, 20, 5, 0], &packed[..5], &packed[13..]].concat();
+    let (twice, _) = deflated(&packed);
+    let budget = Budget::new(32 << 20);
+    let cache = PieceCache::new(budget.clone());
+    let undone = |codec: &str, source: SharedSource, length: usize| {
+        let (codec, cache, workers) = (coder_by_name(codec).unwrap(), Arc::clone(&cache), Workers::new(0));
+        let coder = crate::CoderContext { decoded_length: Some(length as u64), ..Default::default() };
+        let options = Options { coder: coder.clone(), ..Options::default() };
+        let context = DecodeContext { coder, ..DecodeContext::default() };
+        UnindexedSource::new(codec, source, length as u64, None, options, context, cache, workers)
+    };
+    let input = Arc::new(undone("deflate", Arc::new(MemorySource::new(twice, "a member")), packed.len()));
+    let outer = undone("lzma-zip", Arc::clone(&input) as SharedSource, bytes.len()).decoded_from(&[Arc::clone(&input)]);
+    // Others have all there is.
+    let taken = (budget.take(budget.limit()).unwrap(), budget.alone().unwrap());
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut all = vec![0; bytes.len()];
+            outer.read_exact_at(&mut all, 0).map(|()| all)
+        });
+        // It has begun, and given up what it had.
+        while input.pass.wanted.load(Ordering::Relaxed) == 0 && !reader.is_finished() {
+            std::thread::yield_now();
+        }
+        drop(taken);
+        assert!(reader.join().unwrap().unwrap() == bytes);
+    });
+    assert!(lock(&input.pass.pass).is_none() && lock(&input.pass.reserved).is_none());
+}
+
+/// Any number of checksums may be wrong in what is served all the same.
+#[test]
+fn damage_that_is_served_takes_no_memory() {
+    const STREAMS: usize = 20_000;
+    let mut one = crate::testing::tool("bzip2 -c", b"x");
+    // The CRC-32 of its block.
+    one[10] ^= 1;
+    let source = Arc::new(MemorySource::new(one.repeat(STREAMS), "a member"));
+    let (cache, workers) = (PieceCache::new(Budget::new(64 << 20)), Workers::new(0));
+    let (codec, options) = (coder_by_name("bzip2").unwrap(), Options::default());
+    let context = DecodeContext { unverified: true, ..DecodeContext::default() };
+    let member = UnindexedSource::new(codec, source, STREAMS as u64, None, options, context, cache, workers);
+    while member.position() < STREAMS as u64 / 2 {
+        assert!(member.advance().unwrap());
+    }
+    assert!(lock(&member.pass.pass).as_ref().unwrap().table.damage.is_empty());
+    assert!(member.complaint().is_some_and(|what| what.contains("CRC")), "{:?}", member.complaint());
+    let mut all = vec![0; STREAMS];
+    member.read_exact_at(&mut all, 0).unwrap();
+    assert!(all.iter().all(|&byte| byte == b'x') && !member.is_verified());
+    all.fill(0);
+    member.read_exact_at(&mut all, 0).unwrap();
+    assert!(all.iter().all(|&byte| byte == b'x'));
+}
+
 /// Somebody may read ahead into the damage, or look at a file behind it.
 #[test]
 fn what_lies_before_damage_in_a_block_is_served_whoever_has_met_it() {
