@@ -658,13 +658,13 @@ fn seek_points_of_many_streams_share_their_memory() {
 struct Silent {
     source: SharedSource,
     is_asked: AtomicBool,
-    is_silent: AtomicBool,
+    holds_back: AtomicBool,
 }
 
 impl Source for Silent {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.is_asked.store(true, Relaxed);
-        while self.is_silent.load(Relaxed) {
+        while self.holds_back.load(Relaxed) {
             thread::sleep(Duration::from_millis(1));
         }
         self.source.read_at(buffer, offset)
@@ -689,8 +689,8 @@ fn nobody_waits_for_a_decoder_of_another_archive_that_gets_no_answer() {
         let (table, cache) = (Arc::<Table>::clone(&table), Arc::clone(&cache));
         DecodedSource::new(toy, source, table, cache, Workers::new(0), Limits::default())
     };
-    let (is_asked, is_silent) = (AtomicBool::new(false), AtomicBool::new(true));
-    let silent = Arc::new(Silent { source: SharedSource::clone(&compressed), is_asked, is_silent });
+    let (is_asked, holds_back) = (AtomicBool::new(false), AtomicBool::new(true));
+    let silent = Arc::new(Silent { source: SharedSource::clone(&compressed), is_asked, holds_back });
     let (gone, here) = (open(Arc::<Silent>::clone(&silent)), open(compressed));
     let read = |source: &DecodedSource| {
         let mut bytes = vec![0; MIB];
@@ -705,7 +705,7 @@ fn nobody_waits_for_a_decoder_of_another_archive_that_gets_no_answer() {
         let (here, read) = (&here, &read);
         scope.spawn(move || done.send(read(here).unwrap()));
         let found = is_done.recv_timeout(Duration::from_secs(100));
-        silent.is_silent.store(false, Relaxed);
+        silent.holds_back.store(false, Relaxed);
         assert_eq!((found, waiting.join().unwrap()), (Ok(true), true));
     });
 }
