@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -127,7 +127,7 @@ pub fn mount(tree: Arc<dyn Tree>, mountpoint: &Path, options: &MountOptions) -> 
     };
     if let (true, Some(folder), Some(path), Some(entry)) =
         (connection.is_by_path, &options.folder, &connection.mount_point, &entry)
-        && mount_on(folder, path) != Some(entry.id)
+        && !is_on(folder, path, entry)
     {
         // Whoever may write a folder above has put another one in its place.
         return Err(undo(io::Error::new(io::ErrorKind::NotFound, "it was moved, and another folder took its place")));
@@ -212,6 +212,17 @@ fn mount_on(folder: &OwnedFd, path: &Path) -> Option<u64> {
     // From the folder itself nothing leads to what covers it.
     let parent = openat(folder, "..", flags, Mode::empty()).ok()?;
     mountinfo::id_of(&openat(&parent, path.file_name()?, flags, Mode::empty()).ok()?)
+}
+
+/// True if the mount of `entry`, which was found at `path`, is on `folder`.
+fn is_on(folder: &OwnedFd, path: &Path, entry: &MountEntry) -> bool {
+    match mount_on(folder, path) {
+        Some(id) => id == entry.id,
+        // Where the kernel does not say, the path of what is open does.
+        None => {
+            std::fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd())).is_ok_and(|at| at == entry.mount_point)
+        }
+    }
 }
 
 impl Mount {

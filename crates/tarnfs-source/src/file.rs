@@ -245,8 +245,12 @@ impl Source for FileSource {
         if offset >= self.length {
             return None;
         }
+        // Nothing is a hole that was cut off, or of which nobody knows: a read says what is wrong.
+        if self.check_unchanged().is_err() {
+            return Some(offset);
+        }
         // The position may be that of the standard input of whoever has started this program: it is put back.
-        let position = tell(&self.file).ok()?;
+        let Ok(position) = tell(&self.file) else { return Some(offset) };
         let found = match seek(&self.file, SeekFrom::Data(offset)) {
             Err(Errno::NXIO) => None,
             // A read says what is wrong.

@@ -68,6 +68,20 @@ impl Source for Slice {
         self.whole.depth()
     }
 
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        if offset >= self.length {
+            return None;
+        }
+        let at = self.start.saturating_add(offset);
+        // A read says that it was cut.
+        let cut = self.whole.len();
+        if at >= cut {
+            return Some(offset);
+        }
+        let data = self.whole.next_data(at).unwrap_or(cut);
+        Some(data.saturating_sub(self.start).max(offset)).filter(|&data| data < self.length)
+    }
+
     fn prefetch(&self, offset: u64, length: u64) {
         if offset < self.length {
             self.whole.prefetch(self.start.saturating_add(offset), length.min(self.length - offset));
@@ -85,6 +99,26 @@ mod tests {
     use super::*;
     use crate::MemorySource;
     use std::sync::Arc;
+
+    #[test]
+    fn holes_of_the_whole_are_those_of_its_parts() {
+        use std::os::unix::fs::FileExt as _;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().write_all_at(b"data", 0).unwrap();
+        file.as_file().write_all_at(b"data", 1 << 30).unwrap();
+        let whole: SharedSource = Arc::new(crate::FileSource::open(file.path()).unwrap());
+        let length = whole.len();
+        let part = Slice::new(Arc::clone(&whole), 1, length - 1);
+        assert_eq!(part.next_data(0), Some(0));
+        let data = part.next_data(1 << 20).unwrap();
+        assert!((1 << 29..1 << 30).contains(&data), "{data}");
+        assert_eq!((part.next_data(length - 2), part.next_data(length - 1)), (Some(length - 2), None));
+        assert_eq!(Slice::new(Arc::clone(&whole), 1 << 20, 1000).next_data(0), None, "all of it is a hole");
+        // What was cut is no hole: a read of it is an error.
+        let cut = Slice::new(whole, 1 << 20, 4 << 30);
+        assert_eq!(cut.next_data(3 << 30), Some(3 << 30));
+        assert_eq!(cut.next_data((1 << 30) + 100), Some((1 << 30) + 100));
+    }
 
     #[test]
     fn stays_inside_its_part_and_reports_a_cut() {

@@ -92,42 +92,80 @@ pub(crate) fn escaped(name: &[u8]) -> String {
 
 /// Standard output for names: escaped on a terminal, raw bytes in a pipe.
 pub(crate) struct Output {
-    out: io::BufWriter<io::StdoutLock<'static>>,
+    out: Target,
     is_terminal: bool,
+}
+
+/// Where it goes.
+enum Target {
+    Stdout(io::BufWriter<io::StdoutLock<'static>>),
+    /// To be written to standard output later.
+    Memory(Vec<u8>),
 }
 
 impl Output {
     pub(crate) fn new() -> Self {
         let stdout = io::stdout();
         let is_terminal = stdout.is_terminal();
-        Self { out: io::BufWriter::with_capacity(64 << 10, stdout.lock()), is_terminal }
+        Self { out: Target::Stdout(io::BufWriter::with_capacity(64 << 10, stdout.lock())), is_terminal }
+    }
+
+    /// Bytes for standard output, which is a terminal or not.
+    pub(crate) fn in_memory(is_terminal: bool) -> Self {
+        Self { out: Target::Memory(Vec::new()), is_terminal }
+    }
+
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// What is in memory.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        match &mut self.out {
+            Target::Memory(bytes) => std::mem::take(bytes),
+            Target::Stdout(_) => Vec::new(),
+        }
+    }
+
+    /// Bytes that are in memory.
+    pub(crate) fn len(&self) -> usize {
+        match &self.out {
+            Target::Memory(bytes) => bytes.len(),
+            Target::Stdout(_) => 0,
+        }
     }
 
     /// Writes a name from an archive.
     pub(crate) fn name(&mut self, name: &[u8]) -> io::Result<()> {
-        if self.is_terminal { self.out.write_all(escaped(name).as_bytes()) } else { self.out.write_all(name) }
+        if self.is_terminal { self.write_all(escaped(name).as_bytes()) } else { self.write_all(name) }
     }
 
     /// Writes a name into a line that has more in it: line ends are escaped in a pipe, too.
     pub(crate) fn name_in_line(&mut self, name: &[u8]) -> io::Result<()> {
-        if name.contains(&b'\n') { self.out.write_all(escaped(name).as_bytes()) } else { self.name(name) }
+        if name.contains(&b'\n') { self.write_all(escaped(name).as_bytes()) } else { self.name(name) }
     }
 
     /// Writes a line of JSON. On a terminal what would steer it is written as JSON's own `\u009b`.
     pub(crate) fn json(&mut self, value: &serde_json::Value) -> io::Result<()> {
         let line = value.to_string();
         let line = if self.is_terminal { harmless_json(&line) } else { line };
-        writeln!(self.out, "{line}")
+        writeln!(self, "{line}")
     }
 }
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.out.write(bytes)
+        match &mut self.out {
+            Target::Stdout(out) => out.write(bytes),
+            Target::Memory(out) => out.write(bytes),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+        match &mut self.out {
+            Target::Stdout(out) => out.flush(),
+            Target::Memory(_) => Ok(()),
+        }
     }
 }
 

@@ -307,6 +307,20 @@ impl Writing<'_> {
                  (SELECT 1 FROM temp.targets t WHERE t.node = w.node AND t.path <> w.path || '/' || name);",
             depth = self.depth()
         );
+        // Each link has the whole path of its file.
+        let targets: i64 = self
+            .connection
+            .query_row(
+                "SELECT coalesce(sum(length(CAST(t.path AS BLOB))), 0)
+                     FROM temp.waiting w JOIN temp.targets t USING (node) WHERE w.path || '/' || name <> t.path",
+                [],
+                |row| row.get(0),
+            )
+            .map_err(failed)?;
+        let bytes = self.bytes.get().saturating_add(targets.unsigned_abs());
+        if bytes > self.most_bytes {
+            return Err(too_many_bytes(self.most_bytes));
+        }
         self.connection.execute_batch(&sql_text).map_err(failed)
     }
 

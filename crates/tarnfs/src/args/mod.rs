@@ -133,11 +133,36 @@ fn as_help_of_ls(mut arguments: Vec<OsString>) -> Vec<OsString> {
 
 /// The tests of `find` begin with one dash, as its options do: nothing behind the first of them is an option.
 fn with_expression_behind(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    if arguments.get(1).is_some_and(|command| command == "find")
-        && let Some(first) = arguments.iter().skip(2).position(|word| begins_expression(word.as_bytes()))
-        && !arguments[2..2 + first].iter().any(|word| word == "--")
+    if arguments.get(1).is_none_or(|command| command != "find") {
+        return arguments;
+    }
+    let command = Cli::command();
+    let Some(find) = command.find_subcommand("find") else { return arguments };
+    // The archive, which stands behind the options: their values are none of the words of an expression.
+    let takes_value = |word: &[u8]| {
+        let is_taken = |arg: &clap::Arg| match word {
+            [b'-', b'-', long @ ..] => arg.get_long().is_some_and(|name| name.as_bytes() == long),
+            [b'-', .., short] => arg.get_short() == Some(char::from(*short)),
+            _ => false,
+        };
+        find.get_arguments().find(|arg| is_taken(arg)).map_or(0, |arg| {
+            let most = arg.get_num_args().map_or(1, |number| number.max_values());
+            if arg.get_action().takes_values() { most } else { 0 }
+        })
+    };
+    let mut at = 2;
+    while let Some(word) =
+        arguments.get(at).map(|word| word.as_bytes()).filter(|word| word.len() > 1 && word[0] == b'-')
     {
-        arguments.insert(2 + first, "--".into());
+        if word == b"--" {
+            return arguments;
+        }
+        at += 1 + takes_value(word);
+    }
+    let first = arguments.iter().skip(at + 1).position(|word| begins_expression(word.as_bytes()));
+    let behind = at + 1 + first.unwrap_or_default();
+    if first.is_some() && !arguments[at..behind].iter().any(|word| word == "--") {
+        arguments.insert(behind, "--".into());
     }
     arguments
 }

@@ -106,7 +106,10 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
     let mut trouble = None;
     match inside::behind_the_end(&fresh, u64::MAX) {
         Ok(what) => lines.extend(what.map(|what| format!("{name}: {what}"))),
-        Err(error) => trouble = Some(inside::failure(archive, b"", &error.into())),
+        Err(error) => match inside::failure(archive, b"", &error.into()) {
+            failure if failure.code == Code::Interrupted => return Err(failure),
+            failure => trouble = Some(failure),
+        },
     }
     match found {
         Ok(opened) => {
@@ -128,14 +131,17 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
                     return Err(Failure::new(Code::Interrupted, format!("{name}: interrupted")));
                 }
                 Err(error) => {
-                    trouble = Some(Failure::new(Code::Index, format!("{name}: reading {}: {error}", shown(&path))));
+                    let what = format!("{name}: reading {}: {error}", shown(&path));
+                    trouble.get_or_insert(Failure::new(Code::Index, what));
                 }
             }
         }
         Err(Problem::NoIndex(why)) => log::info!("{name}: no index to compare it with: {why}"),
         Err(problem) => match inside::cannot_open(archive, &problem) {
             failure if failure.code == Code::Index => log::info!("{failure}"),
-            failure => trouble = Some(failure),
+            failure => {
+                trouble.get_or_insert(failure);
+            }
         },
     }
     lines.iter().try_for_each(|line| writeln!(io::stdout(), "{line}")).map_err(|error| output_failure(&error))?;

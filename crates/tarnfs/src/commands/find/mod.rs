@@ -4,6 +4,7 @@ mod expression;
 mod mode;
 mod pattern;
 mod printf;
+mod walk;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -29,34 +30,39 @@ pub(crate) fn run(arguments: &Find) -> Result<Code, Failure> {
     let (typed, words) = arguments.words.split_at(paths.unwrap_or(arguments.words.len()));
     let Query { expression, least_depth, most_depth, depth_first } =
         expression::parse(words, &tree).map_err(|what| Failure::new(Code::Usage, what))?;
-    let mut search = Search {
+    let mut out = Output::new();
+    let search = Search {
         tree: &tree,
         expression: &expression,
         depths: (least_depth, most_depth),
         depth_first,
         has_json: arguments.json,
-        out: Output::new(),
-        prunes: false,
-        quits: false,
-        unreadable: Vec::new(),
-        untold: 0,
+        is_terminal: out.is_terminal(),
     };
     let mut paths = inside::Paths::new(&arguments.archive, arguments.open.colour(), code);
     let root = [OsString::from(".")];
+    let mut starts = Vec::new();
     for start in paths.expand(&tree, if typed.is_empty() { &root } else { typed }) {
-        let Some(found) = paths.find(&tree, &start, false) else { continue };
-        if let Err(trouble) = search.below(start.clone(), &found) {
-            paths.failed(trouble.failure(&arguments.archive, &start))?;
-        }
-        if search.quits {
-            break;
+        if let Some(found) = paths.find(&tree, &start, false) {
+            starts.push((start, found));
         }
     }
-    search.out.flush().map_err(|error| Trouble::Output(error).failure(&arguments.archive, b""))?;
-    if search.untold > 0 {
-        log::error!("{}: {} more entries cannot be read", shown(arguments.archive.as_os_str()), search.untold);
+    let mut unreadable = Vec::new();
+    let mut untold = 0_u64;
+    let searched = walk::below(&search, starts, &mut out, &mut |path, error| {
+        if unreadable.len() < MOST_TOLD {
+            unreadable.push((path, error));
+        } else {
+            untold += 1;
+        }
+    });
+    searched
+        .and_then(|()| out.flush().map_err(Trouble::Output))
+        .map_err(|trouble| trouble.failure(&arguments.archive, b""))?;
+    if untold > 0 {
+        log::error!("{}: {untold} more entries cannot be read", shown(arguments.archive.as_os_str()));
     }
-    for (path, error) in search.unreadable {
+    for (path, error) in unreadable {
         paths.failed(Trouble::Tree(error).failure(&arguments.archive, &path))?;
     }
     Ok(paths.code())
@@ -109,7 +115,7 @@ fn last_of(path: &[u8]) -> &[u8] {
 /// Entries that cannot be read which are told of one by one.
 const MOST_TOLD: usize = 100;
 
-#[allow(clippy::struct_excessive_bools, reason = "each says something else")]
+/// What is looked for, by all threads.
 struct Search<'a> {
     tree: &'a dyn Tree,
     expression: &'a Expression,
@@ -117,113 +123,33 @@ struct Search<'a> {
     depths: (usize, usize),
     depth_first: bool,
     has_json: bool,
+    is_terminal: bool,
+}
+
+/// What comes of looking at some entries.
+struct Looker<'a> {
+    search: &'a Search<'a>,
     out: Output,
     /// What is in the folder that was looked at last is left out.
     prunes: bool,
     quits: bool,
     unreadable: Vec<(Vec<u8>, Error)>,
-    untold: u64,
 }
 
-/// A folder whose entries are being looked at.
-struct Level {
-    folder: Attributes,
-    /// Bytes of its path, and where its name begins.
-    path: usize,
-    name: usize,
-    /// Where to go on.
-    from: u64,
-}
-
-impl Search<'_> {
-    /// Looks at `found` and at all below it, without recursion in the program.
-    fn below(&mut self, typed: Vec<u8>, found: &Attributes) -> Result<(), Trouble> {
-        let (least, most) = self.depths;
-        let start = typed.len();
-        let mut path = typed;
-        let name = last_of(&path).to_vec();
-        let visit = Visit { path: &path, start, name: &name, depth: 0, attributes: found };
-        let is_folder = found.kind == Kind::Folder;
-        if !(self.depth_first && is_folder) && least == 0 {
-            self.look_at(&visit)?;
-        } else {
-            self.prunes = false;
-        }
-        let mut levels = Vec::new();
-        if is_folder && most > 0 && !self.prunes && !self.quits {
-            levels.push(Level { folder: found.clone(), path: start, name: 0, from: 0 });
-        } else if is_folder && self.depth_first && least == 0 {
-            self.look_at(&visit)?;
-        }
-        while let Some(level) = levels.pop() {
-            if self.quits {
-                break;
-            }
-            // The number of levels around what is in this folder.
-            let depth = levels.len() + 1;
-            path.truncate(level.path);
-            if path.last() != Some(&b'/') {
-                path.push(b'/');
-            }
-            let prefix = path.len();
-            let (mut trouble, mut inner) = (None, None);
-            let tree = self.tree;
-            let listed = tree.read_dir(level.folder.node, level.from, &mut |child| {
-                path.truncate(prefix);
-                path.extend_from_slice(child.name);
-                let attributes = &child.attributes;
-                let goes_in = attributes.kind == Kind::Folder && depth < most;
-                let is_later = self.depth_first && goes_in;
-                self.prunes = false;
-                if depth >= least && !is_later {
-                    let visit = Visit { path: &path, start, name: child.name, depth, attributes };
-                    if let Err(error) = self.look_at(&visit) {
-                        trouble = Some(error);
-                        return false;
-                    }
-                }
-                if goes_in && !self.prunes {
-                    inner = Some((child.next, child.attributes));
-                    return false;
-                }
-                !self.quits
-            });
-            if let Some(trouble) = trouble {
-                return Err(trouble);
-            }
-            if let Err(error) = listed {
-                if inside::is_interrupted(&error) {
-                    return Err(error.into());
-                }
-                path.truncate(level.path);
-                self.cannot_be_read(&path, error);
-            }
-            if let Some((next, folder)) = inner {
-                let length = path.len();
-                levels.push(Level { from: next, ..level });
-                levels.push(Level { folder, path: length, name: prefix, from: 0 });
-            } else if self.depth_first && !self.quits && depth > least {
-                path.truncate(level.path);
-                let name = if depth == 1 { name.clone() } else { path[level.name..].to_vec() };
-                let visit = Visit { path: &path, start, name: &name, depth: depth - 1, attributes: &level.folder };
-                self.look_at(&visit)?;
-            }
-        }
-        Ok(())
+impl<'a> Looker<'a> {
+    fn new(search: &'a Search<'a>) -> Self {
+        let out = Output::in_memory(search.is_terminal);
+        Self { search, out, prunes: false, quits: false, unreadable: Vec::new() }
     }
 
     fn look_at(&mut self, visit: &Visit<'_>) -> Result<(), Trouble> {
         self.prunes = false;
-        let expression = self.expression;
+        let expression = self.search.expression;
         self.holds(expression, visit).map(drop)
     }
 
     fn cannot_be_read(&mut self, path: &[u8], error: Error) {
-        if self.unreadable.len() < MOST_TOLD {
-            self.unreadable.push((path.to_vec(), error));
-        } else {
-            self.untold += 1;
-        }
+        self.unreadable.push((path.to_vec(), error));
     }
 
     /// Parentheses in each other are as many as the parser takes at most.
@@ -271,11 +197,11 @@ impl Search<'_> {
             Test::Name(pattern) => pattern.matches(visit.name),
             Test::Path(pattern) => pattern.matches(visit.path),
             Test::Target(pattern) => {
-                attributes.kind == Kind::Symlink && pattern.matches(&self.tree.read_link(attributes.node)?)
+                attributes.kind == Kind::Symlink && pattern.matches(&self.search.tree.read_link(attributes.node)?)
             }
             Test::Type(letters) => letters.contains(&printf::letter_of(attributes.kind).as_bytes()[0]),
             Test::TypeBehind(letters) => {
-                let kind = match path::find(self.tree, visit.path, true) {
+                let kind = match path::find(self.search.tree, visit.path, true) {
                     Ok(found) => found.kind,
                     Err(Error::NotFound | Error::NotAFolder | Error::TooManyLinks) => attributes.kind,
                     Err(error) => return Err(error.into()),
@@ -287,7 +213,7 @@ impl Search<'_> {
                 Kind::File => attributes.size == 0,
                 Kind::Folder => {
                     let mut is_empty = true;
-                    self.tree.read_dir(attributes.node, 0, &mut |_| {
+                    self.search.tree.read_dir(attributes.node, 0, &mut |_| {
                         is_empty = false;
                         false
                     })?;
@@ -314,12 +240,12 @@ impl Search<'_> {
                 self.quits = true;
                 true
             }
-            Test::Print if self.has_json => {
+            Test::Print if self.search.has_json => {
                 let mut way = visit.path;
                 while let Some(rest) = way.strip_prefix(b"./").or_else(|| way.strip_prefix(b"/")) {
                     way = rest;
                 }
-                let (value, unreadable) = json::of(self.tree, if way == b"." { b"" } else { way }, attributes)?;
+                let (value, unreadable) = json::of(self.search.tree, if way == b"." { b"" } else { way }, attributes)?;
                 self.out.json(&value)?;
                 self.tell(visit, unreadable)
             }
@@ -335,11 +261,11 @@ impl Search<'_> {
                 true
             }
             Test::Printf(format) => {
-                let unreadable = format.print(&mut self.out, self.tree, visit)?;
+                let unreadable = format.print(&mut self.out, self.search.tree, visit)?;
                 self.tell(visit, unreadable)
             }
             Test::Ls => {
-                let unreadable = printf::print_long(&mut self.out, self.tree, visit)?;
+                let unreadable = printf::print_long(&mut self.out, self.search.tree, visit)?;
                 self.tell(visit, unreadable)
             }
         })
@@ -358,7 +284,7 @@ impl Search<'_> {
         match owner {
             Owner::Number(number) => Ok(*number == if is_group { attributes.gid } else { attributes.uid }),
             Owner::Name(name) => {
-                let (user, group) = self.tree.owner_names(attributes.node)?;
+                let (user, group) = self.search.tree.owner_names(attributes.node)?;
                 Ok(*name == if is_group { group } else { user })
             }
         }

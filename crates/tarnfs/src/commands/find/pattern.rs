@@ -241,7 +241,13 @@ fn of_regex(text: &[u8], syntax: Syntax, is_text: bool) -> Result<String, String
                 _ => !escaped,
             },
             b'*' => !(escaped || is_start && syntax != Syntax::Extended),
-            b'.' | b'^' | b'$' => !escaped,
+            b'.' => !escaped,
+            // Elsewhere they are characters there.
+            b'^' => !escaped && (is_start || syntax == Syntax::Extended),
+            b'$' => {
+                let is_end = matches!(after, [] | [b'\\', b')' | b'|', ..]);
+                !escaped && (is_end || syntax == Syntax::Extended)
+            }
             _ => false,
         };
         let was_start = std::mem::replace(&mut is_start, matches!(token, b'(' | b'|' | b'^') && is_operator);
@@ -249,7 +255,12 @@ fn of_regex(text: &[u8], syntax: Syntax, is_text: bool) -> Result<String, String
             if was_start && matches!(token, b'+' | b'?') && syntax != Syntax::Extended {
                 literal(&mut out, &[token], is_text);
             } else {
-                out.push(char::from(token));
+                match token {
+                    // Behind another operator `?` would say something else.
+                    b'?' => out.push_str("{0,1}"),
+                    b'.' if syntax == Syntax::Emacs => out.push_str("[^\n]"),
+                    token => out.push(char::from(token)),
+                }
             }
             rest = after;
         } else if token == b'[' && !escaped {
@@ -331,6 +342,13 @@ mod tests {
             ("\\(a\\)", Extended, "(a)", true),
             ("a", Extended, "ba", false),
             ("[\\]", Extended, "\\", true),
+            (".*/a$b", Emacs, "./a$b", true),
+            ("x^y\\|^z", Basic, "x^y", true),
+            ("\\(a$\\|^b\\)", Basic, "b", true),
+            ("a$b", Extended, "a$b", false),
+            ("a.b", Emacs, "a\nb", false),
+            ("a.b", Basic, "a\nb", true),
+            ("a+?b", Emacs, "b", true),
             ("[^/]*x", Extended, "a/x", false),
             ("\u{e4}.", Extended, "\u{e4}\u{f6}", true),
         ] {

@@ -1,0 +1,336 @@
+//! Goes through folders on all threads, and gives what is found in the order of one thread.
+//!
+//! The content of a folder is a task. What comes of it is a list of parts: bytes to be printed, and the tasks of
+//! the folders in it, at their places. The thread that prints goes through these parts in order. It does a task itself
+//! that nobody has begun, and waits for one that somebody is at. The others do what may come next, as long as not too
+//! much waits to be printed.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use tarnfs_tree::{Attributes, Error, Kind, Node};
+
+use super::{Looker, Search, Visit, last_of};
+use crate::inside::{self, Trouble};
+use crate::terminal::Output;
+
+/// Threads beyond these gain nothing: the one that prints has to keep up.
+const MOST_THREADS: usize = 8;
+
+/// Below so many entries nobody notices how long it takes.
+const WORTH_THREADS: u64 = 20_000;
+
+/// Bytes that wait to be printed; others then do no more.
+const MOST_WAITING: usize = 16 << 20;
+
+/// Tasks of which the other threads know.
+const MOST_KNOWN: usize = 4096;
+
+/// One task lists no more than so many folders, and makes no more bytes: the rest of the folder is another one.
+const MOST_FOLDERS: usize = 1024;
+const MOST_BYTES: usize = 1 << 20;
+
+/// What is in a folder, from a position on.
+struct Task {
+    folder: Node,
+    /// The path of the folder that it is in, with a slash, and its name: those that wait share the former.
+    above: Arc<[u8]>,
+    name: Vec<u8>,
+    /// Bytes of the path that were typed.
+    start: usize,
+    /// Levels below what was typed of what is in it.
+    depth: usize,
+    from: u64,
+}
+
+/// A part of what comes of a task.
+enum Part {
+    Bytes(Vec<u8>),
+    Inner(Arc<Slot>),
+    Unreadable(Vec<u8>, Error),
+    /// Nothing more is to be printed.
+    End,
+}
+
+impl Part {
+    fn memory(&self) -> usize {
+        size_of::<Self>() + if let Self::Bytes(bytes) = self { bytes.capacity() } else { 0 }
+    }
+}
+
+/// A task, or what came of it.
+struct Slot(Mutex<State>);
+
+enum State {
+    Waiting(Task),
+    InWork,
+    Done(Vec<Part>),
+}
+
+impl Slot {
+    fn new(task: Task) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State::Waiting(task))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The task, if nobody is at it: from now on somebody is.
+    fn claim(&self) -> Option<Task> {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, State::InWork) {
+            State::Waiting(task) => Some(task),
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+}
+
+/// What all threads know.
+#[derive(Default)]
+struct Queue {
+    shared: Mutex<Shared>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// What comes next is last. Some may be done already.
+    known: VecDeque<Arc<Slot>>,
+    /// Bytes of what is done and not printed.
+    waiting: usize,
+    has_ended: bool,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the others of tasks, and of what is to be printed or no longer.
+    fn tell(&self, parts: &[Part], is_printed: bool) {
+        let mut shared = self.lock();
+        for part in parts.iter().rev() {
+            if let Part::Inner(slot) = part {
+                shared.known.push_back(Arc::clone(slot));
+            }
+        }
+        let too_many = shared.known.len().saturating_sub(MOST_KNOWN);
+        shared.known.drain(..too_many);
+        if !is_printed {
+            shared.waiting += parts.iter().map(Part::memory).sum::<usize>();
+        }
+        drop(shared);
+        self.changed.notify_all();
+    }
+
+    /// Does tasks until there are no more.
+    fn work(&self, search: &Search<'_>) {
+        let mut shared = self.lock();
+        while !shared.has_ended {
+            let next = if shared.waiting < MOST_WAITING { shared.known.pop_back() } else { None };
+            let Some(slot) = next else {
+                shared = self.changed.wait(shared).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(shared);
+            if let Some(task) = slot.claim() {
+                let done = Finish { queue: self, slot: &slot };
+                let parts = list(search, task);
+                self.tell(&parts, false);
+                *slot.lock() = State::Done(parts);
+                drop(done);
+            }
+            shared = self.lock();
+        }
+    }
+
+    /// What came of the task of `slot`, which is done here if nobody is at it.
+    fn result(&self, search: &Search<'_>, slot: &Slot) -> Vec<Part> {
+        if let Some(task) = slot.claim() {
+            let parts = list(search, task);
+            self.tell(&parts, true);
+            return parts;
+        }
+        let mut shared = self.lock();
+        loop {
+            let state = std::mem::replace(&mut *slot.lock(), State::InWork);
+            if let State::Done(parts) = state {
+                shared.waiting = shared.waiting.saturating_sub(parts.iter().map(Part::memory).sum());
+                drop(shared);
+                self.changed.notify_all();
+                return parts;
+            }
+            shared = self.changed.wait(shared).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn end(&self) {
+        self.lock().has_ended = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Wakes who waits for a task, whatever became of it.
+struct Finish<'a> {
+    queue: &'a Queue,
+    slot: &'a Slot,
+}
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        let mut state = self.slot.lock();
+        if matches!(*state, State::InWork) && std::thread::panicking() {
+            // The panic is told of when the threads are joined.
+            *state = State::Done(vec![Part::End]);
+        }
+        drop(state);
+        // Who waits has looked before, or looks after this.
+        drop(self.queue.lock());
+        self.queue.changed.notify_all();
+    }
+}
+
+/// Prints what is found of each of `starts` and below it. `unreadable` is told of what cannot be read.
+pub(super) fn below(
+    search: &Search<'_>,
+    starts: Vec<(Vec<u8>, Attributes)>,
+    out: &mut Output,
+    unreadable: &mut dyn FnMut(Vec<u8>, Error),
+) -> Result<(), Trouble> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let others = if search.tree.totals().nodes < WORTH_THREADS { 0 } else { threads - 1 };
+    let queue = Queue::default();
+    std::thread::scope(|scope| {
+        for _ in 0..others {
+            // Without it the others do more.
+            let _ = std::thread::Builder::new().name("find".into()).spawn_scoped(scope, || queue.work(search));
+        }
+        let printed = print(search, &queue, starts, out, unreadable);
+        queue.end();
+        printed
+    })
+}
+
+fn print(
+    search: &Search<'_>,
+    queue: &Queue,
+    starts: Vec<(Vec<u8>, Attributes)>,
+    out: &mut Output,
+    unreadable: &mut dyn FnMut(Vec<u8>, Error),
+) -> Result<(), Trouble> {
+    for (path, found) in starts {
+        // Parts of folders in each other that are still to be printed: as many as the tree is deep.
+        let mut open = vec![first(search, path, &found).into_iter()];
+        while let Some(parts) = open.last_mut() {
+            match parts.next() {
+                None => {
+                    open.pop();
+                }
+                Some(Part::Bytes(bytes)) => out.write_all(&bytes)?,
+                Some(Part::Inner(slot)) => open.push(queue.result(search, &slot).into_iter()),
+                Some(Part::Unreadable(_, error)) if inside::is_interrupted(&error) => return Err(error.into()),
+                Some(Part::Unreadable(path, error)) => unreadable(path, error),
+                Some(Part::End) => return Ok(()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What comes of one that was typed.
+fn first(search: &Search<'_>, path: Vec<u8>, found: &Attributes) -> Vec<Part> {
+    let mut looker = Looker::new(search);
+    let mut parts = Vec::new();
+    let name = last_of(&path).to_vec();
+    let visit = Visit { path: &path, start: path.len(), name: &name, depth: 0, attributes: found };
+    let task = || {
+        let (start, folder) = (path.len(), found.node);
+        Slot::new(Task { folder, above: Arc::default(), name: path.clone(), start, depth: 1, from: 0 })
+    };
+    child(&mut looker, &mut parts, &visit, task);
+    finish(looker, &mut parts);
+    parts
+}
+
+/// Lists a folder. What is in the folders in it is done later.
+fn list(search: &Search<'_>, task: Task) -> Vec<Part> {
+    let mut looker = Looker::new(search);
+    let mut parts = Vec::new();
+    let mut path = [&task.above[..], &task.name].concat();
+    if path.last() != Some(&b'/') {
+        path.push(b'/');
+    }
+    let above: Arc<[u8]> = path.as_slice().into();
+    let (mut next, mut folders) = (None, 0);
+    let listed = search.tree.read_dir(task.folder, task.from, &mut |entry| {
+        path.truncate(above.len());
+        path.extend_from_slice(entry.name);
+        let attributes = &entry.attributes;
+        let visit = Visit { path: &path, start: task.start, name: entry.name, depth: task.depth, attributes };
+        let inner = || {
+            let (start, depth, folder) = (task.start, task.depth + 1, attributes.node);
+            Slot::new(Task { folder, above: Arc::clone(&above), name: entry.name.to_vec(), start, depth, from: 0 })
+        };
+        folders += usize::from(child(&mut looker, &mut parts, &visit, inner));
+        next = Some(entry.next);
+        !looker.quits && folders < MOST_FOLDERS && looker.out.len() < MOST_BYTES
+    });
+    let was_left = !looker.quits && (folders >= MOST_FOLDERS || looker.out.len() >= MOST_BYTES);
+    if let Err(error) = listed {
+        looker.cannot_be_read(&above[..above.len() - 1], error);
+        next = None;
+    }
+    finish(looker, &mut parts);
+    // The last one was looked at, so the rest begins behind it.
+    if let (true, Some(from)) = (was_left, next) {
+        parts.push(Part::Inner(Slot::new(Task { from, ..task })));
+    }
+    parts
+}
+
+/// Looks at one entry, and adds the task of what is in it. True if there is one.
+fn child(looker: &mut Looker<'_>, parts: &mut Vec<Part>, visit: &Visit<'_>, task: impl Fn() -> Arc<Slot>) -> bool {
+    let search = looker.search;
+    let (least, most) = search.depths;
+    let goes_in = visit.attributes.kind == Kind::Folder && visit.depth < most;
+    looker.prunes = false;
+    if goes_in && search.depth_first {
+        bytes(looker, parts);
+        parts.push(Part::Inner(task()));
+    }
+    if visit.depth >= least
+        && let Err(trouble) = looker.look_at(visit)
+    {
+        match trouble {
+            Trouble::Tree(error) => looker.cannot_be_read(visit.path, error),
+            Trouble::Output(error) => looker.cannot_be_read(visit.path, error.into()),
+        }
+    }
+    if goes_in && !search.depth_first && !looker.prunes && !looker.quits {
+        bytes(looker, parts);
+        parts.push(Part::Inner(task()));
+        return true;
+    }
+    goes_in && search.depth_first
+}
+
+/// What was printed so far becomes a part.
+fn bytes(looker: &mut Looker<'_>, parts: &mut Vec<Part>) {
+    let bytes = looker.out.take();
+    if !bytes.is_empty() {
+        parts.push(Part::Bytes(bytes));
+    }
+}
+
+fn finish(mut looker: Looker<'_>, parts: &mut Vec<Part>) {
+    bytes(&mut looker, parts);
+    parts.extend(looker.unreadable.into_iter().map(|(path, error)| Part::Unreadable(path, error)));
+    if looker.quits {
+        parts.push(Part::End);
+    }
+}
