@@ -313,6 +313,10 @@ inner['in.cpio'] = cpio[:cpio.rindex(b'070701')] + noise
 inner['in.a'] = open('in.a', 'rb').read() + noise
 with zipfile.ZipFile('in.zip', 'w', zipfile.ZIP_DEFLATED) as file: file.write('a')
 inner['in.zip'] = open('in.zip', 'rb').read().split(b'PK\\1\\2')[0] + noise
+# One in one: what lies in a sparse file has its holes.
+deep = tarfile.TarInfo('y.tar')
+deep.size = 1 << 59
+inner['deep.tar'] = deep.tobuf(tarfile.GNU_FORMAT) + inner['in.tar']
 with tarfile.open('sparse.tar', 'w', format=tarfile.PAX_FORMAT) as file:
     for name, data in inner.items(): sparse(file, name, [data])
     # The last one is cut below: its last extent is not there.
@@ -329,7 +333,7 @@ E",
     );
     let archive = scratch.path("sparse.tar");
     for (archive, options, names) in [
-        (&archive, &["-r", "--lazy"][..], &["in.tar", "in.cpio", "in.a", "in.zip", "cut.tar"][..]),
+        (&archive, &["-r", "--lazy"][..], &["in.tar", "in.cpio", "in.a", "in.zip", "cut.tar", "deep.tar/y.tar"][..]),
         (&archive, &["-r", "--lazy", "--ignore-zeros"], &["in.tar", "zeros.tar", "cut.tar"]),
         (&scratch.path("folder"), &["-r"], &["in.tar"]),
     ] {

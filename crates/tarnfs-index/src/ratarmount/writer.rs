@@ -744,6 +744,32 @@ mod tests {
         }
     }
 
+    /// Each link has the path of its file.
+    #[test]
+    fn links_to_a_long_path_do_not_fill_it_either() {
+        let options =
+            WriterOptions { limits: Limits::default(), budget: Budget::new(1 << 20), cancel: Cancel::default() };
+        let mut writer = Writer::new(options).unwrap();
+        let target = [&[b'x'; 200][..], b"/"].concat().repeat(20);
+        let target = [&target[..], b"file"].concat();
+        writer.add(&Entry { path: target.clone(), ..Entry::default() }).unwrap();
+        for number in 1..=1000_u64 {
+            let (path, link) = (format!("{number}").into_bytes(), target.clone());
+            let header = number * 512;
+            writer.add(&Entry { path, link, header, kind: Kind::HardLink, ..Entry::default() }).unwrap();
+        }
+        let archive = Archive { length: 1 << 20, fingerprint: Fingerprint(0), modified: 0 };
+        let index = writer.finish(Summary::new(archive, "tar"), &Destination::Memory).unwrap();
+        let temporary = tempfile::NamedTempFile::new().unwrap();
+        temporary.as_file().set_len(1 << 20).unwrap();
+        let source = FileSource::open(temporary.path()).unwrap();
+        for (most, is_enough) in [(1 << 20, false), (3 << 20, false), (5 << 20, true)] {
+            let file = Opened::file(tempfile::tempfile().unwrap(), true);
+            let filled = fill(&index, &source, &temporary.as_file().metadata().unwrap(), &file, most);
+            assert_eq!(filled.is_ok(), is_enough, "{most}: {filled:?}");
+        }
+    }
+
     #[test]
     fn what_takes_the_place_of_the_file_while_it_is_written_is_not_touched() {
         let folder = tempfile::tempdir().unwrap();
