@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::args::{Cat, Check, Cli, Command, Index, List, Mount, Open, Stat, parse, shown};
-use crate::commands::{cat, check, complete, index, ls, mount, mounts, pages, stat, unmount, version};
+use crate::args::{Cat, Check, Cli, Command, Convert, Index, List, Mount, Open, Stat, parse, shown};
+use crate::commands::{cat, check, complete, convert, create, index, ls, mount, mounts, pages, stat, unmount, version};
 use crate::exit::{Code, Failure};
 use crate::logging;
 use crate::terminal::Colour;
@@ -29,9 +29,11 @@ pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
         Some(Command::Ls(list)) => Some(&list.open),
         Some(Command::Cat(cat)) => Some(&cat.open),
         Some(Command::Stat(stat)) => Some(&stat.open),
+        Some(Command::Convert(convert)) => Some(&convert.open),
         Some(
             Command::Unmount { .. }
             | Command::Mounts { .. }
+            | Command::Create(_)
             | Command::Completions { .. }
             | Command::Man { .. }
             | Command::Complete { .. },
@@ -46,11 +48,15 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
         Some(Command::Mount(mount)) => &mount.paths,
         Some(Command::Index(Index { archives, .. }) | Command::Check(Check { archives, .. })) => archives,
         Some(
-            Command::Ls(List { archive, .. }) | Command::Cat(Cat { archive, .. }) | Command::Stat(Stat { archive, .. }),
+            Command::Ls(List { archive, .. })
+            | Command::Cat(Cat { archive, .. })
+            | Command::Stat(Stat { archive, .. })
+            | Command::Convert(Convert { archive, .. }),
         ) => std::slice::from_ref(archive),
         Some(
             Command::Unmount { .. }
             | Command::Mounts { .. }
+            | Command::Create(_)
             | Command::Completions { .. }
             | Command::Man { .. }
             | Command::Complete { .. },
@@ -97,6 +103,8 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Ls(arguments)) => ls::run(&arguments),
         Some(Command::Cat(arguments)) => cat::run(&arguments),
         Some(Command::Stat(arguments)) => stat::run(&arguments),
+        Some(Command::Create(arguments)) => create::run(&arguments),
+        Some(Command::Convert(arguments)) => convert::run(&arguments),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { command }) => pages::man(command.as_deref()),
         Some(Command::Complete { words }) => complete::run(&words),
