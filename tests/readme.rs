@@ -83,6 +83,7 @@ fn the_examples_do_what_they_say() {
             "doc/guide.md",
             &[
                 "## Without a mount",
+                "## Making archives",
                 "## zip and 7z",
                 "## squashfs",
                 "## Folders",

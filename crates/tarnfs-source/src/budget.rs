@@ -55,8 +55,14 @@ impl Budget {
     /// Enough for so many threads: 128 MiB for the first two, and 16 MiB for each further one. At most a quarter of the
     /// memory that this process may have (the machine's or its control group's, whichever is less).
     pub fn for_this_machine(threads: usize) -> Self {
+        Self::new(share_of(Self::memory_of_this_machine(), threads))
+    }
+
+    /// Bytes of memory that this process may have, where that is known: those of the machine, or of its control group
+    /// if that has fewer.
+    pub fn memory_of_this_machine() -> Option<u64> {
         let read = |path: &str| fs::read_to_string(path).ok();
-        Self::new(share_of(machine_memory(&read).into_iter().chain(control_group_memory(&read)).min(), threads))
+        machine_memory(&read).into_iter().chain(control_group_memory(&read)).min()
     }
 
     /// Takes `bytes`, or nothing if that would exceed the limit.

@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::args::{Cat, Check, Cli, Command, Find, Index, List, Mount, Open, Stat, parse, shown};
-use crate::commands::{cat, check, complete, find, index, ls, mount, mounts, pages, stat, unmount, version};
+use crate::args::{Cat, Check, Cli, Command, Convert, Find, Index, List, Mount, Open, Stat, parse, shown};
+use crate::commands::{
+    cat, check, complete, convert, create, find, index, ls, mount, mounts, pages, stat, unmount, version,
+};
 use crate::exit::{Code, Failure};
 use crate::logging;
 use crate::terminal::Colour;
@@ -30,9 +32,11 @@ pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
         Some(Command::Find(find)) => Some(&find.open),
         Some(Command::Cat(cat)) => Some(&cat.open),
         Some(Command::Stat(stat)) => Some(&stat.open),
+        Some(Command::Convert(convert)) => Some(&convert.open),
         Some(
             Command::Unmount { .. }
             | Command::Mounts { .. }
+            | Command::Create(_)
             | Command::Completions { .. }
             | Command::Man { .. }
             | Command::Complete { .. },
@@ -50,11 +54,13 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
             Command::Ls(List { archive, .. })
             | Command::Find(Find { archive, .. })
             | Command::Cat(Cat { archive, .. })
-            | Command::Stat(Stat { archive, .. }),
+            | Command::Stat(Stat { archive, .. })
+            | Command::Convert(Convert { archive, .. }),
         ) => std::slice::from_ref(archive),
         Some(
             Command::Unmount { .. }
             | Command::Mounts { .. }
+            | Command::Create(_)
             | Command::Completions { .. }
             | Command::Man { .. }
             | Command::Complete { .. },
@@ -102,6 +108,8 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Find(arguments)) => find::run(&arguments),
         Some(Command::Cat(arguments)) => cat::run(&arguments),
         Some(Command::Stat(arguments)) => stat::run(&arguments),
+        Some(Command::Create(arguments)) => create::run(&arguments),
+        Some(Command::Convert(arguments)) => convert::run(&arguments),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { command }) => pages::man(command.as_deref()),
         Some(Command::Complete { words }) => complete::run(&words),

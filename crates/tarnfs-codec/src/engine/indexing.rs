@@ -49,10 +49,15 @@ pub struct Indexing {
 impl Indexing {
     /// Starts decoding `source` from its start.
     pub fn new(codec: &'static dyn Codec, source: SharedSource, options: &Options) -> io::Result<Self> {
-        Ok(Self {
+        Ok(Self::of_pass(codec, codec.first_pass(source, options)?, &options.cancel))
+    }
+
+    /// Takes what `pass` decodes, or knows without decoding it: the bytes and seek points of a stream of `codec`.
+    pub fn of_pass(codec: &'static dyn Codec, pass: Box<dyn FirstPass>, cancel: &Cancel) -> Self {
+        Self {
             codec,
-            pass: codec.first_pass(source, options)?,
-            cancel: options.cancel.clone(),
+            pass,
+            cancel: cancel.clone(),
             decoded: 0,
             settled: 0,
             points: VecDeque::new(),
@@ -63,7 +68,7 @@ impl Indexing {
             ended: false,
             leaves_out: false,
             spill: SpillWriter::nothing(),
-        })
+        }
     }
 
     /// From now on `spill` takes what is slow to decode.

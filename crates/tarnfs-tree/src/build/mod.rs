@@ -74,6 +74,23 @@ const LONGEST_NAME: usize = 255;
 /// Bytes of a tar archive without members at most. GNU tar's `--blocking-factor` goes further; nobody does.
 const LONGEST_EMPTY: u64 = 1 << 20;
 
+/// An archive that is being written, as who reads along sees it.
+pub enum Along {
+    /// Its bytes.
+    Plain(Box<dyn Stream>),
+    /// What is compressed with that codec, and the seek points that come of it.
+    Compressed(&'static dyn Codec, Box<dyn tarnfs_codec::FirstPass>),
+}
+
+impl std::fmt::Debug for Along {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Plain(_) => "Plain",
+            Self::Compressed(codec, _) => codec.name(),
+        })
+    }
+}
+
 /// What a first pass reads with.
 #[derive(Debug)]
 pub(crate) struct FirstPass<'a> {
@@ -267,6 +284,29 @@ impl FirstPass<'_> {
         self.read_into(writer, |direct, expansion| self.plain_from(old.end, format, summary, direct, expansion))
     }
 
+    /// Reads along with an archive that is being written: its uncompressed bytes. Also says whether headers say
+    /// something of what is appended later. What depends on the file as a whole is left out of the summary.
+    pub(crate) fn read_along(&self, content: Along, writer: Writer) -> Result<(Writer, Summary, bool), Problem> {
+        let mut holds_for_more = false;
+        let (writer, summary) = self.read_into(writer, |direct, expansion| match content {
+            Along::Compressed(codec, pass) => {
+                let indexing = Indexing::of_pass(codec, pass, &self.options.cancel);
+                self.decoded(codec, indexing, direct, expansion)
+            }
+            Along::Plain(mut stream) => {
+                let shifts = RefCell::default();
+                let walk = expansion.walk(direct, &shifts, None, self.options.decoding.threads);
+                let head = stream.peek(HEAD).map_err(|error| walk.problem(0, error))?;
+                let format = tarnfs_format::detect(&Probe::of_head(head)).ok_or(Problem::NotAnArchive)?;
+                let forwards = format.forwards().ok_or(Problem::NotAnArchive)?;
+                let members = walk.members(forwards, &mut *stream, &MemberPlace::default())?;
+                holds_for_more = members.holds_for_more;
+                Ok(Summary { end: members.end, label: members.label, ..self.summary(format.name()) })
+            }
+        })?;
+        Ok((writer, summary, holds_for_more))
+    }
+
     fn compressed(
         &self,
         codec: &'static dyn Codec,
@@ -277,6 +317,20 @@ impl FirstPass<'_> {
             threads: self.options.decoding.threads_for(codec.name()),
             ..self.options.first_pass()
         };
+        let indexing = Indexing::new(codec, SharedSource::clone(self.source), &options).map_err(|error| {
+            if self.options.cancel.is_cancelled() { Problem::Cancelled } else { Problem::Read { offset: 0, error } }
+        })?;
+        self.decoded(codec, indexing, direct, expansion)
+    }
+
+    /// Reads what a compressed archive holds, which `indexing` decodes.
+    fn decoded(
+        &self,
+        codec: &'static dyn Codec,
+        mut indexing: Indexing,
+        direct: &Direct,
+        expansion: &Expansion<'_>,
+    ) -> Result<Summary, Problem> {
         let shifts = RefCell::default();
         let behind_each = || expansion.run_if_many(direct);
         let walk = Walk {
@@ -285,8 +339,6 @@ impl FirstPass<'_> {
             ..expansion.walk(direct, &shifts, None, self.options.decoding.threads)
         };
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
-        let mut indexing =
-            Indexing::new(codec, SharedSource::clone(self.source), &options).map_err(|error| failed(0, error))?;
         if let Some(cache) = self.cache_to_fill(codec) {
             let budget = self.options.decoding.cache.budget().clone();
             let anew = self.options.index.recreate == Recreate::Always;

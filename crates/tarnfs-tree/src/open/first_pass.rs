@@ -1,7 +1,7 @@
 //! Making an index: all is read, or only what was appended.
 
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -88,6 +88,20 @@ impl Opening<'_> {
             None => (Origin::Read, pass.run(self.writer()?)?),
         };
         options.progress.bytes.store(source.len(), Ordering::Relaxed);
+        let (index, index_path) = self.keep(writer, summary, start)?;
+        Ok((index, index_path, origin))
+    }
+
+    /// Makes the index of all that `writer` has taken since `start`, at the place for it if it is worth that.
+    pub(super) fn keep(
+        &self,
+        writer: Writer,
+        summary: Summary,
+        start: Instant,
+    ) -> Result<(Arc<dyn Index>, Option<PathBuf>), Problem> {
+        let options = self.options;
+        let source = self.source();
+        let no_folder = self.no_folder();
         let (read, entries) = (start.elapsed(), writer.entries());
         let few =
             entries < options.index.minimum_file_count && source.len() < CHEAP_TO_READ && writer.bytes() < SMALL_INDEX;
@@ -151,7 +165,7 @@ impl Opening<'_> {
             index_path.as_deref().unwrap_or(Path::new("memory")).display(),
             start.elapsed().saturating_sub(read).as_secs_f64()
         );
-        Ok((index, index_path, origin))
+        Ok((index, index_path))
     }
 
     /// A writer of an index that those may read who may read the archive.

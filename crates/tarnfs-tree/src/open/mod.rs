@@ -5,6 +5,7 @@ mod first_pass;
 mod options;
 mod places;
 mod split;
+mod written;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,6 +32,7 @@ use split::Parts;
 
 pub use crate::problem::Problem;
 pub use options::{DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Recreate, Sink};
+pub use written::{ReadAlong, read_along};
 
 /// An archive of fewer bytes is read again at each mount within a moment, if it has few entries.
 pub const CHEAP_TO_READ: u64 = 16 << 20;

@@ -7,7 +7,8 @@ mod size;
 mod usage;
 
 pub(crate) use definitions::{
-    Cat, Check, Cli, Command, DEBUG, Find, Index, IndexFormat, List, Mount, Open, Shell, Stat,
+    Cat, Check, Cli, Command, Compress, Convert, Create, DEBUG, Find, Index, IndexFormat, List, Mount, Open, Shell,
+    SortFiles, Stat,
 };
 pub(crate) use settings::{Keys, composition, mount_options, open_options};
 
@@ -120,10 +121,11 @@ fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
     Ok(cli)
 }
 
-/// `-h` of `ls` is for sizes, as everywhere; where there is nothing else, somebody wants help.
+/// `-h` of `ls` is for sizes, as everywhere, and that of `create` for links; where there is nothing else, somebody
+/// wants help.
 fn as_help_of_ls(mut arguments: Vec<OsString>) -> Vec<OsString> {
     if let [_, command, option] = arguments.as_mut_slice()
-        && (command == "ls" || command == "list")
+        && (command == "ls" || command == "list" || command == "create")
         && option == "-h"
     {
         *option = "--help".into();

@@ -3,6 +3,8 @@
 pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod complete;
+pub(crate) mod convert;
+pub(crate) mod create;
 pub(crate) mod difference;
 pub(crate) mod find;
 pub(crate) mod index;

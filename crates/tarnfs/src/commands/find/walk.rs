@@ -225,7 +225,7 @@ fn print(
 ) -> Result<(), Trouble> {
     for (path, found) in starts {
         // Parts of folders in each other that are still to be printed: as many as the tree is deep.
-        let mut open = vec![first(search, path, &found).into_iter()];
+        let mut open = vec![first(search, &path, &found).into_iter()];
         while let Some(parts) = open.last_mut() {
             match parts.next() {
                 None => {
@@ -243,14 +243,14 @@ fn print(
 }
 
 /// What comes of one that was typed.
-fn first(search: &Search<'_>, path: Vec<u8>, found: &Attributes) -> Vec<Part> {
+fn first(search: &Search<'_>, path: &[u8], found: &Attributes) -> Vec<Part> {
     let mut looker = Looker::new(search);
     let mut parts = Vec::new();
-    let name = last_of(&path).to_vec();
-    let visit = Visit { path: &path, start: path.len(), name: &name, depth: 0, attributes: found };
+    let name = last_of(path).to_vec();
+    let visit = Visit { path, start: path.len(), name: &name, depth: 0, attributes: found };
     let task = || {
         let (start, folder) = (path.len(), found.node);
-        Slot::new(Task { folder, above: Arc::default(), name: path.clone(), start, depth: 1, from: 0 })
+        Slot::new(Task { folder, above: Arc::default(), name: path.to_vec(), start, depth: 1, from: 0 })
     };
     child(&mut looker, &mut parts, &visit, task);
     finish(looker, &mut parts);

@@ -1,0 +1,149 @@
+//! Compressions: a block goes in, and comes out as what can stand beside others in a stream, and be decoded without
+//! them.
+
+mod bzip2;
+mod gzip;
+mod lz4;
+mod plain;
+mod xz;
+mod zstd;
+
+use std::io;
+use std::ops::RangeInclusive;
+
+/// One way to compress.
+pub trait Compression: Send + Sync {
+    /// The name of the codec that undoes it ([`tarnfs_codec::by_name`]); "none" if there is nothing to undo.
+    fn name(&self) -> &'static str;
+
+    /// What names of files compressed so end in: `.gz`. A tar has `.tar` before it, or one of [`Compression::short`].
+    fn suffix(&self) -> &'static str;
+
+    /// Suffixes that stand for that of the tar as well: `.tgz`.
+    fn short(&self) -> &'static [&'static str];
+
+    /// Levels that there are.
+    fn levels(&self) -> RangeInclusive<i32>;
+
+    /// The one that is taken if none is named.
+    fn usual_level(&self) -> i32;
+
+    /// Bytes that are compressed at once.
+    fn block(&self, level: i32) -> usize;
+
+    /// Bytes of memory that a [`Compressor`] takes beside the block and what comes of it, roughly.
+    fn memory(&self, level: i32) -> u64;
+
+    /// Decoded bytes between two seek points of an index at least: what a first pass would leave between them.
+    fn spacing(&self) -> u64;
+
+    /// What compresses blocks, for one thread.
+    fn compressor(&self, level: i32) -> io::Result<Box<dyn Compressor>>;
+
+    /// What stands around the blocks.
+    fn frame(&self, level: i32) -> Box<dyn Frame>;
+
+    /// True if blocks go to the file as they are.
+    fn is_plain(&self) -> bool {
+        false
+    }
+}
+
+/// Compresses one block after the other.
+pub trait Compressor: Send {
+    /// Appends what `data` becomes to the empty `block`.
+    fn compress(&mut self, data: &[u8], block: &mut Block) -> io::Result<()>;
+}
+
+/// A block when it is compressed.
+#[derive(Debug, Default)]
+pub struct Block {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Places in it where decoding can start, in order.
+    pub points: Vec<Point>,
+    /// What the frame has to know of it.
+    pub note: u64,
+}
+
+impl Block {
+    /// Nothing, with the memory kept.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.points.clear();
+        self.note = 0;
+    }
+}
+
+/// A place in a block where decoding can start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Point {
+    /// Bits from the block's first byte on.
+    pub bit: u64,
+    /// Bytes that are decoded before it, from the block's first one on.
+    pub decoded: u64,
+    /// As [`tarnfs_codec::SeekPoint::state`].
+    pub state: Vec<u8>,
+}
+
+impl Point {
+    fn at_start(state: &[u8]) -> Self {
+        Self { bit: 0, decoded: 0, state: state.to_vec() }
+    }
+}
+
+/// What stands around the blocks of a stream; it sees them in order.
+pub trait Frame: Send {
+    /// What stands before the first block.
+    fn start(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Takes note of a block that `data` became.
+    fn add(&mut self, data: &[u8], block: &Block) {
+        let _ = (data, block);
+    }
+
+    /// What stands behind the last one.
+    fn end(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// The [`tarnfs_codec::SeekPoint::state`] of the start of the stream.
+    fn first_state(&self) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+/// Nothing around the blocks.
+struct Bare;
+
+impl Frame for Bare {}
+
+/// All of them.
+pub static COMPRESSIONS: &[&dyn Compression] =
+    &[&plain::Plain, &bzip2::Bzip2, &gzip::Gzip, &lz4::Lz4, &xz::Xz, &zstd::Zstd];
+
+/// The one of that name: "gzip", or what its files are called, "gz".
+pub fn by_name(name: &str) -> Option<&'static dyn Compression> {
+    let is_it = |one: &&dyn Compression| one.name() == name || one.suffix().strip_prefix('.') == Some(name);
+    COMPRESSIONS.iter().copied().find(is_it)
+}
+
+/// The one that the name of a tar stands for: `x.tar.gz`, `x.tgz`, `x.tar`.
+pub fn of_tar(name: &[u8]) -> Option<&'static dyn Compression> {
+    let name = name.to_ascii_lowercase();
+    let ends = |suffix: &str| name.len() > suffix.len() && name.ends_with(suffix.as_bytes());
+    COMPRESSIONS
+        .iter()
+        .copied()
+        .find(|one| ends(&format!(".tar{}", one.suffix())) || one.short().iter().any(|suffix| ends(suffix)))
+}
+
+/// What comes of an error in one of the libraries.
+fn failed(what: &str, error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(format!("compressing with {what} failed: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

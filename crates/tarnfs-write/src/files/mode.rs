@@ -1,0 +1,124 @@
+//! `--mode`: permission bits as chmod(1) takes them.
+
+/// What becomes of permission bits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModeChange(Vec<Clause>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Clause {
+    /// Whose bits.
+    who: u32,
+    action: Action,
+    bits: u32,
+    /// X: the right to execute, where somebody has it, and for folders.
+    execute: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Set,
+    Add,
+    Remove,
+}
+
+const USER: u32 = 0o4700;
+const GROUP: u32 = 0o2070;
+const OTHERS: u32 = 0o1007;
+const ALL: u32 = 0o7777;
+
+impl ModeChange {
+    /// Of `u+rw,go-w` or `0644`; `None` if it means nothing.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.starts_with(|first: char| first.is_ascii_digit()) {
+            let bits = u32::from_str_radix(text, 8).ok().filter(|bits| *bits <= ALL)?;
+            return Some(Self(vec![Clause { who: ALL, action: Action::Set, bits, execute: false }]));
+        }
+        let mut clauses = Vec::new();
+        for part in text.split(',') {
+            let letters = part.find(['+', '-', '=']).filter(|_| !part.is_empty())?;
+            let (people, mut rest) = part.split_at(letters);
+            let mut who = 0;
+            for letter in people.chars() {
+                who |= match letter {
+                    'u' => USER,
+                    'g' => GROUP,
+                    'o' => OTHERS,
+                    'a' => ALL,
+                    _ => return None,
+                };
+            }
+            if people.is_empty() {
+                who = ALL;
+            }
+            while let Some(sign) = rest.chars().next() {
+                let action = match sign {
+                    '+' => Action::Add,
+                    '-' => Action::Remove,
+                    '=' => Action::Set,
+                    _ => return None,
+                };
+                rest = &rest[1..];
+                let end = rest.find(['+', '-', '=']).unwrap_or(rest.len());
+                let (rights, behind) = rest.split_at(end);
+                rest = behind;
+                let (mut bits, mut execute) = (0, false);
+                for letter in rights.chars() {
+                    bits |= match letter {
+                        'r' => 0o444,
+                        'w' => 0o222,
+                        'x' => 0o111,
+                        's' => 0o6000,
+                        't' => 0o1000,
+                        'X' => {
+                            execute = true;
+                            0
+                        }
+                        _ => return None,
+                    };
+                }
+                clauses.push(Clause { who, action, bits, execute });
+            }
+        }
+        Some(Self(clauses))
+    }
+
+    /// What becomes of `mode`.
+    pub(super) fn of(&self, mut mode: u32, is_folder: bool) -> u32 {
+        for clause in &self.0 {
+            let executes = clause.execute && (is_folder || mode & 0o111 != 0);
+            let bits = (clause.bits | if executes { 0o111 } else { 0 }) & clause.who;
+            mode = match clause.action {
+                Action::Add => mode | bits,
+                Action::Remove => mode & !bits,
+                Action::Set => mode & !clause.who | bits,
+            };
+        }
+        mode & ALL
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_change_as_chmod_changes_them() {
+        for (text, mode, is_folder, expected) in [
+            ("0644", 0o7777, false, 0o644),
+            ("u+rw,go-w", 0o466, false, 0o644),
+            ("a+rX", 0o600, false, 0o644),
+            ("a+rX", 0o600, true, 0o755),
+            ("a+rX", 0o700, false, 0o755),
+            ("go=", 0o777, false, 0o700),
+            ("+t", 0o755, true, 0o1755),
+            ("u+s,g-s", 0o2755, false, 0o4755),
+            ("u=rwx+s-w", 0o000, false, 0o4500),
+            ("=r", 0o777, false, 0o444),
+        ] {
+            assert_eq!(ModeChange::parse(text).unwrap().of(mode, is_folder), expected, "{text} {mode:o}");
+        }
+        for bad in ["", "rwx", "u+q", "z+r", "9", "17777", "u+r,,o+r"] {
+            assert!(ModeChange::parse(bad).is_none(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Where an archive is written to. A file gets its name when all of it is on the disk: until then it has none, or a
+//! hidden one where the file system needs that.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, fstat, linkat, openat, renameat, renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Output {
+    file: File,
+    place: Option<Place>,
+}
+
+/// Where a file will lie.
+#[derive(Debug)]
+struct Place {
+    /// The path that was given.
+    path: PathBuf,
+    folder: OwnedFd,
+    name: OsString,
+    /// The name that it has until then.
+    hidden: Option<OsString>,
+    replaces: bool,
+}
+
+/// Tries to find a name that is not taken.
+const TRIES: u32 = 100;
+
+/// True of what is written to as it is: a device, a pipe.
+fn is_written_as_it_is(path: &Path) -> bool {
+    statat(CWD, path, AtFlags::empty())
+        .is_ok_and(|stat| !matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Directory))
+}
+
+impl Output {
+    /// Standard output, or whatever else takes bytes as they come.
+    pub fn stream(file: File) -> Self {
+        Self { file, place: None }
+    }
+
+    /// A file that will lie at `path`. Unless it `replaces` what lies there, that is `AlreadyExists`, now or in the end.
+    pub fn create(path: &Path, replaces: bool) -> io::Result<Self> {
+        if is_written_as_it_is(path) {
+            let file = openat(CWD, path, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
+            return Ok(Self::stream(file.into()));
+        }
+        // What a symbolic link leads to is replaced, not the link.
+        let target = if replaces { path.canonicalize().ok() } else { None };
+        let target = target.as_deref().unwrap_or(path);
+        let name = target.file_name().ok_or(Errno::ISDIR)?.to_owned();
+        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = openat(CWD, parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        match statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => return Err(Errno::ISDIR.into()),
+            Ok(_) if !replaces => return Err(io::ErrorKind::AlreadyExists.into()),
+            _ => {}
+        }
+        let mut place = Place { path: path.to_owned(), folder, name, hidden: None, replaces };
+        let file = place.open()?;
+        Ok(Self { file, place: Some(place) })
+    }
+
+    /// The path that the file will have; `None` of a stream.
+    pub fn path(&self) -> Option<&Path> {
+        self.place.as_ref().map(|place| place.path.as_path())
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Device and number of files that are not to go into the archive: itself, and what it will replace.
+    pub fn identities(&self) -> Vec<(u64, u64)> {
+        let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        let own = fstat(&self.file).ok().filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        let old = self.place.as_ref().and_then(|place| statat(&place.folder, &place.name, AtFlags::empty()).ok());
+        own.into_iter().chain(old).map(identity).collect()
+    }
+
+    /// Appends `bytes`.
+    pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)
+    }
+
+    /// Gives the file its name: all or nothing.
+    pub fn commit(mut self) -> io::Result<()> {
+        self.file.flush()?;
+        let Some(place) = &mut self.place else { return Ok(()) };
+        self.file.sync_all()?;
+        place.name(&self.file)?;
+        // The name is durable, too. Not all file systems know how.
+        let folder = openat(&place.folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        if let Err(error) = folder.map_err(io::Error::from).and_then(|folder| File::from(folder).sync_all()) {
+            log::debug!("{}: syncing its folder: {error}", place.path.display());
+        }
+        Ok(())
+    }
+}
+
+impl Place {
+    /// Opens a file without a name, or one of a hidden name.
+    fn open(&mut self) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o666);
+        match openat(&self.folder, ".", flags | OFlags::TMPFILE, mode) {
+            // Where there is no /proc, it could not get a name.
+            Ok(file) if Path::new("/proc/self/fd").exists() => return Ok(file.into()),
+            Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let (hidden, file) = self.hidden_name(|name| {
+            openat(&self.folder, name, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode)
+        })?;
+        self.hidden = Some(hidden);
+        Ok(file.into())
+    }
+
+    /// Calls `make` with hidden names until one is not taken.
+    fn hidden_name<T>(&self, mut make: impl FnMut(&OsStr) -> rustix::io::Result<T>) -> io::Result<(OsString, T)> {
+        /// Bytes of the name that are kept, so that all of it stays below NAME_MAX.
+        const KEPT: usize = 200;
+        for number in 0..TRIES {
+            let own = &self.name.as_bytes()[..self.name.len().min(KEPT)];
+            let end = format!(".{}-{number}.part", std::process::id());
+            let name = OsStr::from_bytes(&[b".", own, end.as_bytes()].concat()).to_owned();
+            match make(&name) {
+                Ok(made) => return Ok((name, made)),
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    fn name(&mut self, file: &File) -> io::Result<()> {
+        if self.hidden.is_none() {
+            let own = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+            let link = |name: &OsStr| linkat(CWD, &own, &self.folder, name, AtFlags::SYMLINK_FOLLOW);
+            if !self.replaces {
+                return Ok(link(&self.name)?);
+            }
+            self.hidden = Some(self.hidden_name(link)?.0);
+        }
+        let Some(hidden) = &self.hidden else { return Ok(()) };
+        if self.replaces {
+            renameat(&self.folder, hidden, &self.folder, &self.name)?;
+        } else {
+            match renameat_with(&self.folder, hidden, &self.folder, &self.name, RenameFlags::NOREPLACE) {
+                // A file system without it. Between the look and the rename somebody may make a file of that name.
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    if statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+                        return Err(io::ErrorKind::AlreadyExists.into());
+                    }
+                    renameat(&self.folder, hidden, &self.folder, &self.name)?;
+                }
+                named => named?,
+            }
+        }
+        self.hidden = None;
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(hidden) = &self.hidden {
+            // If it cannot be removed, there is nothing else to try.
+            let _ = unlinkat(&self.folder, hidden, AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_file_has_its_name_when_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.tar");
+        let names = || fs::read_dir(folder.path()).unwrap().count();
+        for hides in [false, true] {
+            let mut output = Output::create(&path, false).unwrap();
+            if hides {
+                // As on a file system without files that have no name.
+                let place = output.place.as_mut().unwrap();
+                let (hidden, file) = place
+                    .hidden_name(|name| openat(&place.folder, name, OFlags::RDWR | OFlags::CREATE, Mode::RUSR))
+                    .unwrap();
+                place.hidden = Some(hidden);
+                output.file = file.into();
+            }
+            output.write_all(b"half").unwrap();
+            assert!(!path.exists());
+            drop(output);
+            assert_eq!(names(), 0);
+        }
+        let mut output = Output::create(&path, false).unwrap();
+        output.write_all(b"new").unwrap();
+        // Somebody else was faster.
+        fs::write(&path, "old").unwrap();
+        assert_eq!(output.commit().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(Output::create(&path, false).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!((fs::read(&path).unwrap(), names()), (b"old".to_vec(), 1));
+        let mut output = Output::create(&path, true).unwrap();
+        output.write_all(b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        output.commit().unwrap();
+        assert_eq!((fs::read(&path).unwrap(), names()), (b"new".to_vec(), 1));
+    }
+
+    #[test]
+    fn a_link_stays_and_what_it_leads_to_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+        fs::write(&target, "old").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let mut output = Output::create(&link, true).unwrap();
+        output.write_all(b"new").unwrap();
+        output.commit().unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read(&target).unwrap(), b"new");
+    }
+}

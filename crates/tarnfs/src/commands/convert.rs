@@ -1,0 +1,425 @@
+//! `tarnfs convert`: from any archive that can be mounted to one that `tarnfs create` writes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Gid, Mode, Uid, fchmod, fchown};
+use tarnfs_format::{Body, Entry, Kind};
+use tarnfs_source::{Cancel, Extent, SharedSource, Source};
+use tarnfs_tree::open::{IndexPlace, OpenArchive, Options};
+use tarnfs_tree::{Attributes, Node, Tree};
+use tarnfs_write::compress;
+use tarnfs_write::{ArchiveWriter, BlockStream, Content, Finished, Nothing, Output};
+
+use super::create::{Target, commit, of_output, output};
+use crate::args::{Convert, Keys, shown};
+use crate::exit::{Code, Failure};
+use crate::inside;
+use crate::signals::Ending;
+use crate::terminal::{self, escaped};
+
+/// Bytes that are read at once where both archives are compared.
+const BATCH: usize = 1 << 20;
+
+/// Puts what is in an archive into another one.
+pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
+    let (from, to) = (&arguments.archive, &arguments.output);
+    inside::not_standard_input(from)?;
+    if arguments.replace && to == Path::new("-") {
+        return Err(Failure::new(
+            Code::Usage,
+            "--replace needs a file to replace the archive with, not standard output",
+        ));
+    }
+    let target = target(arguments)?;
+    let is_same = is_same(from, to);
+    if is_same && !arguments.replace {
+        let what = "is the archive itself: --replace replaces it when the new one is verified";
+        return Err(Failure::new(Code::Usage, format!("{}: {what}", shown(to.as_os_str()))));
+    }
+    let keys = Keys::read(&arguments.open)?;
+    let ending = Ending::default();
+    ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
+    let cancel = ending.cancel();
+    let options = inside::options(&arguments.open, &keys, &cancel)?;
+    let known = fs::metadata(from).map_err(|error| of_input(from, &error))?;
+    let (opened, code) = inside::open_with(from, &options)?;
+    if code != Code::Success {
+        let what = "it is damaged, and was not converted";
+        return Err(Failure::new(code, format!("{}: {what}", shown(from.as_os_str()))));
+    }
+    inside::tell_of_locked(from, &opened, &options)?;
+    let job = Job { from, to, target, arguments, cancel: &cancel, opened: &opened };
+    let output = output(to, arguments.how.overwrite || is_same)?;
+    let finished = if job.keeps_stream() { job.recompress(output) } else { job.refill(output) }?;
+    cancel.check().map_err(|error| of_output(to, &error))?;
+    if arguments.replace {
+        job.verify(&finished, &options)?;
+        take_over(&finished.output, &known).map_err(|error| of_output(to, &error))?;
+        let now = fs::metadata(from).map_err(|error| of_input(from, &error))?;
+        let facts = |of: &fs::Metadata| (of.dev(), of.ino(), of.len(), of.mtime(), of.mtime_nsec());
+        if facts(&now) != facts(&known) {
+            let what = "it changed while it was converted; it is kept, and no other archive was written";
+            return Err(Failure::new(Code::Failure, format!("{}: {what}", shown(from.as_os_str()))));
+        }
+    }
+    let length = finished.length;
+    let index = opened.index_path.clone();
+    commit(to, finished, &cancel)?;
+    if arguments.replace && !is_same {
+        fs::remove_file(from).map_err(|error| of_input(from, &error))?;
+        // Its index is of no use without it.
+        if let Some(index) = index.filter(|index| index.parent() == from.parent() || is_beside(index, from)) {
+            let _ = fs::remove_file(index);
+        }
+    }
+    terminal::tell(&format!(
+        "{}: {length} bytes, from {} bytes of {}",
+        shown(to.as_os_str()),
+        known.len(),
+        shown(from.as_os_str())
+    ));
+    Ok(Code::Success)
+}
+
+fn of_input(archive: &Path, error: &io::Error) -> Failure {
+    Failure::new(Code::CannotOpen, format!("{}: {error}", shown(archive.as_os_str())))
+}
+
+/// What is written. A file that is compressed and no archive has no `.tar` in its name.
+fn target(arguments: &Convert) -> Result<Target, Failure> {
+    let name = arguments.output.as_os_str().as_bytes();
+    let lower = name.to_ascii_lowercase();
+    let single = compress::COMPRESSIONS
+        .iter()
+        .find(|one| !one.suffix().is_empty() && lower.ends_with(one.suffix().as_bytes()))
+        .filter(|_| arguments.how.compress.is_none() && compress::of_tar(name).is_none());
+    match single {
+        Some(compression) => Target::Single(*compression).checked(&arguments.how),
+        None => Target::of(&arguments.output, &arguments.how),
+    }
+}
+
+/// True if both paths lead to one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    identity(one).is_some() && identity(one) == identity(other)
+}
+
+fn is_beside(index: &Path, archive: &Path) -> bool {
+    let folder = |path: &Path| path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
+    folder(index).is_some() && folder(index) == folder(archive)
+}
+
+/// The new file belongs to whom the old one belongs, and may be read by the same people.
+fn take_over(output: &Output, old: &fs::Metadata) -> io::Result<()> {
+    let file = output.file();
+    let own = file.metadata()?;
+    if (own.uid(), own.gid()) != (old.uid(), old.gid()) {
+        let owner = (Uid::from_raw(old.uid()), Gid::from_raw(old.gid()));
+        // Who may not give files away keeps it, and lets nobody read it who could not before.
+        if let Err(error) = fchown(file, Some(owner.0), Some(owner.1)) {
+            log::info!("the new archive belongs to who converts: {}", io::Error::from(error));
+            fchmod(file, Mode::from_raw_mode(old.mode() & 0o700))?;
+            return Ok(());
+        }
+    }
+    Ok(fchmod(file, Mode::from_raw_mode(old.mode() & 0o7777))?)
+}
+
+struct Job<'a> {
+    from: &'a Path,
+    to: &'a Path,
+    target: Target,
+    arguments: &'a Convert,
+    cancel: &'a Cancel,
+    opened: &'a OpenArchive,
+}
+
+/// Bytes of an archive, to be put into another one.
+struct Bytes<'a>(&'a dyn Source);
+
+impl Content for Bytes<'_> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+}
+
+impl Job<'_> {
+    fn of_input(&self, path: &[u8], error: &tarnfs_tree::Error) -> Failure {
+        if self.cancel.is_cancelled() || inside::is_interrupted(error) {
+            return Failure::new(Code::Interrupted, "interrupted; no archive was written");
+        }
+        inside::failure(self.from, path, error)
+    }
+
+    /// True if only the compression changes: the bytes of the tar, or of the single file, stay as they are.
+    fn keeps_stream(&self) -> bool {
+        let summary = self.opened.index.summary();
+        let open = &self.arguments.open;
+        let changes_tree = summary.shape.recursion.is_some() || open.transform.is_some();
+        match (self.target, summary.format.as_str()) {
+            (Target::Tar(_), "tar") => !changes_tree,
+            (Target::Single(_), _) => true,
+            _ => false,
+        }
+    }
+
+    fn recompress(&self, output: Output) -> Result<Finished, Failure> {
+        let mut writing = self.target.writing(output, &self.arguments.how, self.arguments.threads, self.cancel);
+        if self.opened.index.summary().format != "tar" {
+            // Made at its first mount: of what is no archive, an index says the time of the finished file.
+            writing.index = None;
+        }
+        let failed = |error: io::Error| of_output(self.to, &error);
+        let mut out = BlockStream::new(writing).map_err(failed)?;
+        let stream = &self.opened.stream;
+        let mut at = 0;
+        loop {
+            self.cancel.check().map_err(failed)?;
+            let room = out.room().map_err(failed)?;
+            let read = stream.read_at(room, at).map_err(|error| self.of_input(b"", &error.into()))?;
+            if read == 0 {
+                break;
+            }
+            out.fill(read);
+            at += read as u64;
+        }
+        if at != stream.len() {
+            return Err(self.of_input(b"", &io::Error::from(io::ErrorKind::UnexpectedEof).into()));
+        }
+        out.finish().map_err(failed)
+    }
+
+    fn refill(&self, output: Output) -> Result<Finished, Failure> {
+        let failed = |error: io::Error| of_output(self.to, &error);
+        let how = &self.arguments.how;
+        let mut writer = self.target.writer(output, how, self.arguments.threads, self.cancel).map_err(failed)?;
+        let tree = inside::tree(self.opened);
+        let mut walk =
+            Refill { job: self, tree: &tree, writer: &mut *writer, first: HashMap::new(), left_out: BTreeMap::new() };
+        walk.all()?;
+        let left_out = std::mem::take(&mut walk.left_out);
+        for (what, (count, first)) in left_out {
+            let more = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
+            log::warn!("{}: {what}: {}{more}", shown(self.to.as_os_str()), escaped(&first));
+        }
+        writer.finish().map_err(failed)
+    }
+
+    /// Compares every file of both archives, or all bytes where only the compression is another one.
+    fn verify(&self, finished: &Finished, options: &Options) -> Result<(), Failure> {
+        let path = PathBuf::from(format!("/proc/self/fd/{}", finished.output.file().as_fd().as_raw_fd()));
+        let mut options = options.clone();
+        options.index.place = IndexPlace::Memory;
+        options.index.is_written = false;
+        options.decoding.decoded_cache = None;
+        options.shape = tarnfs_index::Shape { gnu_incremental: Some(false), ..tarnfs_index::Shape::default() };
+        let cannot = |what: String| {
+            let what = format!("the new archive is not what it should be, and was not kept: {what}");
+            Failure::new(Code::Failure, format!("{}: {what}", shown(self.to.as_os_str())))
+        };
+        let new = tarnfs_tree::open::open(&path, &options).map_err(|problem| cannot(problem.to_string()))?;
+        if let Some((_, what)) = new.index.summary().notes.first() {
+            return Err(cannot(what.clone()));
+        }
+        if self.keeps_stream() {
+            return self.compare(&*self.opened.stream, &*new.stream).map_err(cannot);
+        }
+        let (old, new) = (inside::tree(self.opened), inside::tree(&new));
+        let mut folders = vec![(Node::ROOT, Node::ROOT, Vec::new())];
+        while let Some((old_folder, new_folder, path)) = folders.pop() {
+            for (name, attributes) in children(&old, old_folder).map_err(|error| self.of_input(&path, &error))? {
+                let path = joined(&path, &name);
+                if self.is_left_out(&attributes, &path) {
+                    continue;
+                }
+                let other = |error: tarnfs_tree::Error| cannot(format!("{}: {error}", escaped(&path)));
+                let found = new.lookup(new_folder, &name).map_err(other)?;
+                let is_it = (found.kind, found.size) == (attributes.kind, attributes.size)
+                    || attributes.kind == Kind::Folder && found.kind == Kind::Folder;
+                if !is_it {
+                    return Err(cannot(format!("{}: it is something else", escaped(&path))));
+                }
+                match attributes.kind {
+                    Kind::Folder => folders.push((attributes.node, found.node, path)),
+                    Kind::File => {
+                        let one = old.open(attributes.node).map_err(|error| self.of_input(&path, &error))?;
+                        let two = new.open(found.node).map_err(other)?;
+                        self.compare(&*one, &*two).map_err(|what| cannot(format!("{}: {what}", escaped(&path))))?;
+                    }
+                    Kind::Symlink => {
+                        let one = old.read_link(attributes.node).map_err(|error| self.of_input(&path, &error))?;
+                        if new.read_link(found.node).map_err(other)? != one {
+                            return Err(cannot(format!("{}: it leads elsewhere", escaped(&path))));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True of what cannot be kept, as has been told.
+    fn is_left_out(&self, attributes: &Attributes, path: &[u8]) -> bool {
+        let entry = Entry { kind: attributes.kind, path: path.to_vec(), ..Entry::default() };
+        self.target.why_not(&entry).is_some()
+    }
+
+    /// What is different.
+    fn compare(&self, one: &dyn Source, other: &dyn Source) -> Result<(), String> {
+        if one.len() != other.len() {
+            return Err("its length is another one".to_owned());
+        }
+        let said = |error: io::Error| error.to_string();
+        let (mut left, mut right) = (vec![0; BATCH], vec![0; BATCH]);
+        let mut at = 0;
+        while at < one.len() {
+            self.cancel.check().map_err(said)?;
+            let length = (one.len() - at).min(BATCH as u64) as usize;
+            one.read_exact_at(&mut left[..length], at).map_err(said)?;
+            other.read_exact_at(&mut right[..length], at).map_err(said)?;
+            if left[..length] != right[..length] {
+                return Err(format!("its bytes from {at} on are others"));
+            }
+            at += length as u64;
+        }
+        Ok(())
+    }
+}
+
+fn joined(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    if folder.is_empty() { name.to_vec() } else { [folder, b"/", name].concat() }
+}
+
+/// What is in a folder, by name.
+fn children(tree: &dyn Tree, folder: Node) -> Result<Vec<(Vec<u8>, Attributes)>, tarnfs_tree::Error> {
+    let mut found = Vec::new();
+    tree.read_dir(folder, 0, &mut |child| {
+        found.push((child.name.to_vec(), child.attributes));
+        true
+    })?;
+    Ok(found)
+}
+
+/// Puts the files of a tree into an archive.
+struct Refill<'a> {
+    job: &'a Job<'a>,
+    tree: &'a dyn Tree,
+    writer: &'a mut dyn ArchiveWriter,
+    /// The first path of files that have several.
+    first: HashMap<Node, Vec<u8>>,
+    /// What could not be kept: how many times, and where first.
+    left_out: BTreeMap<String, (u64, Vec<u8>)>,
+}
+
+impl Refill<'_> {
+    fn all(&mut self) -> Result<(), Failure> {
+        let found = children(self.tree, Node::ROOT).map_err(|error| self.job.of_input(b"", &error))?;
+        // Each folder is followed by all that is in it: who unpacks a tar gives a folder its time when that is over.
+        let mut folders = vec![(Vec::new(), found.into_iter())];
+        while let Some((folder, left)) = folders.last_mut() {
+            let Some((name, attributes)) = left.next() else {
+                folders.pop();
+                continue;
+            };
+            let path = joined(folder, &name);
+            self.job.cancel.check().map_err(|error| of_output(self.job.to, &error))?;
+            let written = self.one(&attributes, &path).map_err(|error| self.job.of_input(&path, &error))?;
+            written.map_err(|error| of_output(self.job.to, &error))?;
+            if attributes.kind == Kind::Folder {
+                let found = children(self.tree, attributes.node).map_err(|error| self.job.of_input(&path, &error))?;
+                folders.push((path, found.into_iter()));
+            }
+        }
+        Ok(())
+    }
+
+    fn leave_out(&mut self, what: &str, path: &[u8]) {
+        self.left_out.entry(what.to_owned()).or_insert_with(|| (0, path.to_vec())).0 += 1;
+    }
+
+    /// An error is one of the archive that is read; what is in it, one of that which is written.
+    fn one(&mut self, attributes: &Attributes, path: &[u8]) -> Result<io::Result<()>, tarnfs_tree::Error> {
+        let node = attributes.node;
+        let (user, group) = self.tree.owner_names(node)?;
+        let mut entry = Entry {
+            path: path.to_vec(),
+            kind: attributes.kind,
+            mode: attributes.mode,
+            uid: attributes.uid.into(),
+            gid: attributes.gid.into(),
+            user,
+            group,
+            mtime: attributes.mtime,
+            ..Entry::default()
+        };
+        if let Some(why_not) = self.writer.why_not(&entry) {
+            self.leave_out(&format!("left out: {why_not}"), path);
+            return Ok(Ok(()));
+        }
+        if attributes.kind != Kind::Folder && attributes.links > 1 {
+            match self.first.get(&node) {
+                Some(first) if self.writer.has_hard_links() => {
+                    (entry.kind, entry.link) = (Kind::HardLink, first.clone());
+                    return Ok(self.writer.add(&entry, &Nothing).map(drop));
+                }
+                Some(_) => self.leave_out("further names of one file are files of their own there", path),
+                None => {
+                    self.first.insert(node, path.to_vec());
+                }
+            }
+        }
+        // What tarnfs says of a file is none of its attributes.
+        let is_own = |name: &[u8]| name.starts_with(b"user.tarnfs.") || name.starts_with(b"user.hash.");
+        entry.xattrs = self.tree.xattrs(node)?.into_iter().filter(|(name, _)| !is_own(name)).collect();
+        let content: Option<SharedSource> = match attributes.kind {
+            Kind::File => Some(self.tree.open(node)?),
+            Kind::Symlink => {
+                entry.link = self.tree.read_link(node)?;
+                None
+            }
+            _ => None,
+        };
+        if let Some(content) = &content {
+            entry.body = Body { size: content.len(), stored: content.len(), ..Body::default() };
+            if attributes.blocks.saturating_mul(512) < content.len() {
+                entry.body.extents = holes(&**content);
+            }
+        }
+        for what in self.writer.leaves_out(&entry) {
+            self.leave_out(&format!("{what} cannot be kept there"), path);
+        }
+        let added = match &content {
+            Some(content) => self.writer.add(&entry, &Bytes(&**content)),
+            None => self.writer.add(&entry, &Nothing),
+        };
+        match added {
+            Ok(missing) => match missing.error {
+                Some(error) => Err(error.into()),
+                None if missing.bytes > 0 => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                None => Ok(Ok(())),
+            },
+            Err(error) => Ok(Err(error)),
+        }
+    }
+}
+
+/// Where data lie; `None` if there are no holes.
+fn holes(content: &dyn Source) -> Option<Vec<Extent>> {
+    let mut extents = Vec::new();
+    let (mut at, size) = (0, content.len());
+    while let Some(start) = content.next_data(at).filter(|start| *start < size) {
+        let end = content.next_hole(start).min(size);
+        extents.push(Extent { offset: start, length: end - start, skip: 0 });
+        at = end;
+    }
+    let is_whole = matches!(extents.as_slice(), [Extent { offset: 0, length, .. }] if *length == size);
+    (!is_whole).then_some(extents)
+}

@@ -1,0 +1,158 @@
+//! `tarnfs convert`: what was in the old archive is in the new one, and nothing is replaced that was not verified.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+
+use support::{Compare, Mounted, Scratch, assert_twins, can_mount, have, is_root, make_tree, tarnfs};
+
+fn run_in(scratch: &Scratch, words: &str) -> (i32, String) {
+    let ran = tarnfs(scratch).args(words.split_whitespace()).current_dir(scratch.path("")).output().unwrap();
+    (ran.status.code().unwrap_or(-1), String::from_utf8_lossy(&ran.stderr).into_owned())
+}
+
+#[track_caller]
+fn convert(scratch: &Scratch, words: &str) {
+    assert_eq!(run_in(scratch, &format!("convert {words}")), (0, String::new()), "{words}");
+}
+
+/// > Where `convert` only changes the compression, the bytes that are compressed stay the same.
+#[test]
+fn another_compression_leaves_the_tar_as_it_is() {
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    // What nobody but GNU tar writes is kept, too.
+    scratch.shell("tar --format=gnu -cSf x.tar tree; gzip -k x.tar; xz -k --block-size=1GiB x.tar; zstd -qk x.tar; bzip2 -k x.tar; lz4 -q x.tar x.tar.lz4");
+    for from in ["tar", "tar.gz", "tar.xz", "tar.zst", "tar.bz2", "tar.lz4"] {
+        for (to, decompress) in [
+            ("tar", "cat"),
+            ("tar.gz", "gzip -dc"),
+            ("tar.xz", "xz -dc"),
+            ("tar.zst", "zstd -dcq"),
+            ("tar.lz4", "lz4 -dcq"),
+        ] {
+            convert(&scratch, &format!("--overwrite --level=1 x.{from} y.{to}").replace("--level=1", level(to)));
+            scratch.shell(&format!("{decompress} y.{to} | cmp - x.tar"));
+        }
+    }
+    // One frame, or one block, becomes many.
+    scratch.shell("seq 1 3000000 > many; tar -cf many.tar many; zstd -q many.tar; xz -1 --block-size=1GiB many.tar");
+    convert(&scratch, "many.tar.zst parts.tar.zst");
+    let bytes = fs::read(scratch.path("parts.tar.zst")).unwrap();
+    assert_eq!(bytes[bytes.len() - 4..], 0x8f92_eab1_u32.to_le_bytes());
+    convert(&scratch, "--level=1 many.tar.xz parts.tar.xz");
+    scratch.shell(
+        "xz -lv parts.tar.xz | grep -Eq 'Blocks: +[1-9][0-9]'; xz -dc parts.tar.xz | cmp - <(zstd -dcq parts.tar.zst)",
+    );
+    // A single file is no tar.
+    scratch.shell("xz -1k many");
+    convert(&scratch, "many.xz many.zst");
+    convert(&scratch, "many.xz many.gz");
+    scratch.shell("zstd -dcq many.zst | cmp - many; gzip -dc many.gz | cmp - many");
+}
+
+fn level(suffix: &str) -> &'static str {
+    if matches!(suffix, "tar" | "tar.lz4") { "" } else { "--level=1" }
+}
+
+/// > `convert` makes a tar or a zip of any archive that can be mounted, with all that both can hold.
+#[test]
+fn another_format_keeps_what_both_can_hold() {
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell("rm -f tree/fifo tree/null tree/wide tree/loop; chmod 640 tree/over; touch -d 2001-02-03 tree/nothing; truncate -s 3M tree/hole; echo end >> tree/hole; tar -cSf x.tar tree; gzip -k x.tar");
+    let compare = Compare { skip_folder_times: false, holes: false, whole_seconds: false };
+    if have("cpio") {
+        scratch.shell("find tree -print0 | cpio --quiet -0 -o -H newc > x.cpio 2> /dev/null");
+        convert(&scratch, "x.cpio cpio.tar.zst");
+        scratch.shell("mkdir cpio; tar --zstd -xpf cpio.tar.zst -C cpio");
+        assert_twins(&scratch.path("cpio/tree"), &scratch.path("tree"), Compare { whole_seconds: true, ..compare });
+    }
+    if have("mksquashfs") {
+        scratch.shell("mksquashfs tree x.squashfs -quiet -no-progress -no-hardlinks > /dev/null 2>&1 || mksquashfs tree x.squashfs -quiet -no-progress > /dev/null");
+        convert(&scratch, "x.squashfs squashfs.tar.gz");
+        scratch.shell("mkdir squashfs; tar -xzpf squashfs.tar.gz -C squashfs; diff -r --no-dereference tree squashfs");
+    }
+    if have("zip") && have("unzip") && have("7z") {
+        let (code, said) = run_in(&scratch, "convert x.tar.gz x.zip");
+        assert_eq!(code, 0, "{said}");
+        assert!(said.contains("further names of one file are files of their own there: tree/"), "{said}");
+        scratch.shell("unzip -tq x.zip; 7z t x.zip > /dev/null");
+        scratch.shell("cd tree; 7z a -bd -bso0 -snl ../x.7z . > /dev/null; cd ..; zip -qry --symlinks z.zip tree");
+        convert(&scratch, "x.7z seven.tar.xz --level=1");
+        scratch.shell("mkdir seven; tar -xJpf seven.tar.xz -C seven; diff -r --no-dereference tree seven");
+        convert(&scratch, "z.zip zipped.tar");
+        scratch.shell("mkdir zipped; tar -xpf zipped.tar -C zipped; diff -r --no-dereference tree zipped/tree");
+        // A password opens what it opens elsewhere; without it nothing is written.
+        scratch.shell("zip -q -P sesame secret.zip tree/file");
+        assert_eq!(run_in(&scratch, "convert --password sesame secret.zip open.tar").0, 0);
+        assert_eq!(scratch.shell("tar -xOf open.tar tree/file"), "hello");
+        assert_ne!(run_in(&scratch, "convert secret.zip closed.tar").0, 0);
+        assert!(!scratch.path("closed.tar").exists());
+    }
+    // Archives in it as folders.
+    scratch.shell("tar -cf outer.tar x.tar.gz");
+    convert(&scratch, "-r outer.tar inner.tar");
+    assert!(scratch.shell("tar -tf inner.tar").contains("x.tar.gz/tree/file\n"));
+    if can_mount() {
+        convert(&scratch, "-r x.tar.gz again.tar.zst --compress zstd --overwrite");
+        let mounted = Mounted::new(&scratch, scratch.path("again.tar.zst"), &[]);
+        assert_twins(&mounted.path("tree"), &scratch.path("tree"), Compare { holes: true, ..compare });
+    }
+}
+
+/// > `convert --replace` removes the old archive only when all of it was found in the new one.
+#[test]
+fn nothing_is_replaced_that_was_not_verified() {
+    let scratch = Scratch::new();
+    make_tree(&scratch);
+    scratch.shell("tar -cf x.tar tree; cp x.tar same.tar; gzip -k x.tar; chmod 600 x.tar.gz");
+    if is_root() {
+        scratch.shell("chown 123:456 x.tar.gz");
+    }
+    let (code, said) = run_in(&scratch, "convert x.tar.gz x.tar.gz");
+    assert!(code == 2 && said.contains("--replace"), "{code} {said}");
+    // In place.
+    convert(&scratch, "--replace x.tar.gz x.tar.gz");
+    let found = fs::metadata(scratch.path("x.tar.gz")).unwrap();
+    assert_eq!(found.mode() & 0o777, 0o600);
+    if is_root() {
+        assert_eq!((found.uid(), found.gid()), (123, 456));
+    }
+    assert_eq!(fs::read(scratch.path("x.tar.gz")).unwrap()[12..14], *b"BC");
+    scratch.shell("gzip -dc x.tar.gz | cmp - x.tar");
+    // By another name.
+    convert(&scratch, "--replace x.tar.gz x.tar.zst");
+    assert!(!scratch.path("x.tar.gz").exists());
+    scratch.shell("zstd -dcq x.tar.zst | cmp - x.tar");
+    // To another format, and back.
+    scratch.shell("rm tree/fifo; rm -f tree/null tree/wide tree/loop tree/block tree/over; tar -cf y.tar tree/folder");
+    let (code, said) = run_in(&scratch, "convert --replace y.tar y.zip");
+    assert_eq!(code, 0, "{said}");
+    assert!(!scratch.path("y.tar").exists());
+    convert(&scratch, "--replace y.zip y.tar.xz --level=1");
+    scratch.shell("tar -xOf y.tar.xz tree/folder/random | cmp - tree/folder/random");
+    assert!(!scratch.path("y.zip").exists());
+    // One that is damaged is kept, and nothing is written.
+    let file = fs::OpenOptions::new().write(true).open(scratch.path("x.tar.zst")).unwrap();
+    let middle = file.metadata().unwrap().len() / 2;
+    file.write_all_at(b"damage damage", middle).unwrap();
+    for words in
+        ["convert --replace x.tar.zst z.tar.gz", "convert --replace x.tar.zst x.tar.zst", "convert x.tar.zst z.zip"]
+    {
+        let before = fs::read(scratch.path("x.tar.zst")).unwrap();
+        let (code, said) = run_in(&scratch, words);
+        assert!(code == 5, "{words}: {code} {said}");
+        assert_eq!(fs::read(scratch.path("x.tar.zst")).unwrap(), before);
+        assert!(!Path::new(&scratch.path("z.tar.gz")).exists() && !scratch.path("z.zip").exists());
+    }
+    // What is no archive, and what is there.
+    assert_eq!(run_in(&scratch, "convert tree/file z.tar").0, 4);
+    assert_eq!(run_in(&scratch, "convert same.tar x.tar.zst").0, 1);
+    assert_eq!(run_in(&scratch, "convert --replace same.tar -").0, 2);
+}
