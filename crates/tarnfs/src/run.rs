@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::args::{Cat, Check, Cli, Command, Index, List, Mount, Open, Stat, parse, shown};
-use crate::commands::{cat, check, complete, index, ls, mount, mounts, pages, stat, unmount, version};
+use crate::args::{Cat, Check, Cli, Command, Extract, Index, List, Mount, Open, Stat, parse, shown};
+use crate::commands::{cat, check, complete, extract, index, ls, mount, mounts, pages, stat, unmount, version};
 use crate::exit::{Code, Failure};
 use crate::logging;
 use crate::terminal::Colour;
@@ -28,6 +28,7 @@ pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
         Some(Command::Check(check)) => Some(&check.open),
         Some(Command::Ls(list)) => Some(&list.open),
         Some(Command::Cat(cat)) => Some(&cat.open),
+        Some(Command::Extract(extract)) => Some(&extract.open),
         Some(Command::Stat(stat)) => Some(&stat.open),
         Some(
             Command::Unmount { .. }
@@ -46,7 +47,10 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
         Some(Command::Mount(mount)) => &mount.paths,
         Some(Command::Index(Index { archives, .. }) | Command::Check(Check { archives, .. })) => archives,
         Some(
-            Command::Ls(List { archive, .. }) | Command::Cat(Cat { archive, .. }) | Command::Stat(Stat { archive, .. }),
+            Command::Ls(List { archive, .. })
+            | Command::Cat(Cat { archive, .. })
+            | Command::Extract(Extract { archive, .. })
+            | Command::Stat(Stat { archive, .. }),
         ) => std::slice::from_ref(archive),
         Some(
             Command::Unmount { .. }
@@ -96,6 +100,7 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Check(arguments)) => check::run(&arguments),
         Some(Command::Ls(arguments)) => ls::run(&arguments),
         Some(Command::Cat(arguments)) => cat::run(&arguments),
+        Some(Command::Extract(arguments)) => extract::run(&arguments),
         Some(Command::Stat(arguments)) => stat::run(&arguments),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { command }) => pages::man(command.as_deref()),

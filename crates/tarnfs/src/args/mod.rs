@@ -6,7 +6,9 @@ mod settings;
 mod size;
 mod usage;
 
-pub(crate) use definitions::{Cat, Check, Cli, Command, DEBUG, Index, IndexFormat, List, Mount, Open, Shell, Stat};
+pub(crate) use definitions::{
+    Cat, Check, Cli, Command, DEBUG, Extract, Index, IndexFormat, List, Mount, Open, Shell, Stat,
+};
 pub(crate) use settings::{Keys, composition, mount_options, open_options};
 
 use std::ffi::{OsStr, OsString};

@@ -4,6 +4,7 @@ pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod complete;
 pub(crate) mod difference;
+pub(crate) mod extract;
 pub(crate) mod index;
 pub(crate) mod ls;
 pub(crate) mod mount;
