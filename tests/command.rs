@@ -541,6 +541,8 @@ fn completions_offer_what_may_come_next() {
         "nothing\ntree/nothing\ntree/sub/\ntree/with space\n"
     );
     assert_eq!(offered(&["stat", "--json", "a.tar", "/tree/sub/n"]), "nothing\n/tree/sub/nine\n");
+    assert_eq!(offered(&["extract", "-C", "x", "a.tar", "tree/s"]), "nothing\ntree/sub/\n");
+    assert_eq!(offered(&["extract", "-C", ""]), "folders\n");
     assert_eq!(offered(&["ls", "missing.tar", ""]), "nothing\n");
     assert_eq!(offered(&["completions", ""]), "nothing\nbash\nzsh\nfish\n");
     // bash splits at the sign.
@@ -646,11 +648,13 @@ fn the_man_page_has_each_option_once_and_each_command_a_page() {
     let options = help.lines().filter(|line| line.trim_start().starts_with('-') && !line.contains("--help"));
     assert!(help.lines().count() <= 50 && options.count() <= 12, "{help}");
     let shared = "below Archives in archives, Decoding, Index, Messages and Reading tar work here, too.";
-    for command in ["mount", "unmount", "mounts", "index", "check", "ls", "cat", "stat", "completions", "man"] {
+    for command in
+        ["mount", "unmount", "mounts", "index", "check", "ls", "cat", "extract", "stat", "completions", "man"]
+    {
         let page = run(&scratch, ["man", command]).ok().text();
         assert!(page.contains(&format!("tarnfs\\-{command}")) && page.contains("EXIT STATUS"), "{page}");
         assert!(!page.contains("ignore\\-zeros"), "{page}");
-        let is_reader = ["mount", "index", "check", "ls", "cat", "stat"].contains(&command);
+        let is_reader = ["mount", "index", "check", "ls", "cat", "extract", "stat"].contains(&command);
         let help = run(&scratch, [command, "--help"]).ok().text().split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!((page.contains(shared), help.ends_with(shared)), (is_reader, is_reader), "{command}: {help}");
     }

@@ -54,6 +54,15 @@ impl Node {
 /// What an index, as Linux, shows for an owner or group whose number does not fit in 32 bits.
 pub const OVERFLOWN_OWNER: u32 = 65_534;
 
+/// An owner or a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// Its number, as [`Row`] has it.
+    pub id: u32,
+    /// Its name, as stored; empty if there is none.
+    pub name: Vec<u8>,
+}
+
 /// What an index says of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[allow(clippy::struct_excessive_bools, reason = "each says something else")]
@@ -315,6 +324,12 @@ pub trait Index: Send + Sync + Debug {
 
     /// Names of owner and group, as stored; empty if none.
     fn owner_names(&self, node: Node) -> Result<(Vec<u8>, Vec<u8>), Error>;
+
+    /// The owners that there are: numbers as rows have them, and the names stored with them. `None` where that is not
+    /// known without looking at each node.
+    fn owners(&self) -> Result<Option<Vec<(Owner, Owner)>>, Error> {
+        Ok(None)
+    }
 
     /// Hands every entry that a later one of the same path has replaced to `receive`: the folder, the name, the row.
     /// Hard links are not among them.

@@ -241,6 +241,10 @@ impl Source for FileSource {
         self.path.display().to_string()
     }
 
+    fn file_range(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        Some((self.file.as_fd(), 0))
+    }
+
     fn next_data(&self, offset: u64) -> Option<u64> {
         if offset >= self.length {
             return None;

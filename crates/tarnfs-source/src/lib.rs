@@ -146,6 +146,12 @@ pub trait Source: Send + Sync + Debug {
         None
     }
 
+    /// The open file in which these bytes lie one behind the other, and the byte of it at which they begin: the kernel
+    /// can copy them. Whoever has it do so reads a byte here afterwards, which says whether the file has changed.
+    fn file_range(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        None
+    }
+
     /// The byte at which each of the files begins that it is put together from ([`Joined`]), in their order; none
     /// where it is one.
     fn part_starts(&self) -> &[u64] {

@@ -1,4 +1,5 @@
 use std::io;
+use std::os::fd::BorrowedFd;
 
 use crate::{SharedSource, Source};
 
@@ -82,6 +83,13 @@ impl Source for Slice {
         Some(data.saturating_sub(self.start).max(offset)).filter(|&data| data < self.length)
     }
 
+    fn file_range(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        let (file, start) = self.whole.file_range()?;
+        // A part that was cut has an error for whoever reads it.
+        let is_whole = self.start.checked_add(self.length)? <= self.whole.len();
+        Some((file, start.checked_add(self.start)?)).filter(|_| is_whole)
+    }
+
     fn prefetch(&self, offset: u64, length: u64) {
         if offset < self.length {
             self.whole.prefetch(self.start.saturating_add(offset), length.min(self.length - offset));
@@ -99,6 +107,20 @@ mod tests {
     use super::*;
     use crate::MemorySource;
     use std::sync::Arc;
+
+    /// The kernel copies what lies in a file, and nothing of a part that was cut.
+    #[test]
+    fn a_part_of_a_file_is_a_range_of_it() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"0123456789").unwrap();
+        let whole: SharedSource = Arc::new(crate::FileSource::open(file.path()).unwrap());
+        let part: SharedSource = Arc::new(Slice::new(whole, 3, 6));
+        let start = |source: &dyn Source| source.file_range().map(|(_, start)| start);
+        assert_eq!(start(&*part), Some(3));
+        assert_eq!(start(&Slice::new(Arc::clone(&part), 2, 4)), Some(5));
+        assert_eq!(start(&Slice::new(part, 2, 5)), None);
+        assert_eq!(start(&Slice::new(Arc::new(MemorySource::new(*b"0123", "digits")), 0, 4)), None);
+    }
 
     #[test]
     fn holes_of_the_whole_are_those_of_its_parts() {

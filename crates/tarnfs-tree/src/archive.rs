@@ -79,6 +79,35 @@ enum Unreadable {
     Damaged(String),
 }
 
+/// Where the content of a file is stored, and what only whoever copies it has to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(clippy::struct_excessive_bools, reason = "each says something else")]
+pub struct Stored {
+    /// The stream that it lies in; 0 is the archive's own.
+    pub stream: u32,
+    /// Where in it: files that are read in this order are read in that of the archive.
+    pub place: u64,
+    /// Byte of the stream at which its first header begins; `None` for a folder that no entry names.
+    pub header: Option<u64>,
+    /// It is one run of bytes, from `place` on.
+    pub is_plain: bool,
+    /// It has extended attributes.
+    pub has_xattrs: bool,
+}
+
+impl Stored {
+    fn of(row: &Row) -> Self {
+        Self {
+            stream: row.stream,
+            // Those that share a block lie in this order in it.
+            place: if row.has_pieces { row.header.unwrap_or(0) } else { row.body },
+            header: row.header,
+            is_plain: row.kind == Kind::File && !row.is_sparse && !row.has_pieces,
+            has_xattrs: row.has_xattrs,
+        }
+    }
+}
+
 /// One archive.
 #[derive(Debug)]
 pub struct ArchiveTree {
@@ -211,6 +240,62 @@ impl ArchiveTree {
         }
         let stored = if row.is_sparse { self.sums(row.node)?.stored } else { row.size };
         self.streams.damage_of(row.stream, row.body..row.body.saturating_add(stored))
+    }
+
+    /// [`Tree::read_dir`], and of each child where it is stored.
+    pub fn read_stored(
+        &self,
+        folder: Node,
+        from: u64,
+        receive: &mut dyn FnMut(Child<'_>, Stored) -> bool,
+    ) -> Result<(), Error> {
+        let (mut any, mut failure) = (false, None);
+        self.index.children(folder, from, &mut |next, name, row| {
+            any = true;
+            match self.attributes_of(row) {
+                Ok(attributes) => receive(Child { name, attributes, next }, Stored::of(row)),
+                Err(error) => {
+                    failure = Some(error);
+                    false
+                }
+            }
+        })?;
+        match failure {
+            Some(error) => Err(error),
+            None if any => Ok(()),
+            None => self.folder(folder),
+        }
+    }
+
+    /// Where one of them is stored.
+    pub fn stored(&self, node: Node) -> Result<Stored, Error> {
+        Ok(Stored::of(&self.row(node)?))
+    }
+
+    /// [`Tree::open`] of a file of which that is known; it takes no look at the index where it can do without.
+    pub fn open_stored(&self, node: Node, stored: &Stored, size: u64) -> Result<SharedSource, Error> {
+        if !stored.is_plain || self.recheck.is_some() {
+            return self.open(node);
+        }
+        Ok(Arc::new(Slice::new(self.streams.get(stored.stream)?, stored.place, size)))
+    }
+
+    /// False if nothing in it is known to be damaged, so that [`ArchiveTree::damage`] need not be asked.
+    pub fn may_be_damaged(&self) -> bool {
+        !self.index.summary().notes.is_empty()
+    }
+
+    /// The names of `folder` and of those that it is in, from the root down.
+    pub fn names_to(&self, mut folder: Node) -> Result<Vec<Vec<u8>>, Error> {
+        let mut names = Vec::new();
+        // An index may lie; its paths are no longer than those of archives.
+        while folder != Node::ROOT && names.len() <= MOST_NAMES {
+            let (_, name) = self.index.named_row(folder)?.ok_or(Error::NotFound)?;
+            names.push(name);
+            folder = self.index.parent(folder)?;
+        }
+        names.reverse();
+        Ok(names)
     }
 
     /// How many files show, and which of them are damaged; of these, the first `most` by their paths.
@@ -427,22 +512,7 @@ impl Tree for ArchiveTree {
     }
 
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
-        let (mut any, mut failure) = (false, None);
-        self.index.children(folder, from, &mut |next, name, row| {
-            any = true;
-            match self.attributes_of(row) {
-                Ok(attributes) => receive(Child { name, attributes, next }),
-                Err(error) => {
-                    failure = Some(error);
-                    false
-                }
-            }
-        })?;
-        match failure {
-            Some(error) => Err(error),
-            None if any => Ok(()),
-            None => self.folder(folder),
-        }
+        self.read_stored(folder, from, &mut |child, _| receive(child))
     }
 
     fn count(&self, folder: Node) -> Option<u64> {

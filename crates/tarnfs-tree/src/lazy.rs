@@ -366,6 +366,7 @@ impl LazyTree {
         options.index.place = place;
         options.progress = Arc::clone(&steps.progress);
         options.sink = None;
+        options.contents = None;
         let facts = FileFacts {
             owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode },
             modified: nanoseconds(attributes.mtime),

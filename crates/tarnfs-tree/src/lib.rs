@@ -52,7 +52,7 @@ use std::sync::Arc;
 
 use tarnfs_source::SharedSource;
 
-pub use archive::{ArchiveTree, DamagedFiles, Fit, LockedFiles};
+pub use archive::{ArchiveTree, DamagedFiles, Fit, LockedFiles, Stored};
 pub use assemble::{AssembleError, Assembly, Location, Observer, assemble};
 pub use compose::{ComposeError, Composition, compose};
 pub use control::ControlTree;

@@ -49,8 +49,14 @@ fn is_glob(typed: &[u8]) -> bool {
     typed.iter().any(|byte| b"*?[{".contains(byte))
 }
 
+/// What is typed as a glob; `None` if it is none.
+pub(crate) fn pattern(typed: &[u8]) -> Option<Pattern> {
+    if is_glob(typed) { Pattern::new(typed) } else { None }
+}
+
 /// A glob, component by component.
-struct Pattern {
+#[derive(Debug)]
+pub(crate) struct Pattern {
     /// `None` stands for `**`.
     components: Vec<Option<(GlobMatcher, bool)>>,
     /// Bytes stand for the characters of Latin-1: what was typed is not UTF-8.
@@ -84,9 +90,14 @@ impl Pattern {
         (!components.is_empty()).then_some(Self { components, is_bytes })
     }
 
+    /// How many components it has.
+    pub(crate) fn len(&self) -> usize {
+        self.components.len()
+    }
+
     /// With `name` at one of the components `at`: the components that may come next. The number of all components among
     /// them means that the path matches.
-    fn after(&self, at: &BTreeSet<usize>, name: &[u8]) -> BTreeSet<usize> {
+    pub(crate) fn after(&self, at: &BTreeSet<usize>, name: &[u8]) -> BTreeSet<usize> {
         let mut after = BTreeSet::new();
         let latin1 = self.is_bytes.then(|| as_latin1(name));
         let text = latin1.as_ref().map_or_else(|| OsStr::from_bytes(name), OsStr::new);

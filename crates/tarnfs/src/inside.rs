@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tarnfs_index::Summary;
-use tarnfs_source::Cancel;
+use tarnfs_source::{Cancel, Limits};
 use tarnfs_tree::build::Progress;
-use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem, Sink};
+use tarnfs_tree::open::{Contents, IndexPlace, OpenArchive, Options, Problem, Sink};
 use tarnfs_tree::{Attributes, Error, Fit, FolderTree, LockedFiles, Tree, Versions, path};
 
 use crate::args::{Keys, Open, open_options};
@@ -48,12 +48,61 @@ fn open_and(
     arguments: &Open,
     tell: impl FnOnce(&Path, &OpenArchive, &Options) -> Result<(), Failure>,
 ) -> Result<(OpenArchive, Code), Failure> {
+    open_as(
+        archive,
+        arguments,
+        |options| {
+            options.sink = sink;
+            Ok(())
+        },
+        tell,
+    )
+    .map(|(opened, code, _)| (opened, code))
+}
+
+/// An archive that is opened to be extracted.
+pub(crate) struct ToExtract {
+    pub(crate) opened: OpenArchive,
+    pub(crate) code: Code,
+    pub(crate) cancel: Cancel,
+    pub(crate) limits: Limits,
+    pub(crate) threads: usize,
+}
+
+/// Opens `archive` to extract it. `contents` makes what gets the contents of files that are decoded on the way.
+pub(crate) fn open_to_extract(
+    archive: &Path,
+    arguments: &Open,
+    contents: impl FnOnce(&Options) -> Result<Option<Arc<dyn Contents>>, Failure>,
+) -> Result<ToExtract, Failure> {
+    let asks_for_index =
+        arguments.recreate_index || arguments.index_file.is_some() || arguments.index_folders.is_some();
+    let prepare = |options: &mut Options| {
+        // Whoever has extracted an archive hardly comes back for its index. That of ratarmount says too little.
+        options.index.is_written &= asks_for_index;
+        options.index.use_sidecars = false;
+        options.contents = contents(options)?;
+        Ok(())
+    };
+    let (opened, code, options) = open_as(archive, arguments, prepare, |_, _, _| Ok(()))?;
+    let Options { cancel, limits, decoding, .. } = options;
+    Ok(ToExtract { opened, code, cancel, limits, threads: decoding.threads })
+}
+
+/// Opens `archive` with options that `prepare` has changed.
+fn open_as(
+    archive: &Path,
+    arguments: &Open,
+    prepare: impl FnOnce(&mut Options) -> Result<(), Failure>,
+    tell: impl FnOnce(&Path, &OpenArchive, &Options) -> Result<(), Failure>,
+) -> Result<(OpenArchive, Code, Options), Failure> {
     // Before signals are listened to: they end who waits for its bytes.
     let input = if archive == Path::new("-") { Some(input::standard_input()?) } else { None };
     let keys = Keys::read(arguments)?;
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
-    let mut options = Options { sink, ..options(arguments, &keys, &ending.cancel())? };
+    let mut options = options(arguments, &keys, &ending.cancel())?;
+    prepare(&mut options)?;
     let (name, opened, code) = match input {
         None => {
             let (opened, code) = open_with(archive, &options)?;
@@ -77,7 +126,9 @@ fn open_and(
     };
     tell_of_the_rest(name, &opened);
     tell(name, &opened, &options)?;
-    Ok((opened, code))
+    // What the first pass was told is over.
+    (options.sink, options.contents) = (None, None);
+    Ok((opened, code, options))
 }
 
 /// Fails if `archive` stands for standard input, in which nothing could be found again.
@@ -85,8 +136,8 @@ pub(crate) fn not_standard_input(archive: &Path) -> Result<(), Failure> {
     if archive != Path::new("-") {
         return Ok(());
     }
-    let what = "-: an archive on standard input can only be read by `tarnfs ls -`, `tarnfs find -`, `tarnfs cat -` \
-                and `tarnfs stat -`; a file of that name is ./-";
+    let what = "-: an archive on standard input can only be read by `tarnfs ls -`, `tarnfs find -`, `tarnfs cat -`, \
+                `tarnfs stat -` and `tarnfs extract -`; a file of that name is ./-";
     Err(Failure::new(Code::Usage, what))
 }
 

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::args::{Cat, Check, Cli, Command, Convert, Find, Index, List, Mount, Open, Stat, parse, shown};
+use crate::args::{Cat, Check, Cli, Command, Convert, Extract, Find, Index, List, Mount, Open, Stat, parse, shown};
 use crate::commands::{
-    cat, check, complete, convert, create, find, index, ls, mount, mounts, pages, stat, unmount, version,
+    cat, check, complete, convert, create, extract, find, index, ls, mount, mounts, pages, stat, unmount, version,
 };
 use crate::exit::{Code, Failure};
 use crate::logging;
@@ -31,6 +31,7 @@ pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
         Some(Command::Ls(list)) => Some(&list.open),
         Some(Command::Find(find)) => Some(&find.open),
         Some(Command::Cat(cat)) => Some(&cat.open),
+        Some(Command::Extract(extract)) => Some(&extract.open),
         Some(Command::Stat(stat)) => Some(&stat.open),
         Some(Command::Convert(convert)) => Some(&convert.open),
         Some(
@@ -54,6 +55,7 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
             Command::Ls(List { archive, .. })
             | Command::Find(Find { archive, .. })
             | Command::Cat(Cat { archive, .. })
+            | Command::Extract(Extract { archive, .. })
             | Command::Stat(Stat { archive, .. })
             | Command::Convert(Convert { archive, .. }),
         ) => std::slice::from_ref(archive),
@@ -107,6 +109,7 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Ls(arguments)) => ls::run(&arguments),
         Some(Command::Find(arguments)) => find::run(&arguments),
         Some(Command::Cat(arguments)) => cat::run(&arguments),
+        Some(Command::Extract(arguments)) => extract::run(&arguments),
         Some(Command::Stat(arguments)) => stat::run(&arguments),
         Some(Command::Create(arguments)) => create::run(&arguments),
         Some(Command::Convert(arguments)) => convert::run(&arguments),

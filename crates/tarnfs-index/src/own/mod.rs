@@ -25,7 +25,7 @@ use crate::sqlite::{broken, with_longer};
 use crate::store::Store;
 use crate::vfs::Opened;
 use crate::writer::record::{more, read_number};
-use crate::{Error, FIRST_NESTED, Index, Nested, Node, Row, Shape, Summary, trust};
+use crate::{Error, FIRST_NESTED, Index, Nested, Node, Owner, Row, Shape, Summary, trust};
 
 use listing::BATCH;
 use session::{Bounds, Folder, Session, Stored, goes_on, lies, name_of};
@@ -549,6 +549,10 @@ impl Index for Own {
             let stored = self.stored(session, node)?;
             session.owner_names(stored.class)
         })
+    }
+
+    fn owners(&self) -> Result<Option<Vec<(Owner, Owner)>>, Error> {
+        self.pool.with(|session| session.owners())
     }
 
     fn replaced(&self, receive: &mut dyn FnMut(Node, &[u8], &Row)) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use crate::pool::Pooled;
 use crate::sqlite::{Patience, broken, open_untrusted};
 use crate::vfs::Opened;
 use crate::writer::record::more;
-use crate::{Error, FIRST_NESTED, Node, Row};
+use crate::{Error, FIRST_NESTED, Node, OVERFLOWN_OWNER, Owner, Row};
 
 use super::schema;
 
@@ -342,6 +342,22 @@ impl Session {
         let mut query =
             self.connection.prepare_cached("SELECT user, \"group\" FROM classes WHERE class = ?").map_err(broken)?;
         query.query_row([class], |row| Ok((row.get(0)?, row.get(1)?))).map_err(broken)
+    }
+
+    /// All owners and groups; `None` if there are very many.
+    pub(super) fn owners(&self) -> Result<Option<Vec<(Owner, Owner)>>, Error> {
+        const MOST: usize = 4096;
+        let sql = "SELECT DISTINCT uid, gid, user, \"group\" FROM classes LIMIT ?";
+        let mut query = self.connection.prepare_cached(sql).map_err(broken)?;
+        let mut rows = query.query([MOST as i64]).map_err(broken)?;
+        let mut owners = Vec::new();
+        let id = |id: i64| u32::try_from(id).unwrap_or(OVERFLOWN_OWNER);
+        while let Some(row) = rows.next().map_err(broken)? {
+            let user = Owner { id: id(row.get(0).map_err(broken)?), name: row.get(2).map_err(broken)? };
+            let group = Owner { id: id(row.get(1).map_err(broken)?), name: row.get(3).map_err(broken)? };
+            owners.push((user, group));
+        }
+        Ok((owners.len() < MOST).then_some(owners))
     }
 
     /// The node that a hard link is a name of; `None` if it leads nowhere.

@@ -288,7 +288,7 @@ pub(super) fn rest_of(stream: &mut dyn Stream, hashes: &Hashes) -> io::Result<(u
 }
 
 /// Shows up to `length` of the bytes that come next in `stream`, and moves past them.
-fn next(stream: &mut dyn Stream, length: u64, receive: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
+pub(super) fn next(stream: &mut dyn Stream, length: u64, receive: &mut dyn FnMut(&[u8])) -> io::Result<u64> {
     let bytes = stream.peek(STEP.min(usize::try_from(length).unwrap_or(STEP)))?;
     receive(bytes);
     let length = bytes.len() as u64;

@@ -40,7 +40,7 @@ pub(crate) use nested::is_damage;
 use nested::{Candidate, Expansion, is_certain};
 use receiver::{Direct, Receiver};
 pub(crate) use walk::content_of;
-use walk::{Content, GUESS, MemberPlace, Walk};
+use walk::{Content, GUESS, MemberPlace, Walk, hand_on_bytes};
 
 /// Why something that is compressed stays a file.
 const NO_ROOM: &str = "there is no room to keep it while it is read";
@@ -333,9 +333,11 @@ impl FirstPass<'_> {
     ) -> Result<Summary, Problem> {
         let shifts = RefCell::default();
         let behind_each = || expansion.run_if_many(direct);
+        let contents = self.options.contents.as_deref();
         let walk = Walk {
             behind_each: Some(&behind_each),
             left: self.most_archives().into(),
+            contents,
             ..expansion.walk(direct, &shifts, None, self.options.decoding.threads)
         };
         let failed = |at: u64, error: io::Error| walk.problem(at, error);
@@ -405,9 +407,17 @@ impl FirstPass<'_> {
                 told_at: 0,
             })?;
         } else {
-            let (length, hashes) =
+            let mut entry = self.named_as_stored(codec)?;
+            let taken = contents.filter(|_| self.names.hashes.is_empty()).map(|contents| {
+                let is_wanted = contents.begin(&entry)?;
+                let length = if is_wanted { u64::MAX - hand_on_bytes(contents, u64::MAX, &mut stream)? } else { 0 };
+                if is_wanted { contents.end(true).map(|()| length) } else { Ok(length) }
+            });
+            let first = taken.transpose().map_err(|error| failed(stream.position, error))?.unwrap_or(0);
+            let (rest, hashes) =
                 rest_of(&mut stream, &self.names.hashes).map_err(|error| failed(stream.position, error))?;
-            let mut entry = Entry { xattrs: hashes, ..self.named_as_stored(codec)? };
+            let length = first + rest;
+            entry.xattrs = hashes;
             entry.body.stored = length;
             entry.body.size = length;
             shifts.borrow_mut().settle(&entry, direct)?;
@@ -436,7 +446,8 @@ impl FirstPass<'_> {
 
     /// Where decoded pieces go. Who has got the bytes on the way does not come back for them.
     fn cache_to_fill(&self, codec: &dyn Codec) -> Option<&DecodedCache> {
-        let hands_on_all = self.options.sink.is_some() && codec.settles(&SeekPoint::default()) == Checks::Itself;
+        let hands_on_all = self.options.contents.is_some()
+            || self.options.sink.is_some() && codec.settles(&SeekPoint::default()) == Checks::Itself;
         self.options.decoding.decoded_cache.as_ref().filter(|_| !hands_on_all)
     }
 

@@ -246,6 +246,7 @@ impl<'a> Expansion<'a> {
             failed: RefCell::default(),
             hashing: (!self.names.hashes.is_empty())
                 .then(|| Hashing::new(&self.names.hashes, receiver, threads, &self.holes, &self.options.cancel)),
+            contents: None,
             coded: std::sync::Arc::default(),
             compressed_at: None,
         }

@@ -20,7 +20,7 @@ use super::hashing::{self, Hashing};
 use super::names::{Names, last_component};
 use super::nested::{Candidate, too_many_layers};
 use super::receiver::Receiver;
-use crate::open::Options;
+use crate::open::{Contents, Options};
 use crate::pieces::CodedStreams;
 use crate::problem::Problem;
 
@@ -58,6 +58,8 @@ pub(super) struct Walk<'a> {
     pub(super) failed: RefCell<Option<Problem>>,
     /// Computes what is kept of files' contents, if anything is.
     pub(super) hashing: Option<Hashing<'a>>,
+    /// Who gets the contents of files.
+    pub(super) contents: Option<&'a dyn Contents>,
     /// What is decoded of single members, of an archive that has a directory.
     pub(super) coded: Arc<CodedStreams>,
     /// Where the compressed file begins that is read. Notes count bytes of the archive; what counts in here is told
@@ -85,6 +87,32 @@ pub(super) struct MemberPlace {
 pub(crate) enum Content {
     Format(&'static dyn Format),
     Codec(&'static dyn Codec),
+}
+
+/// Gives `contents` what `stream` holds of `entry`, at whose content it stands.
+fn hand_on(contents: &dyn Contents, entry: &Entry, stream: &mut dyn Stream) -> io::Result<()> {
+    let body = &entry.body;
+    let is_here = entry.kind == Kind::File && body.pieces.is_none() && stream.position() == body.offset;
+    if !is_here || body.stored == 0 || !contents.begin(entry)? {
+        return Ok(());
+    }
+    let left = hand_on_bytes(contents, body.stored, stream)?;
+    contents.end(left == 0)
+}
+
+/// Gives `contents` the next `length` bytes of `stream`; says how many were not there.
+pub(super) fn hand_on_bytes(contents: &dyn Contents, length: u64, stream: &mut dyn Stream) -> io::Result<u64> {
+    let mut left = length;
+    while left > 0 {
+        let mut taken = Ok(());
+        let passed = hashing::next(stream, left, &mut |part| taken = contents.write(part))?;
+        taken?;
+        if passed == 0 {
+            break;
+        }
+        left -= passed;
+    }
+    Ok(left)
 }
 
 /// What a file of that name is.
@@ -309,7 +337,12 @@ impl Walk<'_> {
                 let content = hashing.read(entry, stream, self.bytes)?;
                 hashing.push(entry.clone(), content)
             }
-            (None, _) => self.receiver.entry(entry).map_err(io::Error::other),
+            (None, _) => {
+                if let Some(contents) = self.contents {
+                    hand_on(contents, entry, stream)?;
+                }
+                self.receiver.entry(entry).map_err(io::Error::other)
+            }
             // How much of it is known shows when its members have been passed.
             (Some(content), _) if self.bytes.is_none() => {
                 self.flush()?;

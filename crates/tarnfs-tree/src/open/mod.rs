@@ -31,7 +31,7 @@ use crate::streams::{StreamContext, Streams, deep_layers};
 use split::Parts;
 
 pub use crate::problem::Problem;
-pub use options::{DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Recreate, Sink};
+pub use options::{Contents, DecodingOptions, IndexOptions, IndexPlace, Options, Passwords, Recreate, Sink};
 pub use written::{ReadAlong, read_along};
 
 /// An archive of fewer bytes is read again at each mount within a moment, if it has few entries.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tarnfs_codec::engine::PieceCache;
 use tarnfs_codec::{CoderContext, DecodeContext, Dictionaries, Scratch};
+use tarnfs_format::Entry;
 use tarnfs_index::{Shape, location};
 use tarnfs_source::{Budget, Cancel, Limits};
 
@@ -29,6 +30,8 @@ pub struct Options {
     pub progress: Arc<Progress>,
     /// Who gets what a first pass decodes.
     pub sink: Option<Arc<dyn Sink>>,
+    /// Who gets the contents of files that a first pass decodes.
+    pub contents: Option<Arc<dyn Contents>>,
 }
 
 /// Where the index of an archive lies, and when one is made.
@@ -110,6 +113,22 @@ pub trait Sink: std::fmt::Debug + Send + Sync {
     fn write(&self, decoded: &[u8]) -> io::Result<()>;
 }
 
+/// Gets the contents of files in a compressed archive while a first pass decodes them, one file after the other. They
+/// are not verified yet: what is wrong with them is known when the pass is over ([`ArchiveTree::damage`]). Which of the
+/// files will show is known only then, too.
+///
+/// [`ArchiveTree::damage`]: crate::ArchiveTree::damage
+pub trait Contents: std::fmt::Debug + Send + Sync {
+    /// The content of `entry` comes next, if that is wanted. An error ends the pass, here and below.
+    fn begin(&self, entry: &Entry) -> io::Result<bool>;
+
+    /// Takes the bytes that come next of what is stored of it: of a sparse file, those without its holes.
+    fn write(&self, stored: &[u8]) -> io::Result<()>;
+
+    /// That was all of it, or, if it is not `complete`, the stream has ended before.
+    fn end(&self, complete: bool) -> io::Result<()>;
+}
+
 /// Passwords that are tried in order. They are not shown where options are.
 #[derive(Clone, Default)]
 pub struct Passwords(Arc<[Arc<[u8]>]>);
@@ -146,6 +165,7 @@ impl Default for Options {
             cancel: Cancel::default(),
             progress: Arc::default(),
             sink: None,
+            contents: None,
         }
     }
 }

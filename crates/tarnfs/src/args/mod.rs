@@ -7,8 +7,8 @@ mod size;
 mod usage;
 
 pub(crate) use definitions::{
-    Cat, Check, Cli, Command, Compress, Convert, Create, DEBUG, Find, Index, IndexFormat, List, Mount, Open, Shell,
-    SortFiles, Stat,
+    Cat, Check, Cli, Command, Compress, Convert, Create, DEBUG, Extract, Find, Index, IndexFormat, List, Mount, Open,
+    Shell, SortFiles, Stat,
 };
 pub(crate) use settings::{Keys, composition, mount_options, open_options};
 

@@ -111,7 +111,7 @@ fn offers(words: &[OsString]) -> (Else, Words) {
         // The mount point, or another archive: the shell offers files where there is no such folder.
         "mount" => (Else::Folders, Vec::new()),
         "unmount" => mounted(current.as_bytes()),
-        "ls" | "find" | "cat" | "stat" if count > 0 => {
+        "ls" | "find" | "cat" | "extract" | "stat" if count > 0 => {
             let names = names(words, Path::new(position.before[0]), current.as_bytes()).unwrap_or_default();
             (Else::Nothing, names)
         }
@@ -120,7 +120,7 @@ fn offers(words: &[OsString]) -> (Else, Words) {
             None => (Else::Nothing, Vec::new()),
         },
         "help" | "man" if count == 0 => (Else::Nothing, commands(&root, current)),
-        "ls" | "find" | "cat" | "stat" | "index" | "check" => (Else::Files, Vec::new()),
+        "ls" | "find" | "cat" | "extract" | "stat" | "index" | "check" => (Else::Files, Vec::new()),
         _ => (Else::Nothing, Vec::new()),
     }
 }
@@ -270,6 +270,7 @@ fn open_of(cli: &Cli) -> Option<&Open> {
         Command::Ls(list) => Some(&list.open),
         Command::Cat(cat) => Some(&cat.open),
         Command::Find(find) => Some(&find.open),
+        Command::Extract(extract) => Some(&extract.open),
         Command::Stat(stat) => Some(&stat.open),
         _ => None,
     }

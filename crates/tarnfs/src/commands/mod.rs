@@ -6,6 +6,7 @@ pub(crate) mod complete;
 pub(crate) mod convert;
 pub(crate) mod create;
 pub(crate) mod difference;
+pub(crate) mod extract;
 pub(crate) mod find;
 pub(crate) mod index;
 pub(crate) mod ls;

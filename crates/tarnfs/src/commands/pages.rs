@@ -50,6 +50,9 @@ lists a folder in the archive, without a mount
 .TP
 .B tarnfs cat backup.tar.gz home/me/notes.txt
 writes a file of the archive to standard output
+.TP
+.B tarnfs extract \-C folder backup.tar.gz home/me
+extracts a folder of the archive to folder/home/me
 .SH FILES
 .TP
 .I ARCHIVE.tarnfs.sqlite

@@ -1,0 +1,251 @@
+//! Owner, mode, times and extended attributes of what was made. The order matters: a change of the owner takes away
+//! setuid bits and capabilities, so these come behind it, and behind the content.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use rustix::fs::{
+    AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chownat, fchmod, fchown, fremovexattr,
+    fsetxattr, futimens, utimensat,
+};
+use rustix::io::Errno;
+use tarnfs_tree::{Time, Xattrs};
+
+use crate::args::Extract;
+use crate::exit::{Code, Failure};
+
+/// What damaged files have where they are served.
+const DAMAGED: &[u8] = b"user.tarnfs.damaged";
+
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+
+/// Setuid, setgid and sticky.
+const SPECIAL: u32 = 0o7000;
+
+/// Which of the attributes are kept.
+#[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
+pub(super) struct Keeping {
+    pub(super) owner: bool,
+    /// Modes are as stored; else as far as the umask lets them be.
+    pub(super) permissions: bool,
+    pub(super) is_numeric: bool,
+    acls: bool,
+    xattrs: bool,
+    /// Which are kept; without it those of users.
+    include: Option<GlobSet>,
+    exclude: GlobSet,
+    umask: u32,
+    /// What could not be kept, in words, and of how many.
+    lost: Mutex<BTreeMap<String, u64>>,
+}
+
+/// What something is to get.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) mode: u32,
+    /// Its numbers here.
+    pub(super) owner: (u32, u32),
+    pub(super) mtime: Time,
+    pub(super) atime: Time,
+    pub(super) xattrs: &'a Xattrs,
+}
+
+impl Keeping {
+    pub(super) fn new(arguments: &Extract) -> Result<Self, Failure> {
+        let is_root = rustix::process::geteuid().is_root();
+        // There is no other way to ask for it.
+        let umask = rustix::process::umask(Mode::empty());
+        rustix::process::umask(umask);
+        let include = (!arguments.xattrs_include.is_empty()).then(|| globs(&arguments.xattrs_include)).transpose()?;
+        Ok(Self {
+            owner: (is_root || arguments.same_owner) && !arguments.no_same_owner,
+            permissions: (is_root || arguments.same_permissions) && !arguments.no_same_permissions,
+            is_numeric: arguments.numeric_owner,
+            acls: !arguments.no_acls,
+            xattrs: !arguments.no_xattrs,
+            include,
+            exclude: globs(&arguments.xattrs_exclude)?,
+            umask: umask.as_raw_mode(),
+            lost: Mutex::default(),
+        })
+    }
+
+    /// The mode with which a file is made, which the umask may still lessen. Its owner may write until it is finished.
+    pub(super) fn first_mode(&self, mode: u32) -> u32 {
+        // As long as it has another owner, his group has nothing to do with it.
+        if self.owner || self.permissions { 0o600 } else { mode & 0o777 | 0o600 }
+    }
+
+    /// The same of a folder: things can be made in it until it is finished.
+    pub(super) fn first_mode_of_folder(&self, mode: u32) -> u32 {
+        if self.owner { 0o700 } else { mode & 0o777 | 0o700 }
+    }
+
+    /// True if the extended attribute `name` is kept.
+    fn keeps(&self, name: &[u8]) -> bool {
+        if name == DAMAGED {
+            return false;
+        }
+        if name == ACCESS_ACL || name == DEFAULT_ACL {
+            // Permissions that the umask should lessen are not widened by a list.
+            return self.acls && self.permissions;
+        }
+        let Ok(text) = std::str::from_utf8(name) else { return self.xattrs && self.include.is_none() };
+        let is_included = self.include.as_ref().map_or_else(|| name.starts_with(b"user."), |set| set.is_match(text));
+        self.xattrs && is_included && !self.exclude.is_match(text)
+    }
+
+    /// Gives `file`, which has all of its content and was made with [`first_mode`](Self::first_mode), what it is to
+    /// have; or a folder. An error is of the owner or the mode: then the rest was kept.
+    pub(super) fn keep(&self, file: &File, wanted: &Wanted<'_>, is_folder: bool) -> Result<(), Failure> {
+        let mut failure = None;
+        let mut mode = wanted.mode & 0o7777;
+        if self.owner && !is_owner(file, wanted) {
+            let (uid, gid) = wanted.owner;
+            if let Err(error) = fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
+                // What may run as its owner may not run as this one.
+                mode &= !SPECIAL;
+                failure = Some(Failure::new(Code::Failure, format!("its owner {uid}:{gid} cannot be kept: {error}")));
+            }
+        }
+        // Before the mode, which may forbid even the owner to write.
+        let is_late = |name: &[u8]| name == ACCESS_ACL || name == DEFAULT_ACL || name.starts_with(b"security.");
+        for (name, value) in wanted.xattrs.iter().filter(|(name, _)| !is_late(name) && self.keeps(name)) {
+            self.set(file, name, value);
+        }
+        let mode = if self.permissions { mode } else { mode & 0o777 & !self.umask };
+        let is_as_made =
+            !is_folder && if self.owner || self.permissions { mode == 0o600 } else { wanted.mode & 0o600 == 0o600 };
+        if !is_as_made && let Err(error) = fchmod(file, Mode::from_raw_mode(mode)) {
+            failure.get_or_insert(Failure::new(Code::Failure, format!("its mode {mode:o} cannot be kept: {error}")));
+        }
+        for (name, value) in wanted.xattrs.iter().filter(|(name, _)| is_late(name)) {
+            if self.keeps(name) && (failure.is_none() || !name.starts_with(b"security.")) {
+                self.set(file, name, value);
+            } else if name == b"security.capability" && self.owner && self.xattrs && self.include.is_none() {
+                self.add("capabilities are kept with --xattrs-include='*'");
+            }
+        }
+        if let Err(error) = futimens(file, &times(wanted)) {
+            failure.get_or_insert(Failure::new(Code::Failure, format!("its time cannot be kept: {error}")));
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn set(&self, file: &File, name: &[u8], value: &[u8]) {
+        if let Err(error) = fsetxattr(file, name, value, XattrFlags::empty()) {
+            self.lose(name, error);
+        }
+    }
+
+    /// Takes away access lists that come from the folder that `file` was made in.
+    pub(super) fn without_inherited(&self, file: BorrowedFd<'_>, is_folder: bool) {
+        if self.permissions {
+            // Mostly there are none.
+            let _ = fremovexattr(file, ACCESS_ACL);
+            if is_folder {
+                let _ = fremovexattr(file, DEFAULT_ACL);
+            }
+        }
+    }
+
+    /// [`keep`](Self::keep) for what has no content and is called `name` in `folder`, in which nobody else makes
+    /// anything. Symbolic links have no mode.
+    pub(super) fn keep_at(
+        &self,
+        folder: BorrowedFd<'_>,
+        name: &Path,
+        wanted: &Wanted<'_>,
+        is_link: bool,
+    ) -> Result<(), Failure> {
+        let mut failure = None;
+        if self.owner {
+            let (uid, gid) = wanted.owner;
+            let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+            if let Err(error) = chownat(folder, name, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW) {
+                failure = Some(Failure::new(Code::Failure, format!("its owner {uid}:{gid} cannot be kept: {error}")));
+            }
+        }
+        if !is_link {
+            let mode = if self.permissions { wanted.mode & 0o7777 } else { wanted.mode & 0o777 & !self.umask };
+            let mode = if failure.is_some() { mode & !SPECIAL } else { mode };
+            if let Err(error) = rustix::fs::chmodat(folder, name, Mode::from_raw_mode(mode), AtFlags::empty()) {
+                failure.get_or_insert(Failure::new(Code::Failure, format!("its mode cannot be kept: {error}")));
+            }
+        }
+        let _ = utimensat(folder, name, &times(wanted), AtFlags::SYMLINK_NOFOLLOW);
+        if !wanted.xattrs.is_empty() && wanted.xattrs.iter().any(|(name, _)| self.keeps(name)) {
+            self.add("extended attributes of what is neither file nor folder are not kept");
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn lose(&self, name: &[u8], error: Errno) {
+        let what = match name {
+            ACCESS_ACL | DEFAULT_ACL => "access control lists".to_owned(),
+            _ => match name.iter().position(|&byte| byte == b'.') {
+                Some(dot) => format!("extended attributes of {}", String::from_utf8_lossy(&name[..dot])),
+                None => "extended attributes".to_owned(),
+            },
+        };
+        self.add(&format!("{what} cannot be stored there: {}", std::io::Error::from(error)));
+    }
+
+    fn add(&self, what: &str) {
+        /// Namespaces come from the archive.
+        const MOST: usize = 16;
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = lost.get_mut(what) {
+            *count += 1;
+        } else if lost.len() < MOST {
+            lost.insert(what.to_owned(), 1);
+        }
+    }
+
+    /// Says what could not be kept.
+    pub(super) fn tell_of_lost(&self, archive: &str) {
+        for (what, count) in &*self.lost.lock().unwrap_or_else(PoisonError::into_inner) {
+            log::warn!(
+                "{archive}: {what} ({})",
+                if *count == 1 { "once".to_owned() } else { format!("{count} times") }
+            );
+        }
+    }
+}
+
+/// True if it has that owner anyway. (In a folder with setgid its group may be another one than that of this process.)
+fn is_owner(file: &File, wanted: &Wanted<'_>) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| (stat.st_uid, stat.st_gid) == wanted.owner)
+}
+
+fn times(wanted: &Wanted<'_>) -> Timestamps {
+    let time = |time: Time| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
+    // Where none is stored it is that of the last change; then the time of extraction is as good.
+    let last_access =
+        if wanted.atime == wanted.mtime { Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT } } else { time(wanted.atime) };
+    Timestamps { last_access, last_modification: time(wanted.mtime) }
+}
+
+fn globs(patterns: &[String]) -> Result<GlobSet, Failure> {
+    let wrong =
+        |error: &globset::Error| Failure::new(Code::Usage, format!("--xattrs-include and --xattrs-exclude: {error}"));
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        set.add(GlobBuilder::new(pattern).build().map_err(|error| wrong(&error))?);
+    }
+    set.build().map_err(|error| wrong(&error))
+}
+
+/// True if things that are made in `folder` get an access list from it.
+pub(super) fn hands_lists_down(folder: BorrowedFd<'_>) -> bool {
+    // A descriptor that is only a path has no attributes; this opens it again.
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::openat(folder, ".", flags, Mode::empty())
+        .is_ok_and(|folder| rustix::fs::fgetxattr_query(folder.as_fd(), DEFAULT_ACL).is_ok())
+}

@@ -1,0 +1,595 @@
+//! The folder that is extracted to. All is done relative to descriptors of folders below it, and no symbolic link is
+//! ever followed: neither one of the archive, nor one that somebody puts there meanwhile.
+//!
+//! What is made gets its name when it is whole. A file has no name before (`O_TMPFILE`). What cannot be without one
+//! (links, devices, files on file systems without `O_TMPFILE`) is made in a hidden folder, and renamed. That folder is
+//! locked as long as it is used: one that is not was left behind by somebody who was killed, and is removed.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Stat, flock, fstat, linkat,
+    mkdirat, open, openat, openat2, renameat, renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+/// What the hidden folder is called, with numbers behind it.
+const STAGE: &str = ".tarnfs-extract-";
+
+/// Bytes of a path that are given to one system call: PATH_MAX is 4096.
+const LONGEST: usize = 3000;
+
+/// How a folder is opened that things are made in.
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The folder that is extracted to.
+#[derive(Debug)]
+pub(super) struct Destination {
+    root: OwnedFd,
+    /// There was nothing in it.
+    is_fresh: bool,
+    /// It was not there.
+    is_made: bool,
+    stage: Mutex<Option<Arc<Stage>>>,
+    /// `openat2` is there.
+    has_openat2: AtomicBool,
+    /// Files can be made without a name.
+    has_nameless: AtomicBool,
+    /// A file without a name gets one by its descriptor alone, not only by way of `/proc`.
+    links_by_descriptor: AtomicBool,
+    /// Of names in the hidden folder.
+    following: AtomicU64,
+}
+
+/// What became of a folder that was to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MadeFolder {
+    Made,
+    /// There is one already.
+    Existed,
+}
+
+impl Destination {
+    /// Opens `folder`, which is made if it is not there.
+    pub(super) fn open(folder: &Path) -> io::Result<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let opened = || open(folder, flags, Mode::empty());
+        let mut root = opened();
+        let is_made = matches!(root, Err(Errno::NOENT));
+        if is_made {
+            std::fs::create_dir(folder)?;
+            root = opened();
+        }
+        let root = root?;
+        let is_fresh = !Dir::read_from(&root)?.flatten().any(|entry| !is_dots(entry.file_name().to_bytes()));
+        // By way of /proc files get names where the kernel does not give them by the descriptor alone.
+        let has_nameless = geteuid().is_root() || Path::new("/proc/self/fd").exists();
+        Ok(Self {
+            root,
+            is_fresh,
+            is_made,
+            stage: Mutex::default(),
+            has_openat2: AtomicBool::new(true),
+            has_nameless: AtomicBool::new(has_nameless),
+            links_by_descriptor: AtomicBool::new(true),
+            following: AtomicU64::new(0),
+        })
+    }
+
+    /// True if nothing was there at the start.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.is_fresh
+    }
+
+    /// True if this call has made it.
+    pub(super) fn is_made(&self) -> bool {
+        self.is_made
+    }
+
+    /// The folder itself.
+    pub(super) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// The folder at the path of these names.
+    pub(super) fn folder<N: AsRef<[u8]>>(&self, names: &[N]) -> io::Result<OwnedFd> {
+        let mut at = openat(&self.root, ".", FOLDER, Mode::empty())?;
+        let mut names = names.iter().map(AsRef::as_ref).peekable();
+        while names.peek().is_some() {
+            let mut path = Vec::new();
+            while let Some(name) = names.next_if(|name| path.len() + name.len() < LONGEST) {
+                if !path.is_empty() {
+                    path.push(b'/');
+                }
+                path.extend_from_slice(name);
+            }
+            at = self.below(at.as_fd(), &path, FOLDER)?;
+        }
+        Ok(at)
+    }
+
+    /// What is called `path` below `folder`, without a symbolic link anywhere in it.
+    fn below(&self, folder: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+        /// How often the way is walked again where somebody moves folders about.
+        const TRIES: usize = 64;
+        if self.has_openat2.load(Ordering::Relaxed) {
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+            for _ in 0..TRIES {
+                match openat2(folder, path, flags, Mode::empty(), resolve) {
+                    Err(Errno::AGAIN) => {}
+                    Err(Errno::NOSYS | Errno::PERM) => break,
+                    found => return Ok(found?),
+                }
+            }
+        }
+        // The same, name by name.
+        let mut at: Option<OwnedFd> = None;
+        let mut names = path.split(|&byte| byte == b'/').peekable();
+        while let Some(name) = names.next() {
+            let from = at.as_ref().map_or(folder, AsFd::as_fd);
+            let flags = if names.peek().is_some() { FOLDER } else { flags };
+            at = Some(openat(from, name, flags | OFlags::NOFOLLOW, Mode::empty())?);
+        }
+        let found = at.ok_or(io::ErrorKind::NotFound)?;
+        // From now on the same way, if that has worked where `openat2` has not.
+        self.has_openat2.store(false, Ordering::Relaxed);
+        Ok(found)
+    }
+
+    /// The folder `name` in `folder`, to look into it and to change what it is.
+    pub(super) fn inner(&self, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+        self.below(folder, name, FOLDER)
+    }
+
+    /// The folder at the path of these names, open for its attributes.
+    pub(super) fn folder_to_finish<N: AsRef<[u8]>>(&self, names: &[N]) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat(self.folder(names)?, ".", flags, Mode::empty())?.into())
+    }
+
+    /// A file in `folder` that has no name there yet.
+    pub(super) fn new_file(&self, folder: BorrowedFd<'_>, mode: u32) -> io::Result<NewFile> {
+        if self.has_nameless.load(Ordering::Relaxed) {
+            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+            match openat(folder, ".", flags, Mode::from_raw_mode(mode)) {
+                Ok(file) => return Ok(NewFile { file: file.into(), made: None }),
+                // Of a file system that has no such files; of an old kernel.
+                Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let made = self.new_name(folder)?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(made.folder(), made.name(), flags, Mode::from_raw_mode(mode))?;
+        Ok(NewFile { file: file.into(), made: Some(made) })
+    }
+
+    /// A name for what is made before it gets its own in `folder`: in the hidden folder, if that is on the same file
+    /// system.
+    pub(super) fn new_name(&self, folder: BorrowedFd<'_>) -> io::Result<NewName> {
+        let stage = self.stage()?;
+        let number = self.following.fetch_add(1, Ordering::Relaxed);
+        if fstat(folder)?.st_dev == stage.device {
+            return Ok(NewName { place: Place::Stage(stage), name: format!("new-{number}"), is_kept: false });
+        }
+        let name = format!("{}-{number}", stage.name);
+        Ok(NewName { place: Place::Folder(openat(folder, ".", FOLDER, Mode::empty())?), name, is_kept: false })
+    }
+
+    /// The hidden folder, which is made when it is first needed.
+    pub(super) fn stage(&self) -> io::Result<Arc<Stage>> {
+        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stage) = &*stage {
+            return Ok(Arc::clone(stage));
+        }
+        if !self.is_fresh {
+            self.remove_what_was_left();
+        }
+        let made = Arc::new(Stage::new(&self.root)?);
+        *stage = Some(Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// Removes the hidden folder, if nobody uses it any more.
+    pub(super) fn remove_stage(&self) {
+        let stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Others may still hold it.
+        if let Some(stage) = stage {
+            stage.remove();
+        }
+    }
+
+    /// Removes hidden folders of calls that were killed. What cannot be removed harms nobody.
+    fn remove_what_was_left(&self) {
+        let Ok(entries) = Dir::read_from(&self.root) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_bytes();
+            let Some(numbers) = name.strip_prefix(STAGE.as_bytes()) else { continue };
+            if numbers.len() != 16 || !numbers.iter().all(u8::is_ascii_hexdigit) {
+                continue;
+            }
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let Ok(folder) = openat(&self.root, name, flags, Mode::empty()) else { continue };
+            let is_ours =
+                fstat(&folder).is_ok_and(|stat| stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o7777 == 0o700);
+            if is_ours && flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                log::info!("{}: left by a call that was killed: removed", String::from_utf8_lossy(name));
+                empty(&folder);
+                // Somebody may have put a folder into it: then it stays.
+                let _ = unlinkat(&self.root, name, AtFlags::REMOVEDIR);
+            }
+        }
+    }
+
+    /// Gives `new` its name in `folder`. What is there already is `AlreadyExists`, or is replaced by it at once.
+    pub(super) fn publish_file(
+        &self,
+        new: &mut NewFile,
+        folder: BorrowedFd<'_>,
+        name: &[u8],
+        replaces: bool,
+    ) -> io::Result<()> {
+        match &mut new.made {
+            Some(made) => made.publish(folder, name, replaces),
+            None => self.link(new.file.as_fd(), folder, name, replaces),
+        }
+    }
+
+    /// Makes `name` in `folder` a name of `file`.
+    pub(super) fn link(
+        &self,
+        file: BorrowedFd<'_>,
+        folder: BorrowedFd<'_>,
+        name: &[u8],
+        replaces: bool,
+    ) -> io::Result<()> {
+        if !replaces {
+            return self.link_to(file, folder, name);
+        }
+        let mut made = self.new_name(folder)?;
+        self.link_to(file, made.folder(), made.name().as_bytes())?;
+        made.publish(folder, name, true)
+    }
+
+    fn link_to(&self, file: BorrowedFd<'_>, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        if self.links_by_descriptor.load(Ordering::Relaxed) {
+            match linkat(file, "", folder, name, AtFlags::EMPTY_PATH) {
+                // Not permitted to this user; of an old kernel.
+                Err(Errno::NOENT | Errno::PERM | Errno::INVAL) => {}
+                linked => return Ok(linked?),
+            }
+        }
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        linkat(rustix::fs::CWD, path, folder, name, AtFlags::SYMLINK_FOLLOW)?;
+        self.links_by_descriptor.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Destination {
+    fn drop(&mut self) {
+        self.remove_stage();
+    }
+}
+
+/// Makes the folder `name` in `folder`. What is there and is no folder is an error: `ENOTDIR`.
+pub(super) fn make_folder(folder: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<MadeFolder> {
+    match mkdirat(folder, name, Mode::from_raw_mode(mode)) {
+        Ok(()) => Ok(MadeFolder::Made),
+        Err(Errno::EXIST) => match file_type(folder, name)? {
+            Some(FileType::Directory) => Ok(MadeFolder::Existed),
+            _ => Err(Errno::NOTDIR.into()),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}
+
+/// What `name` in `folder` is; `None` if there is nothing.
+pub(super) fn stat(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Stat>> {
+    match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn file_type(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<FileType>> {
+    Ok(stat(folder, name)?.map(|stat| FileType::from_raw_mode(stat.st_mode)))
+}
+
+/// The name in `folder` that its file system takes for `name`, where that is another one: `README` for `Readme`. To be
+/// asked where there is something of that name.
+pub(super) fn folded(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    let Some(there) = stat(folder, name)? else { return Ok(None) };
+    let same = |name: &[u8]| {
+        Ok::<_, io::Error>(
+            stat(folder, name)?.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (there.st_dev, there.st_ino)),
+        )
+    };
+    let swapped: Vec<u8> = name
+        .iter()
+        .map(|byte| if byte.is_ascii_lowercase() { byte.to_ascii_uppercase() } else { byte.to_ascii_lowercase() })
+        .collect();
+    // Letters beyond ASCII are folded in many ways; some leave out dots and spaces at the end, or know short names.
+    let is_plain = name.is_ascii() && !name.ends_with(b".") && !name.ends_with(b" ") && !name.contains(&b'~');
+    if is_plain && (swapped == name || !same(&swapped)?) {
+        return Ok(None);
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let listed = openat(folder, ".", flags, Mode::empty())?;
+    let mut other = None;
+    for entry in Dir::read_from(&listed)? {
+        let entry = entry?;
+        let found = entry.file_name().to_bytes();
+        if found == name {
+            return Ok(None);
+        }
+        if entry.ino() == there.st_ino && same(found)? {
+            other = Some(found.to_vec());
+        }
+    }
+    Ok(other)
+}
+
+/// A file that has no name yet, or only one in a hidden folder. It is gone when it is dropped.
+#[derive(Debug)]
+pub(super) struct NewFile {
+    pub(super) file: File,
+    made: Option<NewName>,
+}
+
+impl NewFile {
+    /// Its descriptor, when it has its name.
+    pub(super) fn into_descriptor(self) -> OwnedFd {
+        self.file.into()
+    }
+
+    /// A file that lies in the hidden folder.
+    pub(super) fn staged(stage: &Arc<Stage>, name: String) -> io::Result<Option<Self>> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&stage.folder, &name, flags, Mode::empty()) {
+            Ok(file) => {
+                let made = NewName { place: Place::Stage(Arc::clone(stage)), name, is_kept: false };
+                Ok(Some(Self { file: file.into(), made: Some(made) }))
+            }
+            // A folder stands for what cannot be told from something else.
+            Err(Errno::NOENT | Errno::ISDIR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A name for something that is made before it gets its own. What has it when this is dropped is removed.
+#[derive(Debug)]
+pub(super) struct NewName {
+    place: Place,
+    name: String,
+    /// It is not there under this name any more.
+    is_kept: bool,
+}
+
+#[derive(Debug)]
+enum Place {
+    Stage(Arc<Stage>),
+    Folder(OwnedFd),
+}
+
+impl NewName {
+    pub(super) fn folder(&self) -> BorrowedFd<'_> {
+        match &self.place {
+            Place::Stage(stage) => stage.folder.as_fd(),
+            Place::Folder(folder) => folder.as_fd(),
+        }
+    }
+
+    pub(super) fn name(&self) -> &OsStr {
+        OsStr::new(&self.name)
+    }
+
+    /// Gives what was made under it the name `name` in `folder`.
+    pub(super) fn publish(&mut self, folder: BorrowedFd<'_>, name: &[u8], replaces: bool) -> io::Result<()> {
+        if replaces {
+            renameat(self.folder(), self.name(), folder, name)?;
+            // Of two names of one file nothing is renamed: then it is still there, and removed when this is dropped.
+            return Ok(());
+        }
+        match renameat_with(self.folder(), self.name(), folder, name, RenameFlags::NOREPLACE) {
+            Ok(()) => {}
+            // Of a file system that cannot do that at once.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                match linkat(self.folder(), self.name(), folder, name, AtFlags::empty()) {
+                    Ok(()) => return Ok(()),
+                    Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                        if stat(folder, name)?.is_some() {
+                            return Err(Errno::EXIST.into());
+                        }
+                        renameat(self.folder(), self.name(), folder, name)?;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.is_kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for NewName {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // Mostly it is not there.
+            let _ = unlinkat(self.folder(), self.name(), AtFlags::empty());
+        }
+    }
+}
+
+/// A hidden folder in the one that is extracted to, removed when it is dropped.
+#[derive(Debug)]
+pub(super) struct Stage {
+    root: OwnedFd,
+    pub(super) folder: OwnedFd,
+    name: String,
+    device: u64,
+    is_removed: AtomicBool,
+}
+
+impl Stage {
+    fn new(root: &OwnedFd) -> io::Result<Self> {
+        let root = root.try_clone()?;
+        loop {
+            // Nobody can have such a name in an archive, and two calls have different ones.
+            let name = format!("{STAGE}{:016x}", RandomState::new().build_hasher().finish());
+            match mkdirat(&root, &name, Mode::RWXU) {
+                Ok(()) => {}
+                Err(Errno::EXIST) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let folder = match openat(&root, &name, flags, Mode::empty()) {
+                Err(Errno::NOENT) => continue,
+                folder => folder?,
+            };
+            // Another call may have taken it for one that was left, before it was locked.
+            if flock(&folder, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+                continue;
+            }
+            let stat = fstat(&folder)?;
+            if !statat(&root, &name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|there| there.st_ino == stat.st_ino) {
+                continue;
+            }
+            return Ok(Self { root, device: stat.st_dev, folder, name, is_removed: AtomicBool::new(false) });
+        }
+    }
+
+    fn remove(&self) {
+        if !self.is_removed.swap(true, Ordering::Relaxed) {
+            empty(&self.folder);
+            // What stays is removed by the next call.
+            let _ = unlinkat(&self.root, &self.name, AtFlags::REMOVEDIR);
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Removes what is in `folder`, but for folders that are not empty.
+fn empty(folder: &OwnedFd) {
+    let Ok(entries) = Dir::read_from(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if !is_dots(name.to_bytes()) && unlinkat(folder, name, AtFlags::empty()) == Err(Errno::ISDIR) {
+            let _ = unlinkat(folder, name, AtFlags::REMOVEDIR);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn names(path: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn no_link_is_followed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (outside, inside) = (scratch.path().join("outside"), scratch.path().join("inside"));
+        std::fs::create_dir_all(outside.join("sub")).unwrap();
+        std::fs::create_dir_all(inside.join("real/sub")).unwrap();
+        for (target, link) in [("../outside", "up"), ("real", "beside"), ("/proc/self/root", "magic")] {
+            symlink(target, inside.join(link)).unwrap();
+        }
+        for has_openat2 in [true, false] {
+            let destination = Destination::open(&inside).unwrap();
+            destination.has_openat2.store(has_openat2, Ordering::Relaxed);
+            destination.folder(&["real", "sub"]).unwrap();
+            for path in [&["up", "sub"][..], &["up"], &["beside", "sub"], &["beside"], &["magic", "tmp"], &[".."]] {
+                // With `openat2` also what no name of an archive is.
+                if has_openat2 || path != [".."] {
+                    destination.folder(path).unwrap_err();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn paths_of_any_length_are_found() {
+        let scratch = tempfile::tempdir().unwrap();
+        let destination = Destination::open(scratch.path()).unwrap();
+        let name = "n".repeat(200);
+        let mut path = Vec::new();
+        for _ in 0..60 {
+            let folder = destination.folder(&path).unwrap();
+            assert_eq!(make_folder(folder.as_fd(), name.as_bytes(), 0o700).unwrap(), MadeFolder::Made);
+            path.push(&name);
+        }
+        destination.folder(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_there_is_only_replaced_on_demand() {
+        use std::io::Write as _;
+        let scratch = tempfile::tempdir().unwrap();
+        for has_nameless in [true, false] {
+            let destination = Destination::open(scratch.path()).unwrap();
+            destination.has_nameless.store(has_nameless, Ordering::Relaxed);
+            let folder = destination.folder::<&str>(&[]).unwrap();
+            let make = |content: &str, replaces| {
+                let mut new = destination.new_file(folder.as_fd(), 0o600).unwrap();
+                new.file.write_all(content.as_bytes()).unwrap();
+                destination.publish_file(&mut new, folder.as_fd(), b"file", replaces)
+            };
+            let content = || std::fs::read_to_string(scratch.path().join("file")).unwrap();
+            make("first", false).unwrap();
+            assert_eq!(make("second", false).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(content(), "first");
+            make("third", true).unwrap();
+            assert_eq!(content(), "third");
+            drop(destination);
+            assert_eq!(names(scratch.path()), ["file"]);
+            std::fs::remove_file(scratch.path().join("file")).unwrap();
+        }
+    }
+
+    #[test]
+    fn hidden_folders_of_the_dead_are_removed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let used = Destination::open(scratch.path()).unwrap();
+        let of_used = used.stage().unwrap().name.clone();
+        let left = scratch.path().join(".tarnfs-extract-0123456789abcdef");
+        std::fs::create_dir(&left).unwrap();
+        std::fs::write(left.join("new-1"), "x").unwrap();
+        std::fs::set_permissions(&left, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        std::fs::create_dir(scratch.path().join(".tarnfs-extract-mine")).unwrap();
+        let other = Destination::open(scratch.path()).unwrap();
+        let of_other = other.stage().unwrap().name.clone();
+        let mut expected = vec![of_used, of_other, ".tarnfs-extract-mine".to_owned()];
+        expected.sort();
+        assert_eq!(names(scratch.path()), expected);
+        drop((used, other));
+        assert_eq!(names(scratch.path()), [".tarnfs-extract-mine"]);
+    }
+}

@@ -1,0 +1,147 @@
+//! What of the archive is extracted: what was named, and all that is below it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+
+use tarnfs_format::name;
+use tarnfs_source::Limits;
+use tarnfs_tree::{ArchiveTree, Error, Node, Tree};
+
+use crate::globs::{self, Pattern};
+
+/// One of the patterns.
+#[derive(Debug)]
+struct One {
+    /// As it was typed.
+    typed: OsString,
+    /// Its components, if it names something or is no glob.
+    names: Vec<Vec<u8>>,
+    /// `None` if it is no glob.
+    glob: Option<Pattern>,
+}
+
+/// All patterns.
+#[derive(Debug)]
+pub(super) struct Selection {
+    /// Everything, if there are none.
+    patterns: Vec<One>,
+    limits: Limits,
+}
+
+/// How far each pattern has come on the way to a folder.
+#[derive(Debug, Clone)]
+pub(super) enum At {
+    /// The folder is selected, and all in it.
+    All,
+    /// Numbers of components that may come next, pattern by pattern.
+    Within(Rc<Vec<BTreeSet<usize>>>),
+}
+
+impl Selection {
+    pub(super) fn new(typed: &[OsString], limits: Limits) -> Self {
+        let patterns = typed.iter().map(|typed| {
+            let names = name::components(typed.as_bytes(), &limits).iter().map(<[u8]>::to_vec).collect();
+            One { typed: typed.clone(), names, glob: globs::pattern(typed.as_bytes()) }
+        });
+        Self { patterns: patterns.collect(), limits }
+    }
+
+    /// What names something is no glob. To be called when that can be known.
+    pub(super) fn settle(&mut self, tree: &ArchiveTree) -> Result<(), Error> {
+        for one in &mut self.patterns {
+            let mut at = Some(Node::ROOT);
+            for name in &one.names {
+                at = match at.map(|folder| tree.lookup(folder, name)) {
+                    Some(Ok(found)) => Some(found.node),
+                    Some(Err(Error::NotFound | Error::NotAFolder)) | None => None,
+                    Some(Err(error)) => return Err(error),
+                };
+            }
+            if at.is_some() {
+                one.glob = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// The place of the root.
+    pub(super) fn root(&self) -> At {
+        let is_all = |one: &One| one.names.is_empty();
+        if self.patterns.is_empty() || self.patterns.iter().any(is_all) {
+            return At::All;
+        }
+        At::Within(Rc::new(vec![BTreeSet::from([0]); self.patterns.len()]))
+    }
+
+    /// The place of what is called `name` in a folder at `at`; `None` if nothing of it is selected. The numbers of the
+    /// patterns that select it are given to `found`.
+    pub(super) fn below(&self, at: &At, name: &[u8], mut found: impl FnMut(usize)) -> Option<At> {
+        let At::Within(places) = at else { return Some(At::All) };
+        let (mut is_selected, mut goes_on) = (false, false);
+        let mut next = Vec::with_capacity(places.len());
+        for (number, (one, places)) in self.patterns.iter().zip(&**places).enumerate() {
+            let (mut after, length) = if let Some(glob) = &one.glob {
+                (glob.after(places, name), glob.len())
+            } else {
+                let matching = places.iter().filter(|&&place| one.names.get(place).is_some_and(|own| own == name));
+                (matching.map(|place| place + 1).collect(), one.names.len())
+            };
+            if after.remove(&length) {
+                is_selected = true;
+                found(number);
+            }
+            goes_on |= !after.is_empty();
+            next.push(after);
+        }
+        match (is_selected, goes_on) {
+            (true, _) => Some(At::All),
+            (false, true) => Some(At::Within(Rc::new(next))),
+            (false, false) => None,
+        }
+    }
+
+    /// The only names that can be selected in a folder at `at`, if that is known without listing it.
+    pub(super) fn names_at(&self, at: &At) -> Option<BTreeSet<&[u8]>> {
+        let At::Within(places) = at else { return None };
+        let mut names = BTreeSet::new();
+        for (one, places) in self.patterns.iter().zip(&**places) {
+            if one.glob.is_some() && !places.is_empty() {
+                return None;
+            }
+            names.extend(places.iter().filter_map(|&place| one.names.get(place)).map(Vec::as_slice));
+        }
+        Some(names)
+    }
+
+    /// True if what lies at `path` may be selected; asked while nobody knows what there is.
+    pub(super) fn may_take(&self, path: &[u8]) -> bool {
+        let root = self.root();
+        if matches!(root, At::All) {
+            return true;
+        }
+        // What is typed as a glob may be a name.
+        let components = name::components(path, &self.limits);
+        let by_name = |one: &One| {
+            let mut names = components.iter();
+            one.names.iter().all(|own| names.next() == Some(own.as_slice()))
+        };
+        if self.patterns.iter().any(by_name) {
+            return true;
+        }
+        let mut at = root;
+        for name in &components {
+            match self.below(&at, name, |_| {}) {
+                Some(next) => at = next,
+                None => return false,
+            }
+        }
+        matches!(at, At::All)
+    }
+
+    /// The patterns, as they were typed.
+    pub(super) fn typed(&self) -> impl Iterator<Item = &OsString> {
+        self.patterns.iter().map(|one| &one.typed)
+    }
+}

@@ -1,0 +1,226 @@
+//! The way through the tree: folders are made, and all else that is selected is noted down.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{AtFlags, unlinkat};
+use rustix::io::Errno;
+use tarnfs_tree::{Attributes, Error, Kind, Node, Stored, Tree};
+
+use super::attributes::hands_lists_down;
+use super::destination::{MadeFolder, make_folder};
+use super::existing::{Policy, refuse_folded};
+use super::folders::Folders;
+use super::plan::{Backwards, Item, Items, Sorter, What};
+use super::selection::{At, Selection};
+use super::{Extraction, Stop};
+use crate::exit::Code;
+
+/// Children that are looked at at a time.
+const BATCH: usize = 256;
+
+/// What is to be done.
+pub(super) struct Plan {
+    pub(super) items: Items,
+    /// Folders that get their attributes in the end.
+    pub(super) folders: Backwards,
+    /// Bytes of all files, and how many there are.
+    pub(super) bytes: u64,
+    pub(super) count: u64,
+    /// For each pattern, whether it names something.
+    pub(super) found: Vec<bool>,
+}
+
+/// A folder that is still to be looked into.
+struct Waiting {
+    node: Node,
+    from: u64,
+    depth: usize,
+    at: At,
+}
+
+struct Walk<'a> {
+    extraction: &'a Extraction<'a>,
+    selection: &'a Selection,
+    folders: Folders<'a>,
+    sorter: Sorter,
+    finishing: Backwards,
+    found: Vec<bool>,
+    bytes: u64,
+    count: u64,
+}
+
+/// Makes the folders that are selected.
+pub(super) fn plan(extraction: &Extraction<'_>, selection: &Selection) -> Result<Plan, Stop> {
+    let found = vec![false; selection.typed().count()];
+    let folders = Folders::new(extraction);
+    let (sorter, finishing) = (Sorter::new(), Backwards::default());
+    let mut walk = Walk { extraction, selection, folders, sorter, finishing, found, bytes: 0, count: 0 };
+    walk.all()?;
+    let Walk { sorter, finishing, found, bytes, count, .. } = walk;
+    let items = sorter.finish().map_err(|error| extraction.cannot_note(&error))?;
+    Ok(Plan { items, folders: finishing, bytes, count, found })
+}
+
+impl Walk<'_> {
+    fn all(&mut self) -> Result<(), Stop> {
+        let root = self.selection.root();
+        let tree = self.extraction.tree;
+        if matches!(root, At::All) {
+            self.found.iter_mut().for_each(|found| *found = true);
+            let has_entry = tree.stored(Node::ROOT).map_err(|error| self.extraction.broken(&error))?.header.is_some();
+            if has_entry && self.extraction.strip == 0 {
+                self.finish_later(Node::ROOT)?;
+            }
+        }
+        let mut waiting = vec![Waiting { node: Node::ROOT, from: 0, depth: 0, at: root }];
+        while let Some(next) = waiting.pop() {
+            self.extraction.check()?;
+            self.folder(next, &mut waiting)?;
+        }
+        Ok(())
+    }
+
+    fn folder(&mut self, Waiting { node, from, depth, at }: Waiting, waiting: &mut Vec<Waiting>) -> Result<(), Stop> {
+        let tree = self.extraction.tree;
+        let mut children: Vec<(Vec<u8>, Attributes, Stored)> = Vec::new();
+        if let Some(names) = self.selection.names_at(&at) {
+            for name in names {
+                let child = match tree.lookup(node, name) {
+                    Err(Error::NotFound) => continue,
+                    child => child.and_then(|child| Ok((name.to_vec(), tree.stored(child.node)?, child))),
+                };
+                let (name, stored, child) = child.map_err(|error| self.extraction.broken(&error))?;
+                children.push((name, child, stored));
+            }
+        } else {
+            let mut next = None;
+            let read = tree.read_stored(node, from, &mut |child, stored| {
+                if children.len() == BATCH {
+                    return false;
+                }
+                children.push((child.name.to_vec(), child.attributes, stored));
+                next = (children.len() == BATCH).then_some(child.next);
+                true
+            });
+            read.map_err(|error| self.extraction.broken(&error))?;
+            if let Some(from) = next {
+                waiting.push(Waiting { node, from, depth, at: at.clone() });
+            }
+        }
+        let mut inner = Vec::new();
+        for (name, attributes, stored) in children {
+            let found = &mut self.found;
+            let Some(at) = self.selection.below(&at, &name, |number| found[number] = true) else { continue };
+            let is_selected = matches!(at, At::All);
+            let is_shown = depth >= self.extraction.strip;
+            let child = attributes.node;
+            match What::of(attributes.kind) {
+                None => {
+                    let is_folder = attributes.kind == Kind::Folder;
+                    let is_made = is_selected && is_shown;
+                    if is_folder && (!is_made || self.make_folder(node, &name, &attributes, stored)?) {
+                        inner.push(Waiting { node: child, from: 0, depth: depth + 1, at });
+                    }
+                }
+                Some(kind) if is_selected && is_shown => self.note(node, name, kind, &attributes, stored)?,
+                _ => {}
+            }
+        }
+        waiting.extend(inner.into_iter().rev());
+        Ok(())
+    }
+
+    /// False if nothing can be made in it; that was told.
+    fn make_folder(
+        &mut self,
+        parent: Node,
+        name: &[u8],
+        attributes: &Attributes,
+        stored: Stored,
+    ) -> Result<bool, Stop> {
+        let extraction = self.extraction;
+        let is_known = stored.header.is_some();
+        let mode = if is_known { extraction.keeping.first_mode_of_folder(attributes.mode) } else { 0o777 };
+        match self.try_folder(parent, name, mode) {
+            Ok(MadeFolder::Made) => {
+                if is_known {
+                    self.finish_later(attributes.node)?;
+                }
+                extraction.done(parent, name)?;
+                Ok(true)
+            }
+            Ok(MadeFolder::Existed) => {
+                if is_known && extraction.existing.policy != Policy::Skip {
+                    self.finish_later(attributes.node)?;
+                }
+                Ok(true)
+            }
+            Err(error) if super::content::ends_all(&error) => Err(extraction.cannot_write(&error)),
+            Err(error) => {
+                let what = match Errno::from_io_error(&error) {
+                    Some(Errno::NOTDIR) => {
+                        "is there and is no folder; --overwrite replaces it. What is in it was left out".to_owned()
+                    }
+                    _ => format!("{error}. What is in it was left out"),
+                };
+                extraction.failed(parent, name, Code::Failure, &what);
+                Ok(false)
+            }
+        }
+    }
+
+    fn try_folder(&mut self, parent: Node, name: &[u8], mode: u32) -> io::Result<MadeFolder> {
+        let extraction = self.extraction;
+        let folder = self.folders.get_or_make(parent)?;
+        let mut made = make_folder(folder.as_fd(), name, mode);
+        if extraction.existing.policy == Policy::Overwrite
+            && made.as_ref().is_err_and(|error| Errno::from_io_error(error) == Some(Errno::NOTDIR))
+        {
+            if let Some(refused) = refuse_folded(folder.as_fd(), name)? {
+                return Err(io::Error::other(refused));
+            }
+            unlinkat(&folder, name, AtFlags::empty())?;
+            made = make_folder(folder.as_fd(), name, mode);
+        }
+        let made = made?;
+        if made == MadeFolder::Existed {
+            if let Some(refused) = refuse_folded(folder.as_fd(), name)? {
+                return Err(io::Error::other(refused));
+            }
+            let inner = extraction.destination.inner(folder.as_fd(), name)?;
+            if hands_lists_down(inner.as_fd()) {
+                extraction.inherits.store(true, Ordering::Relaxed);
+            }
+        }
+        Ok(made)
+    }
+
+    fn finish_later(&mut self, folder: Node) -> Result<(), Stop> {
+        self.finishing.push(folder).map_err(|error| self.extraction.cannot_note(&error))
+    }
+
+    fn note(
+        &mut self,
+        folder: Node,
+        name: Vec<u8>,
+        kind: What,
+        attributes: &Attributes,
+        stored: Stored,
+    ) -> Result<(), Stop> {
+        if matches!(self.selection.root(), At::Within(_))
+            && let Err(error) = self.folders.get_or_make(folder)
+        {
+            self.extraction.failed(folder, &name, Code::Failure, &error.to_string());
+            return Ok(());
+        }
+        let &Attributes { node, mode, uid, gid, links, size, mtime, atime, .. } = attributes;
+        self.count += 1;
+        if kind == What::File {
+            self.bytes = self.bytes.saturating_add(size);
+        }
+        let item = Item { stored, node, folder, name, kind, mode, uid, gid, links, size, mtime, atime };
+        self.sorter.push(item).map_err(|error| self.extraction.cannot_note(&error))
+    }
+}

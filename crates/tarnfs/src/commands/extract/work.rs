@@ -1,0 +1,430 @@
+//! The threads that make files, links and devices. Each takes some that follow each other in the archive, so that what
+//! they share is decoded once.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, linkat, mknodat, openat, symlinkat};
+use tarnfs_source::Source;
+use tarnfs_tree::{Error, Node, Tree, Xattrs};
+
+use super::attributes::Wanted;
+use super::content::{CopyError, copy, copy_what_can_be_read, ends_all, is_damage};
+use super::destination::{NewFile, stat};
+use super::existing::Decision;
+use super::folders::Folders;
+use super::plan::{Item, Items, What};
+use super::{Extraction, Stop};
+use crate::exit::{Code, Failure};
+use crate::inside;
+
+/// What one thread takes at a time: so many bytes of content, or so many names.
+const BYTES: u64 = 8 << 20;
+const COUNT: usize = 512;
+
+/// Extended attribute of what is served although it is damaged.
+const DAMAGED: &[u8] = b"user.tarnfs.damaged";
+
+/// Makes all of them, on so many threads.
+pub(super) fn run(extraction: &Extraction<'_>, items: Items, threads: usize) -> Result<(), Stop> {
+    let items = Mutex::new(items);
+    let stopped = Mutex::new(None);
+    let work = || {
+        let mut worker =
+            Worker { extraction, items: &items, folders: Folders::new(extraction), buffer: Vec::new(), first: None };
+        while extraction.goes_on() {
+            match worker.some() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(stop) => {
+                    extraction.stop();
+                    stopped.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(stop);
+                    break;
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // Where there can be no more threads, fewer do it all.
+            if std::thread::Builder::new().name("extracting".into()).spawn_scoped(scope, work).is_err() {
+                break;
+            }
+        }
+        work();
+    });
+    stopped.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)?;
+    extraction.check()
+}
+
+/// The first name of a file that has several.
+enum First {
+    File(Arc<OwnedFd>),
+    Other(Arc<OwnedFd>, Vec<u8>),
+}
+
+struct Worker<'a> {
+    extraction: &'a Extraction<'a>,
+    items: &'a Mutex<Items>,
+    folders: Folders<'a>,
+    buffer: Vec<u8>,
+    /// What was made last, if it may have more names.
+    first: Option<(Node, First)>,
+}
+
+/// Why one of them was not made.
+enum Trouble {
+    Stop(Stop),
+    /// It is told, and the others are made.
+    This(Failure),
+}
+
+impl From<Stop> for Trouble {
+    fn from(stop: Stop) -> Self {
+        Self::Stop(stop)
+    }
+}
+
+impl Worker<'_> {
+    /// Makes those that come next. False if there are no more.
+    fn some(&mut self) -> Result<bool, Stop> {
+        let extraction = self.extraction;
+        let cannot = |error: io::Error| extraction.cannot_note(&error);
+        let (mut taken, mut bytes) = (Vec::new(), 0_u64);
+        let mut items = self.items.lock().unwrap_or_else(PoisonError::into_inner);
+        while bytes < BYTES && taken.len() < COUNT {
+            let Some(item) = items.next().map_err(cannot)? else { break };
+            bytes = bytes.saturating_add(item.size);
+            taken.push(item);
+        }
+        let Some(&Item { node: last, links, .. }) = taken.last() else { return Ok(false) };
+        // All names of a file go to one thread.
+        while links > 1
+            && taken.len() < 2 * COUNT
+            && let Some(item) = items.next_if(|item| item.node == last).map_err(cannot)?
+        {
+            taken.push(item);
+        }
+        // So many names that they are made one by one while the others wait.
+        let others = (taken.len() == 2 * COUNT).then_some(items);
+        for item in taken {
+            extraction.check()?;
+            self.one(&item)?;
+        }
+        let Some(mut items) = others else { return Ok(true) };
+        while let Some(item) = items.next_if(|item| item.node == last).map_err(cannot)? {
+            extraction.check()?;
+            self.one(&item)?;
+        }
+        Ok(true)
+    }
+
+    fn one(&mut self, item: &Item) -> Result<(), Stop> {
+        if self.first.as_ref().is_some_and(|(node, _)| *node != item.node) {
+            self.first = None;
+        }
+        match self.make(item) {
+            Ok(()) => {}
+            Err(Trouble::Stop(stop)) => return Err(stop),
+            Err(Trouble::This(failure)) => {
+                self.extraction.failed(item.folder, &item.name, failure.code, &failure.message);
+            }
+        }
+        self.extraction.progress.entries.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A failed system call at the destination.
+    fn wrote(&self, error: &io::Error) -> Trouble {
+        if ends_all(error) {
+            return Trouble::Stop(self.extraction.cannot_write(error));
+        }
+        Trouble::This(Failure::new(Code::Failure, error.to_string()))
+    }
+
+    /// Something cannot be read of the archive.
+    fn read(&self, error: &Error) -> Trouble {
+        if inside::is_interrupted(error) {
+            return Trouble::Stop(self.extraction.interrupted());
+        }
+        let failure = inside::failure(self.extraction.archive, b"", error);
+        let what = inside::named_once(self.extraction.archive, &error.to_string());
+        Trouble::This(Failure::new(failure.code, what))
+    }
+
+    fn make(&mut self, item: &Item) -> Result<(), Trouble> {
+        let extraction = self.extraction;
+        let folder = self.folders.get(item.folder).map_err(|error| self.wrote(&error))?;
+        let target = match item.kind {
+            What::Symlink => extraction.tree.read_link(item.node).map_err(|error| self.read(&error))?,
+            _ => Vec::new(),
+        };
+        // Where there was nothing, nothing is there but what this call has made; that shows when it gets its name.
+        let looks = !extraction.destination.is_fresh();
+        let mut decision = Decision::Make;
+        if looks {
+            decision = self.decide(item, &folder, &target)?;
+        }
+        // What comes to be there meanwhile is looked at once more.
+        for _ in 0..8 {
+            let replaces = match decision {
+                Decision::Make => false,
+                Decision::Replace => true,
+                Decision::Leave => return self.left(item, &folder),
+                Decision::Refuse(why) => return Err(Trouble::This(Failure::new(Code::Failure, why))),
+            };
+            match self.try_once(item, &folder, &target, replaces) {
+                Ok(true) => return Ok(extraction.done(item.folder, &item.name)?),
+                Ok(false) => decision = self.decide(item, &folder, &target)?,
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Err(Trouble::This(Failure::new(Code::Failure, "somebody else makes and removes it all the time")))
+    }
+
+    fn decide(&self, item: &Item, folder: &OwnedFd, target: &[u8]) -> Result<Decision, Trouble> {
+        let existing = self.extraction.existing;
+        let decision = existing.decide(folder.as_fd(), item, target).map_err(|error| self.wrote(&error))?;
+        // Of the names of one file, an earlier call has left none of another one.
+        if decision == Decision::Leave
+            && existing.resumes
+            && let Some((_, First::File(first))) = &self.first
+        {
+            let there = stat(folder.as_fd(), &item.name).map_err(|error| self.wrote(&error))?;
+            let first = rustix::fs::fstat(first).map_err(|error| self.wrote(&error.into()))?;
+            if there.is_some_and(|there| (there.st_dev, there.st_ino) != (first.st_dev, first.st_ino)) {
+                let what = "is there, and is not the same file as the other names that it has in the archive";
+                return Ok(Decision::Refuse(what.to_owned()));
+            }
+        }
+        Ok(decision)
+    }
+
+    /// What an earlier call has made stays, and may get more names.
+    fn left(&mut self, item: &Item, folder: &Arc<OwnedFd>) -> Result<(), Trouble> {
+        if item.kind == What::File {
+            self.extraction.progress.bytes.fetch_add(item.size, Ordering::Relaxed);
+        }
+        if item.links < 2 || self.first.is_some() || !self.extraction.existing.resumes {
+            return Ok(());
+        }
+        let first = if item.kind == What::File {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = openat(folder, item.name.as_slice(), flags, Mode::empty());
+            First::File(Arc::new(file.map_err(|error| self.wrote(&error.into()))?))
+        } else {
+            First::Other(Arc::clone(folder), item.name.clone())
+        };
+        self.first = Some((item.node, first));
+        Ok(())
+    }
+
+    /// False if something is there by now.
+    fn try_once(&mut self, item: &Item, folder: &Arc<OwnedFd>, target: &[u8], replaces: bool) -> Result<bool, Trouble> {
+        if item.links > 1 && self.first.is_some() {
+            match self.link(item, folder, replaces) {
+                Err(error) if cannot_link(&error) => self.extraction.no_links(),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+                Err(error) => return Err(self.wrote(&error)),
+                Ok(()) => {
+                    if item.kind == What::File {
+                        self.extraction.progress.bytes.fetch_add(item.size, Ordering::Relaxed);
+                    }
+                    return Ok(true);
+                }
+            }
+        }
+        match item.kind {
+            What::File => self.file(item, folder, replaces),
+            _ => self.other(item, folder, target, replaces),
+        }
+    }
+
+    fn link(&self, item: &Item, folder: &OwnedFd, replaces: bool) -> io::Result<()> {
+        let destination = self.extraction.destination;
+        match &self.first {
+            Some((_, First::File(file))) => destination.link(file.as_fd(), folder.as_fd(), &item.name, replaces),
+            Some((_, First::Other(from, name))) => {
+                if replaces {
+                    let mut made = destination.new_name(folder.as_fd())?;
+                    linkat(from, name.as_slice(), made.folder(), made.name(), AtFlags::empty())?;
+                    return made.publish(folder.as_fd(), &item.name, true);
+                }
+                Ok(linkat(from, name.as_slice(), folder, item.name.as_slice(), AtFlags::empty())?)
+            }
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Whose it is to be here.
+    fn owner(&self, item: &Item) -> Result<(u32, u32), Trouble> {
+        let extraction = self.extraction;
+        if !extraction.keeping.owner {
+            return Ok((item.uid, item.gid));
+        }
+        extraction.owner(item.node, item.uid, item.gid).map_err(|error| self.read(&error))
+    }
+
+    fn xattrs(&self, item: &Item) -> Result<Xattrs, Trouble> {
+        if !item.stored.has_xattrs {
+            return Ok(Xattrs::new());
+        }
+        self.extraction.tree.xattrs(item.node).map_err(|error| self.read(&error))
+    }
+
+    fn file(&mut self, item: &Item, folder: &Arc<OwnedFd>, replaces: bool) -> Result<bool, Trouble> {
+        let extraction = self.extraction;
+        if extraction.is_cut_file && !extraction.force {
+            let what = "is damaged; --force extracts what of it can be decoded".to_owned();
+            return Err(Trouble::This(Failure::new(Code::Damaged, what)));
+        }
+        let mut new = match self.staged(item)? {
+            Some(new) => {
+                extraction.progress.bytes.fetch_add(item.size, Ordering::Relaxed);
+                new
+            }
+            None => self.copied(item, folder)?,
+        };
+        let xattrs = self.xattrs(item)?;
+        let &Item { mode, mtime, atime, .. } = item;
+        let wanted = Wanted { mode, owner: self.owner(item)?, mtime, atime, xattrs: &xattrs };
+        if extraction.inherits.load(Ordering::Relaxed) {
+            extraction.keeping.without_inherited(new.file.as_fd(), false);
+        }
+        let kept = extraction.keeping.keep(&new.file, &wanted, false);
+        match extraction.destination.publish_file(&mut new, folder.as_fd(), &item.name, replaces) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+            Err(error) => return Err(self.wrote(&error)),
+            Ok(()) => {}
+        }
+        if item.links > 1 {
+            self.first = Some((item.node, First::File(Arc::new(new.into_descriptor()))));
+        }
+        // It is there, if not as it should be.
+        kept.map(|()| true).map_err(Trouble::This)
+    }
+
+    /// What was written of it while the archive was decoded, if that is all of it and right.
+    fn staged(&self, item: &Item) -> Result<Option<NewFile>, Trouble> {
+        let extraction = self.extraction;
+        let (Some(staging), 0, Some(header)) = (extraction.staging, item.stored.stream, item.stored.header) else {
+            return Ok(None);
+        };
+        let new = staging.take(header).map_err(|error| self.wrote(&error))?;
+        let Some(new) = new else { return Ok(None) };
+        let damage = || extraction.tree.damage(item.node).map_err(|error| self.read(&error));
+        let is_right = !extraction.tree.may_be_damaged() || damage()?.is_none();
+        let length = new.file.metadata().map_err(|error| self.wrote(&error))?.len();
+        Ok(Some(new).filter(|_| is_right && length == item.size))
+    }
+
+    /// A new file with its content.
+    fn copied(&mut self, item: &Item, folder: &OwnedFd) -> Result<NewFile, Trouble> {
+        let extraction = self.extraction;
+        let new = extraction.destination.new_file(folder.as_fd(), extraction.keeping.first_mode(item.mode));
+        let new = new.map_err(|error| self.wrote(&error))?;
+        if item.size == 0 {
+            return Ok(new);
+        }
+        let source = extraction.tree.open_stored(item.node, &item.stored, item.size);
+        let source = source.map_err(|error| self.read(&error))?;
+        match copy(&*source, &new.file, &mut self.buffer, extraction.cancel, extraction.progress) {
+            Ok(()) => {}
+            Err(CopyError::Write(error)) => return Err(self.wrote(&error)),
+            Err(CopyError::Read(error)) if extraction.force && is_damage(&error) => {
+                self.copy_a_part(item, &*source, &new)?;
+                return Ok(new);
+            }
+            Err(CopyError::Read(error)) => return Err(self.read(&error.into())),
+        }
+        if extraction.force {
+            let damaged = extraction.tree.xattr(item.node, DAMAGED).map_err(|error| self.read(&error))?;
+            if let Some(what) = damaged {
+                let what = format!("is damaged, and was extracted as it is: {}", String::from_utf8_lossy(&what));
+                extraction.failed(item.folder, &item.name, Code::Damaged, &what);
+            }
+        }
+        Ok(new)
+    }
+
+    /// `--force`: what comes before the first byte that is lost.
+    fn copy_a_part(&self, item: &Item, source: &dyn Source, new: &NewFile) -> Result<(), Trouble> {
+        let extraction = self.extraction;
+        match copy_what_can_be_read(source, &new.file, extraction.cancel) {
+            Ok(length) => {
+                let what = format!("is damaged: only its first {length} of {} bytes can be decoded", item.size);
+                extraction.failed(item.folder, &item.name, Code::Damaged, &what);
+                Ok(())
+            }
+            Err(CopyError::Write(error)) => Err(self.wrote(&error)),
+            Err(CopyError::Read(error)) => Err(self.read(&error.into())),
+        }
+    }
+
+    /// What is no file: a link, a device, ...
+    fn other(&mut self, item: &Item, folder: &Arc<OwnedFd>, target: &[u8], replaces: bool) -> Result<bool, Trouble> {
+        let extraction = self.extraction;
+        let xattrs = self.xattrs(item)?;
+        let &Item { mode, mtime, atime, .. } = item;
+        let wanted = Wanted { mode, owner: self.owner(item)?, mtime, atime, xattrs: &xattrs };
+        let is_link = item.kind == What::Symlink;
+        let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+        let kept = if is_link && !extraction.keeping.owner && !replaces {
+            match symlinkat(target, folder, item.name.as_slice()).map_err(io::Error::from) {
+                Err(error) if is_there(&error) => return Ok(false),
+                Err(error) => return Err(self.wrote(&error)),
+                Ok(()) => {}
+            }
+            let name = Path::new(std::ffi::OsStr::from_bytes(&item.name));
+            extraction.keeping.keep_at(folder.as_fd(), name, &wanted, true)
+        } else {
+            let made = extraction.destination.new_name(folder.as_fd());
+            let mut made = made.map_err(|error| self.wrote(&error))?;
+            let mode = Mode::from_raw_mode(0o600);
+            let (at, name) = (made.folder(), made.name());
+            let result = match item.kind {
+                What::File | What::Symlink => symlinkat(target, at, name),
+                What::Fifo => mknodat(at, name, FileType::Fifo, mode, 0),
+                What::Socket => mknodat(at, name, FileType::Socket, mode, 0),
+                What::Character(major, minor) => {
+                    mknodat(at, name, FileType::CharacterDevice, mode, rustix::fs::makedev(major, minor))
+                }
+                What::Block(major, minor) => {
+                    mknodat(at, name, FileType::BlockDevice, mode, rustix::fs::makedev(major, minor))
+                }
+            };
+            match result.map_err(io::Error::from) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !is_link => {
+                    let what = format!("{error}: only root may make devices");
+                    return Err(Trouble::This(Failure::new(Code::Failure, what)));
+                }
+                Err(error) => return Err(self.wrote(&error)),
+                Ok(()) => {}
+            }
+            let kept = extraction.keeping.keep_at(at, Path::new(name), &wanted, is_link);
+            match made.publish(folder.as_fd(), &item.name, replaces) {
+                Err(error) if is_there(&error) => return Ok(false),
+                Err(error) => return Err(self.wrote(&error)),
+                Ok(()) => {}
+            }
+            kept
+        };
+        if item.links > 1 {
+            self.first = Some((item.node, First::Other(Arc::clone(folder), item.name.clone())));
+        }
+        kept.map(|()| true).map_err(Trouble::This)
+    }
+}
+
+/// True where a second name is not possible, of a file that can be made twice.
+fn cannot_link(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK | Errno::NOSYS)
+    )
+}
