@@ -21,7 +21,7 @@ fn archive() -> Scratch {
          ln -s sub/deep tree/link; ln -s nowhere tree/broken; ln tree/sub/1.bin tree/sub/hard.bin; mkfifo tree/fifo
          chmod 4755 tree/sub/512.bin; chmod 600 tree/sub/513.bin; chmod 2775 tree/sub; chmod 1777 tree/empty; chmod 000 tree/sub/0.bin
          touch -d '2020-01-01T00:00:00Z' tree/sub/511.bin; touch -d '1969-12-31T23:59:58.5Z' tree/sub/1.bin
-         touch -d '2 days ago' tree/sub/1023.bin; touch -d '3 hours ago' tree/sub/1024.bin; touch -d '90 seconds ago' tree/sub/1025.bin
+         touch -d '50 hours ago' tree/sub/1023.bin; touch -d '3 hours ago' tree/sub/1024.bin; touch -d '30 minutes ago' tree/sub/1025.bin
          touch -d '40 days ago' tree/sub/5000.bin; touch -r tree/sub/511.bin reference
          tar --format=posix -C tree -cf a.tar .; mkdir out; tar -C out --same-owner -xpf a.tar",
     );
