@@ -161,3 +161,31 @@ fn nothing_is_replaced_that_was_not_verified() {
     assert_eq!(run_in(&scratch, "convert same.tar x.tar.zst").0, 1);
     assert_eq!(run_in(&scratch, "convert --replace same.tar -").0, 2);
 }
+
+/// What the new archive would not have is not thrown away.
+#[test]
+fn nothing_is_replaced_that_the_new_one_cannot_hold() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree; echo one > tree/one; tar -cf plain.tar tree; mkfifo tree/fifo; tar -cf fifo.tar tree; rm tree/fifo
+         cp plain.tar versions.tar; echo two > tree/one; tar -rf versions.tar tree/one
+         split -b 4096 -a 3 --numeric-suffixes=1 plain.tar parts.tar.",
+    );
+    for (words, code, message) in [
+        ("--replace fifo.tar fifo.zip", 1, "the new one would not have all of it"),
+        ("--replace versions.tar versions.zip", 1, "1 older entry of the same names"),
+        ("--replace --force plain.tar plain.zip", 2, "--replace removes the archive, which --force does not allow"),
+        ("--replace parts.tar.001 parts.zip", 2, "it lies in several files"),
+    ] {
+        let (found, said) = run_in(&scratch, &format!("convert {words}"));
+        assert!(found == code && said.contains(message), "{words}: {found} {said}");
+        let mut files = words.split_whitespace().rev();
+        assert!(
+            !scratch.path(files.next().unwrap()).exists() && scratch.path(files.next().unwrap()).exists(),
+            "{words}"
+        );
+    }
+    // Without that they are converted, and stay.
+    assert_eq!(run_in(&scratch, "convert versions.tar versions.zip").0, 0);
+    assert!(scratch.path("versions.tar").exists() && scratch.path("versions.zip").exists());
+}

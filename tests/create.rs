@@ -525,3 +525,19 @@ fn folders_a_thousand_levels_deep() {
     ));
     scratch.shell("tar -df x.tar; [ $(tar -tf x.tar | wc -l) = 2001 ]");
 }
+
+/// Whoever could not read the old archive cannot read the new one, and nothing replaces something.
+#[test]
+fn what_replaces_an_archive_has_its_mode_and_something_in_it() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let scratch = Scratch::new();
+    scratch
+        .shell("mkdir tree; echo one > tree/one; tar -czf x.tar.gz tree; chmod 600 x.tar.gz; cp x.tar.gz old.tar.gz");
+    let (code, said) = run_in(&scratch, "create --overwrite x.tar.gz missing");
+    assert!(code == 1 && said.contains("no archive was written"), "{code} {said}");
+    scratch.shell("cmp x.tar.gz old.tar.gz");
+    create(&scratch, "--overwrite x.tar.gz tree");
+    let mode = std::fs::metadata(scratch.path("x.tar.gz")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(scratch.shell("tar -xOzf x.tar.gz tree/one"), "one\n");
+}

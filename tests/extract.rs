@@ -757,3 +757,58 @@ fn a_terminal_shows_how_far_it_has_come() {
     assert_twins(&scratch.path("to"), &scratch.path("tree"), Compare::default());
     assert_twins(&scratch.path("quiet"), &scratch.path("tree"), Compare::default());
 }
+
+/// Another file system may be mounted below the folder that is extracted to.
+#[test]
+fn files_go_into_other_mounts() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p t/sub/deep; seq 1000 > t/sub/f; seq 9 > t/g; ln t/sub/f t/sub/deep/h; ln -s f t/sub/l; mkfifo -m 640 t/sub/p
+         chown -h 12:34 t/sub/l t/sub/p t/sub/f; tar -C t -cf a.tar .; gzip -k a.tar",
+    );
+    for (archive, mount) in [("a.tar", "-t tmpfs none"), ("a.tar.gz", "-t tmpfs none"), ("a.tar.gz", "--bind other")] {
+        scratch.shell(&format!("rm -rf at other; mkdir -p at/sub other; mount {mount} at/sub"));
+        let program = env!("CARGO_BIN_EXE_tarnfs");
+        let seen = scratch.shell(&format!(
+            "export XDG_CACHE_HOME=$PWD/cache; {program} extract -C at {archive} 2>&1 || echo failed; diff -r --no-dereference t/sub/f at/sub/f
+             stat -c '%n %u %g %a' at/sub/l at/sub/p at/sub/deep/h; ls -A at at/sub; umount at/sub"
+        ));
+        let expected =
+            "at/sub/l 12 34 777\nat/sub/p 12 34 640\nat/sub/deep/h 12 34 644\nat:\ng\nsub\n\nat/sub:\ndeep\nf\nl\np\n";
+        assert_eq!(seen, expected, "{archive} {mount}");
+    }
+}
+
+/// One that the file system has no room for in its numbers is its own trouble.
+#[test]
+fn a_file_that_is_too_large_keeps_nobody_else() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "python3 - <<'E'
+import io, tarfile
+with tarfile.open('a.tar', 'w', format=tarfile.PAX_FORMAT) as file:
+    def add(name, body, **more):
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.pax_headers = len(body), more
+        file.addfile(entry, io.BytesIO(body))
+    add('first', b'first')
+    length = 1 << 62
+    body = ('2\\n0\\n5\\n%d\\n0\\n' % length).encode().ljust(512, b'\\0') + b'large'
+    add('GNUSparseFile.0/large', body, **{'GNU.sparse.major': '1', 'GNU.sparse.minor': '0', 'GNU.sparse.name': 'large',
+        'GNU.sparse.realsize': str(length)})
+    add('last', b'last')
+E
+         gzip -k a.tar",
+    );
+    for archive in ["a.tar", "a.tar.gz"] {
+        scratch.shell("rm -rf at; mkdir at");
+        let mut command = tarnfs(&scratch);
+        let ran =
+            Ran::from(command.args(["extract", "-C", "at", archive]).current_dir(scratch.path("")).output().unwrap());
+        assert!(ran.code == 1 && ran.err.contains("large: "), "{archive}: {} {}", ran.code, ran.err);
+        assert_eq!(scratch.shell("cat at/first at/last; ls -A at"), "firstlastfirst\nlast\n", "{archive}");
+    }
+}

@@ -2,14 +2,15 @@
 //! hidden one where the file system needs that.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, fstat, linkat, openat, renameat, renameat_with, statat, unlinkat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, fchmod, fchown, fstat, linkat, openat, renameat,
+    renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -30,6 +31,8 @@ struct Place {
     /// The name that it has until then.
     hidden: Option<OsString>,
     replaces: bool,
+    /// What is replaced.
+    old: Option<Stat>,
 }
 
 /// Tries to find a name that is not taken.
@@ -59,12 +62,14 @@ impl Output {
         let name = target.file_name().ok_or(Errno::ISDIR)?.to_owned();
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = openat(CWD, parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut old = None;
         match statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => return Err(Errno::ISDIR.into()),
             Ok(_) if !replaces => return Err(io::ErrorKind::AlreadyExists.into()),
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => old = Some(stat),
             _ => {}
         }
-        let mut place = Place { path: path.to_owned(), folder, name, hidden: None, replaces };
+        let mut place = Place { path: path.to_owned(), folder, name, hidden: None, replaces, old };
         let file = place.open()?;
         Ok(Self { file, place: Some(place) })
     }
@@ -92,26 +97,41 @@ impl Output {
         self.file.write_all(bytes)
     }
 
-    /// Gives the file its name: all or nothing.
-    pub fn commit(mut self) -> io::Result<()> {
+    /// Gives the file its name: all or nothing. Returns what is known of it then.
+    pub fn commit(mut self) -> io::Result<Metadata> {
         self.file.flush()?;
-        let Some(place) = &mut self.place else { return Ok(()) };
+        let Some(place) = &mut self.place else { return self.file.metadata() };
+        if let Some(old) = &place.old {
+            as_old(&self.file, old)?;
+        }
         self.file.sync_all()?;
+        let written = self.file.metadata()?;
         place.name(&self.file)?;
         // The name is durable, too. Not all file systems know how.
         let folder = openat(&place.folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         if let Err(error) = folder.map_err(io::Error::from).and_then(|folder| File::from(folder).sync_all()) {
             log::debug!("{}: syncing its folder: {error}", place.path.display());
         }
-        Ok(())
+        Ok(written)
     }
+}
+
+/// What replaces a file may be read by those who could read that, and belongs to the same user, if that is possible.
+fn as_old(file: &File, old: &Stat) -> io::Result<()> {
+    let own = fstat(file)?;
+    let is_given = (own.st_uid, own.st_gid) == (old.st_uid, old.st_gid)
+        || fchown(file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid))).is_ok();
+    // Another group has nothing to do with it.
+    let mode = if is_given { old.st_mode & 0o777 } else { old.st_mode & 0o700 };
+    Ok(fchmod(file, Mode::from_raw_mode(mode))?)
 }
 
 impl Place {
     /// Opens a file without a name, or one of a hidden name.
     fn open(&mut self) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o666);
+        // What replaces a file gets its mode in the end.
+        let mode = Mode::from_raw_mode(if self.old.is_some() { 0o600 } else { 0o666 });
         match openat(&self.folder, ".", flags | OFlags::TMPFILE, mode) {
             // Where there is no /proc, it could not get a name.
             Ok(file) if Path::new("/proc/self/fd").exists() => return Ok(file.into()),

@@ -1,11 +1,14 @@
 //! The index of an archive that is being written: what goes into the archive is read along, so that nobody need decode
 //! it afterwards.
 
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use rustix::fs::fstat;
 use tarnfs_format::Entry;
 use tarnfs_index::{Summary, Writer, WriterOptions};
 use tarnfs_source::{FileSource, Fingerprint, MemorySource, SharedSource, Slice};
@@ -58,13 +61,24 @@ pub fn read_along(path: &Path, content: Along, options: &Options) -> Result<Read
 }
 
 impl ReadAlong {
-    /// Writes the index of the archive, which lies at `path` now, to where one is looked for. `None` if there is no
-    /// place, or if it is so small that none is kept.
-    pub fn keep(self, path: &Path, options: &Options) -> Result<Option<PathBuf>, Problem> {
+    /// Writes the index of the archive, which lies at `path` now, to where one is looked for. `written` is what was
+    /// known of the file when it was whole. `None` if there is no place, if another file is at `path` by now, or if it
+    /// is so small that none is kept.
+    pub fn keep(self, path: &Path, written: &Metadata, options: &Options) -> Result<Option<PathBuf>, Problem> {
         let file = Arc::new(FileSource::open(path).map_err(Problem::CannotOpen)?);
+        let facts_of = |of: &Metadata| (of.dev(), of.ino(), of.len(), of.mtime(), of.mtime_nsec());
+        // The file that was opened, too: its number is that of what is at the path.
+        let is_it = || {
+            let (dev, ino, ..) = facts_of(written);
+            fstat(&*file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (dev, ino))
+                && std::fs::metadata(path).is_ok_and(|now| facts_of(&now) == facts_of(written))
+        };
+        if !is_it() {
+            return Ok(None);
+        }
         let facts = FileFacts::of(&file).map_err(Problem::CannotOpen)?;
         let home = Home::of(&*file).ok().flatten();
-        let source: SharedSource = file;
+        let source: SharedSource = Arc::clone(&file) as _;
         let opening = Opening {
             path,
             fingerprint: fingerprint_of(&source, source.len())?,
@@ -80,6 +94,11 @@ impl ReadAlong {
             summary.grown_from = Some(fingerprint_of(&source, summary.end.min(source.len()))?);
         }
         let (_, index_path) = opening.keep(self.writer.readable_as(facts.owner), summary, self.start)?;
+        if let Some(index) = index_path.as_ref().filter(|_| !is_it()) {
+            // Of another one that took its place meanwhile, or that was changed.
+            std::fs::remove_file(index).map_err(Problem::CannotOpen)?;
+            return Ok(None);
+        }
         Ok(index_path)
     }
 }

@@ -324,7 +324,7 @@ pub(crate) struct Mount {
     /// Without a mount point, a folder named after the first archive is created beside it: `x` for `x.tar.gz`, and
     /// `x.mounted` for an `x` whose name has no such end, or a folder. Several archives or folders are merged: where
     /// they have the same path, the last one shows.
-    #[arg(value_name = "ARCHIVE... [MOUNTPOINT]", num_args = 0..)]
+    #[arg(hide_short_help = true, value_name = "ARCHIVE... [MOUNTPOINT]", num_args = 0..)]
     pub(crate) paths: Vec<PathBuf>,
 
     /// Unmount, also by the name of an archive
@@ -383,7 +383,7 @@ pub(crate) struct Mount {
     /// Show only this folder of the archive
     ///
     /// `-o modules=subdir,subdir=PATH` does the same.
-    #[arg(short = 'p', long, value_name = "PATH", help_heading = "What is shown")]
+    #[arg(short = 'p', long, value_name = "PATH", help_heading = "Mounting")]
     pub(crate) prefix: Option<OsString>,
 
     /// Show older versions of FILE as FILE.versions/1, FILE.versions/2, ... The highest number is the current one. The

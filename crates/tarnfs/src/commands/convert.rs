@@ -36,6 +36,13 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
             "--replace needs a file to replace the archive with, not standard output",
         ));
     }
+    if arguments.replace && arguments.open.force {
+        // What is damaged would have a right checksum in the new one, and nobody would know.
+        return Err(Failure::new(
+            Code::Usage,
+            "--replace removes the archive, which --force does not allow: give one of them",
+        ));
+    }
     let target = target(arguments)?;
     let is_same = is_same(from, to);
     if is_same && !arguments.replace {
@@ -54,6 +61,14 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         return Err(Failure::new(code, format!("{}: {what}", shown(from.as_os_str()))));
     }
     inside::tell_of_locked(from, &opened, &options)?;
+    if arguments.replace && opened.index.summary().archive.length != known.len() {
+        let what = "it lies in several files, which --replace cannot replace: convert it without that, and remove them";
+        return Err(Failure::new(Code::Usage, format!("{}: {what}", shown(from.as_os_str()))));
+    }
+    if opened.file.is_some_and(|file| file != (known.dev(), known.ino())) {
+        let what = "another file took its place while it was opened";
+        return Err(Failure::new(Code::CannotOpen, format!("{}: {what}", shown(from.as_os_str()))));
+    }
     let job = Job { from, to, target, arguments, cancel: &cancel, opened: &opened };
     let output = output(to, arguments.how.overwrite || is_same)?;
     let finished = if job.keeps_stream() { job.recompress(output) } else { job.refill(output) }?;
@@ -205,9 +220,23 @@ impl Job<'_> {
             Refill { job: self, tree: &tree, writer: &mut *writer, first: HashMap::new(), left_out: BTreeMap::new() };
         walk.all()?;
         let left_out = std::mem::take(&mut walk.left_out);
+        let mut is_less = false;
         for (what, (count, first)) in left_out {
             let more = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
             log::warn!("{}: {what}: {}{more}", shown(self.to.as_os_str()), escaped(&first));
+            is_less = true;
+        }
+        let versions = self.opened.index.replaced_count().map_err(|error| self.of_input(b"", &error.into()))?;
+        // With -r, an archive is an older version of its folder.
+        if versions > 0 && self.opened.index.summary().shape.recursion.is_none() {
+            let entries = inside::noun(versions, "entry").replace("entrys", "entries");
+            log::warn!("{}: {versions} older {entries} of the same names are not kept", shown(self.to.as_os_str()));
+            is_less = true;
+        }
+        if is_less && self.arguments.replace {
+            let what =
+                "the new one would not have all of it, as was said above: it is kept, and no other archive was written";
+            return Err(Failure::new(Code::Failure, format!("{}: {what}", shown(self.from.as_os_str()))));
         }
         writer.finish().map_err(failed)
     }

@@ -61,6 +61,10 @@ pub(crate) fn run(arguments: &Create) -> Result<Code, Failure> {
     let count = files::add(&choice, &mut *writer, &mut told).map_err(|error| of_output(archive, &error))?;
     let finished = writer.finish().map_err(|error| of_output(archive, &error))?;
     choice.cancel.check().map_err(|error| of_output(archive, &error))?;
+    if count.entries == 0 && count.told > 0 {
+        let what = "nothing of what was named could be read; no archive was written";
+        return Err(Failure::new(Code::Failure, format!("{}: {what}", shown(archive.as_os_str()))));
+    }
     let length = finished.length;
     commit(archive, finished, &choice.cancel)?;
     terminal::tell(&format!(
@@ -81,10 +85,10 @@ pub(crate) fn run(arguments: &Create) -> Result<Code, Failure> {
 
 /// Gives a finished archive its name, and then its index.
 pub(crate) fn commit(archive: &Path, finished: Finished, cancel: &Cancel) -> Result<(), Failure> {
-    finished.output.commit().map_err(|error| of_output(archive, &error))?;
+    let written = finished.output.commit().map_err(|error| of_output(archive, &error))?;
     let kept = match finished.index {
         None => return Ok(()),
-        Some(Ok(index)) => index.keep(archive, &index_options(cancel)),
+        Some(Ok(index)) => index.keep(archive, &written, &index_options(cancel)),
         Some(Err(problem)) => Err(problem),
     };
     match kept {

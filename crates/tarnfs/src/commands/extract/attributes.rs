@@ -3,16 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::{
-    AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chownat, fchmod, fchown, fremovexattr,
-    fsetxattr, futimens, utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, chmodat, chownat,
+    fchmod, fchown, fremovexattr, fsetxattr, fstat, futimens, openat, utimensat,
 };
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use tarnfs_tree::{Time, Xattrs};
 
 use crate::args::Extract;
@@ -108,7 +109,8 @@ impl Keeping {
         let mut mode = wanted.mode & 0o7777;
         if self.owner && !is_owner(file, wanted) {
             let (uid, gid) = wanted.owner;
-            if let Err(error) = fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))) {
+            let changed = owner(uid, gid).and_then(|(uid, gid)| fchown(file, Some(uid), Some(gid)));
+            if let Err(error) = changed {
                 // What may run as its owner may not run as this one.
                 mode &= !SPECIAL;
                 failure = Some(Failure::new(Code::Failure, format!("its owner {uid}:{gid} cannot be kept: {error}")));
@@ -155,31 +157,49 @@ impl Keeping {
         }
     }
 
-    /// [`keep`](Self::keep) for what has no content and is called `name` in `folder`, in which nobody else makes
-    /// anything. Symbolic links have no mode.
+    /// [`keep`](Self::keep) for what has no content, is called `name` in `folder` and was made as `kind`. Symbolic links
+    /// have no mode.
     pub(super) fn keep_at(
         &self,
         folder: BorrowedFd<'_>,
         name: &Path,
         wanted: &Wanted<'_>,
-        is_link: bool,
+        kind: FileType,
     ) -> Result<(), Failure> {
+        let failed = |what: &str| Failure::new(Code::Failure, what.to_owned());
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = openat(folder, name, flags, Mode::empty());
+        let made = made.map_err(|error| failed(&format!("its attributes cannot be kept: {error}")))?;
+        // Where others may write, something else can have the name by now: all below is done by the descriptor.
+        let is_link = kind == FileType::Symlink;
+        let is_ours = fstat(&made).is_ok_and(|stat| {
+            FileType::from_raw_mode(stat.st_mode) == kind
+                && (is_link || stat.st_nlink == 1 && stat.st_uid == geteuid().as_raw())
+        });
+        if !is_ours {
+            return Err(failed("its attributes cannot be kept: somebody has replaced it"));
+        }
+        let by_descriptor = format!("/proc/self/fd/{}", made.as_raw_fd());
         let mut failure = None;
         if self.owner {
             let (uid, gid) = wanted.owner;
-            let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-            if let Err(error) = chownat(folder, name, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW) {
-                failure = Some(Failure::new(Code::Failure, format!("its owner {uid}:{gid} cannot be kept: {error}")));
+            let changed =
+                owner(uid, gid).and_then(|(uid, gid)| chownat(&made, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH));
+            if let Err(error) = changed {
+                failure = Some(failed(&format!("its owner {uid}:{gid} cannot be kept: {error}")));
             }
         }
         if !is_link {
             let mode = if self.permissions { wanted.mode & 0o7777 } else { wanted.mode & 0o777 & !self.umask };
             let mode = if failure.is_some() { mode & !SPECIAL } else { mode };
-            if let Err(error) = rustix::fs::chmodat(folder, name, Mode::from_raw_mode(mode), AtFlags::empty()) {
-                failure.get_or_insert(Failure::new(Code::Failure, format!("its mode cannot be kept: {error}")));
+            if let Err(error) = chmodat(CWD, &by_descriptor, Mode::from_raw_mode(mode), AtFlags::empty()) {
+                failure.get_or_insert(failed(&format!("its mode cannot be kept: {error}")));
             }
+            let _ = utimensat(CWD, &by_descriptor, &times(wanted), AtFlags::empty());
+        } else if utimensat(&made, "", &times(wanted), AtFlags::EMPTY_PATH).is_err() {
+            // Of an older kernel. The time of something else harms nobody.
+            let _ = utimensat(folder, name, &times(wanted), AtFlags::SYMLINK_NOFOLLOW);
         }
-        let _ = utimensat(folder, name, &times(wanted), AtFlags::SYMLINK_NOFOLLOW);
         if !wanted.xattrs.is_empty() && wanted.xattrs.iter().any(|(name, _)| self.keeps(name)) {
             self.add("extended attributes of what is neither file nor folder are not kept");
         }
@@ -217,6 +237,11 @@ impl Keeping {
             );
         }
     }
+}
+
+/// These numbers as the kernel takes them; the largest one means to it that nothing changes.
+fn owner(uid: u32, gid: u32) -> Result<(Uid, Gid), Errno> {
+    if uid == u32::MAX || gid == u32::MAX { Err(Errno::INVAL) } else { Ok((Uid::from_raw(uid), Gid::from_raw(gid))) }
 }
 
 /// True if it has that owner anyway. (In a folder with setgid its group may be another one than that of this process.)

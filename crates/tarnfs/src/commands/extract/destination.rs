@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Stat, flock, fstat, linkat,
-    mkdirat, open, openat, openat2, renameat, renameat_with, statat, unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Stat, StatxFlags, flock, fstat,
+    linkat, mkdirat, open, openat, openat2, renameat, renameat_with, statat, statx, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -173,16 +173,16 @@ impl Destination {
         Ok(NewFile { file: file.into(), made: Some(made) })
     }
 
-    /// A name for what is made before it gets its own in `folder`: in the hidden folder, if that is on the same file
-    /// system.
+    /// A name for what is made before it gets its own in `folder`: in the hidden folder, or, if that is in another
+    /// mount, in one in `folder`.
     pub(super) fn new_name(&self, folder: BorrowedFd<'_>) -> io::Result<NewName> {
-        let stage = self.stage()?;
-        let number = self.following.fetch_add(1, Ordering::Relaxed);
-        if fstat(folder)?.st_dev == stage.device {
-            return Ok(NewName { place: Place::Stage(stage), name: format!("new-{number}"), is_kept: false });
+        let mut stage = self.stage()?;
+        let name = format!("new-{}", self.following.fetch_add(1, Ordering::Relaxed));
+        if !stage.is_beside(folder)? {
+            // Not in `folder` itself: others may write there, and put something else in its place.
+            stage = Arc::new(Stage::new(&openat(folder, ".", FOLDER, Mode::empty())?)?);
         }
-        let name = format!("{}-{number}", stage.name);
-        Ok(NewName { place: Place::Folder(openat(folder, ".", FOLDER, Mode::empty())?), name, is_kept: false })
+        Ok(NewName { stage, name, is_kept: false })
     }
 
     /// The hidden folder, which is made when it is first needed.
@@ -362,7 +362,7 @@ impl NewFile {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(&stage.folder, &name, flags, Mode::empty()) {
             Ok(file) => {
-                let made = NewName { place: Place::Stage(Arc::clone(stage)), name, is_kept: false };
+                let made = NewName { stage: Arc::clone(stage), name, is_kept: false };
                 Ok(Some(Self { file: file.into(), made: Some(made) }))
             }
             // A folder stands for what cannot be told from something else.
@@ -375,24 +375,15 @@ impl NewFile {
 /// A name for something that is made before it gets its own. What has it when this is dropped is removed.
 #[derive(Debug)]
 pub(super) struct NewName {
-    place: Place,
+    stage: Arc<Stage>,
     name: String,
     /// It is not there under this name any more.
     is_kept: bool,
 }
 
-#[derive(Debug)]
-enum Place {
-    Stage(Arc<Stage>),
-    Folder(OwnedFd),
-}
-
 impl NewName {
     pub(super) fn folder(&self) -> BorrowedFd<'_> {
-        match &self.place {
-            Place::Stage(stage) => stage.folder.as_fd(),
-            Place::Folder(folder) => folder.as_fd(),
-        }
+        self.stage.folder.as_fd()
     }
 
     pub(super) fn name(&self) -> &OsStr {
@@ -443,13 +434,16 @@ pub(super) struct Stage {
     root: OwnedFd,
     pub(super) folder: OwnedFd,
     name: String,
-    device: u64,
+    mount: (u64, u64),
     is_removed: AtomicBool,
 }
 
 impl Stage {
     fn new(root: &OwnedFd) -> io::Result<Self> {
+        /// How often it is tried again where another user's folder is found.
+        const TRIES: usize = 8;
         let root = root.try_clone()?;
+        let mut tries = 0;
         loop {
             // Nobody can have such a name in an archive, and two calls have different ones.
             let name = format!("{STAGE}{:016x}", RandomState::new().build_hasher().finish());
@@ -471,8 +465,28 @@ impl Stage {
             if !statat(&root, &name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|there| there.st_ino == stat.st_ino) {
                 continue;
             }
-            return Ok(Self { root, device: stat.st_dev, folder, name, is_removed: AtomicBool::new(false) });
+            // Whoever may write in `root` can have put a folder of his own in its place before it was opened.
+            if stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+                tries += 1;
+                if tries < TRIES {
+                    continue;
+                }
+                let what = format!("the hidden folder {name} is of another user: somebody has replaced it");
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+            }
+            return Ok(Self {
+                root,
+                mount: mount_of(folder.as_fd())?,
+                folder,
+                name,
+                is_removed: AtomicBool::new(false),
+            });
         }
+    }
+
+    /// True if things can be renamed from here to `folder`.
+    pub(super) fn is_beside(&self, folder: BorrowedFd<'_>) -> io::Result<bool> {
+        Ok(self.mount == mount_of(folder)?)
     }
 
     fn remove(&self) {
@@ -488,6 +502,14 @@ impl Drop for Stage {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+/// The file system and the mount of `folder`; no number of the mount where the kernel does not say.
+fn mount_of(folder: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+    let of_mount = statx(folder, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
+    let of_mount =
+        of_mount.ok().filter(|found| StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID));
+    Ok((fstat(folder)?.st_dev, of_mount.map_or(0, |found| found.stx_mnt_id)))
 }
 
 /// Removes what is in `folder`, but for folders that are not empty.

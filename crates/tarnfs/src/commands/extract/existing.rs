@@ -111,7 +111,8 @@ fn is_as_stored(folder: BorrowedFd<'_>, item: &Item, there: &Stat, target: &[u8]
         What::File => {
             // Some file systems keep only every second second.
             let (size, there, wanted) = (there.st_size, time_of(there), item.mtime);
-            let is_rounded = there.nanoseconds == 0 && (0..2).contains(&(wanted.seconds.saturating_sub(there.seconds)));
+            let is_even = there.nanoseconds == 0 && there.seconds % 2 == 0;
+            let is_rounded = is_even && (0..2).contains(&(wanted.seconds.saturating_sub(there.seconds)));
             is(FileType::RegularFile) && u64::try_from(size).ok() == Some(item.size) && (there == wanted || is_rounded)
         }
         What::Symlink => {

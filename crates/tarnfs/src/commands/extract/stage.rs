@@ -307,7 +307,11 @@ impl tarnfs_tree::open::Contents for Staging {
         if current.file.is_some() || current.is_lost || current.extents.is_some() {
             self.hand_on(&mut current)?;
             return match (&current.file, &current.extents) {
-                (Some(file), Some(_)) => file.set_len(current.size),
+                (Some(file), Some(_)) => match file.set_len(current.size) {
+                    // The file system has no such files. That is told when it is read from the archive.
+                    Err(error) if is_too_large(&error) => self.take(current.header).map(drop),
+                    result => result,
+                },
                 _ => Ok(()),
             };
         }
@@ -344,11 +348,20 @@ fn new_file(stage: &Stage, header: u64, mode: u32) -> io::Result<Option<File>> {
     }
 }
 
+/// True of what no file of this file system can be: others can.
+fn is_too_large(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::FBIG | Errno::INVAL))
+}
+
 /// Writes until there is nothing more to write.
 fn work(stage: &Stage, queue: &Queue) {
     while let Some(job) = queue.next() {
         let written = match job {
-            Job::Part(file, at, bytes) => file.write_all_at(&bytes, at),
+            // What is shorter than its file is not used.
+            Job::Part(file, at, bytes) => match file.write_all_at(&bytes, at) {
+                Err(error) if is_too_large(&error) => Ok(()),
+                result => result,
+            },
             Job::Files(files, bytes) => small_files(stage, &files, &bytes),
         };
         if let Err(error) = written {

@@ -282,7 +282,7 @@ impl Worker<'_> {
             let what = "is damaged; --force extracts what of it can be decoded".to_owned();
             return Err(Trouble::This(Failure::new(Code::Damaged, what)));
         }
-        let mut new = match self.staged(item)? {
+        let mut new = match self.staged(item, folder)? {
             Some(new) => {
                 extraction.progress.bytes.fetch_add(item.size, Ordering::Relaxed);
                 new
@@ -309,13 +309,18 @@ impl Worker<'_> {
     }
 
     /// What was written of it while the archive was decoded, if that is all of it and right.
-    fn staged(&self, item: &Item) -> Result<Option<NewFile>, Trouble> {
+    fn staged(&self, item: &Item, folder: &OwnedFd) -> Result<Option<NewFile>, Trouble> {
         let extraction = self.extraction;
         let (Some(staging), 0, Some(header)) = (extraction.staging, item.stored.stream, item.stored.header) else {
             return Ok(None);
         };
         let new = staging.take(header).map_err(|error| self.wrote(&error))?;
         let Some(new) = new else { return Ok(None) };
+        // Nothing can be renamed to another mount: it is read again.
+        let is_beside = extraction.destination.stage().and_then(|stage| stage.is_beside(folder.as_fd()));
+        if !is_beside.map_err(|error| self.wrote(&error))? {
+            return Ok(None);
+        }
         let damage = || extraction.tree.damage(item.node).map_err(|error| self.read(&error));
         let is_right = !extraction.tree.may_be_damaged() || damage()?.is_none();
         let length = new.file.metadata().map_err(|error| self.wrote(&error))?.len();
@@ -380,7 +385,7 @@ impl Worker<'_> {
                 Ok(()) => {}
             }
             let name = Path::new(std::ffi::OsStr::from_bytes(&item.name));
-            extraction.keeping.keep_at(folder.as_fd(), name, &wanted, true)
+            extraction.keeping.keep_at(folder.as_fd(), name, &wanted, FileType::Symlink)
         } else {
             let made = extraction.destination.new_name(folder.as_fd());
             let mut made = made.map_err(|error| self.wrote(&error))?;
@@ -405,7 +410,14 @@ impl Worker<'_> {
                 Err(error) => return Err(self.wrote(&error)),
                 Ok(()) => {}
             }
-            let kept = extraction.keeping.keep_at(at, Path::new(name), &wanted, is_link);
+            let kind = match item.kind {
+                What::File | What::Symlink => FileType::Symlink,
+                What::Fifo => FileType::Fifo,
+                What::Socket => FileType::Socket,
+                What::Character(..) => FileType::CharacterDevice,
+                What::Block(..) => FileType::BlockDevice,
+            };
+            let kept = extraction.keeping.keep_at(at, Path::new(name), &wanted, kind);
             match made.publish(folder.as_fd(), &item.name, replaces) {
                 Err(error) if is_there(&error) => return Ok(false),
                 Err(error) => return Err(self.wrote(&error)),
