@@ -50,7 +50,8 @@ impl Output {
         Self { file, place: None }
     }
 
-    /// A file that will lie at `path`. Unless it `replaces` what lies there, that is `AlreadyExists`, now or in the end.
+    /// A file that will lie at `path`. Unless it `replaces` what lies there, that is `AlreadyExists`, now or in the
+    /// end.
     pub fn create(path: &Path, replaces: bool) -> io::Result<Self> {
         if is_written_as_it_is(path) {
             let file = openat(CWD, path, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;

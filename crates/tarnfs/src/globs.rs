@@ -18,8 +18,8 @@ pub(crate) fn expand(tree: &dyn Tree, typed: &[u8]) -> Result<Vec<Vec<u8>>, Erro
     let Some(pattern) = Pattern::new(typed) else { return Ok(vec![typed.to_vec()]) };
     let mut found = Vec::new();
     // Folders still to be searched, with the numbers of the pattern's components that their entries may match. `**` can
-    // reach a folder in several ways; it is searched once for all of them. What is before its name is shared by all that
-    // wait in the same folder: paths may be long.
+    // reach a folder in several ways; it is searched once for all of them. What is before its name is shared by all
+    // that wait in the same folder: paths may be long.
     let mut waiting = vec![(Node::ROOT, Rc::<[u8]>::default(), Vec::new(), BTreeSet::from([0]))];
     while let Some((folder, above, name, at)) = waiting.pop() {
         let prefix: Rc<[u8]> = [&above[..], &name].concat().into();

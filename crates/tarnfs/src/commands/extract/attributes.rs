@@ -157,8 +157,8 @@ impl Keeping {
         }
     }
 
-    /// [`keep`](Self::keep) for what has no content, is called `name` in `folder` and was made as `kind`. Symbolic links
-    /// have no mode.
+    /// [`keep`](Self::keep) for what has no content, is called `name` in `folder` and was made as `kind`. Symbolic
+    /// links have no mode.
     pub(super) fn keep_at(
         &self,
         folder: BorrowedFd<'_>,
