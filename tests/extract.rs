@@ -812,3 +812,83 @@ E
         assert_eq!(scratch.shell("cat at/first at/last; ls -A at"), "firstlastfirst\nlast\n", "{archive}");
     }
 }
+
+/// Without their first folders two files may have one name: the last one of the archive is there, as with tar.
+#[test]
+fn of_two_files_of_one_name_the_last_one_stays() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir a b; head -c 20000000 /dev/urandom > a/x; echo last > b/x; tar -cf a.tar a b; gzip -1k a.tar
+         mkdir c d; echo one > c/x; echo two > d/x; touch -d @1000 c/x d/x; tar -cf same.tar c d",
+    );
+    for archive in ["a.tar", "a.tar.gz"] {
+        scratch.shell("rm -rf at");
+        let words = ["extract", "-P", "2", "--overwrite", "--strip-components=1", "-C", "at", archive];
+        Ran::from(tarnfs(&scratch).args(words).current_dir(scratch.path("")).output().unwrap()).ok();
+        assert_eq!(scratch.shell("cat at/x"), "last\n", "{archive}");
+    }
+    // What this call has made is no file that an earlier one has left.
+    let words = ["extract", "--resume", "--overwrite", "--strip-components=1", "-C", "at2", "same.tar"];
+    Ran::from(tarnfs(&scratch).args(words).current_dir(scratch.path("")).output().unwrap()).ok();
+    assert_eq!(scratch.shell("cat at2/x"), "two\n");
+}
+
+/// Access control lists of folders that were there stay, and what is made there gets none from them.
+#[test]
+fn lists_of_folders_that_were_there_stay() {
+    if !is_root() || !have("setfacl") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir -p t/sub; echo f > t/sub/f; tar -C t -cf a.tar .; gzip -k a.tar");
+    for (archive, words) in [("a.tar", ""), ("a.tar", "sub/f"), ("a.tar.gz", ""), ("a.tar.gz", "sub/f")] {
+        scratch.shell("rm -rf at; mkdir -p at/sub; setfacl -d -m u:1000:rwx at/sub");
+        let mut command = tarnfs(&scratch);
+        command.args(["extract", "-C", "at", archive]).args(words.split_whitespace());
+        Ran::from(command.current_dir(scratch.path("")).output().unwrap()).ok();
+        let lists = scratch.shell("getfacl -cnd at/sub | grep -c 1000; getfacl -cn at/sub/f | grep -c 1000 || true");
+        assert_eq!(lists, "1\n0\n", "{archive} {words}");
+    }
+}
+
+/// What was extracted although it is damaged is not taken for whole by a call that goes on.
+#[test]
+fn damaged_files_are_not_taken_for_whole() {
+    if !have("zip") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "seq 1000 > f; touch -d @1000000000 f; zip -q0 a.zip f; mkdir at
+         python3 -c \"b = bytearray(open('a.zip', 'rb').read()); b[500] ^= 1; open('a.zip', 'wb').write(b)\"",
+    );
+    let ran = |words: &[&str]| {
+        let mut command = tarnfs(&scratch);
+        command.args(["extract", "-C", "at"]).args(words).arg("a.zip").current_dir(scratch.path(""));
+        Ran::from(command.output().unwrap()).code
+    };
+    assert_eq!(ran(&["--force"]), 5);
+    assert_eq!(scratch.shell("(cmp -l f at/f || true) | wc -l"), "1\n");
+    assert_ne!(ran(&["--resume"]), 0);
+}
+
+/// The names of a folder are not looked through for each of them.
+#[test]
+fn names_beyond_ascii_are_told_apart_at_once() {
+    let scratch = Scratch::new();
+    scratch
+        .shell("mkdir t; cd t; seq -f 'имя %.0f' 3000 | xargs -d '\\n' touch; cd ..; tar -C t -cf a.tar .; mkdir at");
+    let strace = |words: &str| {
+        scratch.shell(&format!(
+            "export XDG_CACHE_HOME=$PWD/cache; strace -f -c -o counts {} extract -C at {words} a.tar; grep getdents counts || true",
+            env!("CARGO_BIN_EXE_tarnfs")
+        ))
+    };
+    if !have("strace") {
+        return;
+    }
+    strace("");
+    let counts = strace("--resume");
+    let calls = counts.split_whitespace().nth(3).map_or(0, |calls| calls.parse::<u64>().unwrap());
+    assert!((1..100).contains(&calls), "{counts}");
+}

@@ -104,6 +104,12 @@ pub(super) fn copy_what_can_be_read(source: &dyn Source, file: &File, cancel: &C
     file.set_len(0).map_err(CopyError::Write)?;
     loop {
         cancel.check().map_err(CopyError::Read)?;
+        let data = source.next_data(at).unwrap_or(source.len());
+        if data > at {
+            at = data;
+            file.set_len(at).map_err(CopyError::Write)?;
+            continue;
+        }
         match source.read_at(&mut buffer[..most], at) {
             Ok(0) => return Ok(at),
             Ok(read) => {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{
     AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Stat, StatxFlags, flock, fstat,
-    linkat, mkdirat, open, openat, openat2, renameat, renameat_with, statat, statx, unlinkat,
+    fstatfs, ioctl_getflags, linkat, mkdirat, open, openat, openat2, renameat, renameat_with, statat, statx, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -73,7 +73,7 @@ impl Destination {
         let is_fresh = !Dir::read_from(&root)?.flatten().any(|entry| !is_dots(entry.file_name().to_bytes()));
         // By way of /proc files get names where the kernel does not give them by the descriptor alone.
         let has_nameless = geteuid().is_root() || Path::new("/proc/self/fd").exists();
-        Ok(Self {
+        let opened = Self {
             root,
             is_fresh,
             is_made,
@@ -82,7 +82,12 @@ impl Destination {
             has_nameless: AtomicBool::new(has_nameless),
             links_by_descriptor: AtomicBool::new(true),
             following: AtomicU64::new(0),
-        })
+        };
+        // Before anything is extracted, which may have such a name itself.
+        if !is_fresh {
+            opened.remove_what_was_left();
+        }
+        Ok(opened)
     }
 
     /// True if nothing was there at the start.
@@ -190,9 +195,6 @@ impl Destination {
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stage) = &*stage {
             return Ok(Arc::clone(stage));
-        }
-        if !self.is_fresh {
-            self.remove_what_was_left();
         }
         let made = Arc::new(Stage::new(&self.root)?);
         *stage = Some(Arc::clone(&made));
@@ -323,13 +325,17 @@ pub(super) fn folded(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<V
         .iter()
         .map(|byte| if byte.is_ascii_lowercase() { byte.to_ascii_uppercase() } else { byte.to_ascii_lowercase() })
         .collect();
+    let folds_letters = swapped != name && same(&swapped)?;
     // Letters beyond ASCII are folded in many ways; some leave out dots and spaces at the end, or know short names.
     let is_plain = name.is_ascii() && !name.ends_with(b".") && !name.ends_with(b" ") && !name.contains(&b'~');
-    if is_plain && (swapped == name || !same(&swapped)?) {
+    if is_plain && !folds_letters {
         return Ok(None);
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let listed = openat(folder, ".", flags, Mode::empty())?;
+    if !folds_letters && tells_names_apart(&listed) {
+        return Ok(None);
+    }
     let mut other = None;
     for entry in Dir::read_from(&listed)? {
         let entry = entry?;
@@ -342,6 +348,18 @@ pub(super) fn folded(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<V
         }
     }
     Ok(other)
+}
+
+/// True if all names are different ones in `folder`. Of a file system that is not known, that is not known either.
+fn tells_names_apart(folder: &OwnedFd) -> bool {
+    /// Magic numbers of `statfs` (linux/magic.h): ext4, btrfs, tmpfs and f2fs, which fold names in folders that say so,
+    /// and xfs, which folds the letters of ASCII at most.
+    const KNOWN: [u64; 5] = [0xef53, 0x9123_683e, 0x0102_1994, 0xf2f5_2010, 0x5846_5342];
+    /// `FS_CASEFOLD_FL`
+    const FOLDS: u32 = 0x4000_0000;
+    let is_known = fstatfs(folder).is_ok_and(|found| KNOWN.contains(&(found.f_type as u64 & 0xffff_ffff)));
+    // Who has no such flags has none that is set.
+    is_known && ioctl_getflags(folder).map_or(true, |flags| flags.bits() & FOLDS == 0)
 }
 
 /// A file that has no name yet, or only one in a hidden folder. It is gone when it is dropped.

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{AtFlags, FileType, Stat, readlinkat, unlinkat};
 use rustix::io::Errno;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use tarnfs_tree::Time;
 
 use super::destination::{folded, stat};
@@ -18,6 +19,8 @@ pub(super) struct Existing {
     pub(super) policy: Policy,
     /// What is as it is stored is what an earlier call has made.
     pub(super) resumes: bool,
+    /// When this call began, if several files of the archive may have one name: what was made since is of another one.
+    since: Option<Timespec>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +52,8 @@ impl Existing {
             Extract { keep_newer: true, .. } => Policy::KeepNewer,
             _ => Policy::Refuse,
         };
-        Self { policy, resumes: arguments.resume }
+        let since = (arguments.strip_components > 0).then(|| clock_gettime(ClockId::RealtimeCoarse));
+        Self { policy, resumes: arguments.resume, since }
     }
 
     /// True if what is there may stay: then it is looked at before anything is read for it.
@@ -64,7 +68,10 @@ impl Existing {
             return Ok(Decision::Refuse(refused));
         }
         // Nothing is lost where a link would be replaced by the same.
-        if (self.resumes || item.kind == What::Symlink) && is_as_stored(folder, item, &there, target) {
+        let is_of_earlier =
+            self.since.is_none_or(|since| (there.st_ctime, there.st_ctime_nsec as i64) < (since.tv_sec, since.tv_nsec));
+        let resumes = self.resumes && is_of_earlier;
+        if (resumes || item.kind == What::Symlink) && is_as_stored(folder, item, &there, target) {
             return Ok(Decision::Leave);
         }
         let is_folder = FileType::from_raw_mode(there.st_mode).is_dir();

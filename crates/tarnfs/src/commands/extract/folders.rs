@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tarnfs_tree::Node;
 
 use super::Extraction;
+use super::attributes::hands_lists_down;
 use super::destination::make_folder;
 
 /// Folders that one thread has open.
@@ -53,7 +55,14 @@ impl<'a> Folders<'a> {
                 }
                 at
             }
-            found => found?,
+            found => {
+                let found = found?;
+                // It may have been there before, whoever has named it.
+                if !destination.is_fresh() && hands_lists_down(found.as_fd()) {
+                    self.extraction.inherits.store(true, Ordering::Relaxed);
+                }
+                found
+            }
         };
         if self.open.len() >= MOST
             && let Some(oldest) = self.open.iter().min_by_key(|(_, (_, used))| *used).map(|(node, _)| *node)

@@ -91,14 +91,13 @@ pub(crate) fn run(arguments: &Extract) -> Result<Code, Failure> {
         destination = Some(opened);
         Ok(staging.clone().map(|staging| staging as Arc<dyn Contents>))
     });
-    if let Some(Err(error)) = staging.as_ref().map(|staging| staging.finish()) {
-        return Err(cannot_write(archive, folder, &error).0);
-    }
-    if opened.is_err() && destination.take_if(|destination| destination.is_made()).is_some() {
+    let staged = staging.as_ref().map_or(Ok(()), |staging| staging.finish());
+    if (opened.is_err() || staged.is_err()) && destination.take_if(|destination| destination.is_made()).is_some() {
         staging = None;
         // Only if nothing is in it.
         let _ = std::fs::remove_dir(folder);
     }
+    staged.map_err(|error| cannot_write(archive, folder, &error).0)?;
     let ToExtract { opened, code, cancel, limits, threads } = opened?;
     let Some(destination) = &destination else { return Err(cannot_open(&io::ErrorKind::NotFound.into())) };
     let staging = staging.filter(|_| opened.is_new && !opened.index.summary().layers.is_empty());
@@ -163,7 +162,9 @@ impl Extraction<'_> {
         progress.total.store(plan.bytes.max(1), Ordering::Relaxed);
         let bar = inside::bar(self.archive, progress);
         // A few files are made before another thread has begun.
-        let threads = if plan.bytes < 1 << 20 && plan.count < 64 { 1 } else { threads };
+        let is_little = plan.bytes < 1 << 20 && plan.count < 64;
+        // Without the first folders several may have one name: the last one of the archive is to be there in the end.
+        let threads = if is_little || self.strip > 0 { 1 } else { threads };
         work::run(self, plan.items, threads)?;
         drop(bar);
         self.destination.remove_stage();
@@ -172,9 +173,9 @@ impl Extraction<'_> {
 
     /// Gives folders their attributes: each when nothing is made in it any more.
     fn finish_folders(&self, mut folders: Backwards) -> Result<(), Stop> {
-        while let Some(node) = folders.pop().map_err(|error| self.cannot_note(&error))? {
+        while let Some((node, has_made)) = folders.pop().map_err(|error| self.cannot_note(&error))? {
             self.check()?;
-            if let Err(failure) = self.finish_folder(node) {
+            if let Err(failure) = self.finish_folder(node, has_made) {
                 let names = self.tree.names_to(node).unwrap_or_default();
                 self.report.of_file(&names.join(&b'/'), failure.code, &failure.message);
             }
@@ -182,7 +183,7 @@ impl Extraction<'_> {
         Ok(())
     }
 
-    fn finish_folder(&self, node: Node) -> Result<(), Failure> {
+    fn finish_folder(&self, node: Node, has_made: bool) -> Result<(), Failure> {
         let read = |error: &Error| inside::failure(self.archive, b"", error);
         let attributes = self.tree.attributes(node).map_err(|error| read(&error))?;
         let stored = self.tree.stored(node).map_err(|error| read(&error))?;
@@ -196,7 +197,8 @@ impl Extraction<'_> {
             if self.keeping.owner { self.owner(node, uid, gid).map_err(|error| read(&error))? } else { (uid, gid) };
         let wanted =
             Wanted { mode: attributes.mode, owner, mtime: attributes.mtime, atime: attributes.atime, xattrs: &xattrs };
-        if self.inherits.load(Ordering::Relaxed) {
+        // Lists of a folder that was there are the user's.
+        if has_made && self.inherits.load(Ordering::Relaxed) {
             use std::os::fd::AsFd as _;
             self.keeping.without_inherited(folder.as_fd(), true);
         }

@@ -299,7 +299,8 @@ impl Backwards {
     /// Numbers that are held in memory.
     const MOST: usize = 1 << 18;
 
-    pub(super) fn push(&mut self, node: Node) -> io::Result<()> {
+    /// Adds a folder, which this call `has_made`. Numbers of nodes are below 2⁶³.
+    pub(super) fn push(&mut self, node: Node, has_made: bool) -> io::Result<()> {
         if self.nodes.len() >= Self::MOST {
             let file = match &mut self.file {
                 Some(file) => file,
@@ -310,12 +311,12 @@ impl Backwards {
             self.written += self.nodes.len() as u64;
             self.nodes.clear();
         }
-        self.nodes.push(node.0);
+        self.nodes.push(node.0 << 1 | u64::from(has_made));
         Ok(())
     }
 
     /// The one that was pushed last.
-    pub(super) fn pop(&mut self) -> io::Result<Option<Node>> {
+    pub(super) fn pop(&mut self) -> io::Result<Option<(Node, bool)>> {
         if self.nodes.is_empty()
             && let Some(file) = &self.file
             && self.written > 0
@@ -327,7 +328,7 @@ impl Backwards {
             let (numbers, _) = bytes.as_chunks::<8>();
             self.nodes = numbers.iter().map(|number| u64::from_le_bytes(*number)).collect();
         }
-        Ok(self.nodes.pop().map(Node))
+        Ok(self.nodes.pop().map(|number| (Node(number >> 1), number & 1 == 1)))
     }
 }
 
@@ -388,9 +389,9 @@ mod tests {
     fn folders_come_back_in_reverse() {
         for count in [0, 1, Backwards::MOST as u64, 3 * Backwards::MOST as u64 + 5] {
             let mut folders = Backwards::default();
-            (0..count).for_each(|number| folders.push(Node(number)).unwrap());
+            (0..count).for_each(|number| folders.push(Node(number), number % 3 == 0).unwrap());
             for number in (0..count).rev() {
-                assert_eq!(folders.pop().unwrap(), Some(Node(number)));
+                assert_eq!(folders.pop().unwrap(), Some((Node(number), number % 3 == 0)));
             }
             assert_eq!(folders.pop().unwrap(), None);
         }

@@ -2,13 +2,11 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 
 use rustix::fs::{AtFlags, unlinkat};
 use rustix::io::Errno;
 use tarnfs_tree::{Attributes, Error, Kind, Node, Stored, Tree};
 
-use super::attributes::hands_lists_down;
 use super::destination::{MadeFolder, make_folder};
 use super::existing::{Policy, refuse_folded};
 use super::folders::Folders;
@@ -71,7 +69,7 @@ impl Walk<'_> {
             self.found.iter_mut().for_each(|found| *found = true);
             let has_entry = tree.stored(Node::ROOT).map_err(|error| self.extraction.broken(&error))?.header.is_some();
             if has_entry && self.extraction.strip == 0 {
-                self.finish_later(Node::ROOT)?;
+                self.finish_later(Node::ROOT, self.extraction.destination.is_made())?;
             }
         }
         let mut waiting = vec![Waiting { node: Node::ROOT, from: 0, depth: 0, at: root }];
@@ -146,14 +144,14 @@ impl Walk<'_> {
         match self.try_folder(parent, name, mode) {
             Ok(MadeFolder::Made) => {
                 if is_known {
-                    self.finish_later(attributes.node)?;
+                    self.finish_later(attributes.node, true)?;
                 }
                 extraction.done(parent, name)?;
                 Ok(true)
             }
             Ok(MadeFolder::Existed) => {
                 if is_known && extraction.existing.policy != Policy::Skip {
-                    self.finish_later(attributes.node)?;
+                    self.finish_later(attributes.node, false)?;
                 }
                 Ok(true)
             }
@@ -185,20 +183,16 @@ impl Walk<'_> {
             made = make_folder(folder.as_fd(), name, mode);
         }
         let made = made?;
-        if made == MadeFolder::Existed {
-            if let Some(refused) = refuse_folded(folder.as_fd(), name)? {
-                return Err(io::Error::other(refused));
-            }
-            let inner = extraction.destination.inner(folder.as_fd(), name)?;
-            if hands_lists_down(inner.as_fd()) {
-                extraction.inherits.store(true, Ordering::Relaxed);
-            }
+        if made == MadeFolder::Existed
+            && let Some(refused) = refuse_folded(folder.as_fd(), name)?
+        {
+            return Err(io::Error::other(refused));
         }
         Ok(made)
     }
 
-    fn finish_later(&mut self, folder: Node) -> Result<(), Stop> {
-        self.finishing.push(folder).map_err(|error| self.extraction.cannot_note(&error))
+    fn finish_later(&mut self, folder: Node, has_made: bool) -> Result<(), Stop> {
+        self.finishing.push(folder, has_made).map_err(|error| self.extraction.cannot_note(&error))
     }
 
     fn note(

@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, linkat, mknodat, openat, symlinkat};
 use tarnfs_source::Source;
-use tarnfs_tree::{Error, Node, Tree, Xattrs};
+use tarnfs_tree::{Error, Node, Time, Tree, Xattrs};
 
 use super::attributes::Wanted;
 use super::content::{CopyError, copy, copy_what_can_be_read, ends_all, is_damage};
 use super::destination::{NewFile, stat};
-use super::existing::Decision;
+use super::existing::{Decision, Policy};
 use super::folders::Folders;
 use super::plan::{Item, Items, What};
 use super::{Extraction, Stop};
@@ -197,6 +197,9 @@ impl Worker<'_> {
             let there = stat(folder.as_fd(), &item.name).map_err(|error| self.wrote(&error))?;
             let first = rustix::fs::fstat(first).map_err(|error| self.wrote(&error.into()))?;
             if there.is_some_and(|there| (there.st_dev, there.st_ino) != (first.st_dev, first.st_ino)) {
+                if existing.policy == Policy::Overwrite {
+                    return Ok(Decision::Replace);
+                }
                 let what = "is there, and is not the same file as the other names that it has in the archive";
                 return Ok(Decision::Refuse(what.to_owned()));
             }
@@ -282,15 +285,19 @@ impl Worker<'_> {
             let what = "is damaged; --force extracts what of it can be decoded".to_owned();
             return Err(Trouble::This(Failure::new(Code::Damaged, what)));
         }
-        let mut new = match self.staged(item, folder)? {
+        let (mut new, is_damaged) = match self.staged(item, folder)? {
             Some(new) => {
                 extraction.progress.bytes.fetch_add(item.size, Ordering::Relaxed);
-                new
+                (new, false)
             }
             None => self.copied(item, folder)?,
         };
         let xattrs = self.xattrs(item)?;
-        let &Item { mode, mtime, atime, .. } = item;
+        let &Item { mode, mut mtime, atime, .. } = item;
+        if is_damaged {
+            // With its own time, a call that goes on would take it for whole.
+            mtime = now();
+        }
         let wanted = Wanted { mode, owner: self.owner(item)?, mtime, atime, xattrs: &xattrs };
         if extraction.inherits.load(Ordering::Relaxed) {
             extraction.keeping.without_inherited(new.file.as_fd(), false);
@@ -314,6 +321,10 @@ impl Worker<'_> {
         let (Some(staging), 0, Some(header)) = (extraction.staging, item.stored.stream, item.stored.header) else {
             return Ok(None);
         };
+        // It was made in another folder, and may have got an access list there that it would not have got here.
+        if !extraction.keeping.permissions && extraction.inherits.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let new = staging.take(header).map_err(|error| self.wrote(&error))?;
         let Some(new) = new else { return Ok(None) };
         // Nothing can be renamed to another mount: it is read again.
@@ -327,13 +338,13 @@ impl Worker<'_> {
         Ok(Some(new).filter(|_| is_right && length == item.size))
     }
 
-    /// A new file with its content.
-    fn copied(&mut self, item: &Item, folder: &OwnedFd) -> Result<NewFile, Trouble> {
+    /// A new file with its content, and whether that is damaged (`--force`).
+    fn copied(&mut self, item: &Item, folder: &OwnedFd) -> Result<(NewFile, bool), Trouble> {
         let extraction = self.extraction;
         let new = extraction.destination.new_file(folder.as_fd(), extraction.keeping.first_mode(item.mode));
         let new = new.map_err(|error| self.wrote(&error))?;
         if item.size == 0 {
-            return Ok(new);
+            return Ok((new, false));
         }
         let source = extraction.tree.open_stored(item.node, &item.stored, item.size);
         let source = source.map_err(|error| self.read(&error))?;
@@ -342,18 +353,19 @@ impl Worker<'_> {
             Err(CopyError::Write(error)) => return Err(self.wrote(&error)),
             Err(CopyError::Read(error)) if extraction.force && is_damage(&error) => {
                 self.copy_a_part(item, &*source, &new)?;
-                return Ok(new);
+                return Ok((new, true));
             }
             Err(CopyError::Read(error)) => return Err(self.read(&error.into())),
         }
-        if extraction.force {
-            let damaged = extraction.tree.xattr(item.node, DAMAGED).map_err(|error| self.read(&error))?;
-            if let Some(what) = damaged {
-                let what = format!("is damaged, and was extracted as it is: {}", String::from_utf8_lossy(&what));
-                extraction.failed(item.folder, &item.name, Code::Damaged, &what);
-            }
+        if !extraction.force {
+            return Ok((new, false));
         }
-        Ok(new)
+        let damaged = extraction.tree.xattr(item.node, DAMAGED).map_err(|error| self.read(&error))?;
+        if let Some(what) = &damaged {
+            let what = format!("is damaged, and was extracted as it is: {}", String::from_utf8_lossy(what));
+            extraction.failed(item.folder, &item.name, Code::Damaged, &what);
+        }
+        Ok((new, damaged.is_some()))
     }
 
     /// `--force`: what comes before the first byte that is lost.
@@ -430,6 +442,11 @@ impl Worker<'_> {
         }
         kept.map(|()| true).map_err(Trouble::This)
     }
+}
+
+fn now() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    Time { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
 }
 
 /// True where a second name is not possible, of a file that can be made twice.
