@@ -189,3 +189,28 @@ fn nothing_is_replaced_that_the_new_one_cannot_hold() {
     assert_eq!(run_in(&scratch, "convert versions.tar versions.zip").0, 0);
     assert!(scratch.path("versions.tar").exists() && scratch.path("versions.zip").exists());
 }
+
+/// > `convert` makes a tar or a zip of any archive that can be mounted, with all that both can hold.
+#[test]
+fn roots_empty_files_and_hashes_of_others_are_kept() {
+    let scratch = Scratch::new();
+    scratch.shell(": > e; gzip e");
+    convert(&scratch, "e.gz e.bz2");
+    assert_eq!(scratch.shell("bzip2 -t e.bz2 && bzip2 -dc e.bz2 | wc -c"), "0\n");
+    if !have("mksquashfs") || !have("setfattr") {
+        return;
+    }
+    scratch.shell(
+        "mkdir tree out; echo one > tree/one; setfattr -n user.hash.sha256 -v mine tree/one; chmod 750 tree
+         touch -d @1000000000 tree; mksquashfs tree x.squashfs -quiet -no-progress > /dev/null",
+    );
+    convert(&scratch, "x.squashfs x.tar.gz");
+    scratch.shell("tar --xattrs -C out -xpf x.tar.gz");
+    assert_eq!(
+        scratch.shell("stat -c '%a %Y' out; getfattr --only-values -n user.hash.sha256 out/one"),
+        "750 1000000000\nmine"
+    );
+    // What is in it is compared with all attributes before the old one goes.
+    convert(&scratch, "--replace x.squashfs y.tar.zst");
+    assert!(!scratch.path("x.squashfs").exists());
+}

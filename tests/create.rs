@@ -541,3 +541,29 @@ fn what_replaces_an_archive_has_its_mode_and_something_in_it() {
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(scratch.shell("tar -xOzf x.tar.gz tree/one"), "one\n");
 }
+
+/// Whoever reads a zip from its start needs to know where the data of a member end.
+#[test]
+fn a_zip_that_is_not_compressed_has_no_stored_data_of_unknown_length() {
+    if !have("unzip") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("head -c 3000000 /dev/urandom > large; echo small > small");
+    create(&scratch, "--level=0 x.zip large small");
+    scratch.shell("unzip -tq x.zip; unzip -p x.zip large | cmp - large; bsdtar -xOf - large < x.zip | cmp - large");
+    let methods = scratch.shell(
+        "python3 -c \"import zipfile
+for one in zipfile.ZipFile('x.zip').infolist(): print(one.filename, one.compress_type, one.flag_bits & 8)\"",
+    );
+    assert_eq!(methods, "large 8 8\nsmall 0 0\n");
+}
+
+/// A name that is left out is none that others lead to.
+#[test]
+fn a_hard_link_does_not_lead_to_what_was_left_out() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir c; echo data > c/a; ln c/a c/b");
+    let _ = run_in(&scratch, "create x.tar --transform s,^c/a$,, c");
+    assert_eq!(scratch.shell("tar -xOf x.tar c/b"), "data\n");
+}

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use bzip2::{Action, Compress, Compression as Level, Status};
 
-use super::{Bare, Block, Compression, Compressor, Frame, Point, failed};
+use super::{Block, Compression, Compressor, Frame, Point, failed};
 
 /// bzip2, a stream for each block.
 pub(super) struct Bzip2;
@@ -79,7 +79,25 @@ impl Compression for Bzip2 {
         Ok(Box::new(Streams(level)))
     }
 
-    fn frame(&self, _: i32) -> Box<dyn Frame> {
-        Box::new(Bare)
+    fn frame(&self, level: i32) -> Box<dyn Frame> {
+        Box::new(AtLeastOne { level, is_there: false })
+    }
+}
+
+/// Without a stream it would be no file of bzip2.
+struct AtLeastOne {
+    level: i32,
+    is_there: bool,
+}
+
+impl Frame for AtLeastOne {
+    fn add(&mut self, _: &[u8], _: &Block) {
+        self.is_there = true;
+    }
+
+    fn end(&mut self) -> Vec<u8> {
+        /// The end of a stream, and the checksum of no blocks.
+        const END: [u8; 10] = [0x17, 0x72, 0x45, 0x38, 0x50, 0x90, 0, 0, 0, 0];
+        if self.is_there { Vec::new() } else { [format!("BZh{}", self.level).as_bytes(), &END].concat() }
     }
 }

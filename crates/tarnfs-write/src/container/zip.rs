@@ -93,7 +93,7 @@ impl Packer {
     fn pack(&mut self, mut part: Part) -> io::Result<Part> {
         let failed = |what: &dyn fmt::Display| io::Error::other(format!("deflating failed: {what}"));
         part.crc.update(&part.data);
-        if self.level == 0 || part.is_all() && part.data.is_empty() {
+        if part.is_all() && (self.level == 0 || part.data.is_empty()) {
             return Ok(part);
         }
         if part.is_all() {
@@ -110,8 +110,10 @@ impl Packer {
             return Ok(part);
         }
         // A new one for each part: one that was used before finds other matches, and the bytes would depend on which
-        // thread packs which part. Level 1 of this library makes noise longer by an eighth.
-        let mut deflate = Deflate::new(self.level.max(2), false, WINDOW_BITS);
+        // thread packs which part. Level 1 of this library makes noise longer by an eighth. What is only stored has the
+        // form of deflate, too: the length of other data must stand before them for who reads a zip from its start.
+        let level = if self.level == 0 { 0 } else { self.level.max(2) };
+        let mut deflate = Deflate::new(level, false, WINDOW_BITS);
         if !part.before.is_empty() {
             deflate.set_dictionary(&part.before).map_err(|error| failed(&error.as_str()))?;
         }
@@ -143,7 +145,6 @@ struct Open {
 /// Writes parts in order, and notes what the directory will say.
 struct Ordered {
     output: Output,
-    is_stored: bool,
     position: u64,
     members: u64,
     directory: Vec<u8>,
@@ -338,7 +339,7 @@ impl Sink<Part> for Ordered {
         if let Some(member) = part.member.take() {
             let start = self.position;
             let is_shorter = !part.packed.is_empty() && part.packed.len() < part.data.len();
-            let is_deflated = if is_all { is_shorter } else { !self.is_stored };
+            let is_deflated = !is_all || is_shorter;
             let method = if is_deflated { DEFLATED } else { STORED };
             let crc = crc32fast::Hasher::new();
             if is_all {
@@ -401,7 +402,6 @@ impl Zip {
         let pool = Pool::default();
         let ordered = Ordered {
             output: writing.output,
-            is_stored: level == 0,
             position: 0,
             members: 0,
             directory: Vec::new(),

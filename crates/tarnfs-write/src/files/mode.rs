@@ -27,8 +27,9 @@ const OTHERS: u32 = 0o1007;
 const ALL: u32 = 0o7777;
 
 impl ModeChange {
-    /// Of `u+rw,go-w` or `0644`; `None` if it means nothing.
-    pub fn parse(text: &str) -> Option<Self> {
+    /// Of `u+rw,go-w` or `0644`; `None` if it means nothing. Where it does not say whose bits, those of the `umask` stay
+    /// as they are, as with chmod.
+    pub fn parse(text: &str, umask: u32) -> Option<Self> {
         if text.starts_with(|first: char| first.is_ascii_digit()) {
             let bits = u32::from_str_radix(text, 8).ok().filter(|bits| *bits <= ALL)?;
             return Some(Self(vec![Clause { who: ALL, action: Action::Set, bits, execute: false }]));
@@ -48,7 +49,7 @@ impl ModeChange {
                 };
             }
             if people.is_empty() {
-                who = ALL;
+                who = ALL & !umask;
             }
             while let Some(sign) = rest.chars().next() {
                 let action = match sign {
@@ -111,14 +112,17 @@ mod tests {
             ("a+rX", 0o700, false, 0o755),
             ("go=", 0o777, false, 0o700),
             ("+t", 0o755, true, 0o1755),
+            ("+w", 0o444, false, 0o644),
+            ("-w", 0o666, false, 0o466),
+            ("a+w", 0o444, false, 0o666),
             ("u+s,g-s", 0o2755, false, 0o4755),
             ("u=rwx+s-w", 0o000, false, 0o4500),
-            ("=r", 0o777, false, 0o444),
+            ("=r", 0o777, false, 0o466),
         ] {
-            assert_eq!(ModeChange::parse(text).unwrap().of(mode, is_folder), expected, "{text} {mode:o}");
+            assert_eq!(ModeChange::parse(text, 0o022).unwrap().of(mode, is_folder), expected, "{text} {mode:o}");
         }
         for bad in ["", "rwx", "u+q", "z+r", "9", "17777", "u+r,,o+r"] {
-            assert!(ModeChange::parse(bad).is_none(), "{bad}");
+            assert!(ModeChange::parse(bad, 0o022).is_none(), "{bad}");
         }
     }
 }

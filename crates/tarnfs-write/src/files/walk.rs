@@ -13,7 +13,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tarnfs_format::name::escape;
 use tarnfs_format::{Body, Device, Entry, Kind, Time, Xattrs};
-use tarnfs_source::Extent;
+use tarnfs_source::{Cancel, Extent};
 
 use super::transform::Role;
 use super::{Choice, Count, Sort, names};
@@ -91,10 +91,11 @@ fn identity(stat: &Stat) -> (u64, u64) {
 }
 
 /// A file's bytes. What is read may be less than it was, or more than is wanted.
-struct Opened<'a>(BorrowedFd<'a>);
+struct Opened<'a>(BorrowedFd<'a>, &'a Cancel);
 
 impl Content for Opened<'_> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.1.check()?;
         loop {
             match rustix::io::pread(self.0, &mut *buffer, offset) {
                 // That of the person is asked for elsewhere.
@@ -256,7 +257,8 @@ impl Walk<'_> {
         entry.xattrs = self.xattrs(&Place::Opened(file.as_fd()), false);
         self.count.bytes += size;
         let told = self.count.told;
-        self.put(&entry, &Opened(file.as_fd()))?;
+        let cancel = self.choice.cancel.clone();
+        self.put(&entry, &Opened(file.as_fd(), &cancel))?;
         if size > 0
             && told == self.count.told
             && let Ok(now) = fstat(file)
@@ -362,7 +364,8 @@ impl Walk<'_> {
         if links < 2 || self.choice.hard_dereference || !self.writer.has_hard_links() {
             return false;
         }
-        if self.writer.why_not(entry).is_some() {
+        // What is left out has no name that others could lead to.
+        if entry.path.is_empty() || self.writer.why_not(entry).is_some() {
             return false;
         }
         let key = identity(stat);

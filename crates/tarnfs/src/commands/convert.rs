@@ -12,7 +12,7 @@ use rustix::fs::{Gid, Mode, Uid, fchmod, fchown};
 use tarnfs_format::{Body, Entry, Kind};
 use tarnfs_source::{Cancel, Extent, SharedSource, Source};
 use tarnfs_tree::open::{IndexPlace, OpenArchive, Options};
-use tarnfs_tree::{Attributes, Node, Tree};
+use tarnfs_tree::{Attributes, Node, Tree, Xattrs};
 use tarnfs_write::compress;
 use tarnfs_write::{ArchiveWriter, BlockStream, Content, Finished, Nothing, Output};
 
@@ -76,17 +76,15 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     if arguments.replace {
         job.verify(&finished, &options)?;
         take_over(&finished.output, &known).map_err(|error| of_output(to, &error))?;
-        let now = fs::metadata(from).map_err(|error| of_input(from, &error))?;
-        let facts = |of: &fs::Metadata| (of.dev(), of.ino(), of.len(), of.mtime(), of.mtime_nsec());
-        if facts(&now) != facts(&known) {
-            let what = "it changed while it was converted; it is kept, and no other archive was written";
-            return Err(Failure::new(Code::Failure, format!("{}: {what}", shown(from.as_os_str()))));
-        }
+        // That may take long, and what is compared behind it must be as it is when the name changes hands.
+        finished.output.file().sync_all().map_err(|error| of_output(to, &error))?;
+        is_unchanged(from, &known, "no other archive was written")?;
     }
     let length = finished.length;
     let index = opened.index_path.clone();
     commit(to, finished, &cancel)?;
     if arguments.replace && !is_same {
+        is_unchanged(from, &known, "the new archive has what was in it before")?;
         fs::remove_file(from).map_err(|error| of_input(from, &error))?;
         // Its index is of no use without it.
         if let Some(index) = index.filter(|index| index.parent() == from.parent() || is_beside(index, from)) {
@@ -100,6 +98,19 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         shown(from.as_os_str())
     ));
     Ok(Code::Success)
+}
+
+/// Fails if the archive at `path` is not the one that was `known`, or was changed since. `instead` says what there is.
+fn is_unchanged(path: &Path, known: &fs::Metadata, instead: &str) -> Result<(), Failure> {
+    let now = fs::metadata(path).map_err(|error| of_input(path, &error))?;
+    let facts = |of: &fs::Metadata| {
+        (of.dev(), of.ino(), of.len(), (of.mtime(), of.mtime_nsec()), (of.ctime(), of.ctime_nsec()))
+    };
+    if facts(&now) == facts(known) {
+        return Ok(());
+    }
+    let what = format!("it changed while it was converted; it is kept, and {instead}");
+    Err(Failure::new(Code::Failure, format!("{}: {what}", shown(path.as_os_str()))))
 }
 
 fn of_input(archive: &Path, error: &io::Error) -> Failure {
@@ -216,15 +227,19 @@ impl Job<'_> {
         let how = &self.arguments.how;
         let mut writer = self.target.writer(output, how, self.arguments.threads, self.cancel).map_err(failed)?;
         let tree = inside::tree(self.opened);
-        let mut walk =
-            Refill { job: self, tree: &tree, writer: &mut *writer, first: HashMap::new(), left_out: BTreeMap::new() };
+        let mut walk = Refill {
+            job: self,
+            tree: &tree,
+            writer: &mut *writer,
+            first: HashMap::new(),
+            left_out: BTreeMap::new(),
+            is_less: false,
+        };
         walk.all()?;
-        let left_out = std::mem::take(&mut walk.left_out);
-        let mut is_less = false;
+        let (left_out, mut is_less) = (std::mem::take(&mut walk.left_out), walk.is_less);
         for (what, (count, first)) in left_out {
             let more = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
             log::warn!("{}: {what}: {}{more}", shown(self.to.as_os_str()), escaped(&first));
-            is_less = true;
         }
         let versions = self.opened.index.replaced_count().map_err(|error| self.of_input(b"", &error.into()))?;
         // With -r, an archive is an older version of its folder.
@@ -275,6 +290,19 @@ impl Job<'_> {
                 if !is_it {
                     return Err(cannot(format!("{}: it is something else", escaped(&path))));
                 }
+                if let Some(what) = self.other_attributes((&attributes, &found)) {
+                    return Err(cannot(format!("{}: its {what}", escaped(&path))));
+                }
+                if matches!(self.target, Target::Tar(_)) {
+                    let old =
+                        self.stored_xattrs(&old, attributes.node).map_err(|error| self.of_input(&path, &error))?;
+                    let (mut old, mut new) = (old, new.xattrs(found.node).map_err(other)?);
+                    old.sort();
+                    new.sort();
+                    if old != new {
+                        return Err(cannot(format!("{}: its extended attributes are others", escaped(&path))));
+                    }
+                }
                 match attributes.kind {
                     Kind::Folder => folders.push((attributes.node, found.node, path)),
                     Kind::File => {
@@ -295,10 +323,37 @@ impl Job<'_> {
         Ok(())
     }
 
+    /// The extended attributes of a file, without what tarnfs says of it.
+    fn stored_xattrs(&self, tree: &dyn Tree, node: Node) -> Result<Xattrs, tarnfs_tree::Error> {
+        let hashes = &self.opened.index.summary().shape.hashes;
+        let is_own = |name: &[u8]| {
+            let hash = name.strip_prefix(b"user.hash.");
+            name == b"user.tarnfs.damaged" || hash.is_some_and(|hash| hashes.iter().any(|own| own.as_bytes() == hash))
+        };
+        Ok(tree.xattrs(node)?.into_iter().filter(|(name, _)| !is_own(name)).collect())
+    }
+
     /// True of what cannot be kept, as has been told.
     fn is_left_out(&self, attributes: &Attributes, path: &[u8]) -> bool {
         let entry = Entry { kind: attributes.kind, path: path.to_vec(), ..Entry::default() };
         self.target.why_not(&entry).is_some()
+    }
+
+    /// Which attribute is another one, as far as the new format has them.
+    fn other_attributes(&self, (old, new): (&Attributes, &Attributes)) -> Option<&'static str> {
+        let is_zip = matches!(self.target, Target::Zip);
+        let is_link = old.kind == Kind::Symlink;
+        // A zip counts 100 ns.
+        let time = |of: &Attributes| (of.mtime.seconds, of.mtime.nanoseconds / if is_zip { 100 } else { 1 });
+        if !is_link && old.mode != new.mode {
+            Some("mode is another one")
+        } else if (old.uid, old.gid) != (new.uid, new.gid) {
+            Some("owner is another one")
+        } else if time(old) != time(new) {
+            Some("time is another one")
+        } else {
+            None
+        }
     }
 
     /// What is different.
@@ -346,11 +401,22 @@ struct Refill<'a> {
     first: HashMap<Node, Vec<u8>>,
     /// What could not be kept: how many times, and where first.
     left_out: BTreeMap<String, (u64, Vec<u8>)>,
+    /// More than holes.
+    is_less: bool,
 }
 
 impl Refill<'_> {
     fn all(&mut self) -> Result<(), Failure> {
-        let found = children(self.tree, Node::ROOT).map_err(|error| self.job.of_input(b"", &error))?;
+        let of_root = |error| self.job.of_input(b"", &error);
+        let found = children(self.tree, Node::ROOT).map_err(of_root)?;
+        // A zip has no root.
+        if matches!(self.job.target, Target::Tar(_))
+            && self.job.opened.tree.stored(Node::ROOT).map_err(of_root)?.header.is_some()
+        {
+            let root = self.tree.attributes(Node::ROOT).map_err(of_root)?;
+            let written = self.one(&root, b".").map_err(of_root)?;
+            written.map_err(|error| of_output(self.job.to, &error))?;
+        }
         // Each folder is followed by all that is in it: who unpacks a tar gives a folder its time when that is over.
         let mut folders = vec![(Vec::new(), found.into_iter())];
         while let Some((folder, left)) = folders.last_mut() {
@@ -391,6 +457,7 @@ impl Refill<'_> {
         };
         if let Some(why_not) = self.writer.why_not(&entry) {
             self.leave_out(&format!("left out: {why_not}"), path);
+            self.is_less = true;
             return Ok(Ok(()));
         }
         if attributes.kind != Kind::Folder && attributes.links > 1 {
@@ -399,15 +466,16 @@ impl Refill<'_> {
                     (entry.kind, entry.link) = (Kind::HardLink, first.clone());
                     return Ok(self.writer.add(&entry, &Nothing).map(drop));
                 }
-                Some(_) => self.leave_out("further names of one file are files of their own there", path),
+                Some(_) => {
+                    self.leave_out("further names of one file are files of their own there", path);
+                    self.is_less = true;
+                }
                 None => {
                     self.first.insert(node, path.to_vec());
                 }
             }
         }
-        // What tarnfs says of a file is none of its attributes.
-        let is_own = |name: &[u8]| name.starts_with(b"user.tarnfs.") || name.starts_with(b"user.hash.");
-        entry.xattrs = self.tree.xattrs(node)?.into_iter().filter(|(name, _)| !is_own(name)).collect();
+        entry.xattrs = self.job.stored_xattrs(self.tree, node)?;
         let content: Option<SharedSource> = match attributes.kind {
             Kind::File => Some(self.tree.open(node)?),
             Kind::Symlink => {
@@ -424,6 +492,8 @@ impl Refill<'_> {
         }
         for what in self.writer.leaves_out(&entry) {
             self.leave_out(&format!("{what} cannot be kept there"), path);
+            // Holes are read as zeros: no content is lost.
+            self.is_less |= what != "holes";
         }
         let added = match &content {
             Some(content) => self.writer.add(&entry, &Bytes(&**content)),

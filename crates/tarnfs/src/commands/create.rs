@@ -260,7 +260,10 @@ fn choice(arguments: &Create) -> Result<Choice, Failure> {
         transforms.extend(parsed.map_err(|error| usage(format!("--transform {expression}: {error}")))?);
     }
     let mode = arguments.mode.as_deref().map(|text| {
-        ModeChange::parse(text)
+        // There is no other way to ask for it.
+        let umask = rustix::process::umask(rustix::fs::Mode::empty());
+        rustix::process::umask(umask);
+        ModeChange::parse(text, umask.as_raw_mode())
             .ok_or_else(|| usage(format!("--mode {text}: give changes as for chmod: u+rw,go-w or 644")))
     });
     let mut mtime = arguments.mtime.as_deref().map(time).transpose()?;
