@@ -7,7 +7,8 @@
 //! more thread puts them in order into the [`output`], which gets its name when it is whole. What was written is read
 //! along for the index ([`sidecar`]).
 //!
-//! A new compression is one file in `compress/` and one line in [`compress::COMPRESSIONS`].
+//! A new compression is one file in `compress/` and one line in [`compress::COMPRESSIONS`]. A new kind of archive is
+//! one file in `container/` and one line in [`container::CONTAINERS`].
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,7 @@ pub mod output;
 pub mod pipeline;
 mod sidecar;
 mod stream;
+mod target;
 
 /// The example of the README is compiled and run.
 #[cfg(doctest)]
@@ -31,6 +33,7 @@ use tarnfs_tree::open::ReadAlong;
 
 pub use output::Output;
 pub use stream::{BlockStream, Writing};
+pub use target::Target;
 
 /// The bytes of a file that goes into an archive.
 pub trait Content {

@@ -11,7 +11,6 @@ use tarnfs_source::{Fingerprint, Slice};
 
 use super::{Built, CHEAP_TO_READ, IndexPlace, Opening, Origin, Problem, Recreate, has_random_format};
 use crate::build::{FirstPass, HEAD, Names, single_file};
-use crate::directory;
 use crate::grow::replay;
 
 /// A larger index goes to a disk, however few entries it has: attributes, sparse maps and seek points may be large.
@@ -64,14 +63,7 @@ impl Opening<'_> {
             name: self.path.file_name().unwrap_or_default().as_bytes(),
             single_file: single_file(self.path, &self.facts),
             names: &names,
-            format: &tarnfs_format::Options {
-                limits: options.limits,
-                ignore_zeros: options.shape.ignore_zeros,
-                guess_encoding: options.shape.encoding.is_none(),
-                gnu_incremental: options.shape.gnu_incremental,
-                cancel: options.cancel.clone(),
-                decode: directory::decode(options),
-            },
+            format: &options.of_formats(),
             options,
             archive: self.archive(),
         };

@@ -12,6 +12,7 @@ use tarnfs_source::{Budget, Cancel, Limits};
 
 use crate::build::Progress;
 use crate::decoded_cache::DecodedCache;
+use crate::directory;
 
 /// How an archive is opened.
 #[derive(Debug, Clone)]
@@ -152,6 +153,20 @@ impl Passwords {
 impl std::fmt::Debug for Passwords {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} passwords", self.0.len())
+    }
+}
+
+impl Options {
+    /// What of it is for the readers of formats.
+    pub(crate) fn of_formats(&self) -> tarnfs_format::Options {
+        tarnfs_format::Options {
+            limits: self.limits,
+            ignore_zeros: self.shape.ignore_zeros,
+            guess_encoding: self.shape.encoding.is_none(),
+            gnu_incremental: self.shape.gnu_incremental,
+            cancel: self.cancel.clone(),
+            decode: directory::decode(self),
+        }
     }
 }
 

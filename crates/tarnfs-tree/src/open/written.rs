@@ -15,7 +15,6 @@ use tarnfs_source::{FileSource, Fingerprint, MemorySource, SharedSource, Slice};
 
 use super::{FileFacts, Home, Opening, Options, Problem};
 use crate::build::{Along, FirstPass, Names};
-use crate::directory;
 
 /// All that an index needs but what depends on the finished file.
 #[derive(Debug)]
@@ -39,14 +38,7 @@ pub fn read_along(path: &Path, content: Along, options: &Options) -> Result<Read
         // It is a tar, also one without members.
         single_file: Entry { path: b"x.tar".to_vec(), ..Entry::default() },
         names: &names,
-        format: &tarnfs_format::Options {
-            limits: options.limits,
-            ignore_zeros: options.shape.ignore_zeros,
-            guess_encoding: options.shape.encoding.is_none(),
-            gnu_incremental: options.shape.gnu_incremental,
-            cancel: options.cancel.clone(),
-            decode: directory::decode(options),
-        },
+        format: &options.of_formats(),
         options,
         archive: tarnfs_index::Archive { length: 0, fingerprint: fingerprint_of(&nothing, 0)?, modified: 0 },
     };

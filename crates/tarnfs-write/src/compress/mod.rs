@@ -130,14 +130,13 @@ pub fn by_name(name: &str) -> Option<&'static dyn Compression> {
     COMPRESSIONS.iter().copied().find(is_it)
 }
 
-/// The one that the name of a tar stands for: `x.tar.gz`, `x.tgz`, `x.tar`.
-pub fn of_tar(name: &[u8]) -> Option<&'static dyn Compression> {
-    let name = name.to_ascii_lowercase();
-    let ends = |suffix: &str| name.len() > suffix.len() && name.ends_with(suffix.as_bytes());
+/// The one that the name of an archive stands for, in small letters: `x.tar.gz`, `x.tgz`, `x.tar`.
+pub(crate) fn of_archive(suffix: &str, name: &[u8]) -> Option<&'static dyn Compression> {
+    let ends = |end: &str| name.len() > end.len() && name.ends_with(end.as_bytes());
     COMPRESSIONS
         .iter()
         .copied()
-        .find(|one| ends(&format!(".tar{}", one.suffix())) || one.short().iter().any(|suffix| ends(suffix)))
+        .find(|one| ends(&format!("{suffix}{}", one.suffix())) || one.short().iter().any(|suffix| ends(suffix)))
 }
 
 /// What comes of an error in one of the libraries.

@@ -7,15 +7,16 @@ mod acl;
 mod header;
 
 use std::io;
+use std::ops::RangeInclusive;
 
 use tarnfs_format::{Entry, Kind};
 use tarnfs_source::Extent;
 
-use crate::container::is_acl;
+use crate::container::{Container, Keeps, is_acl};
 use crate::stream::BlockStream;
-use crate::{ArchiveWriter, Content, Finished, Missing};
+use crate::{ArchiveWriter, Content, Finished, Missing, Writing};
 
-use header::{Header, Pax};
+use header::Header;
 
 /// Bytes that everything is a multiple of.
 const BLOCK: u64 = 512;
@@ -24,18 +25,13 @@ const RECORD: u64 = 20 * BLOCK;
 
 /// Writes a tar.
 #[derive(Debug)]
-pub struct Tar {
+struct Tar {
     out: BlockStream,
     /// Used again for each entry.
-    pax: Pax,
+    pax: header::Pax,
 }
 
 impl Tar {
-    /// One whose bytes go to `out`.
-    pub fn new(out: BlockStream) -> Self {
-        Self { out, pax: Pax::default() }
-    }
-
     /// Writes what `content` has from `offset` on.
     fn copy(&mut self, content: &dyn Content, offset: u64, length: u64, missing: &mut Missing) -> io::Result<()> {
         let end = offset + length;
@@ -63,9 +59,33 @@ impl Tar {
     }
 }
 
-/// See [`ArchiveWriter::why_not`].
-pub fn why_not(entry: &Entry) -> Option<&'static str> {
-    (entry.kind == Kind::Socket).then_some("a socket cannot be kept in a tar")
+/// tar as it is written here.
+pub(crate) struct Pax;
+
+impl Container for Pax {
+    fn name(&self) -> &'static str {
+        "tar"
+    }
+
+    fn suffix(&self) -> &'static str {
+        ".tar"
+    }
+
+    fn own_levels(&self) -> Option<(RangeInclusive<i32>, i32)> {
+        None
+    }
+
+    fn keeps(&self) -> Keeps {
+        Keeps { root: true, xattrs: true, holes: true, time_unit: 1 }
+    }
+
+    fn why_not(&self, entry: &Entry) -> Option<&'static str> {
+        (entry.kind == Kind::Socket).then_some("a socket cannot be kept in a tar")
+    }
+
+    fn writer(&self, writing: Writing) -> io::Result<Box<dyn ArchiveWriter>> {
+        Ok(Box::new(Tar { out: BlockStream::new(writing)?, pax: header::Pax::default() }))
+    }
 }
 
 /// The map of a sparse file, as it stands before its data: format 1.0 of GNU tar.
@@ -87,7 +107,7 @@ fn sparse_map(extents: &[Extent], size: u64) -> Vec<u8> {
 
 impl ArchiveWriter for Tar {
     fn why_not(&self, entry: &Entry) -> Option<&'static str> {
-        why_not(entry)
+        Pax.why_not(entry)
     }
 
     fn leaves_out(&self, _: &Entry) -> Vec<&'static str> {

@@ -6,11 +6,13 @@
 
 use std::fmt;
 use std::io;
+use std::ops::RangeInclusive;
 
 use libdeflater::{CompressionLvl, Compressor as Deflater};
 use tarnfs_format::{Entry, Kind, Time};
 use zlib_rs::{Deflate, DeflateFlush};
 
+use crate::container::{Container, Keeps, is_acl};
 use crate::pipeline::{Pipeline, Sink, Work};
 use crate::sidecar::Pool;
 use crate::stream::Writing;
@@ -47,9 +49,9 @@ const LARGE: u64 = u32::MAX as u64;
 const NEARLY_LARGE: u64 = LARGE - (16 << 20);
 
 /// Levels of deflate; 0 only stores.
-pub const LEVELS: std::ops::RangeInclusive<i32> = 0..=9;
+const LEVELS: RangeInclusive<i32> = 0..=9;
 /// The one that is taken if none is named.
-pub const USUAL_LEVEL: i32 = 6;
+const USUAL_LEVEL: i32 = 6;
 
 /// What is written of an entry before its data.
 #[derive(Debug, Default)]
@@ -381,7 +383,7 @@ impl Sink<Part> for Ordered {
 }
 
 /// Writes a zip.
-pub struct Zip {
+struct Zip {
     pipeline: Pipeline<Part, Part, Ordered>,
     pool: Pool,
 }
@@ -391,7 +393,7 @@ impl Zip {
     const MEMORY: u64 = (WAITING * 2 * PART) as u64 + (2 << 20);
 
     /// Starts its threads. Of `writing`, compression and index mean nothing here: a zip has a directory.
-    pub fn new(writing: Writing) -> io::Result<Self> {
+    fn new(writing: Writing) -> io::Result<Self> {
         let room = usize::try_from(writing.memory / Self::MEMORY).unwrap_or(usize::MAX);
         let threads = writing.threads.min(room).max(1);
         let level = writing.level;
@@ -433,28 +435,53 @@ fn fill(content: &dyn Content, buffer: &mut [u8], offset: u64, missing: &mut Mis
     Ok(filled)
 }
 
-/// See [`ArchiveWriter::why_not`].
-pub fn why_not(entry: &Entry) -> Option<&'static str> {
-    match entry.kind {
-        Kind::Socket => Some("a socket cannot be kept in a zip"),
-        Kind::Fifo => Some("a named pipe cannot be kept in a zip"),
-        Kind::CharacterDevice(_) | Kind::BlockDevice(_) => Some("a device cannot be kept in a zip"),
-        _ if entry.path.len() >= 0xffff => Some("its path is too long for a zip"),
-        _ => None,
+/// zip as it is written here.
+pub(crate) struct InfoZip;
+
+impl Container for InfoZip {
+    fn name(&self) -> &'static str {
+        "zip"
+    }
+
+    fn suffix(&self) -> &'static str {
+        ".zip"
+    }
+
+    fn own_levels(&self) -> Option<(RangeInclusive<i32>, i32)> {
+        Some((LEVELS, USUAL_LEVEL))
+    }
+
+    fn keeps(&self) -> Keeps {
+        // Times are those of NTFS.
+        Keeps { root: false, xattrs: false, holes: false, time_unit: 100 }
+    }
+
+    fn why_not(&self, entry: &Entry) -> Option<&'static str> {
+        match entry.kind {
+            Kind::Socket => Some("a socket cannot be kept in a zip"),
+            Kind::Fifo => Some("a named pipe cannot be kept in a zip"),
+            Kind::CharacterDevice(_) | Kind::BlockDevice(_) => Some("a device cannot be kept in a zip"),
+            _ if entry.path.len() >= 0xffff => Some("its path is too long for a zip"),
+            _ => None,
+        }
+    }
+
+    fn writer(&self, writing: Writing) -> io::Result<Box<dyn ArchiveWriter>> {
+        Ok(Box::new(Zip::new(writing)?))
     }
 }
 
 impl ArchiveWriter for Zip {
     fn why_not(&self, entry: &Entry) -> Option<&'static str> {
-        why_not(entry)
+        InfoZip.why_not(entry)
     }
 
     fn leaves_out(&self, entry: &Entry) -> Vec<&'static str> {
         let mut left_out = Vec::new();
-        if entry.xattrs.iter().any(|(name, _)| !super::is_acl(name)) {
+        if entry.xattrs.iter().any(|(name, _)| !is_acl(name)) {
             left_out.push("extended attributes");
         }
-        if entry.xattrs.iter().any(|(name, _)| super::is_acl(name)) {
+        if entry.xattrs.iter().any(|(name, _)| is_acl(name)) {
             left_out.push("ACLs");
         }
         if entry.body.extents.is_some() {

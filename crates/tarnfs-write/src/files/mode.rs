@@ -27,8 +27,8 @@ const OTHERS: u32 = 0o1007;
 const ALL: u32 = 0o7777;
 
 impl ModeChange {
-    /// Of `u+rw,go-w` or `0644`; `None` if it means nothing. Where it does not say whose bits, those of the `umask` stay
-    /// as they are, as with chmod.
+    /// Of `u+rw,go-w` or `0644`; `None` if it means nothing. Where it does not say whose bits, those of the `umask`
+    /// stay as they are, as with chmod.
     pub fn parse(text: &str, umask: u32) -> Option<Self> {
         if text.starts_with(|first: char| first.is_ascii_digit()) {
             let bits = u32::from_str_radix(text, 8).ok().filter(|bits| *bits <= ALL)?;

@@ -13,10 +13,10 @@ use tarnfs_format::{Body, Entry, Kind};
 use tarnfs_source::{Cancel, Extent, SharedSource, Source};
 use tarnfs_tree::open::{IndexPlace, OpenArchive, Options};
 use tarnfs_tree::{Attributes, Node, Tree, Xattrs};
-use tarnfs_write::compress;
-use tarnfs_write::{ArchiveWriter, BlockStream, Content, Finished, Nothing, Output};
+use tarnfs_write::container::Container;
+use tarnfs_write::{ArchiveWriter, BlockStream, Content, Finished, Nothing, Output, Target};
 
-use super::create::{Target, commit, of_output, output};
+use super::create::{self, commit, of_output, output};
 use crate::args::{Convert, Keys, shown};
 use crate::exit::{Code, Failure};
 use crate::inside;
@@ -119,15 +119,10 @@ fn of_input(archive: &Path, error: &io::Error) -> Failure {
 
 /// What is written. A file that is compressed and no archive has no `.tar` in its name.
 fn target(arguments: &Convert) -> Result<Target, Failure> {
-    let name = arguments.output.as_os_str().as_bytes();
-    let lower = name.to_ascii_lowercase();
-    let single = compress::COMPRESSIONS
-        .iter()
-        .find(|one| !one.suffix().is_empty() && lower.ends_with(one.suffix().as_bytes()))
-        .filter(|_| arguments.how.compress.is_none() && compress::of_tar(name).is_none());
-    match single {
-        Some(compression) => Target::Single(*compression).checked(&arguments.how),
-        None => Target::of(&arguments.output, &arguments.how),
+    let single = Target::single(arguments.output.as_os_str().as_bytes());
+    match single.filter(|_| arguments.how.compress.is_none()) {
+        Some(target) => create::checked(target, &arguments.how),
+        None => create::target(&arguments.output, &arguments.how),
     }
 }
 
@@ -187,18 +182,20 @@ impl Job<'_> {
     /// True if only the compression changes: the bytes of the tar, or of the single file, stay as they are.
     fn keeps_stream(&self) -> bool {
         let summary = self.opened.index.summary();
-        let open = &self.arguments.open;
-        let changes_tree = summary.shape.recursion.is_some() || open.transform.is_some();
-        match (self.target, summary.format.as_str()) {
-            (Target::Tar(_), "tar") => !changes_tree,
-            (Target::Single(_), _) => true,
-            _ => false,
-        }
+        let Some(container) = self.target.container() else { return true };
+        let changes_tree = summary.shape.recursion.is_some() || self.arguments.open.transform.is_some();
+        container.own_levels().is_none() && self.is_of(container) && !changes_tree
+    }
+
+    /// True if the old archive is of that kind.
+    fn is_of(&self, container: &dyn Container) -> bool {
+        self.opened.index.summary().format == container.name()
     }
 
     fn recompress(&self, output: Output) -> Result<Finished, Failure> {
-        let mut writing = self.target.writing(output, &self.arguments.how, self.arguments.threads, self.cancel);
-        if self.opened.index.summary().format != "tar" {
+        let mut writing =
+            create::writing(self.target, output, &self.arguments.how, self.arguments.threads, self.cancel);
+        if !self.target.container().is_some_and(|container| self.is_of(container)) {
             // Made at its first mount: of what is no archive, an index says the time of the finished file.
             writing.index = None;
         }
@@ -225,7 +222,8 @@ impl Job<'_> {
     fn refill(&self, output: Output) -> Result<Finished, Failure> {
         let failed = |error: io::Error| of_output(self.to, &error);
         let how = &self.arguments.how;
-        let mut writer = self.target.writer(output, how, self.arguments.threads, self.cancel).map_err(failed)?;
+        let writing = create::writing(self.target, output, how, self.arguments.threads, self.cancel);
+        let mut writer = self.target.writer(writing).map_err(failed)?;
         let tree = inside::tree(self.opened);
         let mut walk = Refill {
             job: self,
@@ -293,7 +291,7 @@ impl Job<'_> {
                 if let Some(what) = self.other_attributes((&attributes, &found)) {
                     return Err(cannot(format!("{}: its {what}", escaped(&path))));
                 }
-                if matches!(self.target, Target::Tar(_)) {
+                if self.target.keeps().xattrs {
                     let old =
                         self.stored_xattrs(&old, attributes.node).map_err(|error| self.of_input(&path, &error))?;
                     let (mut old, mut new) = (old, new.xattrs(found.node).map_err(other)?);
@@ -341,10 +339,9 @@ impl Job<'_> {
 
     /// Which attribute is another one, as far as the new format has them.
     fn other_attributes(&self, (old, new): (&Attributes, &Attributes)) -> Option<&'static str> {
-        let is_zip = matches!(self.target, Target::Zip);
         let is_link = old.kind == Kind::Symlink;
-        // A zip counts 100 ns.
-        let time = |of: &Attributes| (of.mtime.seconds, of.mtime.nanoseconds / if is_zip { 100 } else { 1 });
+        let unit = self.target.keeps().time_unit;
+        let time = |of: &Attributes| (of.mtime.seconds, of.mtime.nanoseconds / unit);
         if !is_link && old.mode != new.mode {
             Some("mode is another one")
         } else if (old.uid, old.gid) != (new.uid, new.gid) {
@@ -409,10 +406,7 @@ impl Refill<'_> {
     fn all(&mut self) -> Result<(), Failure> {
         let of_root = |error| self.job.of_input(b"", &error);
         let found = children(self.tree, Node::ROOT).map_err(of_root)?;
-        // A zip has no root.
-        if matches!(self.job.target, Target::Tar(_))
-            && self.job.opened.tree.stored(Node::ROOT).map_err(of_root)?.header.is_some()
-        {
+        if self.job.target.keeps().root && self.job.opened.tree.stored(Node::ROOT).map_err(of_root)?.header.is_some() {
             let root = self.tree.attributes(Node::ROOT).map_err(of_root)?;
             let written = self.one(&root, b".").map_err(of_root)?;
             written.map_err(|error| of_output(self.job.to, &error))?;

@@ -8,14 +8,12 @@ use std::path::Path;
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use tarnfs_format::{Entry, Time};
+use tarnfs_format::Time;
 use tarnfs_source::{Budget, Cancel};
 use tarnfs_tree::open::{Options, Problem};
-use tarnfs_write::compress::{self, Compression};
-use tarnfs_write::container::tar::{self, Tar};
-use tarnfs_write::container::zip::{self, Zip};
+use tarnfs_write::container::Container;
 use tarnfs_write::files::{self, Choice, Exclude, ModeChange, Owner, Sort, Transform};
-use tarnfs_write::{ArchiveWriter, BlockStream, Finished, Output, Writing};
+use tarnfs_write::{Finished, Output, Target, Writing};
 
 use crate::args::{Compress, Create, SortFiles, shown};
 use crate::exit::{Code, Failure};
@@ -33,14 +31,17 @@ const MEMORY: u64 = 1 << 30;
 pub(crate) fn run(arguments: &Create) -> Result<Code, Failure> {
     logging::start(arguments.debug, None, Colour::default())?;
     let archive = &arguments.archive;
-    let format = Target::of(archive, &arguments.how)?;
+    let target = target(archive, &arguments.how)?;
     let mut choice = choice(arguments)?;
-    if matches!(format, Target::Zip) {
-        let flags = [(&mut choice.xattrs, "--xattrs"), (&mut choice.acls, "--acls"), (&mut choice.sparse, "--sparse")];
-        for (flag, name) in flags {
-            if std::mem::take(flag) {
-                log::warn!("{name} has no effect: a zip cannot keep that");
-            }
+    let keeps = target.keeps();
+    let flags = [
+        (&mut choice.xattrs, "--xattrs", keeps.xattrs),
+        (&mut choice.acls, "--acls", keeps.xattrs),
+        (&mut choice.sparse, "--sparse", keeps.holes),
+    ];
+    for (flag, name, is_kept) in flags {
+        if !is_kept && std::mem::take(flag) {
+            log::warn!("{name} has no effect: a {} cannot keep that", target.name());
         }
     }
     if choice.paths.is_empty() {
@@ -54,8 +55,8 @@ pub(crate) fn run(arguments: &Create) -> Result<Code, Failure> {
     // What lies in the folder that is put in is of the archive that is being replaced.
     let index = [archive.as_os_str().as_bytes(), b".tarnfs.sqlite"].concat();
     choice.leaves_out.extend(fs::metadata(OsString::from_vec(index)).map(|found| (found.dev(), found.ino())));
-    let mut writer = format
-        .writer(output, &arguments.how, arguments.threads, &choice.cancel)
+    let mut writer = target
+        .writer(writing(target, output, &arguments.how, arguments.threads, &choice.cancel))
         .map_err(|error| of_output(archive, &error))?;
     let mut told = |path: &[u8], what: &str| log::warn!("{}: {what}", escaped(path));
     let count = files::add(&choice, &mut *writer, &mut told).map_err(|error| of_output(archive, &error))?;
@@ -140,106 +141,60 @@ pub(crate) fn output(archive: &Path, overwrite: bool) -> Result<Output, Failure>
     Ok(Output::stream(File::from(file)))
 }
 
-/// What kind of archive is written.
-#[derive(Clone, Copy)]
-pub(crate) enum Target {
-    /// A tar, compressed so.
-    Tar(&'static dyn Compression),
-    /// A single file, compressed so.
-    Single(&'static dyn Compression),
-    Zip,
+/// What kind of archive is written: what the options say, or else the name.
+pub(crate) fn target(archive: &Path, how: &Compress) -> Result<Target, Failure> {
+    let name = archive.as_os_str().as_bytes();
+    let by_name = Target::of_name(name);
+    let target = match &how.compress {
+        Some(named) => {
+            let Some(target) = Target::named(named) else {
+                let all: Vec<_> = Target::names().collect();
+                return Err(usage(format!("--compress {named}: give {}", all.join(", "))));
+            };
+            let kind = |target: Target| target.container().map(Container::name);
+            if let (Some(said), Some(meant)) = (by_name.and_then(kind), kind(target))
+                && said != meant
+            {
+                return Err(usage(format!("--compress {named}: the name says {said}, and this would be a {meant}")));
+            }
+            target
+        }
+        None if name == b"-" => Target::plain(),
+        None => by_name.ok_or_else(|| {
+            usage(format!(
+                "{}: its name does not say what it is to be: .tar, .tar.gz, .tar.bz2, .tar.xz, .tar.zst, .tar.lz4 or .zip; or give --compress",
+                shown(archive.as_os_str())
+            ))
+        })?,
+    };
+    checked(target, how)
 }
 
-impl Target {
-    /// What the options say, or else the name.
-    pub(crate) fn of(archive: &Path, how: &Compress) -> Result<Self, Failure> {
-        let name = archive.as_os_str().as_bytes();
-        let is_zip = name.to_ascii_lowercase().ends_with(b".zip");
-        let target = match &how.compress {
-            Some(named) if named == "zip" => Self::Zip,
-            Some(named) => {
-                let Some(compression) = compress::by_name(named) else {
-                    let all: Vec<_> = compress::COMPRESSIONS.iter().map(|one| one.name()).collect();
-                    return Err(usage(format!("--compress {named}: give zip, {}", all.join(", "))));
-                };
-                if is_zip {
-                    return Err(usage(format!("--compress {named}: the name says zip, and this would be a tar")));
-                }
-                Self::Tar(compression)
-            }
-            None if is_zip => Self::Zip,
-            None if name == b"-" => Self::Tar(compress::by_name("none").unwrap_or(compress::COMPRESSIONS[0])),
-            None => Self::Tar(compress::of_tar(name).ok_or_else(|| {
-                usage(format!(
-                    "{}: its name does not say what it is to be: .tar, .tar.gz, .tar.bz2, .tar.xz, .tar.zst, .tar.lz4 or .zip; or give --compress",
-                    shown(archive.as_os_str())
-                ))
-            })?),
+/// The same, if it has the level that was typed.
+pub(crate) fn checked(target: Target, how: &Compress) -> Result<Target, Failure> {
+    let (levels, name) = (target.levels(), target.name());
+    if let Some(level) = how.level.filter(|level| !levels.contains(level)) {
+        let what = if levels.start() == levels.end() {
+            format!("{name} has no levels")
+        } else {
+            format!("{name} has levels {} to {}", levels.start(), levels.end())
         };
-        target.checked(how)
+        return Err(usage(format!("--level {level}: {what}")));
     }
+    Ok(target)
+}
 
-    /// The same, if it has that level.
-    pub(crate) fn checked(self, how: &Compress) -> Result<Self, Failure> {
-        let (levels, name) = self.levels();
-        if let Some(level) = how.level.filter(|level| !levels.contains(level)) {
-            let what = if levels.start() == levels.end() {
-                format!("{name} has no levels")
-            } else {
-                format!("{name} has levels {} to {}", levels.start(), levels.end())
-            };
-            return Err(usage(format!("--level {level}: {what}")));
-        }
-        Ok(self)
-    }
-
-    /// See [`ArchiveWriter::why_not`].
-    pub(crate) fn why_not(self, entry: &Entry) -> Option<&'static str> {
-        match self {
-            Self::Tar(_) => tar::why_not(entry),
-            Self::Single(_) => None,
-            Self::Zip => zip::why_not(entry),
-        }
-    }
-
-    fn levels(self) -> (std::ops::RangeInclusive<i32>, &'static str) {
-        match self {
-            Self::Tar(compression) | Self::Single(compression) => (compression.levels(), compression.name()),
-            Self::Zip => (zip::LEVELS, "zip"),
-        }
-    }
-
-    /// How it is written to `output`.
-    pub(crate) fn writing(self, output: Output, how: &Compress, threads: usize, cancel: &Cancel) -> Writing {
-        let (compression, usual) = match self {
-            Self::Tar(compression) | Self::Single(compression) => (compression, compression.usual_level()),
-            Self::Zip => (compress::COMPRESSIONS[0], zip::USUAL_LEVEL),
-        };
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let memory = how.memory.or_else(|| Budget::memory_of_this_machine().map(|all| all / 4));
-        Writing {
-            output,
-            compression,
-            level: how.level.unwrap_or(usual),
-            threads: if threads == 0 { cores } else { threads },
-            memory: memory.unwrap_or(MEMORY),
-            index: (!how.no_index).then(|| index_options(cancel)),
-        }
-    }
-
-    /// What writes it.
-    pub(crate) fn writer(
-        self,
-        output: Output,
-        how: &Compress,
-        threads: usize,
-        cancel: &Cancel,
-    ) -> io::Result<Box<dyn ArchiveWriter>> {
-        let writing = self.writing(output, how, threads, cancel);
-        Ok(match self {
-            Self::Tar(_) | Self::Single(_) => Box::new(Tar::new(BlockStream::new(writing)?)),
-            Self::Zip => Box::new(Zip::new(writing)?),
-        })
+/// How it is written to `output`.
+pub(crate) fn writing(target: Target, output: Output, how: &Compress, threads: usize, cancel: &Cancel) -> Writing {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let memory = how.memory.or_else(|| Budget::memory_of_this_machine().map(|all| all / 4));
+    Writing {
+        output,
+        compression: target.compression(),
+        level: how.level.unwrap_or(target.usual_level()),
+        threads: if threads == 0 { cores } else { threads },
+        memory: memory.unwrap_or(MEMORY),
+        index: (!how.no_index).then(|| index_options(cancel)),
     }
 }
 
