@@ -5,12 +5,13 @@ mod later;
 mod settings;
 mod size;
 mod usage;
+mod writing;
 
 pub(crate) use definitions::{
-    Cat, Check, Cli, Command, Compress, Convert, Create, DEBUG, Extract, Find, Index, IndexFormat, List, Mount, Open,
-    Shell, SortFiles, Stat,
+    Cat, Check, Cli, Command, DEBUG, Extract, Find, Index, IndexFormat, List, Mount, Open, Shell, Stat,
 };
 pub(crate) use settings::{Keys, composition, mount_options, open_options};
+pub(crate) use writing::{Compress, Convert, Create, SortFiles};
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
