@@ -214,3 +214,37 @@ fn roots_empty_files_and_hashes_of_others_are_kept() {
     convert(&scratch, "--replace x.squashfs y.tar.zst");
     assert!(!scratch.path("x.squashfs").exists());
 }
+
+/// What would be lost where nobody looks keeps the old archive.
+#[test]
+fn what_would_be_lost_without_a_word_is_not_replaced() {
+    let scratch = Scratch::new();
+    scratch.shell("echo a > a; echo b > b; tar -cf a.tar a; tar -cf b.tar b; cat a.tar b.tar > u.tar; gzip -k u.tar");
+    // Another tar behind the end of the first.
+    for from in ["u.tar", "u.tar.gz"] {
+        let (code, said) = run_in(&scratch, &format!("convert --replace {from} t.zip"));
+        assert!(code == 1 && said.contains("they look like another tar"), "{code} {said}");
+        assert!(scratch.path(from).exists() && !scratch.path("t.zip").exists(), "{from}");
+    }
+    let (code, said) = run_in(&scratch, "convert u.tar.gz t.zip");
+    assert!(code == 0 && said.contains("they look like another tar"), "{code} {said}");
+    convert(&scratch, "--replace u.tar.gz u.tar.zst");
+    scratch.shell("zstd -dcq u.tar.zst | cmp - u.tar");
+    // An index that was made with -r.
+    scratch.shell("tar -cf v.tar a b.tar; echo new > a; tar -rf v.tar a; cp v.tar v");
+    assert_eq!(run_in(&scratch, "index -r v.tar").0, 0);
+    convert(&scratch, "v.tar v.tar.zst");
+    scratch.shell("zstd -dcq v.tar.zst | cmp - v.tar");
+    let (code, said) = run_in(&scratch, "convert --replace v.tar v.zip");
+    assert!(code == 1 && said.contains("v.zip: 1 older entry of the same names"), "{code} {said}");
+    let (code, said) = run_in(&scratch, "convert -r --replace v.tar w.tar");
+    assert!(code == 2 && said.contains("with -r"), "{code} {said}");
+    scratch.shell("cmp v v.tar; test ! -e v.zip; test ! -e w.tar");
+    // A sidecar of ratarmount, in which hard links are files.
+    scratch.shell("mkdir d; echo x > d/x; ln d/x d/y; tar -czf h.tar.gz d");
+    assert_eq!(run_in(&scratch, "index --format ratarmount h.tar.gz").0, 0);
+    assert!(scratch.path("h.tar.gz.index.sqlite").exists());
+    let (code, said) = run_in(&scratch, "convert --replace h.tar.gz h.zip");
+    assert!(code == 1 && said.contains("further names of one file"), "{code} {said}");
+    assert!(scratch.path("h.tar.gz").exists() && !scratch.path("h.zip").exists());
+}

@@ -567,3 +567,50 @@ fn a_hard_link_does_not_lead_to_what_was_left_out() {
     let _ = run_in(&scratch, "create x.tar --transform s,^c/a$,, c");
     assert_eq!(scratch.shell("tar -xOf x.tar c/b"), "data\n");
 }
+
+/// An archive that would hold nothing, as one of itself would, takes nobody's place.
+#[test]
+fn an_archive_of_itself_is_not_written() {
+    let scratch = Scratch::new();
+    scratch.shell("echo precious > file");
+    create(&scratch, "x.tar file");
+    scratch.shell("cp x.tar kept");
+    let (code, said) = run_in(&scratch, "create --overwrite x.tar x.tar");
+    assert!(code == 1 && said.contains("x.tar: nothing of what was named goes in; no archive was written"), "{said}");
+    scratch.shell("cmp x.tar kept");
+}
+
+/// A file that is named twice is no link to itself.
+#[test]
+fn what_is_named_twice_is_a_file_twice() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir a; echo content > a/f; ln a/f a/g");
+    create(&scratch, "x.tar a/f a");
+    scratch.shell("mkdir new; tar -xf x.tar -C new; cmp a/f new/a/f; test new/a/f -ef new/a/g");
+    if have("bsdtar") {
+        scratch.shell("mkdir bsd; bsdtar -xf x.tar -C bsd; cmp a/f bsd/a/f; test bsd/a/f -ef bsd/a/g");
+    }
+}
+
+/// Sockets are left out, as by GNU tar; files that cannot be opened are told, however often they say why.
+#[test]
+fn what_cannot_go_in_is_told() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir home; echo x > home/x; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"home/agent\")'",
+    );
+    let (code, said) = run_in(&scratch, "create x.tar home");
+    assert!(
+        code == 0 && said.contains("home/agent: it is left out: a socket cannot be kept in a tar"),
+        "{code} {said}"
+    );
+    if !have("strace") {
+        println!("not tested: there is no strace");
+        return;
+    }
+    let ran = scratch.shell(&format!(
+        "strace -f -o trace -P home/x -e trace=openat -e inject=openat:error=ENXIO {} create y.tar home/x 2>&1 || echo code $?",
+        env!("CARGO_BIN_EXE_tarnfs")
+    ));
+    assert!(ran.contains("home/x: it cannot be opened") && ran.contains("code 1"), "{ran}");
+}

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use support::{
-    Daemon, FILL_AT_ONCE, Mounted, Scratch, behind, can_mount, daemon, is_gone, run, signal, statistics, wait_until,
+    Daemon, FILL_AT_ONCE, Mounted, Scratch, behind, can_mount, daemon, have, is_gone, run, signal, statistics,
+    wait_until,
 };
 
 /// An archive of one xz block that is slow to decode: text without patterns.
@@ -71,6 +72,23 @@ fn what_is_slow_to_decode_is_kept_and_used_by_the_next_mount() {
     assert!(fs::read(&files[0]).unwrap() == written, "what is there is not written again");
     let (anew, _) = read(&scratch, &["-c"]);
     assert!(anew > 0);
+}
+
+/// What a password opens is not left on a disk, also where an archive in the encrypted one is opened lazily.
+#[test]
+fn what_a_password_opens_is_not_kept() {
+    if !can_mount() || !have("7z") {
+        return;
+    }
+    let scratch = slow();
+    scratch.shell("7z a -bd -bso0 -tzip -psesame -mem=AES256 -mx0 secret.zip a.tar.xz; 7z a -bd -bso0 -tzip -mx0 open.zip a.tar.xz");
+    for (archive, keeps) in [("secret.zip", false), ("open.zip", true)] {
+        let options = ["--lazy", "-r", "--password", "sesame"];
+        let mounted = Mounted::new(&scratch, scratch.path(archive), &options[..if keeps { 2 } else { 4 }]);
+        assert!(fs::read(mounted.path("a.tar.xz/text")).unwrap() == fs::read(scratch.path("tree/text")).unwrap());
+        mounted.unmount();
+        assert_eq!(!kept(&scratch).is_empty(), keeps, "{archive}");
+    }
 }
 
 #[test]

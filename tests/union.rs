@@ -249,6 +249,27 @@ fn what_is_kept_of_an_archive_hides_nothing_that_comes() {
     mounted.unmount();
 }
 
+/// What a folder hides shows at no moment while another one takes its place.
+#[test]
+fn what_was_hidden_does_not_show_when_a_folder_is_exchanged() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir -p above/d above/e below/d; echo new > above/d/f; echo newer > above/e/f; echo hidden > below/d/f; touch below/d/g");
+    let mounted = mount(&scratch, &[scratch.path("below"), scratch.path("above")], &[]);
+    for _ in 0..4 {
+        fs::metadata(mounted.path("d")).unwrap();
+        scratch.shell("mv above/d above/aside; mv above/e above/d; mv above/aside above/e");
+        let expected = fs::read(scratch.path("above/d/f")).unwrap();
+        let found = fs::read(mounted.path("d/f")).unwrap();
+        assert!(found == expected, "{}", String::from_utf8_lossy(&found));
+        assert_eq!(fs::read_dir(mounted.path("d")).unwrap().count(), 2);
+        // The kernel asks again what it was told, after a while.
+        std::thread::sleep(std::time::Duration::from_millis(1300));
+    }
+}
+
 /// Listing, and forgetting what was listed, of a folder that others change: what stays is there all the time.
 #[test]
 fn a_union_that_changes_can_be_listed_all_the_time() {

@@ -366,21 +366,30 @@ impl ArchiveTree {
         // A file with several names is read once.
         rows.dedup_by_key(|row| row.node);
         let (following, found) = (AtomicUsize::new(0), Mutex::new(HashMap::new()));
+        // Others had the memory that these need.
+        let again = Mutex::new(Vec::new());
+        let read = |row: &Row| self.pieces(row).and_then(|pieces| Ok(pieces.check(cancel)?));
+        let why_not = |row: &Row, error: Error| match error {
+            Error::Io(error)
+                if error.kind() == io::ErrorKind::PermissionDenied && self.is_locked(row).unwrap_or(false) =>
+            {
+                Unreadable::Locked
+            }
+            error => Unreadable::Damaged(error.to_string()),
+        };
         let work = || {
-            while let Some(row) = rows.get(following.fetch_add(1, Ordering::Relaxed))
+            while let Some(&row) = rows.get(following.fetch_add(1, Ordering::Relaxed))
                 && !cancel.is_cancelled()
             {
-                if let Err(error) = self.pieces(row).and_then(|pieces| Ok(pieces.check(cancel)?)) {
-                    let why = match error {
-                        Error::Io(error)
-                            if error.kind() == io::ErrorKind::PermissionDenied
-                                && self.is_locked(row).unwrap_or(false) =>
-                        {
-                            Unreadable::Locked
-                        }
-                        error => Unreadable::Damaged(error.to_string()),
-                    };
-                    found.lock().unwrap_or_else(PoisonError::into_inner).insert(row.node, why);
+                match read(row) {
+                    Ok(()) => {}
+                    Err(Error::Io(error)) if error.kind() == io::ErrorKind::OutOfMemory => {
+                        again.lock().unwrap_or_else(PoisonError::into_inner).push(row);
+                    }
+                    Err(error) => {
+                        let why = why_not(row, error);
+                        found.lock().unwrap_or_else(PoisonError::into_inner).insert(row.node, why);
+                    }
                 }
             }
         };
@@ -394,7 +403,18 @@ impl ArchiveTree {
             work();
         });
         cancel.check()?;
-        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+        let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for row in again.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            match read(row) {
+                Ok(()) => {}
+                // That says nothing of the file.
+                Err(Error::Io(error)) if error.kind() == io::ErrorKind::OutOfMemory => return Err(error.into()),
+                Err(error) => {
+                    found.insert(row.node, why_not(row, error));
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// The content of a file that is stored in pieces.

@@ -254,7 +254,7 @@ impl LazyTree {
                     is_verified = true;
                     archives = self.archives();
                 }
-                FoundArchive::Closed(file) if archives.may_begin(self.patience) => break file,
+                FoundArchive::Closed(file) if archives.may_begin(self.patience, self.has_memory()) => break file,
                 FoundArchive::Closed(_) | FoundArchive::Opening(_) => {
                     let look = LOOK.min(self.patience);
                     (archives, _) = self.opened.wait_timeout(archives, look).unwrap_or_else(PoisonError::into_inner);
@@ -292,10 +292,16 @@ impl LazyTree {
         opened
     }
 
+    /// True if one more archive may be decoded beside those that take long.
+    fn has_memory(&self) -> bool {
+        let budget = self.how.options.decoding.cache.budget();
+        budget.used() < budget.limit() / 2
+    }
+
     /// Waits until the archive of that number, which is being opened and whose file has answered, is to go on.
     fn wait_for_turn(&self, number: u32) {
         let mut archives = self.archives();
-        while !archives.may_go_on(number, self.patience) {
+        while !archives.may_go_on(number, self.patience, self.has_memory()) {
             let look = LOOK.min(self.patience);
             (archives, _) = self.opened.wait_timeout(archives, look).unwrap_or_else(PoisonError::into_inner);
         }
@@ -367,6 +373,11 @@ impl LazyTree {
         options.progress = Arc::clone(&steps.progress);
         options.sink = None;
         options.contents = None;
+        let is_in_folder = matches!((&self.base, outer), (Base::Folder(_), None));
+        if !is_in_folder && !options.decoding.passwords.is_empty() {
+            // It may lie in what a password opens, which is not left on a disk.
+            options.decoding.decoded_cache = None;
+        }
         let facts = FileFacts {
             owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode },
             modified: nanoseconds(attributes.mtime),
@@ -631,14 +642,19 @@ impl LazyTree {
     /// Where in a listing of `folder` the tree below goes on, and whether the folder of the archive that comes next
     /// there was given already, but not its file. Both are in one number; in a folder of the file system the tree below
     /// uses all bits that there are ([`Halves`]), and few elsewhere.
-    fn position(&self, folder: Node, from: u64) -> (u64, bool) {
-        match () {
+    fn position(&self, folder: Node, from: u64) -> Result<(u64, bool), Error> {
+        Ok(match () {
             () if !self.strips() => (from, false),
-            () if self.has_large_positions(folder) => {
-                self.halves.find(folder, from).map_or((from, false), |before| (before, true))
-            }
+            () if self.has_large_positions(folder) => match self.halves.find(folder, from) {
+                Some(before) => (before, true),
+                // For the file system it would be behind the last name.
+                None if Halves::is_one(from) => {
+                    return Err(io::Error::other("too much was listed meanwhile to go on here: list it again").into());
+                }
+                None => (from, false),
+            },
             () => (from / 2, !from.is_multiple_of(2)),
-        }
+        })
     }
 
     /// The inverse of [`LazyTree::position`].

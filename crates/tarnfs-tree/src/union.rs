@@ -19,6 +19,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rustix::io::Errno;
 use tarnfs_source::SharedSource;
 
 use crate::spaces::{OWN, Spaces};
@@ -141,7 +142,14 @@ impl UnionTree {
             let (tree, source, inner) = self.part(part)?;
             let attributes = match tree.lookup(inner, name) {
                 Ok(attributes) => self.spaces.attributes(source, &attributes)?,
-                Err(error) if self.is_absence(source, &error) => continue,
+                Err(Error::NotFound) => continue,
+                // What the folder hid must not show because it was moved. Of the last one nothing is hidden.
+                Err(error) if self.is_absence(source, &error) => {
+                    if Some(&part) == parts.last() {
+                        continue;
+                    }
+                    return Err(Errno::STALE.into());
+                }
                 Err(error) => return Err(error),
             };
             if attributes.kind != Kind::Folder {
@@ -173,7 +181,7 @@ impl UnionTree {
         };
         match tree.xattrs(inner) {
             Ok(xattrs) => Ok(xattrs.iter().any(is_mark)),
-            Err(error) if self.is_absence(source, &error) => Ok(false),
+            Err(error) if self.is_absence(source, &error) => Err(Errno::STALE.into()),
             Err(error) => Err(error),
         }
     }

@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, fchmod, fchown, fstat, linkat, openat, renameat,
-    renameat_with, statat, unlinkat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Uid, fchmod, fchown, fstat, fsync, linkat, openat,
+    renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -93,6 +93,17 @@ impl Output {
         own.into_iter().chain(old).map(identity).collect()
     }
 
+    /// What removes the hidden name that the file has until then, for a process that ends without dropping this.
+    /// `None` if it has none, as where files need no name.
+    pub fn remover(&self) -> Option<impl Fn() + Send + Sync + use<>> {
+        let place = self.place.as_ref()?;
+        let (hidden, folder) = (place.hidden.clone()?, place.folder.try_clone().ok()?);
+        Some(move || {
+            // If it cannot be removed, or has its own name by now, there is nothing else to do.
+            let _ = unlinkat(&folder, &hidden, AtFlags::empty());
+        })
+    }
+
     /// Appends `bytes`.
     pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)
@@ -108,10 +119,14 @@ impl Output {
         self.file.sync_all()?;
         let written = self.file.metadata()?;
         place.name(&self.file)?;
-        // The name is durable, too. Not all file systems know how.
+        // The name is durable, too. Not all file systems know how, and not everybody may read the folder.
         let folder = openat(&place.folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        if let Err(error) = folder.map_err(io::Error::from).and_then(|folder| File::from(folder).sync_all()) {
-            log::debug!("{}: syncing its folder: {error}", place.path.display());
+        match folder.and_then(|folder| fsync(&folder)) {
+            Ok(()) => {}
+            Err(error @ (Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::ACCESS | Errno::ROFS)) => {
+                log::debug!("{}: syncing its folder: {error}", place.path.display());
+            }
+            Err(error) => return Err(error.into()),
         }
         Ok(written)
     }
@@ -224,6 +239,13 @@ mod tests {
             }
             output.write_all(b"half").unwrap();
             assert!(!path.exists());
+            // As a process does that is ended.
+            let remover = output.remover();
+            assert_eq!(remover.is_some(), hides);
+            if let Some(remove) = remover {
+                remove();
+                assert_eq!(names(), 0);
+            }
             drop(output);
             assert_eq!(names(), 0);
         }

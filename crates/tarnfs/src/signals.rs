@@ -92,7 +92,18 @@ struct SignalState {
     is_told: bool,
     /// The mount point, if this process made it.
     made_folder: Option<Arc<Made>>,
+    /// Removes what is not finished, if the process ends by itself.
+    remover: Option<Remover>,
     asked: bool,
+}
+
+/// Something to do at the end.
+struct Remover(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Remover {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Remover")
+    }
 }
 
 impl Ending {
@@ -103,6 +114,11 @@ impl Ending {
     /// The flag that a signal sets while nothing is mounted.
     pub(crate) fn cancel(&self) -> Cancel {
         self.state().cancel.clone()
+    }
+
+    /// From now on a process that is ended without waiting for anybody calls `remover` first.
+    pub(crate) fn removes(&self, remover: Option<impl Fn() + Send + Sync + 'static>) {
+        self.state().remover = remover.map(|remover| Remover(Box::new(remover)));
     }
 
     /// From now on a signal unmounts. A signal that came before this call does so at once.
@@ -220,6 +236,9 @@ pub(crate) fn end_by_broken_pipe() {
 /// Ends the process without waiting for anybody. An index that is being written has no name yet or a temporary one.
 #[allow(clippy::exit)] // Threads that do not come back cannot be joined.
 fn end_now(state: &SignalState) -> ! {
+    if let Some(Remover(remove)) = &state.remover {
+        remove();
+    }
     if let Some(watcher) = &state.watcher {
         // It does the same when it sees that this process has ended; who waits for this process may look at once. What
         // another thread is about to mount it looks for only then.

@@ -438,13 +438,14 @@ impl Archives {
     }
 
     /// True if one more may be opened.
-    pub(super) fn may_begin(&mut self, patience: Duration) -> bool {
-        self.at_work.len() < MOST_OPENING_AT_ALL && self.has_turn(patience)
+    pub(super) fn may_begin(&mut self, patience: Duration, has_memory: bool) -> bool {
+        self.at_work.len() < MOST_OPENING_AT_ALL && self.has_turn(patience, has_memory)
     }
 
     /// True if one more may be at work. One that got no further for `patience`, or is at work for much longer, does not
-    /// count, unless too many of these take memory.
-    fn has_turn(&mut self, patience: Duration) -> bool {
+    /// count, unless too many of these take memory. However many do: where nobody else is at work and there is memory,
+    /// one more begins.
+    fn has_turn(&mut self, patience: Duration, has_memory: bool) -> bool {
         let (mut counted, mut decoding) = (0, 0);
         for at_work in self.at_work.values_mut().filter(|at_work| !at_work.waits) {
             let seen = at_work.steps.count();
@@ -458,16 +459,16 @@ impl Archives {
                 decoding += usize::from(at_work.steps.decodes());
             }
         }
-        counted + decoding.saturating_sub(MOST_LONG) < MOST_OPENING
+        counted + decoding.saturating_sub(MOST_LONG) < MOST_OPENING || counted == 0 && has_memory
     }
 
     /// The file has answered, for which it may have been waited so long that others were begun meanwhile. True if it is
     /// the turn of this archive again.
-    pub(super) fn may_go_on(&mut self, number: u32, patience: Duration) -> bool {
+    pub(super) fn may_go_on(&mut self, number: u32, patience: Duration, has_memory: bool) -> bool {
         if let Some(at_work) = self.at_work.get_mut(&number) {
             at_work.waits = true;
         }
-        let has_turn = self.has_turn(patience);
+        let has_turn = self.has_turn(patience, has_memory);
         if let Some(at_work) = self.at_work.get_mut(&number).filter(|_| has_turn) {
             at_work.waits = false;
             (at_work.since, at_work.begun) = (Instant::now(), Instant::now());

@@ -11,8 +11,8 @@ const FIRST: u64 = i64::MAX as u64 - (1 << 32) + 1;
 /// How many of these there are.
 const NUMBERS: u64 = 1 << 31;
 
-/// So many are known: what is listed goes on at once, where it does.
-const MOST: u64 = 1 << 16;
+/// So many are known, in 24 MB at the most: what is listed goes on at once, where it does.
+const MOST: u64 = 1 << 20;
 
 /// The positions that were given out last.
 #[derive(Debug, Default)]
@@ -42,10 +42,19 @@ impl Halves {
 
     /// Where the archive is whose folder was given with this position; `None` of any other one.
     pub(super) fn find(&self, folder: Node, position: u64) -> Option<u64> {
-        let number = position.checked_sub(FIRST).filter(|&number| number < NUMBERS)?;
+        let number = Self::number(position)?;
         let given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let &(of, known, before) = given.last.get((number % MOST) as usize)?;
         ((of, known) == (position, folder)).then_some(before)
+    }
+
+    /// True of each position that was ever given.
+    pub(super) fn is_one(position: u64) -> bool {
+        Self::number(position).is_some()
+    }
+
+    fn number(position: u64) -> Option<u64> {
+        position.checked_sub(FIRST).filter(|&number| number < NUMBERS)
     }
 }
 
@@ -62,5 +71,6 @@ mod tests {
         assert_eq!(halves.find(Node(7), positions[200]), Some(200));
         assert_eq!(halves.find(Node(8), positions[200]), None, "in another folder");
         assert_eq!(halves.find(Node(7), 200), None);
+        assert!(Halves::is_one(positions[0]) && Halves::is_one(positions[200]) && !Halves::is_one(200));
     }
 }

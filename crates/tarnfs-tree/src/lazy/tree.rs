@@ -35,7 +35,7 @@ impl Tree for LazyTree {
     }
 
     fn read_dir(&self, folder: Node, from: u64, receive: &mut dyn FnMut(Child<'_>) -> bool) -> Result<(), Error> {
-        let (mut from, mut is_half) = self.position(folder, from);
+        let (mut from, mut is_half) = self.position(folder, from)?;
         loop {
             // Gathered before they are looked at: a tree that is being listed may not take questions.
             let mut children = Vec::new();

@@ -383,7 +383,8 @@ impl Index for ArchivesAsFiles {
     }
 
     fn replaced_count(&self) -> Result<u64, Error> {
-        self.index.replaced_count()
+        // The archives are not replaced by anything here.
+        Ok(self.index.replaced_count()?.saturating_sub(self.found.files.len() as u64))
     }
 
     fn replaced_of(

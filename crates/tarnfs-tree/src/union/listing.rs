@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+
 use crate::{Attributes, Child, Error, Kind, Node, Tree as _, UNKNOWN};
 
 use super::merged::Holds;
@@ -538,8 +540,12 @@ impl UnionTree {
                     }
                 });
             match failure.map_or(scanned, Err) {
-                // The folder that shows is gone as a whole if its topmost part is; others are just not there any more.
-                Err(error) if place > 0 && self.is_absence(source, &error) => {}
+                // What one that is gone hid must not show. The last one hid nothing.
+                Err(error) if place > 0 && self.is_absence(source, &error) => {
+                    if place + 1 < parts.len() {
+                        return Err(Errno::STALE.into());
+                    }
+                }
                 scanned => scanned?,
             }
         }

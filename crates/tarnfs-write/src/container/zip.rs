@@ -519,7 +519,9 @@ impl ArchiveWriter for Zip {
         });
         let mut missing = Missing::default();
         if entry.kind == Kind::Symlink {
-            self.send(Some(member), entry.link.clone(), Vec::new(), true)?;
+            let mut data = self.pool.take(0);
+            data.extend_from_slice(&entry.link);
+            self.send(Some(member), data, Vec::new(), true)?;
             return Ok(missing);
         }
         let (mut member, mut before, mut at) = (Some(member), Vec::new(), 0);

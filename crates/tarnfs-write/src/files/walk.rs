@@ -206,8 +206,13 @@ impl Walk<'_> {
         let file = match openat(folder, name, flags, Mode::empty()) {
             Ok(file) => file,
             // It is something else by now.
-            Err(Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::NODEV) if !self.choice.follow => {
+            Err(error @ (Errno::LOOP | Errno::NOTDIR | Errno::NXIO | Errno::NODEV)) if !self.choice.follow => {
                 return match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    // Some file systems have files that cannot be opened.
+                    Ok(stat) if file_type(&stat) == expected => {
+                        self.tell_of("it cannot be opened", error);
+                        Ok(())
+                    }
                     Ok(stat) if file_type(&stat) == FileType::RegularFile => {
                         self.visit(folder, name, FileType::RegularFile)
                     }
@@ -353,7 +358,8 @@ impl Walk<'_> {
         // The folder is the one that is open, and what is in it is not followed.
         let place = [format!("/proc/self/fd/{}/", folder.as_raw_fd()).as_bytes(), name].concat();
         // The folder of the process has no number.
-        entry.xattrs = self.xattrs(&Place::Path(if folder.as_raw_fd() < 0 { name } else { &place }), false);
+        let is_found_by_name = folder.as_raw_fd() < 0 || name.starts_with(b"/");
+        entry.xattrs = self.xattrs(&Place::Path(if is_found_by_name { name } else { &place }), false);
         self.put(&entry, &Nothing)
     }
 
@@ -373,6 +379,10 @@ impl Walk<'_> {
             self.linked.insert(key, (entry.path.clone(), links - 1));
             return false;
         };
+        if *first == entry.path {
+            // The same name again, from another operand: a link to itself would be no file.
+            return false;
+        }
         let target = first.clone();
         *left = left.saturating_sub(1);
         // Followed links lead to it more often than it has names.
@@ -386,7 +396,13 @@ impl Walk<'_> {
 
     fn put(&mut self, entry: &Entry, content: &dyn Content) -> io::Result<()> {
         if let Some(why_not) = self.writer.why_not(entry) {
-            self.tell(&format!("it is left out: {why_not}"));
+            let what = format!("it is left out: {why_not}");
+            if entry.kind == Kind::Socket {
+                // It has no content, and whoever serves it makes it anew.
+                log::warn!("{}: {what}", escape(&self.path));
+            } else {
+                self.tell(&what);
+            }
             return Ok(());
         }
         for what in self.writer.leaves_out(entry) {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Gid, Mode, Uid, fchmod, fchown};
 use tarnfs_format::{Body, Entry, Kind};
 use tarnfs_source::{Cancel, Extent, SharedSource, Source};
-use tarnfs_tree::open::{IndexPlace, OpenArchive, Options};
+use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem};
 use tarnfs_tree::{Attributes, Node, Tree, Xattrs};
 use tarnfs_write::container::Container;
 use tarnfs_write::{ArchiveWriter, BlockStream, Content, Finished, Nothing, Output, Target};
@@ -53,7 +53,15 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     let cancel = ending.cancel();
-    let options = inside::options(&arguments.open, &keys, &cancel)?;
+    let mut options = inside::options(&arguments.open, &keys, &cancel)?;
+    if arguments.replace && options.shape.recursion.is_some() {
+        return Err(Failure::new(
+            Code::Usage,
+            "--replace removes the archive, and with -r what was in it would be its archives no more: give one of them",
+        ));
+    }
+    // That of ratarmount says too little: what it leaves out would not be in the new archive.
+    options.index.use_sidecars = false;
     let known = fs::metadata(from).map_err(|error| of_input(from, &error))?;
     let (opened, code) = inside::open_with(from, &options)?;
     if code != Code::Success {
@@ -69,8 +77,10 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
         let what = "another file took its place while it was opened";
         return Err(Failure::new(Code::CannotOpen, format!("{}: {what}", shown(from.as_os_str()))));
     }
-    let job = Job { from, to, target, arguments, cancel: &cancel, opened: &opened };
+    let looks_into_archives = options.shape.recursion.is_some();
+    let job = Job { from, to, target, arguments, cancel: &cancel, opened: &opened, looks_into_archives };
     let output = output(to, arguments.how.overwrite || is_same)?;
+    ending.removes(output.remover());
     let finished = if job.keeps_stream() { job.recompress(output) } else { job.refill(output) }?;
     cancel.check().map_err(|error| of_output(to, &error))?;
     if arguments.replace {
@@ -160,6 +170,8 @@ struct Job<'a> {
     arguments: &'a Convert,
     cancel: &'a Cancel,
     opened: &'a OpenArchive,
+    /// Archives in it are folders there. The index may have been made so, and serve a call without that.
+    looks_into_archives: bool,
 }
 
 /// Bytes of an archive, to be put into another one.
@@ -181,9 +193,8 @@ impl Job<'_> {
 
     /// True if only the compression changes: the bytes of the tar, or of the single file, stay as they are.
     fn keeps_stream(&self) -> bool {
-        let summary = self.opened.index.summary();
         let Some(container) = self.target.container() else { return true };
-        let changes_tree = summary.shape.recursion.is_some() || self.arguments.open.transform.is_some();
+        let changes_tree = self.looks_into_archives || self.arguments.open.transform.is_some();
         container.own_levels().is_none() && self.is_of(container) && !changes_tree
     }
 
@@ -240,10 +251,19 @@ impl Job<'_> {
             log::warn!("{}: {what}: {}{more}", shown(self.to.as_os_str()), escaped(&first));
         }
         let versions = self.opened.index.replaced_count().map_err(|error| self.of_input(b"", &error.into()))?;
-        // With -r, an archive is an older version of its folder.
-        if versions > 0 && self.opened.index.summary().shape.recursion.is_none() {
-            let entries = inside::noun(versions, "entry").replace("entrys", "entries");
-            log::warn!("{}: {versions} older {entries} of the same names are not kept", shown(self.to.as_os_str()));
+        if versions > 0 {
+            let entries = if versions == 1 { "entry" } else { "entries" };
+            // With -r, an archive is an older version of the folder with what it holds.
+            if !self.looks_into_archives {
+                log::warn!("{}: {versions} older {entries} of the same names are not kept", shown(self.to.as_os_str()));
+            }
+            is_less = true;
+        }
+        // Also of what is compressed: the new one ends where the old one does.
+        if let Some(what) =
+            inside::behind_the_end(self.opened, u64::MAX).map_err(|error| self.of_input(b"", &error.into()))?
+        {
+            log::warn!("{}: {what}; that is not kept", shown(self.from.as_os_str()));
             is_less = true;
         }
         if is_less && self.arguments.replace {
@@ -266,12 +286,15 @@ impl Job<'_> {
             let what = format!("the new archive is not what it should be, and was not kept: {what}");
             Failure::new(Code::Failure, format!("{}: {what}", shown(self.to.as_os_str())))
         };
-        let new = tarnfs_tree::open::open(&path, &options).map_err(|problem| cannot(problem.to_string()))?;
+        let new = tarnfs_tree::open::open(&path, &options).map_err(|problem| match problem {
+            Problem::Cancelled => Failure::new(Code::Interrupted, "interrupted; no archive was written"),
+            problem => cannot(problem.to_string()),
+        })?;
         if let Some((_, what)) = new.index.summary().notes.first() {
             return Err(cannot(what.clone()));
         }
         if self.keeps_stream() {
-            return self.compare(&*self.opened.stream, &*new.stream).map_err(cannot);
+            return self.compare(&*self.opened.stream, &*new.stream, b"", &cannot);
         }
         let (old, new) = (inside::tree(self.opened), inside::tree(&new));
         let mut folders = vec![(Node::ROOT, Node::ROOT, Vec::new())];
@@ -306,7 +329,7 @@ impl Job<'_> {
                     Kind::File => {
                         let one = old.open(attributes.node).map_err(|error| self.of_input(&path, &error))?;
                         let two = new.open(found.node).map_err(other)?;
-                        self.compare(&*one, &*two).map_err(|what| cannot(format!("{}: {what}", escaped(&path))))?;
+                        self.compare(&*one, &*two, &path, &cannot)?;
                     }
                     Kind::Symlink => {
                         let one = old.read_link(attributes.node).map_err(|error| self.of_input(&path, &error))?;
@@ -353,21 +376,30 @@ impl Job<'_> {
         }
     }
 
-    /// What is different.
-    fn compare(&self, one: &dyn Source, other: &dyn Source) -> Result<(), String> {
-        if one.len() != other.len() {
-            return Err("its length is another one".to_owned());
+    /// Fails if the bytes of `path` are others in the new archive, or cannot be read from the old one.
+    fn compare(
+        &self,
+        old: &dyn Source,
+        new: &dyn Source,
+        path: &[u8],
+        cannot: &dyn Fn(String) -> Failure,
+    ) -> Result<(), Failure> {
+        let place = if path.is_empty() { String::new() } else { format!("{}: ", escaped(path)) };
+        if old.len() != new.len() {
+            return Err(cannot(format!("{place}its length is another one")));
         }
-        let said = |error: io::Error| error.to_string();
         let (mut left, mut right) = (vec![0; BATCH], vec![0; BATCH]);
         let mut at = 0;
-        while at < one.len() {
-            self.cancel.check().map_err(said)?;
-            let length = (one.len() - at).min(BATCH as u64) as usize;
-            one.read_exact_at(&mut left[..length], at).map_err(said)?;
-            other.read_exact_at(&mut right[..length], at).map_err(said)?;
+        while at < old.len() {
+            self.cancel.check().map_err(|error| of_output(self.to, &error))?;
+            let length = (old.len() - at).min(BATCH as u64) as usize;
+            old.read_exact_at(&mut left[..length], at).map_err(|error| self.of_input(path, &error.into()))?;
+            new.read_exact_at(&mut right[..length], at).map_err(|error| match error.kind() {
+                io::ErrorKind::Interrupted => of_output(self.to, &error),
+                _ => cannot(format!("{place}{error}")),
+            })?;
             if left[..length] != right[..length] {
-                return Err(format!("its bytes from {at} on are others"));
+                return Err(cannot(format!("{place}its bytes from {at} on are others")));
             }
             at += length as u64;
         }

@@ -51,6 +51,7 @@ pub(crate) fn run(arguments: &Create) -> Result<Code, Failure> {
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     choice.cancel = ending.cancel();
     let output = output(archive, arguments.how.overwrite)?;
+    ending.removes(output.remover());
     choice.leaves_out = output.identities();
     // What lies in the folder that is put in is of the archive that is being replaced.
     let index = [archive.as_os_str().as_bytes(), b".tarnfs.sqlite"].concat();
@@ -62,8 +63,11 @@ pub(crate) fn run(arguments: &Create) -> Result<Code, Failure> {
     let count = files::add(&choice, &mut *writer, &mut told).map_err(|error| of_output(archive, &error))?;
     let finished = writer.finish().map_err(|error| of_output(archive, &error))?;
     choice.cancel.check().map_err(|error| of_output(archive, &error))?;
-    if count.entries == 0 && count.told > 0 {
-        let what = "nothing of what was named could be read; no archive was written";
+    if count.entries == 0 {
+        let what = match count.told {
+            0 => "nothing of what was named goes in; no archive was written",
+            _ => "nothing of what was named could be read; no archive was written",
+        };
         return Err(Failure::new(Code::Failure, format!("{}: {what}", shown(archive.as_os_str()))));
     }
     let length = finished.length;
