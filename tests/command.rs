@@ -401,7 +401,9 @@ fn messages_are_one_line_and_name_the_file_once() {
         (
             &["cat", "--range=x", "a.tar"],
             2,
-            "--range x: give OFFSET:LENGTH in bytes or with K, M or G behind them, such as 10:1K or 512M:".into(),
+            "--range x: give OFFSET:LENGTH in bytes or with K, M or G behind them, such as 10:1K, or 512M: for all from \
+             there on"
+                .into(),
         ),
         (&["a.tar", ""], 2, "argument 2 is empty".into()),
         (&["ls", "", "a.tar"], 2, "argument 2 is empty".into()),
@@ -461,7 +463,10 @@ fn messages_are_one_line_and_name_the_file_once() {
         assert_eq!(line.matches("cut.tar.gz").count(), 1, "{line}");
     }
     let checked = Ran::from(tarnfs(&scratch).args(["check", "a.tar"]).current_dir(scratch.path("")).output().unwrap());
-    assert_eq!(checked.text(), "a.tar: whole: 1 file with 588895 bytes of content\n");
+    assert_eq!(
+        checked.text(),
+        "a.tar: whole: 1 file with 588895 bytes of content, which has no checksums to compare\n"
+    );
     // A log has times.
     let log = scratch.path("log");
     run(

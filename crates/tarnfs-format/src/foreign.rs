@@ -58,6 +58,26 @@ pub fn name_of(head: &[u8]) -> Option<&'static str> {
     MARKS.iter().find(|(offset, mark, _)| has(*offset, mark)).map(|(_, _, name)| *name)
 }
 
+/// What encrypts whole files, and how those begin.
+const ENCRYPTED: &[(&[u8], &str)] = &[
+    (b"age-encryption.org/v1\n", "age"),
+    (b"-----BEGIN AGE ENCRYPTED FILE-----", "age"),
+    (b"-----BEGIN PGP MESSAGE-----", "OpenPGP"),
+    (b"Salted__", "openssl"),
+    // A password and its salt: a packet of 13 bytes, with the length as it was once written and as it is now.
+    (b"\x8c\x0d\x04", "OpenPGP"),
+    (b"\xc3\x0d\x04", "OpenPGP"),
+];
+
+/// What the file was encrypted with that begins with `head`, if that is known.
+pub fn encrypted_with(head: &[u8]) -> Option<&'static str> {
+    // A key for somebody else, of version 3, in a packet whose length has one byte or two.
+    if matches!(head, [0x84 | 0xc1, 0x20..0xc0, 3, ..] | [0x85 | 0xc1, 1..=8 | 0xc0..=0xc8, _, 3, ..]) {
+        return Some("OpenPGP");
+    }
+    ENCRYPTED.iter().find(|(start, _)| head.starts_with(start)).map(|(_, name)| *name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +93,29 @@ mod tests {
             assert_eq!(name_of(&head), None, "{mark:?}");
         }
         assert_eq!((name_of(b""), name_of(b"text"), name_of(&vec![0; HEAD])), (None, None, None));
+    }
+
+    #[test]
+    fn encrypted_files_are_told_by_their_first_bytes() {
+        for (head, program) in [
+            (&b"age-encryption.org/v1\n-> X25519"[..], Some("age")),
+            (b"Salted__\x01\x02", Some("openssl")),
+            (b"\x8c\x0d\x04\x09\x03\x08", Some("OpenPGP")),
+            (b"\x85\x02\x0c\x03\x01", Some("OpenPGP")),
+            (b"\x84\x5e\x03\x01", Some("OpenPGP")),
+            (b"\xc1\xc1\x4c\x03\x01", Some("OpenPGP")),
+            (b"", None),
+            (b"\x85\x02\x0c", None),
+            (b"\x85\x02\x0c\x04", None),
+            (b"text", None),
+        ] {
+            assert_eq!(encrypted_with(head), program, "{head:?}");
+        }
+        for (start, name) in ENCRYPTED {
+            let mut head = start.to_vec();
+            head.resize(4096, 0);
+            assert!(crate::detect(&crate::Probe::of_head(&head)).is_none(), "{name}");
+        }
     }
 
     /// What can be read is not in the list.

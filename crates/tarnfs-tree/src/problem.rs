@@ -26,8 +26,13 @@ pub enum Problem {
     },
     /// It is something else that people keep files in: "a ZIP archive".
     Foreign(&'static str),
+    /// All of it is encrypted, with this: "age".
+    Encrypted(&'static str),
     /// There is no such file, and what was given is a URL.
-    Url,
+    Url {
+        /// It names a file of this machine.
+        is_local: bool,
+    },
     /// One of the files that it was split over is not there.
     MissingPart(PathBuf),
     /// It is one of several parts, or was put together from some, and perhaps not from all.
@@ -96,7 +101,11 @@ impl fmt::Display for Problem {
             }
             Self::Unreadable { format, reason } => write!(f, "cannot be read as {format}: {reason}"),
             Self::Foreign(what) => write!(f, "is {what}, which tarnfs cannot read yet"),
-            Self::Url => f.write_str("is a URL; remote archives cannot be opened yet: download it first"),
+            Self::Encrypted(program) => write!(f, "is encrypted with {program}: decrypt it first"),
+            Self::Url { is_local: false } => {
+                f.write_str("is a URL; remote archives cannot be opened yet: download it first")
+            }
+            Self::Url { is_local: true } => f.write_str("is a URL; give the path of the file"),
             Self::OnlyZeros { may_be_empty } => {
                 f.write_str("is not an archive that tarnfs knows: it begins with zero bytes")?;
                 if *may_be_empty {

@@ -374,6 +374,7 @@ pub(crate) fn cannot_open(archive: &Path, problem: &Problem) -> Failure {
         Problem::NotAnArchive
         | Problem::Misnamed { .. }
         | Problem::Foreign(_)
+        | Problem::Encrypted(_)
         | Problem::Empty
         | Problem::OnlyZeros { .. } => Code::NotAnArchive,
         Problem::NoIndex(_) | Problem::Unwritten(_) | Problem::Index(_) => Code::Index,

@@ -35,8 +35,8 @@ fn failed(path: &Path, what: &str) -> Failure {
     Failure::new(Code::CannotMount, format!("the mount point {path} {what}; name another: tarnfs ARCHIVE MOUNTPOINT"))
 }
 
-/// That the folder cannot be made: what is missing is said by name.
-fn cannot_make(path: &Path, error: &io::Error) -> Failure {
+/// That the folder cannot be made: what is missing is said by name. `made_up`: nobody has named it.
+fn cannot_make(path: &Path, made_up: bool, error: &io::Error) -> Failure {
     let missing = path.ancestors().skip(1).take_while(|parent| !parent.exists()).last();
     let why = match missing {
         Some(missing) if error.kind() == io::ErrorKind::NotFound => {
@@ -44,7 +44,8 @@ fn cannot_make(path: &Path, error: &io::Error) -> Failure {
         }
         _ => error.to_string(),
     };
-    Failure::new(Code::CannotMount, format!("cannot make mount point {}: {why}", shown(path.as_os_str())))
+    let another = if made_up { "; name another: tarnfs ARCHIVE MOUNTPOINT" } else { "" };
+    Failure::new(Code::CannotMount, format!("cannot make mount point {}: {why}{another}", shown(path.as_os_str())))
 }
 
 /// What would keep `path` from being a mount point, asked before the archive is read: that may take long. `made_up`:
@@ -54,7 +55,8 @@ pub(crate) fn check(path: &Path, made_up: bool) -> Result<(), Failure> {
     match metadata {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let parent = path.parent().unwrap_or(path);
-            rustix::fs::access(parent, rustix::fs::Access::WRITE_OK).map_err(|error| cannot_make(path, &error.into()))
+            let access = rustix::fs::access(parent, rustix::fs::Access::WRITE_OK);
+            access.map_err(|error| cannot_make(path, made_up, &error.into()))
         }
         Ok(_) if made_up => open(path).map(drop),
         Ok(metadata) if !metadata.is_dir() && !tarnfs_fuse::is_mounted_device(path) => {
@@ -82,7 +84,7 @@ pub(crate) type Identity = (u64, u64);
 impl Place {
     /// The place of `path`, which lies beside `source`.
     pub(crate) fn new(path: &Path, source: &Path) -> Result<Self, Failure> {
-        let (folder, _) = split(path).map_err(|error| cannot_make(path, &error))?;
+        let (folder, _) = split(path).map_err(|error| cannot_make(path, true, &error))?;
         let found = source.file_name().and_then(|name| statat(&folder, name, AtFlags::empty()).ok());
         Ok(Self { folder, source: source.to_owned(), identity: found.map(|found| (found.st_dev, found.st_ino)) })
     }
@@ -152,7 +154,7 @@ impl<'a> Mountpoint<'a> {
             Ok(made) => Some(Arc::new(made)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) => {
-                return Err(cannot_make(path, &error));
+                return Err(cannot_make(path, place.is_some(), &error));
             }
         };
         ending.made_folder(made.clone());

@@ -27,8 +27,29 @@ fn is_near(typed: &[u8], right: &[u8]) -> bool {
     }
 }
 
-/// The command that `word` may be a mistyped name of.
+/// What `word` means to other programs, as the command of tarnfs that does it: the letters of tar's options, with or
+/// without a dash before them, and names of programs.
+pub(crate) fn command_of_habit(word: &[u8]) -> Option<&'static str> {
+    /// Letters that tar's users put behind the first one.
+    const OTHERS: &[u8] = b"afhjkmpvwzJZ";
+    if matches!(word, b"unzip" | b"untar" | b"unpack") {
+        return Some("extract");
+    }
+    let (first, others) = word.strip_prefix(b"-").unwrap_or(word).split_first()?;
+    let command = match first {
+        b'x' => "extract",
+        b't' => "ls",
+        b'c' => "create",
+        _ => return None,
+    };
+    others.iter().all(|letter| OTHERS.contains(letter)).then_some(command)
+}
+
+/// The command that `word` may be a mistyped name of, or that it means to other programs.
 pub(crate) fn command(word: &Path) -> Option<String> {
+    if let Some(command) = command_of_habit(word.as_os_str().as_bytes()) {
+        return Some(command.to_owned());
+    }
     let commands = crate::args::command();
     let is_it = |name: &str| is_near(word.as_os_str().as_bytes(), name.as_bytes());
     let mut shown = commands.get_subcommands().filter(|command| !command.is_hide_set());
@@ -121,6 +142,16 @@ mod tests {
         assert_eq!(command(Path::new("chek")).as_deref(), Some("check"));
         assert_eq!(command(Path::new("lisst")).as_deref(), Some("ls"));
         assert_eq!(command(Path::new("__complet")), None);
+    }
+
+    #[test]
+    fn what_other_programs_call_it_is_known() {
+        for (word, command) in [("xf", "extract"), ("-tvf", "ls"), ("czf", "create"), ("x", "extract")] {
+            assert_eq!(command_of_habit(word.as_bytes()), Some(command), "{word}");
+        }
+        for word in ["", "-", "--xf", "text", "xfs", "cat", "gx", "a.tar"] {
+            assert_eq!(command_of_habit(word.as_bytes()), None, "{word}");
+        }
     }
 
     #[test]

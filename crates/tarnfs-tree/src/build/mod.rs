@@ -233,6 +233,7 @@ impl FirstPass<'_> {
         }
         Ok(match foreign::name_of(&head[..filled]) {
             Some(name) => Problem::Foreign(name),
+            None if let Some(program) = foreign::encrypted_with(&head[..filled]) => Problem::Encrypted(program),
             None if let Some(says) = self.said_by_its_name() => {
                 Problem::Misnamed { says, start: head[..filled.min(SHOWN)].to_vec() }
             }

@@ -82,7 +82,7 @@ impl FileFacts {
 pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
     let start = Instant::now();
     let file = Arc::new(FileSource::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound if is_url(path) => Problem::Url,
+        io::ErrorKind::NotFound if is_url(path) => url(path),
         _ => Problem::CannotOpen(error),
     })?);
     let facts = FileFacts::of(&file).map_err(Problem::CannotOpen)?;
@@ -169,6 +169,13 @@ pub fn is_url(path: &Path) -> bool {
     let is_of_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
     let Some(end) = path.windows(3).position(|bytes| bytes == b"://") else { return false };
     path.first().is_some_and(u8::is_ascii_alphabetic) && path[..end].iter().all(is_of_scheme)
+}
+
+/// That `path`, which is a URL, is no path.
+pub fn url(path: &Path) -> Problem {
+    const LOCAL: &[u8] = b"file://";
+    let scheme = path.as_os_str().as_bytes().get(..LOCAL.len());
+    Problem::Url { is_local: scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(LOCAL)) }
 }
 
 /// Opens the archive whose bytes are `source`. Its indexes lie where those of a file at `path` would.

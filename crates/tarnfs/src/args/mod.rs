@@ -212,10 +212,17 @@ fn as_mount_helper(arguments: Vec<OsString>) -> Option<Vec<OsString>> {
     Some(kept)
 }
 
-/// Whether mount(8) calls: then the program is named `mount.` and a type.
+/// Whether mount(8) calls: then the program is named `mount.` and a type, or mount.fuse3 stands between them. That one
+/// adds nothing but `-o`, and says in it whether devices and set-user-id count.
 pub(crate) fn is_mount_helper(arguments: &[OsString]) -> bool {
     let called = arguments.first().and_then(|path| std::path::Path::new(path).file_name());
-    called.is_some_and(|name| name.as_bytes().starts_with(b"mount."))
+    if called.is_some_and(|name| name.as_bytes().starts_with(b"mount.")) {
+        return true;
+    }
+    let [_, source, mountpoint, option, options] = arguments else { return false };
+    let has = |words: [&[u8]; 2]| options.as_bytes().split(|byte| *byte == b',').any(|word| words.contains(&word));
+    let are_paths = [source, mountpoint].into_iter().all(|path| !path.as_bytes().starts_with(b"-"));
+    are_paths && option == "-o" && has([b"ro", b"rw"]) && has([b"suid", b"nosuid"]) && has([b"dev", b"nodev"])
 }
 
 /// [`is_mount_helper`], of this process.

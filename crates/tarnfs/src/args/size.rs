@@ -45,7 +45,10 @@ pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
 
 /// `OFFSET:LENGTH`, `OFFSET:` or `OFFSET`, both as sizes.
 pub(crate) fn parse_range(text: &str) -> Result<Range<u64>, String> {
-    let problem = |_| "give OFFSET:LENGTH in bytes or with K, M or G behind them, such as 10:1K or 512M:".to_owned();
+    let problem = |_| {
+        "give OFFSET:LENGTH in bytes or with K, M or G behind them, such as 10:1K, or 512M: for all from there on"
+            .to_owned()
+    };
     let (offset, length) = text.split_once(':').unwrap_or((text, ""));
     let start = parse_size(offset).map_err(problem)?;
     let end = if length.is_empty() { u64::MAX } else { start.saturating_add(parse_size(length).map_err(problem)?) };

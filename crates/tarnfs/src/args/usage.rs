@@ -1,6 +1,7 @@
 //! What is wrong with a command line, in one sentence that says what to do: clap says it in several paragraphs.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 
 use clap::builder::ValueRange;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -79,9 +80,12 @@ impl Typed<'_> {
             None => "give a value".to_owned(),
         };
         if !value.is_empty() {
-            let is_of_ls = self.command.get_name() == "ls" && name == "--debug";
-            // In ls(1), -d is another option.
-            let instead = if is_of_ls { "; a folder itself is listed with --directory" } else { "" };
+            // In other programs, -d is another option.
+            let instead = match (self.command.get_name(), name) {
+                ("ls", "--debug") => "; a folder itself is listed with --directory",
+                ("extract", "--debug") => "; the folder to extract to is named with -C",
+                _ => "",
+            };
             return Some(format!("{name} {value}: {what_to_do}{instead}"));
         }
         if !name.starts_with('-')
@@ -98,6 +102,9 @@ impl Typed<'_> {
     fn missing(&self) -> Option<String> {
         let names: Vec<_> = self.texts(ContextKind::InvalidArg).iter().map(|name| plain(name).to_owned()).collect();
         let first = names.first()?;
+        if first == "--version" {
+            return Some("--verbose goes with --version; -d 2 and -d 3 log what is done".to_owned());
+        }
         if first.starts_with("--") {
             return Some(format!("{first} is missing; {}", self.see()));
         }
@@ -115,11 +122,24 @@ impl Typed<'_> {
         let (later, similar): (Vec<_>, Vec<_>) = similar.into_iter().partition(|name| super::later::is_later(name));
         Some(if let (Some(name), true) = (later.first(), similar.is_empty()) {
             format!("{typed} is not an option of {called}, and {name} is not there yet; {see}")
+        } else if let (Some(command), true) = (self.habit(&typed), similar.is_empty()) {
+            format!("{typed} is not an option of {called}; did you mean `tarnfs {command}`? Or {see}")
+        } else if similar.is_empty() && self.command.get_name() == "find" {
+            format!("{typed} is not an option of {called}, and tests go behind the archive; {see}")
         } else if similar.is_empty() {
             format!("{typed} is not an option of {called}; {see}")
         } else {
             format!("{typed} is not an option of {called}; did you mean {}? Or {see}", similar.join(" or "))
         })
+    }
+
+    /// The command that somebody means who types options of tar, one of which is `typed`.
+    fn habit(&self, typed: &str) -> Option<&'static str> {
+        let letter = typed.strip_prefix('-').filter(|_| self.command.get_name() == "tarnfs")?;
+        let words = self.arguments.iter().skip(1).map(|word| word.as_bytes());
+        let mut clusters = words.filter(|word| matches!(word, [b'-', letters @ ..] if !letters.starts_with(b"-")));
+        let is_it = |word: &&[u8]| word.windows(letter.len().max(1)).any(|part| part == letter.as_bytes());
+        clusters.find(is_it).and_then(crate::typos::command_of_habit)
     }
 
     fn no_command(&self) -> Option<String> {

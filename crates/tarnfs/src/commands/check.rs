@@ -1,7 +1,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use tarnfs_index::Shape;
+use tarnfs_index::{Shape, Summary};
 use tarnfs_tree::DamagedFiles;
 use tarnfs_tree::open::{IndexPlace, Options, Problem, Recreate};
 
@@ -19,6 +19,17 @@ const MOST_NAMED: usize = 20;
 pub(crate) fn run(arguments: &Check) -> Result<Code, Failure> {
     let most_named = if arguments.open.debug >= 2 { usize::MAX } else { MOST_NAMED };
     inside::each(&arguments.archives, &arguments.open, |archive, options| one(archive, options, most_named))
+}
+
+/// What of an archive that is whole may be wrong all the same, since nothing tells.
+fn without_checksums(summary: &Summary) -> &'static str {
+    match tarnfs_format::by_name(&summary.format) {
+        Some(format) if summary.layers.is_empty() && !format.compares_content() => match format.forwards() {
+            Some(_) => ", which has no checksums to compare",
+            None => ", not all of which need have checksums",
+        },
+        _ => "",
+    }
 }
 
 fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Failure> {
@@ -97,8 +108,9 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
         lines.push(format!("{name}: {} encrypted and {verb} not checked: {password}", inside::are(locked, files)));
     } else if lines.is_empty() {
         let (files_noun, bytes) = (inside::noun(files, "file"), summary.bytes);
+        let unnoticed = if bytes == 0 { "" } else { without_checksums(summary) };
         lines.push(format!(
-            "{name}: whole: {files} {files_noun} with {bytes} {} of content",
+            "{name}: whole: {files} {files_noun} with {bytes} {} of content{unnoticed}",
             inside::noun(bytes, "byte")
         ));
     }

@@ -120,7 +120,9 @@ fn offers(words: &[OsString]) -> (Else, Words) {
             None => (Else::Nothing, Vec::new()),
         },
         "help" | "man" if count == 0 => (Else::Nothing, commands(&root, current)),
-        "ls" | "find" | "cat" | "extract" | "stat" | "index" | "check" => (Else::Files, Vec::new()),
+        "ls" | "find" | "cat" | "extract" | "stat" | "index" | "check" | "create" | "convert" => {
+            (Else::Files, Vec::new())
+        }
         _ => (Else::Nothing, Vec::new()),
     }
 }

@@ -1,4 +1,6 @@
+use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 
 use tarnfs_tree::{Attributes, Error, Kind, Node, Tree, path};
 
@@ -13,6 +15,9 @@ use crate::{json, times};
 pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
     let (opened, code) = inside::open_to_list(&arguments.archive, &arguments.open)?;
     inside::tell_of_sidecar(&arguments.archive, &opened, inside::INDEX_INSTEAD);
+    if (arguments.by_time || arguments.by_size) && arguments.open.recursive && has_reversed_as_ls(std::env::args_os()) {
+        log::warn!("-r looks into archives in the archive; --reverse reverses the order");
+    }
     let tree = inside::tree(&opened);
     let mut listing =
         Listing { tree: &tree, arguments, out: Output::new(), row: Vec::new(), unreadable: Vec::new(), untold: 0 };
@@ -52,6 +57,17 @@ pub(crate) fn run(arguments: &List) -> Result<Code, Failure> {
         paths.failed(Trouble::Tree(error).failure(&arguments.archive, &path))?;
     }
     Ok(paths.code())
+}
+
+/// True if `-r` stands beside `-t` or `-S` in one word, as in `ls -ltr`: there it reverses the order.
+fn has_reversed_as_ls(arguments: impl Iterator<Item = OsString>) -> bool {
+    let mut words = arguments.take_while(|word| word != "--");
+    words.any(|word| match word.as_bytes() {
+        [b'-', letters @ ..] if !letters.starts_with(b"-") => {
+            letters.contains(&b'r') && letters.iter().any(|letter| b"tS".contains(letter))
+        }
+        _ => false,
+    })
 }
 
 /// What the order of a listing depends on; the name comes last.

@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_format::Format;
 use tarnfs_fuse::Unmounter;
 use tarnfs_tree::build::{Progress, without_suffix};
-use tarnfs_tree::open::{DecodedCache, OpenArchive, Options, Problem, is_url};
+use tarnfs_tree::open::{DecodedCache, OpenArchive, Options, Problem, is_url, url};
 use tarnfs_tree::{
     AssembleError, Assembly, ComposeError, Composition, Error, FolderTree, Location, Observer, assemble, filling,
 };
@@ -161,7 +161,7 @@ impl Request {
         let absolute = |path: PathBuf, code| {
             // As a path it would lose one of its slashes.
             if is_url(&path) && !path.exists() {
-                return Err(Failure::new(Code::CannotOpen, format!("{}: {}", shown(path.as_os_str()), Problem::Url)));
+                return Err(Failure::new(Code::CannotOpen, format!("{}: {}", shown(path.as_os_str()), url(&path))));
             }
             std::path::absolute(&path).map_err(|error| Failure::new(code, format!("{}: {error}", path.display())))
         };

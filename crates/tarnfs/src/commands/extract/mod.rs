@@ -155,9 +155,15 @@ fn cannot_write(archive: &Path, folder: &Path, error: &io::Error) -> Stop {
 impl Extraction<'_> {
     fn all(&self, selection: &Selection, progress: &Arc<Progress>, threads: usize) -> Result<(), Stop> {
         let plan = walk::plan(self, selection)?;
-        for (pattern, _) in selection.typed().zip(&plan.found).filter(|(_, found)| !**found) {
+        let last = plan.found.len().saturating_sub(1);
+        for (number, pattern) in selection.typed().enumerate().filter(|(number, _)| !plan.found[*number]) {
             use std::os::unix::ffi::OsStrExt as _;
-            self.report.failed(&inside::failure(self.archive, pattern.as_bytes(), &Error::NotFound));
+            let mut failure = inside::failure(self.archive, pattern.as_bytes(), &Error::NotFound);
+            if number == last && self.folder == Path::new(".") {
+                // Other programs take the last one for the folder to extract to.
+                failure.message.push_str("; -C names the folder to extract to");
+            }
+            self.report.failed(&failure);
         }
         progress.total.store(plan.bytes.max(1), Ordering::Relaxed);
         let bar = inside::bar(self.archive, progress);
