@@ -55,7 +55,7 @@ fn exit_codes_tell_what_went_wrong() {
     assert_eq!(got, 1, "{message}");
     let (got, message) = code(&["good.tar", "/no/such/folder/mnt"]);
     assert_eq!(got, 6, "{message}");
-    let (got, message) = code(&["--no-recreate-index", "-c", "good.tar"]);
+    let (got, message) = code(&["--index-folders", "[", "good.tar"]);
     assert_eq!(got, 2, "{message}");
     assert_eq!(code(&["ls", "--no-recreate-index", "--index-folders", "nowhere", "good.tar"]).0, 7);
     assert_eq!(code(&["--help"]).0, 0);

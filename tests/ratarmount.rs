@@ -5,6 +5,8 @@
 
 #[path = "support/gated.rs"]
 mod gated;
+#[path = "support/peers.rs"]
+mod peers;
 mod support;
 
 use std::fs;
@@ -13,18 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use gated::Gated;
+use peers::ratarmount;
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Compare, Mounted, Scratch, can_mount, have, make_tree, run, wait_until};
-
-/// The real one, or `None` with a line that says so.
-fn ratarmount() -> Option<PathBuf> {
-    let path = std::env::var_os("TARNFS_PEERS").map(|folder| Path::new(&folder).join("bin/ratarmount"));
-    let path = path.filter(|path| path.exists());
-    if path.is_none() {
-        println!("left out: no ratarmount (TARNFS_PEERS names the folder of its virtual environment)");
-    }
-    path
-}
 
 const COMPRESSIONS: &[(&str, &str)] = &[
     ("", "cat"),

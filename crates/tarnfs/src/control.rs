@@ -190,7 +190,7 @@ impl Runner {
             self.is_outside(source)?;
         }
         let open = &mount.open;
-        let is_of_a_process = mount.foreground || mount.no_sandbox || open.debug != DEBUG || open.log_file.is_some();
+        let is_of_a_process = mount.foreground || mount.no_sandbox || open.debug != DEBUG || open.log_file().is_some();
         if mount.no_mount || mount.control_interface || is_of_a_process || !mount.fuse.is_empty() {
             let what = "--no-mount, --control-interface, --no-sandbox, --log-file, -d, -f and options of the kernel (-o) are for a \
                         mount of its own, not for a part of one";
@@ -249,11 +249,11 @@ impl Runner {
 
 /// The first relative path among the values of these options.
 fn relative_among(open: &Open) -> Option<PathBuf> {
-    let index = open.index_file.as_ref().filter(|file| *file != ":memory:").map(PathBuf::from);
+    let index = open.index_file().filter(|file| *file != ":memory:").map(PathBuf::from);
     // A list that is wrong is told by whoever opens an archive.
     let folders = open.index_folders.as_ref().and_then(|folders| location::parse_folders(folders).ok());
     let mut all = index.map(location::expand_home).into_iter().chain(folders.into_iter().flatten());
-    let files = open.password_file.iter().chain(&open.zstd_dictionary).chain(&open.log_file);
+    let files = open.password_files().chain(&open.zstd_dictionary).chain(open.log_file());
     // An empty one stands for the folder of an archive.
     let is_relative = |path: &PathBuf| path.is_relative() && !path.as_os_str().is_empty();
     all.find(is_relative).or_else(|| files.into_iter().find(|path| path.is_relative()).cloned())

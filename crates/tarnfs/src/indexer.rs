@@ -108,7 +108,7 @@ const END: u64 = u64::MAX;
 /// descriptors are among the arguments: what these lead to may be there only once.
 fn may_be_needed(archives: &[PathBuf], arguments: &Mount) -> bool {
     let open = &arguments.open;
-    let may_be_made = !open.recreate_index && !open.no_recreate_index && open.index_file.is_none();
+    let may_be_made = !open.recreate_index && !open.no_recreate_index && open.index_file().is_none();
     if !may_be_made || !daemon::from_arguments().is_empty() {
         return false;
     }

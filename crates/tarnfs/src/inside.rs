@@ -76,7 +76,7 @@ pub(crate) fn open_to_extract(
     contents: impl FnOnce(&Options) -> Result<Option<Arc<dyn Contents>>, Failure>,
 ) -> Result<ToExtract, Failure> {
     let asks_for_index =
-        arguments.recreate_index || arguments.index_file.is_some() || arguments.index_folders.is_some();
+        arguments.recreate_index || arguments.index_file().is_some() || arguments.index_folders.is_some();
     let prepare = |options: &mut Options| {
         // Whoever has extracted an archive hardly comes back for its index. That of ratarmount says too little.
         options.index.is_written &= asks_for_index;
@@ -109,7 +109,7 @@ fn open_as(
             (archive, opened, code)
         }
         Some(input) => {
-            if let Some(file) = arguments.index_file.as_ref().filter(|file| *file != ":memory:") {
+            if let Some(file) = arguments.index_file().filter(|file| *file != ":memory:") {
                 let what = "not used: an archive on standard input has no index on disk";
                 log::warn!("--index-file {}: {what}", crate::args::shown(file));
             }
@@ -153,7 +153,7 @@ pub(crate) fn each(
     arguments: &Open,
     mut work: impl FnMut(&Path, &Options) -> Result<Code, Failure>,
 ) -> Result<Code, Failure> {
-    if let ([_, _, ..], Some(file)) = (archives, arguments.index_file.as_ref().filter(|file| *file != ":memory:")) {
+    if let ([_, _, ..], Some(file)) = (archives, arguments.index_file().filter(|file| *file != ":memory:")) {
         let what = "each archive has an index of its own; name one archive, or use --index-folders";
         return Err(Failure::new(Code::Usage, format!("--index-file {}: {what}", crate::args::shown(file))));
     }

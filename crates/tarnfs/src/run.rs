@@ -95,8 +95,8 @@ fn mount_or_unmount(mount: &Mount) -> Result<Code, Failure> {
 
 fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
     if let Some(open) = options_of(&cli) {
-        not_an_archive(open.log_file.as_deref(), archives_of(&cli))?;
-        logging::start(open.debug, open.log_file.as_deref(), colour)?;
+        not_an_archive(open.log_file().map(PathBuf::as_path), archives_of(&cli))?;
+        logging::start(open.debug, open.log_file().map(PathBuf::as_path), colour)?;
     }
     match cli.command {
         None if cli.version => version::run(cli.version_in_full),

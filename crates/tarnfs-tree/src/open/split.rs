@@ -71,6 +71,11 @@ impl Parts {
     }
 }
 
+/// Where the archive would lie of which the file at `path` is one part; `None` if it is no part.
+pub fn whole_of_parts(path: &Path) -> Result<Option<PathBuf>, Problem> {
+    Ok(Parts::find(path)?.map(|parts| parts.path))
+}
+
 /// The parts, if `format` calls its volumes so.
 fn named_by(format: &dyn Format, path: &Path) -> Result<Option<Parts>, Problem> {
     let Some(last) = path.file_name().and_then(|name| format.last_volume(name.as_bytes())) else { return Ok(None) };

@@ -2,6 +2,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::size::{parse_level, parse_number, parse_range, parse_size};
@@ -126,7 +127,7 @@ pub(crate) struct Open {
     pub(crate) recreate_index: bool,
 
     /// Do not create an index: fail if none belongs to the archive
-    #[arg(hide_short_help = true, long, conflicts_with = "recreate_index", help_heading = "Index")]
+    #[arg(hide_short_help = true, long, overrides_with = "recreate_index", help_heading = "Index")]
     pub(crate) no_recreate_index: bool,
 
     /// Use an index only if the archive still has the same modification time
@@ -142,7 +143,7 @@ pub(crate) struct Open {
         value_hint = ValueHint::FilePath,
         help_heading = "Index"
     )]
-    pub(crate) index_file: Option<OsString>,
+    index_file: Option<OsString>,
 
     /// Folders for the index, with commas between
     ///
@@ -187,8 +188,15 @@ pub(crate) struct Open {
     pub(crate) password: Vec<OsString>,
 
     /// File with passwords, one in each line, which are tried in order
-    #[arg(hide_short_help = true, long, value_name = "FILE", help_heading = "Decoding")]
-    pub(crate) password_file: Vec<PathBuf>,
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "FILE",
+        value_parser = path_or_nothing(),
+        value_hint = ValueHint::FilePath,
+        help_heading = "Decoding"
+    )]
+    password_file: Vec<PathBuf>,
 
     /// A zstd dictionary, as for `zstd -D`. Repeat the option for several. A frame names its dictionary by ID. A frame
     /// without an ID gets the dictionary that has none, or else the first
@@ -290,8 +298,15 @@ pub(crate) struct Open {
     pub(crate) debug: u8,
 
     /// Write messages to this file
-    #[arg(hide_short_help = true, long, value_name = "FILE", help_heading = "Messages")]
-    pub(crate) log_file: Option<PathBuf>,
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "FILE",
+        value_parser = path_or_nothing(),
+        value_hint = ValueHint::FilePath,
+        help_heading = "Messages"
+    )]
+    log_file: Option<PathBuf>,
 
     /// Use colours even if standard error is not a terminal
     #[arg(hide_short_help = true, long, overrides_with = "no_color", help_heading = "Messages")]
@@ -302,7 +317,27 @@ pub(crate) struct Open {
     pub(crate) no_color: bool,
 }
 
+/// A path, also an empty one: that is ratarmount's default, and scripts have it in a variable (`--log-file "$LOG"`).
+fn path_or_nothing() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
+
 impl Open {
+    /// An empty one is none, as in ratarmount.
+    pub(crate) fn index_file(&self) -> Option<&OsString> {
+        self.index_file.as_ref().filter(|file| !file.is_empty())
+    }
+
+    /// See [`Self::index_file`].
+    pub(crate) fn log_file(&self) -> Option<&PathBuf> {
+        self.log_file.as_ref().filter(|file| !file.as_os_str().is_empty())
+    }
+
+    /// See [`Self::index_file`].
+    pub(crate) fn password_files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.password_file.iter().filter(|file| !file.as_os_str().is_empty())
+    }
+
     /// What `--color` and `--no-color` say.
     pub(crate) fn colour(&self) -> Colour {
         match (self.color, self.no_color) {
@@ -397,15 +432,21 @@ pub(crate) struct Mount {
     pub(crate) no_file_versions: bool,
 
     /// No effect. Accepted for ratarmount's command lines
-    #[arg(hide_short_help = true, long, value_name = "N", help_heading = "What is shown")]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = parse_number::<u64>, help_heading = "What is shown")]
     union_mount_cache_max_depth: Option<u64>,
 
     /// No effect
-    #[arg(hide_short_help = true, long, value_name = "N", help_heading = "What is shown")]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = parse_number::<u64>, help_heading = "What is shown")]
     union_mount_cache_max_entries: Option<u64>,
 
     /// No effect
-    #[arg(hide_short_help = true, long, value_name = "SECONDS", help_heading = "What is shown")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_name = "SECONDS",
+        value_parser = parse_number::<f64>,
+        help_heading = "What is shown"
+    )]
     union_mount_cache_timeout: Option<f64>,
 
     #[command(flatten)]

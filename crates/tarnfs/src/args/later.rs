@@ -14,19 +14,19 @@ const OPTIONS: &[(&str, Option<char>, bool)] = &[
     ("force-folder-index", None, false),
     ("oss-attributions", None, false),
     ("oss-attributions-short", None, false),
-    ("recreate-index-on-errors", None, false),
     ("use-backend", None, true),
     ("write-overlay", Some('w'), true),
 ];
 
-/// Options of ratarmount that ask for what tarnfs does anyway, and the option of tarnfs that each takes back.
-const HOLD_ANYWAY: &[(&str, Option<&str>)] = &[
-    ("mount", Some("no_mount")),
-    ("no-force-folder-index", None),
-    ("no-foreground", Some("foreground")),
-    ("no-gnu-incremental", Some("gnu_incremental")),
-    ("no-ignore-zeros", Some("ignore_zeros")),
-    ("no-verify-mtime", Some("verify_mtime")),
+/// Options of ratarmount that ask for what tarnfs does anyway, and the options of tarnfs that each takes back.
+const HOLD_ANYWAY: &[(&str, &[&str])] = &[
+    ("mount", &["no_mount"]),
+    ("no-force-folder-index", &[]),
+    ("no-foreground", &["foreground"]),
+    ("no-gnu-incremental", &["gnu_incremental"]),
+    ("no-ignore-zeros", &["ignore_zeros"]),
+    ("no-verify-mtime", &["verify_mtime"]),
+    ("recreate-index-on-errors", &["no_recreate_index", "recreate_index"]),
 ];
 
 /// Adds them to the mount command, hidden, so that they are recognised wherever they stand. What takes an option back
@@ -34,17 +34,17 @@ const HOLD_ANYWAY: &[(&str, Option<&str>)] = &[
 pub(crate) fn with_ratarmounts_options(command: Command) -> Command {
     let hidden = |long: &'static str| Arg::new(long).long(long).hide(true).action(ArgAction::SetTrue);
     let taking_back = |command: Command| {
-        HOLD_ANYWAY.iter().fold(command, |command, &(long, takes_back)| match takes_back {
-            Some(other) if command.get_arguments().any(|arg| arg.get_id() == other) => {
-                command.arg(hidden(long).overrides_with(other))
+        HOLD_ANYWAY.iter().fold(command, |command, &(long, takes_back)| {
+            if takes_back.iter().any(|other| command.get_arguments().any(|arg| arg.get_id() == other)) {
+                return command.arg(hidden(long).overrides_with_all(takes_back.iter().copied()));
             }
-            _ => command,
+            command
         })
     };
     let command = taking_back(command.mut_subcommands(taking_back));
     let command = HOLD_ANYWAY
         .iter()
-        .filter(|(_, takes_back)| takes_back.is_none())
+        .filter(|(_, takes_back)| takes_back.is_empty())
         .fold(command, |command, (long, _)| command.arg(hidden(long)));
     OPTIONS.iter().fold(command, |command, &(long, short, takes_values)| {
         let mut arg = Arg::new(long).long(long).hide(true);

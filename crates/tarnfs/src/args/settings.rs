@@ -103,7 +103,7 @@ pub(crate) fn open_options(open: &Open, keys: &Keys, cancel: &Cancel) -> Result<
             "--gzip-seek-point-spacing {spacing}: give MiB between {LEAST_SPACING} and {MOST_SPACING}"
         )));
     }
-    let place = match (&open.index_file, &open.index_folders) {
+    let place = match (open.index_file(), &open.index_folders) {
         (Some(file), _) if file == ":memory:" => IndexPlace::Memory,
         (Some(file), _) if file.as_bytes().windows(3).any(|bytes| bytes == b"://") => {
             return Err(usage(format!("--index-file {}: remote indexes are not there yet", shown(file))));
@@ -201,7 +201,7 @@ fn passwords(open: &Open) -> Result<Vec<Arc<[u8]>>, String> {
     /// Bytes of a file of passwords at most.
     const MOST: u64 = 1 << 20;
     let mut passwords: Vec<Arc<[u8]>> = open.password.iter().map(|password| password.as_bytes().into()).collect();
-    for path in &open.password_file {
+    for path in open.password_files() {
         let refused = |what: String| format!("--password-file {}: {what}", shown(path.as_os_str()));
         let mut bytes = Vec::new();
         let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes));
@@ -266,6 +266,13 @@ fn may_be_replaced(path: &Path) -> Result<(), String> {
         start.starts_with(b"SQLite format 3\0") && (start.get(68..72) == Some(&b"tarn"[..]) || has(b"offsetheader"));
     if read.is_err() || start.is_empty() || is_index {
         return Ok(());
+    }
+    if let Some(codec) = tarnfs_codec::detect(&start) {
+        return Err(format!(
+            "--index-file {}: is compressed ({}), and such an index cannot be read yet: decompress it first",
+            shown(path.as_os_str()),
+            codec.name()
+        ));
     }
     Err(format!(
         "--index-file {}: there is a file of this name that is not an index; name another",

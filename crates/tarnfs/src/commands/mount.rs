@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tarnfs_format::Format;
 use tarnfs_fuse::Unmounter;
 use tarnfs_tree::build::{Progress, without_suffix};
-use tarnfs_tree::open::{DecodedCache, OpenArchive, Options, Problem, is_url, url};
+use tarnfs_tree::open::{DecodedCache, OpenArchive, Options, Problem, is_url, url, whole_of_parts};
 use tarnfs_tree::{
     AssembleError, Assembly, ComposeError, Composition, Error, FolderTree, Location, Observer, assemble, filling,
 };
@@ -246,15 +246,15 @@ impl Drop for MountTurn {
     }
 }
 
-/// Fails if tarnfs has mounted something on `mountpoint`, unless `-o nonempty` says that this is meant. What is left of
-/// a mount whose program was killed is taken away.
-fn not_mounted(mountpoint: &Path, options: &[String]) -> Result<(), Failure> {
+/// Fails if tarnfs has mounted something on the mount point, unless `-o nonempty` says that this is meant. What is left
+/// of a mount whose program was killed is taken away.
+fn not_mounted(request: &Request, options: &[String]) -> Result<(), Failure> {
     /// Dead mounts on top of each other that are taken away.
     const MOST_DEAD: usize = 100;
     if options.iter().flat_map(|joined| tarnfs_fuse::split_options(joined)).any(|option| option == "nonempty") {
         return Ok(());
     }
-    let path = resolved(mountpoint);
+    let path = resolved(&request.mountpoint);
     let find = || {
         // Where the table of mounts cannot be read, nobody knows; then this is no reason to stop.
         let mounts = tarnfs_fuse::mounts().unwrap_or_default();
@@ -273,11 +273,11 @@ fn not_mounted(mountpoint: &Path, options: &[String]) -> Result<(), Failure> {
         }
     }
     let Some(mounted) = found.1 else { return Ok(()) };
-    let (what, path) = (mounts::shown_source(&mounted.source), shown(mountpoint.as_os_str()));
-    Err(Failure::new(
-        Code::CannotMount,
-        format!("{what} is already mounted at {path}; run `tarnfs -u {path}` first, or mount over it with -o nonempty"),
-    ))
+    let (what, path) = (mounts::shown_source(&mounted.source), shown(request.mountpoint.as_os_str()));
+    // Nothing is hidden in a folder that nobody has named.
+    let or = if request.made_up { "name another mount point" } else { "mount over it with -o nonempty" };
+    let message = format!("{what} is already mounted at {path}; run `tarnfs -u {path}` first, or {or}");
+    Err(Failure::new(Code::CannotMount, message))
 }
 
 /// Everything that is to be mounted.
@@ -331,8 +331,13 @@ pub(crate) fn open_all(
 }
 
 /// `backup` for `backup.tar.gz`, in the same folder; `x.mounted` for an `x` without a suffix that says what it is.
+/// Of `x.tar.00`, a part of an archive, it is `x.tar`, as in ratarmount, or `x` where there is such a file.
 fn named_after(archive: &Path) -> Result<PathBuf, Failure> {
     use std::os::unix::ffi::OsStringExt as _;
+    // What is wrong with the parts is told by who opens them.
+    if let Some(whole) = whole_of_parts(archive).ok().flatten().filter(|whole| whole != archive) {
+        return if whole.is_file() { named_after(&whole) } else { Ok(whole) };
+    }
     let Some(name) = archive.file_name() else {
         let archive = shown(archive.as_os_str());
         return Err(Failure::new(Code::Usage, format!("{archive}: name a mount point: tarnfs {archive} MOUNTPOINT")));
@@ -437,7 +442,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
         error => cannot(error),
     })?;
     raise_descriptors();
-    not_mounted(mountpoint, &mount_options.options)?;
+    not_mounted(request, &mount_options.options)?;
     mountpoint::check(mountpoint, request.made_up)?;
     let place = request.sources.first().filter(|_| request.made_up);
     let place = place.map(|source| mountpoint::Place::new(mountpoint, source)).transpose()?;
@@ -461,7 +466,7 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     mount_options.folder = folder.map(Arc::new);
     // Reading the archive may have taken long, and somebody else may be about to mount here as well.
     let turn = MountTurn::take(mountpoint);
-    not_mounted(mountpoint, &mount_options.options)?;
+    not_mounted(request, &mount_options.options)?;
     let start = Instant::now();
     let (tree, control) = if arguments.control_interface {
         let (tree, control) = control::around(tree).map_err(|error| Failure::new(Code::Failure, error.to_string()))?;
