@@ -149,7 +149,7 @@ fn options_leave_out_what_they_name() {
     let scratch = Scratch::new();
     scratch.shell(CHANGES);
     let has =
-        |words: &[&str], what: &str| compare(&scratch, &[&["a.tar.gz", "."], words].concat()).text().contains(what);
+        |words: &[&str], what: &str| compare(&scratch, &[&["a.tar.gz", "."][..], words].concat()).text().contains(what);
     for (word, what) in
         [("mode", "Mode differs"), ("mtime", "Mod time differs"), ("links", "inked to"), ("content", "Contents differ")]
     {
@@ -189,7 +189,7 @@ fn patterns_limit_what_is_compared() {
     let scratch = Scratch::new();
     scratch.shell(CHANGES);
     let found = |patterns: &[&str]| {
-        let ran = compare(&scratch, &[&["a.tar", "."], patterns].concat());
+        let ran = compare(&scratch, &[&["a.tar", "."][..], patterns].concat());
         (ran.code, lines(&ran), ran.err)
     };
     let differ = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
@@ -230,7 +230,7 @@ fn differences_as_json() {
         "cd tree; setfattr -n user.a -v 1 same; tar --xattrs -cf ../x.tar.gz -z same; setfattr -n user.a -v 2 same",
     );
     let read = |words: &[&str]| -> Vec<serde_json::Value> {
-        let ran = compare(&scratch, &[&["--json"], words].concat());
+        let ran = compare(&scratch, &[&["--json"][..], words].concat());
         assert_eq!(ran.code, 1, "{}", ran.err);
         ran.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
@@ -349,14 +349,14 @@ fn what_is_damaged_is_told_and_the_rest_is_compared() {
     let scratch = Scratch::new();
     scratch.shell(
         "mkdir tree; for n in $(seq 100); do head -c 50000 /dev/urandom > tree/$n; done; printf x > tree/z
-         tar --sort=name --format=pax -cf a.tar -C tree .; zstd -q --check -B200K -T1 a.tar; bzip2 -k a.tar",
+         tar --sort=name --format=pax -cf a.tar -C tree .; bzip2 -k a.tar",
     );
     scratch.shell("printf y > tree/1; printf y > tree/z");
     let mut bytes = fs::read(scratch.path("a.tar.bz2")).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x10;
     fs::write(scratch.path("a.tar.bz2"), bytes).unwrap();
-    let ran = compare(&scratch, &["a.tar.bz2", "tree", "--ignore=mtime"]);
+    let ran = compare(&scratch, &["a.tar.bz2", "tree", "--ignore=mtime", "--no-extra"]);
     assert_eq!(ran.code, 5, "{}", ran.err);
     assert!(ran.err.contains("damaged"), "{}", ran.err);
     let told = lines(&ran);

@@ -51,10 +51,12 @@ pub(super) fn first_difference(
         at = data.min(other_data).min(size);
         if at == from {
             // A long hole is compared without going beyond it.
-            let end = match data > at {
-                true => data,
-                false if has_holes => source.next_hole(at),
-                false => size,
+            let end = if data > at {
+                data
+            } else if has_holes {
+                source.next_hole(at)
+            } else {
+                size
             };
             let length = (end.min(size) - at).min(BATCH as u64) as usize;
             let (left, right) = (&mut buffers.archive[..length], &mut buffers.other[..length]);
