@@ -32,7 +32,7 @@ fn a_mistyped_option_or_command_is_called_by_its_name() {
     let scratch = Scratch::new();
     scratch.shell("echo one > one; tar -czf a.tar.gz one; rm one");
     let standard_input = "tarnfs: -: an archive on standard input can only be read by `tarnfs ls -`, `tarnfs find -`, \
-                          `tarnfs cat -`, `tarnfs stat -` and `tarnfs extract -`; a file of that name is ./-\n";
+                          `tarnfs cat -`, `tarnfs stat -`, `tarnfs compare -` and `tarnfs extract -`; a file of that name is ./-\n";
     for (words, said) in [
         (&["-gx", "a.tar.gz"][..], "tarnfs: -g is not an option of tarnfs; see tarnfs --help\n"),
         (&["--nosuch", "a.tar.gz"], "tarnfs: --nosuch is not an option of tarnfs; see tarnfs --help\n"),

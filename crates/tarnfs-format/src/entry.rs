@@ -56,6 +56,48 @@ impl Entry {
     }
 }
 
+/// Attributes of a file as they are shown. Some stand for what its entry does not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shown {
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits with setuid, setgid and sticky (0o7777).
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Last change of the content.
+    pub mtime: Time,
+}
+
+/// Which attributes of a file its entry has told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// Permission bits.
+    pub mode: bool,
+    /// Owner and group.
+    pub owner: bool,
+    /// Last change of the content: the smallest difference, in ns, that the entry tells. `None` if it tells none.
+    pub mtime: Option<u64>,
+}
+
+impl Told {
+    /// Nothing.
+    pub const NOTHING: Self = Self { mode: false, owner: false, mtime: None };
+
+    /// All of them, of an entry that has this time. Parts of a second that are not stored are zeros.
+    pub fn all(mtime: Time) -> Self {
+        let unit = match mtime.nanoseconds {
+            0 => 1_000_000_000,
+            parts if parts.is_multiple_of(1000) => 1000,
+            parts if parts.is_multiple_of(100) => 100,
+            _ => 1,
+        };
+        Self { mode: true, owner: true, mtime: Some(unit) }
+    }
+}
+
 /// Extended attributes: name and value of each.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 

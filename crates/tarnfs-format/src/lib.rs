@@ -36,7 +36,7 @@ use std::io;
 use tarnfs_source::{Cancel, Limits, SharedSource, Source};
 
 pub use decode::Decode;
-pub use entry::{Body, Coder, Device, Entry, Input, Kind, Piece, Step, Time, Xattrs};
+pub use entry::{Body, Coder, Device, Entry, Input, Kind, Piece, Shown, Step, Time, Told, Xattrs};
 pub use probe::Probe;
 pub use stream::{SourceStream, Stream};
 
@@ -156,6 +156,16 @@ pub trait Format: Send + Sync {
     /// True if it has a checksum of each file.
     fn compares_content(&self) -> bool {
         false
+    }
+
+    /// Which attributes of a file its entry has told, and which may stand for what it did not tell.
+    fn told(&self, shown: &Shown) -> Told {
+        Told::all(shown.mtime)
+    }
+
+    /// True if it has hard links.
+    fn has_hard_links(&self) -> bool {
+        true
     }
 
     /// The name of the last of the files that an archive is split over in the format's own way, if `name` may be that

@@ -280,6 +280,11 @@ impl ArchiveTree {
         Ok(Arc::new(Slice::new(self.streams.get(stored.stream)?, stored.place, size)))
     }
 
+    /// True if what is stored in one run of the archive's own stream can be read there as it is.
+    pub fn is_read_as_stored(&self) -> bool {
+        self.recheck.is_none()
+    }
+
     /// False if nothing in it is known to be damaged, so that [`ArchiveTree::damage`] need not be asked.
     pub fn may_be_damaged(&self) -> bool {
         !self.index.summary().notes.is_empty()

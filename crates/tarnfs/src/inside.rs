@@ -137,7 +137,7 @@ pub(crate) fn not_standard_input(archive: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     let what = "-: an archive on standard input can only be read by `tarnfs ls -`, `tarnfs find -`, `tarnfs cat -`, \
-                `tarnfs stat -` and `tarnfs extract -`; a file of that name is ./-";
+                `tarnfs stat -`, `tarnfs compare -` and `tarnfs extract -`; a file of that name is ./-";
     Err(Failure::new(Code::Usage, what))
 }
 

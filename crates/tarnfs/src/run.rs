@@ -4,9 +4,12 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::args::{Cat, Check, Cli, Command, Convert, Extract, Find, Index, List, Mount, Open, Stat, parse, shown};
+use crate::args::{
+    Cat, Check, Cli, Command, Compare, Convert, Extract, Find, Index, List, Mount, Open, Stat, parse, shown,
+};
 use crate::commands::{
-    cat, check, complete, convert, create, extract, find, index, ls, mount, mounts, pages, stat, unmount, version,
+    cat, check, compare, complete, convert, create, extract, find, index, ls, mount, mounts, pages, stat, unmount,
+    version,
 };
 use crate::exit::{Code, Failure};
 use crate::logging;
@@ -32,6 +35,7 @@ pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
         Some(Command::Find(find)) => Some(&find.open),
         Some(Command::Cat(cat)) => Some(&cat.open),
         Some(Command::Extract(extract)) => Some(&extract.open),
+        Some(Command::Compare(compare)) => Some(&compare.open),
         Some(Command::Stat(stat)) => Some(&stat.open),
         Some(Command::Convert(convert)) => Some(&convert.open),
         Some(
@@ -56,6 +60,7 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
             | Command::Find(Find { archive, .. })
             | Command::Cat(Cat { archive, .. })
             | Command::Extract(Extract { archive, .. })
+            | Command::Compare(Compare { archive, .. })
             | Command::Stat(Stat { archive, .. })
             | Command::Convert(Convert { archive, .. }),
         ) => std::slice::from_ref(archive),
@@ -110,6 +115,7 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Find(arguments)) => find::run(&arguments),
         Some(Command::Cat(arguments)) => cat::run(&arguments),
         Some(Command::Extract(arguments)) => extract::run(&arguments),
+        Some(Command::Compare(arguments)) => compare::run(&arguments),
         Some(Command::Stat(arguments)) => stat::run(&arguments),
         Some(Command::Create(arguments)) => create::run(&arguments),
         Some(Command::Convert(arguments)) => convert::run(&arguments),

@@ -17,7 +17,7 @@ pub(crate) fn in_both_zones(time: Time) -> String {
 }
 
 /// `2026-11-20 11:34:56.123456789 UTC`
-fn in_utc(time: Time) -> String {
+pub(crate) fn in_utc(time: Time) -> String {
     shown(time, TimeZone::UTC, "%Y-%m-%d %H:%M:%S.%9f UTC")
 }
 

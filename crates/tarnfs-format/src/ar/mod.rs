@@ -11,7 +11,7 @@
 mod header;
 mod reader;
 
-use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Stream};
+use crate::{Error, Format, Options, Probe, ReadForwards, Reader, Receive, Shown, Stream, Told};
 
 /// All dialects of ar.
 #[derive(Debug)]
@@ -36,6 +36,16 @@ impl Format for Ar {
     fn bid(&self, probe: &Probe<'_>) -> u32 {
         let head = probe.head();
         if head.starts_with(MAGIC) || head.starts_with(THIN) { MAGIC_BITS } else { 0 }
+    }
+
+    fn told(&self, shown: &Shown) -> Told {
+        // What ar writes so that the same files make the same archive.
+        let is_left_out = (shown.uid, shown.gid, shown.mtime.seconds, shown.mode) == (0, 0, 0, 0o644);
+        if is_left_out { Told::NOTHING } else { Told::all(shown.mtime) }
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
     }
 
     fn reader(&self) -> Reader<'_> {

@@ -30,7 +30,7 @@ mod tests;
 
 use tarnfs_source::SharedSource;
 
-use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom};
+use crate::{Error, Format, Options, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Time, Told};
 
 /// The largest header that is read, and the most that one may decode to: of a million files with names of 20
 /// characters. It is kept in memory while it is read.
@@ -69,6 +69,16 @@ impl Format for SevenZip {
 
     fn compares_content(&self) -> bool {
         true
+    }
+
+    fn told(&self, shown: &Shown) -> Told {
+        let is_told = shown.mtime != Time::default();
+        let all = Told::all(shown.mtime);
+        Told { owner: false, mtime: all.mtime.filter(|_| is_told), ..all }
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
     }
 
     fn reader(&self) -> Reader<'_> {

@@ -37,7 +37,7 @@ use std::io;
 
 use tarnfs_source::{Cancel, SharedSource, Source};
 
-use crate::{Error, Format, Options, Piece, Probe, ReadRandom, Reader, ReceiveRandom};
+use crate::{Error, Format, Options, Piece, Probe, ReadRandom, Reader, ReceiveRandom, Shown, Told};
 
 /// zip and what is made of it: jar, apk, docx, odt, epub, whl, ...
 #[derive(Debug)]
@@ -89,6 +89,18 @@ impl Format for Zip {
 
     fn compares_content(&self) -> bool {
         true
+    }
+
+    fn told(&self, shown: &Shown) -> Told {
+        /// The time of DOS, which counts every second second.
+        const OF_DOS: u64 = 2_000_000_000;
+        let all = Told::all(shown.mtime);
+        let is_even = shown.mtime.nanoseconds == 0 && shown.mtime.seconds % 2 == 0;
+        Told { owner: (shown.uid, shown.gid) != (0, 0), mtime: if is_even { Some(OF_DOS) } else { all.mtime }, ..all }
+    }
+
+    fn has_hard_links(&self) -> bool {
+        false
     }
 
     fn reader(&self) -> Reader<'_> {

@@ -16,7 +16,7 @@ pub use exclude::Exclude;
 pub use mode::ModeChange;
 pub use names::{group_number, user_number};
 pub use transform::Transform;
-pub use walk::add;
+pub use walk::{add, xattrs_at};
 
 /// What goes into an archive, and how it looks there. The words are those of GNU tar.
 #[derive(Debug, Clone, Default)]

@@ -485,7 +485,7 @@ impl Walk<'_> {
             return Vec::new();
         }
         let mut found = Vec::new();
-        for name in place.names() {
+        for name in place.names().unwrap_or_default() {
             let is_wanted = if is_acl(&name) {
                 self.choice.acls && (is_folder || !name.ends_with(b"default"))
             } else {
@@ -510,6 +510,17 @@ fn components(path: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
+/// All extended attributes of what lies at `path`, whose last component is not followed.
+pub fn xattrs_at(path: &[u8]) -> io::Result<Xattrs> {
+    let place = Place::Path(path);
+    let names = match place.names() {
+        // Of a file system that has none.
+        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        names => names?,
+    };
+    Ok(names.into_iter().filter_map(|name| place.value(&name).map(|value| (name, value))).collect())
+}
+
 /// Where extended attributes are read.
 enum Place<'a> {
     Opened(BorrowedFd<'a>),
@@ -518,8 +529,8 @@ enum Place<'a> {
 }
 
 impl Place<'_> {
-    /// Reads as much as there is, which may grow meanwhile. `None` if it cannot be read.
-    fn read(get: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> Option<Vec<u8>> {
+    /// Reads as much as there is, which may grow meanwhile.
+    fn read(get: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
         const FIRST: usize = 256;
         const MOST: usize = 64 << 10;
         let mut buffer = vec![0; FIRST];
@@ -527,27 +538,26 @@ impl Place<'_> {
             match get(&mut buffer) {
                 Ok(length) => {
                     buffer.truncate(length);
-                    return Some(buffer);
+                    return Ok(buffer);
                 }
                 Err(Errno::RANGE) if buffer.len() < MOST => buffer.resize(MOST, 0),
-                Err(_) => return None,
+                Err(error) => return Err(error),
             }
         }
     }
 
-    fn names(&self) -> Vec<Vec<u8>> {
+    fn names(&self) -> rustix::io::Result<Vec<Vec<u8>>> {
         let all = match self {
             Self::Opened(file) => Self::read(|buffer| flistxattr(file, buffer)),
             Self::Path(path) => Self::read(|buffer| llistxattr(*path, buffer)),
         };
-        let all = all.unwrap_or_default();
-        all.split(|&byte| byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+        Ok(all?.split(|&byte| byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
     }
 
     fn value(&self, name: &[u8]) -> Option<Vec<u8>> {
         match self {
-            Self::Opened(file) => Self::read(|buffer| fgetxattr(file, name, buffer)),
-            Self::Path(path) => Self::read(|buffer| lgetxattr(*path, name, buffer)),
+            Self::Opened(file) => Self::read(|buffer| fgetxattr(file, name, buffer)).ok(),
+            Self::Path(path) => Self::read(|buffer| lgetxattr(*path, name, buffer)).ok(),
         }
     }
 }

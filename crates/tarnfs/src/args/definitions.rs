@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use super::compare::Compare;
 use super::size::{parse_level, parse_number, parse_range, parse_size};
 use super::writing::{Convert, Create};
 use crate::exit;
@@ -85,6 +86,9 @@ pub(crate) enum Command {
     Cat(Cat),
     /// Extract an archive, or some of its files, to a folder
     Extract(Extract),
+    /// Compare an archive with a folder, or with another archive, as `tar -d` does
+    #[command(alias = "diff")]
+    Compare(Compare),
     /// Show everything the index knows about a file in an archive
     Stat(Stat),
     /// Write files and folders into an archive that can be read at any offset

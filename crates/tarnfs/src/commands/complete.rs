@@ -111,7 +111,8 @@ fn offers(words: &[OsString]) -> (Else, Words) {
         // The mount point, or another archive: the shell offers files where there is no such folder.
         "mount" => (Else::Folders, Vec::new()),
         "unmount" => mounted(current.as_bytes()),
-        "ls" | "find" | "cat" | "extract" | "stat" if count > 0 => {
+        "compare" if count < 2 => (Else::Files, Vec::new()),
+        "ls" | "find" | "cat" | "extract" | "compare" | "stat" if count > 0 => {
             let names = names(words, Path::new(position.before[0]), current.as_bytes()).unwrap_or_default();
             (Else::Nothing, names)
         }
@@ -273,6 +274,7 @@ fn open_of(cli: &Cli) -> Option<&Open> {
         Command::Cat(cat) => Some(&cat.open),
         Command::Find(find) => Some(&find.open),
         Command::Extract(extract) => Some(&extract.open),
+        Command::Compare(compare) => Some(&compare.open),
         Command::Stat(stat) => Some(&stat.open),
         _ => None,
     }

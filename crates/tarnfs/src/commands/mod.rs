@@ -1,7 +1,9 @@
 //! One module for each command.
 
+mod beneath;
 pub(crate) mod cat;
 pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod complete;
 pub(crate) mod convert;
 pub(crate) mod create;

@@ -64,11 +64,15 @@ pub(super) fn copy(
     if file.metadata().map_err(CopyError::Write)?.len() < size {
         file.set_len(size).map_err(CopyError::Write)?;
     }
-    // What is decoded of long members is verified when all of it was read.
+    verify(source, cancel).map_err(CopyError::Read)
+}
+
+/// Fails if what was read of it is not what is stored: long members are verified when all of them was read.
+pub(in crate::commands) fn verify(source: &dyn Source, cancel: &Cancel) -> io::Result<()> {
     if source.is_unproven() {
-        source.verify(&|| cancel.is_cancelled()).map_err(CopyError::Read)?;
-        if size > 0 {
-            source.read_at(&mut [0], size - 1).map_err(CopyError::Read)?;
+        source.verify(&|| cancel.is_cancelled())?;
+        if source.len() > 0 {
+            source.read_at(&mut [0], source.len() - 1)?;
         }
     }
     Ok(())

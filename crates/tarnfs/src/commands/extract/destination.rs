@@ -16,32 +16,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Stat, StatxFlags, flock, fstat,
-    fstatfs, ioctl_getflags, linkat, mkdirat, open, openat, openat2, renameat, renameat_with, statat, statx, unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, StatxFlags, flock, fstat, fstatfs,
+    ioctl_getflags, linkat, mkdirat, open, openat, renameat, renameat_with, statat, statx, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::commands::beneath::{Beneath, FOLDER};
+
 /// What the hidden folder is called, with numbers behind it.
 const STAGE: &str = ".tarnfs-extract-";
-
-/// Bytes of a path that are given to one system call: PATH_MAX is 4096.
-const LONGEST: usize = 3000;
-
-/// How a folder is opened that things are made in.
-const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The folder that is extracted to.
 #[derive(Debug)]
 pub(super) struct Destination {
-    root: OwnedFd,
+    root: Beneath,
     /// There was nothing in it.
     is_fresh: bool,
     /// It was not there.
     is_made: bool,
     stage: Mutex<Option<Arc<Stage>>>,
-    /// `openat2` is there.
-    has_openat2: AtomicBool,
     /// Files can be made without a name.
     has_nameless: AtomicBool,
     /// A file without a name gets one by its descriptor alone, not only by way of `/proc`.
@@ -74,11 +68,10 @@ impl Destination {
         // By way of /proc files get names where the kernel does not give them by the descriptor alone.
         let has_nameless = geteuid().is_root() || Path::new("/proc/self/fd").exists();
         let opened = Self {
-            root,
+            root: Beneath::new(root),
             is_fresh,
             is_made,
             stage: Mutex::default(),
-            has_openat2: AtomicBool::new(true),
             has_nameless: AtomicBool::new(has_nameless),
             links_by_descriptor: AtomicBool::new(true),
             following: AtomicU64::new(0),
@@ -107,52 +100,12 @@ impl Destination {
 
     /// The folder at the path of these names.
     pub(super) fn folder<N: AsRef<[u8]>>(&self, names: &[N]) -> io::Result<OwnedFd> {
-        let mut at = openat(&self.root, ".", FOLDER, Mode::empty())?;
-        let mut names = names.iter().map(AsRef::as_ref).peekable();
-        while names.peek().is_some() {
-            let mut path = Vec::new();
-            while let Some(name) = names.next_if(|name| path.len() + name.len() < LONGEST) {
-                if !path.is_empty() {
-                    path.push(b'/');
-                }
-                path.extend_from_slice(name);
-            }
-            at = self.below(at.as_fd(), &path, FOLDER)?;
-        }
-        Ok(at)
-    }
-
-    /// What is called `path` below `folder`, without a symbolic link anywhere in it.
-    fn below(&self, folder: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-        /// How often the way is walked again where somebody moves folders about.
-        const TRIES: usize = 64;
-        if self.has_openat2.load(Ordering::Relaxed) {
-            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-            for _ in 0..TRIES {
-                match openat2(folder, path, flags, Mode::empty(), resolve) {
-                    Err(Errno::AGAIN) => {}
-                    Err(Errno::NOSYS | Errno::PERM) => break,
-                    found => return Ok(found?),
-                }
-            }
-        }
-        // The same, name by name.
-        let mut at: Option<OwnedFd> = None;
-        let mut names = path.split(|&byte| byte == b'/').peekable();
-        while let Some(name) = names.next() {
-            let from = at.as_ref().map_or(folder, AsFd::as_fd);
-            let flags = if names.peek().is_some() { FOLDER } else { flags };
-            at = Some(openat(from, name, flags | OFlags::NOFOLLOW, Mode::empty())?);
-        }
-        let found = at.ok_or(io::ErrorKind::NotFound)?;
-        // From now on the same way, if that has worked where `openat2` has not.
-        self.has_openat2.store(false, Ordering::Relaxed);
-        Ok(found)
+        self.root.folder(names)
     }
 
     /// The folder `name` in `folder`, to look into it and to change what it is.
     pub(super) fn inner(&self, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-        self.below(folder, name, FOLDER)
+        self.root.below(folder, name, FOLDER)
     }
 
     /// The folder at the path of these names, open for its attributes.
@@ -196,7 +149,7 @@ impl Destination {
         if let Some(stage) = &*stage {
             return Ok(Arc::clone(stage));
         }
-        let made = Arc::new(Stage::new(&self.root)?);
+        let made = Arc::new(Stage::new(self.root.fd())?);
         *stage = Some(Arc::clone(&made));
         Ok(made)
     }
@@ -212,7 +165,7 @@ impl Destination {
 
     /// Removes hidden folders of calls that were killed. What cannot be removed harms nobody.
     fn remove_what_was_left(&self) {
-        let Ok(entries) = Dir::read_from(&self.root) else { return };
+        let Ok(entries) = Dir::read_from(self.root.fd()) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name().to_bytes();
             let Some(numbers) = name.strip_prefix(STAGE.as_bytes()) else { continue };
@@ -220,14 +173,14 @@ impl Destination {
                 continue;
             }
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let Ok(folder) = openat(&self.root, name, flags, Mode::empty()) else { continue };
+            let Ok(folder) = openat(self.root.fd(), name, flags, Mode::empty()) else { continue };
             let is_ours =
                 fstat(&folder).is_ok_and(|stat| stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o7777 == 0o700);
             if is_ours && flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 log::info!("{}: left by a call that was killed: removed", String::from_utf8_lossy(name));
                 empty(&folder);
                 // Somebody may have put a folder into it: then it stays.
-                let _ = unlinkat(&self.root, name, AtFlags::REMOVEDIR);
+                let _ = unlinkat(self.root.fd(), name, AtFlags::REMOVEDIR);
             }
         }
     }
@@ -564,7 +517,7 @@ mod tests {
         }
         for has_openat2 in [true, false] {
             let destination = Destination::open(&inside).unwrap();
-            destination.has_openat2.store(has_openat2, Ordering::Relaxed);
+            destination.root.use_openat2(has_openat2);
             destination.folder(&["real", "sub"]).unwrap();
             for path in [&["up", "sub"][..], &["up"], &["beside", "sub"], &["beside"], &["magic", "tmp"], &[".."]] {
                 // With `openat2` also what no name of an archive is.

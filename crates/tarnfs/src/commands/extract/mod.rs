@@ -6,14 +6,14 @@
 //! attributes. `destination.rs` is all that makes and names things; `existing.rs` says what becomes of what is there.
 
 mod attributes;
-mod content;
+pub(super) mod content;
 mod destination;
 mod existing;
 mod folders;
-mod owners;
-mod plan;
-mod report;
-mod selection;
+pub(super) mod owners;
+pub(super) mod plan;
+pub(super) mod report;
+pub(super) mod selection;
 mod stage;
 mod walk;
 mod work;

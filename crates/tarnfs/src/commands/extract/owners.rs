@@ -15,7 +15,7 @@ const MOST: usize = 4096;
 
 /// Finds the numbers of owners.
 #[derive(Debug)]
-pub(super) struct Owners {
+pub(in crate::commands) struct Owners {
     /// Numbers are taken as they stand.
     is_numeric: bool,
     /// By the numbers in the archive: the numbers here. `None` of those that have several names there.
@@ -28,7 +28,7 @@ pub(super) struct Owners {
 
 impl Owners {
     /// Those of `index`.
-    pub(super) fn new(index: &dyn Index, is_numeric: bool) -> Result<Self, Error> {
+    pub(in crate::commands) fn new(index: &dyn Index, is_numeric: bool) -> Result<Self, Error> {
         let (users, groups) = (Names::new(number_of_user), Names::new(number_of_group));
         let mut owners = Self { is_numeric, of_numbers: HashMap::new(), is_complete: false, users, groups };
         if !is_numeric && let Some(all) = index.owners()? {
@@ -47,7 +47,13 @@ impl Owners {
     }
 
     /// The numbers here of what has these numbers in the archive.
-    pub(super) fn here(&self, index: &dyn Index, node: Node, uid: u32, gid: u32) -> Result<(u32, u32), Error> {
+    pub(in crate::commands) fn here(
+        &self,
+        index: &dyn Index,
+        node: Node,
+        uid: u32,
+        gid: u32,
+    ) -> Result<(u32, u32), Error> {
         if self.is_numeric {
             return Ok((uid, gid));
         }

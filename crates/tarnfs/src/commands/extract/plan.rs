@@ -6,12 +6,16 @@ use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tarnfs_tree::{Device, Kind, Node, Stored, Time};
 
 /// Bytes of entries that are held in memory.
 const MOST_BYTES: usize = 48 << 20;
+
+/// What one thread takes at a time: so many bytes of content, or so many names.
+const TAKEN_BYTES: u64 = 8 << 20;
+const TAKEN_COUNT: usize = 512;
 
 /// What an entry takes beside its name, about.
 const BESIDE: usize = 200;
@@ -22,24 +26,24 @@ const STEP: usize = 64 << 10;
 /// Something that is to be made. They are sorted by what comes first: where in the archive it is stored, then the node,
 /// so that the names of one file stand together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Item {
-    pub(super) stored: Stored,
-    pub(super) node: Node,
-    pub(super) folder: Node,
-    pub(super) name: Vec<u8>,
-    pub(super) kind: What,
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) links: u32,
-    pub(super) size: u64,
-    pub(super) mtime: Time,
-    pub(super) atime: Time,
+pub(in crate::commands) struct Item {
+    pub(in crate::commands) stored: Stored,
+    pub(in crate::commands) node: Node,
+    pub(in crate::commands) folder: Node,
+    pub(in crate::commands) name: Vec<u8>,
+    pub(in crate::commands) kind: What,
+    pub(in crate::commands) mode: u32,
+    pub(in crate::commands) uid: u32,
+    pub(in crate::commands) gid: u32,
+    pub(in crate::commands) links: u32,
+    pub(in crate::commands) size: u64,
+    pub(in crate::commands) mtime: Time,
+    pub(in crate::commands) atime: Time,
 }
 
 /// [`Kind`], of what is no folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum What {
+pub(in crate::commands) enum What {
     File,
     Symlink,
     Character(u32, u32),
@@ -49,7 +53,7 @@ pub(super) enum What {
 }
 
 impl What {
-    pub(super) fn of(kind: Kind) -> Option<Self> {
+    pub(in crate::commands) fn of(kind: Kind) -> Option<Self> {
         let numbers = |device: Device| (device.major, device.minor);
         Some(match kind {
             Kind::File => Self::File,
@@ -143,7 +147,7 @@ impl Item {
 
 /// Takes items in any order.
 #[derive(Debug)]
-pub(super) struct Sorter {
+pub(in crate::commands) struct Sorter {
     items: Vec<Item>,
     bytes: usize,
     most: usize,
@@ -153,11 +157,11 @@ pub(super) struct Sorter {
 }
 
 impl Sorter {
-    pub(super) fn new() -> Self {
+    pub(in crate::commands) fn new() -> Self {
         Self { items: Vec::new(), bytes: 0, most: MOST_BYTES, file: None, ends: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, item: Item) -> io::Result<()> {
+    pub(in crate::commands) fn push(&mut self, item: Item) -> io::Result<()> {
         self.bytes += BESIDE + item.name.len();
         self.items.push(item);
         if self.bytes > self.most { self.spill() } else { Ok(()) }
@@ -188,7 +192,7 @@ impl Sorter {
     }
 
     /// All of them, in order.
-    pub(super) fn finish(mut self) -> io::Result<Items> {
+    pub(in crate::commands) fn finish(mut self) -> io::Result<Items> {
         let Some(file) = self.file.clone() else {
             self.items.sort_unstable();
             return Ok(Items { inner: Inner::Memory(self.items.into_iter()), following: None });
@@ -247,7 +251,7 @@ impl io::Read for Run {
 
 /// Items in their order.
 #[derive(Debug)]
-pub(super) struct Items {
+pub(in crate::commands) struct Items {
     inner: Inner,
     following: Option<Item>,
 }
@@ -259,7 +263,7 @@ enum Inner {
 }
 
 impl Items {
-    pub(super) fn next(&mut self) -> io::Result<Option<Item>> {
+    fn next(&mut self) -> io::Result<Option<Item>> {
         if let Some(item) = self.following.take() {
             return Ok(Some(item));
         }
@@ -276,7 +280,7 @@ impl Items {
     }
 
     /// The next one, if `takes` says so.
-    pub(super) fn next_if(&mut self, takes: impl FnOnce(&Item) -> bool) -> io::Result<Option<Item>> {
+    fn next_if(&mut self, takes: impl FnOnce(&Item) -> bool) -> io::Result<Option<Item>> {
         let Some(item) = self.next()? else { return Ok(None) };
         if takes(&item) {
             return Ok(Some(item));
@@ -288,7 +292,7 @@ impl Items {
 
 /// Folders, to be gone through backwards: what is in a folder comes before the folder.
 #[derive(Debug, Default)]
-pub(super) struct Backwards {
+pub(in crate::commands) struct Backwards {
     nodes: Vec<u64>,
     file: Option<File>,
     /// Numbers in the file.
@@ -300,7 +304,7 @@ impl Backwards {
     const MOST: usize = 1 << 18;
 
     /// Adds a folder, which this call `has_made`. Numbers of nodes are below 2⁶³.
-    pub(super) fn push(&mut self, node: Node, has_made: bool) -> io::Result<()> {
+    pub(in crate::commands) fn push(&mut self, node: Node, has_made: bool) -> io::Result<()> {
         if self.nodes.len() >= Self::MOST {
             let file = match &mut self.file {
                 Some(file) => file,
@@ -316,7 +320,7 @@ impl Backwards {
     }
 
     /// The one that was pushed last.
-    pub(super) fn pop(&mut self) -> io::Result<Option<(Node, bool)>> {
+    pub(in crate::commands) fn pop(&mut self) -> io::Result<Option<(Node, bool)>> {
         if self.nodes.is_empty()
             && let Some(file) = &self.file
             && self.written > 0
@@ -330,6 +334,41 @@ impl Backwards {
         }
         Ok(self.nodes.pop().map(|number| (Node(number >> 1), number & 1 == 1)))
     }
+}
+
+/// Hands those that come next to `each`, on one of several threads. All names of a file go to one thread. What
+/// `begin` returns, which is called before any other thread takes some, is theirs. False if there are no more.
+pub(in crate::commands) fn take<T, E>(
+    items: &Mutex<Items>,
+    cannot: impl Fn(io::Error) -> E,
+    begin: impl FnOnce() -> T,
+    mut each: impl FnMut(&mut T, &Item) -> Result<(), E>,
+) -> Result<bool, E> {
+    let (mut taken, mut bytes) = (Vec::new(), 0_u64);
+    let mut items = items.lock().unwrap_or_else(PoisonError::into_inner);
+    while bytes < TAKEN_BYTES && taken.len() < TAKEN_COUNT {
+        let Some(item) = items.next().map_err(&cannot)? else { break };
+        bytes = bytes.saturating_add(item.size);
+        taken.push(item);
+    }
+    let Some(&Item { node: last, links, .. }) = taken.last() else { return Ok(false) };
+    while links > 1
+        && taken.len() < 2 * TAKEN_COUNT
+        && let Some(item) = items.next_if(|item| item.node == last).map_err(&cannot)?
+    {
+        taken.push(item);
+    }
+    let mut begun = begin();
+    // So many names that they are taken one by one while the others wait.
+    let others = (taken.len() == 2 * TAKEN_COUNT).then_some(items);
+    for item in taken {
+        each(&mut begun, &item)?;
+    }
+    let Some(mut items) = others else { return Ok(true) };
+    while let Some(item) = items.next_if(|item| item.node == last).map_err(&cannot)? {
+        each(&mut begun, &item)?;
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

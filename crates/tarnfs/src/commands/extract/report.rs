@@ -11,7 +11,7 @@ use crate::terminal::{self, Colour, escaped, output_failure};
 const MOST_NAMED: u64 = 20;
 
 /// Tells what came of the files; shared by all threads.
-pub(super) struct Report {
+pub(in crate::commands) struct Report {
     archive: String,
     colour: Colour,
     most: u64,
@@ -26,7 +26,13 @@ struct State {
 }
 
 impl Report {
-    pub(super) fn new(archive: &Path, colour: Colour, code: Code, names_all: bool, says_names: bool) -> Self {
+    pub(in crate::commands) fn new(
+        archive: &Path,
+        colour: Colour,
+        code: Code,
+        names_all: bool,
+        says_names: bool,
+    ) -> Self {
         Self {
             archive: crate::args::shown(archive.as_os_str()),
             colour,
@@ -41,17 +47,17 @@ impl Report {
     }
 
     /// What the archive is called in messages.
-    pub(super) fn archive(&self) -> &str {
+    pub(in crate::commands) fn archive(&self) -> &str {
         &self.archive
     }
 
     /// A failure of the file at `path`.
-    pub(super) fn of_file(&self, path: &[u8], code: Code, what: &str) {
+    pub(in crate::commands) fn of_file(&self, path: &[u8], code: Code, what: &str) {
         self.failed(&Failure::new(code, format!("{}: {}: {what}", self.archive, escaped(path))));
     }
 
     /// Something that was asked for was not done.
-    pub(super) fn failed(&self, failure: &Failure) {
+    pub(in crate::commands) fn failed(&self, failure: &Failure) {
         let mut state = self.state();
         state.code = state.code.max(failure.code);
         state.failed += 1;
@@ -61,12 +67,12 @@ impl Report {
     }
 
     /// True if what was extracted is to be named.
-    pub(super) fn says_names(&self) -> bool {
+    pub(in crate::commands) fn says_names(&self) -> bool {
         self.names.is_some()
     }
 
     /// Names what was extracted, where that is wanted.
-    pub(super) fn done(&self, path: &[u8]) -> Result<(), Failure> {
+    pub(in crate::commands) fn done(&self, path: &[u8]) -> Result<(), Failure> {
         let Some(names) = &self.names else { return Ok(()) };
         let is_terminal = io::stdout().is_terminal();
         let shown = if is_terminal { escaped(path).into_bytes() } else { path.to_vec() };
@@ -78,7 +84,7 @@ impl Report {
     }
 
     /// Says how many were not named, and how all has ended.
-    pub(super) fn finish(self) -> Result<Code, Failure> {
+    pub(in crate::commands) fn finish(self) -> Result<Code, Failure> {
         if let Some(names) = self.names {
             let mut names = names.into_inner().unwrap_or_else(PoisonError::into_inner);
             names.flush().map_err(|error| output_failure(&error))?;

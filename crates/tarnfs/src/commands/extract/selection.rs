@@ -7,9 +7,12 @@ use std::rc::Rc;
 
 use tarnfs_format::name;
 use tarnfs_source::Limits;
-use tarnfs_tree::{ArchiveTree, Error, Node, Tree};
+use tarnfs_tree::{ArchiveTree, Attributes, Error, Node, Stored, Tree};
 
 use crate::globs::{self, Pattern};
+
+/// Children that are looked at at a time.
+const BATCH: usize = 256;
 
 /// One of the patterns.
 #[derive(Debug)]
@@ -24,7 +27,7 @@ struct One {
 
 /// All patterns.
 #[derive(Debug)]
-pub(super) struct Selection {
+pub(in crate::commands) struct Selection {
     /// Everything, if there are none.
     patterns: Vec<One>,
     limits: Limits,
@@ -32,7 +35,7 @@ pub(super) struct Selection {
 
 /// How far each pattern has come on the way to a folder.
 #[derive(Debug, Clone)]
-pub(super) enum At {
+pub(in crate::commands) enum At {
     /// The folder is selected, and all in it.
     All,
     /// Numbers of components that may come next, pattern by pattern.
@@ -40,7 +43,7 @@ pub(super) enum At {
 }
 
 impl Selection {
-    pub(super) fn new(typed: &[OsString], limits: Limits) -> Self {
+    pub(in crate::commands) fn new(typed: &[OsString], limits: Limits) -> Self {
         let patterns = typed.iter().map(|typed| {
             let names = name::components(typed.as_bytes(), &limits).iter().map(<[u8]>::to_vec).collect();
             One { typed: typed.clone(), names, glob: globs::pattern(typed.as_bytes()) }
@@ -49,7 +52,7 @@ impl Selection {
     }
 
     /// What names something is no glob. To be called when that can be known.
-    pub(super) fn settle(&mut self, tree: &ArchiveTree) -> Result<(), Error> {
+    pub(in crate::commands) fn settle(&mut self, tree: &ArchiveTree) -> Result<(), Error> {
         for one in &mut self.patterns {
             let mut at = Some(Node::ROOT);
             for name in &one.names {
@@ -67,7 +70,7 @@ impl Selection {
     }
 
     /// The place of the root.
-    pub(super) fn root(&self) -> At {
+    pub(in crate::commands) fn root(&self) -> At {
         let is_all = |one: &One| one.names.is_empty();
         if self.patterns.is_empty() || self.patterns.iter().any(is_all) {
             return At::All;
@@ -77,7 +80,7 @@ impl Selection {
 
     /// The place of what is called `name` in a folder at `at`; `None` if nothing of it is selected. The numbers of the
     /// patterns that select it are given to `found`.
-    pub(super) fn below(&self, at: &At, name: &[u8], mut found: impl FnMut(usize)) -> Option<At> {
+    pub(in crate::commands) fn below(&self, at: &At, name: &[u8], mut found: impl FnMut(usize)) -> Option<At> {
         let At::Within(places) = at else { return Some(At::All) };
         let (mut is_selected, mut goes_on) = (false, false);
         let mut next = Vec::with_capacity(places.len());
@@ -103,7 +106,7 @@ impl Selection {
     }
 
     /// The only names that can be selected in a folder at `at`, if that is known without listing it.
-    pub(super) fn names_at(&self, at: &At) -> Option<BTreeSet<&[u8]>> {
+    pub(in crate::commands) fn names_at(&self, at: &At) -> Option<BTreeSet<&[u8]>> {
         let At::Within(places) = at else { return None };
         let mut names = BTreeSet::new();
         for (one, places) in self.patterns.iter().zip(&**places) {
@@ -115,8 +118,41 @@ impl Selection {
         Some(names)
     }
 
+    /// What may be selected of `folder`, which is at `at`, from position `from` on: some of it, and where the rest
+    /// begins if there is more.
+    #[allow(clippy::type_complexity, reason = "it is taken apart at once")]
+    pub(in crate::commands) fn children(
+        &self,
+        tree: &ArchiveTree,
+        folder: Node,
+        from: u64,
+        at: &At,
+    ) -> Result<(Vec<(Vec<u8>, Attributes, Stored)>, Option<u64>), Error> {
+        let (mut found, mut next) = (Vec::new(), None);
+        if let Some(names) = self.names_at(at) {
+            for name in names {
+                let child = match tree.lookup(folder, name) {
+                    Err(Error::NotFound) => continue,
+                    child => child?,
+                };
+                let stored = tree.stored(child.node)?;
+                found.push((name.to_vec(), child, stored));
+            }
+            return Ok((found, None));
+        }
+        tree.read_stored(folder, from, &mut |child, stored| {
+            if found.len() == BATCH {
+                return false;
+            }
+            found.push((child.name.to_vec(), child.attributes, stored));
+            next = (found.len() == BATCH).then_some(child.next);
+            true
+        })?;
+        Ok((found, next))
+    }
+
     /// True if what lies at `path` may be selected; asked while nobody knows what there is.
-    pub(super) fn may_take(&self, path: &[u8]) -> bool {
+    pub(in crate::commands) fn may_take(&self, path: &[u8]) -> bool {
         let root = self.root();
         if matches!(root, At::All) {
             return true;
@@ -141,7 +177,7 @@ impl Selection {
     }
 
     /// The patterns, as they were typed.
-    pub(super) fn typed(&self) -> impl Iterator<Item = &OsString> {
+    pub(in crate::commands) fn typed(&self) -> impl Iterator<Item = &OsString> {
         self.patterns.iter().map(|one| &one.typed)
     }
 }

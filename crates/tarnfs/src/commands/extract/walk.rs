@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{AtFlags, unlinkat};
 use rustix::io::Errno;
-use tarnfs_tree::{Attributes, Error, Kind, Node, Stored, Tree};
+use tarnfs_tree::{Attributes, Kind, Node, Stored};
 
 use super::destination::{MadeFolder, make_folder};
 use super::existing::{Policy, refuse_folded};
@@ -14,9 +14,6 @@ use super::plan::{Backwards, Item, Items, Sorter, What};
 use super::selection::{At, Selection};
 use super::{Extraction, Stop};
 use crate::exit::Code;
-
-/// Children that are looked at at a time.
-const BATCH: usize = 256;
 
 /// What is to be done.
 pub(super) struct Plan {
@@ -81,31 +78,10 @@ impl Walk<'_> {
     }
 
     fn folder(&mut self, Waiting { node, from, depth, at }: Waiting, waiting: &mut Vec<Waiting>) -> Result<(), Stop> {
-        let tree = self.extraction.tree;
-        let mut children: Vec<(Vec<u8>, Attributes, Stored)> = Vec::new();
-        if let Some(names) = self.selection.names_at(&at) {
-            for name in names {
-                let child = match tree.lookup(node, name) {
-                    Err(Error::NotFound) => continue,
-                    child => child.and_then(|child| Ok((name.to_vec(), tree.stored(child.node)?, child))),
-                };
-                let (name, stored, child) = child.map_err(|error| self.extraction.broken(&error))?;
-                children.push((name, child, stored));
-            }
-        } else {
-            let mut next = None;
-            let read = tree.read_stored(node, from, &mut |child, stored| {
-                if children.len() == BATCH {
-                    return false;
-                }
-                children.push((child.name.to_vec(), child.attributes, stored));
-                next = (children.len() == BATCH).then_some(child.next);
-                true
-            });
-            read.map_err(|error| self.extraction.broken(&error))?;
-            if let Some(from) = next {
-                waiting.push(Waiting { node, from, depth, at: at.clone() });
-            }
+        let children = self.selection.children(self.extraction.tree, node, from, &at);
+        let (children, next) = children.map_err(|error| self.extraction.broken(&error))?;
+        if let Some(from) = next {
+            waiting.push(Waiting { node, from, depth, at: at.clone() });
         }
         let mut inner = Vec::new();
         for (name, attributes, stored) in children {

@@ -17,14 +17,10 @@ use super::content::{CopyError, copy, copy_what_can_be_read, ends_all, is_damage
 use super::destination::{NewFile, stat};
 use super::existing::{Decision, Policy};
 use super::folders::Folders;
-use super::plan::{Item, Items, What};
+use super::plan::{Item, Items, What, take};
 use super::{Extraction, Stop};
 use crate::exit::{Code, Failure};
 use crate::inside;
-
-/// What one thread takes at a time: so many bytes of content, or so many names.
-const BYTES: u64 = 8 << 20;
-const COUNT: usize = 512;
 
 /// Extended attribute of what is served although it is damaged.
 const DAMAGED: &[u8] = b"user.tarnfs.damaged";
@@ -93,34 +89,15 @@ impl Worker<'_> {
     /// Makes those that come next. False if there are no more.
     fn some(&mut self) -> Result<bool, Stop> {
         let extraction = self.extraction;
-        let cannot = |error: io::Error| extraction.cannot_note(&error);
-        let (mut taken, mut bytes) = (Vec::new(), 0_u64);
-        let mut items = self.items.lock().unwrap_or_else(PoisonError::into_inner);
-        while bytes < BYTES && taken.len() < COUNT {
-            let Some(item) = items.next().map_err(cannot)? else { break };
-            bytes = bytes.saturating_add(item.size);
-            taken.push(item);
-        }
-        let Some(&Item { node: last, links, .. }) = taken.last() else { return Ok(false) };
-        // All names of a file go to one thread.
-        while links > 1
-            && taken.len() < 2 * COUNT
-            && let Some(item) = items.next_if(|item| item.node == last).map_err(cannot)?
-        {
-            taken.push(item);
-        }
-        // So many names that they are made one by one while the others wait.
-        let others = (taken.len() == 2 * COUNT).then_some(items);
-        for item in taken {
-            extraction.check()?;
-            self.one(&item)?;
-        }
-        let Some(mut items) = others else { return Ok(true) };
-        while let Some(item) = items.next_if(|item| item.node == last).map_err(cannot)? {
-            extraction.check()?;
-            self.one(&item)?;
-        }
-        Ok(true)
+        take(
+            self.items,
+            |error| extraction.cannot_note(&error),
+            || (),
+            |(), item| {
+                extraction.check()?;
+                self.one(item)
+            },
+        )
     }
 
     fn one(&mut self, item: &Item) -> Result<(), Stop> {

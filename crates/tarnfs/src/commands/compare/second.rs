@@ -1,0 +1,138 @@
+//! Another archive.
+
+use std::io;
+
+use tarnfs_format::{Format, Shown, Told};
+use tarnfs_source::{Cancel, SharedSource};
+use tarnfs_tree::open::OpenArchive;
+use tarnfs_tree::{Attributes, Error, Node, Tree, Xattrs};
+
+use super::side::{Readable, Seen, Side};
+use crate::commands::extract::owners::Owners;
+
+/// The archive.
+pub(super) struct Second {
+    opened: OpenArchive,
+    owners: Owners,
+    cancel: Cancel,
+}
+
+/// The format of an archive, if it is one that has attributes of files.
+pub(super) fn format_of(opened: &OpenArchive) -> Option<&'static dyn Format> {
+    tarnfs_format::by_name(&opened.index.summary().format)
+}
+
+/// Which attributes the entry of this file has told.
+pub(super) fn told(format: Option<&dyn Format>, shown: &Shown, has_entry: bool) -> Told {
+    format.filter(|_| has_entry).map_or(Told::NOTHING, |format| format.told(shown))
+}
+
+/// True if there are extended attributes in an archive. One without them was mostly made without looking at them.
+pub(super) fn has_xattrs(opened: &OpenArchive) -> bool {
+    let summary = opened.index.summary();
+    summary.has_xattrs || summary.has_acls
+}
+
+impl Second {
+    pub(super) fn new(opened: OpenArchive, is_numeric: bool, cancel: Cancel) -> Result<Self, Error> {
+        let owners = Owners::new(&*opened.index, is_numeric)?;
+        Ok(Self { opened, owners, cancel })
+    }
+
+    fn seen(&self, found: &Attributes) -> Result<Seen, Error> {
+        let &Attributes { node, kind, mode, size, mtime, links, blocks, .. } = found;
+        let (uid, gid) = self.owners.here(&*self.opened.index, node, found.uid, found.gid)?;
+        let has_entry = self.opened.tree.stored(node)?.header.is_some();
+        let shown = Shown { kind, mode, uid: found.uid, gid: found.gid, mtime };
+        Ok(Seen {
+            kind,
+            mode,
+            uid,
+            gid,
+            size,
+            mtime,
+            links,
+            is_sparse: blocks.saturating_mul(512) < size,
+            file: (0, node.0),
+            ctime: (0, 0),
+            told: told(format_of(&self.opened), &shown, has_entry),
+        })
+    }
+}
+
+impl Side for Second {
+    type Folder = Node;
+    type File = SecondFile;
+
+    fn folder(&self, names: &[Vec<u8>]) -> Result<Node, Error> {
+        names.iter().try_fold(Node::ROOT, |folder, name| self.inner(&folder, name))
+    }
+
+    fn inner(&self, folder: &Node, name: &[u8]) -> Result<Node, Error> {
+        Ok(self.opened.tree.lookup(*folder, name)?.node)
+    }
+
+    fn look(&self, folder: &Node, name: &[u8]) -> Result<Option<Seen>, Error> {
+        let found = match name {
+            b"" => self.opened.tree.attributes(*folder),
+            name => self.opened.tree.lookup(*folder, name),
+        };
+        match found {
+            Ok(found) => Ok(Some(self.seen(&found)?)),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn names(&self, folder: &Node, receive: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        self.opened.tree.read_dir(*folder, 0, &mut |child| {
+            receive(child.name);
+            true
+        })
+    }
+
+    fn target(&self, _: &Node, _: &[u8], seen: &Seen) -> Result<Vec<u8>, Error> {
+        self.opened.tree.read_link(Node(seen.file.1))
+    }
+
+    fn xattrs(&self, _: &Node, _: &[u8], seen: &Seen) -> Result<Xattrs, Error> {
+        self.opened.tree.xattrs(Node(seen.file.1))
+    }
+
+    fn open(&self, _: &Node, _: &[u8], seen: &Seen) -> Result<SecondFile, Error> {
+        Ok(SecondFile(self.opened.tree.open(Node(seen.file.1))?, self.cancel.clone()))
+    }
+
+    fn is_on_disk(&self) -> bool {
+        false
+    }
+
+    fn has_hard_links(&self) -> bool {
+        format_of(&self.opened).is_some_and(Format::has_hard_links)
+    }
+
+    fn has_xattrs(&self) -> bool {
+        has_xattrs(&self.opened)
+    }
+}
+
+/// A file in it.
+pub(super) struct SecondFile(SharedSource, Cancel);
+
+impl Readable for SecondFile {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, at)
+    }
+
+    fn next_data(&self, at: u64) -> Option<u64> {
+        self.0.next_data(at)
+    }
+
+    fn is_still(&self, _: &Seen) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn verify(&self) -> io::Result<()> {
+        crate::commands::extract::content::verify(&*self.0, &self.1)
+    }
+}
