@@ -121,7 +121,7 @@ pub(crate) fn run(arguments: &Compare) -> Result<Code, Failure> {
         let disk = Disk::open(other).map_err(cannot_open)?;
         return with(arguments, other, |_| Ok((disk, Code::Success)));
     }
-    if let Some(file) = arguments.open.index_file.as_ref().filter(|file| *file != ":memory:") {
+    if let Some(file) = arguments.open.index_file().filter(|file| *file != ":memory:") {
         let what = "each archive has an index of its own; use --index-folders";
         return Err(Failure::new(Code::Usage, format!("--index-file {}: {what}", shown(file))));
     }
