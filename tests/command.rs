@@ -649,12 +649,12 @@ fn the_man_page_has_each_option_once_and_each_command_a_page() {
     assert!(help.lines().count() <= 50 && options.count() <= 12, "{help}");
     let shared = "below Archives in archives, Decoding, Index, Messages and Reading tar work here, too.";
     for command in
-        ["mount", "unmount", "mounts", "index", "check", "ls", "cat", "extract", "stat", "completions", "man"]
+        ["mount", "unmount", "mounts", "index", "check", "ls", "cat", "extract", "stat", "serve", "completions", "man"]
     {
         let page = run(&scratch, ["man", command]).ok().text();
         assert!(page.contains(&format!("tarnfs\\-{command}")) && page.contains("EXIT STATUS"), "{page}");
         assert!(!page.contains("ignore\\-zeros"), "{page}");
-        let is_reader = ["mount", "index", "check", "ls", "cat", "extract", "stat"].contains(&command);
+        let is_reader = ["mount", "index", "check", "ls", "cat", "extract", "stat", "serve"].contains(&command);
         let help = run(&scratch, [command, "--help"]).ok().text().split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!((page.contains(shared), help.ends_with(shared)), (is_reader, is_reader), "{command}: {help}");
     }

@@ -399,9 +399,10 @@ fn bad_requests_do_no_harm() {
         assert!([400, 404].contains(&connection.answer(false).status), "{bad:?}");
     }
     let mut huge = served.connect();
-    let many = format!("GET /one HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(70_000));
-    huge.send(many.as_bytes());
-    assert_eq!(huge.answer(false).status, 431);
+    let many = format!("GET /one HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(300_000));
+    // It may be refused, and the connection be gone, before all of it was sent.
+    let status = huge.try_send(many.as_bytes()).then(|| huge.answer(false).status);
+    assert!(matches!(status, None | Some(431)), "{status:?}");
     // Several requests at once are answered one after the other.
     let mut several = served.connect();
     let all = ["/one", "/two", "/nothing", "/sub/in"].map(|path| request("GET", path, &[], b"")).concat();

@@ -154,6 +154,11 @@ impl Connection {
         self.0.get_mut().write_all(bytes).unwrap();
     }
 
+    /// False if the server does not take all of it, or has closed the connection by now.
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> bool {
+        self.0.get_mut().write_all(bytes).is_ok() && self.0.fill_buf().is_ok_and(|bytes| !bytes.is_empty())
+    }
+
     /// True once the server has closed it, without sending more.
     pub(crate) fn is_closed(&mut self) -> bool {
         matches!(self.0.read(&mut [0]), Ok(0) | Err(_))
