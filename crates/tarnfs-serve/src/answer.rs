@@ -1,5 +1,7 @@
 //! From a request to its answer.
 
+#![allow(clippy::result_large_err, reason = "a refusal is an answer as any other, and there is one for each request")]
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -64,25 +66,22 @@ pub(crate) struct Site {
 
 type Answer = Response<Body>;
 
-impl Site {
-    /// Says in the log why something of the tree cannot be sent. The client is told less: messages name files of this
-    /// machine.
-    pub(crate) fn tell(&self, path: &[u8], error: &Error) {
-        log::warn!("{}: {error}", escape(path));
-    }
+/// Says in the log why something of the tree cannot be sent. The client is told less: messages name files of this
+/// machine.
+pub(crate) fn tell(path: &[u8], error: &Error) {
+    log::warn!("{}: {error}", escape(path));
+}
 
-    fn refused(&self, path: &[u8], error: &Error) -> Answer {
-        match error {
-            Error::NotFound | Error::NotAFolder => refuse(StatusCode::NOT_FOUND, "There is nothing of that name."),
-            Error::TooManyLinks => refuse(StatusCode::LOOP_DETECTED, "Too many levels of symbolic links."),
-            // As the kernel says of names that are too long.
-            error if error.errno() == Errno::NAMETOOLONG => {
-                refuse(StatusCode::NOT_FOUND, "There is nothing of that name.")
-            }
-            error => {
-                self.tell(path, error);
-                refuse(StatusCode::INTERNAL_SERVER_ERROR, "It cannot be read; the log of the server says why.")
-            }
+/// The answer to who asks for what cannot be found or read.
+fn failed(path: &[u8], error: &Error) -> Answer {
+    match error {
+        Error::NotFound | Error::NotAFolder => refuse(StatusCode::NOT_FOUND, "There is nothing of that name."),
+        Error::TooManyLinks => refuse(StatusCode::LOOP_DETECTED, "Too many levels of symbolic links."),
+        // As the kernel says of names that are too long.
+        error if error.errno() == Errno::NAMETOOLONG => refuse(StatusCode::NOT_FOUND, "There is nothing of that name."),
+        error => {
+            tell(path, error);
+            refuse(StatusCode::INTERNAL_SERVER_ERROR, "It cannot be read; the log of the server says why.")
         }
     }
 }
@@ -199,7 +198,7 @@ async fn get(site: Arc<Site>, asked: Asked) -> Answer {
             path.push(b'/');
         }
         match Held::find(&site.tree, &path) {
-            Err(error) => Err(site.refused(&path, &error)),
+            Err(error) => Err(failed(&path, &error)),
             Ok(held) => match held.attributes.kind {
                 Kind::Folder => Ok((asked, held)),
                 Kind::File => Err(file(&site, &asked, &held)),
@@ -239,7 +238,7 @@ fn file(site: &Arc<Site>, asked: &Asked, held: &Held) -> Answer {
     }
     let source = match site.tree.open(attributes.node) {
         Ok(source) => source,
-        Err(error) => return site.refused(&path, &error),
+        Err(error) => return failed(&path, &error),
     };
     let length = source.len();
     put(&mut answer, ACCEPT_RANGES, "bytes");
@@ -296,7 +295,7 @@ async fn folder(site: Arc<Site>, asked: Asked, held: Held) -> Answer {
         let view = View::of(&asked.query);
         let page = page::page(&*own.tree, held.attributes.node, &asked.place, &own.title, &view);
         drop(turn);
-        page.map_err(|error| own.refused(&asked.place.in_tree(), &error))
+        page.map_err(|error| failed(&asked.place.in_tree(), &error))
     });
     let page = match made.await {
         Err(error) => return too_slow(&error),
@@ -380,7 +379,7 @@ async fn find(site: Arc<Site>, place: Target, headers: &HeaderMap, version: Vers
     let looked = site.pool.run(move || {
         let path = place.in_tree();
         match Held::find(&own.tree, &path) {
-            Err(error) => Err(own.refused(&path, &error)),
+            Err(error) => Err(failed(&path, &error)),
             Ok(held) if !matches!(held.attributes.kind, Kind::File | Kind::Folder) => {
                 Err(refuse(StatusCode::FORBIDDEN, "This is neither a file nor a folder."))
             }

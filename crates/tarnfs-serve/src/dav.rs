@@ -11,7 +11,7 @@ use quick_xml::name::{Namespace, ResolveResult};
 use tarnfs_format::Kind;
 use tarnfs_tree::{Attributes, Error, Tree};
 
-use crate::answer::Site;
+use crate::answer::{Site, tell};
 use crate::body::Pieces;
 use crate::conditions::Validators;
 use crate::held::{Held, Listed};
@@ -149,12 +149,12 @@ fn response(out: &mut String, href: &str, all: &[(&'static str, String)], wanted
         Wanted::Names => all.iter().for_each(|(name, _)| put(name, "")),
         Wanted::Named(named) => {
             for (namespace, name) in named {
-                match all.iter().find(|(known, _)| namespace == DAV && known == name) {
-                    Some((name, value)) => put(name, value),
-                    None => {
-                        let namespace = xml(namespace);
-                        let _ = write!(missing, "<{name} xmlns=\"{namespace}\"/>");
-                    }
+                let known = all.iter().find(|(known, _)| namespace == DAV && known == name);
+                if let Some((name, value)) = known {
+                    put(name, value);
+                } else {
+                    let namespace = xml(namespace);
+                    let _ = write!(missing, "<{name} xmlns=\"{namespace}\"/>");
                 }
             }
         }
@@ -237,7 +237,7 @@ impl Pieces for Found {
             }
             Next::Entries(from) => {
                 let next = self.entries(from, &mut out).map_err(|error| {
-                    self.site.tell(&self.place.in_tree(), &error);
+                    tell(&self.place.in_tree(), &error);
                     io::Error::other(error)
                 })?;
                 self.next = next.map_or(Next::End, Next::Entries);

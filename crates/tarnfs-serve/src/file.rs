@@ -30,7 +30,7 @@ impl Part {
 /// Reads parts of a file.
 pub(crate) struct Parts {
     source: SharedSource,
-    parts: VecDeque<Part>,
+    left: VecDeque<Part>,
     share: Share,
     spare: Spare,
     /// What is read, for the log.
@@ -39,22 +39,22 @@ pub(crate) struct Parts {
 
 impl Parts {
     pub(crate) fn new(source: SharedSource, parts: impl Into<VecDeque<Part>>, share: Share, path: Vec<u8>) -> Self {
-        Self { source, parts: parts.into(), share, spare: Spare::default(), path }
+        Self { source, left: parts.into(), share, spare: Spare::default(), path }
     }
 
     /// Bytes that are still to come.
     pub(crate) fn length(&self) -> u64 {
-        self.parts.iter().map(Part::len).sum()
+        self.left.iter().map(Part::len).sum()
     }
 }
 
 impl Parts {
     fn read(&mut self) -> io::Result<Option<Bytes>> {
-        let range = match self.parts.front_mut() {
+        let range = match self.left.front_mut() {
             None => return Ok(None),
             Some(Part::Text(text)) => {
                 let text = std::mem::take(text);
-                self.parts.pop_front();
+                self.left.pop_front();
                 return Ok(Some(text));
             }
             Some(Part::File(range)) => range,
@@ -76,7 +76,7 @@ impl Parts {
             self.source.read_at(&mut [0], range.end.saturating_sub(1))?;
         }
         if is_last {
-            self.parts.pop_front();
+            self.left.pop_front();
         }
         Ok(Some(self.spare.bytes(buffer, length)))
     }
@@ -88,7 +88,7 @@ impl Pieces for Parts {
     }
 
     fn is_ready(&self) -> bool {
-        match self.parts.front() {
+        match self.left.front() {
             Some(Part::File(range)) => {
                 let length = (range.end - range.start).min(self.share.piece() as u64) as usize;
                 !self.source.is_unproven() && self.source.is_ready(range.start, length)
