@@ -10,6 +10,7 @@ use super::size::parse_number;
 
 /// Pages of folders, files, and WebDAV, for reading. Ctrl-C ends it.
 #[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Serve {
     /// Archives and folders. Several are merged: where they have the same path, the last one shows
     #[arg(required = true, value_name = "ARCHIVE")]

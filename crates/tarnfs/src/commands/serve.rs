@@ -104,7 +104,9 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
         if tokens.is_empty() {
             return Err(usage(format!("--token-file {}: there is no token in it", shown(path.as_os_str()))));
         }
-        tokens.iter().for_each(|token| logins.add_token(token));
+        for token in &tokens {
+            logins.add_token(token);
+        }
     }
     for path in &arguments.login_file {
         let pairs = secrets("--login-file", path).map_err(usage)?;
@@ -113,7 +115,9 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
             let what = "each of its lines must be USER:PASSWORD";
             return Err(usage(format!("--login-file {}: {what}", shown(path.as_os_str()))));
         }
-        pairs.iter().for_each(|pair| logins.add_login(pair));
+        for pair in &pairs {
+            logins.add_login(pair);
+        }
     }
     if !(LEAST_TIMEOUT..=MOST_TIMEOUT).contains(&arguments.timeout) {
         let what = format!("give seconds between {LEAST_TIMEOUT} and {MOST_TIMEOUT}");
