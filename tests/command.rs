@@ -664,13 +664,15 @@ fn the_man_page_has_each_option_once_and_each_command_a_page() {
         "extract",
         "compare",
         "stat",
+        "serve",
         "completions",
         "man",
     ] {
         let page = run(&scratch, ["man", command]).ok().text();
         assert!(page.contains(&format!("tarnfs\\-{command}")) && page.contains("EXIT STATUS"), "{page}");
         assert!(!page.contains("ignore\\-zeros"), "{page}");
-        let is_reader = ["mount", "index", "check", "ls", "cat", "extract", "compare", "stat"].contains(&command);
+        let is_reader =
+            ["mount", "index", "check", "ls", "cat", "extract", "compare", "stat", "serve"].contains(&command);
         let help = run(&scratch, [command, "--help"]).ok().text().split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!((page.contains(shared), help.ends_with(shared)), (is_reader, is_reader), "{command}: {help}");
     }

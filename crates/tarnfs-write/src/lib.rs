@@ -17,6 +17,7 @@ pub mod container;
 pub mod files;
 pub mod output;
 pub mod pipeline;
+mod refill;
 mod sidecar;
 mod stream;
 mod target;
@@ -32,6 +33,7 @@ use tarnfs_format::Entry;
 use tarnfs_tree::open::ReadAlong;
 
 pub use output::Output;
+pub use refill::{LeftOut, Refill, RefillError};
 pub use stream::{BlockStream, Writing};
 pub use target::Target;
 

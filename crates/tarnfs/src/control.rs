@@ -206,7 +206,8 @@ impl Runner {
         options.decoding.cache = self.options.decoding.cache.clone();
         options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
         let request = Request { sources: sources.to_vec(), mountpoint: self.real.clone(), made_up: false };
-        let tree = open_all(&request, mount, &options, false).map_err(failed)?.assembly.tree;
+        let composition = request.composition(mount);
+        let tree = open_all(&request.sources, &composition, &options, false).map_err(failed)?.assembly.tree;
         self.tree.add(&place, tree).map_err(refused)?;
         Ok(Done::Here)
     }

@@ -5,11 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::args::{
-    Cat, Check, Cli, Command, Compare, Convert, Extract, Find, Index, List, Mount, Open, Stat, parse, shown,
+    Cat, Check, Cli, Command, Compare, Convert, Extract, Find, Index, List, Mount, Open, Serve, Stat, parse, shown,
 };
 use crate::commands::{
-    cat, check, compare, complete, convert, create, extract, find, index, ls, mount, mounts, pages, stat, unmount,
-    version,
+    cat, check, compare, complete, convert, create, extract, find, index, ls, mount, mounts, pages, serve, stat,
+    unmount, version,
 };
 use crate::exit::{Code, Failure};
 use crate::logging;
@@ -38,6 +38,7 @@ pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
         Some(Command::Compare(compare)) => Some(&compare.open),
         Some(Command::Stat(stat)) => Some(&stat.open),
         Some(Command::Convert(convert)) => Some(&convert.open),
+        Some(Command::Serve(serve)) => Some(&serve.open),
         Some(
             Command::Unmount { .. }
             | Command::Mounts { .. }
@@ -54,7 +55,11 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
     match &cli.command {
         None => &cli.mount.paths,
         Some(Command::Mount(mount)) => &mount.paths,
-        Some(Command::Index(Index { archives, .. }) | Command::Check(Check { archives, .. })) => archives,
+        Some(
+            Command::Index(Index { archives, .. })
+            | Command::Check(Check { archives, .. })
+            | Command::Serve(Serve { archives, .. }),
+        ) => archives,
         Some(
             Command::Ls(List { archive, .. })
             | Command::Find(Find { archive, .. })
@@ -119,6 +124,7 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Stat(arguments)) => stat::run(&arguments),
         Some(Command::Create(arguments)) => create::run(&arguments),
         Some(Command::Convert(arguments)) => convert::run(&arguments),
+        Some(Command::Serve(arguments)) => serve::run(&arguments),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { command }) => pages::man(command.as_deref()),
         Some(Command::Complete { words }) => complete::run(&words),

@@ -24,6 +24,9 @@ use crate::watcher::Watcher;
 /// Work that is asked to end and does not is ended after this time.
 const PATIENCE: Duration = Duration::from_millis(900);
 
+/// The same where somebody was told, and closes what is open.
+const PATIENCE_WITH_THE_TOLD: Duration = Duration::from_secs(5);
+
 /// A mount that nobody uses has ended after this time.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
@@ -80,6 +83,15 @@ struct Arrived {
     is_registered: AtomicBool,
 }
 
+/// See [`Ending::when_asked`].
+struct Told(Box<dyn Fn() + Send>);
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Told")
+    }
+}
+
 #[derive(Debug, Default)]
 struct SignalState {
     /// The thread that waits for signals, and what ends it.
@@ -88,6 +100,8 @@ struct SignalState {
     watcher: Option<Watcher>,
     cancel: Cancel,
     mounted: Option<Stopper>,
+    /// What is told that a signal has come.
+    told: Option<Told>,
     /// There is a person at a terminal; asked while that can be asked.
     is_told: bool,
     /// The mount point, if this process made it.
@@ -129,6 +143,15 @@ impl Ending {
         }
         state.mounted = Some(stopper);
         state.is_told = terminal::is_told();
+    }
+
+    /// A signal also calls `tell`; one that came before does so at once. What is told ends soon, as all work.
+    pub(crate) fn when_asked(&self, tell: impl Fn() + Send + 'static) {
+        let mut state = self.state();
+        if state.asked {
+            tell();
+        }
+        state.told = Some(Told(Box::new(tell)));
     }
 
     /// A folder to be removed when the process ends, or `None` once it is gone.
@@ -199,6 +222,9 @@ impl Ending {
             end_now(&state);
         }
         state.cancel.cancel();
+        if let Some(Told(tell)) = &state.told {
+            tell();
+        }
         if let Some(stopper) = &state.mounted {
             stopper.stop();
             let is_told = state.is_told;
@@ -210,11 +236,12 @@ impl Ending {
             }
             return;
         }
+        let patience = if state.told.is_some() { PATIENCE_WITH_THE_TOLD } else { PATIENCE };
         drop(state);
         let ending = self.clone();
         // Work that looks at the flag ends before this; a thread that cannot start means no patience.
         let waiting = std::thread::Builder::new().name("patience".into()).spawn(move || {
-            std::thread::sleep(PATIENCE);
+            std::thread::sleep(patience);
             let state = ending.state();
             if state.mounted.is_none() {
                 end_now(&state);

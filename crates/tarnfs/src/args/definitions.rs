@@ -6,6 +6,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::compare::Compare;
+use super::serving::Serve;
 use super::size::{parse_level, parse_number, parse_range, parse_size};
 use super::writing::{Convert, Create};
 use crate::exit;
@@ -95,6 +96,8 @@ pub(crate) enum Command {
     Create(Create),
     /// Convert an archive to another format, or compress it so that it can be read at any offset
     Convert(Convert),
+    /// Serve archives and folders over HTTP and WebDAV
+    Serve(Serve),
     /// Print completions for a shell
     Completions {
         /// The shell

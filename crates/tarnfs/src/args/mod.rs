@@ -3,6 +3,7 @@
 mod compare;
 mod definitions;
 mod later;
+mod serving;
 mod settings;
 mod size;
 mod usage;
@@ -12,7 +13,8 @@ pub(crate) use compare::{Compare, Ignored};
 pub(crate) use definitions::{
     Cat, Check, Cli, Command, DEBUG, Extract, Find, Index, IndexFormat, List, Mount, Open, Shell, Stat,
 };
-pub(crate) use settings::{Keys, composition, mount_options, open_options};
+pub(crate) use serving::Serve;
+pub(crate) use settings::{Keys, composition, mount_options, open_options, secrets};
 pub(crate) use writing::{Compress, Convert, Create, SortFiles};
 
 use std::ffi::{OsStr, OsString};

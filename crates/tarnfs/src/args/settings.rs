@@ -198,21 +198,26 @@ fn recursion(open: &Open) -> Option<Recursion> {
 
 /// All passwords that are given, in order.
 fn passwords(open: &Open) -> Result<Vec<Arc<[u8]>>, String> {
-    /// Bytes of a file of passwords at most.
-    const MOST: u64 = 1 << 20;
     let mut passwords: Vec<Arc<[u8]>> = open.password.iter().map(|password| password.as_bytes().into()).collect();
     for path in open.password_files() {
-        let refused = |what: String| format!("--password-file {}: {what}", shown(path.as_os_str()));
-        let mut bytes = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes));
-        read.map_err(|error| refused(format!("cannot be read: {error}")))?;
-        if bytes.len() as u64 > MOST {
-            return Err(refused(format!("has more than {} MiB, which is the limit", MOST >> 20)));
-        }
-        let lines = bytes.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-        passwords.extend(lines.filter(|line| !line.is_empty()).map(Arc::from));
+        passwords.extend(secrets("--password-file", path)?);
     }
     Ok(passwords)
+}
+
+/// The lines of a file that `option` names. To be read before signals are listened to, as for [`Keys::read`].
+pub(crate) fn secrets(option: &str, path: &Path) -> Result<Vec<Arc<[u8]>>, String> {
+    /// Bytes of such a file at most.
+    const MOST: u64 = 1 << 20;
+    let refused = |what: String| format!("{option} {}: {what}", shown(path.as_os_str()));
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes));
+    read.map_err(|error| refused(format!("cannot be read: {error}")))?;
+    if bytes.len() as u64 > MOST {
+        return Err(refused(format!("has more than {} MiB, which is the limit", MOST >> 20)));
+    }
+    let lines = bytes.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    Ok(lines.filter(|line| !line.is_empty()).map(Arc::from).collect())
 }
 
 /// What these files hold, for frames of zstd.

@@ -1,6 +1,5 @@
 //! `tarnfs convert`: from any archive that can be mounted to one that `tarnfs create` writes.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -9,12 +8,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Gid, Mode, Uid, fchmod, fchown};
-use tarnfs_format::{Body, Entry, Kind};
-use tarnfs_source::{Cancel, Extent, SharedSource, Source};
+use tarnfs_format::{Entry, Kind};
+use tarnfs_source::{Cancel, Source};
 use tarnfs_tree::open::{IndexPlace, OpenArchive, Options, Problem};
 use tarnfs_tree::{Attributes, Node, Tree, Xattrs};
 use tarnfs_write::container::Container;
-use tarnfs_write::{ArchiveWriter, BlockStream, Content, Finished, Nothing, Output, Target};
+use tarnfs_write::{BlockStream, Finished, Output, Refill, RefillError, Target};
 
 use super::create::{self, commit, of_output, output};
 use crate::args::{Convert, Keys, shown};
@@ -174,15 +173,6 @@ struct Job<'a> {
     looks_into_archives: bool,
 }
 
-/// Bytes of an archive, to be put into another one.
-struct Bytes<'a>(&'a dyn Source);
-
-impl Content for Bytes<'_> {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(buffer, offset)
-    }
-}
-
 impl Job<'_> {
     fn of_input(&self, path: &[u8], error: &tarnfs_tree::Error) -> Failure {
         if self.cancel.is_cancelled() || inside::is_interrupted(error) {
@@ -236,16 +226,20 @@ impl Job<'_> {
         let writing = create::writing(self.target, output, how, self.arguments.threads, self.cancel);
         let mut writer = self.target.writer(writing).map_err(failed)?;
         let tree = inside::tree(self.opened);
-        let mut walk = Refill {
-            job: self,
-            tree: &tree,
-            writer: &mut *writer,
-            first: HashMap::new(),
-            left_out: BTreeMap::new(),
-            is_less: false,
+        let is_added = |name: &[u8]| self.is_added(name);
+        let mut refill = Refill::new(&tree, &mut *writer, self.cancel, &is_added);
+        let refused = |error| match error {
+            RefillError::Tree { path, error } => self.of_input(&path, &error),
+            RefillError::Output(error) => failed(error),
         };
-        walk.all()?;
-        let (left_out, mut is_less) = (std::mem::take(&mut walk.left_out), walk.is_less);
+        let of_root = |error| self.of_input(b"", &error);
+        if self.target.keeps().root && self.opened.tree.stored(Node::ROOT).map_err(of_root)?.header.is_some() {
+            let root = tree.attributes(Node::ROOT).map_err(of_root)?;
+            refill.entry(&root, b".").map_err(refused)?;
+        }
+        refill.below(Node::ROOT, b"").map_err(refused)?;
+        let (left_out, mut is_less) = refill.left_out();
+        drop(refill);
         for (what, (count, first)) in left_out {
             let more = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
             log::warn!("{}: {what}: {}{more}", shown(self.to.as_os_str()), escaped(&first));
@@ -346,12 +340,14 @@ impl Job<'_> {
 
     /// The extended attributes of a file, without what tarnfs says of it.
     fn stored_xattrs(&self, tree: &dyn Tree, node: Node) -> Result<Xattrs, tarnfs_tree::Error> {
+        Ok(tree.xattrs(node)?.into_iter().filter(|(name, _)| !self.is_added(name)).collect())
+    }
+
+    /// True of an extended attribute in which tarnfs says something of the file.
+    fn is_added(&self, name: &[u8]) -> bool {
         let hashes = &self.opened.index.summary().shape.hashes;
-        let is_own = |name: &[u8]| {
-            let hash = name.strip_prefix(b"user.hash.");
-            name == b"user.tarnfs.damaged" || hash.is_some_and(|hash| hashes.iter().any(|own| own.as_bytes() == hash))
-        };
-        Ok(tree.xattrs(node)?.into_iter().filter(|(name, _)| !is_own(name)).collect())
+        let hash = name.strip_prefix(b"user.hash.");
+        name == b"user.tarnfs.damaged" || hash.is_some_and(|hash| hashes.iter().any(|own| own.as_bytes() == hash))
     }
 
     /// True of what cannot be kept, as has been told.
@@ -419,132 +415,4 @@ fn children(tree: &dyn Tree, folder: Node) -> Result<Vec<(Vec<u8>, Attributes)>,
         true
     })?;
     Ok(found)
-}
-
-/// Puts the files of a tree into an archive.
-struct Refill<'a> {
-    job: &'a Job<'a>,
-    tree: &'a dyn Tree,
-    writer: &'a mut dyn ArchiveWriter,
-    /// The first path of files that have several.
-    first: HashMap<Node, Vec<u8>>,
-    /// What could not be kept: how many times, and where first.
-    left_out: BTreeMap<String, (u64, Vec<u8>)>,
-    /// More than holes.
-    is_less: bool,
-}
-
-impl Refill<'_> {
-    fn all(&mut self) -> Result<(), Failure> {
-        let of_root = |error| self.job.of_input(b"", &error);
-        let found = children(self.tree, Node::ROOT).map_err(of_root)?;
-        if self.job.target.keeps().root && self.job.opened.tree.stored(Node::ROOT).map_err(of_root)?.header.is_some() {
-            let root = self.tree.attributes(Node::ROOT).map_err(of_root)?;
-            let written = self.one(&root, b".").map_err(of_root)?;
-            written.map_err(|error| of_output(self.job.to, &error))?;
-        }
-        // Each folder is followed by all that is in it: who unpacks a tar gives a folder its time when that is over.
-        let mut folders = vec![(Vec::new(), found.into_iter())];
-        while let Some((folder, left)) = folders.last_mut() {
-            let Some((name, attributes)) = left.next() else {
-                folders.pop();
-                continue;
-            };
-            let path = joined(folder, &name);
-            self.job.cancel.check().map_err(|error| of_output(self.job.to, &error))?;
-            let written = self.one(&attributes, &path).map_err(|error| self.job.of_input(&path, &error))?;
-            written.map_err(|error| of_output(self.job.to, &error))?;
-            if attributes.kind == Kind::Folder {
-                let found = children(self.tree, attributes.node).map_err(|error| self.job.of_input(&path, &error))?;
-                folders.push((path, found.into_iter()));
-            }
-        }
-        Ok(())
-    }
-
-    fn leave_out(&mut self, what: &str, path: &[u8]) {
-        self.left_out.entry(what.to_owned()).or_insert_with(|| (0, path.to_vec())).0 += 1;
-    }
-
-    /// An error is one of the archive that is read; what is in it, one of that which is written.
-    fn one(&mut self, attributes: &Attributes, path: &[u8]) -> Result<io::Result<()>, tarnfs_tree::Error> {
-        let node = attributes.node;
-        let (user, group) = self.tree.owner_names(node)?;
-        let mut entry = Entry {
-            path: path.to_vec(),
-            kind: attributes.kind,
-            mode: attributes.mode,
-            uid: attributes.uid.into(),
-            gid: attributes.gid.into(),
-            user,
-            group,
-            mtime: attributes.mtime,
-            ..Entry::default()
-        };
-        if let Some(why_not) = self.writer.why_not(&entry) {
-            self.leave_out(&format!("left out: {why_not}"), path);
-            self.is_less = true;
-            return Ok(Ok(()));
-        }
-        if attributes.kind != Kind::Folder && attributes.links > 1 {
-            match self.first.get(&node) {
-                Some(first) if self.writer.has_hard_links() => {
-                    (entry.kind, entry.link) = (Kind::HardLink, first.clone());
-                    return Ok(self.writer.add(&entry, &Nothing).map(drop));
-                }
-                Some(_) => {
-                    self.leave_out("further names of one file are files of their own there", path);
-                    self.is_less = true;
-                }
-                None => {
-                    self.first.insert(node, path.to_vec());
-                }
-            }
-        }
-        entry.xattrs = self.job.stored_xattrs(self.tree, node)?;
-        let content: Option<SharedSource> = match attributes.kind {
-            Kind::File => Some(self.tree.open(node)?),
-            Kind::Symlink => {
-                entry.link = self.tree.read_link(node)?;
-                None
-            }
-            _ => None,
-        };
-        if let Some(content) = &content {
-            entry.body = Body { size: content.len(), stored: content.len(), ..Body::default() };
-            if attributes.blocks.saturating_mul(512) < content.len() {
-                entry.body.extents = holes(&**content);
-            }
-        }
-        for what in self.writer.leaves_out(&entry) {
-            self.leave_out(&format!("{what} cannot be kept there"), path);
-            // Holes are read as zeros: no content is lost.
-            self.is_less |= what != "holes";
-        }
-        let added = match &content {
-            Some(content) => self.writer.add(&entry, &Bytes(&**content)),
-            None => self.writer.add(&entry, &Nothing),
-        };
-        match added {
-            Ok(missing) => match missing.error {
-                Some(error) => Err(error.into()),
-                None if missing.bytes > 0 => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                None => Ok(Ok(())),
-            },
-            Err(error) => Ok(Err(error)),
-        }
-    }
-}
-
-/// Where data lie; `None` if there are no holes.
-fn holes(content: &dyn Source) -> Option<Vec<Extent>> {
-    let mut extents = Vec::new();
-    let (mut at, size) = (0, content.len());
-    while let Some(start) = content.next_data(at).filter(|start| *start < size) {
-        let end = content.next_hole(start).min(size);
-        extents.push(Extent { offset: start, length: end - start, skip: 0 });
-        at = end;
-    }
-    let is_whole = matches!(extents.as_slice(), [Extent { offset: 0, length, .. }] if *length == size);
-    (!is_whole).then_some(extents)
 }

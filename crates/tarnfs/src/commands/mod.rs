@@ -15,6 +15,7 @@ pub(crate) mod ls;
 pub(crate) mod mount;
 pub(crate) mod mounts;
 pub(crate) mod pages;
+pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod unmount;
 pub(crate) mod version;

@@ -170,15 +170,25 @@ impl Request {
         Ok(Self { sources, mountpoint: absolute(self.mountpoint, Code::CannotMount)?, made_up: self.made_up })
     }
 
+    /// How it is put together.
+    pub(crate) fn composition(&self, arguments: &Mount) -> Composition {
+        Composition { mountpoint: Some(resolved(&self.mountpoint)), ..composition(arguments) }
+    }
+
     /// What is mounted, for messages.
     fn title(&self) -> OsString {
-        let first = self.sources.first().map(|first| first.as_os_str().to_owned());
-        let mut title = first.unwrap_or_else(|| OsString::from("tarnfs"));
-        if self.sources.len() > 1 {
-            title.push(format!(" and {} more", self.sources.len() - 1));
-        }
-        title
+        title(&self.sources)
     }
+}
+
+/// What is shown, for messages.
+pub(crate) fn title(sources: &[PathBuf]) -> OsString {
+    let first = sources.first().map(|first| first.as_os_str().to_owned());
+    let mut title = first.unwrap_or_else(|| OsString::from("tarnfs"));
+    if sources.len() > 1 {
+        title.push(format!(" and {} more", sources.len() - 1));
+    }
+    title
 }
 
 /// Tells of each archive while it is opened, and keeps what is to be said of all of them in the end.
@@ -285,20 +295,19 @@ pub(crate) struct Opened {
     pub(crate) assembly: Assembly,
     /// See [`Teller`].
     with_sidecar: Vec<usize>,
-    code: Code,
+    pub(crate) code: Code,
 }
 
-/// Opens everything that is to be mounted, one after the other.
+/// Opens everything that is to be shown, one after the other.
 ///
 /// `is_indexed`: see [`Teller`].
 pub(crate) fn open_all(
-    request: &Request,
-    arguments: &Mount,
+    sources: &[PathBuf],
+    composition: &Composition,
     options: &Options,
     is_indexed: bool,
 ) -> Result<Opened, Failure> {
-    let locations: Vec<_> = request.sources.iter().cloned().map(Location::Path).collect();
-    let composition = Composition { mountpoint: Some(resolved(&request.mountpoint)), ..composition(arguments) };
+    let locations: Vec<_> = sources.iter().cloned().map(Location::Path).collect();
     let teller = Teller {
         options,
         is_indexed,
@@ -307,7 +316,7 @@ pub(crate) fn open_all(
         code: Cell::new(Code::Success),
         failure: RefCell::default(),
     };
-    let assembly = assemble(&locations, &composition, options, &teller).map_err(|error| match error {
+    let assembly = assemble(&locations, composition, options, &teller).map_err(|error| match error {
         AssembleError::OneIndexFile => {
             let what = "--index-file names the index of one archive, and there are several: --index-folders names a folder for all of them";
             Failure::new(Code::Usage, what)
@@ -320,8 +329,8 @@ pub(crate) fn open_all(
         AssembleError::Compose(ComposeError::Prefix {
             error: Error::NotFound | Error::NotAFolder | Error::TooManyLinks,
             ..
-        }) => Failure::new(Code::Failure, format!("{}: {error}", shown(&request.title()))),
-        error => Failure::new(Code::CannotOpen, format!("{}: {error}", shown(&request.title()))),
+        }) => Failure::new(Code::Failure, format!("{}: {error}", shown(&title(sources)))),
+        error => Failure::new(Code::CannotOpen, format!("{}: {error}", shown(&title(sources)))),
     })?;
     let Teller { with_sidecar, code, failure, .. } = teller;
     if let Some(failure) = failure.into_inner() {
@@ -360,7 +369,7 @@ fn listening(error: &io::Error) -> Failure {
 }
 
 /// As many open files as may be: many programs are started with a low limit that they could raise.
-fn raise_descriptors() {
+pub(crate) fn raise_descriptors() {
     let limits = getrlimit(Resource::Nofile);
     // Where it cannot be raised, the low one is enough for one archive.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
@@ -446,7 +455,8 @@ fn serve(request: &Request, arguments: &Mount, keys: &Keys, ready: Option<Ready>
     mountpoint::check(mountpoint, request.made_up)?;
     let place = request.sources.first().filter(|_| request.made_up);
     let place = place.map(|source| mountpoint::Place::new(mountpoint, source)).transpose()?;
-    let Opened { assembly, with_sidecar, code } = open_all(request, arguments, &options, indexer.is_some())?;
+    let Opened { assembly, with_sidecar, code } =
+        open_all(&request.sources, &request.composition(arguments), &options, indexer.is_some())?;
     let Assembly { tree, folders, is_lazy, first } = assembly;
     let has_folders = !folders.is_empty();
     if let Some(helper) = &helper {

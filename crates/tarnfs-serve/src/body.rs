@@ -1,0 +1,246 @@
+//! Bodies of responses that are made as they are sent. An error in the middle ends the connection, so that nobody takes
+//! what came for the whole.
+
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
+use tokio::io::{AsyncRead as _, ReadBuf};
+use tokio::net::unix::pipe;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+/// Any of them.
+pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// What is in memory.
+pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Threads that may wait: for a disk, or for what is decoded. Who gets no turn waits for one.
+#[derive(Debug, Clone)]
+pub(crate) struct Pool {
+    turns: Arc<Semaphore>,
+    /// Whoever takes longer is not waited for.
+    patience: Duration,
+}
+
+impl Pool {
+    pub(crate) fn new(threads: usize, patience: Duration) -> Self {
+        Self { turns: Arc::new(Semaphore::new(threads)), patience }
+    }
+
+    /// Does `work` on one of the threads. It goes on there if nobody waits any more, and keeps its turn until then.
+    pub(crate) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+        let done = async {
+            let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(io::Error::other)?;
+            let work = move || {
+                let result = work();
+                drop(turn);
+                result
+            };
+            tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
+        };
+        match tokio::time::timeout(self.patience, done).await {
+            Ok(done) => done,
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+/// Bytes that come in pieces, each of which may take its time.
+pub(crate) trait Pieces: Send + 'static {
+    /// The next one; `None` behind the last.
+    fn next(&mut self) -> io::Result<Option<Bytes>>;
+
+    /// True if the next one needs no thread that may wait.
+    fn is_ready(&self) -> bool {
+        false
+    }
+
+    /// Bytes that are still to come, if that is known.
+    fn left(&self) -> Option<u64>;
+}
+
+type Work<P> = Pin<Box<dyn Future<Output = io::Result<(P, Option<Bytes>)>> + Send>>;
+
+enum State<P> {
+    Idle(P),
+    Working(Work<P>),
+    Ended,
+}
+
+/// A body of pieces. While one is sent, the next one is made.
+pub(crate) struct Stepwise<P> {
+    state: State<P>,
+    left: Option<u64>,
+    pool: Pool,
+}
+
+impl<P: Pieces + Unpin> Stepwise<P> {
+    pub(crate) fn body(pieces: P, pool: &Pool) -> Body {
+        let left = pieces.left();
+        Self { state: State::Idle(pieces), left, pool: pool.clone() }.boxed_unsync()
+    }
+
+    fn work(&self, mut pieces: P) -> Work<P> {
+        let pool = self.pool.clone();
+        Box::pin(async move { pool.run(move || pieces.next().map(|piece| (pieces, piece))).await? })
+    }
+}
+
+impl<P: Pieces + Unpin> HttpBody for Stepwise<P> {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let this = self.get_mut();
+        loop {
+            match std::mem::replace(&mut this.state, State::Ended) {
+                State::Ended => return Poll::Ready(None),
+                State::Idle(pieces) if this.left == Some(0) => drop(pieces),
+                State::Idle(mut pieces) if pieces.is_ready() => {
+                    let Some(piece) = pieces.next()? else { continue };
+                    this.state = State::Idle(pieces);
+                    return Poll::Ready(Some(Ok(this.sent(piece))));
+                }
+                State::Idle(pieces) => this.state = State::Working(this.work(pieces)),
+                State::Working(mut work) => {
+                    let Poll::Ready(done) = work.as_mut().poll(context) else {
+                        this.state = State::Working(work);
+                        return Poll::Pending;
+                    };
+                    let (pieces, Some(piece)) = done? else { continue };
+                    let frame = this.sent(piece);
+                    this.state = if this.left == Some(0) || pieces.is_ready() {
+                        State::Idle(pieces)
+                    } else {
+                        let mut work = this.work(pieces);
+                        // It begins when it is asked for the first time.
+                        match work.as_mut().poll(context) {
+                            // Already? It is asked again, and must not be asked twice.
+                            Poll::Ready(done) => State::Working(Box::pin(std::future::ready(done))),
+                            Poll::Pending => State::Working(work),
+                        }
+                    };
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == Some(0) || matches!(self.state, State::Ended)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.left.map_or_else(SizeHint::new, SizeHint::with_exact)
+    }
+}
+
+impl<P> Stepwise<P> {
+    fn sent(&mut self, piece: Bytes) -> Frame<Bytes> {
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(piece.len() as u64);
+        }
+        Frame::data(piece)
+    }
+}
+
+/// Memory that all bodies share.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    bodies: AtomicUsize,
+}
+
+impl Memory {
+    /// Bytes that all of them hold about. Each has up to two pieces on its way.
+    const ALL: usize = 64 << 20;
+    const LEAST: usize = 16 << 10;
+    const MOST: usize = 256 << 10;
+
+    pub(crate) fn one_more(self: &Arc<Self>) -> Share {
+        self.bodies.fetch_add(1, Ordering::Relaxed);
+        Share(Arc::clone(self))
+    }
+}
+
+/// The part of one body.
+#[derive(Debug)]
+pub(crate) struct Share(Arc<Memory>);
+
+impl Share {
+    /// Bytes of a piece, now that there are so many bodies.
+    pub(crate) fn piece(&self) -> usize {
+        (Memory::ALL / 2 / self.0.bodies.load(Ordering::Relaxed).max(1)).clamp(Memory::LEAST, Memory::MOST)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.0.bodies.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What another thread writes into a pipe.
+pub(crate) struct Piped {
+    pipe: pipe::Receiver,
+    buffer: Vec<u8>,
+    /// How it ended there, which counts more than the end of the pipe.
+    end: oneshot::Receiver<io::Result<()>>,
+    _share: Share,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl Piped {
+    /// Bytes that the pipe holds, if the system allows it.
+    const PIPE: usize = 256 << 10;
+
+    /// Has `write` fill the body on a thread of its own.
+    pub(crate) fn body(
+        turn: OwnedSemaphorePermit,
+        share: Share,
+        write: impl FnOnce(File) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Body> {
+        let (reader, writer): (OwnedFd, OwnedFd) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        // Of ordinary users the system may have enough pipes of that length.
+        let _ = rustix::pipe::fcntl_setpipe_size(&reader, Self::PIPE);
+        let pipe = pipe::Receiver::from_owned_fd(reader)?;
+        let (ended, end) = oneshot::channel();
+        std::thread::Builder::new().name("download".to_owned()).spawn(move || {
+            let result = write(writer.into());
+            // Nobody waits for it if the client is gone.
+            let _ = ended.send(result);
+        })?;
+        let buffer = vec![0; share.piece().min(Memory::MOST / 4)];
+        Ok(Self { pipe, buffer, end, _share: share, _turn: turn }.boxed_unsync())
+    }
+}
+
+impl HttpBody for Piped {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let this = self.get_mut();
+        let mut buffer = ReadBuf::new(&mut this.buffer);
+        ready!(Pin::new(&mut this.pipe).poll_read(context, &mut buffer))?;
+        if !buffer.filled().is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(Bytes::copy_from_slice(buffer.filled())))));
+        }
+        match ready!(Pin::new(&mut this.end).poll(context)) {
+            Ok(Ok(())) => Poll::Ready(None),
+            Ok(Err(error)) => Poll::Ready(Some(Err(error))),
+            Err(gone) => Poll::Ready(Some(Err(io::Error::other(gone)))),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A folder as an archive, made while it is sent.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use tarnfs_source::Cancel;
+use tarnfs_tree::{Error, Tree, escape};
+use tarnfs_write::container::CONTAINERS;
+use tarnfs_write::{Output, Refill, RefillError, Target, Writing, compress};
+
+use crate::held::Held;
+
+/// What streams are compressed with: about as fast as a network.
+const COMPRESSION: &str = "zstd";
+
+/// Bytes for compressing one archive.
+const MEMORY: u64 = 64 << 20;
+
+/// Kinds of archive, and how a query and a name call them.
+pub(crate) fn offered() -> Vec<(String, Target)> {
+    let compressed = compress::by_name(COMPRESSION).map_or("", |compression| compression.suffix());
+    let mut all = Vec::new();
+    for container in CONTAINERS.iter().rev() {
+        let ends: &[&str] = if container.own_levels().is_some() { &[""] } else { &[compressed, ""] };
+        for end in ends {
+            let suffix = format!("{}{end}", container.suffix());
+            if let Some(target) = Target::of_name(format!("x{suffix}").as_bytes()) {
+                all.push((suffix.trim_start_matches('.').to_owned(), target));
+            }
+        }
+    }
+    all
+}
+
+/// Writes an archive of all that is in `folder` to `pipe`; in it, all lies in a folder `name`.
+pub(crate) fn write(
+    tree: &Arc<dyn Tree>,
+    folder: &Held,
+    name: &[u8],
+    target: Target,
+    threads: usize,
+    pipe: File,
+) -> io::Result<()> {
+    let writing = Writing {
+        output: Output::stream(pipe),
+        compression: target.compression(),
+        level: target.usual_level(),
+        threads,
+        memory: MEMORY,
+        index: None,
+    };
+    let mut writer = target.writer(writing)?;
+    // Whoever is gone does not read the pipe any more, which ends this with the next block.
+    let cancel = Cancel::default();
+    // What tarnfs says of a file is no part of it.
+    let is_added = |name: &[u8]| name == b"user.tarnfs.damaged" || name.starts_with(b"user.hash.");
+    let mut refill = Refill::new(&**tree, &mut *writer, &cancel, &is_added);
+    let filled = refill.entry(&folder.attributes, name).and_then(|()| refill.below(folder.attributes.node, name));
+    drop(refill);
+    filled.map_err(|error| match error {
+        RefillError::Output(error) => error,
+        RefillError::Tree { path, error } => {
+            log::warn!("{}: {error}: the download was broken off", escape(&path));
+            match error {
+                Error::Io(error) => error,
+                error => io::Error::other(error),
+            }
+        }
+    })?;
+    writer.finish().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_are_those_of_archives() {
+        let names: Vec<_> = offered().into_iter().map(|(label, _)| label).collect();
+        assert_eq!(names, ["zip", "tar.zst", "tar"]);
+    }
+}

@@ -1,0 +1,161 @@
+//! The bytes of a file, or parts of it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hyper::body::Bytes;
+use tarnfs_source::SharedSource;
+use tarnfs_tree::escape;
+
+use crate::body::{Pieces, Share};
+
+/// What a body has one behind the other.
+#[derive(Debug)]
+pub(crate) enum Part {
+    Text(Bytes),
+    File(Range<u64>),
+}
+
+impl Part {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Text(text) => text.len() as u64,
+            Self::File(range) => range.end - range.start,
+        }
+    }
+}
+
+/// Reads parts of a file.
+pub(crate) struct Parts {
+    source: SharedSource,
+    left: VecDeque<Part>,
+    share: Share,
+    spare: Spare,
+    /// What is read, for the log.
+    path: Vec<u8>,
+}
+
+impl Parts {
+    pub(crate) fn new(source: SharedSource, parts: impl Into<VecDeque<Part>>, share: Share, path: Vec<u8>) -> Self {
+        Self { source, left: parts.into(), share, spare: Spare::default(), path }
+    }
+
+    /// Bytes that are still to come.
+    pub(crate) fn length(&self) -> u64 {
+        self.left.iter().map(Part::len).sum()
+    }
+}
+
+impl Parts {
+    fn read(&mut self) -> io::Result<Option<Bytes>> {
+        let range = match self.left.front_mut() {
+            None => return Ok(None),
+            Some(Part::Text(text)) => {
+                let text = std::mem::take(text);
+                self.left.pop_front();
+                return Ok(Some(text));
+            }
+            Some(Part::File(range)) => range,
+        };
+        let length = (range.end - range.start).min(self.share.piece() as u64) as usize;
+        let mut buffer = self.spare.take(length);
+        let mut read = 0;
+        while read < length {
+            match self.source.read_before(&mut buffer[read..length], range.start + read as u64, range.end)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                more => read += more,
+            }
+        }
+        range.start += length as u64;
+        let is_last = range.start == range.end;
+        if is_last && range.end == self.source.len() && self.source.is_unproven() {
+            // Whoever has the end of a file may have all of it: it ends only if all of it is right.
+            self.source.verify(&|| false)?;
+            self.source.read_at(&mut [0], range.end.saturating_sub(1))?;
+        }
+        if is_last {
+            self.left.pop_front();
+        }
+        Ok(Some(self.spare.bytes(buffer, length)))
+    }
+}
+
+impl Pieces for Parts {
+    fn next(&mut self) -> io::Result<Option<Bytes>> {
+        self.read().inspect_err(|error| log::warn!("{}: {error}: the answer was broken off", escape(&self.path)))
+    }
+
+    fn is_ready(&self) -> bool {
+        match self.left.front() {
+            Some(Part::File(range)) => {
+                let length = (range.end - range.start).min(self.share.piece() as u64) as usize;
+                !self.source.is_unproven() && self.source.is_ready(range.start, length)
+            }
+            _ => true,
+        }
+    }
+
+    fn left(&self) -> Option<u64> {
+        Some(self.length())
+    }
+}
+
+/// Buffers that were sent, to be filled again.
+#[derive(Debug, Clone, Default)]
+struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
+
+/// Goes back when it was sent.
+struct Filled {
+    buffer: Vec<u8>,
+    length: usize,
+    spare: Spare,
+}
+
+impl Spare {
+    /// Buffers that are kept.
+    const MOST: usize = 3;
+
+    fn take(&self, length: usize) -> Vec<u8> {
+        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        if buffer.len() < length {
+            buffer.resize(length, 0);
+        }
+        buffer
+    }
+
+    fn bytes(&self, buffer: Vec<u8>, length: usize) -> Bytes {
+        Bytes::from_owner(Filled { buffer, length, spare: self.clone() })
+    }
+}
+
+impl AsRef<[u8]> for Filled {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+}
+
+impl Drop for Filled {
+    fn drop(&mut self) {
+        let mut spare = self.spare.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < Spare::MOST {
+            spare.push(std::mem::take(&mut self.buffer));
+        }
+    }
+}
+
+/// Headers between the parts of a `multipart/byteranges`, and the parts.
+pub(crate) fn multipart(parts: &[Range<u64>], kind: &str, length: u64, boundary: &str) -> Vec<Part> {
+    let mut all = Vec::with_capacity(parts.len() * 2 + 1);
+    for part in parts {
+        let (first, last) = (part.start, part.end - 1);
+        all.push(Part::Text(
+            format!("\r\n--{boundary}\r\nContent-Type: {kind}\r\nContent-Range: bytes {first}-{last}/{length}\r\n\r\n")
+                .into(),
+        ));
+        all.push(Part::File(part.clone()));
+    }
+    all.push(Part::Text(format!("\r\n--{boundary}--\r\n").into()));
+    all
+}

@@ -1,0 +1,351 @@
+//! The page of a folder: sorted, searched, without scripts.
+
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+use tarnfs_format::Kind;
+use tarnfs_tree::{Error, Node, Tree, escape};
+
+use crate::download;
+use crate::held::Listed;
+use crate::url::{self, Target};
+
+const STYLE: &str = include_str!("page.css");
+
+/// Rows of a page.
+const ROWS: usize = 10_000;
+
+/// Rows that are sorted. Of a larger folder, the others are found by searching.
+const MOST_ROWS: usize = 200_000;
+
+/// Entries that are looked at together.
+const BATCH: usize = 4096;
+
+/// The Content-Security-Policy of pages: of all that a page could have, only our own style counts.
+pub(crate) fn policy() -> String {
+    let hash = STANDARD.encode(Sha256::digest(STYLE));
+    format!(
+        "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; form-action 'self'; base-uri 'none'; \
+         frame-ancestors 'none'"
+    )
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Name,
+    Size,
+    Time,
+}
+
+/// How a folder is shown.
+#[derive(Debug)]
+pub(crate) struct View {
+    by: By,
+    is_descending: bool,
+    search: String,
+    page: usize,
+}
+
+impl View {
+    /// As the query of a URL says. What it does not say, or nobody knows, is as usual.
+    pub(crate) fn of(query: &str) -> Self {
+        let by = match url::in_query(query, "sort").as_deref() {
+            Some("size") => By::Size,
+            Some("time") => By::Time,
+            _ => By::Name,
+        };
+        Self {
+            by,
+            is_descending: url::in_query(query, "order").as_deref() == Some("desc"),
+            search: url::in_query(query, "q").unwrap_or_default(),
+            page: url::in_query(query, "page").and_then(|page| page.parse().ok()).unwrap_or(1).max(1),
+        }
+    }
+
+    /// A link to the same folder in another way.
+    fn link(&self, by: By, is_descending: bool, page: usize) -> String {
+        let sort = match by {
+            By::Name => "name",
+            By::Size => "size",
+            By::Time => "time",
+        };
+        let mut link = format!("?sort={sort}&amp;order={}", if is_descending { "desc" } else { "asc" });
+        if !self.search.is_empty() {
+            let _ = write!(link, "&amp;q={}", url::encode(self.search.as_bytes()));
+        }
+        if page > 1 {
+            let _ = write!(link, "&amp;page={page}");
+        }
+        link
+    }
+}
+
+/// One line of the table.
+struct Row {
+    name: Box<[u8]>,
+    kind: Kind,
+    size: u64,
+    seconds: i64,
+    target: Option<Box<[u8]>>,
+}
+
+impl Row {
+    fn is_folder(&self) -> bool {
+        self.kind == Kind::Folder
+    }
+}
+
+fn by_name(one: &Row, other: &Row) -> Ordering {
+    let lower = |row: &Row, at: usize| row.name[at].to_ascii_lowercase();
+    let shared = one.name.len().min(other.name.len());
+    let first = (0..shared).map(|at| lower(one, at).cmp(&lower(other, at))).find(|order| order.is_ne());
+    first.unwrap_or_else(|| one.name.len().cmp(&other.name.len())).then_with(|| one.name.cmp(&other.name))
+}
+
+/// `text` as it stands in HTML. Names show what would steer the direction of a text, or nothing, as codes.
+fn html(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => safe += "&amp;",
+            '<' => safe += "&lt;",
+            '>' => safe += "&gt;",
+            '"' => safe += "&quot;",
+            '\'' => safe += "&#39;",
+            other => safe.push(other),
+        }
+    }
+    safe
+}
+
+fn shown(name: &[u8]) -> String {
+    html(&escape(name).to_string())
+}
+
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut amount = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while amount >= 1023.95 && unit + 1 < UNITS.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    format!("{amount:.1} {}", UNITS[unit])
+}
+
+fn time(seconds: i64) -> String {
+    match Timestamp::from_second(seconds) {
+        // Without the seconds and the letter behind them.
+        Ok(time) => time.to_string().get(..16).unwrap_or_default().replace('T', " "),
+        Err(_) => String::new(),
+    }
+}
+
+fn count(number: usize, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
+}
+
+/// What is in a folder, as far as it is looked for. The number says how many there are that are not among the rows.
+fn rows(tree: &dyn Tree, folder: Node, search: &str) -> Result<(Vec<Row>, usize), Error> {
+    let wanted = search.to_lowercase();
+    let (mut rows, mut others, mut from) = (Vec::new(), 0, 0);
+    loop {
+        let listed = Listed::new(tree, folder, from, BATCH)?;
+        for (name, attributes) in &listed.entries {
+            if !wanted.is_empty() && !String::from_utf8_lossy(name).to_lowercase().contains(&wanted) {
+                continue;
+            }
+            if rows.len() == MOST_ROWS {
+                others += 1;
+                continue;
+            }
+            // One that cannot be read is shown without its target.
+            let target = if attributes.kind == Kind::Symlink { tree.read_link(attributes.node).ok() } else { None };
+            rows.push(Row {
+                name: name.as_slice().into(),
+                kind: attributes.kind,
+                size: attributes.size,
+                seconds: attributes.mtime.seconds,
+                target: target.map(Into::into),
+            });
+        }
+        match listed.next {
+            Some(next) => from = next,
+            None => return Ok((rows, others)),
+        }
+    }
+}
+
+/// The page of `folder`, at `place`, in a tree that is called `title`.
+pub(crate) fn page(tree: &dyn Tree, folder: Node, place: &Target, title: &str, view: &View) -> Result<String, Error> {
+    let (mut rows, others) = rows(tree, folder, &view.search)?;
+    tree.close_folder(folder);
+    rows.sort_unstable_by(|one, other| {
+        let folders_first = other.is_folder().cmp(&one.is_folder());
+        let order = match view.by {
+            By::Name => by_name(one, other),
+            By::Size if one.is_folder() => by_name(one, other),
+            By::Size => one.size.cmp(&other.size).then_with(|| by_name(one, other)),
+            By::Time => one.seconds.cmp(&other.seconds).then_with(|| by_name(one, other)),
+        };
+        folders_first.then(if view.is_descending { order.reverse() } else { order })
+    });
+    let pages = rows.len().div_ceil(ROWS).max(1);
+    let number = view.page.min(pages);
+    let here = rows.iter().skip((number - 1) * ROWS).take(ROWS);
+
+    let mut page = String::with_capacity(8192 + rows.len().min(ROWS) * 192);
+    let name = place.names.last().map_or_else(|| html(title), |name| shown(name));
+    let _ = write!(
+        page,
+        "<!doctype html>\n<html lang=en><meta charset=utf-8><title>{name}</title>\
+         <meta name=viewport content=\"width=device-width,initial-scale=1\"><link rel=icon href=\"data:,\">\
+         <style>{STYLE}</style>\n<header><h1>"
+    );
+    crumbs(&mut page, place, title);
+    let order = if view.is_descending { "desc" } else { "asc" };
+    let sort = match view.by {
+        By::Name => "name",
+        By::Size => "size",
+        By::Time => "time",
+    };
+    let _ = write!(
+        page,
+        "</h1><form><input type=hidden name=sort value={sort}><input type=hidden name=order value={order}>\
+         <input type=search name=q value=\"{}\" placeholder=\"Search this folder\" aria-label=\"Search this folder\">\
+         <button>Search</button></form></header>\n<table><thead><tr>",
+        html(&view.search)
+    );
+    for (by, word) in [(By::Name, "Name"), (By::Size, "Size"), (By::Time, "Changed (UTC)")] {
+        // What is sorted by is turned round; sizes and times begin with the largest.
+        let is_current = by == view.by;
+        let turns = if is_current { !view.is_descending } else { by != By::Name };
+        let arrow = match (is_current, view.is_descending) {
+            (false, _) => "",
+            (true, true) => " \u{2193}",
+            (true, false) => " \u{2191}",
+        };
+        let _ = write!(page, "<th><a href=\"{}\">{word}{arrow}</a>", view.link(by, turns, 1));
+    }
+    page += "<tbody>\n";
+    if !place.names.is_empty() {
+        page += "<tr class=u><td><a href=\"../\">..</a><td><td>\n";
+    }
+    for row in here {
+        line(&mut page, row);
+    }
+    page += "</table>\n";
+    if pages > 1 {
+        page += "<nav>";
+        for other in 1..=pages {
+            if other == number {
+                let _ = write!(page, "<b>{other}</b> ");
+            } else {
+                let _ = write!(page, "<a href=\"{}\">{other}</a> ", view.link(view.by, view.is_descending, other));
+            }
+        }
+        page += "</nav>\n";
+    }
+    let folders = rows.iter().filter(|row| row.is_folder()).count();
+    let bytes = rows.iter().filter(|row| row.kind == Kind::File).fold(0_u64, |sum, row| sum.saturating_add(row.size));
+    let _ = write!(
+        page,
+        "<footer><span>{}, {}, {}",
+        count(folders, "folder"),
+        count(rows.len() - folders, "file"),
+        size(bytes)
+    );
+    if !view.search.is_empty() {
+        page += " found; <a href=\"./\">show all</a>";
+    }
+    if others > 0 {
+        let _ = write!(page, "; {others} more are not shown: search for them");
+    }
+    page += "</span><span>Download this folder as ";
+    for (number, (label, _)) in download::offered().iter().enumerate() {
+        let comma = if number == 0 { "" } else { ", " };
+        let _ = write!(page, "{comma}<a href=\"?download={label}\">{label}</a>");
+    }
+    page += "</span></footer></html>\n";
+    Ok(page)
+}
+
+/// The way from the root.
+fn crumbs(page: &mut String, place: &Target, title: &str) {
+    let Some((last, above)) = place.names.split_last() else {
+        *page += &html(title);
+        return;
+    };
+    let _ = write!(page, "<a href=\"/\">{}</a>", html(title));
+    let mut way = String::from("/");
+    for name in above {
+        way += &url::encode(name);
+        way.push('/');
+        let _ = write!(page, "<i>/</i><a href=\"{way}\">{}</a>", shown(name));
+    }
+    let _ = write!(page, "<i>/</i>{}", shown(last));
+}
+
+fn line(page: &mut String, row: &Row) {
+    let (class, slash) = match row.kind {
+        Kind::Folder => (" class=d", "/"),
+        Kind::File => ("", ""),
+        Kind::Symlink => (" class=l", ""),
+        _ => (" class=o", ""),
+    };
+    let name = shown(&row.name);
+    let _ = write!(page, "<tr{class}><td>");
+    match row.kind {
+        Kind::Folder | Kind::File | Kind::Symlink => {
+            let _ = write!(page, "<a href=\"{}{slash}\">{name}{slash}</a>", url::encode(&row.name));
+        }
+        // Devices and the like have no content.
+        _ => *page += &name,
+    }
+    if let Some(target) = &row.target {
+        let _ = write!(page, " <small>\u{2192} {}</small>", shown(target));
+    }
+    if row.kind == Kind::File {
+        let _ = write!(page, "<td title=\"{} bytes\">{}", row.size, size(row.size));
+    } else {
+        *page += "<td>";
+    }
+    let _ = writeln!(page, "<td>{}", time(row.seconds));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_one_digit_behind_the_point() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1_048_575, "1.0 MiB"),
+            (1_500_000, "1.4 MiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+        assert_eq!(time(0), "1970-01-01 00:00");
+        assert_eq!(time(1_600_000_000), "2020-09-13 12:26");
+        assert_eq!(time(i64::MAX), "");
+    }
+
+    #[test]
+    fn queries_say_how() {
+        let view = View::of("sort=size&order=desc&q=%3Cb%3E&page=0");
+        assert_eq!((view.by, view.is_descending, view.search.as_str(), view.page), (By::Size, true, "<b>", 1));
+        assert_eq!(view.link(By::Name, false, 2), "?sort=name&amp;order=asc&amp;q=%3Cb%3E&amp;page=2");
+        assert_eq!(html("<b a=\"'&"), "&lt;b a=&quot;&#39;&amp;");
+    }
+}

@@ -1,0 +1,246 @@
+//! Listens, and answers on each connection until somebody stops it.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tarnfs_tree::Tree;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, watch};
+
+use crate::access::{Hosts, Logins};
+use crate::answer::{PAGES, Site, TEXTS, answer};
+use crate::body::{Memory, Pool};
+use crate::connection::{Clients, Entered, Patient};
+use crate::page;
+
+/// Bytes of the head of a request at most.
+const MOST_HEAD: usize = 64 << 10;
+
+/// Threads that wait for connections: they do nothing else, so there need not be many.
+const MOST_LISTENERS: usize = 4;
+
+/// After the stop, answers that are on their way get this long.
+const LAST: Duration = Duration::from_millis(300);
+
+/// Between two tries to find room for one more connection.
+const NO_ROOM: Duration = Duration::from_millis(200);
+
+/// Between two tries to accept where the system has no more descriptors.
+const NO_DESCRIPTORS: Duration = Duration::from_millis(50);
+
+/// How a tree is served.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What is served, as people call it.
+    pub title: String,
+    /// Who may read; without any login, everybody.
+    pub logins: Logins,
+    /// Names beside `localhost` that clients call this server by.
+    pub hosts: Vec<String>,
+    /// Tells this tree from one that was served here before: it goes into the ETags.
+    pub salt: Vec<u8>,
+    /// A connection on which nothing moves for so long is closed.
+    pub patience: Duration,
+    /// Connections at the same time. Where one more comes, the one goes that has been idle the longest.
+    pub most_clients: usize,
+    /// Threads that may wait for a disk, or decode.
+    pub threads: usize,
+    /// Folders that are sent as archives at the same time.
+    pub most_downloads: usize,
+    /// Threads that compress one of these.
+    pub compressing_threads: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            title: "tarnfs".to_owned(),
+            logins: Logins::default(),
+            hosts: Vec::new(),
+            salt: Vec::new(),
+            patience: Duration::from_secs(60),
+            most_clients: 4096,
+            threads: 64,
+            most_downloads: 8,
+            compressing_threads: 2,
+        }
+    }
+}
+
+/// A tree, and an address on which nobody is answered yet.
+pub struct Server {
+    listener: TcpListener,
+    site: Site,
+    settings: Settings,
+    stop: watch::Sender<bool>,
+}
+
+/// Stops a server; clones stop the same one.
+#[derive(Debug, Clone)]
+pub struct Stopper(watch::Sender<bool>);
+
+impl Stopper {
+    /// Nobody is answered any more, and [`Server::run`] returns.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Server").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Begins to listen at `address`; with port 0 at any that is free.
+    pub fn bind(address: SocketAddr, tree: Arc<dyn Tree>, settings: Settings) -> io::Result<Self> {
+        Self::new(TcpListener::bind(address)?, tree, settings)
+    }
+
+    /// On what listens already.
+    pub fn new(listener: TcpListener, tree: Arc<dyn Tree>, settings: Settings) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let site = Site {
+            tree,
+            hosts: Hosts::new(listener.local_addr()?, &settings.hosts),
+            logins: settings.logins.clone(),
+            title: settings.title.clone(),
+            salt: settings.salt.clone(),
+            pool: Pool::new(settings.threads.max(1), settings.patience),
+            patience: settings.patience,
+            memory: Arc::new(Memory::default()),
+            texts: Arc::new(Semaphore::new(TEXTS)),
+            pages: Arc::new(Semaphore::new(PAGES)),
+            downloads: Arc::new(Semaphore::new(settings.most_downloads)),
+            compressing_threads: settings.compressing_threads.max(1),
+            policy: page::policy(),
+        };
+        Ok(Self { listener, site, settings, stop: watch::Sender::new(false) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// What ends [`Server::run`].
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.stop.clone())
+    }
+
+    /// Answers until it is stopped.
+    pub fn run(self) -> io::Result<()> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(cores.min(MOST_LISTENERS))
+            .max_blocking_threads(self.settings.threads.max(1))
+            .thread_name("serve")
+            .enable_io()
+            .enable_time()
+            .build()?;
+        let served = runtime.block_on(self.serve());
+        // Threads that decode, or wait for a disk, are not waited for.
+        runtime.shutdown_timeout(Duration::ZERO);
+        served
+    }
+
+    async fn serve(self) -> io::Result<()> {
+        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+        let site = Arc::new(self.site);
+        let clients = Arc::new(Clients::default());
+        let places = Arc::new(Semaphore::new(self.settings.most_clients.max(1)));
+        let mut stopped = self.stop.subscribe();
+        loop {
+            // Nobody is accepted without a place: who waits, waits in the queue of the system.
+            let accepted = async {
+                loop {
+                    match listener.accept().await {
+                        Ok((stream, _)) => break stream,
+                        Err(error) => {
+                            log::debug!("accepting a connection: {error}");
+                            clients.make_room();
+                            tokio::time::sleep(NO_DESCRIPTORS).await;
+                        }
+                    }
+                }
+            };
+            let stream = tokio::select! {
+                stream = accepted => stream,
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+            };
+            let place = async {
+                let mut place = std::pin::pin!(Arc::clone(&places).acquire_owned());
+                if places.available_permits() == 0 {
+                    clients.make_room();
+                }
+                loop {
+                    match tokio::time::timeout(NO_ROOM, place.as_mut()).await {
+                        Ok(place) => break place,
+                        // Somebody may be idle by now.
+                        Err(_) => clients.make_room(),
+                    }
+                }
+            };
+            let place = tokio::select! {
+                place = place => place.map_err(io::Error::other)?,
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+            };
+            let (site, entered, stopped) = (Arc::clone(&site), clients.enter(), self.stop.subscribe());
+            tokio::spawn(async move {
+                connection(stream, site, &entered, stopped).await;
+                drop((entered, place));
+            });
+        }
+        drop(listener);
+        let all = u32::try_from(self.settings.most_clients.max(1)).unwrap_or(u32::MAX);
+        // Once all places are free, nobody is left.
+        let _ = tokio::time::timeout(LAST, places.acquire_many(all)).await;
+        Ok(())
+    }
+}
+
+async fn connection(stream: TcpStream, site: Arc<Site>, entered: &Entered, mut stopped: watch::Receiver<bool>) {
+    // Where that cannot be set, small answers come a little later.
+    let _ = stream.set_nodelay(true);
+    let client = &entered.client;
+    let patience = site.patience;
+    let service = service_fn(|request| {
+        let (site, served) = (Arc::clone(&site), client.serve());
+        async move { Ok::<_, Infallible>(answer(site, request, served).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(patience)
+        .max_buf_size(MOST_HEAD)
+        .writev(true)
+        .serve_connection(TokioIo::new(Patient::new(stream, patience)), service);
+    tokio::pin!(connection);
+    let mut is_stopped = false;
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    log::debug!("a connection has ended: {error}");
+                }
+                return;
+            }
+            _ = stopped.wait_for(|stopped| *stopped), if !is_stopped => {
+                is_stopped = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = client.leave.notified() => {
+                if !client.is_served() {
+                    return;
+                }
+            }
+        }
+    }
+}

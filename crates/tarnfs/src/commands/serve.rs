@@ -1,0 +1,184 @@
+//! `tarnfs serve`: what a mount would show, over HTTP and WebDAV.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tarnfs_serve::{Logins, Server, Settings};
+use tarnfs_tree::open::DecodedCache;
+use tarnfs_tree::{Composition, filling};
+
+use crate::args::{Keys, Serve, secrets, shown};
+use crate::commands::mount::{open_all, raise_descriptors, title};
+use crate::exit::{Code, Failure};
+use crate::signals::Ending;
+use crate::{inside, logging, memory, sandbox, terminal};
+
+/// The port, unless another one is named: TARN on the keys of a telephone.
+const PORT: u16 = 8276;
+
+/// Bounds of --timeout, in seconds.
+const LEAST_TIMEOUT: u64 = 1;
+const MOST_TIMEOUT: u64 = 24 * 3600;
+
+/// Serves archives and folders until it is ended.
+pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
+    arguments.archives.iter().try_for_each(|archive| inside::not_standard_input(archive))?;
+    let address = address(arguments.listen.as_deref())?;
+    let settings = settings(arguments)?;
+    if !address.ip().is_loopback() && settings.logins.is_empty() && !arguments.open_to_all {
+        let what = "others could read there, and no login is asked for: give --token-file or --login-file, or \
+                    --open-to-all if everybody may";
+        return Err(Failure::new(Code::Usage, format!("--listen {address}: {what}")));
+    }
+    let keys = Keys::read(&arguments.open)?;
+    let ending = Ending::default();
+    ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
+    let mut options = inside::options(&arguments.open, &keys, &ending.cancel())?;
+    options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
+    raise_descriptors();
+    let failed = |error: io::Error| Failure::new(Code::Failure, format!("--listen {address}: {error}"));
+    // Before an archive is read, which may take long. Who comes meanwhile waits.
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let composition = Composition {
+        union: !arguments.disable_union_mount,
+        prefix: arguments.prefix.as_ref().map(|prefix| prefix.as_bytes().to_vec()),
+        file_versions: !arguments.no_file_versions,
+        lazy: arguments.lazy,
+        ..Composition::default()
+    };
+    let opened = open_all(&arguments.archives, &composition, &options, false)?;
+    let (assembly, code) = (opened.assembly, opened.code);
+    let server = Server::new(listener, assembly.tree, settings).map_err(failed)?;
+    let url = format!("http://{}/", server.address().map_err(failed)?);
+    let stopper = server.stopper();
+    ending.when_asked(move || stopper.stop());
+    memory::give_back_freed();
+    let idle = memory::IdleCache::watch(Arc::clone(&options.decoding.cache))
+        .inspect_err(|error| log::warn!("caches are kept while nobody reads: starting a thread: {error}"))
+        .ok();
+    // Who opens archives later, and writes their indexes, needs what would be given up.
+    if !assembly.is_lazy {
+        options.decoding.scratch.fill();
+        let given_up = ending.without_listener(|| sandbox::give_up_files(&assembly.folders));
+        given_up.map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
+    }
+    writeln!(io::stdout(), "{url}").map_err(|error| terminal::output_failure(&error))?;
+    terminal::tell(&format!("{} is served at {url}; Ctrl-C ends that", shown(&title(&arguments.archives))));
+    logging::queue();
+    logging::write_behind();
+    filling::begin();
+    let served = server.run().map_err(failed);
+    drop(idle);
+    logging::flush();
+    served.map(|()| code)
+}
+
+/// What `--listen` says.
+fn address(typed: Option<&str>) -> Result<SocketAddr, Failure> {
+    let Some(typed) = typed else { return Ok((Ipv4Addr::LOCALHOST, PORT).into()) };
+    if let Ok(port) = typed.parse::<u16>() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    let bare = typed.strip_prefix('[').and_then(|typed| typed.strip_suffix(']')).unwrap_or(typed);
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return Ok((address, PORT).into());
+    }
+    let found = if typed.contains(':') { typed.to_socket_addrs() } else { (typed, PORT).to_socket_addrs() };
+    found.ok().and_then(|mut found| found.next()).ok_or_else(|| {
+        let what = "is no address: give one as 127.0.0.1:8000, a port, or a name that this machine knows";
+        Failure::new(Code::Usage, format!("--listen {}: {what}", shown(typed.as_ref())))
+    })
+}
+
+fn settings(arguments: &Serve) -> Result<Settings, Failure> {
+    let usage = |message: String| Failure::new(Code::Usage, message);
+    let mut logins = Logins::default();
+    for path in &arguments.token_file {
+        let tokens = secrets("--token-file", path).map_err(usage)?;
+        if tokens.is_empty() {
+            return Err(usage(format!("--token-file {}: there is no token in it", shown(path.as_os_str()))));
+        }
+        for token in &tokens {
+            logins.add_token(token);
+        }
+    }
+    for path in &arguments.login_file {
+        let pairs = secrets("--login-file", path).map_err(usage)?;
+        let is_bad = |pair: &Arc<[u8]>| !pair.contains(&b':');
+        if pairs.is_empty() || pairs.iter().any(is_bad) {
+            let what = "each of its lines must be USER:PASSWORD";
+            return Err(usage(format!("--login-file {}: {what}", shown(path.as_os_str()))));
+        }
+        for pair in &pairs {
+            logins.add_login(pair);
+        }
+    }
+    if !(LEAST_TIMEOUT..=MOST_TIMEOUT).contains(&arguments.timeout) {
+        let what = format!("give seconds between {LEAST_TIMEOUT} and {MOST_TIMEOUT}");
+        return Err(usage(format!("--timeout {}: {what}", arguments.timeout)));
+    }
+    if arguments.most_clients == 0 {
+        return Err(usage("--most-clients 0: nobody could connect".to_owned()));
+    }
+    Ok(Settings {
+        title: named(&arguments.archives),
+        logins,
+        hosts: arguments.host.clone(),
+        salt: salt(&arguments.archives),
+        patience: Duration::from_secs(arguments.timeout),
+        most_clients: arguments.most_clients,
+        ..Settings::default()
+    })
+}
+
+/// What the page of the root is called, and archives of it.
+fn named(archives: &[PathBuf]) -> String {
+    let first = archives.first().map(|first| first.file_name().map_or(OsString::from("root"), Into::into));
+    first.unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// What tells these archives from others, and from what they were before they were written anew.
+fn salt(archives: &[PathBuf]) -> Vec<u8> {
+    let mut salt = Vec::new();
+    for path in archives {
+        salt.extend_from_slice(path.file_name().unwrap_or_default().as_bytes());
+        salt.push(b'/');
+        if let Some(file) = path.metadata().ok().filter(|file| !file.is_dir()) {
+            for number in [file.ino(), file.len(), file.mtime() as u64, file.mtime_nsec() as u64] {
+                salt.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+    }
+    salt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_be_said_in_part() {
+        for (typed, address) in [
+            ("80", "127.0.0.1:80"),
+            ("0", "127.0.0.1:0"),
+            ("127.0.0.2", "127.0.0.2:8276"),
+            ("[::1]", "[::1]:8276"),
+            ("::1", "[::1]:8276"),
+            ("[::1]:80", "[::1]:80"),
+            ("0.0.0.0:80", "0.0.0.0:80"),
+        ] {
+            assert_eq!(super::address(Some(typed)).unwrap(), address.parse().unwrap(), "{typed}");
+        }
+        assert_eq!(super::address(None).unwrap(), "127.0.0.1:8276".parse().unwrap());
+        assert!(super::address(Some("localhost:80")).unwrap().ip().is_loopback());
+        for bad in ["", ":80", "127.0.0.1:", "127.0.0.1:99999", "http://127.0.0.1/", "70000"] {
+            assert_eq!(super::address(Some(bad)).unwrap_err().code, Code::Usage, "{bad}");
+        }
+    }
+}
