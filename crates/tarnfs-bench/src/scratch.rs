@@ -80,7 +80,9 @@ impl Scratch {
     /// Removes what is at a path in it, if there is something. Never goes into a mount: behind it are the files of
     /// somebody else.
     pub fn remove(&self, path: &Path) -> Result<(), Error> {
-        assert!(path.starts_with(&self.path), "{} is not ours", path.display());
+        if !path.starts_with(&self.path) {
+            return Err(Error::Other(format!("{}: is not in the scratch folder", path.display())));
+        }
         if let Some(at) = mounts_below(path).into_iter().next() {
             let what = "still mounted, so it is left there";
             return Err(Error::Other(format!("{}: {what}", at.display())));

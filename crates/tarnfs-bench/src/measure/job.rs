@@ -94,6 +94,15 @@ pub struct Done {
     pub code: i32,
 }
 
+/// A call that ended, somehow.
+struct Ended {
+    /// `None` if a signal ended it.
+    code: Option<i32>,
+    usage: Usage,
+    output: Vec<u8>,
+    errors: Vec<u8>,
+}
+
 /// Why there is no figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -163,7 +172,7 @@ impl Job {
 
     /// Runs it. After the limit, or once cancelled, it is ended with all of its process group.
     pub fn run(&self, cancel: &Cancel) -> Result<Done, Reason> {
-        let (code, usage, output, errors) = self.start(cancel)?;
+        let Ended { code, usage, output, errors } = self.start(cancel)?;
         match code {
             Some(code) if self.allowed.contains(&code) => Ok(Done { usage, output, code }),
             _ => {
@@ -177,12 +186,12 @@ impl Job {
 
     /// All that it says, on standard output and as errors, however it ends; `None` if it cannot be run.
     pub(super) fn said(&self, cancel: &Cancel) -> Option<Vec<u8>> {
-        let (_, _, mut output, errors) = self.start(cancel).ok()?;
+        let Ended { mut output, errors, .. } = self.start(cancel).ok()?;
         output.extend(errors);
         Some(output)
     }
 
-    fn start(&self, cancel: &Cancel) -> Result<(Option<i32>, Usage, Vec<u8>, Vec<u8>), Reason> {
+    fn start(&self, cancel: &Cancel) -> Result<Ended, Reason> {
         if cancel.is_cancelled() {
             return Err(Reason::Cancelled);
         }
@@ -235,7 +244,7 @@ impl Job {
             peak_memory: rusage.ru_maxrss as u64 * 1024,
         };
         let output = kept.map_or(Ok(Vec::new()), |mut file| content(&mut file)).map_err(failed)?;
-        Ok((code, usage, output, content(&mut errors).map_err(failed)?))
+        Ok(Ended { code, usage, output, errors: content(&mut errors).map_err(failed)? })
     }
 
     /// Waits until the program has ended, but is still a zombie.

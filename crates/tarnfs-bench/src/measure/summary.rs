@@ -63,6 +63,8 @@ pub fn in_turn(programs: usize, runs: usize) -> impl Iterator<Item = (usize, usi
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::float_cmp, reason = "these are exact")]
+
     use super::*;
 
     #[test]

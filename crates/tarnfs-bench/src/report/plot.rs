@@ -71,6 +71,7 @@ impl Point {
     }
 
     /// With the lowest and the highest of several runs.
+    #[must_use]
     pub fn between(self, low: f64, high: f64) -> Self {
         Self { low, high, ..self }
     }
@@ -91,6 +92,7 @@ impl Series {
     }
 
     /// With these points.
+    #[must_use]
     pub fn with(mut self, points: impl IntoIterator<Item = Point>) -> Self {
         self.points.extend(points);
         self

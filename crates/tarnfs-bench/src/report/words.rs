@@ -52,10 +52,10 @@ pub(super) struct Shown {
 
 impl Shown {
     pub(super) fn new(table: &Table) -> Self {
-        let mut reasons: Vec<&str> = Vec::new();
-        let mut cell = |cell| -> String {
+        let mut reasons: Vec<String> = Vec::new();
+        let mut cell = |cell: &Cell| -> String {
             match cell {
-                &Cell::Figure(ref summary) => match summary.spread() {
+                Cell::Figure(summary) => match summary.spread() {
                     Some(spread) => format!("{} ±{:.0}%", number(summary.median()), spread * 100.0),
                     None => number(summary.median()),
                 },
@@ -63,7 +63,7 @@ impl Shown {
                 Cell::Missing(reason) => {
                     let known = reasons.iter().position(|known| known == reason).unwrap_or(reasons.len());
                     if known == reasons.len() {
-                        reasons.push(reason);
+                        reasons.push(reason.clone());
                     }
                     format!("- [{}]", known + 1)
                 }

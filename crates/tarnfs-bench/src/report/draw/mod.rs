@@ -9,11 +9,16 @@ use std::sync::Once;
 use plotters::prelude::{BitMapBackend, IntoDrawingArea, SVGBackend, WHITE};
 use plotters::style::{FontStyle, register_font};
 
+use chart::Canvas;
+
 use super::Plot;
 use crate::Error;
 
-/// Pixels of a picture.
+/// Size of a picture, in the pixels of a page.
 const SIZE: (u32, u32) = (960, 540);
+
+/// How many pixels of PNG are one of these: letters have no edges then.
+const FINER: u32 = 2;
 
 /// What the letters are called, here and in SVG.
 const FONT: &str = "sans-serif";
@@ -38,7 +43,7 @@ pub(super) fn svg(plot: &Plot) -> Result<String, Error> {
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
         area.fill(&WHITE).map_err(failed)?;
-        chart::draw(plot, &area).map_err(failed)?;
+        Canvas { area: &area, scale: 1 }.draw(plot).map_err(failed)?;
         area.present().map_err(failed)?;
     }
     Ok(text)
@@ -50,7 +55,7 @@ pub(super) fn svg_in_page(plot: &Plot) -> Result<String, Error> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-        chart::draw(plot, &area).map_err(failed)?;
+        Canvas { area: &area, scale: 1 }.draw(plot).map_err(failed)?;
         area.present().map_err(failed)?;
     }
     Ok(text.replace("\"#000000\"", "\"currentColor\""))
@@ -59,12 +64,12 @@ pub(super) fn svg_in_page(plot: &Plot) -> Result<String, Error> {
 /// A picture of pixels, on white.
 pub(super) fn png(plot: &Plot) -> Result<Vec<u8>, Error> {
     with_letters();
-    let (width, height) = SIZE;
+    let (width, height) = (SIZE.0 * FINER, SIZE.1 * FINER);
     let mut pixels = vec![0; width as usize * height as usize * 3];
     {
-        let area = BitMapBackend::with_buffer(&mut pixels, SIZE).into_drawing_area();
+        let area = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
         area.fill(&WHITE).map_err(failed)?;
-        chart::draw(plot, &area).map_err(failed)?;
+        Canvas { area: &area, scale: FINER }.draw(plot).map_err(failed)?;
         area.present().map_err(failed)?;
     }
     let mut file = Vec::new();

@@ -32,7 +32,7 @@ impl Scale {
             }
         } else {
             // From 0, where most of the plot is not below the lowest value then.
-            if low > 0.0 && low < high * 0.7 || low == high {
+            if low > 0.0 && low < high * 0.7 || high <= low {
                 low = low.min(0.0);
             }
             let room = (high - low) * 0.05;
