@@ -6,10 +6,15 @@
 
 mod error;
 mod machine;
+pub mod made;
 pub mod measure;
+pub mod mount;
 pub mod report;
+pub mod scale;
 mod scratch;
+pub mod seeded;
 mod settings;
+pub mod tar;
 
 pub use error::Error;
 pub use machine::Machine;
