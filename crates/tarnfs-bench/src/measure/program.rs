@@ -44,11 +44,11 @@ impl Program {
         all.map(|folder| folder.join(name)).find(|path| is_program(path))
     }
 
-    /// The program at this path. Fails if it does not say its version.
+    /// The program at this path. Fails if it does not say its version with its name.
     pub fn at(name: &str, path: PathBuf) -> Result<Self, String> {
         match version(name, &path) {
-            Some(version) => Ok(Self { name: name.to_owned(), path, version }),
-            None => Err(format!("{}: does not say its version, as {name} does with --version", path.display())),
+            Some(version) if version.contains(name) => Ok(Self { name: name.to_owned(), path, version }),
+            _ => Err(format!("{}: does not say its version, as {name} does with --version", path.display())),
         }
     }
 
