@@ -113,10 +113,10 @@ pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: 
         text += "Host: localhost\r\n";
     }
     for (name, value) in headers {
-        text += &format!("{name}: {value}\r\n");
+        text.extend([name, ": ", value, "\r\n"]);
     }
     if !body.is_empty() {
-        text += &format!("Content-Length: {}\r\n", body.len());
+        text.extend(["Content-Length: ", &body.len().to_string(), "\r\n"]);
     }
     [text.as_bytes(), b"\r\n", body].concat()
 }

@@ -8,7 +8,7 @@ use crate::args::{
     Cat, Check, Cli, Command, Compare, Convert, Extract, Find, Index, List, Mount, Open, Serve, Stat, parse, shown,
 };
 use crate::commands::{
-    cat, check, compare, complete, convert, create, extract, find, index, ls, mount, mounts, pages, serve, stat,
+    bench, cat, check, compare, complete, convert, create, extract, find, index, ls, mount, mounts, pages, serve, stat,
     unmount, version,
 };
 use crate::exit::{Code, Failure};
@@ -42,6 +42,7 @@ pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
         Some(
             Command::Unmount { .. }
             | Command::Mounts { .. }
+            | Command::Bench(_)
             | Command::Create(_)
             | Command::Completions { .. }
             | Command::Man { .. }
@@ -72,6 +73,7 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
         Some(
             Command::Unmount { .. }
             | Command::Mounts { .. }
+            | Command::Bench(_)
             | Command::Create(_)
             | Command::Completions { .. }
             | Command::Man { .. }
@@ -122,6 +124,7 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Extract(arguments)) => extract::run(&arguments),
         Some(Command::Compare(arguments)) => compare::run(&arguments),
         Some(Command::Stat(arguments)) => stat::run(&arguments),
+        Some(Command::Bench(arguments)) => bench::run(&arguments),
         Some(Command::Create(arguments)) => create::run(&arguments),
         Some(Command::Convert(arguments)) => convert::run(&arguments),
         Some(Command::Serve(arguments)) => serve::run(&arguments),

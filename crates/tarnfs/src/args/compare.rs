@@ -8,6 +8,7 @@ use super::definitions::Open;
 /// Each difference is one line, such as `path: Size differs: 5 -> 7`: what the archive has, then what the other side
 /// has. The exit code is 1 if there is any.
 #[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Compare {
     /// The archive
     #[arg(value_hint = ValueHint::FilePath)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use super::bench::Bench;
 use super::compare::Compare;
 use super::serving::Serve;
 use super::size::{parse_level, parse_number, parse_range, parse_size};
@@ -98,6 +99,9 @@ pub(crate) enum Command {
     Convert(Convert),
     /// Serve archives and folders over HTTP and WebDAV
     Serve(Serve),
+
+    /// Compare programs on this machine, with tables and plots
+    Bench(Bench),
     /// Print completions for a shell
     Completions {
         /// The shell

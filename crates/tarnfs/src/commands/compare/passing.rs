@@ -34,6 +34,8 @@ const MOST_EXTENTS: usize = 1 << 16;
 /// Bytes of zeros that are compared at once.
 const ZEROS: usize = 64 << 10;
 
+static NOTHING: [u8; ZEROS] = [0; ZEROS];
+
 /// No byte differs.
 const SAME: u64 = u64::MAX;
 
@@ -111,8 +113,15 @@ struct Current<S: Side> {
     /// Stored bytes that were handed on.
     passed: u64,
     waiting: Vec<u8>,
-    /// `None` before it is needed; then `None` in it if there is no such file.
-    opened: Option<Option<Arc<Large<S::File>>>>,
+    opened: Opened<S::File>,
+}
+
+/// The file of the other side.
+enum Opened<F: Readable> {
+    NotYet,
+    /// There is none that can be compared.
+    Missing,
+    Open(Arc<Large<F>>),
 }
 
 /// A file of the other side that is compared in parts. What came of it is noted when all parts are done.
@@ -145,12 +154,11 @@ impl<F: Readable> Large<F> {
 
     /// Compares a hole of the archive.
     fn compare_zeros(&self, mut at: u64, end: u64, buffer: &mut Vec<u8>) {
-        let zeros = [0; ZEROS];
         while at < end {
             let data = if self.seen.is_sparse { self.file.next_data(at).unwrap_or(end) } else { at };
             at = data.max(at);
             let length = end.saturating_sub(at).min(ZEROS as u64);
-            self.compare(at, &zeros[..length as usize], buffer);
+            self.compare(at, &NOTHING[..length as usize], buffer);
             at += length;
             if self.has_failed.load(Ordering::Relaxed) || self.first.load(Ordering::Relaxed) < at {
                 return;
@@ -272,8 +280,10 @@ impl<S: Side> Passing<S> {
     /// Hands on what waits of a file that is not compared in one go.
     fn hand_on(&self, current: &mut Current<S>) -> io::Result<()> {
         let bytes = std::mem::take(&mut current.waiting);
-        let opened = current.opened.get_or_insert_with(|| self.work.open(current.header, &current.path));
-        let Some(large) = opened else { return Ok(()) };
+        if matches!(current.opened, Opened::NotYet) {
+            current.opened = self.work.open(current.header, &current.path).map_or(Opened::Missing, Opened::Open);
+        }
+        let Opened::Open(large) = &current.opened else { return Ok(()) };
         let Some(extents) = &current.extents else {
             let at = current.passed;
             current.passed += bytes.len() as u64;
@@ -350,7 +360,7 @@ impl<S: Side> Contents for Passing<S> {
             in_extent: 0,
             passed: 0,
             waiting: Vec::new(),
-            opened: None,
+            opened: Opened::NotYet,
         });
         Ok(true)
     }
@@ -358,7 +368,7 @@ impl<S: Side> Contents for Passing<S> {
     fn write(&self, stored: &[u8]) -> io::Result<()> {
         let mut current = self.current();
         let Some(current) = current.as_mut() else { return Ok(()) };
-        if matches!(current.opened, Some(None)) {
+        if matches!(current.opened, Opened::Missing) {
             // There is nothing to compare it with.
             return Ok(());
         }
@@ -371,7 +381,7 @@ impl<S: Side> Contents for Passing<S> {
         if !complete {
             return Ok(());
         }
-        if current.opened.is_none() && current.extents.is_none() {
+        if matches!(current.opened, Opened::NotYet) && current.extents.is_none() {
             let mut threads = self.threads();
             threads.small.push(Small { header: current.header, path: current.path, length: current.waiting.len() });
             threads.bytes.append(&mut current.waiting);
@@ -380,7 +390,7 @@ impl<S: Side> Contents for Passing<S> {
             return if is_full { self.flush() } else { Ok(()) };
         }
         self.hand_on(&mut current)?;
-        let Some(Some(large)) = current.opened else { return Ok(()) };
+        let Opened::Open(large) = current.opened else { return Ok(()) };
         // Of another length they are told apart by that.
         let holes = match &current.extents {
             None if current.passed == large.seen.size => Vec::new(),
