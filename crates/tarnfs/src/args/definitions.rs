@@ -95,7 +95,7 @@ pub(crate) enum Command {
     Stat(Stat),
     /// Write files and folders into an archive that can be read at any offset
     Create(Create),
-    /// Convert an archive to another format, or compress it so that it can be read at any offset
+    /// Convert an archive to another format, or to one that can be read at any offset
     Convert(Convert),
     /// Serve archives and folders over HTTP and WebDAV
     Serve(Serve),
@@ -305,7 +305,7 @@ pub(crate) struct Open {
     pub(crate) transform: Option<Vec<String>>,
 
     /// 0 logs errors, 1 warnings, 2 more, 3 everything
-    #[arg(short = 'd', long, value_name = "LEVEL", default_value_t = DEBUG, value_parser = parse_level, help_heading = "Messages")]
+    #[arg(hide_short_help = true, short = 'd', long, value_name = "LEVEL", default_value_t = DEBUG, value_parser = parse_level, help_heading = "Messages")]
     pub(crate) debug: u8,
 
     /// Write messages to this file
