@@ -25,14 +25,19 @@ fn peers() -> PathBuf {
 
 /// Runs it with a folder of its own for scratch files, which must be empty again then.
 fn bench<A: AsRef<OsStr>>(scratch: &Scratch, words: impl IntoIterator<Item = A>) -> Ran {
-    bench_with(scratch, words, &std::env::var_os("PATH").unwrap())
+    bench_with(scratch, words, &std::env::var_os("PATH").unwrap(), &peers())
 }
 
-/// The same with the programs of this `PATH`.
-fn bench_with<A: AsRef<OsStr>>(scratch: &Scratch, words: impl IntoIterator<Item = A>, path: &OsStr) -> Ran {
+/// The same with the programs of this `PATH`, and those of Python in `peers`.
+fn bench_with<A: AsRef<OsStr>>(
+    scratch: &Scratch,
+    words: impl IntoIterator<Item = A>,
+    path: &OsStr,
+    peers: &Path,
+) -> Ran {
     let folder = scratch.folder("scratch-files");
     let mut command = tarnfs(scratch);
-    command.arg("bench").args(words).arg("--folder").arg(&folder).arg("--peers").arg(peers()).env("PATH", path);
+    command.arg("bench").args(words).arg("--folder").arg(&folder).arg("--peers").arg(peers).env("PATH", path);
     let ran = Ran::from(command.current_dir(scratch.path("")).output().unwrap());
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "{}", ran.err);
     ran
@@ -194,7 +199,8 @@ fn archives_that_grow_are_measured() {
     let tools = "find cat xargs md5sum gzip bzip2 xz zstd sh fusermount3";
     scratch.shell(&format!("mkdir bin; for tool in {tools}; do ln -s \"$(command -v $tool)\" bin/ || true; done"));
     let words = ["mount", "--grid", "--most-folders=1", "--runs=1", "--out=grid"];
-    bench_with(&scratch, words, scratch.path("bin").as_os_str()).ok();
+    let bin = scratch.path("bin");
+    bench_with(&scratch, words, bin.as_os_str(), &bin).ok();
     is_whole(&scratch.path("grid"));
     let rows = rows(&scratch.path("grid/grid.tsv"));
     for size in ["0 B", "64 B", "64 KiB"] {

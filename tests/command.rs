@@ -433,7 +433,7 @@ fn messages_are_one_line_and_name_the_file_once() {
             2,
             "--jsn is not an option of tarnfs ls; did you mean --json? Or see tarnfs ls --help".into(),
         ),
-        (&["-x", "a.tar"], 2, "-x is not an option of tarnfs; see tarnfs --help".into()),
+        (&["-x", "a.tar"], 2, "-x is not an option of tarnfs; did you mean `tarnfs extract`? Or see tarnfs --help".into()),
         (&["ls", "--index-file"], 2, "--index-file needs a value: --index-file FILE".into()),
         (&["--transform", "a"], 2, "--transform needs 2 values: --transform RE REPLACEMENT".into()),
         (&["ls", "--recursive=yes", "a.tar"], 2, "--recursive takes no value: leave out yes".into()),

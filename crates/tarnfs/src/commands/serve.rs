@@ -89,7 +89,15 @@ fn address(typed: Option<&str>) -> Result<SocketAddr, Failure> {
     if let Ok(address) = bare.parse::<IpAddr>() {
         return Ok((address, PORT).into());
     }
-    let found = if typed.contains(':') { typed.to_socket_addrs() } else { (typed, PORT).to_socket_addrs() };
+    // A number is no name, though some resolvers take it for an address.
+    let is_number = typed.bytes().all(|byte| byte.is_ascii_digit());
+    let found = if is_number {
+        Err(io::ErrorKind::InvalidInput.into())
+    } else if typed.contains(':') {
+        typed.to_socket_addrs()
+    } else {
+        (typed, PORT).to_socket_addrs()
+    };
     found.ok().and_then(|mut found| found.next()).ok_or_else(|| {
         let what = "is no address: give one as 127.0.0.1:8000, a port, or a name that this machine knows";
         Failure::new(Code::Usage, format!("--listen {}: {what}", shown(typed.as_ref())))
