@@ -323,8 +323,8 @@ fn busy() -> Answer {
     refused
 }
 
-/// An archive of a folder. Of what fails in the middle, the connection breaks; who has HTTP/1.0 could not tell that from
-/// its end.
+/// An archive of a folder. Of what fails in the middle, the connection breaks; who has HTTP/1.0 could not tell that
+/// from its end.
 fn archive(site: &Arc<Site>, asked: &Asked, held: Held, label: &str) -> Answer {
     let Some((_, target)) = download::offered().into_iter().find(|(offered, _)| offered == label) else {
         return refuse(StatusCode::BAD_REQUEST, "There is no such kind of archive here.");

@@ -1,8 +1,8 @@
 //! Serves a [`Tree`](tarnfs_tree::Tree) over HTTP and WebDAV, for reading.
 //!
 //! A [`Server`] answers on one address. Connections wait in an asynchronous runtime, and cost a few KiB each. What may
-//! take its time (looking into an archive, reading, decoding) is done by a bounded pool of threads. `answer.rs` has what
-//! happens to a request, in order.
+//! take its time (looking into an archive, reading, decoding) is done by a bounded pool of threads. `answer.rs` has
+//! what happens to a request, in order.
 
 #![forbid(unsafe_code)]
 
