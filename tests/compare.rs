@@ -204,6 +204,58 @@ fn patterns_limit_what_is_compared() {
     assert!(error.contains("tree/nosuch: no such file or folder"), "{error}");
 }
 
+/// What is selected inside of folders that only one side has is told, whichever side that is.
+#[test]
+fn patterns_look_into_folders_of_one_side() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p g/src; echo a > g/src/a.c; echo t > g/thing; tar -cf g.tar -C g src thing
+         mkdir -p g/new/sub; echo n > g/new/n.c; echo m > g/new/sub/m.c; echo o > g/new/other
+         rm g/thing; mkdir g/thing; echo t > g/thing/t.c; tar -cf g2.tar -C g src new thing",
+    );
+    for other in ["g", "g2.tar"] {
+        let ran = compare(&scratch, &["g.tar", other, "**/*.c"]);
+        let only = ["new/n.c", "new/sub/m.c", "thing/t.c"].map(|name| format!("{name}: Only in {other}"));
+        assert_eq!((ran.code, lines(&ran)), (1, only.to_vec()), "{}", ran.err);
+        let ran = compare(&scratch, &["g.tar", other, "new/n.c"]);
+        assert_eq!((ran.code, lines(&ran), ran.err.as_str()), (1, only[..1].to_vec(), ""));
+    }
+    let ran = compare(&scratch, &["g2.tar", "g.tar", "**/*.c"]);
+    assert_eq!((ran.code, lines(&ran).len()), (1, 3), "{}", ran.text());
+}
+
+/// Where the archive has a hole, what lies there at the other side is compared with zeros.
+#[test]
+fn holes_are_compared() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir h; truncate -s 3M h/hole; printf end >> h/hole; tar -cSf h.tar h; gzip -k h.tar
+         printf X | dd of=h/hole bs=1 seek=1500000 conv=notrunc status=none",
+    );
+    for archive in ["h.tar", "h.tar.gz"] {
+        let ran = compare(&scratch, &["--ignore=mtime", archive]);
+        let told = lines(&ran);
+        assert!(ran.code == 1 && told.len() == 1 && told[0].contains("1500000"), "{archive}: {told:?} {}", ran.err);
+    }
+}
+
+/// An attribute that may not be read is not taken for one that is not there.
+#[test]
+fn attributes_that_cannot_be_read_are_told() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir x; touch x/f; setfattr -n user.a -v 1 x/f; chmod 0 x/f; tar --xattrs -cf x.tar x; chmod 777 . x x.tar",
+    );
+    let ran = scratch.shell(&format!(
+        "su nobody -s /bin/sh -c '{} compare --ignore=content --index-file :memory: x.tar' 2>&1 || echo code $?",
+        env!("CARGO_BIN_EXE_tarnfs")
+    ));
+    assert!(ran.contains("Permission denied") && !ran.contains("Only in") && ran.contains("code "), "{ran}");
+}
+
 /// > What lies beside the archive's own names is told where the folder was named.
 #[test]
 fn what_is_only_in_the_folder_is_told_where_it_was_named() {

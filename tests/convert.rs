@@ -248,3 +248,13 @@ fn what_would_be_lost_without_a_word_is_not_replaced() {
     assert!(code == 1 && said.contains("further names of one file"), "{code} {said}");
     assert!(scratch.path("h.tar.gz").exists() && !scratch.path("h.zip").exists());
 }
+
+/// Who could not read the old archive cannot read the new one, whatever that has replaced.
+#[test]
+fn what_replaces_another_file_is_not_readable_by_more() {
+    let scratch = Scratch::new();
+    scratch
+        .shell("echo x > f; tar -cf secret.tar f; chmod 600 secret.tar; tar -czf old.tar.gz f; chmod 644 old.tar.gz");
+    convert(&scratch, "--replace --overwrite secret.tar old.tar.gz");
+    assert_eq!(fs::metadata(scratch.path("old.tar.gz")).unwrap().mode() & 0o777, 0o600);
+}

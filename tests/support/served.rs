@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Stdio};
@@ -161,7 +161,11 @@ impl Connection {
 
     /// True once the server has closed it, without sending more.
     pub(crate) fn is_closed(&mut self) -> bool {
-        matches!(self.0.read(&mut [0]), Ok(0) | Err(_))
+        match self.0.read(&mut [0]) {
+            Ok(read) => read == 0,
+            // That it is silent says nothing.
+            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
+        }
     }
 
     fn line(&mut self) -> String {

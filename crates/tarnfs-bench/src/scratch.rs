@@ -88,7 +88,8 @@ impl Scratch {
         if !path.starts_with(&self.path) {
             return Err(Error::Other(format!("{}: is not in the scratch folder", path.display())));
         }
-        if let Some(at) = mounts_below(path).into_iter().next() {
+        // Who cannot know removes nothing.
+        if let Some(at) = find_mounts_below(path).map_err(Error::at(path))?.into_iter().next() {
             let what = "still mounted, so it is left there";
             return Err(Error::Other(format!("{}: {what}", at.display())));
         }
@@ -139,8 +140,12 @@ fn remove_folder(path: &Path) -> io::Result<()> {
 
 /// Where something is mounted at or below `path`, outer ones first.
 pub(crate) fn mounts_below(path: &Path) -> Vec<PathBuf> {
+    find_mounts_below(path).unwrap_or_default()
+}
+
+fn find_mounts_below(path: &Path) -> io::Result<Vec<PathBuf>> {
     use std::os::unix::ffi::OsStrExt;
-    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = fs::read("/proc/self/mountinfo")?;
     let at = |line: &[u8]| line.split(|&byte| byte == b' ').nth(4).map(<[u8]>::to_vec);
     let mut found: Vec<PathBuf> = mounts
         .split(|&byte| byte == b'\n')
@@ -150,7 +155,7 @@ pub(crate) fn mounts_below(path: &Path) -> Vec<PathBuf> {
         .filter(|at| at.starts_with(path))
         .collect();
     found.sort();
-    found
+    Ok(found)
 }
 
 fn without_octal(escaped: &[u8]) -> Vec<u8> {

@@ -1,5 +1,5 @@
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tarnfs_source::Cancel;
@@ -31,7 +31,7 @@ pub struct Settings {
 
 impl Settings {
     /// Settings for the tarnfs at this path. Fails if it does not say its version.
-    pub fn new(tarnfs: PathBuf, cancel: Cancel) -> Result<Self, Error> {
+    pub fn new(tarnfs: &Path, cancel: Cancel) -> Result<Self, Error> {
         let tarnfs = Program::at("tarnfs", tarnfs).map_err(Error::Usage)?;
         Ok(Self {
             tarnfs,

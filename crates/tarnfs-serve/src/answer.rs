@@ -294,10 +294,10 @@ async fn folder(site: Arc<Site>, asked: Asked, held: Held) -> Answer {
     let made = site.pool.run(move || {
         let view = View::of(&asked.query);
         let page = page::page(&*own.tree, held.attributes.node, &asked.place, &own.title, &view);
-        drop(turn);
-        page.map_err(|error| failed(&asked.place.in_tree(), &error))
+        page.map(|page| (page, turn)).map_err(|error| failed(&asked.place.in_tree(), &error))
     });
-    let page = match made.await {
+    // Others have their turn when there is room for this page.
+    let (page, _turn) = match made.await {
         Err(error) => return too_slow(&error),
         Ok(Err(refused)) => return refused,
         Ok(Ok(page)) => page,
@@ -323,8 +323,8 @@ fn busy() -> Answer {
     refused
 }
 
-/// An archive of a folder. Of what fails in the middle, the connection breaks; who has HTTP/1.0 could not tell that
-/// from its end.
+/// An archive of a folder. If something fails in the middle, the connection is broken off. With HTTP/1.0 that would
+/// look like the end, so nothing is sent there.
 fn archive(site: &Arc<Site>, asked: &Asked, held: Held, label: &str) -> Answer {
     let Some((_, target)) = download::offered().into_iter().find(|(offered, _)| offered == label) else {
         return refuse(StatusCode::BAD_REQUEST, "There is no such kind of archive here.");

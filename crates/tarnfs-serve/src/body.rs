@@ -125,9 +125,9 @@ impl<P: Pieces + Unpin> HttpBody for Stepwise<P> {
                         State::Idle(pieces)
                     } else {
                         let mut work = this.work(pieces);
-                        // It begins when it is asked for the first time.
+                        // A future does nothing before it is polled.
                         match work.as_mut().poll(context) {
-                            // Already? It is asked again, and must not be asked twice.
+                            // It must not be polled again: its result is put into a new one.
                             Poll::Ready(done) => State::Working(Box::pin(std::future::ready(done))),
                             Poll::Pending => State::Working(work),
                         }
@@ -198,7 +198,6 @@ pub(crate) struct Piped {
     /// How it ended there, which counts more than the end of the pipe.
     end: oneshot::Receiver<io::Result<()>>,
     _share: Share,
-    _turn: OwnedSemaphorePermit,
 }
 
 impl Piped {
@@ -218,11 +217,13 @@ impl Piped {
         let (ended, end) = oneshot::channel();
         std::thread::Builder::new().name("download".to_owned()).spawn(move || {
             let result = write(writer.into());
+            // Others have their turn when this has ended, not when the client is gone.
+            drop(turn);
             // Nobody waits for it if the client is gone.
             let _ = ended.send(result);
         })?;
         let buffer = vec![0; share.piece().min(Memory::MOST / 4)];
-        Ok(Self { pipe, buffer, end, _share: share, _turn: turn }.boxed_unsync())
+        Ok(Self { pipe, buffer, end, _share: share }.boxed_unsync())
     }
 }
 

@@ -12,7 +12,7 @@ use tarnfs_format::Kind;
 use tarnfs_tree::{Attributes, Error, Tree};
 
 use crate::answer::{Site, tell};
-use crate::body::Pieces;
+use crate::body::{Pieces, Share};
 use crate::conditions::Validators;
 use crate::held::{Held, Listed};
 use crate::kinds;
@@ -24,8 +24,14 @@ pub(crate) const MOST_BODY: usize = 64 << 10;
 /// Properties that one request may name.
 const MOST_NAMED: usize = 64;
 
-/// Entries that are told of together.
+/// Bytes that these have together, as they stand in an answer: they are repeated for each entry.
+const MOST_NAMES: usize = 4 << 10;
+
+/// Entries that are told of together: so many, or fewer where many clients share the memory.
 const BATCH: usize = 256;
+
+/// Bytes of an entry, roughly.
+const ENTRY: usize = 1 << 10;
 
 const DAV: &str = "DAV:";
 
@@ -47,7 +53,7 @@ impl Wanted {
             return Some(Self::All);
         }
         let mut reader = NsReader::from_str(std::str::from_utf8(body).ok()?);
-        let (mut depth, mut wanted) = (0_usize, None);
+        let (mut depth, mut wanted, mut room) = (0_usize, None, MOST_NAMES);
         loop {
             let (namespace, event) = reader.read_resolved_event().ok()?;
             let (start, is_empty) = match event {
@@ -79,6 +85,7 @@ impl Wanted {
                         if named.len() == MOST_NAMED {
                             return None;
                         }
+                        room = room.checked_sub(xml(&namespace).len() + local.len())?;
                         named.push((namespace, local));
                     }
                 }
@@ -177,6 +184,7 @@ pub(crate) struct Found {
     wanted: Wanted,
     /// What is to be told next.
     next: Next,
+    share: Share,
 }
 
 enum Next {
@@ -188,12 +196,13 @@ enum Next {
 
 impl Found {
     pub(crate) fn new(site: Arc<Site>, held: Held, place: Target, wanted: Wanted, with_entries: bool) -> Self {
-        Self { site, held, place, wanted, next: Next::Itself { with_entries } }
+        let share = site.memory.one_more();
+        Self { site, held, place, wanted, next: Next::Itself { with_entries }, share }
     }
 
     fn entries(&self, from: u64, out: &mut String) -> Result<Option<u64>, Error> {
         let tree: &dyn Tree = &*self.site.tree;
-        let listed = Listed::new(tree, self.held.attributes.node, from, BATCH)?;
+        let listed = Listed::new(tree, self.held.attributes.node, from, (self.share.piece() / ENTRY).min(BATCH))?;
         let base = self.place.as_folder();
         let folder = self.place.in_tree();
         for (name, attributes) in &listed.entries {
@@ -278,6 +287,9 @@ mod tests {
         let dav = |name: &str| (DAV.to_owned(), name.to_owned());
         assert_eq!(one, Some(Wanted::Named(vec![dav("getetag"), ("urn:z".to_owned(), "color".to_owned())])));
         let many = format!("<propfind xmlns='DAV:'><prop>{}</prop></propfind>", "<x/>".repeat(MOST_NAMED + 1));
+        // Each of these names is repeated for each entry.
+        let long =
+            format!("<propfind xmlns='DAV:' xmlns:z='{}'><prop><z:x/></prop></propfind>", "\"".repeat(MOST_NAMES));
         for bad in [
             "x",
             "<propfind/>",
@@ -288,6 +300,7 @@ mod tests {
             "<propfind xmlns='DAV:'><prop><b:x/></prop></propfind>",
             "<!DOCTYPE x [<!ENTITY a 'b'>]><propfind xmlns='DAV:'><allprop/></propfind>",
             &many,
+            &long,
         ] {
             assert_eq!(named(bad), None, "{bad}");
         }

@@ -51,12 +51,15 @@ pub(crate) fn write(
         index: None,
     };
     let mut writer = target.writer(writing)?;
-    // Whoever is gone does not read the pipe any more, which ends this with the next block.
+    // When the client is gone, nobody reads the pipe. Writing the next block fails, and that ends this.
     let cancel = Cancel::default();
     // What tarnfs says of a file is no part of it.
     let is_added = |name: &[u8]| name == b"user.tarnfs.damaged" || name.starts_with(b"user.hash.");
     let mut refill = Refill::new(&**tree, &mut *writer, &cancel, &is_added);
     let filled = refill.entry(&folder.attributes, name).and_then(|()| refill.below(folder.attributes.node, name));
+    for (what, (count, first)) in refill.left_out().0 {
+        log::warn!("{}: {what} (of {count} in all): not in the archive that was sent", escape(&first));
+    }
     drop(refill);
     filled.map_err(|error| match error {
         RefillError::Output(error) => error,

@@ -419,6 +419,7 @@ impl ArchiveTree {
                 }
             }
         }
+        cancel.check()?;
         Ok(found)
     }
 

@@ -93,6 +93,13 @@ impl Output {
         own.into_iter().chain(old).map(identity).collect()
     }
 
+    /// The file keeps the owner and the mode that it has; else it gets those of the one that it replaces.
+    pub fn keep_mode(&mut self) {
+        if let Some(place) = &mut self.place {
+            place.old = None;
+        }
+    }
+
     /// What removes the hidden name that the file has until then, for a process that ends without dropping this.
     /// `None` if it has none, as where files need no name.
     pub fn remover(&self) -> Option<impl Fn() + Send + Sync + use<>> {

@@ -40,12 +40,15 @@ impl Program {
     /// Where it is, without its version.
     pub(crate) fn path_of(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let all = folders.iter().cloned().chain(std::env::split_paths(&path).filter(|folder| folder.is_absolute()));
+        // Programs are started in other folders.
+        let given = folders.iter().filter_map(|folder| std::path::absolute(folder).ok());
+        let all = given.chain(std::env::split_paths(&path).filter(|folder| folder.is_absolute()));
         all.map(|folder| folder.join(name)).find(|path| is_program(path))
     }
 
     /// The program at this path. Fails if it does not say its version with its name.
-    pub fn at(name: &str, path: PathBuf) -> Result<Self, String> {
+    pub fn at(name: &str, path: &Path) -> Result<Self, String> {
+        let path = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
         match version(name, &path) {
             Some(version) if version.contains(name) => Ok(Self { name: name.to_owned(), path, version }),
             _ => Err(format!("{}: does not say its version, as {name} does with --version", path.display())),
@@ -92,6 +95,6 @@ mod tests {
         assert_eq!(Program::find("mine", &[folder.path().to_owned()]), None);
         std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(Program::find("mine", &[folder.path().to_owned()]).unwrap().version, "mine 1.2\\u{1b}[2J");
-        assert!(Program::at("mine", folder.path().join("other")).is_err());
+        assert!(Program::at("mine", &folder.path().join("other")).is_err());
     }
 }

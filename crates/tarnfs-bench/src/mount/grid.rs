@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::mounters::{Kind, Mounter};
 use super::one::{FIGURES, FIND, FIRST_MOUNT, Figures, Subject};
 use super::{PLOTS, about, unit_of};
-use crate::measure::{Caches, Input, Job, Kept, Reason};
+use crate::measure::{Input, Job, Kept, Reason};
 use crate::report::{Axis, Plot, Point, Series, Style, Table};
 use crate::seeded::Seeded;
 use crate::tar::{COMPRESSIONS, Compression};
@@ -37,8 +37,7 @@ struct Measured {
 pub fn grid(settings: &Settings, most_folders: u64) -> Result<Report, Error> {
     let scratch = settings.scratch(256 << 20)?;
     let mut report = settings.report("Mounting archives that grow", &scratch);
-    let caches = Caches::new();
-    about(&mut report, caches);
+    let caches = about(&mut report);
     let mounters = Mounter::all(settings, &mut report, &[Kind::Other]);
     let mut all: Vec<Measured> = Vec::new();
     for (bytes, size) in SIZES {

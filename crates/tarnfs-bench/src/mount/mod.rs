@@ -18,14 +18,16 @@ use one::{FIGURES, Figures, Subject};
 pub use grid::grid;
 pub use recompress::recompress;
 
-/// How all of this is measured, for the report.
-fn about(report: &mut Report, caches: Caches) {
+/// Says in the report how all of this is measured. Returns what drops caches.
+fn about(report: &mut Report) -> Caches {
+    let caches = Caches::new();
     report.note(caches.line());
     report.note(
         "First mount: no index, cold. Next mount: with what the first one kept. cat: one file of ten that are chosen \
          by chance, each by itself. 1000 files: as many by chance, as md5sum reads them. All programs get the same \
          files, and what they return is compared.",
     );
+    caches
 }
 
 /// Compares all that mount these archives, which may lie in that scratch folder.
@@ -35,8 +37,7 @@ pub fn compare(
     scratch: &Scratch,
     mut report: Report,
 ) -> Result<Report, Error> {
-    let caches = Caches::new();
-    about(&mut report, caches);
+    let caches = about(&mut report);
     let kinds = archives.iter().map(|archive| Kind::of(archive)).collect::<Result<Vec<_>, _>>()?;
     let mounters = Mounter::all(settings, &mut report, &kinds);
     let mut table = Table::new("mount", "Mounting, finding and reading", &["archive", "program"], &FIGURES);

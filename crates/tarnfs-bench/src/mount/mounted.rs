@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tarnfs_source::Cancel;
 
 use super::mounters::Mounter;
-use crate::measure::{Job, Program, Reason, own_memory};
+use crate::measure::{Job, Program, Reason};
 use crate::scratch::mounts_below;
 use crate::{Error, Scratch, Settings};
 
@@ -46,9 +46,7 @@ impl Mounted {
         // From here on something may be mounted.
         let mut mounted = Self { at, seconds: 0.0, before: None, is_over: false };
         match job.run(&settings.cancel) {
-            // Less than that says nothing of the program.
-            Ok(done) if done.usage.peak_memory > own_memory() => mounted.before = Some(done.usage.peak_memory as f64),
-            Ok(_) => {}
+            Ok(done) => mounted.before = done.usage.peak_memory.map(|bytes| bytes as f64),
             Err(reason) => return Ok(Err(reason)),
         }
         while mounts_below(&mounted.at).is_empty() {

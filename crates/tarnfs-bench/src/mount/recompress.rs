@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::mounters::{Kind, Mounter};
 use super::one::{FIGURES, Subject};
 use super::{about, bars};
-use crate::measure::{Caches, Input, Job, Kept, Reason};
+use crate::measure::{Input, Job, Kept, Reason};
 use crate::report::{Cell, Table};
 use crate::{Error, Report, Scratch, Settings};
 
@@ -25,8 +25,7 @@ pub fn recompress(
     scratch: &Scratch,
     mut report: Report,
 ) -> Result<Report, Error> {
-    let caches = Caches::new();
-    about(&mut report, caches);
+    let caches = about(&mut report);
     report.note("Each archive was decompressed, and compressed again with the usual options of each program.");
     let mounters = Mounter::all(settings, &mut report, &[Kind::Other]);
     let all_mounters: Vec<&Mounter> = mounters.iter().collect();
@@ -38,7 +37,7 @@ pub fn recompress(
         &["archive", "compression", "program"],
         &columns,
     );
-    for archive in archives {
+    for (number, archive) in archives.iter().enumerate() {
         let name = archive.file_name().unwrap_or_default().to_string_lossy().into_owned();
         settings.say(&format!("{name}: decompressing it"));
         let plain = scratch.join("plain.tar");
@@ -73,7 +72,9 @@ pub fn recompress(
             scratch.remove(&packed)?;
         }
         scratch.remove(&plain)?;
-        bars(&mut report, "compression", &file_name(archive), &all);
+        // Two archives of one name have plots of their own.
+        let name = if number == 0 { file_name(archive) } else { format!("{}-{}", file_name(archive), number + 1) };
+        bars(&mut report, "compression", &name, &all);
     }
     report.table(table);
     Ok(report)
@@ -82,7 +83,10 @@ pub fn recompress(
 /// A name for the file of a plot.
 fn file_name(archive: &Path) -> String {
     let name = archive.file_name().unwrap_or_default().to_string_lossy();
-    name.chars().map(|letter| if letter.is_ascii_alphanumeric() || letter == '.' { letter } else { '_' }).collect()
+    name.chars()
+        .take(100)
+        .map(|letter| if letter.is_ascii_alphanumeric() || letter == '.' { letter } else { '_' })
+        .collect()
 }
 
 fn run(job: &mut Job, name: &str, settings: &Settings) -> Result<Result<f64, Reason>, Error> {

@@ -19,6 +19,8 @@ pub struct Folder {
 impl Folder {
     /// A folder of that name that is not there yet, or is empty.
     pub fn new(path: &Path) -> Result<Self, Error> {
+        // A link to a folder, and "out/.", could not be replaced.
+        let path = &path.canonicalize().unwrap_or_else(|_| path.components().collect());
         match path.read_dir().map(|mut entries| entries.next().is_none()) {
             Ok(true) => {}
             Ok(false) => {
@@ -40,9 +42,13 @@ impl Folder {
     pub fn write(mut self, report: &Report) -> Result<(), Error> {
         if let Some(temporary) = &self.temporary {
             report.write(temporary)?;
-            // An empty folder is replaced. Whatever else is there by now stays.
-            fs::rename(temporary, &self.path).map_err(Error::at(&self.path))?;
+            // An empty folder is replaced. Whatever else is there by now stays, and so does the report.
+            let renamed = fs::rename(temporary, &self.path).map_err(|error| {
+                let (path, temporary) = (self.path.display(), temporary.display());
+                Error::Other(format!("{path}: {error}; the report is in {temporary}"))
+            });
             self.temporary = None;
+            renamed?;
         }
         Ok(())
     }

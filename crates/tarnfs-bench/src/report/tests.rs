@@ -126,9 +126,17 @@ fn a_folder_with_something_in_it_stays_as_it_is() {
     assert!(folder.write(&report()).is_err());
     assert!(matches!(Folder::new(&path), Err(Error::Usage(_))));
     assert!(matches!(Folder::new(&path.join("mine/out")), Err(Error::Io(..))));
-    // Nothing is left beside it.
-    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
     assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
+    // What was measured for hours is not lost.
+    let hidden = scratch.path().join(format!(".out.{}", std::process::id()));
+    assert!(hidden.join("index.html").exists());
+    fs::remove_dir_all(hidden).unwrap();
     drop(Folder::new(&scratch.path().join("other")).unwrap());
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    // Of a link to an empty folder, the folder is replaced.
+    let (empty, link) = (scratch.path().join("empty"), scratch.path().join("link"));
+    fs::create_dir(&empty).unwrap();
+    std::os::unix::fs::symlink(&empty, &link).unwrap();
+    Folder::new(&link).unwrap().write(&report()).unwrap();
+    assert!(empty.join("index.html").exists() && link.is_symlink());
 }

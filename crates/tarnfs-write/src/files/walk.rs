@@ -491,7 +491,7 @@ impl Walk<'_> {
             } else {
                 self.choice.xattrs
             };
-            if is_wanted && let Some(value) = place.value(&name) {
+            if is_wanted && let Ok(value) = place.value(&name) {
                 found.push((name, value));
             }
         }
@@ -518,7 +518,12 @@ pub fn xattrs_at(path: &[u8]) -> io::Result<Xattrs> {
         Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         names => names?,
     };
-    Ok(names.into_iter().filter_map(|name| place.value(&name).map(|value| (name, value))).collect())
+    let with_value = |name: Vec<u8>| match place.value(&name) {
+        // It was removed meanwhile.
+        Err(Errno::NODATA) => None,
+        value => Some(value.map(|value| (name, value)).map_err(io::Error::from)),
+    };
+    names.into_iter().filter_map(with_value).collect()
 }
 
 /// Where extended attributes are read.
@@ -554,10 +559,10 @@ impl Place<'_> {
         Ok(all?.split(|&byte| byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
     }
 
-    fn value(&self, name: &[u8]) -> Option<Vec<u8>> {
+    fn value(&self, name: &[u8]) -> rustix::io::Result<Vec<u8>> {
         match self {
-            Self::Opened(file) => Self::read(|buffer| fgetxattr(file, name, buffer)).ok(),
-            Self::Path(path) => Self::read(|buffer| lgetxattr(*path, name, buffer)).ok(),
+            Self::Opened(file) => Self::read(|buffer| fgetxattr(file, name, buffer)),
+            Self::Path(path) => Self::read(|buffer| lgetxattr(*path, name, buffer)),
         }
     }
 }

@@ -81,7 +81,7 @@ fn report(measuring: &Measuring, compare: impl FnOnce(&Settings) -> Result<Repor
     let program = program.map_err(|error| Failure::new(Code::Failure, format!("where this program is: {error}")))?;
     // Before anything is measured: it would be lost otherwise.
     let out = measuring.out.as_deref().map(tarnfs_bench::report::Folder::new).transpose().map_err(failure)?;
-    let mut settings = Settings::new(program, cancel).map_err(failure)?;
+    let mut settings = Settings::new(&program, cancel).map_err(failure)?;
     settings.peers.clone_from(&measuring.peers);
     settings.runs = measuring.runs;
     settings.limit = measuring.limit;
@@ -93,10 +93,10 @@ fn report(measuring: &Measuring, compare: impl FnOnce(&Settings) -> Result<Repor
     } else {
         report.text()
     };
-    if let Some(out) = out {
-        out.write(&report).map_err(failure)?;
-    }
+    // It is printed, too, where it cannot be written.
+    let written = out.map_or(Ok(()), |out| out.write(&report));
     io::stdout().write_all(text.as_bytes()).map_err(|error| terminal::output_failure(&error))?;
+    written.map_err(failure)?;
     Ok(Code::Success)
 }
 

@@ -80,11 +80,12 @@ pub(crate) fn run(arguments: &Convert) -> Result<Code, Failure> {
     let job = Job { from, to, target, arguments, cancel: &cancel, opened: &opened, looks_into_archives };
     let output = output(to, arguments.how.overwrite || is_same)?;
     ending.removes(output.remover());
-    let finished = if job.keeps_stream() { job.recompress(output) } else { job.refill(output) }?;
+    let mut finished = if job.keeps_stream() { job.recompress(output) } else { job.refill(output) }?;
     cancel.check().map_err(|error| of_output(to, &error))?;
     if arguments.replace {
         job.verify(&finished, &options)?;
         take_over(&finished.output, &known).map_err(|error| of_output(to, &error))?;
+        finished.output.keep_mode();
         // That may take long, and what is compared behind it must be as it is when the name changes hands.
         finished.output.file().sync_all().map_err(|error| of_output(to, &error))?;
         is_unchanged(from, &known, "no other archive was written")?;

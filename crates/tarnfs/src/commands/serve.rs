@@ -40,6 +40,8 @@ pub(crate) fn run(arguments: &Serve) -> Result<Code, Failure> {
     let ending = Ending::default();
     ending.listen().map_err(|error| Failure::new(Code::Failure, format!("waiting for signals: {error}")))?;
     let mut options = inside::options(&arguments.open, &keys, &ending.cancel())?;
+    // Ratarmount's has no checksums: what is wrong might be found when it was sent.
+    options.index.use_sidecars = false;
     options.decoding.decoded_cache = options.decoding.decoded_cache.map(DecodedCache::filled_when_idle);
     raise_descriptors();
     let failed = |error: io::Error| Failure::new(Code::Failure, format!("--listen {address}: {error}"));

@@ -160,7 +160,16 @@ impl<S: Side> Walk<'_, '_, S> {
                     }
                 }
                 None => {}
-                Some(_) if !is_selected => {}
+                // At the other side it may be a folder, in which something is selected.
+                Some(_) if !is_selected => {
+                    if let Some(there) = there.as_ref().filter(|_| wants_names) {
+                        match comparison.side.look(there, &name) {
+                            Ok(Some(seen)) if seen.kind == Kind::Folder => self.only_there(node, &name, at)?,
+                            Ok(_) => {}
+                            Err(error) => comparison.unread(&comparison.path_of(node, &name), Unread::Other(error))?,
+                        }
+                    }
+                }
                 Some(_) if there.is_none() => self.missing(true, node, &name, attributes.kind),
                 Some(kind) => self.note(node, name, kind, &attributes, stored)?,
             }
@@ -269,14 +278,15 @@ impl<S: Side> Walk<'_, '_, S> {
                 }
             }
             let mut numbers = Vec::new();
-            if !matches!(self.selection.below(at, &name, |number| numbers.push(number)), Some(At::All)) {
-                continue;
-            }
+            let Some(below) = self.selection.below(at, &name, |number| numbers.push(number)) else { continue };
             match comparison.side.look(there, &name) {
-                Ok(Some(seen)) if !self.is_left_out(&seen) => {
-                    for number in numbers {
-                        self.found[number] = true;
+                Ok(Some(seen)) if matches!(below, At::Within(_)) => {
+                    if seen.kind == Kind::Folder {
+                        self.only_there(folder, &name, below)?;
                     }
+                }
+                Ok(Some(seen)) if !self.is_left_out(&seen) => {
+                    self.has_found(&numbers);
                     comparison.add(&mut self.turn, folder, &name, seen.kind, &Difference::OnlyInOther);
                 }
                 Ok(_) => {}
@@ -284,6 +294,65 @@ impl<S: Side> Walk<'_, '_, S> {
             }
         }
         Ok(())
+    }
+
+    /// Tells what is selected in the folder `name` in `parent`, which is at the other side only.
+    fn only_there(&mut self, parent: Node, name: &[u8], at: At) -> Result<(), Stop> {
+        let comparison = self.comparison;
+        let mut path = match comparison.tree.names_to(parent) {
+            Ok(path) => path,
+            Err(error) => return Err(Stop(inside::failure(comparison.archive, b"", &error))),
+        };
+        path.push(name.to_vec());
+        let mut waiting = vec![(path, at)];
+        while let Some((path, at)) = waiting.pop() {
+            comparison.lines.check()?;
+            let mut names = Vec::new();
+            let listed = comparison.side.folder(&path).and_then(|there| {
+                match self.selection.names_at(&at) {
+                    Some(typed) => names.extend(typed.into_iter().map(<[u8]>::to_vec)),
+                    None => comparison.side.names(&there, &mut |name| names.push(name.to_vec()))?,
+                }
+                Ok(there)
+            });
+            let there = match listed {
+                Ok(there) => there,
+                Err(error) => {
+                    comparison.unread(&path.join(&b'/'), Unread::Other(error))?;
+                    continue;
+                }
+            };
+            names.sort_unstable();
+            let mut inner = Vec::new();
+            for name in names {
+                let mut numbers = Vec::new();
+                let Some(below) = self.selection.below(&at, &name, |number| numbers.push(number)) else { continue };
+                let seen = comparison.side.look(&there, &name);
+                let path: Vec<_> = path.iter().cloned().chain([name]).collect();
+                match seen {
+                    Ok(Some(seen)) if matches!(below, At::Within(_)) => {
+                        if seen.kind == Kind::Folder {
+                            inner.push((path, below));
+                        }
+                    }
+                    Ok(Some(seen)) if !self.is_left_out(&seen) => {
+                        self.has_found(&numbers);
+                        self.turn.add(&path.join(&b'/'), seen.kind, &Difference::OnlyInOther);
+                    }
+                    Ok(_) => {}
+                    Err(error) => comparison.unread(&path.join(&b'/'), Unread::Other(error))?,
+                }
+            }
+            waiting.extend(inner.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    /// These patterns have selected something.
+    fn has_found(&mut self, numbers: &[usize]) {
+        for &number in numbers {
+            self.found[number] = true;
+        }
     }
 
     fn is_left_out(&self, seen: &Seen) -> bool {
@@ -298,12 +367,11 @@ impl<S: Side> Walk<'_, '_, S> {
         attributes: &Attributes,
         stored: Stored,
     ) -> Result<(), Stop> {
-        let &Attributes { node, mode, uid, gid, links, size, mtime, atime, .. } = attributes;
         self.count += 1;
         if kind == What::File {
-            self.bytes = self.bytes.saturating_add(size);
+            self.bytes = self.bytes.saturating_add(attributes.size);
         }
-        let item = Item { stored, node, folder, name, kind, mode, uid, gid, links, size, mtime, atime };
+        let item = Item::new(folder, name, kind, attributes, stored);
         self.sorter.push(item).map_err(|error| self.comparison.cannot_note(&error))
     }
 }

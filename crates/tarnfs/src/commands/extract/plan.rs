@@ -8,7 +8,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tarnfs_tree::{Device, Kind, Node, Stored, Time};
+use tarnfs_tree::{Attributes, Device, Kind, Node, Stored, Time};
 
 /// Bytes of entries that are held in memory.
 const MOST_BYTES: usize = 48 << 20;
@@ -39,6 +39,20 @@ pub(in crate::commands) struct Item {
     pub(in crate::commands) size: u64,
     pub(in crate::commands) mtime: Time,
     pub(in crate::commands) atime: Time,
+}
+
+impl Item {
+    /// What is called `name` in `folder`.
+    pub(in crate::commands) fn new(
+        folder: Node,
+        name: Vec<u8>,
+        kind: What,
+        attributes: &Attributes,
+        stored: Stored,
+    ) -> Self {
+        let &Attributes { node, mode, uid, gid, links, size, mtime, atime, .. } = attributes;
+        Self { stored, node, folder, name, kind, mode, uid, gid, links, size, mtime, atime }
+    }
 }
 
 /// [`Kind`], of what is no folder.

@@ -185,12 +185,11 @@ impl Walk<'_> {
             self.extraction.failed(folder, &name, Code::Failure, &error.to_string());
             return Ok(());
         }
-        let &Attributes { node, mode, uid, gid, links, size, mtime, atime, .. } = attributes;
         self.count += 1;
         if kind == What::File {
-            self.bytes = self.bytes.saturating_add(size);
+            self.bytes = self.bytes.saturating_add(attributes.size);
         }
-        let item = Item { stored, node, folder, name, kind, mode, uid, gid, links, size, mtime, atime };
+        let item = Item::new(folder, name, kind, attributes, stored);
         self.sorter.push(item).map_err(|error| self.extraction.cannot_note(&error))
     }
 }
