@@ -99,7 +99,7 @@ pub(crate) fn with_damage(mut entry: Value, damage: Option<String>) -> Value {
 }
 
 /// Puts `bytes` under `key` as a string. If they are not UTF-8, the bytes themselves are beside it, in base64.
-fn put(entry: &mut Map<String, Value>, key: &str, bytes: &[u8]) {
+pub(crate) fn put(entry: &mut Map<String, Value>, key: &str, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if matches!(text, std::borrow::Cow::Owned(_)) {
         entry.insert(format!("{key}_bytes"), STANDARD.encode(bytes).into());

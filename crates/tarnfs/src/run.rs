@@ -4,9 +4,12 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::args::{Cat, Check, Cli, Command, Convert, Extract, Find, Index, List, Mount, Open, Stat, parse, shown};
+use crate::args::{
+    Advise, Cat, Check, Cli, Command, Convert, Extract, Find, Index, List, Mount, Open, Stat, parse, shown,
+};
 use crate::commands::{
-    cat, check, complete, convert, create, extract, find, index, ls, mount, mounts, pages, stat, unmount, version,
+    advise, cat, check, complete, convert, create, extract, find, index, ls, mount, mounts, pages, stat, unmount,
+    version,
 };
 use crate::exit::{Code, Failure};
 use crate::logging;
@@ -34,6 +37,7 @@ pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
         Some(Command::Extract(extract)) => Some(&extract.open),
         Some(Command::Stat(stat)) => Some(&stat.open),
         Some(Command::Convert(convert)) => Some(&convert.open),
+        Some(Command::Advise(advise)) => Some(&advise.open),
         Some(
             Command::Unmount { .. }
             | Command::Mounts { .. }
@@ -57,7 +61,8 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
             | Command::Cat(Cat { archive, .. })
             | Command::Extract(Extract { archive, .. })
             | Command::Stat(Stat { archive, .. })
-            | Command::Convert(Convert { archive, .. }),
+            | Command::Convert(Convert { archive, .. })
+            | Command::Advise(Advise { path: archive, .. }),
         ) => std::slice::from_ref(archive),
         Some(
             Command::Unmount { .. }
@@ -113,6 +118,7 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Stat(arguments)) => stat::run(&arguments),
         Some(Command::Create(arguments)) => create::run(&arguments),
         Some(Command::Convert(arguments)) => convert::run(&arguments),
+        Some(Command::Advise(arguments)) => advise::run(&arguments),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { command }) => pages::man(command.as_deref()),
         Some(Command::Complete { words }) => complete::run(&words),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use super::advise::Advise;
 use super::size::{parse_level, parse_number, parse_range, parse_size};
 use super::writing::{Convert, Create};
 use crate::exit;
@@ -90,6 +91,8 @@ pub(crate) enum Command {
     Create(Create),
     /// Convert an archive to another format, or compress it so that it can be read at any offset
     Convert(Convert),
+    /// Say which compression is best for a folder or an archive, from a sample of it
+    Advise(Advise),
     /// Print completions for a shell
     Completions {
         /// The shell

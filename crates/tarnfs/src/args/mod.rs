@@ -1,5 +1,6 @@
 //! The command line: [`definitions`] says what there is; parser, help, completions and man page all come from it.
 
+mod advise;
 mod definitions;
 mod later;
 mod settings;
@@ -7,6 +8,7 @@ mod size;
 mod usage;
 mod writing;
 
+pub(crate) use advise::{Advise, Purpose};
 pub(crate) use definitions::{
     Cat, Check, Cli, Command, DEBUG, Extract, Find, Index, IndexFormat, List, Mount, Open, Shell, Stat,
 };

@@ -1,5 +1,6 @@
 //! One module for each command.
 
+pub(crate) mod advise;
 pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod complete;
