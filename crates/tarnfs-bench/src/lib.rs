@@ -1,0 +1,18 @@
+//! Measures programs on real files, and reports with tables and plots.
+//!
+//! A comparison gets [`Settings`] and returns a [`Report`]. It runs programs with [`measure`], in turn, several times
+//! each, in a [`Scratch`] folder that is removed when it ends, however it ends. Every wait in here ends soon after
+//! [`Settings::cancel`], and what was started is ended with it.
+
+mod error;
+mod machine;
+pub mod measure;
+pub mod report;
+mod scratch;
+mod settings;
+
+pub use error::Error;
+pub use machine::Machine;
+pub use report::Report;
+pub use scratch::Scratch;
+pub use settings::Settings;

@@ -1,0 +1,14 @@
+//! Running programs, and what it costs.
+//!
+//! A [`Program`] is one that is installed. A [`Job`] is one call of it. [`in_turn`] says in which order programs are
+//! measured, and a [`Summary`] is what several runs gave.
+
+mod caches;
+mod job;
+mod program;
+mod summary;
+
+pub use caches::{Caches, forget};
+pub use job::{Done, Input, Job, Kept, Reason, Usage, own_memory};
+pub use program::Program;
+pub use summary::{Summary, in_turn};
