@@ -111,7 +111,9 @@ pub fn compress(
         Ok(())
     };
     std::thread::scope(|scope| {
-        let works: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let spawn = |_| std::thread::Builder::new().name("trying".into()).spawn_scoped(scope, work);
+        // Where there can be no more threads, there are fewer.
+        let works: Vec<_> = (1..threads).map(spawn).map_while(Result::ok).collect();
         let own = work();
         let ended =
             || io::Error::other("a thread has ended unexpectedly; this is an error in tarnfs, please report it");

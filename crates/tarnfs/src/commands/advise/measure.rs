@@ -198,9 +198,9 @@ impl Measuring<'_> {
 
     /// How long the parts of pieces may be so that each thread is done with one in time: a power of two.
     fn length(&self, compression: &'static dyn Compression, level: i32, time: Duration) -> io::Result<usize> {
-        let first = self.pieces(SHORTEST);
-        let trial =
-            trial::compress(compression, level, first.get(..1).unwrap_or_default(), 1, Duration::MAX, self.cancel)?;
+        // Of several places: some may be quicker than others.
+        let first = self.pieces(SHORTEST / 2);
+        let trial = trial::compress(compression, level, &first[..first.len().min(3)], 1, Duration::MAX, self.cancel)?;
         // As long for what it is compared with.
         let bytes = trial.rate * time.as_secs_f64() / 2.0;
         let mut length = PIECE;

@@ -17,7 +17,7 @@ use crate::args::{Advise, shown};
 use crate::exit::{Code, Failure};
 use crate::inside;
 use crate::signals::Ending;
-use crate::terminal::{Output, output_failure};
+use crate::terminal::{self, Output, output_failure};
 use advice::Advice;
 use measure::{Machine, Measured};
 use sample::Sample;
@@ -74,6 +74,7 @@ fn tell(
         let what = "it is empty: there is nothing to compress";
         return Err(Failure::new(Code::Failure, format!("{}: {what}", shown(path.as_os_str()))));
     }
+    terminal::tell("compressing a sample, which takes about 10 s");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if arguments.threads == 0 { cores } else { arguments.threads };
     let memory = Budget::memory_of_this_machine().map_or(MEMORY, |all| all / 4);
@@ -96,9 +97,10 @@ fn tell(
 /// Says why the sample may not stand for all of it.
 fn warn(path: &Path, sample: &Sample) {
     let name = shown(path.as_os_str());
-    if sample.unreadable > 0 {
-        let what = if sample.unreadable == 1 { "file or folder" } else { "files or folders" };
-        log::warn!("{name}: {} {what} cannot be read, and the advice is for the others", sample.unreadable);
+    match sample.unreadable {
+        0 => {}
+        1 => log::warn!("{name}: one file, folder or part of it cannot be read, and the advice is for the others"),
+        more => log::warn!("{name}: {more} files, folders or parts cannot be read, and the advice is for the others"),
     }
     if sample.is_cut {
         log::warn!("{name}: it is so large that only some of its folders were looked at");

@@ -21,6 +21,8 @@ pub(super) const PIECE: usize = 4 << 20;
 const PIECES: u64 = 12;
 /// Files and folders of a tree that are looked at.
 const MOST_ENTRIES: usize = 300_000;
+/// Bytes of the paths of folders: in an archive they may be of any length.
+const MOST_PATHS: usize = 64 << 20;
 /// Looking at them, and reading the sample, ends after this time, where disks and servers are slow.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -39,7 +41,7 @@ pub(super) struct Sample {
     pub(super) bytes: u64,
     /// There is more than was looked at.
     pub(super) is_cut: bool,
-    /// Folders and files that cannot be read.
+    /// Folders, files and pieces that cannot be read.
     pub(super) unreadable: u64,
 }
 
@@ -97,15 +99,25 @@ fn share(total: u64, number: u64) -> u64 {
 /// Draws from a stream whose bytes are compressed as they are.
 pub(super) fn of_stream(stream: &dyn Source, files: (u64, u64), cancel: &Cancel) -> io::Result<Sample> {
     let mut sample = Sample { total: stream.len(), files: files.0, bytes: files.1, ..Sample::default() };
-    let start = Instant::now();
+    let (start, mut failed) = (Instant::now(), None);
     for (at, length) in places(stream.len()) {
         cancel.check()?;
         if start.elapsed() > PATIENCE && !sample.pieces.is_empty() {
             break;
         }
         let mut piece = vec![0; length];
-        stream.read_exact_at(&mut piece, at)?;
-        sample.pieces.push(piece);
+        match stream.read_exact_at(&mut piece, at) {
+            Ok(()) => sample.pieces.push(piece),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
+            // It is damaged there.
+            Err(error) => {
+                sample.unreadable += 1;
+                failed = Some(error);
+            }
+        }
+    }
+    if let Some(error) = failed.filter(|_| sample.pieces.is_empty()) {
+        return Err(error);
     }
     Ok(sample)
 }
@@ -125,13 +137,15 @@ struct Walk<'a> {
     tree: &'a dyn Tree,
     cancel: &'a Cancel,
     folders: Vec<Vec<u8>>,
+    /// Bytes of their paths, and of those that wait.
+    paths: usize,
     seen: Vec<Seen>,
     sample: Sample,
 }
 
 /// Draws from what is in a tree. Nothing is opened but regular files.
 pub(super) fn of_tree(tree: &dyn Tree, cancel: &Cancel) -> Result<Sample, Error> {
-    let mut walk = Walk { tree, cancel, folders: Vec::new(), seen: Vec::new(), sample: Sample::default() };
+    let mut walk = Walk { tree, cancel, folders: Vec::new(), paths: 0, seen: Vec::new(), sample: Sample::default() };
     walk.look()?;
     if walk.seen.is_empty() {
         // What an archive of nothing is.
@@ -179,6 +193,7 @@ impl Walk<'_> {
                 if attributes.kind == Kind::Folder {
                     let inner =
                         if path.is_empty() { child.name.to_vec() } else { [&path, &b"/"[..], child.name].concat() };
+                    self.paths += inner.len();
                     waiting.push((attributes.node, inner));
                 } else if attributes.links > 1 && !links.insert(attributes.node) {
                     // Another name of one file has no bytes of its own.
@@ -207,7 +222,7 @@ impl Walk<'_> {
     }
 
     fn is_enough(&self, start: Instant) -> bool {
-        self.seen.len() >= MOST_ENTRIES || start.elapsed() > PATIENCE
+        self.seen.len() >= MOST_ENTRIES || self.paths > MOST_PATHS || start.elapsed() > PATIENCE
     }
 
     fn see(&mut self, folder: u32, name: &[u8], attributes: &Attributes) {
