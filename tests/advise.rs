@@ -69,7 +69,9 @@ fn three_lines_and_the_command_that_makes_what_they_say() {
         paste(&scratch, ".", lines[2]);
         let new: Vec<_> = files(&scratch.path("")).into_iter().filter(|name| !before.contains(name)).collect();
         let archive = new.iter().find(|name| name.starts_with("tree.tar") || name.starts_with("tree-2.tar")).unwrap();
-        let listed = scratch.shell(&format!("tar -tf {archive} | sort"));
+        // GNU tar does not know lz4 by itself.
+        let how = if archive.ends_with(".lz4") { "-I lz4" } else { "" };
+        let listed = scratch.shell(&format!("tar {how} -tf {archive} | sort"));
         assert!(listed.contains("tree/folder/deep/program\n") && listed.lines().count() == 308, "{archive}: {listed}");
     }
 }
@@ -99,7 +101,9 @@ fn sizes_are_those_that_are_written() {
             .status();
         assert!(made.unwrap().success(), "{name} {level}");
         let (told, real) = (row["size"].as_f64().unwrap(), fs::metadata(scratch.path("x.tar")).unwrap().len() as f64);
-        assert!((told / real - 1.0).abs() < 0.2, "{name} {level}: {told}, and it has {real}");
+        // Of what was tried as a whole it is known, and else estimated.
+        let most = if row["sample"] == one["sample"]["bytes"] { 0.15 } else { 0.4 };
+        assert!((told / real - 1.0).abs() < most, "{name} {level}: {told}, and it has {real}");
         for key in ["ratio", "compress_rate", "seconds", "file_seconds", "threads", "sample"] {
             assert!(row[key].as_f64().unwrap() > 0.0, "{key}: {row}");
         }
@@ -111,7 +115,9 @@ fn sizes_are_those_that_are_written() {
 fn a_large_folder_is_tried_in_pieces() {
     let scratch = Scratch::new();
     // Text in the first half, and in the other one what cannot be compressed.
-    scratch.shell("mkdir tree; seq 1 9000000 | head -c 60000000 > tree/a; head -c 60000000 /dev/urandom > tree/b");
+    scratch.shell(
+        "mkdir tree; seq 1 9000000 > tree/a; truncate -s 60000000 tree/a; head -c 60000000 /dev/urandom > tree/b",
+    );
     let start = Instant::now();
     let told = json(&scratch, &["tree"]);
     println!("{:?}", start.elapsed());
@@ -151,10 +157,10 @@ fn names_are_quoted() {
     let scratch = Scratch::new();
     scratch.shell(TREE);
     scratch.shell(
-        r"mkdir -p odd; cd odd
-        for name in 'two words' \'quote\' '-dash' '$HOME' $'new\nline' $'\xff' '.hidden' '=equal'; do
-            cp -r ../tree/folder/deep ./$name; tar -czf ./$name.tgz -C ../tree folder/deep
-        done",
+        r#"mkdir -p odd; cd odd
+        for name in 'two words' \'quote\' -dash '$HOME' $'new\nline' $'\xff' '.hidden' '=equal'; do
+            cp -r ../tree/folder/deep "./$name"; tar -czf "./$name.tgz" -C ../tree folder/deep
+        done"#,
     );
     for entry in fs::read_dir(scratch.path("odd")).unwrap() {
         let name = entry.unwrap().file_name();
@@ -174,7 +180,7 @@ fn names_are_quoted() {
         ("alias", "folder-2.tar", "folder/deep/program"),
         ("tree/folder/deep/..", "folder-3.tar", "folder/deep/program"),
     ] {
-        let out = said(&scratch, &["--for", "speed", path]).1;
+        let out = said(&scratch, &["--for", "size", path]).1;
         paste(&scratch, ".", out.lines().last().unwrap());
         let listed = scratch.shell(&format!("tar -tf {made}*"));
         assert!(listed.contains(holds), "{path}: {listed}");

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::report::escaped;
+
 /// Why a comparison could not be made. A program that fails is no such error: it is told in the report.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -33,7 +35,7 @@ impl fmt::Display for Error {
         match self {
             Self::Cancelled => f.write_str("interrupted"),
             Self::Usage(what) | Self::Other(what) => f.write_str(what),
-            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Io(path, error) => write!(f, "{}: {error}", escaped(&path.to_string_lossy())),
         }
     }
 }

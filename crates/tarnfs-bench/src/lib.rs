@@ -7,10 +7,15 @@
 pub mod compress;
 mod error;
 mod machine;
+pub mod made;
 pub mod measure;
+pub mod mount;
 pub mod report;
+pub mod scale;
 mod scratch;
+pub mod seeded;
 mod settings;
+pub mod tar;
 
 pub use error::Error;
 pub use machine::Machine;

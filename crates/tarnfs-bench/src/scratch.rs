@@ -59,6 +59,11 @@ impl Scratch {
         Err(Error::Other(format!("{}: full of scratch folders", parent.display())))
     }
 
+    /// True if so many bytes are free.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        statvfs(&self.path).is_ok_and(|found| found.f_bavail.saturating_mul(found.f_frsize) >= bytes)
+    }
+
     /// The folder. Its path has no links in it.
     pub fn path(&self) -> &Path {
         &self.path

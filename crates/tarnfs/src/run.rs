@@ -8,8 +8,8 @@ use crate::args::{
     Advise, Cat, Check, Cli, Command, Convert, Extract, Find, Index, List, Mount, Open, Stat, parse, shown,
 };
 use crate::commands::{
-    advise, cat, check, complete, convert, create, extract, find, index, ls, mount, mounts, pages, stat, unmount,
-    version,
+    advise, bench, cat, check, complete, convert, create, extract, find, index, ls, mount, mounts, pages, stat,
+    unmount, version,
 };
 use crate::exit::{Code, Failure};
 use crate::logging;
@@ -41,6 +41,7 @@ pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
         Some(
             Command::Unmount { .. }
             | Command::Mounts { .. }
+            | Command::Bench(_)
             | Command::Create(_)
             | Command::Completions { .. }
             | Command::Man { .. }
@@ -67,6 +68,7 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
         Some(
             Command::Unmount { .. }
             | Command::Mounts { .. }
+            | Command::Bench(_)
             | Command::Create(_)
             | Command::Completions { .. }
             | Command::Man { .. }
@@ -116,6 +118,7 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Cat(arguments)) => cat::run(&arguments),
         Some(Command::Extract(arguments)) => extract::run(&arguments),
         Some(Command::Stat(arguments)) => stat::run(&arguments),
+        Some(Command::Bench(arguments)) => bench::run(&arguments),
         Some(Command::Create(arguments)) => create::run(&arguments),
         Some(Command::Convert(arguments)) => convert::run(&arguments),
         Some(Command::Advise(arguments)) => advise::run(&arguments),

@@ -39,8 +39,8 @@ impl Caches {
         match self {
             Self::AllDrop => "All caches of the system were dropped before what is called cold.",
             Self::OnlyFiles => {
-                "Only root may drop all caches; before what is called cold, the kernel was asked to forget the pages of \
-                 the files that are read."
+                "Only root may drop all caches; before what is called cold, the kernel was asked to forget the pages \
+                 of the files that are read."
             }
         }
     }

@@ -32,11 +32,16 @@ const SAY_IT_WITH: &[(&str, &str)] = &[
 impl Program {
     /// Looks for it in `folders`, then in those of `PATH`.
     pub fn find(name: &str, folders: &[PathBuf]) -> Option<Self> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let all = folders.iter().cloned().chain(std::env::split_paths(&path).filter(|folder| folder.is_absolute()));
-        let path = all.map(|folder| folder.join(name)).find(|path| is_program(path))?;
+        let path = Self::path_of(name, folders)?;
         let version = version(name, &path).unwrap_or_else(|| "unknown".to_owned());
         Some(Self { name: name.to_owned(), path, version })
+    }
+
+    /// Where it is, without its version.
+    pub(crate) fn path_of(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let all = folders.iter().cloned().chain(std::env::split_paths(&path).filter(|folder| folder.is_absolute()));
+        all.map(|folder| folder.join(name)).find(|path| is_program(path))
     }
 
     /// The program at this path. Fails if it does not say its version.

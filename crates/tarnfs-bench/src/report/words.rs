@@ -172,7 +172,10 @@ impl Table {
 
 impl Plot {
     fn json(&self) -> Value {
-        let axis = |axis: &super::Axis| json!({ "label": axis.label, "logarithmic": axis.is_logarithmic, "names": axis.names });
+        let axis = |axis: &super::Axis| {
+            let is_logarithmic = axis.is_logarithmic;
+            json!({ "label": axis.label, "logarithmic": is_logarithmic, "names": axis.names })
+        };
         let series = self.series.iter().map(|series| {
             let points = series.points.iter().map(|point| json!([point.x, point.y, point.low, point.high]));
             json!({ "name": series.name, "points": points.collect::<Vec<_>>() })

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::advise::Advise;
+use super::bench::Bench;
 use super::size::{parse_level, parse_number, parse_range, parse_size};
 use super::writing::{Convert, Create};
 use crate::exit;
@@ -93,6 +94,8 @@ pub(crate) enum Command {
     Convert(Convert),
     /// Say which compression is best for a folder or an archive, from a sample of it
     Advise(Advise),
+    /// Compare programs on this machine, with tables and plots
+    Bench(Bench),
     /// Print completions for a shell
     Completions {
         /// The shell

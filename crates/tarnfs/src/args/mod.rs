@@ -1,6 +1,7 @@
 //! The command line: [`definitions`] says what there is; parser, help, completions and man page all come from it.
 
 mod advise;
+mod bench;
 mod definitions;
 mod later;
 mod settings;
@@ -9,6 +10,7 @@ mod usage;
 mod writing;
 
 pub(crate) use advise::{Advise, Purpose};
+pub(crate) use bench::{Bench, BenchCommand, BenchCompress, BenchMount, BenchScale, BenchTar, Measuring};
 pub(crate) use definitions::{
     Cat, Check, Cli, Command, DEBUG, Extract, Find, Index, IndexFormat, List, Mount, Open, Shell, Stat,
 };
@@ -43,6 +45,9 @@ pub(crate) fn usage_of(command: &clap::Command) -> String {
             false => format!("[{name}{dots}]"),
         }
     });
+    if command.has_subcommands() {
+        return format!("tarnfs {} COMMAND ...", command.get_name());
+    }
     let has_options = command.get_arguments().any(|arg| !arg.is_positional() && !arg.is_hide_set());
     let options = has_options.then(|| "[OPTIONS]".to_owned());
     let words: Vec<_> = options.into_iter().chain(arguments).collect();
@@ -54,7 +59,11 @@ pub(crate) fn command_in_short() -> clap::Command {
     let is_shared = |arg: &clap::Arg| arg.get_help_heading().is_some_and(|heading| SHARED.contains(&heading));
     Cli::command().mut_subcommands(|command| {
         let usage = usage_of(&command);
-        let command = command.override_usage(usage);
+        let name = command.get_name().to_owned();
+        let command = command.override_usage(usage).mut_subcommands(|inner| {
+            let usage = usage_of(&inner).replacen("tarnfs ", &format!("tarnfs {name} "), 1);
+            inner.override_usage(usage)
+        });
         if !command.get_arguments().any(is_shared) {
             return command;
         }
@@ -101,6 +110,7 @@ fn read(arguments: Vec<OsString>) -> Result<Cli, Early> {
             }
             // Options go behind the name of a command.
             let named = arguments.get(1).and_then(|word| command.find_subcommand(word)).unwrap_or(&command);
+            let named = arguments.get(2).and_then(|word| named.find_subcommand(word)).unwrap_or(named);
             Early::Refused(Failure::new(Code::Usage, usage::sentence(&error, named, arguments)))
         })
     };

@@ -51,7 +51,13 @@ impl Typed<'_> {
     fn called(&self) -> String {
         match self.command.get_name() {
             "tarnfs" => "tarnfs".to_owned(),
-            name => format!("tarnfs {name}"),
+            // A command of a command is known by how it is called.
+            name => match self.arguments.get(1) {
+                Some(outer) if outer != name && self.arguments.get(2).is_some_and(|inner| inner == name) => {
+                    format!("tarnfs {} {name}", outer.to_string_lossy())
+                }
+                _ => format!("tarnfs {name}"),
+            },
         }
     }
 
@@ -124,7 +130,7 @@ impl Typed<'_> {
 
     fn no_command(&self) -> Option<String> {
         let typed = crate::terminal::escaped(self.text(ContextKind::InvalidSubcommand)?.as_bytes());
-        Some(format!("{typed}: there is no such command; see tarnfs --help"))
+        Some(format!("{typed}: there is no such command; {}", self.see()))
     }
 
     fn conflict(&self) -> Option<String> {

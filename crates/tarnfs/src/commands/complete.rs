@@ -95,7 +95,10 @@ fn offers(words: &[OsString]) -> (Else, Words) {
     let Some((current, before)) = words.split_last() else { return (Else::Nothing, Vec::new()) };
     let before = before.get(1..).unwrap_or_default();
     let named = before.first().and_then(|word| root.get_subcommands().find(|it| it.get_name() == word.as_os_str()));
-    let position = position(named.unwrap_or(&root), &before[usize::from(named.is_some())..]);
+    // A command of a command.
+    let inner = named.and_then(|named| before.get(1).and_then(|word| named.find_subcommand(word)));
+    let typed = usize::from(named.is_some()) + usize::from(inner.is_some());
+    let position = position(inner.or(named).unwrap_or(&root), &before[typed..]);
     if let Some(option) = position.value_of {
         return values(option, current.as_bytes());
     }
@@ -103,7 +106,11 @@ fn offers(words: &[OsString]) -> (Else, Words) {
         return options(position.command, current.as_bytes());
     }
     let count = position.before.len();
+    if let Some(inner) = inner {
+        return inner.get_positionals().next().map_or((Else::Nothing, Vec::new()), |arg| values(arg, b""));
+    }
     match named.map_or("mount", clap::Command::get_name) {
+        "bench" if count == 0 => (Else::Nothing, commands(named.unwrap_or(&root), current)),
         "mount" if count == 0 => {
             let commands = if named.is_none() && before.is_empty() { commands(&root, current) } else { Vec::new() };
             (Else::Files, commands)

@@ -1,6 +1,7 @@
 //! One module for each command.
 
 pub(crate) mod advise;
+pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod complete;

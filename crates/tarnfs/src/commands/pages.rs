@@ -100,7 +100,7 @@ pub(crate) fn man(of: Option<&str>) -> Result<Code, Failure> {
             let Some(found) = found else {
                 return Err(Failure::new(Code::Usage, format!("{name}: there is no such command; see tarnfs --help")));
             };
-            page_of_command(&mut text, with_all(found.clone()))
+            page_of_command(&mut text, with_all(found.clone()).mut_subcommands(with_all))
         }
     };
     rendered.map_err(|error| output_failure(&error))?;
@@ -133,6 +133,7 @@ fn page(text: &mut Vec<u8>, root: &clap::Command) -> io::Result<()> {
 fn page_of_command(text: &mut Vec<u8>, command: clap::Command) -> io::Result<()> {
     let name = format!("tarnfs-{}", command.get_name());
     let (called, usage) = (format!("tarnfs {}", command.get_name()), usage_of(&command));
+    let inner: Vec<_> = command.get_subcommands().filter(|inner| inner.get_name() != "help").cloned().collect();
     // What is said behind the options has a place of its own.
     let shared = command.get_after_help().map(ToString::to_string);
     let page = clap_mangen::Man::new(command.after_help("").bin_name(&called).display_name(name));
@@ -142,6 +143,15 @@ fn page_of_command(text: &mut Vec<u8>, command: clap::Command) -> io::Result<()>
     writeln!(text, ".SH SYNOPSIS\n.B {called}\n{arguments}")?;
     page.render_description_section(text)?;
     page.render_options_section(text)?;
+    for inner in inner {
+        writeln!(text, ".SH {}", inner.get_name().to_uppercase())?;
+        let about = inner.get_long_about().or(inner.get_about()).map(ToString::to_string).unwrap_or_default();
+        writeln!(text, ".B {called} {}\n[OPTIONS]\n.PP\n{}", inner.get_name(), about.replace('-', "\\-"))?;
+        let mut options = Vec::new();
+        clap_mangen::Man::new(inner).render_options_section(&mut options)?;
+        // These are sections of this one.
+        text.extend(String::from_utf8_lossy(&options).replace(".SH OPTIONS\n", "").replace(".SH ", ".SS ").bytes());
+    }
     if let Some(shared) = shared {
         writeln!(text, ".PP\n{}", shared.replace("`tarnfs --help`", "tarnfs(1)").replace('-', "\\-"))?;
     }

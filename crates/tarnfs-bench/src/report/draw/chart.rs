@@ -17,7 +17,7 @@ use super::{FONT, SIZE};
 type Failed<B> = DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>;
 
 /// Colours that also people who see fewer of them tell apart (Okabe and Ito), and that show on black and on white.
-const COLOURS: [RGBColor; 8] = [
+const COLOURS: [RGBColor; 10] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -26,6 +26,8 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(86, 180, 233),
     RGBColor(128, 128, 128),
     RGBColor(150, 90, 40),
+    RGBColor(110, 60, 160),
+    RGBColor(140, 160, 0),
 ];
 
 /// Sizes of letters, and of what is around them, at the scale of 1.
@@ -84,14 +86,15 @@ impl<B: DrawingBackend> Canvas<'_, B> {
             .y_label_area_size(BESIDE_AXIS * self.scale)
             .build_cartesian_2d(x.clone(), y.clone())?;
         let letters = self.letters(LETTER);
-        let (at_x, at_y) = (|value: &f64| x.format_ext(value), |value: &f64| y.format_ext(value));
+        let at_x = |value: &f64| if upwards { String::new() } else { x.format_ext(value) };
+        let at_y = |value: &f64| y.format_ext(value);
         let mut mesh = chart.configure_mesh();
         mesh.light_line_style(BLACK.mix(0.0)).bold_line_style(BLACK.mix(0.15)).axis_style(BLACK.mix(0.6));
         mesh.label_style(letters.clone()).axis_desc_style(letters.clone());
         mesh.x_label_formatter(&at_x).y_label_formatter(&at_y).y_desc(plot.y.label.as_str()).y_labels(10);
         match plot.x.names.len() {
             0 => mesh.x_labels(10),
-            names => mesh.disable_x_mesh().x_labels(if upwards { 0 } else { names }),
+            names => mesh.disable_x_mesh().x_labels(names),
         };
         if !upwards {
             mesh.x_desc(plot.x.label.as_str());
@@ -117,11 +120,14 @@ impl<B: DrawingBackend> Canvas<'_, B> {
         Ok(())
     }
 
-    /// A name that is written upwards and ends at `end`, cut where it is too long.
+    /// A name that is written upwards and ends at `end`, without its middle where it is too long.
     fn upwards(&self, name: &str, end: (i32, i32)) -> Result<(), Failed<B>> {
-        let mut name = name.to_owned();
-        while self.width(&name) > LONGEST_NAME * self.scale && name.chars().count() > 2 {
-            name = name.chars().take(name.chars().count() - 2).chain(['…']).collect();
+        let letters: Vec<char> = name.chars().collect();
+        let (mut name, mut left_out) = (name.to_owned(), 0);
+        while self.width(&name) > LONGEST_NAME * self.scale && left_out < letters.len() {
+            left_out += 1;
+            let (start, rest) = letters.split_at((letters.len() - left_out) / 2);
+            name = start.iter().chain(&['…']).chain(&rest[left_out..]).collect();
         }
         // Turned, letters go up from where they begin, and what is their middle lies sideways.
         let style = self.letters(LETTER).transform(FontTransform::Rotate270).pos(Pos::new(HPos::Right, VPos::Center));

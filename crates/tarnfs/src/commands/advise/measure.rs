@@ -121,9 +121,18 @@ pub(super) fn measure(sample: &Sample, machine: &Machine, cancel: &Cancel) -> io
 }
 
 impl Measuring<'_> {
-    /// The pieces, cut to so many bytes.
+    /// The pieces, cut into parts of so many bytes. Those in front, as many as they are, come from all over the sample.
     fn pieces(&self, length: usize) -> Vec<&[u8]> {
-        self.sample.pieces.iter().map(|piece| &piece[..piece.len().min(length)]).collect()
+        let parts = PIECE.div_ceil(length.max(1));
+        let mut order: Vec<_> = (0..parts).collect();
+        // Halves, quarters, eighths, ...
+        order.sort_by_key(|part| part.reverse_bits());
+        let of_part = |part: usize| {
+            let (start, end) = (part * length, (part + 1) * length);
+            let pieces = self.sample.pieces.iter();
+            pieces.filter_map(move |piece| piece.get(start..end.min(piece.len())).filter(|part| !part.is_empty()))
+        };
+        order.into_iter().flat_map(of_part).collect()
     }
 
     fn threads(&self, compression: &dyn Compression, level: i32) -> usize {

@@ -1,0 +1,362 @@
+//! `tarnfs bench` at a small scale, with the programs that are installed: figures are there, right bytes are told from
+//! wrong ones, and nothing is left behind. How long something takes is no matter here.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, reason = "a test says what it could not test")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Ran, Scratch, can_mount, have, tarnfs, wait_until};
+
+/// Where programs of Python are, as `make bench` installs them.
+fn peers() -> PathBuf {
+    let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers");
+    std::env::var_os("TARNFS_PEERS").map_or(usual, PathBuf::from).join("bin")
+}
+
+/// Runs it with a folder of its own for scratch files, which must be empty again then.
+fn bench<A: AsRef<OsStr>>(scratch: &Scratch, words: impl IntoIterator<Item = A>) -> Ran {
+    bench_with(scratch, words, &std::env::var_os("PATH").unwrap())
+}
+
+/// The same with the programs of this `PATH`.
+fn bench_with<A: AsRef<OsStr>>(scratch: &Scratch, words: impl IntoIterator<Item = A>, path: &OsStr) -> Ran {
+    let folder = scratch.folder("scratch-files");
+    let mut command = tarnfs(scratch);
+    command.arg("bench").args(words).arg("--folder").arg(&folder).arg("--peers").arg(peers()).env("PATH", path);
+    let ran = Ran::from(command.current_dir(scratch.path("")).output().unwrap());
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "{}", ran.err);
+    ran
+}
+
+/// The rows of a TSV: what its columns are called, and what is in them.
+fn rows(path: &Path) -> Vec<BTreeMap<String, String>> {
+    let text = fs::read_to_string(path).unwrap();
+    let mut lines = text.lines().map(|line| line.split('\t').map(str::to_owned).collect::<Vec<_>>());
+    let names = lines.next().unwrap();
+    lines
+        .map(|line| {
+            assert_eq!(line.len(), names.len(), "{line:?}");
+            names.iter().cloned().zip(line).collect()
+        })
+        .collect()
+}
+
+/// The median of a figure in the row with these labels; the reason if there is none.
+fn figure(rows: &[BTreeMap<String, String>], labels: &[(&str, &str)], figure: &str) -> Result<f64, String> {
+    let is_it = |row: &&BTreeMap<String, String>| {
+        row["figure"] == figure && labels.iter().all(|(name, value)| row[*name] == *value)
+    };
+    let row = rows.iter().find(is_it).unwrap_or_else(|| panic!("no {figure} of {labels:?}"));
+    row["median"].parse().map_err(|_| row["reason"].clone())
+}
+
+/// A page with plots as it says, all of which are pictures.
+fn is_whole(report: &Path) {
+    let page = fs::read_to_string(report.join("index.html")).unwrap();
+    assert!(page.ends_with("</html>\n") && page.contains("prefers-color-scheme") && !page.contains("<script"));
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(report.join("report.json")).unwrap()).unwrap();
+    let plots = json["plots"].as_array().unwrap();
+    assert!(!plots.is_empty() && page.matches("<svg").count() == plots.len());
+    for plot in plots {
+        let name = plot["name"].as_str().unwrap();
+        let svg = fs::read_to_string(report.join(format!("{name}.svg"))).unwrap();
+        assert!(svg.trim_end().ends_with("</svg>") && svg.contains(plot["title"].as_str().unwrap()), "{name}");
+        let png = fs::read(report.join(format!("{name}.png"))).unwrap();
+        assert!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png.ends_with(b"IEND\xaeB\x60\x82"), "{name}");
+    }
+    assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
+    let programs = json["programs"].as_array().unwrap();
+    assert!(programs.iter().any(|it| it["name"] == "tarnfs" && it["version"].as_str().unwrap().contains("tarnfs")));
+    if let Some(keep) = std::env::var_os("TARNFS_KEEP_PLOTS") {
+        let to = Path::new(&keep).join(report.file_name().unwrap());
+        fs::create_dir_all(&to).unwrap();
+        for entry in fs::read_dir(report).unwrap().flatten() {
+            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+#[test]
+fn mounting_is_compared() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p tree/a/b; seq 1 200000 > tree/large; for i in $(seq 40); do seq $i 400 > \"tree/a/b/file $i\"; done
+         tar -cf a.tar -C tree .; gzip -k a.tar; chmod 444 a.tar a.tar.gz",
+    );
+    let mut archives = vec!["a.tar", "a.tar.gz"];
+    if have("zip") && have("fuse-zip") {
+        scratch.shell("cd tree; zip -q -r ../a.zip .");
+        archives.push("a.zip");
+    }
+    if have("mksquashfs") && have("squashfuse") {
+        scratch.shell("mksquashfs tree a.squashfs -quiet -no-progress");
+        archives.push("a.squashfs");
+    }
+    let before = scratch.shell("ls -la --time-style=full-iso; md5sum a.*");
+    let options = ["mount", "--runs", "2", "--limit", "60s", "--out", "mounted"];
+    let ran = bench(&scratch, options.iter().chain(&archives)).ok();
+    let after = scratch.shell("ls -la --time-style=full-iso; md5sum a.*");
+    // Nothing is made beside the archives.
+    let names = |text: &str| text.lines().filter(|line| line.contains("a.")).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(names(&before), names(&after));
+    is_whole(&scratch.path("mounted"));
+    let rows = rows(&scratch.path("mounted/mount.tsv"));
+    let files: f64 = scratch.shell("find tree -type f | wc -l").trim().parse().unwrap();
+    for archive in &archives {
+        let of = |program: &str, name: &str| figure(&rows, &[("archive", archive), ("program", program)], name);
+        assert_eq!(of("tarnfs", "files"), Ok(files), "{archive}");
+        for name in ["first mount", "next mount", "find", "cat", "1000 files", "largest file", "peak memory"] {
+            assert!(of("tarnfs", name).unwrap() > 0.0, "{archive} {name}");
+        }
+        assert!(of("tarnfs", "cat, fastest").unwrap() <= of("tarnfs", "cat, slowest").unwrap());
+        let others: Vec<_> =
+            rows.iter().filter(|row| row["archive"] == *archive && row["program"] != "tarnfs").collect();
+        let programs: std::collections::BTreeSet<_> = others.iter().map(|row| row["program"].clone()).collect();
+        for program in programs {
+            match of(&program, "first mount") {
+                Ok(_) => assert_eq!(of(&program, "files"), Ok(files), "{archive} {program}"),
+                Err(reason) => println!("left out: {program} does not mount {archive}: {reason}"),
+            }
+        }
+    }
+    assert!(
+        ran.text().contains("Mounting, finding and reading\n") && ran.text().contains("a.tar.gz"),
+        "{}",
+        ran.text()
+    );
+    if have("archivemount") {
+        let of = [("archive", "a.tar"), ("program", "archivemount")];
+        assert!(figure(&rows, &of, "1000 files").unwrap() > 0.0);
+    }
+}
+
+/// Programs that lie: one returns other bytes, one never mounts, one does not even end.
+#[test]
+fn programs_that_are_wrong_are_marked() {
+    if !can_mount() || !have("archivemount") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir tree other bin; for i in 1 2 3; do seq $i 100 > tree/$i; done; cp -r tree/. other; echo changed > other/2
+         tar -cf a.tar -C tree .; tar -cf other.tar -C other .",
+    );
+    let program = |name: &str, script: String| {
+        let path = scratch.path("bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\ncase $1 in --version) echo {name} 1.0; exit;; esac\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    // The last word is the mount point.
+    let other = scratch.path("other.tar").display().to_string();
+    program("archivemount", format!("for at; do :; done; exec /usr/bin/archivemount -o readonly {other} \"$at\""));
+    program("fuse-archive", "echo cannot do that >&2; exit 3".to_owned());
+    program("ratarmount", "sleep 1000 & wait".to_owned());
+    if !Path::new("/usr/bin/archivemount").exists() {
+        return;
+    }
+    let bin = scratch.path("bin");
+    let words = ["mount", "a.tar", "--runs=1", "--limit=15", "--json", "--peers"].map(OsStr::new);
+    let ran = bench(&scratch, words.into_iter().chain([bin.as_os_str()])).ok();
+    let json: serde_json::Value = serde_json::from_str(&ran.text()).unwrap();
+    let table = &json["tables"][0];
+    let columns: Vec<_> = table["columns"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
+    let cell = |program: &str, name: &str| {
+        let row = table["rows"].as_array().unwrap().iter().find(|row| row["labels"][1] == program).unwrap();
+        row["cells"][columns.iter().position(|column| *column == name).unwrap()].clone()
+    };
+    assert_eq!(cell("archivemount", "1000 files")["reason"], "1 of its files differ from those of tarnfs");
+    assert_eq!(cell("archivemount", "files")["median"], 3.0);
+    assert_eq!(cell("fuse-archive", "first mount")["reason"], "failed: cannot do that");
+    assert_eq!(cell("ratarmount", "first mount")["reason"], "took longer than 15 s");
+    assert!(cell("tarnfs", "1000 files")["median"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn archives_that_grow_are_measured() {
+    if !can_mount() || !have("xz") {
+        return;
+    }
+    let scratch = Scratch::new();
+    // Others take minutes for random files of what is compressed.
+    let tools = "find cat xargs md5sum gzip bzip2 xz zstd sh fusermount3";
+    scratch.shell(&format!("mkdir bin; for tool in {tools}; do ln -s \"$(command -v $tool)\" bin/ || true; done"));
+    let words = ["mount", "--grid", "--most-folders=1", "--runs=1", "--out=grid"];
+    bench_with(&scratch, words, scratch.path("bin").as_os_str()).ok();
+    is_whole(&scratch.path("grid"));
+    let rows = rows(&scratch.path("grid/grid.tsv"));
+    for size in ["0 B", "64 B", "64 KiB"] {
+        for compression in ["none", "gzip", "bzip2", "xz", "zstd"] {
+            let of = [("files of", size), ("compression", compression), ("program", "tarnfs"), ("folders", "1")];
+            assert_eq!(figure(&rows, &of, "files"), Ok(1000.0), "{size} {compression}");
+        }
+    }
+}
+
+#[test]
+fn one_archive_is_compressed_in_several_ways() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree; for i in $(seq 30); do seq $i 500 > tree/$i; done; tar -czf a.tar.gz tree");
+    bench(&scratch, ["mount", "--recompress", "a.tar.gz", "--runs=1", "--limit=60", "--out=again"]).ok();
+    is_whole(&scratch.path("again"));
+    let rows = rows(&scratch.path("again/recompress.tsv"));
+    for compression in ["gzip", "bzip2", "xz", "zstd", "pixz"] {
+        if have(compression) {
+            let of = [("archive", "a.tar.gz"), ("compression", compression), ("program", "tarnfs")];
+            assert_eq!(figure(&rows, &of, "files"), Ok(30.0), "{compression}");
+            assert!(figure(&rows, &of, "size").unwrap() > 0.0);
+        }
+    }
+}
+
+#[test]
+fn tars_are_compared() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir -p tree/a; for i in $(seq 50); do seq $i 900 > \"tree/a/file $i\"; done; ln -s a tree/link");
+    let before = scratch.shell("find tree | sort; find tree -type f -exec md5sum {} + | sort");
+    let ran = bench(&scratch, ["tar", "tree", "--runs=2", "--limit=60", "--out=tars"]).ok();
+    assert_eq!(before, scratch.shell("find tree | sort; find tree -type f -exec md5sum {} + | sort"));
+    is_whole(&scratch.path("tars"));
+    let rows = rows(&scratch.path("tars/tar.tsv"));
+    let media: &[&str] = if ran.text().contains("too little memory") { &["disk"] } else { &["memory", "disk"] };
+    for medium in media {
+        for compression in ["none", "gzip", "bzip2", "xz", "zstd"] {
+            for (program, operation) in [
+                ("tarnfs", "create"),
+                ("tarnfs", "list"),
+                ("tarnfs, with index", "extract"),
+                ("tar", "create"),
+                ("tar", "compare"),
+            ] {
+                let of =
+                    [("medium", *medium), ("compression", compression), ("operation", operation), ("program", program)];
+                let (best, real) = (figure(&rows, &of, "best"), figure(&rows, &of, "real"));
+                assert!(best.clone().unwrap() > 0.0 && best <= real, "{of:?}: {best:?} {real:?}");
+                assert!(figure(&rows, &of, "speed").unwrap() > 0.0, "{of:?}");
+            }
+            if have("bsdtar") {
+                let of = [
+                    ("medium", *medium),
+                    ("compression", compression),
+                    ("operation", "compare"),
+                    ("program", "bsdtar"),
+                ];
+                assert_eq!(figure(&rows, &of, "real"), Err("it has no such operation".to_owned()));
+                let of = [of[0], of[1], ("operation", "extract"), of[3]];
+                assert!(figure(&rows, &of, "real").unwrap() > 0.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_are_compared() {
+    let scratch = Scratch::new();
+    scratch.shell("seq 1 300000 > text; tar -cf a.tar text; gzip -k a.tar; bzip2 -k a.tar");
+    bench(&scratch, ["scale", "a.tar.gz", "a.tar.bz2", "--runs=2", "--limit=60", "--out=threads"]).ok();
+    is_whole(&scratch.path("threads"));
+    let rows = rows(&scratch.path("threads/scale.tsv"));
+    let size = fs::metadata(scratch.path("a.tar")).unwrap().len() as f64 / f64::from(1 << 20);
+    for archive in ["a.tar.gz", "a.tar.bz2"] {
+        for work in ["indexing", "decoding"] {
+            let of = [("archive", archive), ("work", work), ("threads", "1")];
+            assert_eq!(figure(&rows, &of, "speed-up"), Ok(1.0), "{of:?}");
+            assert!((figure(&rows, &of, "size").unwrap() - size).abs() < 1e-9, "{of:?}");
+        }
+    }
+    let made = bench(&scratch, ["scale", "--make=2M", "--runs=1", "--limit=60", "--json"]).ok();
+    let json: serde_json::Value = serde_json::from_str(&made.text()).unwrap();
+    let archives: std::collections::BTreeSet<_> =
+        json["tables"][0]["rows"].as_array().unwrap().iter().map(|row| row["labels"][0].to_string()).collect();
+    assert!(archives.contains("\"2MiB.tar.gz\"") && archives.contains("\"512KiB.tar\""), "{archives:?}");
+}
+
+#[test]
+fn what_cannot_be_done_is_said_before_anything_is_measured() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir full; touch full/file; mkdir empty; echo text > text");
+    for (words, code, says) in [
+        (&["mount"][..], 2, "ARCHIVE"),
+        (&["mount", "text", "--runs=0"], 2, "from 1 to 1000"),
+        (&["mount", "text", "--limit=soon"], 2, "such as 90s or 5m"),
+        (&["mount", "text", "--out=full"], 2, "is not empty"),
+        (&["mount", "text", "--grid"], 2, "--grid"),
+        (&["mount", "none"], 1, "none"),
+        (&["mount", "text", "--program=/bin/false"], 2, "does not say its version"),
+        (&["tar", "empty"], 2, "no files"),
+        (&["tar", "none"], 1, "none"),
+        (&["tar"], 2, "PATH"),
+        (&["scale", "none"], 1, "none"),
+        (&["sprint"], 2, "sprint"),
+    ] {
+        let ran = bench(&scratch, words);
+        assert!(ran.code == code && ran.err.contains(says), "{words:?}: {} {}", ran.code, ran.err);
+        assert!(ran.err.starts_with("tarnfs: ") && ran.err.lines().count() == 1, "{words:?}: {}", ran.err);
+    }
+    let inner = Ran::from(tarnfs(&scratch).args(["bench", "mount", "--nosuch"]).output().unwrap());
+    assert_eq!(inner.err, "tarnfs: --nosuch is not an option of tarnfs bench mount; see tarnfs bench mount --help\n");
+}
+
+/// > Mounts are taken away and scratch files removed, also after Ctrl-C.
+#[test]
+fn an_interrupt_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir tree bin; seq 1 100 > tree/file; tar -cf a.tar tree");
+    // It mounts, and the first program that reads takes for ever.
+    let cat = scratch.path("bin/cat");
+    fs::write(&cat, "#!/bin/sh\ncase $1 in --version) echo cat 1; exit;; esac\ntouch ../reached; exec sleep 1000\n")
+        .unwrap();
+    fs::set_permissions(&cat, fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = scratch.folder("scratch-files");
+    let path = format!("{}:{}", scratch.path("bin").display(), std::env::var("PATH").unwrap());
+    let mut command = tarnfs(&scratch);
+    command.args(["bench", "mount", "../a.tar", "--out=../out", "--folder"]).arg(&folder).env("PATH", path);
+    let child = command.current_dir(&folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("cat runs", || scratch.path("reached").exists());
+    std::thread::sleep(Duration::from_millis(50));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, 130, "{}", ran.err);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    assert!(!scratch.path("out").exists());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(folder.to_str().unwrap()), "{mounts}");
+    let left: Vec<_> = fs::read_dir(scratch.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with('.') && name != ".cache"), "{left:?}");
+}
+
+#[test]
+fn commands_of_a_command_have_help_and_completions() {
+    let scratch = Scratch::new();
+    let says = |words: &[&str]| Ran::from(tarnfs(&scratch).args(words).output().unwrap()).ok().text();
+    let page = says(&["man", "bench"]);
+    for part in ["\n.SH MOUNT\n", "\n.SH TAR\n", "\n.SH SCALE\n", "\\-\\-grid", "\\-\\-out", "tarnfs bench scale"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert_eq!(page.matches("\n.SH NAME\n").count(), 1);
+    assert!(says(&["bench", "mount", "-h"]).contains("Usage: tarnfs bench mount [OPTIONS] [ARCHIVE...]"));
+    assert!(says(&["bench", "-h"]).contains("Usage: tarnfs bench COMMAND ..."));
+    let offers = |words: &[&str]| says(&[&["__complete", "--", "tarnfs"], words].concat());
+    assert!(offers(&["bench", "sc"]).contains("\nscale\t"));
+    assert!(offers(&["bench", "mount", "--gr"]).contains("\n--grid\t"));
+    assert_eq!(offers(&["bench", "mount", ""]), "files\n");
+    assert_eq!(offers(&["bench", "tar", "--out", ""]), "folders\n");
+}
