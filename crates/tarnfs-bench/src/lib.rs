@@ -4,6 +4,7 @@
 //! each, in a [`Scratch`] folder that is removed when it ends, however it ends. Every wait in here ends soon after
 //! [`Settings::cancel`], and what was started is ended with it.
 
+pub mod compress;
 mod error;
 mod machine;
 pub mod made;

@@ -5,7 +5,7 @@
 //! from anywhere else. An [`ArchiveWriter`] lays them out ([`container`]: tar and zip). The bytes of a tar are cut into
 //! blocks, each of which is compressed for itself ([`compress`]), by as many threads as there are ([`pipeline`]). One
 //! more thread puts them in order into the [`output`], which gets its name when it is whole. What was written is read
-//! along for the index ([`sidecar`]).
+//! along for the index ([`sidecar`]). What a compression gives for a sample can be tried before ([`trial`]).
 //!
 //! A new compression is one file in `compress/` and one line in [`compress::COMPRESSIONS`]. A new kind of archive is
 //! one file in `container/` and one line in [`container::CONTAINERS`].
@@ -21,6 +21,7 @@ mod refill;
 mod sidecar;
 mod stream;
 mod target;
+pub mod trial;
 
 /// The example of the README is compiled and run.
 #[cfg(doctest)]

@@ -6,7 +6,7 @@ use std::io;
 use tarnfs_codec::SeekPoint;
 use tarnfs_tree::open::Options;
 
-use crate::compress::{Block, Compression, Frame};
+use crate::compress::{self, Block, Compression, Frame};
 use crate::pipeline::{Pipeline, Sink, Work};
 use crate::sidecar::{Fed, Pool, Reader};
 use crate::{Finished, Output};
@@ -28,11 +28,9 @@ pub struct Writing {
 }
 
 impl Writing {
-    /// Threads for which there is memory, each with two blocks and what comes of them.
+    /// Threads for which there is memory.
     pub(crate) fn threads(&self) -> usize {
-        let one = self.compression.memory(self.level) + 4 * self.compression.block(self.level) as u64;
-        let room = usize::try_from(self.memory / one).unwrap_or(usize::MAX);
-        self.threads.min(room).max(1)
+        compress::threads(self.compression, self.level, self.threads, self.memory)
     }
 }
 

@@ -89,6 +89,12 @@ pub(crate) fn open_to_extract(
     Ok(ToExtract { opened, code, cancel, limits, threads: decoding.threads })
 }
 
+/// Opens `archive` for somebody who reads some of it, and gives what Ctrl-C sets.
+pub(crate) fn open_to_sample(archive: &Path, arguments: &Open) -> Result<(OpenArchive, Code, Cancel), Failure> {
+    let (opened, code, options) = open_as(archive, arguments, |_| Ok(()), tell_of_locked)?;
+    Ok((opened, code, options.cancel))
+}
+
 /// Opens `archive` with options that `prepare` has changed.
 fn open_as(
     archive: &Path,

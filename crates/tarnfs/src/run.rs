@@ -5,11 +5,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::args::{
-    Cat, Check, Cli, Command, Compare, Convert, Extract, Find, Index, List, Mount, Open, Serve, Stat, parse, shown,
+    Advise, Cat, Check, Cli, Command, Compare, Convert, Extract, Find, Index, List, Mount, Open, Serve, Stat, parse,
+    shown,
 };
 use crate::commands::{
-    bench, cat, check, compare, complete, convert, create, extract, find, index, ls, mount, mounts, pages, serve, stat,
-    unmount, version,
+    advise, bench, cat, check, compare, complete, convert, create, extract, find, index, ls, mount, mounts, pages,
+    serve, stat, unmount, version,
 };
 use crate::exit::{Code, Failure};
 use crate::logging;
@@ -39,6 +40,7 @@ pub(crate) fn options_of(cli: &Cli) -> Option<&Open> {
         Some(Command::Stat(stat)) => Some(&stat.open),
         Some(Command::Convert(convert)) => Some(&convert.open),
         Some(Command::Serve(serve)) => Some(&serve.open),
+        Some(Command::Advise(advise)) => Some(&advise.open),
         Some(
             Command::Unmount { .. }
             | Command::Mounts { .. }
@@ -68,7 +70,8 @@ pub(crate) fn archives_of(cli: &Cli) -> &[PathBuf] {
             | Command::Extract(Extract { archive, .. })
             | Command::Compare(Compare { archive, .. })
             | Command::Stat(Stat { archive, .. })
-            | Command::Convert(Convert { archive, .. }),
+            | Command::Convert(Convert { archive, .. })
+            | Command::Advise(Advise { path: archive, .. }),
         ) => std::slice::from_ref(archive),
         Some(
             Command::Unmount { .. }
@@ -128,6 +131,7 @@ fn dispatch(cli: Cli, colour: Colour) -> Result<Code, Failure> {
         Some(Command::Create(arguments)) => create::run(&arguments),
         Some(Command::Convert(arguments)) => convert::run(&arguments),
         Some(Command::Serve(arguments)) => serve::run(&arguments),
+        Some(Command::Advise(arguments)) => advise::run(&arguments),
         Some(Command::Completions { shell }) => pages::completions(shell),
         Some(Command::Man { command }) => pages::man(command.as_deref()),
         Some(Command::Complete { words }) => complete::run(&words),

@@ -318,7 +318,7 @@ fn content(file: &mut File) -> io::Result<Vec<u8>> {
 }
 
 /// The most memory that this process has had at once, in bytes.
-fn own_memory() -> u64 {
+pub fn own_memory() -> u64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is to memory of its type, all of which is numbers, zeros at first.
     let usage = unsafe {

@@ -9,6 +9,6 @@ mod program;
 mod summary;
 
 pub use caches::{Caches, forget};
-pub use job::{Done, Input, Job, Kept, Reason, Usage};
+pub use job::{Done, Input, Job, Kept, Reason, Usage, own_memory};
 pub use program::Program;
 pub use summary::{Summary, in_turn};

@@ -130,6 +130,14 @@ pub fn by_name(name: &str) -> Option<&'static dyn Compression> {
     COMPRESSIONS.iter().copied().find(is_it)
 }
 
+/// Of `threads`, those for which there is `memory` in bytes: each takes two blocks and what comes of them. One always
+/// works.
+pub fn threads(compression: &dyn Compression, level: i32, threads: usize, memory: u64) -> usize {
+    let one = compression.memory(level) + 4 * compression.block(level) as u64;
+    let room = usize::try_from(memory / one).unwrap_or(usize::MAX);
+    threads.min(room).max(1)
+}
+
 /// The one that the name of an archive stands for, in small letters: `x.tar.gz`, `x.tgz`, `x.tar`.
 pub(crate) fn of_archive(suffix: &str, name: &[u8]) -> Option<&'static dyn Compression> {
     let ends = |end: &str| name.len() > end.len() && name.ends_with(end.as_bytes());

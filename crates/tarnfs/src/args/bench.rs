@@ -23,6 +23,8 @@ pub(crate) enum BenchCommand {
     Tar(BenchTar),
     /// Measure how much faster more threads are
     Scale(BenchScale),
+    /// Compare compressors on the files of a folder, as records of 128 KiB and as archives
+    Compress(BenchCompress),
 }
 
 /// The same for all of them.
@@ -127,6 +129,24 @@ pub(crate) struct BenchScale {
         help_heading = "Measuring"
     )]
     pub(crate) make: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) measuring: Measuring,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchCompress {
+    /// The folder
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: PathBuf,
+
+    /// Take so many bytes of its files, with K, M or G: they are held in memory
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = parse_size, help_heading = "Measuring")]
+    pub(crate) size: u64,
+
+    /// Only these compressors, with commas between: lzjb, lz4, snappy, gzip, zstd, brotli, bzip2, xz
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Measuring")]
+    pub(crate) only: Vec<String>,
 
     #[command(flatten)]
     pub(crate) measuring: Measuring,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use super::advise::Advise;
 use super::bench::Bench;
 use super::compare::Compare;
 use super::serving::Serve;
@@ -100,6 +101,8 @@ pub(crate) enum Command {
     /// Serve archives and folders over HTTP and WebDAV
     Serve(Serve),
 
+    /// Say which compression is best for a folder or an archive, from a sample of it
+    Advise(Advise),
     /// Compare programs on this machine, with tables and plots
     Bench(Bench),
     /// Print completions for a shell

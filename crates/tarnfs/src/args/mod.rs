@@ -1,5 +1,6 @@
 //! The command line: [`definitions`] says what there is; parser, help, completions and man page all come from it.
 
+mod advise;
 mod bench;
 mod compare;
 mod definitions;
@@ -10,7 +11,8 @@ mod size;
 mod usage;
 mod writing;
 
-pub(crate) use bench::{Bench, BenchCommand, BenchMount, BenchScale, BenchTar, Measuring};
+pub(crate) use advise::{Advise, Purpose};
+pub(crate) use bench::{Bench, BenchCommand, BenchCompress, BenchMount, BenchScale, BenchTar, Measuring};
 pub(crate) use compare::{Compare, Ignored};
 pub(crate) use definitions::{
     Cat, Check, Cli, Command, DEBUG, Extract, Find, Index, IndexFormat, List, Mount, Open, Shell, Stat,

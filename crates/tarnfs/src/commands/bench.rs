@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tarnfs_bench::{Error, Report, Settings, made, mount, scale, tar};
+use tarnfs_bench::{Error, Report, Settings, compress, made, mount, scale, tar};
 use tarnfs_source::Cancel;
 
-use crate::args::{Bench, BenchCommand, BenchMount, BenchScale, BenchTar, Measuring};
+use crate::args::{Bench, BenchCommand, BenchCompress, BenchMount, BenchScale, BenchTar, Measuring};
 use crate::exit::{Code, Failure};
 use crate::terminal;
 
@@ -19,6 +19,7 @@ pub(crate) fn run(arguments: &Bench) -> Result<Code, Failure> {
         BenchCommand::Mount(it) => report(&it.measuring, |settings| bench_mount(it, settings)),
         BenchCommand::Tar(it) => report(&it.measuring, |settings| bench_tar(it, settings)),
         BenchCommand::Scale(it) => report(&it.measuring, |settings| bench_scale(it, settings)),
+        BenchCommand::Compress(it) => report(&it.measuring, |settings| bench_compress(it, settings)),
     }
 }
 
@@ -72,6 +73,11 @@ fn bench_scale(it: &BenchScale, settings: &Settings) -> Result<Report, Error> {
         archives.extend(made::archives(bytes, true, &scratch, settings, &mut report)?);
     }
     scale::compare(settings, &archives, &scratch, report)
+}
+
+fn bench_compress(it: &BenchCompress, settings: &Settings) -> Result<Report, Error> {
+    let (folder, only) = (it.directory.clone(), it.only.clone());
+    compress::compress(settings, &compress::Options { folder, size: it.size, only })
 }
 
 /// Prints what `compare` finds, and writes it into a folder.

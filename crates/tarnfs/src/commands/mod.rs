@@ -1,5 +1,6 @@
 //! One module for each command.
 
+pub(crate) mod advise;
 pub(crate) mod bench;
 mod beneath;
 pub(crate) mod cat;
