@@ -181,6 +181,40 @@ fn an_archive_that_changed_under_a_sidecar_gives_no_wrong_byte() {
     }
 }
 
+/// > A file whose header is not where a sidecar of ratarmount says cannot be read.
+#[test]
+fn an_archive_of_the_same_length_gives_no_bytes_of_other_files() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("for name in a b; do head -c 1000000 /dev/urandom > $name; done; tar -cf ab a b; tar -cf ba b a");
+    let mut tried = 0;
+    for (suffix, tool) in [(".zst", "zstd -q"), (".xz", "xz -0"), (".gz", "gzip -1"), (".bz2", "bzip2 -1")] {
+        let archive = scratch.path(format!("x.tar{suffix}"));
+        let path = archive.to_str().unwrap();
+        if !have(tool.split(' ').next().unwrap()) {
+            continue;
+        }
+        scratch.shell(&format!("{tool} < ab > {path}; touch -d 2024-01-01 {path}"));
+        let before = fs::metadata(&archive).unwrap().len();
+        run(&scratch, ["index", "--format=ratarmount", path]).ok();
+        scratch.shell(&format!("{tool} < ba > {path}; touch -d 2024-01-01 {path}"));
+        // A sidecar of another length is refused at once.
+        if fs::metadata(&archive).unwrap().len() != before {
+            continue;
+        }
+        tried += 1;
+        let mounted = Mounted::new(&scratch, &archive, &["--no-recreate-index"]);
+        for name in ["a", "b"] {
+            assert!(fs::read(mounted.path(name)).is_err(), "{tool}: {name}");
+            assert_ne!(run(&scratch, ["cat", "--no-recreate-index", path, name]).code, 0, "{tool}: {name}");
+        }
+        mounted.unmount();
+    }
+    assert!(tried > 0 || !have("zstd"));
+}
+
 /// The name of the process that makes an index while an archive is mounted.
 const INDEXER: &str = "tarnfs-index";
 

@@ -667,8 +667,11 @@ impl Tree for ArchiveTree {
     }
 
     /// Who opens a sparse file with a large map may have to wait for memory. The target of a link may have to be
-    /// decoded.
+    /// decoded, and so may the header of a file.
     fn is_ready(&self, node: Node) -> bool {
+        if self.recheck.is_some() && !self.index.summary().layers.is_empty() {
+            return false;
+        }
         // What cannot be read now counts as one.
         let is_link = || self.row(node).is_ok_and(|row| row.kind == Kind::Symlink && row.has_pieces);
         if *self.has_links.get_or_init(|| self.index.has_links_in_pieces().unwrap_or(true)) && is_link() {

@@ -72,7 +72,7 @@ impl Recheck {
     /// `StaleNetworkFileHandle` (ESTALE) if the headers before the content of the file `row`, whose entry has the name
     /// `name`, are not those that were indexed.
     pub(crate) fn check(&self, stream: &SharedSource, row: &Row, name: &[u8]) -> io::Result<()> {
-        // Decoded bytes have checksums, and what lies behind a header of its own is looked for there.
+        // What lies in pieces behind headers of its own is looked for there.
         let Some(header) = row.header.filter(|_| row.stream == 0 && !row.has_pieces) else { return Ok(()) };
         // What has no header of its own: it lies behind the end of an archive.
         if header == row.body {

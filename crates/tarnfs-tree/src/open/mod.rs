@@ -282,11 +282,12 @@ impl Opening<'_> {
         Implied { uid: user, gid: group, mtime: self.facts.mtime() }
     }
 
-    /// Headers are read again if not all of them were read just now. Decoded bytes have checksums instead.
+    /// Headers are read again if not all of them were read just now. Decoded bytes have checksums instead, but not those
+    /// of a sidecar.
     fn recheck(&self, summary: &Summary, origin: Origin) -> Option<Recheck> {
-        let is_plain = origin != Origin::Read && summary.layers.is_empty();
         let is_sidecar = origin == Origin::Sidecar;
-        is_plain.then(|| Recheck::new(summary, &self.options.limits, is_sidecar)).flatten()
+        let is_wanted = origin != Origin::Read && (summary.layers.is_empty() || is_sidecar);
+        is_wanted.then(|| Recheck::new(summary, &self.options.limits, is_sidecar)).flatten()
     }
 
     /// Puts the codec's source between the file and the tree.

@@ -76,7 +76,9 @@ impl Opening<'_> {
                     log::debug!("{archive}: index {index_file} is used, checked in {taken:.3} s");
                     if origin == Origin::Sidecar && index.summary().archive.modified != self.facts.modified {
                         let what = "the archive was changed, or copied, after ratarmount made that";
-                        log::warn!("{archive}: index {index_file}: {what}; if files are missing, use --recreate-index");
+                        log::warn!(
+                            "{archive}: index {index_file}: {what}; if files are missing or cannot be read, use --recreate-index"
+                        );
                     }
                     return Ok((index, path, origin));
                 }
