@@ -55,7 +55,7 @@ impl Node {
 pub const OVERFLOWN_OWNER: u32 = 65_534;
 
 /// An owner or a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// Its number, as [`Row`] has it.
     pub id: u32,

@@ -120,6 +120,22 @@ fn links_whose_target_is_content_come_back() {
     assert!(!build(&[entry(6, Kind::Symlink, b"m", b"target")]).has_links_in_pieces().unwrap());
 }
 
+/// A question over all rows takes longer than any one query may.
+#[test]
+fn long_files_in_pieces_are_found_among_very_many() {
+    let mut writer = writer(64 << 20);
+    for number in 0..600_000_u64 {
+        let mut entry = entry(number, Kind::File, format!("d{}/{number}", number / 1000).as_bytes(), b"");
+        let length = if number == 599_999 { 5000 } else { 7 };
+        let piece = Piece { length, offset: number, stored: length, decoded: length, crc: Some(9), ..Piece::default() };
+        (entry.body.size, entry.body.pieces) = (length, Some(vec![piece]));
+        writer.add(&entry).unwrap();
+    }
+    let index = writer.finish(summary(), &Destination::Memory).unwrap();
+    let answers = [0, 4999, 5000].map(|bytes| index.has_pieces_above(bytes).unwrap());
+    assert_eq!(answers, [true, true, false]);
+}
+
 #[test]
 fn layers_come_back() {
     let chunk = |decoded: u64, length: u64, state: &[u8]| Chunk {

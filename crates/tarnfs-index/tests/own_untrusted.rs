@@ -299,6 +299,27 @@ fn rows_that_lie_are_errors() {
 /// What is asked of a changed index.
 type Question = fn(&Arc<dyn Index>) -> Result<(), Error>;
 
+/// Each archive in the archive has a class of its own, all of them with the same owner.
+#[test]
+fn owners_are_known_however_many_classes_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    write_sample(&path);
+    let owners = || own::open(&path, None, false).unwrap().owners();
+    let before = owners().unwrap().unwrap();
+    assert!(!before.is_empty());
+    sqlite(
+        &path,
+        "WITH RECURSIVE n(i) AS (SELECT 1000 UNION ALL SELECT i + 1 FROM n WHERE i < 600000) \
+         INSERT INTO classes SELECT i, type, mode, uid, gid, user, \"group\", body, more, stream \
+         FROM n, (SELECT * FROM classes LIMIT 1)",
+    );
+    assert_eq!(owners().unwrap().unwrap().len(), before.len());
+    sqlite(&path, "UPDATE classes SET user = zeroblob(300) WHERE class = 77777");
+    let error = owners().unwrap_err();
+    assert!(matches!(error, Error::Broken(_)), "{error:?}");
+}
+
 #[test]
 fn values_longer_than_any_that_is_written_are_errors() {
     let folder = tempfile::tempdir().unwrap();

@@ -112,7 +112,7 @@ impl<'run> Reader<'run> {
         if self.options.ignore_zeros {
             // Not asked for each block.
             if offset.is_multiple_of(STEP as u64) {
-                self.pass_hole()?;
+                self.pass_hole(u64::MAX)?;
             }
             return Ok(false);
         }
@@ -365,6 +365,8 @@ impl<'run> Reader<'run> {
         let mut lost = None;
         let (mut part, mut skip) = (0, 0);
         while at < size {
+            // No header is in a hole.
+            at = at.saturating_add(self.pass_hole(size.saturating_sub(at))?);
             let offset = self.stream.position();
             let bytes = self.stream.peek(STEP).map_err(|error| Error::Read { offset, error })?;
             let within = usize::try_from(size.saturating_sub(at).div_ceil(BLOCK as u64)).unwrap_or(usize::MAX);
@@ -548,7 +550,7 @@ impl<'run> Reader<'run> {
         self.pending = Pending::default();
         let (mut skipped, mut is_blank) = (0_u64, true);
         loop {
-            skipped = skipped.saturating_add(self.pass_hole()?);
+            skipped = skipped.saturating_add(self.pass_hole(u64::MAX)?);
             let offset = self.stream.position();
             let shifted = self.stream.may_have_shifted();
             let bytes = self.stream.peek(STEP).map_err(|error| Error::Read { offset, error })?;
@@ -584,10 +586,10 @@ impl<'run> Reader<'run> {
         }
     }
 
-    /// Passes whole blocks of a hole, but for the last one, in which a header may begin that is not at a whole block.
-    /// That is also read to learn of a file that was changed.
-    fn pass_hole(&mut self) -> Result<u64, Error> {
-        let hole = self.stream.hole();
+    /// Passes whole blocks of a hole within the next `most` bytes, but for the last one, in which a header may begin that
+    /// is not at a whole block. That is also read to learn of a file that was changed.
+    fn pass_hole(&mut self, most: u64) -> Result<u64, Error> {
+        let hole = self.stream.hole().min(most);
         let blocks = hole.checked_div(BLOCK as u64).unwrap_or_default().saturating_sub(1);
         self.skip(blocks.saturating_mul(BLOCK as u64))
     }

@@ -341,7 +341,7 @@ impl Index for Own {
         let end = first.saturating_add(count);
         let mut at = first;
         while at < end {
-            let next = at.saturating_add(NAMES).min(end);
+            let next = at.saturating_add(ROWS).min(end);
             self.pool.with(|session| {
                 let sql = "SELECT name FROM entries WHERE rowid >= ? AND rowid < ? ORDER BY rowid";
                 let mut query = session.connection.prepare_cached(sql).map_err(broken)?;
@@ -511,20 +511,38 @@ impl Index for Own {
     }
 
     fn has_pieces_above(&self, bytes: u64) -> Result<bool, Error> {
-        const NESTED: &str =
-            "SELECT EXISTS (SELECT 1 FROM nested_pieces JOIN layers USING (layer) WHERE decoded_length > ?1)";
         /// Most archives have no class of such files, which is known at once.
         const ANY: &str = "SELECT EXISTS (SELECT 1 FROM classes WHERE more & ?1)";
-        const LONG: &str = "SELECT EXISTS (SELECT 1 FROM entries JOIN classes USING (class) WHERE more & ?1 AND size > ?2) \
-                            OR EXISTS (SELECT 1 FROM replaced JOIN classes USING (class) WHERE more & ?1 AND size > ?2)";
+        const NESTED: &str = "SELECT EXISTS (SELECT 1 FROM nested_pieces JOIN layers USING (layer) \
+                              WHERE layer >= ?3 AND layer < ?4 AND ?1 AND decoded_length > ?2)";
+        const ENTRIES: &str = "SELECT EXISTS (SELECT 1 FROM entries JOIN classes USING (class) \
+                               WHERE entries.rowid >= ?3 AND entries.rowid < ?4 AND more & ?1 AND size > ?2)";
+        const OLDER: &str = "SELECT EXISTS (SELECT 1 FROM replaced JOIN classes USING (class) \
+                                WHERE node >= ?3 AND node < ?4 AND more & ?1 AND size > ?2)";
         let (class, bytes) = (i64::from(more::PIECES), i64::try_from(bytes).unwrap_or(i64::MAX));
-        self.pool.with(|session| {
-            if session.connection.query_row(NESTED, [bytes], |row| row.get(0)).map_err(broken)? {
-                return Ok(true);
+        let all = self.pool.with(|session| {
+            let mut all = Vec::new();
+            all.extend(session.layers_in_pieces()?.map(|ends| (NESTED, ends)));
+            if session.connection.query_row(ANY, [class], |row| row.get(0)).map_err(broken)? {
+                all.push((ENTRIES, (1, self.bounds.last)));
+                all.extend(session.replaced()?.map(|ends| (OLDER, ends)));
             }
-            let any = session.connection.query_row(ANY, [class], |row| row.get(0)).map_err(broken)?;
-            Ok(any && session.connection.query_row(LONG, [class, bytes], |row| row.get(0)).map_err(broken)?)
-        })
+            Ok(all)
+        })?;
+        for (sql, (first, last)) in all {
+            let mut at = first;
+            while at <= last {
+                let end = at.saturating_add(ROWS).min(last.saturating_add(1));
+                let values = [class, bytes, at as i64, end as i64];
+                let ask =
+                    |session: &mut Session| session.connection.query_row(sql, values, |row| row.get(0)).map_err(broken);
+                if self.pool.with(ask)? {
+                    return Ok(true);
+                }
+                at = end;
+            }
+        }
+        Ok(false)
     }
 
     fn has_links_in_pieces(&self) -> Result<bool, Error> {
@@ -569,14 +587,8 @@ impl Index for Own {
     }
 
     fn replaced_count(&self) -> Result<u64, Error> {
-        self.pool.with(|session| {
-            // They are numbered one after the other. Each end by itself: of a query for both, SQLite reads the whole.
-            let end =
-                |sql: &str| session.connection.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).map_err(broken);
-            let first = end("SELECT min(node) FROM replaced")?;
-            let last = end("SELECT max(node) FROM replaced")?;
-            Ok(first.zip(last).map_or(0, |(first, last)| last.abs_diff(first).saturating_add(1)))
-        })
+        let ends = self.pool.with(|session| session.replaced())?;
+        Ok(ends.map_or(0, |(first, last)| last.abs_diff(first).saturating_add(1)))
     }
 
     fn replaced_of(
@@ -736,8 +748,8 @@ pub(crate) const LONGEST_XATTR_NAME: usize = 64 << 10;
 /// ([`Limits::extended_header`]).
 pub(crate) const MOST_XATTR_BYTES: usize = 32 << 20;
 
-/// Names that are read at once: longer calls would run into the limit on the time of one.
-const NAMES: u64 = 65_536;
+/// Rows that are read at once: longer calls would run into the limit on the time of one.
+const ROWS: u64 = 65_536;
 
 /// Rows of one name in `replaced` that are read at once: a name may be stored millions of times.
 const REPLACED: usize = 1024;

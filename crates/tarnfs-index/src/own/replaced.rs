@@ -6,7 +6,7 @@ use std::ops::Range;
 use tarnfs_format::Kind;
 
 use super::session::{Session, Stored, lies, name_of};
-use super::{InFolder, NAMES, Own, REPLACED};
+use super::{InFolder, Own, REPLACED, ROWS};
 use crate::sqlite::broken;
 use crate::{Error, Node, Row};
 
@@ -55,7 +55,7 @@ impl Own {
     pub(super) fn pass_replaced(&self, rows: &mut Range<i64>, from: u64) -> Result<u64, Error> {
         let mut passed = 0_u64;
         while passed < from && !rows.is_empty() {
-            let step = i64::try_from(from.saturating_sub(passed).min(NAMES)).unwrap_or(i64::MAX);
+            let step = i64::try_from(from.saturating_sub(passed).min(ROWS)).unwrap_or(i64::MAX);
             let next = rows.start.saturating_add(step).min(rows.end);
             let left_out: i64 = self.pool.with(|session| {
                 let sql = "SELECT count(*) FROM hard_links WHERE node >= ? AND node < ? AND shared = 0";

@@ -1,5 +1,6 @@
 //! Connections to one index, and the rows that come through them. Every row is checked when it is read.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension};
@@ -12,7 +13,7 @@ use crate::vfs::Opened;
 use crate::writer::record::more;
 use crate::{Error, FIRST_NESTED, Node, OVERFLOWN_OWNER, Owner, Row};
 
-use super::schema;
+use super::{LIMITS, schema};
 
 /// What every check needs to know of the whole.
 #[derive(Debug, Clone, Copy)]
@@ -347,17 +348,48 @@ impl Session {
     /// All owners and groups; `None` if there are very many.
     pub(super) fn owners(&self) -> Result<Option<Vec<(Owner, Owner)>>, Error> {
         const MOST: usize = 4096;
-        let sql = "SELECT DISTINCT uid, gid, user, \"group\" FROM classes LIMIT ?";
+        // Not DISTINCT: there may be many classes of one owner, and no row would come for a long time. Nobody writes longer
+        // names, and of those that an index claims to have nothing is read.
+        let sql = "SELECT class, uid, gid, CASE WHEN length(user) <= ?1 THEN user END, \
+                   CASE WHEN length(\"group\") <= ?1 THEN \"group\" END FROM classes ORDER BY class";
         let mut query = self.connection.prepare_cached(sql).map_err(broken)?;
-        let mut rows = query.query([MOST as i64]).map_err(broken)?;
-        let mut owners = Vec::new();
+        let mut rows = query.query([LIMITS.owner_name as i64]).map_err(broken)?;
+        let (mut before, mut owners) = (None, HashSet::new());
         let id = |id: i64| u32::try_from(id).unwrap_or(OVERFLOWN_OWNER);
         while let Some(row) = rows.next().map_err(broken)? {
-            let user = Owner { id: id(row.get(0).map_err(broken)?), name: row.get(2).map_err(broken)? };
-            let group = Owner { id: id(row.get(1).map_err(broken)?), name: row.get(3).map_err(broken)? };
-            owners.push((user, group));
+            self.patience.renew();
+            let class: i64 = row.get(0).map_err(broken)?;
+            if before.replace(class).is_some_and(|before| before >= class) {
+                return Err(Error::Broken(format!("class {class} is out of order")));
+            }
+            let user = Owner { id: id(row.get(1).map_err(broken)?), name: row.get(3).map_err(broken)? };
+            let group = Owner { id: id(row.get(2).map_err(broken)?), name: row.get(4).map_err(broken)? };
+            owners.insert((user, group));
+            if owners.len() >= MOST {
+                return Ok(None);
+            }
         }
-        Ok((owners.len() < MOST).then_some(owners))
+        Ok(Some(owners.into_iter().collect()))
+    }
+
+    /// The first and the last node of what was replaced. They are numbered one after the other.
+    pub(super) fn replaced(&self) -> Result<Option<(u64, u64)>, Error> {
+        self.ends("SELECT min(node) FROM replaced", "SELECT max(node) FROM replaced")
+    }
+
+    /// The first and the last layer that is stored in pieces.
+    pub(super) fn layers_in_pieces(&self) -> Result<Option<(u64, u64)>, Error> {
+        self.ends("SELECT min(layer) FROM nested_pieces", "SELECT max(layer) FROM nested_pieces")
+    }
+
+    /// Each end by itself: of a query for both, SQLite reads the whole.
+    fn ends(&self, first: &str, last: &str) -> Result<Option<(u64, u64)>, Error> {
+        let end = |sql: &str| {
+            let end: Option<i64> = self.connection.query_row(sql, [], |row| row.get(0)).map_err(broken)?;
+            let number = |end| u32::try_from(end).map(u64::from);
+            end.map(number).transpose().map_err(|_| Error::Broken("a number is too large".to_owned()))
+        };
+        Ok(end(first)?.zip(end(last)?))
     }
 
     /// The node that a hard link is a name of; `None` if it leads nowhere.
