@@ -183,3 +183,25 @@ fn a_part_that_is_a_link_is_not_followed() {
     let right = fs::read(scratch.path("tree/numbers")).unwrap();
     assert!(run(&scratch, ["cat", scratch.path("x.tar.000").to_str().unwrap(), "tree/numbers"]).ok().out == right);
 }
+
+/// Volumes of tar have headers where a file goes on. Joined without a look at these, that file would have wrong bytes.
+#[test]
+fn volumes_with_headers_of_their_own_are_not_simply_joined() {
+    let scratch = Scratch::new();
+    scratch.shell("head -c 20000 /dev/urandom > a; head -c 60000 /dev/urandom > b");
+    for format in ["gnu", "posix"] {
+        scratch.shell(&format!(
+            "tar -c -b1 -M -L 18 --format={format} -f x.tar.001 -f x.tar.002 -f x.tar.003 -f x.tar.004 -f x.tar.005 -f x.tar.006 \\
+             a b < /dev/null"
+        ));
+        let archive = scratch.path("x.tar.001");
+        let archive = archive.to_str().unwrap();
+        let refused = run(&scratch, ["cat", archive, "b"]);
+        assert!(refused.code != 0 && refused.out.is_empty(), "{format}: {}", refused.code);
+        assert!(refused.err.contains("--ignore-zeros (-i)"), "{format}: {}", refused.err);
+        for name in ["a", "b"] {
+            let right = fs::read(scratch.path(name)).unwrap();
+            assert!(run(&scratch, ["cat", "-i", archive, name]).ok().out == right, "{format}: {name}");
+        }
+    }
+}

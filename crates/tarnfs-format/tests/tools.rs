@@ -433,6 +433,39 @@ fn a_volume_may_go_on_where_the_file_would_end() {
     assert!(parts > 20, "{parts}");
 }
 
+/// Also between two blocks of one of its headers.
+#[test]
+fn a_volume_may_end_among_the_headers_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    sh(folder.path(), "head -c 60000 /dev/urandom > b; echo 3 > c");
+    for format in ["gnu", "posix"] {
+        for blocks in 28..44 {
+            // A long name has headers of its own.
+            let long = "n".repeat(150);
+            let make = format!(
+                "rm -f v?.tar {long}; head -c $((512 * {blocks})) /dev/urandom > a; cp c {long}
+                 tar -c -b1 -M -L 20 --format={format} -f v0.tar -f v1.tar -f v2.tar -f v3.tar -f v4.tar -f v5.tar \
+                     a {long} b c < /dev/null; cat v?.tar > all"
+            );
+            sh(folder.path(), &make);
+            let archive = fs::read(folder.path().join("all")).unwrap();
+            let options = Options { ignore_zeros: true, ..Options::default() };
+            let told = try_read(&archive, &options).unwrap();
+            let what = format!("{format}, {blocks} blocks");
+            assert_eq!(
+                (told.paths(), told.damage),
+                (["a", &long, "b", "c"].map(str::to_owned).to_vec(), vec![]),
+                "{what}"
+            );
+            let told = try_read(&archive, &options).unwrap();
+            for name in ["a", &long, "b", "c"] {
+                let right = fs::read(folder.path().join(name)).unwrap();
+                assert!(common::content(&archive, told.entry(name)) == right, "{what}: {name}");
+            }
+        }
+    }
+}
+
 #[test]
 fn concatenated_archives() {
     let folder = tempfile::tempdir().unwrap();

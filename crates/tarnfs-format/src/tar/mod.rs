@@ -73,6 +73,10 @@ impl Format for Tar {
         }
     }
 
+    fn is_later_volume(&self, head: &[u8]) -> bool {
+        volumes::is_later(head)
+    }
+
     fn reader(&self) -> Reader<'_> {
         Reader::Forwards(self)
     }

@@ -64,6 +64,7 @@ impl<'run> Reader<'run> {
         let start = self.stream.position();
         while let Some(block) = self.next_block()? {
             match check(&block) {
+                Check::Header if self.pass_beginning()? => {}
                 Check::Header => {
                     let at = self.stream.position();
                     self.skip(BLOCK as u64)?;
@@ -103,6 +104,25 @@ impl<'run> Reader<'run> {
         }
         self.skip(rest as u64)?;
         Ok(None)
+    }
+
+    /// Where volumes are joined, one may have ended among the headers of a file. Passes what the next one says of that, and
+    /// true if there was something: the rest of these headers comes next.
+    fn pass_beginning(&mut self) -> Result<bool, Error> {
+        if !self.options.ignore_zeros {
+            return Ok(false);
+        }
+        let offset = self.stream.position();
+        let read = |error| Error::Read { offset, error };
+        let begins = self.stream.peek(BLOCK).map_err(read)?.first_chunk().is_some_and(volumes::may_continue);
+        if !begins {
+            return Ok(false);
+        }
+        let Some(length) = volumes::beginning(self.stream.peek(volumes::LONGEST).map_err(read)?) else {
+            return Ok(false);
+        };
+        self.skip(length)?;
+        Ok(true)
     }
 
     /// Moves past a zero block and says whether it ended the archive.
@@ -213,9 +233,12 @@ impl<'run> Reader<'run> {
         }
         // In steps: what a header says is not allocated before the stream has shown that it is there.
         let mut left = size;
+        // A volume may end before each block of it.
+        let most = if self.options.ignore_zeros { BLOCK } else { STEP };
         while left > 0 {
+            self.pass_beginning()?;
             let offset = self.stream.position();
-            let step = left.min(STEP as u64) as usize;
+            let step = left.min(most as u64) as usize;
             let bytes = self.stream.peek(step).map_err(|error| Error::Read { offset, error })?;
             let length = bytes.len();
             self.text.extend_from_slice(bytes);
@@ -342,9 +365,14 @@ impl<'run> Reader<'run> {
         // A stream that can go back need not read what it passes: whoever reads past headers comes out at no header.
         if self.stream.go_back(offset) {
             let is_there = self.skip(padded(size))? >= size;
-            let next = self.next_block()?.map(|block| check(&block));
-            let is_whole =
-                is_there && matches!(next, None | Some(Check::Header)) && !self.has_headers(offset, padded(size))?;
+            let next = self.next_block()?;
+            // The headers of a last part may stand just where the file would end.
+            let is_end = match next.as_ref().map(check) {
+                None => true,
+                Some(Check::Header) => !next.as_ref().is_some_and(volumes::may_continue),
+                Some(_) => false,
+            };
+            let is_whole = is_there && is_end && !self.has_headers(offset, padded(size))?;
             self.stream.go_back(offset);
             if is_whole {
                 return Ok(false);

@@ -47,15 +47,70 @@ pub(super) fn continuation(head: &[u8], path: &[u8], at: u64, size: u64) -> Opti
     }
 }
 
+/// The length of the headers at the start of `head`, if they say that a file goes on at its byte 0. Where no content of a
+/// file was stored yet, the volume before ended among its headers, and these go on here.
+pub(super) fn beginning(head: &[u8]) -> Option<u64> {
+    let mut rest = head;
+    let mut announced = None;
+    loop {
+        let (block, behind) = rest.split_first_chunk::<BLOCK>()?;
+        if check(block) != Check::Header {
+            return None;
+        }
+        let header = Header(block);
+        let stored = header.size()?;
+        let length = usize::try_from(stored).ok()?.checked_next_multiple_of(BLOCK)?;
+        let passed = (head.len().saturating_sub(behind.len())) as u64;
+        match header.typeflag() {
+            b'M' => return (header.continued_at(header.dialect())? == 0).then_some(passed),
+            b'V' => rest = behind.get(length..)?,
+            b'x' if announced.is_some() => rest = behind.get(length..)?,
+            b'g' => {
+                let records = behind.get(..usize::try_from(stored).ok()?)?;
+                if value(records, b"GNU.volume.offset").and_then(decimal) == Some(0) {
+                    announced = value(records, b"GNU.volume.size").and_then(decimal);
+                }
+                rest = behind.get(length..)?;
+            }
+            b'0' if announced == Some(stored) => return Some(passed),
+            _ => return None,
+        }
+    }
+}
+
+/// True if `head` begins with headers that say that a file goes on.
+pub(super) fn is_later(head: &[u8]) -> bool {
+    let mut rest = head;
+    while let Some((block, behind)) = rest.split_first_chunk::<BLOCK>() {
+        let header = Header(block);
+        let Some(stored) = header.size().and_then(|size| usize::try_from(size).ok()) else { return false };
+        match header.typeflag() {
+            _ if check(block) != Check::Header => return false,
+            b'M' => return true,
+            b'g' if behind.get(..stored).is_some_and(|text| value(text, b"GNU.volume.filename").is_some()) => {
+                return true;
+            }
+            // A label, or what holds for all.
+            b'V' | b'g' => {}
+            _ => return false,
+        }
+        rest = stored.checked_next_multiple_of(BLOCK).and_then(|length| behind.get(length..)).unwrap_or_default();
+    }
+    false
+}
+
+/// What these records say of `key`.
+fn value<'r>(records: &'r [u8], key: &[u8]) -> Option<&'r [u8]> {
+    // Names in them have no new lines: GNU tar writes none, and such a file is then two parts as before.
+    records.split(|&byte| byte == b'\n').find_map(|record| {
+        let space = record.iter().position(|&byte| byte == b' ')?;
+        record.get(space..)?.get(1..)?.strip_prefix(key)?.strip_prefix(b"=")
+    })
+}
+
 /// True if these records say that `path` goes on at its byte `at`.
 fn is_announced(records: &[u8], path: &[u8], at: u64, size: u64) -> bool {
-    let value = |key: &[u8]| {
-        // Names in them have no new lines: GNU tar writes none, and such a file is then two parts as before.
-        records.split(|&byte| byte == b'\n').find_map(|record| {
-            let space = record.iter().position(|&byte| byte == b' ')?;
-            record.get(space..)?.get(1..)?.strip_prefix(key)?.strip_prefix(b"=")
-        })
-    };
+    let value = |key: &[u8]| value(records, key);
     value(b"GNU.volume.filename") == Some(path)
         && value(b"GNU.volume.offset").and_then(decimal) == Some(at)
         && value(b"GNU.volume.size").and_then(decimal).and_then(|left| left.checked_add(at)) == Some(size)

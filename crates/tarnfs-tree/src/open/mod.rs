@@ -112,6 +112,12 @@ pub fn open(path: &Path, options: &Options) -> Result<OpenArchive, Problem> {
 
 /// Opens the archive that is in `parts`, of which `file` is the one that was named.
 fn open_parts(file: &FileSource, parts: &Parts, options: &Options) -> Result<OpenArchive, Problem> {
+    if !options.shape.ignore_zeros
+        && let Some(format) = parts.are_volumes().map_err(|error| Problem::Read { offset: 0, error })?
+    {
+        let reason = "its parts are volumes, each with headers of its own, which --ignore-zeros (-i) joins";
+        return Err(Problem::Unreadable { format, reason: reason.to_owned() });
+    }
     let of_part = |part: &FileSource| FileFacts::of(part).map(|facts| (facts.owner, facts.modified));
     let [first, others @ ..] = parts.files() else { return Err(Problem::Empty) };
     let (owner, mut modified) = of_part(first).map_err(Problem::CannotOpen)?;

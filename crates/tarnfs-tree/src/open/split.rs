@@ -51,6 +51,21 @@ impl Parts {
         Ok(most)
     }
 
+    /// The format whose volumes they are, if each of these has headers of its own, so that they cannot simply be joined.
+    pub(crate) fn are_volumes(&self) -> io::Result<Option<&'static str>> {
+        /// Bytes that such headers have together, at the most.
+        const HEAD: usize = 16 << 10;
+        let mut head = vec![0; HEAD];
+        for part in self.files.iter().skip(1) {
+            let read = part.read_at(&mut head, 0)?;
+            let head = head.get(..read).unwrap_or_default();
+            if let Some(format) = tarnfs_format::FORMATS.iter().find(|format| format.is_later_volume(head)) {
+                return Ok(Some(format.name()));
+            }
+        }
+        Ok(None)
+    }
+
     /// All of them as one.
     pub(crate) fn joined(&self) -> io::Result<Joined> {
         let parts: Vec<_> = self.files.iter().map(|file| Arc::clone(file) as SharedSource).collect();
