@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Mounted, Ran, Scratch, can_mount, run};
+use support::{Mounted, Ran, Scratch, can_mount, have, run};
 
 const INDEX: &str = "a.tar.tarnfs.sqlite";
 
@@ -764,4 +764,30 @@ fn a_new_index_replaces_the_one_in_use_in_whichever_folder_it_is() {
     assert!(indexes(&one).len() == 2 && indexes(&one).contains(&before.0[0]));
     assert_eq!(indexes(&two), after);
     tarnfs(&["ls", "-r", "--no-recreate-index", &both]);
+}
+
+/// Nothing stands for the blocks of such an image, and it may lie where no sample is taken.
+#[test]
+fn an_image_in_an_archive_that_was_written_anew_is_read_anew() {
+    if !have("mksquashfs") {
+        return println!("left out: there is no mksquashfs");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir d; head -c 100000 /dev/urandom > d/a; head -c 100000 /dev/urandom > d/b
+         printf 'a 100\\nb -100\\n' > s1; printf 'a -100\\nb 100\\n' > s2
+         head -c 30000000 /dev/urandom > p1; head -c 30000000 /dev/urandom > p2
+         for n in 1 2; do
+             rm -f img.sqsh; mksquashfs d img.sqsh -no-fragments -noI -noD -mkfs-time 0 -sort s$n > /dev/null
+             tar -cf $n.tar p1 img.sqsh p2
+         done; cp 1.tar t.tar; touch -d 2024-01-01 t.tar",
+    );
+    let archive = scratch.path("t.tar");
+    let archive = archive.to_str().unwrap();
+    run(&scratch, ["index", "-r", archive]).ok();
+    let right = fs::read(scratch.path("d/a")).unwrap();
+    let read = || run(&scratch, ["cat", "-r", archive, "img.sqsh/a"]);
+    assert!(read().ok().out == right);
+    scratch.shell("cat 2.tar > t.tar");
+    assert!(read().ok().out == right, "bytes of another file");
 }

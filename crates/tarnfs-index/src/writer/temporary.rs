@@ -175,15 +175,13 @@ impl Drop for Temporary {
     }
 }
 
-/// Ends of the names that indexes get, here and by ratarmount: under such a name everything is an index or what is left
-/// of one.
-const OWN_SUFFIXES: [&[u8]; 2] = [SUFFIX.as_bytes(), b".index.sqlite"];
-
 /// Keeps an index from taking the place of something else: a person may name any file for it, by mistake the archive
 /// itself.
 fn check_replaceable(destination: &Path) -> io::Result<()> {
     let name = destination.file_name().unwrap_or_default().as_bytes();
-    if OWN_SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
+    // The end of the names that indexes get: under such a name everything is an index or what is left of one. Names of
+    // sidecars may be other programs', too.
+    if name.ends_with(SUFFIX.as_bytes()) {
         return Ok(());
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -218,7 +216,8 @@ fn is_database(file: &File) -> bool {
         && start.starts_with(b"SQLite format 3\0")
         && match application {
             Some(APPLICATION) => true,
-            Some(0) => has(b"offsetheader") && has(b"files") && has(b"metadata"),
+            // One that was not finished has no metadata yet.
+            Some(0) => has(b"offsetheader") && has(b"files"),
             _ => false,
         }
 }
@@ -376,6 +375,9 @@ mod tests {
         assert_eq!(place("of another", &sidecar(7)), Err(io::ErrorKind::AlreadyExists));
         assert_eq!(place("cut", b"SQLite format 3\0"), Err(io::ErrorKind::AlreadyExists));
         assert_eq!(place("broken.tarnfs.sqlite", b"anything"), Ok(()));
+        assert_eq!(place("a.tar.index.sqlite", &sidecar(0)), Ok(()));
+        assert_eq!(place("b.tar.index.sqlite", &database(0)), Err(io::ErrorKind::AlreadyExists));
+        assert_eq!(place("c.tar.index.sqlite", b"anything"), Err(io::ErrorKind::AlreadyExists));
         assert_eq!(place("of another program", &database(7)), Err(io::ErrorKind::AlreadyExists));
         assert_eq!(place("a.tar", &[7; 10_240]), Err(io::ErrorKind::AlreadyExists));
         assert!(check_replaceable(&folder.path().join("new")).is_ok());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tarnfs_format::name;
+use tarnfs_format::{Format, name};
 use tarnfs_index::{Index, Shape, Summary, location, own, ratarmount, trust};
 use tarnfs_source::{FileSource, Source as _};
 
@@ -260,7 +260,8 @@ impl Opening<'_> {
         let archive = self.archive();
         let facts =
             own::Facts { length: archive.length, modified: archive.modified, fingerprint: &|| Ok(archive.fingerprint) };
-        own::belongs(index.summary(), &facts, shape, self.options.index.verify_mtime)?;
+        let verify_mtime = self.options.index.verify_mtime || has_unproven(&*index);
+        own::belongs(index.summary(), &facts, shape, verify_mtime)?;
         if index.summary().notes.iter().any(|(_, what)| self.options.decoding.dictionaries.may_mend(what)) {
             let what = "it may have been made without a dictionary that is given now";
             return Err(tarnfs_index::Error::Stale(what.to_owned()));
@@ -360,4 +361,15 @@ impl Opening<'_> {
         let all: Option<Vec<_>> = folders.iter().map(why).collect();
         all.filter(|all| !all.is_empty() && self.options.index.is_written).map(|all| all.join("; "))
     }
+}
+
+/// True of a plain archive with contents for which neither a checksum nor a header of their own stands: samples of it may
+/// not show that they were moved, and what is read there would be something else.
+fn has_unproven(index: &dyn Index) -> bool {
+    let summary = index.summary();
+    let has_checksums = tarnfs_format::by_name(&summary.format).is_some_and(Format::compares_content);
+    // Archives in it may be of any format.
+    let may_lack_them = !has_checksums || summary.shape.recursion.is_some();
+    // What cannot be read now counts as one.
+    summary.layers.is_empty() && may_lack_them && index.has_pieces_above(0).unwrap_or(true)
 }
