@@ -304,6 +304,32 @@ E",
     }
 }
 
+/// Members of one KiB that each ask for 256 MiB before their first byte, read by many at once.
+#[test]
+fn decoders_that_ask_for_much_take_turns() {
+    if !can_mount() || !have("7z") {
+        return println!("left out: there is no 7z, or nothing can be mounted");
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir d; for i in $(seq 24); do seq $i $((i + 250)) > d/f$i; done
+         cd d; 7z a -bd -bso0 -tzip -mm=PPMd -mx=9 -mmem=256m ../pp.zip .",
+    );
+    let mount = Foreground::new(&scratch, &scratch.path("pp.zip"), &[]).unwrap();
+    let before = mount.peak();
+    std::thread::scope(|scope| {
+        for number in 1..=24 {
+            let (at, there) = (mount.at.join(format!("f{number}")), scratch.path(format!("d/f{number}")));
+            scope.spawn(move || assert!(fs::read(at).unwrap() == fs::read(there).unwrap(), "f{number}"));
+        }
+    });
+    let memory = mount.peak() - before;
+    println!("{memory} bytes");
+    // One of them may exceed the budget alone.
+    assert!(memory < 600 << 20, "{memory} bytes");
+    mount.unmount();
+}
+
 /// Archives in each other, in each of which many names wait for one that does not come.
 #[test]
 fn names_that_wait_in_archives_in_archives_take_little_memory_together() {

@@ -33,6 +33,37 @@ fn make_tree(scratch: &Scratch) {
     );
 }
 
+/// Some programs leave bytes behind the compressed data of a member. Its checksum and its length tell that all is there.
+#[test]
+fn what_lies_behind_compressed_data_does_no_harm() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import bz2, struct, zlib
+def deflate(data):
+    packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+    return packer.compress(data) + packer.flush()
+files, directory = b'', b''
+content = b''.join(b'%d ' % number for number in range(1000000))
+for name, method, packed in ((b'd', 8, deflate(content)), (b'b', 12, bz2.compress(content))):
+    packed += b'rest'
+    about = struct.pack('<HHHHHIIIHH', 20, 0, method, 0, 33, zlib.crc32(content), len(packed), len(content), len(name), 0)
+    directory += b'PK\1\2\x14\3' + about + bytes(10) + struct.pack('<I', len(files)) + name
+    files += b'PK\3\4' + about + name + packed
+end = struct.pack('<HHHHIIH', 0, 0, 2, 2, len(directory), len(files), 0)
+open('rest.zip', 'wb').write(files + directory + b'PK\5\6' + end)
+open('content', 'wb').write(content)
+E",
+    );
+    let content = fs::read(scratch.path("content")).unwrap();
+    let archive = scratch.path("rest.zip");
+    for name in ["d", "b"] {
+        let ran = run(&scratch, ["cat", archive.to_str().unwrap(), name]);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{name}");
+        assert!(ran.out == content, "{name}");
+    }
+}
+
 /// Everything that is compared: kind, mode, size, time in seconds, path, target; then the sums of all files.
 const SURVEY: &str = r"find . -mindepth 1 -type l -printf '%y %P %l\n' -o -mindepth 1 -type d -printf '%y %m %P\n' \
      -o -mindepth 1 -printf '%y %m %s %Ts %P\n' | sort; find . -type f -print0 | sort -z | xargs -0 md5sum";

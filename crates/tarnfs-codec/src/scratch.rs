@@ -16,6 +16,8 @@ pub struct Scratch {
     shared: Arc<Shared>,
     /// There are copies.
     copies: bool,
+    /// What is decoded must not come onto a disk.
+    secret: bool,
 }
 
 #[derive(Debug, Default)]
@@ -41,7 +43,7 @@ const MOST_COPIED: u64 = 4 << 30;
 
 impl Default for Scratch {
     fn default() -> Self {
-        Self { shared: Arc::default(), copies: true }
+        Self { shared: Arc::default(), copies: true, secret: false }
     }
 }
 
@@ -64,6 +66,12 @@ impl Scratch {
         Self { copies: false, ..self.clone() }
     }
 
+    /// Nothing: what is decoded is secret, and must not come onto a disk.
+    #[must_use]
+    pub fn for_secrets(&self) -> Self {
+        Self { copies: false, secret: true, ..self.clone() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<File>>> {
         self.shared.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,6 +84,9 @@ impl Scratch {
 
     /// One of the files, or one that is made now. It is given back when it is dropped.
     pub(crate) fn borrow(&self) -> io::Result<Borrowed> {
+        if self.secret {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "what a password opens is not put on a disk"));
+        }
         let file = self.lock().pop();
         let file = file.map_or_else(|| temporary_file().map(Arc::new), Ok)?;
         Ok(Borrowed { file, home: self.clone(), copied: 0 })
@@ -175,5 +186,7 @@ mod tests {
         assert!(scratch.borrow_for_copy(MOST_COPIED + 1).is_none());
         assert!(scratch.without_copies().borrow_for_copy(1).is_none());
         assert!(scratch.without_copies().borrow().is_ok());
+        let secret = scratch.for_secrets();
+        assert!(secret.borrow_for_copy(1).is_none() && secret.clone().borrow().is_err());
     }
 }

@@ -12,15 +12,19 @@ const LOOK: Duration = Duration::from_secs(20);
 
 /// Keeps malloc from giving each thread an arena of its own, up to eight for each core: what one thread has freed, no
 /// other would use, and many readers at once took twice the memory of their budget. Our threads allocate seldom enough
-/// to share. To be called before there is a second thread.
+/// to share. Nor does it keep what is large. To be called before there is a second thread.
 pub(crate) fn share_free_memory() {
     #[cfg(target_env = "gnu")]
     {
         const ARENAS: i32 = 2;
-        // SAFETY: sets a number inside malloc, before there is a second thread.
-        #[allow(unsafe_code, reason = "nothing safe sets it")]
+        // Larger blocks are always mapped. Without a number malloc chooses one that grows: then the zeros of a dictionary
+        // are written, which takes time, and are in memory before anybody uses them.
+        const MAPPED_FROM: i32 = 1 << 20;
+        // SAFETY: sets numbers inside malloc, before there is a second thread.
+        #[allow(unsafe_code, reason = "nothing safe sets them")]
         unsafe {
             libc::mallopt(libc::M_ARENA_MAX, ARENAS);
+            libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_FROM);
         }
     }
 }

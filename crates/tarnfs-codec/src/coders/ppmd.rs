@@ -33,8 +33,18 @@ const MOST: u64 = 256 << 20;
 const START: usize = 5;
 
 enum Model {
+    /// It writes to all of its memory, so it is made when its first byte is wanted: whoever has to pay for that memory
+    /// can ask before.
+    Unmade(Option<(Reader, Parameters)>),
     H(Box<Ppmd7Decoder<Reader>>),
     I(Box<Ppmd8Decoder<Reader>>),
+}
+
+/// What a model is made with: its order and bytes of memory, and for variant I the method.
+#[derive(Clone, Copy)]
+enum Parameters {
+    H(u32, u32),
+    I(u32, u32, RestoreMethod),
 }
 
 struct Unpacker {
@@ -70,8 +80,8 @@ impl Unpacker {
         };
         check_memory(u64::from(memory), limits)?;
         let reader = Self::reader(Input::new(source, 0))?;
-        let model = Ppmd7Decoder::new(reader, u32::from(order), memory).map_err(|error| refusal(error, 0))?;
-        Ok(Self { model: Model::H(Box::new(model)), bytes: memory as usize })
+        let parameters = Parameters::H(u32::from(order), memory);
+        Ok(Self { model: Model::Unmade(Some((reader, parameters))), bytes: memory as usize })
     }
 
     fn variant_i(source: SharedSource, limits: &Limits) -> io::Result<Self> {
@@ -93,8 +103,8 @@ impl Unpacker {
         let memory = megabytes << 20;
         input.consume(2);
         let reader = Self::reader(input)?;
-        let model = Ppmd8Decoder::new(reader, order, memory, method).map_err(|error| refusal(error, 2))?;
-        Ok(Self { model: Model::I(Box::new(model)), bytes: memory as usize })
+        let parameters = Parameters::I(order, memory, method);
+        Ok(Self { model: Model::Unmade(Some((reader, parameters))), bytes: memory as usize })
     }
 
     /// A reader of data that have a start.
@@ -108,7 +118,22 @@ impl Unpacker {
 
 impl Unpack for Unpacker {
     fn unpack(&mut self, buffer: &mut [u8], _cancel: &Cancel) -> io::Result<usize> {
+        if let Model::Unmade(unmade) = &mut self.model {
+            let Some((reader, parameters)) = unmade.take() else { return Err(io::ErrorKind::InvalidInput.into()) };
+            self.model = match parameters {
+                Parameters::H(order, memory) => {
+                    let model = Ppmd7Decoder::new(reader, order, memory).map_err(|error| refusal(error, 0))?;
+                    Model::H(Box::new(model))
+                }
+                Parameters::I(order, memory, method) => {
+                    let model = Ppmd8Decoder::new(reader, order, memory, method).map_err(|error| refusal(error, 2))?;
+                    Model::I(Box::new(model))
+                }
+            };
+        }
         let (read, reader) = match &mut self.model {
+            // It could not be made, and who decodes was told.
+            Model::Unmade(_) => return Err(io::ErrorKind::InvalidInput.into()),
             Model::H(model) => (model.read(buffer), model.get_mut()),
             Model::I(model) => (model.read(buffer), model.get_mut()),
         };
@@ -124,6 +149,7 @@ impl Unpack for Unpacker {
 
     fn position(&self) -> u64 {
         match &self.model {
+            Model::Unmade(unmade) => unmade.as_ref().map_or(0, |(reader, _)| reader.input.position()),
             Model::H(model) => model.get_ref().input.position(),
             Model::I(model) => model.get_ref().input.position(),
         }

@@ -68,4 +68,9 @@ impl ChunkTable for Table {
         };
         Ok(self.damage.iter().find(overlaps).cloned())
     }
+
+    fn has_checksums(&self) -> bool {
+        // Those of a first pass have some, or none of them has.
+        self.chunks.first().is_some_and(|chunk| !chunk.checksums.is_empty())
+    }
 }

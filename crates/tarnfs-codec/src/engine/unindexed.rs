@@ -37,6 +37,12 @@ const AHEAD: u64 = 2 << 20;
 /// The same where a copy is made.
 const AHEAD_INTO_COPY: u64 = 32 << 20;
 
+/// Bytes of memory that a decoder may have before it is paid for.
+const UNPAID: usize = 16 << 20;
+
+/// Bytes of memory that threads take which decode ahead, whatever the codec.
+const MOST_AHEAD: usize = 128 << 20;
+
 /// A stream of up to so many decoded bytes is decoded and verified before the first of them is served.
 const VERIFIED_FIRST: u64 = 16 << 20;
 
@@ -375,15 +381,18 @@ impl UnindexedSource {
         self.length > NOT_COPIED && is_read_at_random && is_worth_it && may_be
     }
 
-    fn begin(&self) -> io::Result<Box<Pass>> {
+    /// A new pass that decodes on so many threads.
+    fn begin(&self, threads: usize) -> io::Result<Box<Pass>> {
         let copied = self.is_copied().then(|| Copied::new(&self.options.scratch, self.length)).flatten();
         for input in &self.pass.inputs {
             input.needs_no_points.store(copied.is_some(), Ordering::Relaxed);
         }
         let needs_no_points = copied.is_some() || self.pass.needs_no_points.load(Ordering::Relaxed);
-        let without_points = || Options { seek_point_spacing: u64::MAX, ..self.options.clone() };
-        let options = if needs_no_points { &without_points() } else { &self.options };
-        let indexing = Indexing::new(self.codec, SharedSource::clone(&self.source), options);
+        let mut options = Options { threads, ..self.options.clone() };
+        if needs_no_points {
+            options.seek_point_spacing = u64::MAX;
+        }
+        let indexing = Indexing::new(self.codec, SharedSource::clone(&self.source), &options);
         let indexing = indexing.map_err(|error| self.wrong(error.kind(), &error.to_string()))?;
         let (table, crc) = (Table::default(), crc32fast::Hasher::new());
         Ok(Box::new(Pass {
@@ -487,16 +496,30 @@ impl UnindexedSource {
             Some((room, memory)) => Some((Some(room), memory)),
             None => self.pass.reserve(&self.cache).map_err(|error| self.wrong(error.kind(), &error.to_string()))?,
         };
-        let Some((room, memory)) = reserved else { return Ok(None) };
+        let Some((mut room, mut memory)) = reserved else { return Ok(None) };
+        // Threads that decode ahead take much before the first byte comes.
+        let of_threads = MOST_AHEAD.min(self.cache.budget().limit() / 2);
+        if self.options.threads > 1
+            && room.is_none()
+            && let Some(grant) = self.cache.take(of_threads)
+        {
+            (room, memory) = (Some(Room::granted(grant)), of_threads);
+        }
+        let threads = if memory >= of_threads { self.options.threads } else { 1 };
         // Some codecs read when they begin, and what they are decoded from has no memory for that.
         let holds = Held::new(room.as_ref());
-        let begun = self.begin();
+        let begun = self.begin(threads);
         drop(holds);
         let mut pass = match begun {
             Err(error) if is_no_memory(&error) => return Ok(None),
             begun => begun?,
         };
         (pass.memory, pass.room) = (memory, room);
+        // Some decoders take much before the first byte.
+        if pass.indexing.memory() > UNPAID && !pass.is_paid_for(0, &self.cache) {
+            self.pass.wanted.fetch_max(pass.wanted(), Ordering::Relaxed);
+            return Ok(None);
+        }
         Ok(Some(pass))
     }
 
@@ -541,6 +564,11 @@ impl UnindexedSource {
             log::info!("{}: it is not copied, and decoded again: {error}", self.describe());
             self.cannot_copy.store(true, Ordering::Relaxed);
             (pass.copied, pass.lost_copy) = (None, true);
+        }
+        // What concerns no byte, such as something else behind the compressed data, says nothing of those that are there:
+        // their checksum does.
+        if self.crc.is_some() {
+            pass.table.damage.retain(|damage| !damage.decoded.is_empty());
         }
         if let Some(damage) = pass.table.damage.iter().find(|damage| self.is_served(damage)) {
             let _ = self.complaint.set(damage.what.clone());

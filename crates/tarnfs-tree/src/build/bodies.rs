@@ -15,6 +15,9 @@ use tarnfs_source::{SharedSource, Source, temporary_file};
 const MOST_OF_ONE: u64 = 1 << 20;
 const MOST_TOGETHER: usize = 16 << 20;
 
+/// The same where nothing may come onto a disk.
+const MOST_OF_SECRETS: usize = 64 << 20;
+
 /// Read from the stream at once.
 const STEP: usize = 128 << 10;
 
@@ -38,13 +41,21 @@ pub(super) struct Bodies {
     file: Mutex<Option<Arc<File>>>,
     /// Byte of the file from which on nobody has it.
     end: AtomicU64,
+    /// They may come from what a password opens: none of them goes onto a disk.
+    secret: bool,
 }
 
 impl Bodies {
     /// Of an archive of so many bytes.
     pub(super) fn new(archive_length: u64) -> Self {
         let room = archive_length.saturating_mul(MOST_FOR_EACH_BYTE).saturating_add(MOST_BESIDE);
-        Self { room: AtomicU64::new(room), in_memory: Arc::default(), file: Mutex::default(), end: AtomicU64::new(0) }
+        let (in_memory, file, end) = (Arc::default(), Mutex::default(), AtomicU64::new(0));
+        Self { room: AtomicU64::new(room), in_memory, file, end, secret: false }
+    }
+
+    /// The same of one that may be opened by a password, if `secret`.
+    pub(super) fn kept_secret(self, secret: bool) -> Self {
+        Self { secret, ..self }
     }
 
     /// Takes room for so many bytes.
@@ -75,10 +86,12 @@ impl Bodies {
         name: &str,
         claimed: &mut u64,
     ) -> io::Result<SharedSource> {
-        let room = MOST_TOGETHER.saturating_sub(self.in_memory.load(Ordering::Relaxed)) as u64;
+        let (together, of_one) =
+            if self.secret { (MOST_OF_SECRETS, MOST_OF_SECRETS as u64) } else { (MOST_TOGETHER, MOST_OF_ONE) };
+        let room = together.saturating_sub(self.in_memory.load(Ordering::Relaxed)) as u64;
         let mut bytes = Vec::new();
         let mut left = length;
-        while left > 0 && (bytes.len() as u64) < room.min(MOST_OF_ONE) {
+        while left > 0 && (bytes.len() as u64) < room.min(of_one) {
             let step = read(stream, left, &mut bytes)?;
             self.claim(step)?;
             *claimed += step;
@@ -149,6 +162,10 @@ impl Bodies {
     }
 
     fn file(&self) -> io::Result<Arc<File>> {
+        if self.secret {
+            let what = "what a password may open is not put on a disk";
+            return Err(io::Error::new(io::ErrorKind::StorageFull, what));
+        }
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(match &*file {
             Some(file) => Arc::clone(file),
@@ -270,6 +287,15 @@ mod tests {
             taken.push((at as usize, body));
             at += there;
         }
+        // A password may open them: then nothing of them comes onto a disk.
+        let secret = Bodies::new(0).kept_secret(true);
+        let source = Arc::new(MemorySource::new(bytes.clone(), "bytes"));
+        let mut stream = SourceStream::new(source, Cancel::default());
+        assert_eq!(secret.take(&mut stream, 3_000_000, "body").unwrap().len(), 3_000_000);
+        assert!(secret.file.lock().unwrap().is_none());
+        let long: Vec<u8> = vec![7; MOST_OF_SECRETS + 1];
+        let mut stream = SourceStream::new(Arc::new(MemorySource::new(long, "bytes")), Cancel::default());
+        assert!(is_no_room(&secret.take(&mut stream, u64::MAX, "body").unwrap_err()));
         for (at, body) in taken {
             let mut back = vec![0; body.len() as usize];
             body.read_exact_at(&mut back, 0).unwrap();

@@ -140,7 +140,7 @@ impl FirstPass<'_> {
         read: impl FnOnce(&Direct, &Expansion<'_>) -> Result<Summary, Problem>,
     ) -> Result<(Writer, Summary), Problem> {
         let direct = Direct::new(writer, self.options.limits, self.most_archives());
-        let bodies = Bodies::new(self.source.len());
+        let bodies = Bodies::new(self.source.len()).kept_secret(!self.options.decoding.passwords.is_empty());
         let expansion = Expansion::new(self.names, self.options, self.format, &bodies, self.source.len());
         let mut summary = read(&direct, &expansion)?;
         expansion.run(&direct)?;

@@ -225,6 +225,12 @@ impl Default for DecodingOptions {
 }
 
 impl DecodingOptions {
+    /// Files for what is decoded. With a password, what lies in archives in the archive may be secret.
+    fn scratch(&self, is_recursive: bool) -> Scratch {
+        let is_secret = is_recursive && !self.passwords.is_empty();
+        if is_secret { self.scratch.for_secrets() } else { self.scratch.clone() }
+    }
+
     /// Threads that may decode a stream of this codec.
     pub(crate) fn threads_for(&self, codec: &str) -> usize {
         self.threads_of.iter().rev().find(|(name, _)| name == codec).map_or(self.threads, |(_, threads)| *threads)
@@ -241,7 +247,7 @@ impl Options {
             closer_seek_points: how.seek_point_spacing.is_none(),
             limits: self.limits,
             dictionaries: how.dictionaries.clone(),
-            scratch: how.scratch.clone(),
+            scratch: how.scratch(self.shape.recursion.is_some()),
             cancel: self.cancel.clone(),
             ..usual
         }
@@ -252,7 +258,7 @@ impl Options {
         DecodeContext {
             limits: self.limits,
             dictionaries: self.decoding.dictionaries.clone(),
-            scratch: self.decoding.scratch.clone(),
+            scratch: self.decoding.scratch(self.shape.recursion.is_some()),
             unverified: self.decoding.force,
             coder: CoderContext::default(),
         }

@@ -411,7 +411,7 @@ fn undone(
         scratch: if context.passwords.is_empty() {
             context.decoding.scratch.clone()
         } else {
-            context.decoding.scratch.without_copies()
+            context.decoding.scratch.for_secrets()
         },
         coder: of_step.clone(),
         cancel: context.cancel.clone(),
