@@ -3,6 +3,7 @@ use std::sync::atomic::AtomicBool;
 
 use tarnfs_index::{Recursion, Shape};
 use tarnfs_source::MemorySource;
+use tarnfs_source::testing::{Fault, FaultySource, When};
 
 use super::archives::MOST_OPENING;
 use super::*;
@@ -295,7 +296,20 @@ fn want_of_memory_for_one_archive_does_no_harm_to_its_folder() {
     what_cannot_be_looked_at_is_a_file_for_now(Errno::NOMEM);
 }
 
+/// And one that could not be read once, whatever the reason: the disk, or a server.
+#[test]
+fn an_error_while_an_archive_is_looked_at_is_not_remembered() {
+    what_cannot_be_looked_at_is_a_file_for_now(Errno::IO);
+    what_cannot_be_looked_at_is_a_file_for_now(Errno::TIMEDOUT);
+}
+
 fn what_cannot_be_looked_at_is_a_file_for_now(errno: Errno) {
+    for is_opened in [false, true] {
+        what_fails_is_a_file_for_now(errno, is_opened);
+    }
+}
+
+fn what_fails_is_a_file_for_now(errno: Errno, is_opened: bool) {
     let is_leased = Arc::new(AtomicBool::new(true));
     let (shared, bytes) = (Arc::clone(&is_leased), tar("file", b"content"));
     let file = |name: &[u8], position| crate::toy::File {
@@ -306,10 +320,15 @@ fn what_cannot_be_looked_at_is_a_file_for_now(errno: Errno) {
     };
     let files = vec![file(b"a.tar", 1), file(b"b.tar", 2)];
     let open = move |name: &[u8]| {
-        if name == b"a.tar" && shared.load(Ordering::SeqCst) {
-            return Err(errno.into());
+        let whole = Arc::new(MemorySource::new(bytes.clone(), "a.tar"));
+        match name == b"a.tar" && shared.load(Ordering::SeqCst) {
+            true if is_opened => {
+                Ok(Arc::new(FaultySource::new(whole, Fault::Error(errno.raw_os_error()), When::From(1)))
+                    as SharedSource)
+            }
+            true => Err(errno.into()),
+            false => Ok(whole as SharedSource),
         }
-        Ok(Arc::new(MemorySource::new(bytes.clone(), "a.tar")) as SharedSource)
     };
     let toy = Arc::new(Toy::new(files, Box::new(open)));
     let tree = LazyTree::new(Base::Other(Arc::clone(&toy) as _), how(None)).unwrap();
@@ -324,7 +343,7 @@ fn what_cannot_be_looked_at_is_a_file_for_now(errno: Errno) {
         listed.unwrap();
         assert_eq!(kinds, [expected, Kind::Folder]);
         assert_eq!(tree.lookup(Node::ROOT, b"a.tar").unwrap().kind, expected);
-        if errno == Errno::AGAIN {
+        if errno != Errno::NOMEM {
             assert_eq!(tree.archives().trees().len(), 1, "what is open stays open");
         }
         is_leased.store(false, Ordering::SeqCst);
