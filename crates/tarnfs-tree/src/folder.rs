@@ -33,7 +33,7 @@ use rustix::io::Errno;
 use tarnfs_source::{FollowedFile, SharedSource, Source};
 
 use crate::lanes::new_lane;
-use crate::{Attributes, Child, Device, Error, Kind, Lifetime, Node, Time, Totals, Tree, Xattrs};
+use crate::{Attributes, Child, Device, Error, Kind, Lifetime, Node, Time, Totals, Tree, UNKNOWN, Xattrs};
 use listing::{Listing, Listings};
 use numbers::{Identity, Numbers, stale};
 use waits::Waits;
@@ -319,13 +319,14 @@ fn kind(found: FileType, device: Device) -> Kind {
     }
 }
 
-/// What is shown of a name about which nothing can be learned: a mount of ours, or anything in a folder in which this
-/// user may not look.
-fn hidden(node: Node, found: FileType) -> Attributes {
-    let kind = kind(found, Device { major: 0, minor: 0 });
+/// What is listed of a name about which nothing can be learned: a mount of ours, what a server does not tell, or anything
+/// in a folder in which this user may not look. Only its kind is true.
+fn hidden(found: FileType) -> Attributes {
+    // Not that of a whiteout, which hides other files in a union.
+    let kind = kind(found, Device { major: u32::MAX, minor: u32::MAX });
     let never = Time { seconds: 0, nanoseconds: 0 };
     Attributes {
-        node,
+        node: UNKNOWN,
         kind,
         mode: 0,
         uid: 0,
@@ -371,10 +372,8 @@ impl Tree for FolderTree {
                     listing.taken(next);
                     continue;
                 }
-                Err(_) => {
-                    let node = self.numbers().hold(Identity::unknown(entry.ino()), folder, name)?;
-                    hidden(Node(node.into()), entry.file_type())
-                }
+                // Who asks for it is told why.
+                Err(_) => hidden(entry.file_type()),
             };
             let node = attributes.node;
             if !receive(Child { name, attributes, next }) {
