@@ -43,6 +43,23 @@ fn one_that_is_broken_hides_no_other() {
     assert_eq!(names(&tree).len(), 3);
 }
 
+/// A listing does not say what a folder on a server was when somebody asked last: it may be somebody else's by now.
+#[test]
+fn what_may_have_to_be_waited_for_is_asked_by_who_wants_to_know() {
+    let (server, disk) = (toy(), toy());
+    let trees = [("disk", &disk), ("server", &server)];
+    let trees = trees.map(|(name, tree)| (name.as_bytes().to_vec(), Arc::clone(tree) as Arc<dyn Tree>));
+    let tree = Subvolumes::new(trees).unwrap();
+    server.is_ready.store(false, Ordering::SeqCst);
+    let known = nodes(&tree, Node::ROOT);
+    assert_eq!(known.iter().map(|(_, node)| *node == UNKNOWN).collect::<Vec<_>>(), [false, true]);
+    assert_ne!(tree.lookup(Node::ROOT, b"server").unwrap().node, UNKNOWN);
+    // What cannot be asked at all is listed in the same way.
+    server.is_ready.store(true, Ordering::SeqCst);
+    server.is_broken.store(true, Ordering::SeqCst);
+    assert_eq!(nodes(&tree, Node::ROOT), known);
+}
+
 /// What a tree knows no more of than its name is no node of another tree.
 #[test]
 fn what_cannot_be_looked_up_is_listed() {
