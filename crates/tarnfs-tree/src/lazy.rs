@@ -254,7 +254,7 @@ impl LazyTree {
                     is_verified = true;
                     archives = self.archives();
                 }
-                FoundArchive::Closed(file) if archives.may_begin(self.patience, self.has_memory()) => break file,
+                FoundArchive::Closed(file) if archives.may_begin(self.patience) => break file,
                 FoundArchive::Closed(_) | FoundArchive::Opening(_) => {
                     let look = LOOK.min(self.patience);
                     (archives, _) = self.opened.wait_timeout(archives, look).unwrap_or_else(PoisonError::into_inner);
@@ -292,16 +292,10 @@ impl LazyTree {
         opened
     }
 
-    /// True if one more archive may be decoded beside those that take long.
-    fn has_memory(&self) -> bool {
-        let budget = self.how.options.decoding.cache.budget();
-        budget.used() < budget.limit() / 2
-    }
-
     /// Waits until the archive of that number, which is being opened and whose file has answered, is to go on.
     fn wait_for_turn(&self, number: u32) {
         let mut archives = self.archives();
-        while !archives.may_go_on(number, self.patience, self.has_memory()) {
+        while !archives.may_go_on(number, self.patience) {
             let look = LOOK.min(self.patience);
             (archives, _) = self.opened.wait_timeout(archives, look).unwrap_or_else(PoisonError::into_inner);
         }

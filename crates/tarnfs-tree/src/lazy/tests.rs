@@ -5,7 +5,7 @@ use tarnfs_index::{Recursion, Shape};
 use tarnfs_source::MemorySource;
 use tarnfs_source::testing::{Fault, FaultySource, When};
 
-use super::archives::MOST_OPENING;
+use super::archives::{MOST_LONG_AT_ALL, MOST_OPENING};
 use super::*;
 use crate::Lifetime;
 use crate::open::{DecodingOptions, IndexOptions};
@@ -453,7 +453,7 @@ fn what_takes_long_does_not_hold_up_others() {
         archives.begin(number)
     };
     let mut all = vec![begin(&mut archives, 2), begin(&mut archives, 3)];
-    assert!(!archives.may_begin(Duration::MAX, false));
+    assert!(!archives.may_begin(Duration::MAX));
     let since = std::time::Instant::now();
     // All that may be opened, each as soon as it may.
     while all.len() < 64 {
@@ -461,12 +461,12 @@ fn what_takes_long_does_not_hold_up_others() {
         for steps in &all {
             steps.reads.fetch_add(1, Ordering::Relaxed);
         }
-        if archives.may_begin(Duration::from_millis(5), false) {
+        if archives.may_begin(Duration::from_millis(5)) {
             all.push(begin(&mut archives, all.len() as u64 + 2));
         }
         std::thread::yield_now();
     }
-    assert!(!archives.may_begin(Duration::ZERO, false));
+    assert!(!archives.may_begin(Duration::ZERO));
 }
 
 /// What a first pass decodes with may take a lot of memory, however small the archive is.
@@ -483,39 +483,35 @@ fn what_takes_long_and_memory_is_not_at_work_in_any_number() {
     // Nothing gets on, at any time.
     let patience = Duration::ZERO;
     let mut all = Vec::new();
-    for decoding in 0..4 {
-        assert!(archives.may_begin(patience, false), "{decoding}");
-        all.push(begin(&mut archives, decoding + 2));
+    // A few that take long do not keep all others closed.
+    for decoding in 0..MOST_LONG_AT_ALL {
+        assert!(archives.may_begin(patience), "{decoding}");
+        assert!(decoding <= MOST_OPENING || !archives.may_begin(Duration::MAX), "only where all take long");
+        all.push(begin(&mut archives, decoding as u64 + 2));
         all.last().unwrap().1.progress.bytes.fetch_add(1, Ordering::Relaxed);
     }
-    assert!(!archives.may_begin(patience, false));
-    assert_eq!(all.len(), MOST_OPENING + 2);
-    // Those that take long do not keep all others closed where there is memory.
-    assert!(archives.may_begin(patience, true) && !archives.may_begin(Duration::MAX, true));
+    assert!(!archives.may_begin(patience));
+    const { assert!(MOST_LONG_AT_ALL > MOST_OPENING + 2) };
     // One that waits for its file takes nothing. When the file answers at last, it waits for its turn.
     archives.end(all[0].0, Outcome::NotNow, &mut Released::default());
     let (late, _) = begin(&mut archives, 90);
     let (next, _) = begin(&mut archives, 91);
-    assert!(archives.may_go_on(late, patience, false));
+    assert!(archives.may_go_on(late, patience));
     all.push(begin(&mut archives, 92));
     all.last().unwrap().1.progress.entries.fetch_add(1, Ordering::Relaxed);
-    assert!(!archives.may_go_on(next, patience, false) && !archives.may_begin(patience, false));
+    assert!(!archives.may_go_on(next, patience) && !archives.may_begin(patience));
     archives.end(all[1].0, Outcome::NotNow, &mut Released::default());
-    assert!(archives.may_go_on(next, patience, false));
+    assert!(archives.may_go_on(next, patience));
     // Those that wait for their turn keep nobody from getting it.
     let patience = Duration::MAX;
     for (number, _) in &all {
         archives.end(*number, Outcome::NotNow, &mut Released::default());
     }
-    assert!(!archives.may_begin(patience, false), "two get on");
+    assert!(!archives.may_begin(patience), "two get on");
     let (third, _) = begin(&mut archives, 93);
-    assert!(!archives.may_go_on(third, patience, false) && !archives.may_go_on(third, patience, false));
+    assert!(!archives.may_go_on(third, patience) && !archives.may_go_on(third, patience));
     archives.end(late, Outcome::NotNow, &mut Released::default());
-    assert!(
-        archives.may_begin(patience, false)
-            && archives.may_go_on(third, patience, false)
-            && !archives.may_begin(patience, false)
-    );
+    assert!(archives.may_begin(patience) && archives.may_go_on(third, patience) && !archives.may_begin(patience));
 }
 
 /// However many archives are waited for, they are in few lanes; and one that is open is in none of these.
@@ -551,7 +547,7 @@ fn an_archive_is_no_archive_at_once_when_it_cannot_be_opened() {
         archives.begin(number);
         archives.end(number, outcome, &mut released);
         assert_eq!(matches!(archives.find(number), FoundArchive::Failed), is_failed);
-        assert!(archives.may_begin(Duration::MAX, false));
+        assert!(archives.may_begin(Duration::MAX));
     }
     assert_eq!(archives.known(Node(2), version).map(|(_, archive)| archive), Some(None));
     archives.release(number, 1, &mut released);
