@@ -376,7 +376,14 @@ impl LazyTree {
             owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode },
             modified: nanoseconds(attributes.mtime),
         };
-        let opened = open_within(source, facts, &path, home, &options);
+        let mut opened = open_within(source, facts, &path, home, &options);
+        if opened.is_err()
+            && let Some(cut) = legible.as_ref().and_then(|legible| legible.cut())
+        {
+            // What lies before all that damage is shown.
+            let cut = Arc::clone(legible.insert(Arc::new(cut)));
+            opened = open_within(cut, facts, &path, None, &options);
+        }
         let was_filled = legible.is_some_and(|legible| legible.finish());
         match opened {
             Ok(opened) => {

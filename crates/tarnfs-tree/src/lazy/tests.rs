@@ -687,6 +687,52 @@ impl Source for Damaged {
     }
 }
 
+/// An archive of which all but the start is damaged, and which says that it is as long as one can be.
+#[derive(Debug)]
+struct Endless {
+    start: Vec<u8>,
+    failed: Arc<AtomicUsize>,
+}
+
+impl Source for Endless {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if let Some(start) = usize::try_from(offset).ok().and_then(|from| self.start.get(from..from + buffer.len())) {
+            buffer.copy_from_slice(start);
+            return Ok(buffer.len());
+        }
+        if self.failed.fetch_add(1, Ordering::SeqCst) > 1 << 20 {
+            return Err(io::Error::other("it would be searched for ever"));
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidData, "damaged, as tested"))
+    }
+
+    fn len(&self) -> u64 {
+        1 << 40
+    }
+
+    fn describe(&self) -> String {
+        "endless".to_owned()
+    }
+}
+
+/// It is not searched from end to end, block by block; what lies before the damage shows.
+#[test]
+fn damage_without_an_end_is_not_searched_without_an_end() {
+    // More than is looked at to say what it is.
+    let content = [b'c'; HEAD];
+    let start = tar("file", &content)[..512 + HEAD].to_vec();
+    let failed = Arc::new(AtomicUsize::new(0));
+    let shared = Arc::clone(&failed);
+    let open =
+        move |_: &[u8]| Ok(Arc::new(Endless { start: start.clone(), failed: Arc::clone(&shared) }) as SharedSource);
+    let file = crate::toy::File { name: b"a.tar".to_vec(), position: 1, size: 1 << 40, ..Default::default() };
+    let tree = LazyTree::new(Base::Other(Arc::new(Toy::new(vec![file], Box::new(open)))), how(None)).unwrap();
+    let archive = tree.lookup(Node::ROOT, b"a.tar").unwrap();
+    assert_eq!(archive.kind, Kind::Folder);
+    assert_eq!(read(&tree, tree.lookup(archive.node, b"file").unwrap().node), content);
+    assert!(failed.load(Ordering::SeqCst) > 1000, "it was searched for a while");
+}
+
 /// What can be read of an archive in a damaged or cut one is shown, and the rest is an error: never other bytes.
 #[test]
 fn what_is_legible_of_an_archive_is_shown() {
