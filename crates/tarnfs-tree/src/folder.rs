@@ -26,8 +26,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp, fstatvfs, lgetxattr,
-    llistxattr, openat, openat2, readlinkat, statx,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp, fstatvfs, getxattr,
+    listxattr, openat, openat2, readlinkat, statx,
 };
 use rustix::io::Errno;
 use tarnfs_source::{FollowedFile, SharedSource, Source};
@@ -406,8 +406,8 @@ impl Tree for FolderTree {
     }
 
     fn read_link(&self, node: Node) -> Result<Vec<u8>, Error> {
-        let found = self.find(node)?;
-        match readlinkat(found.folder.as_fd(), &*found.name, Vec::new()) {
+        let held = held(&self.find(node)?)?;
+        match readlinkat(held.as_fd(), c"", Vec::new()) {
             Ok(target) => Ok(target.into_bytes()),
             Err(Errno::INVAL | Errno::NOENT) => Err(Error::WrongKind),
             Err(error) => Err(error.into()),
@@ -415,23 +415,20 @@ impl Tree for FolderTree {
     }
 
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
-        let found = self.find(node)?;
-        // By name from the open folder: the calls that take a descriptor need one that is open for reading, which a
-        // device must not be. Without a name, the dot is the folder.
-        let mut path = format!("/proc/self/fd/{}/", found.folder.as_fd().as_raw_fd()).into_bytes();
-        path.extend_from_slice(if found.name.is_empty() { b"." } else { &found.name });
-        let names = match filled(|buffer| llistxattr(&*path, buffer)) {
+        let held = held(&self.find(node)?)?;
+        // The calls that take a descriptor need one that is open for reading, which a device must not be. Its link
+        // leads to just that file, a symbolic link included.
+        let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+        let names = match filled(|buffer| listxattr(&*path, buffer)) {
             Ok(names) => names,
-            // None are kept there, or nobody tells us.
-            Err(Errno::NOTSUP | Errno::ACCESS | Errno::PERM | Errno::NOENT | Errno::NOSYS) => return Ok(Vec::new()),
+            // None are kept there.
+            Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(Vec::new()),
             Err(error) => return Err(error.into()),
         };
         let mut xattrs = Vec::new();
         for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-            // One that is gone, or not for this user, is not there.
-            if let Ok(value) = filled(|buffer| lgetxattr(&*path, name, buffer)) {
-                xattrs.push((name.to_vec(), value));
-            }
+            let value = filled(|buffer| getxattr(&*path, name, buffer));
+            xattrs.extend(value_of(name, value)?.map(|value| (name.to_vec(), value)));
         }
         Ok(xattrs)
     }
@@ -505,6 +502,31 @@ impl Tree for FolderTree {
             bytes: found.f_blocks.saturating_sub(found.f_bfree).saturating_mul(found.f_frsize),
             ..any
         }
+    }
+}
+
+/// What was found, open to be asked about, but not to be read: the same file, whoever renames it meanwhile.
+fn held(found: &FoundNode<'_>) -> Result<OwnedFd, Error> {
+    // Without a name, the dot is the folder.
+    let name = if found.name.is_empty() { b"." } else { &*found.name };
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = openat(found.folder.as_fd(), name, flags, Mode::empty()).map_err(moved)?;
+    if Identity::of(&ask(held.as_fd(), b"", AtFlags::STATX_DONT_SYNC)?) != found.identity {
+        return Err(stale());
+    }
+    Ok(held)
+}
+
+/// The value of the attribute `name`, if it has one. An access list that cannot be read is an error: who is told that
+/// there is none lets everybody in whom it denies.
+fn value_of(name: &[u8], read: Result<Vec<u8>, Errno>) -> Result<Option<Vec<u8>>, Error> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        // It is gone, or its kind is not kept there.
+        Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
+        // It is not for this user.
+        Err(Errno::ACCESS | Errno::PERM) if !name.starts_with(b"system.posix_acl_") => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
