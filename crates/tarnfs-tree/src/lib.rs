@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access_list;
 mod archive;
 pub mod assemble;
 pub mod build;

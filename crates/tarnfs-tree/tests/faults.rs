@@ -14,7 +14,7 @@ use std::time::Duration;
 use tarnfs_source::testing::{Fault, FaultySource, When};
 use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, OpenArchive, Options, Problem};
 
-use common::{Found, archives, memory, open, options, survey, zip};
+use common::{Found, archives, member, memory, open, options, survey, zip};
 
 type Tree = BTreeMap<Vec<u8>, Found>;
 
@@ -130,7 +130,7 @@ fn each_read_of_archives_in_archives_fails_once() {
     let program = [&[b'x'; 6000][..], &one].concat();
     let files: [(&str, &[u8]); 4] = [("in.tar", &tar), ("b.tar.gz", &gz), ("one.zip", &one), ("program.zip", &program)];
     let of_all = zip(&files);
-    let in_tar: Vec<u8> = files.iter().flat_map(|(name, bytes)| member(name, bytes)).chain([0; 1024]).collect();
+    let in_tar: Vec<u8> = files.iter().flat_map(|(name, bytes)| member(b'0', name, bytes)).chain([0; 1024]).collect();
     for (name, bytes) in [("a.zip", of_all.clone()), ("deep.zip", zip(&[("all.zip", &of_all)])), ("a.tar", in_tar)] {
         let opened = open(memory(name, &bytes), &options).unwrap();
         let expected = survey(&*opened.tree, &mut |path, error| panic!("{}: {error}", String::from_utf8_lossy(path)));
@@ -160,23 +160,6 @@ fn each_read_of_archives_in_archives_fails_once() {
         }
         assert!(name == "a.tar" || noted > 2, "{name}: {noted}");
     }
-}
-
-/// A member of a tar: its header and content.
-fn member(name: &str, content: &[u8]) -> Vec<u8> {
-    let mut header = [0_u8; 512];
-    header[..name.len()].copy_from_slice(name.as_bytes());
-    header[100..107].copy_from_slice(b"0000644");
-    header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
-    header[136..147].copy_from_slice(b"00000000001");
-    header[148..156].copy_from_slice(b"        ");
-    header[156] = b'0';
-    header[257..265].copy_from_slice(b"ustar\x0000");
-    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
-    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
-    let mut member = [&header[..], content].concat();
-    member.resize(member.len().next_multiple_of(512), 0);
-    member
 }
 
 /// The same with an index that is there already, as in every mount but the first.

@@ -442,7 +442,8 @@ impl<'a> Expansion<'a> {
             (None, None) => {
                 let (length, hashes) =
                     rest_of(&mut stream, &self.names.hashes).map_err(|error| failed(stream.position, error))?;
-                let entry = Entry { xattrs: hashes, ..single_file(candidate, &shown_name, length) };
+                let mut entry = single_file(candidate, &shown_name, length);
+                entry.xattrs.extend(hashes);
                 shifts.borrow_mut().settle(&entry, receiver)?;
                 receiver.entry(&entry)?;
             }

@@ -21,6 +21,7 @@ use super::names::{Names, last_component};
 use super::nested::{Candidate, too_many_layers};
 use super::receiver::Receiver;
 use super::walk_directory::is_unreadable;
+use crate::access_list;
 use crate::open::{Contents, Options};
 use crate::pieces::CodedStreams;
 use crate::problem::Problem;
@@ -580,7 +581,7 @@ impl Walk<'_> {
             codec,
             name: last_component(&entry.path).to_vec(),
             makes_folder: !path.is_empty(),
-            file: Box::new(Entry { link: Vec::new(), xattrs: Vec::new(), ..entry.clone() }),
+            file: Box::new(Entry { link: Vec::new(), xattrs: access_list::of_file(&entry.xattrs), ..entry.clone() }),
             expected: None,
             instead: None,
             place: inner,
@@ -662,6 +663,7 @@ pub(super) fn folder_for(entry: &Entry, path: &[u8]) -> Entry {
         // Behind the file's own header, and like it on a whole block.
         header: entry.body.offset,
         body: Body { offset: entry.body.offset, ..Default::default() },
+        xattrs: access_list::of_folder(&entry.xattrs),
         ..Entry::default()
     }
 }

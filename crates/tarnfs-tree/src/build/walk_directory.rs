@@ -13,6 +13,7 @@ use super::hashing;
 use super::names::{OwnName, last_component};
 use super::nested::{Candidate, is_damage, not_looked_into, too_many_layers};
 use super::walk::{MemberPlace, Members, Walk, content_of, shown};
+use crate::access_list;
 use crate::archive::{LONGEST_TARGET, is_encrypted};
 use crate::pieces::{self, PieceSource};
 use crate::problem::Problem;
@@ -223,7 +224,7 @@ impl Walk<'_> {
                 Err(error) => return Err(error),
             }
         }
-        let mut file = Entry { link: Vec::new(), xattrs: Vec::new(), ..entry.clone() };
+        let mut file = Entry { link: Vec::new(), xattrs: access_list::of_file(&entry.xattrs), ..entry.clone() };
         move_by(&mut file, base);
         let pieces = file.body.pieces.take().unwrap_or_default();
         file.body.offset = file.header;
