@@ -458,6 +458,37 @@ impl Drop for Waiting {
     }
 }
 
+/// The same of what a mount is, and of what stands in it, where these lie on a server: here, another mount.
+#[test]
+fn what_changes_on_a_server_shows_up() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir -p b/x b/y; chmod 755 b b/x b/y");
+    let server = Mounted::new(&scratch, scratch.path("b"), &[]);
+    let (x, y) = (server.path("x"), server.path("y"));
+    let mounted = Mounted::new(&scratch, &x, &["--disable-union-mount", y.to_str().unwrap()]);
+    let modes = || -> Vec<u32> {
+        let modes = fs::read_dir(&mounted.at).unwrap().map(|entry| entry.unwrap().metadata().unwrap().mode() & 0o777);
+        let mut modes: Vec<u32> = modes.collect();
+        modes.sort_unstable();
+        modes
+    };
+    assert_eq!(modes(), [0o755, 0o755]);
+    scratch.shell("chmod 700 b/x");
+    // Whoever lists again and again is told, too.
+    wait_until("the listing says so", || modes() == [0o700, 0o755]);
+    mounted.unmount();
+    let mounted = Mounted::new(&scratch, &server.at, &["--control-interface"]);
+    let mode = || fs::metadata(&mounted.at).unwrap().mode() & 0o777;
+    assert_eq!(mode(), 0o755);
+    scratch.shell("chmod 750 b");
+    wait_until("the root says so", || mode() == 0o750);
+    mounted.unmount();
+    server.unmount();
+}
+
 /// A server that does not answer, under a mounted folder, leaves threads to what stands beside it.
 #[test]
 fn what_gets_no_answer_does_not_hold_up_what_stands_beside_it() {

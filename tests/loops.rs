@@ -167,6 +167,7 @@ fn no_arrangement_hangs() {
 }
 
 /// > In a mounted folder, what lies under our own mount is ELOOP, and all else is there.
+/// > What cannot be looked at is listed with its name. Asking for it is the error, and nothing about it is made up.
 #[test]
 fn the_own_mount_is_not_entered() {
     if !can_mount() {
@@ -184,6 +185,9 @@ fn the_own_mount_is_not_entered() {
         let said = in_time(&scratch, &format!("stat {loop_}; ls -a {loop_}; cat {loop_}/file"));
         assert_eq!(said.matches("Too many levels of symbolic links").count(), 3, "{said}");
     }
+    // Nor does a listing make up what it is.
+    let said = in_time(&scratch, "ls f/mnt/; stat f/mnt/mnt");
+    assert!(said.contains("mnt\n") && said.contains("Too many levels of symbolic links"), "{said}");
     let names = in_time(&scratch, "ls f/mnt");
     assert!(names.contains("mnt\n") && names.contains("later\n") && names.contains("sub\n"), "{names}");
     assert_eq!(in_time(&scratch, "cat f/mnt/sub/file").trim(), "text");

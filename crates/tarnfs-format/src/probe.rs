@@ -1,23 +1,28 @@
+use std::cell::RefCell;
+use std::io;
+
 use tarnfs_source::Source;
 
 /// What a format may look at to say whether it is the one: the first bytes, and where all of the archive is at hand,
 /// any others.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Probe<'p> {
     head: &'p [u8],
     source: Option<&'p dyn Source>,
+    /// The first error, and the byte at which it was.
+    error: RefCell<Option<(u64, io::Error)>>,
 }
 
 impl<'p> Probe<'p> {
     /// Of a stream of which only the start is known: at least 1 KiB, unless the stream is shorter.
     pub fn of_head(head: &'p [u8]) -> Self {
-        Self { head, source: None }
+        Self { head, source: None, error: RefCell::default() }
     }
 
     /// Of a source, which begins with `head`. Of one that has to be decoded first, only the head is shown: its end
     /// would cost all of it.
     pub fn new(head: &'p [u8], source: &'p dyn Source) -> Self {
-        Self { head, source: Some(source).filter(|source| source.depth() == 0) }
+        Self { head, source: Some(source).filter(|source| source.depth() == 0), error: RefCell::default() }
     }
 
     /// The first bytes: at least 1 KiB, unless there are fewer.
@@ -30,7 +35,8 @@ impl<'p> Probe<'p> {
         self.source.map(Source::len)
     }
 
-    /// Up to `length` bytes from byte `offset`; fewer, or none, where there are no more or they cannot be had.
+    /// Up to `length` bytes from byte `offset`; fewer, or none, where there are no more or they cannot be read
+    /// ([`Probe::take_error`]).
     pub fn at(&self, offset: u64, length: usize) -> Vec<u8> {
         let in_head = usize::try_from(offset).ok().and_then(|from| self.head.get(from..from.checked_add(length)?));
         if let Some(found) = in_head {
@@ -41,9 +47,17 @@ impl<'p> Probe<'p> {
         };
         let there = usize::try_from(source.len().saturating_sub(offset)).unwrap_or(usize::MAX);
         let mut bytes = vec![0; length.min(there)];
-        let read = source.read_at(&mut bytes, offset).unwrap_or(0);
+        let read = source.read_at(&mut bytes, offset).unwrap_or_else(|error| {
+            self.error.borrow_mut().get_or_insert((offset, error));
+            0
+        });
         bytes.truncate(read);
         bytes
+    }
+
+    /// The first error that there was, and the byte at which reading failed: what formats have said since may be wrong.
+    pub fn take_error(&self) -> Option<(u64, io::Error)> {
+        self.error.take()
     }
 
     /// The last `length` bytes, or all if there are fewer; none if the end is not known.
@@ -56,7 +70,9 @@ impl<'p> Probe<'p> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tarnfs_source::MemorySource;
+    use std::sync::Arc;
+    use tarnfs_source::testing::{Fault, FaultySource, When};
+    use tarnfs_source::{MemorySource, SharedSource};
 
     #[test]
     fn shows_what_there_is() {
@@ -69,5 +85,18 @@ mod tests {
         let probe = Probe::of_head(&bytes[..100]);
         assert_eq!((probe.at(90, 20), probe.at(200, 1), probe.tail(10)), (bytes[90..100].to_vec(), vec![], vec![]));
         assert_eq!(probe.length(), None);
+        assert!(probe.take_error().is_none());
+    }
+
+    /// An archive that is known by its end is not taken for something else because that could not be read once.
+    #[test]
+    fn an_error_is_told_once() {
+        let source: SharedSource = Arc::new(MemorySource::new(vec![0; 256], "bytes"));
+        let source = FaultySource::new(source, Fault::Error(5), When::At(1));
+        let probe = Probe::new(&[0; 100], &source);
+        assert_eq!((probe.tail(10), probe.tail(10).len()), (Vec::new(), 10));
+        let (offset, error) = probe.take_error().unwrap();
+        assert_eq!((offset, error.raw_os_error()), (246, Some(5)));
+        assert!(probe.take_error().is_none());
     }
 }

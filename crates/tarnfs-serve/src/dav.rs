@@ -9,7 +9,7 @@ use quick_xml::NsReader;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::name::{Namespace, ResolveResult};
 use tarnfs_format::Kind;
-use tarnfs_tree::{Attributes, Error, Tree};
+use tarnfs_tree::{Attributes, Error, Tree, UNKNOWN};
 
 use crate::answer::{Site, tell};
 use crate::body::{Pieces, Share};
@@ -131,6 +131,10 @@ fn properties(site: &Site, path: &[u8], name: &[u8], attributes: &Attributes) ->
         ("displayname", xml(&String::from_utf8_lossy(name))),
         ("supportedlock", String::new()),
     ];
+    if attributes.node == UNKNOWN {
+        // More than its name and kind would be made up.
+        return all;
+    }
     if let Some(modified) = now.last_modified() {
         all.push(("getlastmodified", modified));
     }

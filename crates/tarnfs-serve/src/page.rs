@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tarnfs_format::Kind;
-use tarnfs_tree::{Error, Node, Tree, escape};
+use tarnfs_tree::{Error, Node, Tree, UNKNOWN, escape};
 
 use crate::download;
 use crate::held::Listed;
@@ -90,6 +90,8 @@ struct Row {
     kind: Kind,
     size: u64,
     seconds: i64,
+    /// False where only its name and kind are known.
+    is_known: bool,
     target: Option<Box<[u8]>>,
 }
 
@@ -173,6 +175,7 @@ fn rows(tree: &dyn Tree, folder: Node, search: &str) -> Result<(Vec<Row>, usize)
                 kind: attributes.kind,
                 size: attributes.size,
                 seconds: attributes.mtime.seconds,
+                is_known: attributes.node != UNKNOWN,
                 target: target.map(Into::into),
             });
         }
@@ -312,12 +315,12 @@ fn line(page: &mut String, row: &Row) {
     if let Some(target) = &row.target {
         let _ = write!(page, " <small>\u{2192} {}</small>", shown(target));
     }
-    if row.kind == Kind::File {
+    if row.kind == Kind::File && row.is_known {
         let _ = write!(page, "<td title=\"{} bytes\">{}", row.size, size(row.size));
     } else {
         *page += "<td>";
     }
-    let _ = writeln!(page, "<td>{}", time(row.seconds));
+    let _ = writeln!(page, "<td>{}", if row.is_known { time(row.seconds) } else { String::new() });
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ mod output;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -23,7 +23,9 @@ use tarnfs_source::{MemorySource, SharedSource, Source as _};
 pub use crate::edit::Token;
 use crate::edit::{Change, Edit, WritableFile};
 use crate::spaces::{OWN, Spaces};
-use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Time, Totals, Tree, Work, Xattrs, path};
+use crate::{
+    Attributes, Child, Error, HeldUp, Kind, LastKnown, Lifetime, Node, Time, Totals, Tree, UNKNOWN, Work, Xattrs, path,
+};
 use command::CommandFile;
 pub use command::{LONGEST_LINE, Line, Submitted};
 use output::Output;
@@ -72,11 +74,22 @@ pub struct ControlTree {
     added: RwLock<Arc<Added>>,
     /// What the root of the tree was when somebody asked last, and when that was: who wants to control a mount must
     /// not wait for a server that is in it.
-    root: Mutex<Option<(Attributes, Instant)>>,
+    root: Arc<LastRoot>,
     output: Arc<Output>,
     lines: SyncSender<Submitted>,
     begun: Time,
 }
+
+/// What the root was when somebody asked last.
+struct LastRoot {
+    tree: Arc<dyn Tree>,
+    known: Mutex<Option<(Attributes, Instant)>>,
+    /// Somebody is to ask who may wait: behind a server that is gone, one is enough.
+    is_asked: AtomicBool,
+}
+
+/// The right to ask what the root is.
+struct Asking(Arc<LastRoot>);
 
 /// How long a range of numbers is not used again: a file of it may have been read a moment ago, or a request be stuck.
 const REST: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 120 });
@@ -104,7 +117,7 @@ struct AddedPlace {
 }
 
 /// How old what is known of the root may be before somebody who waits for the tree asks again.
-const FRESH: Duration = Duration::from_secs(1);
+const FRESH: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 1 });
 
 impl fmt::Debug for ControlTree {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -180,14 +193,34 @@ impl Added {
         self.give(number, &root)
     }
 
-    /// The same for those who must not wait: as it was last.
-    fn root_at_once(&self, number: usize) -> Result<Attributes, Error> {
+    /// The same for a listing, which must not wait for it: then only name and kind are right, and no node is given. Who
+    /// wants to know more asks it, and waits alone.
+    fn root_in_listing(&self, number: usize) -> Result<Attributes, Error> {
         let place = self.places.get(number).and_then(Option::as_ref).ok_or(Error::NotFound)?;
         let last = || place.root.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match if place.tree.is_ready(Node::ROOT) { None } else { last() } {
-            Some(root) => self.give(number, &root),
+            Some(root) => Ok(Attributes { node: UNKNOWN, ..root }),
             None => self.root(number),
         }
+    }
+}
+
+impl LastRoot {
+    fn known(&self) -> Option<(Attributes, Instant)> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks what it is.
+    fn ask(&self) -> Result<Attributes, Error> {
+        let root = self.tree.attributes(Node::ROOT)?;
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some((root.clone(), Instant::now()));
+        Ok(root)
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.is_asked.store(false, Ordering::SeqCst);
     }
 }
 
@@ -197,7 +230,8 @@ impl ControlTree {
         let first = tree.node_limit();
         let own = first.checked_add(OWN).ok_or_else(|| std::io::Error::other("there are no numbers left for nodes"))?;
         let begun = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let root = Mutex::new(tree.attributes(Node::ROOT).ok().map(|root| (root, Instant::now())));
+        let known = Mutex::new(tree.attributes(Node::ROOT).ok().map(|root| (root, Instant::now())));
+        let root = LastRoot { tree: Arc::clone(&tree), known, is_asked: AtomicBool::new(false) };
         Ok(Self {
             tree,
             first,
@@ -208,7 +242,7 @@ impl ControlTree {
                 gone: Vec::new(),
                 by_folder: HashMap::new(),
             })),
-            root,
+            root: Arc::new(root),
             output: Arc::default(),
             lines,
             begun: Time { seconds: begun.as_secs() as i64, nanoseconds: begun.subsec_nanos() },
@@ -368,21 +402,14 @@ impl ControlTree {
         Some(added.root(number))
     }
 
-    /// Asks what the root of the tree is.
-    fn ask_root(&self) -> Result<Attributes, Error> {
-        let root = self.tree.attributes(Node::ROOT)?;
-        *self.root.lock().unwrap_or_else(PoisonError::into_inner) = Some((root.clone(), Instant::now()));
-        Ok(root)
-    }
-
     /// Somebody has got an answer from the tree for which he had to wait: time to learn what its root is.
     fn refresh_root(&self, folder: Node) {
-        if folder == Node::ROOT && !self.tree.is_ready(folder) {
-            let known = self.root.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(_, at)| at.elapsed());
-            if known.is_none_or(|age| age >= FRESH) {
-                // Where it fails, it stays as it was.
-                let _ = self.ask_root();
-            }
+        if folder == Node::ROOT
+            && !self.tree.is_ready(folder)
+            && self.root.known().is_none_or(|(_, at)| at.elapsed() >= FRESH)
+        {
+            // Where it fails, it stays as it was.
+            let _ = self.root.ask();
         }
     }
 }
@@ -455,11 +482,15 @@ impl Tree for ControlTree {
         for (number, place) in all.inside(folder) {
             // One that cannot be asked is found by its name, with its error.
             if number as u64 >= from
-                && let Ok(attributes) = all.root_at_once(number)
-                && !receive(Child { name: &place.name, attributes, next: number as u64 + 1 })
+                && let Ok(attributes) = all.root_in_listing(number)
             {
-                all.forget(number, 1);
-                return Ok(());
+                let is_given = attributes.node != UNKNOWN;
+                if !receive(Child { name: &place.name, attributes, next: number as u64 + 1 }) {
+                    if is_given {
+                        all.forget(number, 1);
+                    }
+                    return Ok(());
+                }
             }
         }
         let from = from.saturating_sub(ADDED);
@@ -491,7 +522,7 @@ impl Tree for ControlTree {
                         tree.forget(child.attributes.node, 1);
                         return true;
                     }
-                    if child.attributes.node == crate::UNKNOWN {
+                    if child.attributes.node == UNKNOWN {
                         return receive(Child { next: child.next.saturating_add(ADDED), ..child });
                     }
                     match added.give(number, &child.attributes) {
@@ -516,7 +547,7 @@ impl Tree for ControlTree {
 
     fn attributes(&self, node: Node) -> Result<Attributes, Error> {
         match self.whose(node)? {
-            Whose::Tree if node == Node::ROOT => self.ask_root(),
+            Whose::Tree if node == Node::ROOT => self.root.ask(),
             Whose::Tree => self.tree.attributes(node),
             Whose::Own(number) => Ok(self.own(number)),
             Whose::Added(added, number, inner) => {
@@ -525,9 +556,14 @@ impl Tree for ControlTree {
         }
     }
 
-    fn attributes_at_once(&self, node: Node) -> Option<Attributes> {
-        let root = self.root.lock().unwrap_or_else(PoisonError::into_inner);
-        root.as_ref().filter(|_| node == Node::ROOT).map(|(root, _)| root.clone())
+    fn attributes_at_once(&self, node: Node) -> Option<LastKnown> {
+        let (attributes, at) = self.root.known().filter(|_| node == Node::ROOT)?;
+        let is_old = at.elapsed() >= FRESH;
+        let refresh = (is_old && !self.root.is_asked.swap(true, Ordering::SeqCst)).then(|| {
+            let asking = Asking(Arc::clone(&self.root));
+            Box::new(move || drop(asking.0.ask())) as Box<dyn FnOnce() + Send>
+        });
+        Some(LastKnown { attributes, is_old, refresh })
     }
 
     fn parent(&self, folder: Node) -> Result<Node, Error> {

@@ -26,14 +26,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp, fstatvfs, lgetxattr,
-    llistxattr, openat, openat2, readlinkat, statx,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp, fstatvfs, getxattr,
+    listxattr, openat, openat2, readlinkat, statx,
 };
 use rustix::io::Errno;
 use tarnfs_source::{FollowedFile, SharedSource, Source};
 
 use crate::lanes::new_lane;
-use crate::{Attributes, Child, Device, Error, Kind, Lifetime, Node, Time, Totals, Tree, Xattrs};
+use crate::{Attributes, Child, Device, Error, Kind, Lifetime, Node, Time, Totals, Tree, UNKNOWN, Xattrs};
 use listing::{Listing, Listings};
 use numbers::{Identity, Numbers, stale};
 use waits::Waits;
@@ -319,13 +319,14 @@ fn kind(found: FileType, device: Device) -> Kind {
     }
 }
 
-/// What is shown of a name about which nothing can be learned: a mount of ours, or anything in a folder in which this
-/// user may not look.
-fn hidden(node: Node, found: FileType) -> Attributes {
-    let kind = kind(found, Device { major: 0, minor: 0 });
+/// What is listed of a name about which nothing can be learned: a mount of ours, what a server does not tell, or anything
+/// in a folder in which this user may not look. Only its kind is true.
+fn hidden(found: FileType) -> Attributes {
+    // Not that of a whiteout, which hides other files in a union.
+    let kind = kind(found, Device { major: u32::MAX, minor: u32::MAX });
     let never = Time { seconds: 0, nanoseconds: 0 };
     Attributes {
-        node,
+        node: UNKNOWN,
         kind,
         mode: 0,
         uid: 0,
@@ -371,10 +372,8 @@ impl Tree for FolderTree {
                     listing.taken(next);
                     continue;
                 }
-                Err(_) => {
-                    let node = self.numbers().hold(Identity::unknown(entry.ino()), folder, name)?;
-                    hidden(Node(node.into()), entry.file_type())
-                }
+                // Who asks for it is told why.
+                Err(_) => hidden(entry.file_type()),
             };
             let node = attributes.node;
             if !receive(Child { name, attributes, next }) {
@@ -407,8 +406,8 @@ impl Tree for FolderTree {
     }
 
     fn read_link(&self, node: Node) -> Result<Vec<u8>, Error> {
-        let found = self.find(node)?;
-        match readlinkat(found.folder.as_fd(), &*found.name, Vec::new()) {
+        let held = held(&self.find(node)?)?;
+        match readlinkat(held.as_fd(), c"", Vec::new()) {
             Ok(target) => Ok(target.into_bytes()),
             Err(Errno::INVAL | Errno::NOENT) => Err(Error::WrongKind),
             Err(error) => Err(error.into()),
@@ -416,23 +415,20 @@ impl Tree for FolderTree {
     }
 
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
-        let found = self.find(node)?;
-        // By name from the open folder: the calls that take a descriptor need one that is open for reading, which a
-        // device must not be. Without a name, the dot is the folder.
-        let mut path = format!("/proc/self/fd/{}/", found.folder.as_fd().as_raw_fd()).into_bytes();
-        path.extend_from_slice(if found.name.is_empty() { b"." } else { &found.name });
-        let names = match filled(|buffer| llistxattr(&*path, buffer)) {
+        let held = held(&self.find(node)?)?;
+        // The calls that take a descriptor need one that is open for reading, which a device must not be. Its link
+        // leads to just that file, a symbolic link included.
+        let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+        let names = match filled(|buffer| listxattr(&*path, buffer)) {
             Ok(names) => names,
-            // None are kept there, or nobody tells us.
-            Err(Errno::NOTSUP | Errno::ACCESS | Errno::PERM | Errno::NOENT | Errno::NOSYS) => return Ok(Vec::new()),
+            // None are kept there.
+            Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(Vec::new()),
             Err(error) => return Err(error.into()),
         };
         let mut xattrs = Vec::new();
         for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-            // One that is gone, or not for this user, is not there.
-            if let Ok(value) = filled(|buffer| lgetxattr(&*path, name, buffer)) {
-                xattrs.push((name.to_vec(), value));
-            }
+            let value = filled(|buffer| getxattr(&*path, name, buffer));
+            xattrs.extend(value_of(name, value)?.map(|value| (name.to_vec(), value)));
         }
         Ok(xattrs)
     }
@@ -506,6 +502,31 @@ impl Tree for FolderTree {
             bytes: found.f_blocks.saturating_sub(found.f_bfree).saturating_mul(found.f_frsize),
             ..any
         }
+    }
+}
+
+/// What was found, open to be asked about, but not to be read: the same file, whoever renames it meanwhile.
+fn held(found: &FoundNode<'_>) -> Result<OwnedFd, Error> {
+    // Without a name, the dot is the folder.
+    let name = if found.name.is_empty() { b"." } else { &*found.name };
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let held = openat(found.folder.as_fd(), name, flags, Mode::empty()).map_err(moved)?;
+    if Identity::of(&ask(held.as_fd(), b"", AtFlags::STATX_DONT_SYNC)?) != found.identity {
+        return Err(stale());
+    }
+    Ok(held)
+}
+
+/// The value of the attribute `name`, if it has one. An access list that cannot be read is an error: who is told that
+/// there is none lets everybody in whom it denies.
+fn value_of(name: &[u8], read: Result<Vec<u8>, Errno>) -> Result<Option<Vec<u8>>, Error> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        // It is gone, or its kind is not kept there.
+        Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
+        // It is not for this user.
+        Err(Errno::ACCESS | Errno::PERM) if !name.starts_with(b"system.posix_acl_") => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

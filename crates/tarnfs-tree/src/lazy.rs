@@ -21,11 +21,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tarnfs_format::{Probe, name};
+use tarnfs_format::name;
 use tarnfs_index::trust;
 use tarnfs_source::{SharedSource, Source};
 
-use crate::build::{HEAD, Names, content_of};
+use crate::build::{HEAD, Names, content_of, is_unreadable};
 use crate::hashes;
 use crate::in_memory::InMemory;
 use crate::lanes::new_lane;
@@ -254,7 +254,7 @@ impl LazyTree {
                     is_verified = true;
                     archives = self.archives();
                 }
-                FoundArchive::Closed(file) if archives.may_begin(self.patience, self.has_memory()) => break file,
+                FoundArchive::Closed(file) if archives.may_begin(self.patience) => break file,
                 FoundArchive::Closed(_) | FoundArchive::Opening(_) => {
                     let look = LOOK.min(self.patience);
                     (archives, _) = self.opened.wait_timeout(archives, look).unwrap_or_else(PoisonError::into_inner);
@@ -292,16 +292,10 @@ impl LazyTree {
         opened
     }
 
-    /// True if one more archive may be decoded beside those that take long.
-    fn has_memory(&self) -> bool {
-        let budget = self.how.options.decoding.cache.budget();
-        budget.used() < budget.limit() / 2
-    }
-
     /// Waits until the archive of that number, which is being opened and whose file has answered, is to go on.
     fn wait_for_turn(&self, number: u32) {
         let mut archives = self.archives();
-        while !archives.may_go_on(number, self.patience, self.has_memory()) {
+        while !archives.may_go_on(number, self.patience) {
             let look = LOOK.min(self.patience);
             (archives, _) = self.opened.wait_timeout(archives, look).unwrap_or_else(PoisonError::into_inner);
         }
@@ -382,7 +376,14 @@ impl LazyTree {
             owner: trust::Owner { user: attributes.uid, group: attributes.gid, mode: attributes.mode },
             modified: nanoseconds(attributes.mtime),
         };
-        let opened = open_within(source, facts, &path, home, &options);
+        let mut opened = open_within(source, facts, &path, home, &options);
+        if opened.is_err()
+            && let Some(cut) = legible.as_ref().and_then(|legible| legible.cut())
+        {
+            // What lies before all that damage is shown.
+            let cut = Arc::clone(legible.insert(Arc::new(cut)));
+            opened = open_within(cut, facts, &path, None, &options);
+        }
         let was_filled = legible.is_some_and(|legible| legible.finish());
         match opened {
             Ok(opened) => {
@@ -473,11 +474,15 @@ impl LazyTree {
     /// True if a file of that name begins as an archive does.
     fn is_archive(&self, source: &dyn Source, name: &[u8]) -> Result<bool, Error> {
         let mut head = vec![0; HEAD.min(usize::try_from(source.len()).unwrap_or(HEAD))];
-        match self.with_room(|| Ok(source.read_at(&mut head, 0)?)) {
-            Ok(read) => Ok(content_of(&Probe::new(&head[..read], source), name).is_some()),
-            Err(error) if is_for_now(&error) => Err(error),
-            // What cannot be read is no archive; whoever reads the file is told why.
-            Err(_) => Ok(false),
+        let content = self.with_room(|| {
+            let read = source.read_at(&mut head, 0)?;
+            Ok(content_of(&head[..read], source, name)?)
+        });
+        match content {
+            Ok(content) => Ok(content.is_some()),
+            // What is damaged is no archive; whoever reads the file is told why.
+            Err(Error::Io(error)) if is_unreadable(&error) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -548,17 +553,18 @@ impl LazyTree {
         if let Some((_, archive)) = known {
             return Ok(archive);
         }
-        let (is_archive, is_unproven) = match self.with_room(|| self.open(file)) {
+        let looked_at = self.with_room(|| self.open(file)).and_then(|source| {
             // Asked first: the stream may be verified only after this was read.
-            Ok(source) if source.is_unproven() => (self.is_archive(&*source, name)?, true),
-            Ok(source) => (self.is_archive(&*source, name)?, false),
-            // Somebody has a lease on it, which is being taken away, or it takes more memory than there is. Others in
-            // its folder must not suffer.
-            Err(Error::Io(error)) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory) => {
-                return Ok(None);
-            }
-            Err(error) if is_for_now(&error) => return Err(error),
-            Err(_) => (false, false),
+            let is_unproven = source.is_unproven();
+            Ok((self.is_archive(&*source, name)?, is_unproven))
+        });
+        let (is_archive, is_unproven) = match looked_at {
+            Ok(found) => found,
+            Err(Error::Io(error)) if is_unreadable(&error) => (false, false),
+            Err(error) if is_for_now(&error) && !is_of_memory(&error) => return Err(error),
+            // A disk has failed, somebody has a lease on it, which is being taken away, or it takes more memory than
+            // there is. Others in its folder must not suffer, and the next time it may be read.
+            Err(_) => return Ok(None),
         };
         Ok(self.with(|archives, released| match (is_archive, is_unproven) {
             (true, _) => {
@@ -701,6 +707,11 @@ impl LazyTree {
 fn is_for_now(error: &Error) -> bool {
     let Error::Io(error) = error else { return false };
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR))
+}
+
+/// True for want of memory.
+fn is_of_memory(error: &Error) -> bool {
+    matches!(error, Error::Io(error) if error.kind() == io::ErrorKind::OutOfMemory)
 }
 
 fn nanoseconds(time: Time) -> i64 {

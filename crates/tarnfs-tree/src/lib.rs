@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access_list;
 mod archive;
 pub mod assemble;
 pub mod build;
@@ -202,6 +203,17 @@ pub struct Child<'a> {
     pub next: u64,
 }
 
+/// What was known of a node when somebody asked last ([`Tree::attributes_at_once`]).
+#[allow(missing_debug_implementations, reason = "a function cannot show itself")]
+pub struct LastKnown {
+    /// What `stat` said.
+    pub attributes: Attributes,
+    /// That may be otherwise by now.
+    pub is_old: bool,
+    /// To be called by somebody who may wait, so that the next answer is newer; `None` if somebody else is at it.
+    pub refresh: Option<Box<dyn FnOnce() + Send>>,
+}
+
 /// Files and folders under one root, [`Node::ROOT`].
 ///
 /// An implementor provides all that has no body here; `xattrs` may be empty and `link` may refuse what is no symbolic
@@ -235,7 +247,7 @@ pub trait Tree: Send + Sync {
 
     /// The same as it was when somebody asked last, for those who must not wait where [`attributes`](Self::attributes)
     /// may have to. `None` where that is not known.
-    fn attributes_at_once(&self, node: Node) -> Option<Attributes> {
+    fn attributes_at_once(&self, node: Node) -> Option<LastKnown> {
         let _ = node;
         None
     }

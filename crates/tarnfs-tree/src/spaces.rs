@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::{Attributes, Error, Node, Tree};
+use crate::{Attributes, Error, Node, Tree, UNKNOWN};
 
 /// Numbers of the tree that holds others: the root, and folders that are in none of the others.
 pub(crate) const OWN: u64 = 1 << 32;
@@ -55,8 +55,11 @@ impl Spaces {
         })?))
     }
 
-    /// [`Spaces::outer`] of what `attributes` are of.
+    /// [`Spaces::outer`] of what `attributes` are of. What is not known in its tree is not known here.
     pub(crate) fn attributes(&self, tree: usize, attributes: &Attributes) -> Result<Attributes, Error> {
+        if attributes.node == UNKNOWN {
+            return Ok(attributes.clone());
+        }
         Ok(Attributes { node: self.outer(tree, attributes.node)?, ..attributes.clone() })
     }
 

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use tarnfs_source::SharedSource;
 
 use crate::spaces::{OWN, Spaces};
-use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Time, Totals, Tree, Work, Xattrs};
+use crate::{Attributes, Child, Error, HeldUp, Kind, Lifetime, Node, Time, Totals, Tree, UNKNOWN, Work, Xattrs};
 
 /// Trees by the names of their folders.
 pub struct Subvolumes {
@@ -109,6 +109,14 @@ impl Subvolumes {
         self.volume_at_once(tree).ok().or_else(|| self.last()[tree].clone())
     }
 
+    /// The same for a listing: of one that may have to be waited for, or cannot be asked, only name and kind are right.
+    /// Who wants to know more asks it, and waits alone.
+    fn volume_in_listing(&self, tree: usize) -> Option<Attributes> {
+        let last = || Some(Attributes { node: UNKNOWN, ..self.last()[tree].clone()? });
+        let now = || self.volume(tree).ok();
+        if self.trees[tree].is_ready(Node::ROOT) { now().or_else(last) } else { last().or_else(now) }
+    }
+
     /// The root: of whoever mounts, and as old as the newest of what is in it.
     fn root(&self) -> Attributes {
         let mut newest = if self.trees.is_empty() { self.begun } else { Time::default() };
@@ -146,7 +154,7 @@ impl Tree for Subvolumes {
         let Some((tree, inner)) = self.place(folder)? else {
             for (tree, name) in self.names.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
                 // One that could never be asked is found by its name, with its error.
-                if let Some(attributes) = self.volume_as_known(tree)
+                if let Some(attributes) = self.volume_in_listing(tree)
                     && !receive(Child { name, attributes, next: tree as u64 + 1 })
                 {
                     break;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tarnfs_source::{MemorySource, SharedSource};
@@ -21,6 +21,8 @@ pub(crate) struct Toy {
     pub(crate) is_ready: AtomicBool,
     /// It cannot even be asked what it is.
     pub(crate) is_broken: AtomicBool,
+    /// When the folder itself was changed, in seconds.
+    pub(crate) changed: AtomicI64,
     /// Nothing in it can be looked up.
     pub(crate) is_closed: AtomicBool,
     is_immutable: bool,
@@ -48,6 +50,7 @@ impl Toy {
             held: Mutex::default(),
             is_ready: AtomicBool::new(true),
             is_broken: AtomicBool::new(false),
+            changed: AtomicI64::new(0),
             breaks_behind: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             is_immutable: false,
@@ -172,7 +175,8 @@ impl Tree for Toy {
             return Err(io::Error::other("broken, as tested").into());
         }
         if node == Node::ROOT {
-            return Ok(attributes(node, &File { kind: Kind::Folder, ..File::default() }));
+            let changed = self.changed.load(Ordering::SeqCst);
+            return Ok(attributes(node, &File { kind: Kind::Folder, changed, ..File::default() }));
         }
         Ok(attributes(node, &self.file(node)?))
     }

@@ -14,11 +14,12 @@ use std::time::Duration;
 use tarnfs_source::testing::{Fault, FaultySource, When};
 use tarnfs_tree::open::{DecodingOptions, IndexOptions, IndexPlace, OpenArchive, Options, Problem};
 
-use common::{Found, archives, memory, open, options, survey};
+use common::{Found, archives, member, memory, open, options, survey, zip};
 
 type Tree = BTreeMap<Vec<u8>, Found>;
 
 const EIO: i32 = 5;
+const ENOMEM: i32 = 12;
 
 /// Ends the process if a test takes longer than anything that has an end, also on a machine with other work: what hangs
 /// cannot be ended from inside. Dropped, it lets the process be.
@@ -106,6 +107,58 @@ fn each_read_fails_once_and_from_then_on() {
                 assert!(reads > 3, "{name}");
             }
         }
+    }
+}
+
+/// > An archive in an archive that could not be read once is no file for that: indexing it is an error, and one that is
+/// > opened lazily is looked at again. Where memory is missing, a message says so.
+#[test]
+fn each_read_of_archives_in_archives_fails_once() {
+    let _watchdog = watchdog();
+    let recursion = tarnfs_index::Recursion {
+        extensions: tarnfs_tree::DEFAULT_EXTENSIONS.map(str::to_owned).into(),
+        ..tarnfs_index::Recursion::default()
+    };
+    let mut options = options();
+    options.shape.recursion = Some(recursion);
+    // Which read is the n-th must not depend on which thread is first.
+    options.decoding.threads = 1;
+    let found = |wanted: &str| archives().into_iter().find(|(name, _)| *name == wanted).unwrap().1;
+    let (tar, gz) = (found("tar"), found("gz"));
+    let one = zip(&[("file", b"content")]);
+    // Known by its end only.
+    let program = [&[b'x'; 6000][..], &one].concat();
+    let files: [(&str, &[u8]); 4] = [("in.tar", &tar), ("b.tar.gz", &gz), ("one.zip", &one), ("program.zip", &program)];
+    let of_all = zip(&files);
+    let in_tar: Vec<u8> = files.iter().flat_map(|(name, bytes)| member(b'0', name, bytes)).chain([0; 1024]).collect();
+    for (name, bytes) in [("a.zip", of_all.clone()), ("deep.zip", zip(&[("all.zip", &of_all)])), ("a.tar", in_tar)] {
+        let opened = open(memory(name, &bytes), &options).unwrap();
+        let expected = survey(&*opened.tree, &mut |path, error| panic!("{}: {error}", String::from_utf8_lossy(path)));
+        let has = |end: &[u8]| expected.keys().any(|path| path.ends_with(end));
+        assert!(
+            has(b"program.zip/file") && has(b"one.zip/file") && expected.len() > 30,
+            "{name}: {:?}",
+            expected.keys()
+        );
+        let mut reads = 1;
+        while run(name, &bytes, &options, Fault::Error(EIO), When::At(reads), &expected) {
+            reads += 1;
+        }
+        println!("{name}: {reads} reads");
+        // More memory there may never be: that is noted, and all else is shown.
+        let mut noted = 0;
+        for read in 1..reads {
+            let source = FaultySource::new(memory(name, &bytes), Fault::Error(ENOMEM), When::At(read));
+            let Ok(opened) = open(Arc::new(source), &options) else { continue };
+            let notes = &opened.index.summary().notes;
+            noted += notes.len();
+            let says = |(_, what): &(u64, String)| what.contains("could not be looked into: Cannot allocate memory");
+            assert!(notes.iter().all(says) && notes.len() <= 1, "{name}, read {read}: {notes:?}");
+            // The read may be one of those behind the first pass: then the next one is right.
+            let is_right = || agrees(&opened, &expected, name) || agrees(&opened, &expected, name);
+            assert!(notes.len() == 1 || is_right(), "{name}, read {read}");
+        }
+        assert!(name == "a.tar" || noted > 2, "{name}: {noted}");
     }
 }
 

@@ -14,22 +14,7 @@ use common::{archives, content, memory, open, options};
 
 /// A zip archive of one file that is stored as it is.
 fn zip(name: &str, bytes: &[u8]) -> Vec<u8> {
-    let (crc, length) = (crc32fast::hash(bytes).to_le_bytes(), (bytes.len() as u32).to_le_bytes());
-    // From the version that is needed to the lengths of the name and of what follows it.
-    let shared = [
-        &[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0x58][..],
-        &crc,
-        &length,
-        &length,
-        &(name.len() as u16).to_le_bytes(),
-        &[0; 2],
-    ]
-    .concat();
-    let local = [&b"PK\x03\x04"[..], &shared, name.as_bytes(), bytes].concat();
-    let central = [&b"PK\x01\x02\x14\0"[..], &shared, &[0; 14], name.as_bytes()].concat();
-    let [at, size] = [&local, &central].map(|part| (part.len() as u32).to_le_bytes());
-    let end = [&b"PK\x05\x06\0\0\0\0\x01\0\x01\0"[..], &size, &at, &[0; 2]].concat();
-    [local, central, end].concat()
+    common::zip(&[(name, bytes)])
 }
 
 fn tar() -> Vec<u8> {

@@ -268,7 +268,7 @@ const CALLS: &[i64] = &[
 
 /// What looking at a folder takes besides. `openat2` could make files, as its flags lie where no filter sees them: that
 /// is left to Landlock.
-const CALLS_FOR_FOLDERS: &[i64] = &[libc::SYS_openat2, libc::SYS_lgetxattr, libc::SYS_llistxattr];
+const CALLS_FOR_FOLDERS: &[i64] = &[libc::SYS_openat2, libc::SYS_getxattr, libc::SYS_listxattr];
 
 /// Elsewhere the calls have other names, and nobody has tried.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]

@@ -1,5 +1,7 @@
 //! Names in folders, and what is known of a node.
 
+use std::time::Duration;
+
 use rustix::io::Errno;
 use tarnfs_tree::{Error, Node};
 
@@ -91,7 +93,12 @@ impl Folders for Dispatcher {
         let ticket = self.deadlines.begin(Operation::Attributes, node, reply);
         let is_ready = self.is_ready(node);
         if !is_ready && let Some(known) = self.asks.tree.attributes_at_once(Node(node)) {
-            let (keep, found) = self.asks.found(&known);
+            let (keep, found) = self.asks.found(&known.attributes);
+            // It may be otherwise by now: who asks next is to know, and the kernel to ask.
+            if let Some(refresh) = known.refresh {
+                self.later(node, move |_| refresh());
+            }
+            let keep = if known.is_old { Duration::ZERO } else { keep };
             return ticket.answer(|reply| reply.attributes(keep, &found));
         }
         self.ask_with(

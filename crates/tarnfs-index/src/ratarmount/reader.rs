@@ -70,6 +70,9 @@ pub fn open(file: std::fs::File, expected: &Expected) -> Result<Arc<dyn Index>, 
     head.truncate(read);
     let probe = Probe::new(&head, &*expected.source);
     let format_bid = tarnfs_format::detect(&probe).map_or(0, |format| format.bid(&probe));
+    if let Some((_, error)) = probe.take_error() {
+        return Err(error.into());
+    }
     let codec = tarnfs_codec::detect(&head).filter(|codec| codec.bid(&head) > format_bid);
     let find = |codec| Tables::find(&connection, codec, &expected.source, &expected.cancel);
     let tables = codec.map(find).transpose()?;

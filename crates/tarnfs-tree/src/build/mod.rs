@@ -40,7 +40,8 @@ pub(crate) use nested::is_damage;
 use nested::{Candidate, Expansion, is_certain};
 use receiver::{Direct, Receiver};
 pub(crate) use walk::content_of;
-use walk::{Content, GUESS, MemberPlace, Walk, hand_on_bytes};
+use walk::{Content, GUESS, MemberPlace, Walk, content_of_head, hand_on_bytes};
+pub(crate) use walk_directory::is_unreadable;
 
 /// Why something that is compressed stays a file.
 const NO_ROOM: &str = "there is no room to keep it while it is read";
@@ -117,6 +118,7 @@ impl FirstPass<'_> {
             (codec, None) => codec,
             (codec, Some(format)) => codec.filter(|codec| codec.bid(&head) > format.bid(&probe)),
         };
+        refuse_unread(&probe)?;
         let read = self.read_into(writer, |direct, expansion| match codec {
             Some(codec) => self.compressed(codec, direct, expansion),
             None => self.plain(&head, direct, expansion),
@@ -160,6 +162,7 @@ impl FirstPass<'_> {
         let probe = Probe::new(head, &**self.source);
         let is_guess = |format: &&dyn Format| format.bid(&probe) <= GUESS && foreign::name_of(head).is_some();
         let format = tarnfs_format::detect(&probe).filter(|format| may_be && !is_guess(format));
+        refuse_unread(&probe)?;
         let Some(format) = format else { return Err(self.not_an_archive(is_zeros)?) };
         let summary = self.summary(format.name());
         match format.reader() {
@@ -439,7 +442,7 @@ impl FirstPass<'_> {
     fn inner(&self, head: &[u8]) -> Option<&'static dyn Codec> {
         self.names.recursion.as_ref()?;
         let name = &self.single_file.path;
-        match content_of(&Probe::of_head(head), name)? {
+        match content_of_head(head, name)? {
             Content::Codec(codec) => is_certain(codec, head, name, self.names).then_some(codec),
             Content::Format(_) => None,
         }
@@ -488,6 +491,15 @@ fn head_of(source: &SharedSource) -> Result<Vec<u8>, Problem> {
     let read = source.read_at(&mut head, 0).map_err(|error| Problem::Read { offset: 0, error })?;
     head.truncate(read);
     Ok(head)
+}
+
+/// The error of a format that could not look at the bytes that it is known by. Damaged ones are no error: it is not that
+/// format.
+fn refuse_unread(probe: &Probe<'_>) -> Result<(), Problem> {
+    match probe.take_error() {
+        Some((offset, error)) if !is_unreadable(&error) => Err(Problem::Read { offset, error }),
+        _ => Ok(()),
+    }
 }
 
 /// The entry of a compressed single file, named after the archive without its suffix.

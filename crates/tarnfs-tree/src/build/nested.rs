@@ -11,7 +11,7 @@ use std::thread;
 
 use tarnfs_codec::engine::Indexing;
 use tarnfs_codec::{Codec, Damage};
-use tarnfs_format::{Body, Entry, Event, Piece, Probe, ReadRandom, Reader, SourceStream, Stream, name, stream::Moved};
+use tarnfs_format::{Body, Entry, Event, Piece, ReadRandom, Reader, SourceStream, Stream, name, stream::Moved};
 use tarnfs_source::SharedSource;
 
 use super::bodies::Bodies;
@@ -20,7 +20,7 @@ use super::hashing::{Hashing, Holes, rest_of};
 use super::line::Line;
 use super::names::Names;
 use super::receiver::{Batches, Direct, Receiver};
-use super::walk::{Content, MemberPlace, Walk, content_of};
+use super::walk::{Content, MemberPlace, Walk, content_of, content_of_head};
 use super::walk_directory::is_unreadable;
 use super::{HEAD, NO_ROOM, head_of, no_room_is_none, stored_name, without_suffix};
 use crate::open::Options;
@@ -280,13 +280,19 @@ impl<'a> Expansion<'a> {
             Err(error) if is_damage(&error) => return Ok(note(candidate.start, &error)?),
             Err(error) => return Err(walk.problem(candidate.start, error)),
         };
-        let probe = Probe::new(head, &*candidate.bytes);
-        let Some(content @ Content::Format(format)) = content_of(&probe, &candidate.name) else { return Ok(()) };
+        let content = content_of(head, &*candidate.bytes, &candidate.name);
+        let content = content.map_err(|error| walk.problem(candidate.start, error))?;
+        let Some(content @ Content::Format(format)) = content else { return Ok(()) };
         let reader = format.reader();
-        if let Reader::Random(format) = reader
-            && !has_entries(format, &candidate.bytes, self.format_options)
-        {
-            return Ok(());
+        if let Reader::Random(format) = reader {
+            match has_entries(format, &candidate.bytes, self.format_options) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err((_, error)) if error.kind() == io::ErrorKind::OutOfMemory => {
+                    return Ok(receiver.note(candidate.told_at, format!("{shown}: {}", not_looked_into(&error)))?);
+                }
+                Err((at, error)) => return Err(walk.problem(candidate.start.saturating_add(at), error)),
+            }
         }
         receiver.begin()?;
         let members = match reader {
@@ -436,7 +442,8 @@ impl<'a> Expansion<'a> {
             (None, None) => {
                 let (length, hashes) =
                     rest_of(&mut stream, &self.names.hashes).map_err(|error| failed(stream.position, error))?;
-                let entry = Entry { xattrs: hashes, ..single_file(candidate, &shown_name, length) };
+                let mut entry = single_file(candidate, &shown_name, length);
+                entry.xattrs.extend(hashes);
                 shifts.borrow_mut().settle(&entry, receiver)?;
                 receiver.entry(&entry)?;
             }
@@ -461,7 +468,7 @@ impl<'a> Expansion<'a> {
 
     /// What a decoded stream holds, if that is not one file: an archive, or another compressed stream.
     fn inner(&self, head: &[u8], name: &[u8]) -> Option<Content> {
-        match content_of(&Probe::of_head(head), name)? {
+        match content_of_head(head, name)? {
             Content::Codec(codec) => is_certain(codec, head, name, self.names).then_some(Content::Codec(codec)),
             format @ Content::Format(_) => Some(format),
         }
@@ -487,8 +494,19 @@ pub(crate) fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::Unsupported)
 }
 
+/// What is said of a file that there is no memory to look into: for the next one there is. More may never be had, so
+/// it keeps nobody from all else in the archive.
+pub(super) fn not_looked_into(error: &io::Error) -> String {
+    format!("it stays a file, as it could not be looked into: {error}")
+}
+
 /// True if there is an archive in `source`, though it may be empty: what has only the first bytes of one stays a file.
-fn has_entries(format: &dyn ReadRandom, source: &SharedSource, options: &tarnfs_format::Options) -> bool {
+/// The error, and at which byte it was, if that could not be read now: it may be right the next time.
+fn has_entries(
+    format: &dyn ReadRandom,
+    source: &SharedSource,
+    options: &tarnfs_format::Options,
+) -> Result<bool, (u64, io::Error)> {
     let mut is_damaged = false;
     let result = format.read(source, options, &mut |event| match event {
         Event::Entry(_) => Err(io::ErrorKind::Interrupted.into()),
@@ -499,8 +517,10 @@ fn has_entries(format: &dyn ReadRandom, source: &SharedSource, options: &tarnfs_
         _ => Ok(()),
     });
     match result {
-        Ok(()) => !is_damaged,
-        Err(error) => matches!(error, tarnfs_format::Error::Receiver(_)),
+        Ok(()) => Ok(!is_damaged),
+        Err(tarnfs_format::Error::Receiver(_)) => Ok(true),
+        Err(tarnfs_format::Error::Read { offset, error }) if !is_unreadable(&error) => Err((offset, error)),
+        Err(_) => Ok(false),
     }
 }
 

@@ -11,7 +11,7 @@ use tarnfs_codec::Codec;
 use tarnfs_format::{
     Body, Damage, Entry, Event, Format, Kind, Probe, ReadForwards, Stream, Xattrs, name, stream::Part,
 };
-use tarnfs_source::{Extent, SharedSource, Slice};
+use tarnfs_source::{Extent, SharedSource, Slice, Source};
 
 use super::HEAD;
 use super::bodies::{Bodies, is_no_room};
@@ -20,6 +20,8 @@ use super::hashing::{self, Hashing};
 use super::names::{Names, last_component};
 use super::nested::{Candidate, too_many_layers};
 use super::receiver::Receiver;
+use super::walk_directory::is_unreadable;
+use crate::access_list;
 use crate::open::{Contents, Options};
 use crate::pieces::CodedStreams;
 use crate::problem::Problem;
@@ -115,8 +117,23 @@ pub(super) fn hand_on_bytes(contents: &dyn Contents, length: u64, stream: &mut d
     Ok(left)
 }
 
-/// What a file of that name is.
-pub(crate) fn content_of(probe: &Probe<'_>, name: &[u8]) -> Option<Content> {
+/// What a file of that name is, which is `source` and begins with `head`. What is damaged is what its head says; where
+/// reading failed otherwise, nobody knows what it is.
+pub(crate) fn content_of(head: &[u8], source: &dyn Source, name: &[u8]) -> io::Result<Option<Content>> {
+    let probe = Probe::new(head, source);
+    let content = content_by(&probe, name);
+    match probe.take_error() {
+        Some((_, error)) if !is_unreadable(&error) => Err(error),
+        _ => Ok(content),
+    }
+}
+
+/// What a stream of that name is of which only the start is known.
+pub(crate) fn content_of_head(head: &[u8], name: &[u8]) -> Option<Content> {
+    content_by(&Probe::of_head(head), name)
+}
+
+fn content_by(probe: &Probe<'_>, name: &[u8]) -> Option<Content> {
     let head = probe.head();
     let format = tarnfs_format::detect(probe).filter(|format| format.bid(probe) > GUESS);
     let codec = match (tarnfs_codec::detect(head), format) {
@@ -411,9 +428,9 @@ impl Walk<'_> {
             Some((bytes, base)) => {
                 let start = body.offset.saturating_sub(base);
                 let part = Slice::new(SharedSource::clone(bytes), start, body.size);
-                content_of(&Probe::new(Part::new(stream, end).peek(HEAD)?, &part), name)
+                content_of(Part::new(stream, end).peek(HEAD)?, &part, name)?
             }
-            None => content_of(&Probe::of_head(Part::new(stream, end).peek(HEAD)?), name),
+            None => content_of_head(Part::new(stream, end).peek(HEAD)?, name),
         };
         let why_not = match &content {
             Some(Content::Codec(_)) if place.layers >= rules.layers => too_many_layers(rules.layers),
@@ -564,7 +581,7 @@ impl Walk<'_> {
             codec,
             name: last_component(&entry.path).to_vec(),
             makes_folder: !path.is_empty(),
-            file: Box::new(Entry { link: Vec::new(), xattrs: Vec::new(), ..entry.clone() }),
+            file: Box::new(Entry { link: Vec::new(), xattrs: access_list::of_file(&entry.xattrs), ..entry.clone() }),
             expected: None,
             instead: None,
             place: inner,
@@ -646,6 +663,7 @@ pub(super) fn folder_for(entry: &Entry, path: &[u8]) -> Entry {
         // Behind the file's own header, and like it on a whole block.
         header: entry.body.offset,
         body: Body { offset: entry.body.offset, ..Default::default() },
+        xattrs: access_list::of_folder(&entry.xattrs),
         ..Entry::default()
     }
 }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tarnfs_codec::Codec;
-use tarnfs_format::{Body, Damage, Entry, Event, Kind, Piece, Probe, ReadRandom};
+use tarnfs_format::{Body, Damage, Entry, Event, Kind, Piece, ReadRandom};
 use tarnfs_source::{SharedSource, Source as _};
 
 use super::HEAD;
 use super::hashing;
 use super::names::{OwnName, last_component};
-use super::nested::{Candidate, is_damage, too_many_layers};
+use super::nested::{Candidate, is_damage, not_looked_into, too_many_layers};
 use super::walk::{MemberPlace, Members, Walk, content_of, shown};
+use crate::access_list;
 use crate::archive::{LONGEST_TARGET, is_encrypted};
 use crate::pieces::{self, PieceSource};
 use crate::problem::Problem;
@@ -170,12 +171,18 @@ impl Walk<'_> {
         place: &MemberPlace,
     ) -> io::Result<Option<Candidate>> {
         let content = self.pieces_of(source, &entry.body);
-        let Ok(head) = content.head(HEAD.min(usize::try_from(entry.body.size).unwrap_or(HEAD))) else {
+        let head = content.head(HEAD.min(usize::try_from(entry.body.size).unwrap_or(HEAD)));
+        let inner = match head.and_then(|head| content_of(&head, &content, name)) {
+            Ok(Some(inner)) => inner,
+            Ok(None) => return Ok(None),
             // Whoever reads the file is told.
-            return Ok(None);
-        };
-        let Some(inner) = content_of(&Probe::new(&head, &content), name) else {
-            return Ok(None);
+            Err(error) if is_unreadable(&error) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                let what = format!("{}: {}", shown(entry), not_looked_into(&error));
+                return self.note_at(entry.header.saturating_add(base), what).map(|()| None);
+            }
+            // It may be read the next time: nothing of that belongs into an index.
+            Err(error) => return Err(error),
         };
         let stored = Stored::of(&entry.body, &content);
         let codec = match stored {
@@ -217,7 +224,7 @@ impl Walk<'_> {
                 Err(error) => return Err(error),
             }
         }
-        let mut file = Entry { link: Vec::new(), xattrs: Vec::new(), ..entry.clone() };
+        let mut file = Entry { link: Vec::new(), xattrs: access_list::of_file(&entry.xattrs), ..entry.clone() };
         move_by(&mut file, base);
         let pieces = file.body.pieces.take().unwrap_or_default();
         file.body.offset = file.header;
@@ -265,7 +272,7 @@ impl Walk<'_> {
 }
 
 /// True of what is damaged, encrypted, or not known: whoever reads it is told.
-pub(super) fn is_unreadable(error: &io::Error) -> bool {
+pub(crate) fn is_unreadable(error: &io::Error) -> bool {
     is_damage(error) || error.kind() == io::ErrorKind::PermissionDenied
 }
 

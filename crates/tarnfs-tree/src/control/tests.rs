@@ -116,10 +116,39 @@ fn what_is_not_ready_is_not_waited_for() {
     assert!(is_ready(Node::ROOT, FOLDER) && !is_ready(Node::ROOT, b"file") && !is_ready(Node::ROOT, b"gone"));
     let control = tree.lookup(Node::ROOT, FOLDER).unwrap().node;
     assert!(tree.is_ready(control) && is_ready(control, b"command"));
-    assert_eq!(tree.attributes_at_once(Node::ROOT).unwrap().kind, Kind::Folder);
+    assert_eq!(tree.attributes_at_once(Node::ROOT).unwrap().attributes.kind, Kind::Folder);
     assert!(tree.attributes_at_once(control).is_none() && tree.attributes(Node::ROOT).is_err());
     assert_eq!(names(&tree, Node::ROOT), ["file", "gone"]);
     assert!(tree.lookup(Node::ROOT, b"gone").is_err(), "whoever goes there is told");
+}
+
+/// The root of a folder on a server is told as it was, and learned anew by one who waits for all.
+#[test]
+fn what_is_told_at_once_does_not_stay() {
+    let (lines, _run) = sync_channel(1);
+    let toy = Arc::new(Toy::with_contents([("file", Vec::new())]));
+    let tree = ControlTree::new(Arc::clone(&toy) as _, lines).unwrap();
+    toy.is_ready.store(false, Ordering::SeqCst);
+    toy.changed.store(7, Ordering::SeqCst);
+    let at_once = || tree.attributes_at_once(Node::ROOT).unwrap();
+    let first = at_once();
+    assert_eq!((first.attributes.mtime.seconds, first.is_old), (0, true));
+    assert!(at_once().refresh.is_none(), "one is at it");
+    // Nobody came to it: the next one does.
+    drop(first);
+    at_once().refresh.unwrap()();
+    let next = at_once();
+    assert_eq!(next.attributes.mtime.seconds, 7);
+    assert!(next.refresh.is_some());
+    // A tree that was added is listed without what it was.
+    tree.add(b"added", toy).unwrap();
+    let mut nodes = Vec::new();
+    tree.read_dir(Node::ROOT, 0, &mut |child| {
+        nodes.push((child.name.to_vec(), child.attributes.node == UNKNOWN));
+        true
+    })
+    .unwrap();
+    assert_eq!(nodes, [(b"added".to_vec(), true), (b"file".to_vec(), false)]);
 }
 
 #[test]

@@ -37,11 +37,6 @@ impl Identity {
             birth: (stat.stx_mode & KIND, birth),
         }
     }
-
-    /// Of what shows only its name and number: no file has it.
-    pub(super) fn unknown(inode: u64) -> Self {
-        Self { device: (u32::MAX, u32::MAX), inode, mount: 0, birth: (0, 0) }
-    }
 }
 
 /// Where a node was seen last.

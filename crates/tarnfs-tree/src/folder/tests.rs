@@ -2,6 +2,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use rustix::fs::RenameFlags;
+
 use super::*;
 
 fn tree() -> (tempfile::TempDir, FolderTree) {
@@ -81,6 +83,50 @@ fn what_has_been_replaced_is_stale_until_it_is_looked_at_again() {
     assert_eq!(tree.attributes(file).unwrap().size, 5);
     let new = tree.lookup(Node::ROOT, b"a").unwrap().node;
     assert!(new != a && tree.lookup(new, b"file").unwrap().node != file);
+}
+
+/// Attributes are those of what was found, not of what has its name a moment later: an access list among them would let
+/// in whom the right one denies.
+#[test]
+fn what_was_found_is_asked_whatever_is_renamed_meanwhile() {
+    let (folder, tree) = tree();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["file", "other"] {
+        fs::write(path(name), name).unwrap();
+    }
+    symlink("target", path("link")).unwrap();
+    for name in [&b"file"[..], b"link"] {
+        let node = tree.lookup(Node::ROOT, name).unwrap().node;
+        let found = tree.find(node).unwrap();
+        assert!(held(&found).is_ok());
+        let exchange = || {
+            let name = std::str::from_utf8(name).unwrap();
+            rustix::fs::renameat_with(CWD, path(name), CWD, path("other"), RenameFlags::EXCHANGE).unwrap();
+        };
+        exchange();
+        assert_eq!(held(&found).unwrap_err().errno(), Errno::STALE);
+        exchange();
+        tree.xattrs(node).unwrap();
+    }
+    tree.xattrs(Node::ROOT).unwrap();
+}
+
+/// Who is told that there is no access list lets everybody in whom it denies.
+#[test]
+fn an_access_list_that_cannot_be_read_is_an_error() {
+    let list = &b"system.posix_acl_access"[..];
+    for (name, read, expected) in [
+        (list, Ok(b"x".to_vec()), Ok(Some(b"x".to_vec()))),
+        (list, Err(Errno::NODATA), Ok(None)),
+        (list, Err(Errno::NOTSUP), Ok(None)),
+        (list, Err(Errno::IO), Err(Errno::IO)),
+        (list, Err(Errno::ACCESS), Err(Errno::ACCESS)),
+        (list, Err(Errno::PERM), Err(Errno::PERM)),
+        (b"user.x", Err(Errno::ACCESS), Ok(None)),
+        (b"user.x", Err(Errno::TIMEDOUT), Err(Errno::TIMEDOUT)),
+    ] {
+        assert_eq!(value_of(name, read).map_err(|error| error.errno()), expected, "{}", name.escape_ascii());
+    }
 }
 
 #[test]

@@ -31,6 +31,11 @@ const LONG: u32 = 4;
 /// decoded, and may be a lot.
 const MOST_LONG: usize = 2;
 
+/// And so many altogether, where nobody else is at work: few that take long are not to keep all others closed. More
+/// could take all memory there is, as each may need 1.5 GiB ([`tarnfs_source::Limits::lzma_dictionary`]). What of the
+/// memory for caches is in use is no measure: the index that each pass makes takes most of that.
+pub(super) const MOST_LONG_AT_ALL: usize = 8;
+
 /// Answers that are remembered for files that are no archives.
 const MOST_REMEMBERED: usize = 1 << 20;
 
@@ -438,14 +443,13 @@ impl Archives {
     }
 
     /// True if one more may be opened.
-    pub(super) fn may_begin(&mut self, patience: Duration, has_memory: bool) -> bool {
-        self.at_work.len() < MOST_OPENING_AT_ALL && self.has_turn(patience, has_memory)
+    pub(super) fn may_begin(&mut self, patience: Duration) -> bool {
+        self.at_work.len() < MOST_OPENING_AT_ALL && self.has_turn(patience)
     }
 
     /// True if one more may be at work. One that got no further for `patience`, or is at work for much longer, does not
-    /// count, unless too many of these take memory. However many do: where nobody else is at work and there is memory,
-    /// one more begins.
-    fn has_turn(&mut self, patience: Duration, has_memory: bool) -> bool {
+    /// count, unless too many of these take memory. Where nobody else is at work, that is still more of them.
+    fn has_turn(&mut self, patience: Duration) -> bool {
         let (mut counted, mut decoding) = (0, 0);
         for at_work in self.at_work.values_mut().filter(|at_work| !at_work.waits) {
             let seen = at_work.steps.count();
@@ -459,16 +463,16 @@ impl Archives {
                 decoding += usize::from(at_work.steps.decodes());
             }
         }
-        counted + decoding.saturating_sub(MOST_LONG) < MOST_OPENING || counted == 0 && has_memory
+        counted + decoding.saturating_sub(MOST_LONG) < MOST_OPENING || counted == 0 && decoding < MOST_LONG_AT_ALL
     }
 
     /// The file has answered, for which it may have been waited so long that others were begun meanwhile. True if it is
     /// the turn of this archive again.
-    pub(super) fn may_go_on(&mut self, number: u32, patience: Duration, has_memory: bool) -> bool {
+    pub(super) fn may_go_on(&mut self, number: u32, patience: Duration) -> bool {
         if let Some(at_work) = self.at_work.get_mut(&number) {
             at_work.waits = true;
         }
-        let has_turn = self.has_turn(patience, has_memory);
+        let has_turn = self.has_turn(patience);
         if let Some(at_work) = self.at_work.get_mut(&number).filter(|_| has_turn) {
             at_work.waits = false;
             (at_work.since, at_work.begun) = (Instant::now(), Instant::now());

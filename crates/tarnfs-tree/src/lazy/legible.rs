@@ -2,7 +2,7 @@
 //! once.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tarnfs_source::{SharedSource, Source};
 
@@ -11,6 +11,10 @@ const FILLER: u8 = 0xff;
 
 /// What is tried at once where something cannot be read, first and then: a block of a tar.
 const STEPS: [usize; 2] = [64 << 10, 512];
+
+/// Bytes that are filled, beside as many as could be read. Each 512 of them are a read that fails, and a few bytes of an
+/// image may say that a file has a TiB of damaged blocks.
+const MOST_FILLED: u64 = 64 << 20;
 
 /// Bytes of `source` that are there: a file in an archive that was cut may say that it is longer.
 fn what_is_there(source: &dyn Source) -> io::Result<u64> {
@@ -45,13 +49,23 @@ pub(super) struct Legible {
     length: u64,
     fills: AtomicBool,
     has_filled: AtomicBool,
+    /// Bytes that may still be filled.
+    left: AtomicU64,
+    /// The first byte that was not filled, as there were too many before it; else none has this number.
+    end: AtomicU64,
 }
 
 impl Legible {
     /// As much of `source` as there is.
     pub(super) fn new(source: SharedSource) -> io::Result<Self> {
         let length = what_is_there(&*source)?;
-        Ok(Self { source, length, fills: AtomicBool::new(true), has_filled: AtomicBool::new(false) })
+        Ok(Self::of(source, length, MOST_FILLED))
+    }
+
+    /// The first `length` bytes of `source`, of which that many, and as many as can be read, may be filled.
+    fn of(source: SharedSource, length: u64, most_filled: u64) -> Self {
+        let (fills, has_filled) = (AtomicBool::new(true), AtomicBool::new(false));
+        Self { source, length, fills, has_filled, left: most_filled.into(), end: u64::MAX.into() }
     }
 
     /// Fills nothing any more. True if something was shown that is not there.
@@ -60,9 +74,20 @@ impl Legible {
         self.has_filled.load(Ordering::SeqCst)
     }
 
+    /// As much of it as could be filled, where that was not all: as if it were cut there.
+    pub(super) fn cut(&self) -> Option<Self> {
+        let length = Some(self.end.load(Ordering::SeqCst)).filter(|&end| end < self.length)?;
+        Some(Self::of(SharedSource::clone(&self.source), length, u64::MAX))
+    }
+
     /// Reads what can be read, step by step.
     fn fill(&self, buffer: &mut [u8], offset: u64, steps: &[usize]) -> io::Result<()> {
         let Some((&step, smaller)) = steps.split_first() else {
+            let less = |left: u64| left.checked_sub(buffer.len() as u64);
+            if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_err() {
+                self.end.fetch_min(offset, Ordering::SeqCst);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "too much of it is damaged to go on"));
+            }
             buffer.fill(FILLER);
             return Ok(());
         };
@@ -73,11 +98,19 @@ impl Legible {
             let end = buffer.len().min(done + step - (at % step as u64) as usize);
             match self.source.read_exact_at(&mut buffer[done..end], at) {
                 Err(error) if is_damage(&error) => self.fill(&mut buffer[done..end], at, smaller)?,
-                read => read?,
+                read => {
+                    read?;
+                    self.has_read(end - done);
+                }
             }
             done = end;
         }
         Ok(())
+    }
+
+    fn has_read(&self, length: usize) {
+        let more = |left: u64| Some(left.saturating_add(length as u64));
+        let _ = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
     }
 }
 
@@ -97,7 +130,11 @@ impl Source for Legible {
                 self.fill(&mut buffer[..length], offset, &STEPS)?;
                 Ok(length)
             }
-            read => read,
+            Ok(read) => {
+                self.has_read(read);
+                Ok(read)
+            }
+            error => error,
         }
     }
 
@@ -188,9 +225,8 @@ mod tests {
 
     #[test]
     fn all_but_damage_is_passed_on() {
-        let never = || AtomicBool::new(false);
         let source = Arc::new(Waits);
-        let legible = Legible { source, length: 1024, fills: AtomicBool::new(true), has_filled: never() };
+        let legible = Legible::of(Arc::<Waits>::clone(&source), 1024, MOST_FILLED);
         assert!(legible.is_ready(3, 5) && !legible.is_ready(3, 6) && !legible.is_ready(2, 5));
         assert_eq!((legible.len(), legible.describe(), legible.depth()), (1024, "slow".to_owned(), 7));
         assert_eq!((legible.next_data(5), legible.next_hole(5)), (Some(6), 7));
@@ -202,8 +238,13 @@ mod tests {
         assert_eq!(legible.read_at(&mut bytes, 512).unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(legible.finish());
         assert_eq!(legible.read_at(&mut bytes, 0).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        // What would be too much is left as it is.
+        let most = Legible::of(source, 1024, 512);
+        assert_eq!((most.read_at(&mut bytes, 0).unwrap(), most.cut().is_none()), (512, true));
+        assert_eq!(most.read_at(&mut bytes, 0).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(most.cut().unwrap().len(), 0);
         // Where a file was cut, it ends.
-        let cut = Legible { source: Arc::new(Waits), length: 600, fills: never(), has_filled: never() };
+        let cut = Legible::of(Arc::new(Waits), 600, MOST_FILLED);
         assert_eq!((cut.next_data(598), cut.next_data(599), cut.next_hole(599)), (Some(599), None, 600));
         assert_eq!((cut.len(), cut.read_at(&mut bytes, 600).unwrap()), (600, 0));
         assert!(!cut.finish());

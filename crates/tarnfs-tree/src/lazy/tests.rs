@@ -3,8 +3,9 @@ use std::sync::atomic::AtomicBool;
 
 use tarnfs_index::{Recursion, Shape};
 use tarnfs_source::MemorySource;
+use tarnfs_source::testing::{Fault, FaultySource, When};
 
-use super::archives::MOST_OPENING;
+use super::archives::{MOST_LONG_AT_ALL, MOST_OPENING};
 use super::*;
 use crate::Lifetime;
 use crate::open::{DecodingOptions, IndexOptions};
@@ -295,7 +296,20 @@ fn want_of_memory_for_one_archive_does_no_harm_to_its_folder() {
     what_cannot_be_looked_at_is_a_file_for_now(Errno::NOMEM);
 }
 
+/// And one that could not be read once, whatever the reason: the disk, or a server.
+#[test]
+fn an_error_while_an_archive_is_looked_at_is_not_remembered() {
+    what_cannot_be_looked_at_is_a_file_for_now(Errno::IO);
+    what_cannot_be_looked_at_is_a_file_for_now(Errno::TIMEDOUT);
+}
+
 fn what_cannot_be_looked_at_is_a_file_for_now(errno: Errno) {
+    for is_opened in [false, true] {
+        what_fails_is_a_file_for_now(errno, is_opened);
+    }
+}
+
+fn what_fails_is_a_file_for_now(errno: Errno, is_opened: bool) {
     let is_leased = Arc::new(AtomicBool::new(true));
     let (shared, bytes) = (Arc::clone(&is_leased), tar("file", b"content"));
     let file = |name: &[u8], position| crate::toy::File {
@@ -306,10 +320,15 @@ fn what_cannot_be_looked_at_is_a_file_for_now(errno: Errno) {
     };
     let files = vec![file(b"a.tar", 1), file(b"b.tar", 2)];
     let open = move |name: &[u8]| {
-        if name == b"a.tar" && shared.load(Ordering::SeqCst) {
-            return Err(errno.into());
+        let whole = Arc::new(MemorySource::new(bytes.clone(), "a.tar"));
+        match name == b"a.tar" && shared.load(Ordering::SeqCst) {
+            true if is_opened => {
+                Ok(Arc::new(FaultySource::new(whole, Fault::Error(errno.raw_os_error()), When::From(1)))
+                    as SharedSource)
+            }
+            true => Err(errno.into()),
+            false => Ok(whole as SharedSource),
         }
-        Ok(Arc::new(MemorySource::new(bytes.clone(), "a.tar")) as SharedSource)
     };
     let toy = Arc::new(Toy::new(files, Box::new(open)));
     let tree = LazyTree::new(Base::Other(Arc::clone(&toy) as _), how(None)).unwrap();
@@ -324,7 +343,7 @@ fn what_cannot_be_looked_at_is_a_file_for_now(errno: Errno) {
         listed.unwrap();
         assert_eq!(kinds, [expected, Kind::Folder]);
         assert_eq!(tree.lookup(Node::ROOT, b"a.tar").unwrap().kind, expected);
-        if errno == Errno::AGAIN {
+        if errno != Errno::NOMEM {
             assert_eq!(tree.archives().trees().len(), 1, "what is open stays open");
         }
         is_leased.store(false, Ordering::SeqCst);
@@ -434,7 +453,7 @@ fn what_takes_long_does_not_hold_up_others() {
         archives.begin(number)
     };
     let mut all = vec![begin(&mut archives, 2), begin(&mut archives, 3)];
-    assert!(!archives.may_begin(Duration::MAX, false));
+    assert!(!archives.may_begin(Duration::MAX));
     let since = std::time::Instant::now();
     // All that may be opened, each as soon as it may.
     while all.len() < 64 {
@@ -442,12 +461,12 @@ fn what_takes_long_does_not_hold_up_others() {
         for steps in &all {
             steps.reads.fetch_add(1, Ordering::Relaxed);
         }
-        if archives.may_begin(Duration::from_millis(5), false) {
+        if archives.may_begin(Duration::from_millis(5)) {
             all.push(begin(&mut archives, all.len() as u64 + 2));
         }
         std::thread::yield_now();
     }
-    assert!(!archives.may_begin(Duration::ZERO, false));
+    assert!(!archives.may_begin(Duration::ZERO));
 }
 
 /// What a first pass decodes with may take a lot of memory, however small the archive is.
@@ -464,39 +483,35 @@ fn what_takes_long_and_memory_is_not_at_work_in_any_number() {
     // Nothing gets on, at any time.
     let patience = Duration::ZERO;
     let mut all = Vec::new();
-    for decoding in 0..4 {
-        assert!(archives.may_begin(patience, false), "{decoding}");
-        all.push(begin(&mut archives, decoding + 2));
+    // A few that take long do not keep all others closed.
+    for decoding in 0..MOST_LONG_AT_ALL {
+        assert!(archives.may_begin(patience), "{decoding}");
+        assert!(decoding <= MOST_OPENING || !archives.may_begin(Duration::MAX), "only where all take long");
+        all.push(begin(&mut archives, decoding as u64 + 2));
         all.last().unwrap().1.progress.bytes.fetch_add(1, Ordering::Relaxed);
     }
-    assert!(!archives.may_begin(patience, false));
-    assert_eq!(all.len(), MOST_OPENING + 2);
-    // Those that take long do not keep all others closed where there is memory.
-    assert!(archives.may_begin(patience, true) && !archives.may_begin(Duration::MAX, true));
+    assert!(!archives.may_begin(patience));
+    const { assert!(MOST_LONG_AT_ALL > MOST_OPENING + 2) };
     // One that waits for its file takes nothing. When the file answers at last, it waits for its turn.
     archives.end(all[0].0, Outcome::NotNow, &mut Released::default());
     let (late, _) = begin(&mut archives, 90);
     let (next, _) = begin(&mut archives, 91);
-    assert!(archives.may_go_on(late, patience, false));
+    assert!(archives.may_go_on(late, patience));
     all.push(begin(&mut archives, 92));
     all.last().unwrap().1.progress.entries.fetch_add(1, Ordering::Relaxed);
-    assert!(!archives.may_go_on(next, patience, false) && !archives.may_begin(patience, false));
+    assert!(!archives.may_go_on(next, patience) && !archives.may_begin(patience));
     archives.end(all[1].0, Outcome::NotNow, &mut Released::default());
-    assert!(archives.may_go_on(next, patience, false));
+    assert!(archives.may_go_on(next, patience));
     // Those that wait for their turn keep nobody from getting it.
     let patience = Duration::MAX;
     for (number, _) in &all {
         archives.end(*number, Outcome::NotNow, &mut Released::default());
     }
-    assert!(!archives.may_begin(patience, false), "two get on");
+    assert!(!archives.may_begin(patience), "two get on");
     let (third, _) = begin(&mut archives, 93);
-    assert!(!archives.may_go_on(third, patience, false) && !archives.may_go_on(third, patience, false));
+    assert!(!archives.may_go_on(third, patience) && !archives.may_go_on(third, patience));
     archives.end(late, Outcome::NotNow, &mut Released::default());
-    assert!(
-        archives.may_begin(patience, false)
-            && archives.may_go_on(third, patience, false)
-            && !archives.may_begin(patience, false)
-    );
+    assert!(archives.may_begin(patience) && archives.may_go_on(third, patience) && !archives.may_begin(patience));
 }
 
 /// However many archives are waited for, they are in few lanes; and one that is open is in none of these.
@@ -532,7 +547,7 @@ fn an_archive_is_no_archive_at_once_when_it_cannot_be_opened() {
         archives.begin(number);
         archives.end(number, outcome, &mut released);
         assert_eq!(matches!(archives.find(number), FoundArchive::Failed), is_failed);
-        assert!(archives.may_begin(Duration::MAX, false));
+        assert!(archives.may_begin(Duration::MAX));
     }
     assert_eq!(archives.known(Node(2), version).map(|(_, archive)| archive), Some(None));
     archives.release(number, 1, &mut released);
@@ -670,6 +685,52 @@ impl Source for Damaged {
     fn describe(&self) -> String {
         "damaged".to_owned()
     }
+}
+
+/// An archive of which all but the start is damaged, and which says that it is as long as one can be.
+#[derive(Debug)]
+struct Endless {
+    start: Vec<u8>,
+    failed: Arc<AtomicUsize>,
+}
+
+impl Source for Endless {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if let Some(start) = usize::try_from(offset).ok().and_then(|from| self.start.get(from..from + buffer.len())) {
+            buffer.copy_from_slice(start);
+            return Ok(buffer.len());
+        }
+        if self.failed.fetch_add(1, Ordering::SeqCst) > 1 << 20 {
+            return Err(io::Error::other("it would be searched for ever"));
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidData, "damaged, as tested"))
+    }
+
+    fn len(&self) -> u64 {
+        1 << 40
+    }
+
+    fn describe(&self) -> String {
+        "endless".to_owned()
+    }
+}
+
+/// It is not searched from end to end, block by block; what lies before the damage shows.
+#[test]
+fn damage_without_an_end_is_not_searched_without_an_end() {
+    // More than is looked at to say what it is.
+    let content = [b'c'; HEAD];
+    let start = tar("file", &content)[..512 + HEAD].to_vec();
+    let failed = Arc::new(AtomicUsize::new(0));
+    let shared = Arc::clone(&failed);
+    let open =
+        move |_: &[u8]| Ok(Arc::new(Endless { start: start.clone(), failed: Arc::clone(&shared) }) as SharedSource);
+    let file = crate::toy::File { name: b"a.tar".to_vec(), position: 1, size: 1 << 40, ..Default::default() };
+    let tree = LazyTree::new(Base::Other(Arc::new(Toy::new(vec![file], Box::new(open)))), how(None)).unwrap();
+    let archive = tree.lookup(Node::ROOT, b"a.tar").unwrap();
+    assert_eq!(archive.kind, Kind::Folder);
+    assert_eq!(read(&tree, tree.lookup(archive.node, b"file").unwrap().node), content);
+    assert!(failed.load(Ordering::SeqCst) > 1000, "it was searched for a while");
 }
 
 /// What can be read of an archive in a damaged or cut one is shown, and the rest is an error: never other bytes.

@@ -6,7 +6,7 @@ use tarnfs_source::SharedSource;
 
 use super::archives::{MOST, WIDTH, Where};
 use super::{BATCH, Base, LANES, LazyTree, stale};
-use crate::{Attributes, Child, Error, HeldUp, Lifetime, Node, Totals, Tree, Work, Xattrs, unproven};
+use crate::{Attributes, Child, Error, HeldUp, Lifetime, Node, Totals, Tree, Work, Xattrs, access_list, unproven};
 
 impl Tree for LazyTree {
     fn lookup(&self, folder: Node, name: &[u8]) -> Result<Attributes, Error> {
@@ -131,7 +131,11 @@ impl Tree for LazyTree {
     fn xattrs(&self, node: Node) -> Result<Xattrs, Error> {
         if let Where::Archive(number, Node::ROOT) = self.place(node) {
             let file = self.archives().file(number).map(|archive| archive.node).ok_or_else(stale)?;
-            return self.xattrs(file);
+            let mut xattrs = self.xattrs(file)?;
+            for (_, value) in xattrs.iter_mut().filter(|(name, _)| name == access_list::NAME) {
+                access_list::open_to_readers(value);
+            }
+            return Ok(xattrs);
         }
         self.within(node, |tree, inner, _| tree.xattrs(inner))
     }
@@ -139,7 +143,13 @@ impl Tree for LazyTree {
     fn xattr(&self, node: Node, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         if let Where::Archive(number, Node::ROOT) = self.place(node) {
             let file = self.archives().file(number).map(|archive| archive.node).ok_or_else(stale)?;
-            return self.xattr(file, name);
+            let mut value = self.xattr(file, name)?;
+            if name == access_list::NAME
+                && let Some(value) = &mut value
+            {
+                access_list::open_to_readers(value);
+            }
+            return Ok(value);
         }
         self.within(node, |tree, inner, _| tree.xattr(inner, name))
     }

@@ -2,19 +2,24 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::toy::Toy;
+use crate::{UNKNOWN, UnionTree};
 
 fn toy() -> Arc<Toy> {
     Arc::new(Toy::with_contents([("file", Vec::new())]))
 }
 
-fn names(tree: &Subvolumes) -> Vec<Vec<u8>> {
-    let mut names = Vec::new();
-    tree.read_dir(Node::ROOT, 0, &mut |child| {
-        names.push(child.name.to_vec());
+fn nodes(tree: &Subvolumes, folder: Node) -> Vec<(Vec<u8>, Node)> {
+    let mut nodes = Vec::new();
+    tree.read_dir(folder, 0, &mut |child| {
+        nodes.push((child.name.to_vec(), child.attributes.node));
         true
     })
     .unwrap();
-    names
+    nodes
+}
+
+fn names(tree: &Subvolumes) -> Vec<Vec<u8>> {
+    nodes(tree, Node::ROOT).into_iter().map(|(name, _)| name).collect()
 }
 
 /// A source that cannot be asked any more hides neither the folder that shows all of them nor the others.
@@ -36,6 +41,34 @@ fn one_that_is_broken_hides_no_other() {
     // As soon as it can be asked, it is as it is.
     never.is_broken.store(false, Ordering::SeqCst);
     assert_eq!(names(&tree).len(), 3);
+}
+
+/// A listing does not say what a folder on a server was when somebody asked last: it may be somebody else's by now.
+#[test]
+fn what_may_have_to_be_waited_for_is_asked_by_who_wants_to_know() {
+    let (server, disk) = (toy(), toy());
+    let trees = [("disk", &disk), ("server", &server)];
+    let trees = trees.map(|(name, tree)| (name.as_bytes().to_vec(), Arc::clone(tree) as Arc<dyn Tree>));
+    let tree = Subvolumes::new(trees).unwrap();
+    server.is_ready.store(false, Ordering::SeqCst);
+    let known = nodes(&tree, Node::ROOT);
+    assert_eq!(known.iter().map(|(_, node)| *node == UNKNOWN).collect::<Vec<_>>(), [false, true]);
+    assert_ne!(tree.lookup(Node::ROOT, b"server").unwrap().node, UNKNOWN);
+    // What cannot be asked at all is listed in the same way.
+    server.is_ready.store(true, Ordering::SeqCst);
+    server.is_broken.store(true, Ordering::SeqCst);
+    assert_eq!(nodes(&tree, Node::ROOT), known);
+}
+
+/// What a tree knows no more of than its name is no node of another tree.
+#[test]
+fn what_cannot_be_looked_up_is_listed() {
+    let [left, right] = [toy(), toy()];
+    let union = UnionTree::new(vec![left as _, Arc::clone(&right) as _]).unwrap();
+    right.is_closed.store(true, Ordering::SeqCst);
+    let tree = Subvolumes::new([(b"union".to_vec(), Arc::new(union) as Arc<dyn Tree>)]).unwrap();
+    let folder = tree.lookup(Node::ROOT, b"union").unwrap().node;
+    assert_eq!(nodes(&tree, folder), [(b"file".to_vec(), UNKNOWN)]);
 }
 
 /// A mount to which sub mounts are added later.

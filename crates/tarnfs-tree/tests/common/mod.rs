@@ -30,6 +30,48 @@ pub(crate) fn archives() -> Vec<(&'static str, Vec<u8>)> {
     archives
 }
 
+/// A member of a tar: its header and content.
+pub(crate) fn member(kind: u8, name: &str, content: &[u8]) -> Vec<u8> {
+    let mut header = [0_u8; 512];
+    header[..name.len()].copy_from_slice(name.as_bytes());
+    header[100..107].copy_from_slice(b"0000644");
+    header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+    header[136..147].copy_from_slice(b"00000000001");
+    header[148..156].copy_from_slice(b"        ");
+    header[156] = kind;
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    let mut member = [&header[..], content].concat();
+    member.resize(member.len().next_multiple_of(512), 0);
+    member
+}
+
+/// A zip archive of files that are stored as they are.
+pub(crate) fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let (mut locals, mut central) = (Vec::new(), Vec::new());
+    for (name, bytes) in files {
+        let (crc, length) = (crc32fast::hash(bytes).to_le_bytes(), (bytes.len() as u32).to_le_bytes());
+        // From the version that is needed to the lengths of the name and of what follows it.
+        let shared = [
+            &[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0x58][..],
+            &crc,
+            &length,
+            &length,
+            &(name.len() as u16).to_le_bytes(),
+            &[0; 2],
+        ]
+        .concat();
+        let at = (locals.len() as u32).to_le_bytes();
+        central.extend([&b"PK\x01\x02\x14\0"[..], &shared, &[0; 10], &at, name.as_bytes()].concat());
+        locals.extend([&b"PK\x03\x04"[..], &shared, name.as_bytes(), bytes].concat());
+    }
+    let [at, size] = [&locals, &central].map(|part| (part.len() as u32).to_le_bytes());
+    let count = (files.len() as u16).to_le_bytes();
+    let end = [&b"PK\x05\x06\0\0\0\0"[..], &count, &count, &size, &at, &[0; 2]].concat();
+    [locals, central, end].concat()
+}
+
 pub(crate) fn memory(name: &str, bytes: &[u8]) -> SharedSource {
     Arc::new(MemorySource::new(bytes, name))
 }
