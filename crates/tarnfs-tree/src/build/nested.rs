@@ -284,9 +284,12 @@ impl<'a> Expansion<'a> {
         let Some(content @ Content::Format(format)) = content_of(&probe, &candidate.name) else { return Ok(()) };
         let reader = format.reader();
         if let Reader::Random(format) = reader
-            && !has_entries(format, &candidate.bytes, self.format_options)
+            && let Some(why) = why_not_an_archive(format, &candidate.bytes, self.format_options)
         {
-            return Ok(());
+            if self.options.cancel.is_cancelled() {
+                return Err(Problem::Cancelled);
+            }
+            return Ok(receiver.note(candidate.told_at, format!("{shown}: {why}; it stays a file"))?);
         }
         receiver.begin()?;
         let members = match reader {
@@ -411,7 +414,7 @@ impl<'a> Expansion<'a> {
                         if is_whole {
                             note(format!("what lies in it stays a file: {NO_ROOM}"))?;
                         }
-                        let entry = single_file(candidate, &shown_name, length);
+                        let entry = single_file(candidate, &shown_name, stream.length_of_file(length));
                         shifts.borrow_mut().settle(&entry, receiver)?;
                         receiver.entry(&entry)?;
                     }
@@ -427,7 +430,7 @@ impl<'a> Expansion<'a> {
                         makes_folder: false,
                         file: candidate.file.clone(),
                         expected: None,
-                        instead: Some(Box::new(single_file(candidate, &shown_name, length))),
+                        instead: Some(Box::new(single_file(candidate, &shown_name, stream.length_of_file(length)))),
                         place: MemberPlace { layers: place.layers + u32::from(content.codec().is_some()), ..place },
                         told_at: candidate.told_at,
                     })?,
@@ -436,7 +439,10 @@ impl<'a> Expansion<'a> {
             (None, None) => {
                 let (length, hashes) =
                     rest_of(&mut stream, &self.names.hashes).map_err(|error| failed(stream.position, error))?;
-                let entry = Entry { xattrs: hashes, ..single_file(candidate, &shown_name, length) };
+                let size = stream.length_of_file(length);
+                // Those of a part are not those of the file.
+                let xattrs = if size == length { hashes } else { Vec::new() };
+                let entry = Entry { xattrs, ..single_file(candidate, &shown_name, size) };
                 shifts.borrow_mut().settle(&entry, receiver)?;
                 receiver.entry(&entry)?;
             }
@@ -487,20 +493,28 @@ pub(crate) fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::Unsupported)
 }
 
-/// True if there is an archive in `source`, though it may be empty: what has only the first bytes of one stays a file.
-fn has_entries(format: &dyn ReadRandom, source: &SharedSource, options: &tarnfs_format::Options) -> bool {
-    let mut is_damaged = false;
+/// What is wrong if there is no archive in `source` that can be opened, though it may be empty: what has only the first
+/// bytes of one stays a file.
+fn why_not_an_archive(
+    format: &dyn ReadRandom,
+    source: &SharedSource,
+    options: &tarnfs_format::Options,
+) -> Option<String> {
+    let mut damage = None;
     let result = format.read(source, options, &mut |event| match event {
         Event::Entry(_) => Err(io::ErrorKind::Interrupted.into()),
-        Event::Damage(_) => {
-            is_damaged = true;
+        Event::Damage(found) => {
+            damage.get_or_insert(found.what);
             Ok(())
         }
         _ => Ok(()),
     });
     match result {
-        Ok(()) => !is_damaged,
-        Err(error) => matches!(error, tarnfs_format::Error::Receiver(_)),
+        Ok(()) => damage,
+        Err(tarnfs_format::Error::Receiver(_)) => None,
+        // Where in it that is, counts in no stream that a message could name.
+        Err(tarnfs_format::Error::Read { error, .. }) => Some(error.to_string()),
+        Err(error) => Some(error.to_string()),
     }
 }
 
