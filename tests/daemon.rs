@@ -9,7 +9,9 @@ mod support;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -488,4 +490,66 @@ fn a_mount_in_use_is_left_unless_it_may_be_detached() {
     run(&scratch, ["-l".as_ref(), "-u".as_ref(), at.as_os_str()]).ok();
     assert!(!at.join("file").exists());
     assert_eq!(std::io::read_to_string(open).unwrap(), "hello\n");
+}
+
+/// > Unmounting with tarnfs returns when the folder that was made for the mount is gone.
+#[test]
+fn what_was_made_is_gone_when_it_is_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar -cf a.tar one");
+    let at = scratch.path("mnt");
+    for round in 0..25 {
+        let words = [scratch.path("a.tar"), at.clone()];
+        assert_eq!(run(&scratch, &words).code, 0);
+        assert_eq!(run(&scratch, [OsStr::new("-u"), at.as_os_str()]).code, 0);
+        assert!(!at.exists(), "{round}");
+    }
+}
+
+#[test]
+fn nothing_is_mounted_over_the_root() {
+    // Where it would be mounted after all, nobody else sees it.
+    in_own_namespace(|_| {
+        let scratch = Scratch::new();
+        scratch.shell("echo one > one; tar -cf a.tar one; ln -s / root");
+        for root in [Path::new("/"), Path::new("/tmp/.."), &scratch.path("root")] {
+            let ran = run(&scratch, [scratch.path("a.tar").as_os_str(), root.as_os_str()]);
+            assert!(ran.code == 6 && ran.err.contains("name another: tarnfs ARCHIVE MOUNTPOINT"), "{}", ran.err);
+        }
+    });
+}
+
+/// Words of a command line are there for everybody as long as the process is.
+#[test]
+fn passwords_are_in_no_list_of_processes() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("echo one > one; tar -cf a.tar one");
+    let marker = format!("sesame-{}", std::process::id());
+    for words in [
+        vec!["--password".to_owned(), marker.clone()],
+        vec![format!("--password={marker}")],
+        vec!["-o".to_owned(), format!("fsname=x,password={marker},noatime")],
+    ] {
+        let at = scratch.path("mnt");
+        let ran = tarnfs(&scratch).args(&words).arg(scratch.path("a.tar")).arg(&at).status().unwrap();
+        assert!(ran.success(), "{words:?}");
+        let (mut ours, mut shown) = (0, Vec::new());
+        for process in fs::read_dir("/proc").unwrap().flatten() {
+            let Ok(line) = fs::read(process.path().join("cmdline")) else { continue };
+            let has = |what: &[u8]| line.windows(what.len()).any(|part| part == what);
+            ours += usize::from(has(at.as_os_str().as_bytes()));
+            if has(marker.as_bytes()) {
+                shown.push(String::from_utf8_lossy(&line).into_owned());
+            }
+        }
+        assert_eq!(run(&scratch, [OsStr::new("-u"), at.as_os_str()]).code, 0);
+        // The one that serves and the one that unmounts.
+        assert!(ours >= 2 && shown.is_empty(), "{ours}: {shown:?}");
+    }
 }

@@ -5,10 +5,11 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use support::{Mounted, Scratch, can_mount, corpus, have, run, tarnfs};
+use support::{Mounted, Ran, Scratch, can_mount, corpus, have, run, tarnfs};
 
 /// The exit codes of the documented list that reading an archive may end with.
 const CLEAN: [i32; 5] = [0, 1, 3, 4, 5];
@@ -79,6 +80,120 @@ fn a_cut_archive_serves_what_is_there() {
         }
         assert!(fs::read(mount.path("f5")).is_err(), "{tool}");
         mount.unmount();
+    }
+}
+
+/// > A compressed file of which the end is lost is an error for who reads to its end, and never a shorter file.
+#[test]
+fn a_compressed_file_that_is_cut_is_never_a_shorter_one() {
+    let scratch = Scratch::new();
+    scratch.shell("seq 300000 > whole; mkdir tree; cp whole tree/c");
+    let whole = fs::read(scratch.path("whole")).unwrap();
+    for (suffix, tool) in [
+        ("gz", "gzip -c"),
+        ("bz2", "bzip2 -1c"),
+        ("xz", "xz -0c --block-size=256KiB"),
+        ("zst", "zstd -qc"),
+        ("lz4", "lz4 -qc -B4"),
+    ] {
+        if !have(tool.split(' ').next().unwrap()) {
+            continue;
+        }
+        scratch.shell(&format!(
+            "{tool} < whole > c.{suffix}; truncate -s $(( $(stat -c %s c.{suffix}) / 2 )) c.{suffix}
+             tar -cf o-{suffix}.tar c.{suffix}"
+        ));
+        for (archive, options, path) in [
+            (format!("c.{suffix}"), &[][..], "c".to_owned()),
+            (format!("o-{suffix}.tar"), &["-r"][..], format!("c.{suffix}/c")),
+        ] {
+            let what = format!("{archive} {path}");
+            let index = format!("--index-file={}", scratch.path(format!("{archive}.sqlite")).display());
+            // The first time it is decoded to the cut, the second time the index says what is there.
+            for _ in ["first", "from the index"] {
+                let words = |command: &str, more: &[&str]| {
+                    let mut words = vec![command.to_owned()];
+                    words.extend(options.iter().chain(more).map(|&word| word.to_owned()));
+                    words.push(scratch.path(&archive).to_str().unwrap().to_owned());
+                    words
+                };
+                let with = |command: &str, more: &[&str], behind: &[&str]| {
+                    let mut words = words(command, more);
+                    words.extend(behind.iter().map(|&word| word.to_owned()));
+                    run(&scratch, words)
+                };
+                let cat = with("cat", &[&index], &[&path]);
+                let there = cat.out.len();
+                assert!(cat.code == 5 && there > 0 && there < whole.len() && cat.out == whole[..there], "{what}");
+                let stat = with("stat", &[&index], &[&path]);
+                assert!(stat.code == 5 && stat.text().contains("Damage: "), "{what}: {}", stat.text());
+                if !can_mount() {
+                    continue;
+                }
+                let mount = Mounted::any(&scratch, scratch.path(&archive), &[options, &[index.as_str()]].concat());
+                assert_eq!(mount.ran.code, 5, "{what}: {}", mount.ran.err);
+                let file = fs::File::open(mount.path(&path)).unwrap();
+                assert_eq!(file.metadata().unwrap().len(), there as u64 + 1, "{what}");
+                // Up to the page in which it ends, all of it is there.
+                let mut first = vec![0; there / 4096 * 4096];
+                file.read_exact_at(&mut first, 0).unwrap();
+                assert!(first == whole[..first.len()], "{what}");
+                let copied = fs::copy(mount.path(&path), scratch.path("copy")).map_err(|error| error.raw_os_error());
+                assert_eq!(copied.err(), Some(Some(libc::EIO)), "{what}");
+                drop(file);
+                mount.unmount();
+            }
+            let tarnfs = |words: &[&str]| {
+                let words = [words, options].concat();
+                Ran::from(support::tarnfs(&scratch).current_dir(scratch.path("")).args(words).output().unwrap())
+            };
+            let checked = tarnfs(&["check", &archive]);
+            assert_eq!(checked.code, 5, "{what}");
+            let said = format!("{archive}: its only file is damaged\n{archive}: damaged: {path}\n");
+            let of_all = if options.is_empty() { format!("{archive}: the file in it is damaged\n") } else { said };
+            assert!(checked.text().ends_with(&of_all), "{}", checked.text());
+            let extracted = tarnfs(&["extract", "-C", "out", &archive]);
+            let out = scratch.path("out").join(&path);
+            assert!(extracted.code == 5 && !out.exists(), "{what}: {}", extracted.err);
+            let forced = tarnfs(&["extract", "--force", "-C", "out", &archive]);
+            let length = fs::read(&out).unwrap().len();
+            assert!(forced.code == 5 && fs::read(&out).unwrap() == whole[..length], "{what}: {}", forced.err);
+            assert!(forced.err.contains(&format!("only its first {length} bytes can be decoded")), "{}", forced.err);
+            fs::remove_dir_all(scratch.path("out")).unwrap();
+            let converted = tarnfs(&["convert", &archive, "new.tar"]);
+            assert!(converted.code != 0, "{what}: {}", converted.err);
+            let _ = fs::remove_file(scratch.path("new.tar"));
+        }
+        let archive = format!("c.{suffix}");
+        let compared = support::tarnfs(&scratch)
+            .current_dir(scratch.path(""))
+            .args(["compare", &archive, "tree"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&compared.stderr);
+        assert!(compared.status.code() == Some(5) && said.contains("c: is damaged; --force"), "{archive}: {said}");
+    }
+}
+
+/// What `gzip` ignores with a warning is no part of the file: all of that is there.
+#[test]
+fn what_lies_behind_a_compressed_file_takes_nothing_of_it() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "seq 30000 > whole; for tool in gzip bzip2 xz; do $tool < whole > c.$tool; echo garbage >> c.$tool; done",
+    );
+    let whole = fs::read(scratch.path("whole")).unwrap();
+    for tool in ["gzip", "bzip2", "xz"] {
+        let archive = format!("c.{tool}");
+        let ran = |words: &[&str]| {
+            Ran::from(support::tarnfs(&scratch).current_dir(scratch.path("")).args(words).output().unwrap())
+        };
+        let extracted = ran(&["extract", "-C", tool, &archive]);
+        assert_eq!(extracted.code, 5, "{tool}: {}", extracted.err);
+        let name = fs::read_dir(scratch.path(tool)).unwrap().next().unwrap().unwrap().path();
+        assert!(fs::read(name).unwrap() == whole, "{tool}");
+        let checked = ran(&["check", &archive]);
+        assert!(checked.code == 5 && checked.text().ends_with("the file in it is not damaged\n"), "{}", checked.text());
     }
 }
 

@@ -297,6 +297,30 @@ fn commands_see_what_a_mount_shows() {
 }
 
 /// > A file that only looks like an archive stays a file and does no harm.
+/// Who looks after a folder of backups with `check -r` has to learn which of them were not looked into.
+#[test]
+fn an_archive_that_cannot_be_opened_is_named() {
+    if !have("7z") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "head -c 20000 /dev/urandom > file; 7z a -psesame -mhe=on locked.7z file > log; 7z a whole.7z file > log
+         head -c 10000 whole.7z > cut.7z; echo text > text.7z; tar -cf a.tar locked.7z cut.7z text.7z whole.7z; gzip -k a.tar",
+    );
+    for archive in ["a.tar", "a.tar.gz"] {
+        let checked = run(&scratch, ["check".as_ref(), "-r".as_ref(), scratch.path(archive).as_os_str()]);
+        let said = checked.text();
+        assert_eq!(checked.code, 5, "{said}");
+        assert!(
+            said.contains("locked.7z: the header: it is encrypted") && said.contains("cut.7z: its header"),
+            "{said}"
+        );
+        // What is no archive at all is nothing to tell of.
+        assert!(said.matches("; it stays a file").count() == 2 && !said.contains("text.7z"), "{said}");
+    }
+}
+
 #[test]
 fn what_only_looks_like_an_archive_stays_a_file() {
     if !can_mount() {

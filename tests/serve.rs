@@ -286,6 +286,13 @@ fn damage_breaks_the_answer_off() {
     served.ask("GET", "/sub/first", &[("Range", "bytes=0-9")]).whole(206);
     // The message, which names files of the machine, is for its log only.
     assert_eq!(served.end(), Some(5));
+    // Of a single file that is cut nobody knows how long it was.
+    scratch.shell("seq 100000 > numbers; gzip -c < numbers > numbers.gz; truncate -s 100000 numbers.gz");
+    let single = Served::new(&scratch, ["numbers.gz"]);
+    let numbers = single.get("/numbers");
+    let all = fs::read(scratch.path("numbers")).unwrap();
+    assert!(numbers.is_cut && all.starts_with(&numbers.body), "{} bytes", numbers.body.len());
+    assert_eq!(single.end(), Some(5));
     if have("curl") {
         let served = Served::new(&scratch, ["cut.tar.zst"]);
         let code =

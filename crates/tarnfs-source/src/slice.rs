@@ -35,14 +35,15 @@ impl Source for Slice {
         let start = self.start.checked_add(offset).ok_or(io::ErrorKind::InvalidInput)?;
         let read = self.whole.read_before(&mut buffer[..wanted], start, self.start.saturating_add(self.length))?;
         if read == 0 {
+            let (there, end) = (self.whole.len(), self.start.saturating_add(self.length));
+            // One byte more than there is means that nobody knows how much is missing.
+            let to = if end == there.saturating_add(1) { String::new() } else { format!(" to byte {end}") };
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
                 format!(
-                    "{} ends at byte {}, but what begins at byte {} goes on to byte {}: it was cut",
+                    "{} ends at byte {there}, but what begins at byte {} goes on{to}: it was cut",
                     self.whole.describe(),
-                    self.whole.len(),
                     self.start,
-                    self.start.saturating_add(self.length)
                 ),
             ));
         }

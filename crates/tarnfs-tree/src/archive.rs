@@ -453,7 +453,8 @@ impl ArchiveTree {
         if let Some(what) = self.damage_of(row)? {
             return Ok(Some(what));
         }
-        Ok(self.is_cut(row)?.then(|| "the archive ends before its end".to_owned()))
+        let what = if row.stream == 0 { "the archive" } else { "what it lies in" };
+        Ok(self.is_cut(row)?.then(|| format!("{what} ends before its end")))
     }
 
     /// What is wrong with the file `node`, if anything is known to be.

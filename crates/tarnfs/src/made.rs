@@ -1,14 +1,21 @@
 //! A folder that this program has made, to be removed at the end.
 //!
 //! It is known by the folder that it lies in, which stays open: that one may get another name meanwhile, and its old
-//! name may lead to folders of somebody else.
+//! name may lead to folders of somebody else. The process that removes it holds a lock on it until then, so that who
+//! unmounts can wait for that.
+
+#![allow(unsafe_code, reason = "F_GETLK, which asks for a lock without taking it")]
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FlockOperation, Mode, OFlags, StatxAttributes, StatxFlags, fcntl_lock, mkdirat, openat, statat,
+    statx, unlinkat,
+};
 use rustix::io::Errno;
 
 /// See the module.
@@ -16,6 +23,39 @@ use rustix::io::Errno;
 pub(crate) struct Made {
     parent: OwnedFd,
     name: OsString,
+    /// Locked, in the process that removes it.
+    locked: Option<OwnedFd>,
+}
+
+/// Waits until the folder at `path`, from which a mount was taken away, is removed by who has made it, if it is to be.
+/// Not for long: the same mount may be there for others.
+pub(crate) fn wait_until_removed(path: &Path) {
+    const LIMIT: Duration = Duration::from_secs(2);
+    const BETWEEN: Duration = Duration::from_millis(1);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(place) = openat(CWD, path, flags, Mode::empty()) else { return };
+    // What else is mounted there is not asked: it may hang.
+    let found = statx(&place, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
+    if found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)) {
+        return;
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(folder) = openat(&place, ".", flags, Mode::empty()) else { return };
+    let start = Instant::now();
+    while is_locked(&folder) && start.elapsed() < LIMIT {
+        std::thread::sleep(BETWEEN);
+    }
+}
+
+/// True if another process has the lock of [`Made::find`].
+fn is_locked(folder: &OwnedFd) -> bool {
+    // SAFETY: numbers, of which zero is a value.
+    let mut asked: libc::flock = unsafe { std::mem::zeroed() };
+    asked.l_type = libc::F_WRLCK as libc::c_short;
+    asked.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: the descriptor is open, and what is asked lives longer than the call.
+    let answered = unsafe { libc::fcntl(folder.as_raw_fd(), libc::F_GETLK, &raw mut asked) };
+    answered == 0 && asked.l_type != libc::F_UNLCK as libc::c_short
 }
 
 /// The folder that holds `path`, and the name of `path` in it.
@@ -37,14 +77,18 @@ impl Made {
     /// Makes the folder `name` in `parent`.
     pub(crate) fn within(parent: OwnedFd, name: &OsStr) -> io::Result<Self> {
         mkdirat(&parent, name, Mode::RWXU | Mode::RWXG | Mode::RWXO)?;
-        Ok(Self { parent, name: name.to_owned() })
+        Ok(Self { parent, name: name.to_owned(), locked: None })
     }
 
-    /// The folder at `path`, made by another process, which knows it by this [`identity`](Self::identity).
+    /// The folder at `path`, made by another process, which knows it by this [`identity`](Self::identity). This process
+    /// is the one that removes it, and has a lock on it as long as it has this.
     pub(crate) fn find(path: &Path, identity: &str) -> io::Result<Self> {
         let (parent, name) = split(path)?;
-        let made = Self { parent, name: name.to_owned() };
+        let mut made = Self { parent, name: name.to_owned(), locked: None };
         if made.identity()? == identity {
+            // Where there are no locks, nobody can wait for the end.
+            let locked = |folder: &OwnedFd| fcntl_lock(folder, FlockOperation::NonBlockingLockShared).is_ok();
+            made.locked = made.open().ok().filter(locked);
             return Ok(made);
         }
         Err(io::Error::new(io::ErrorKind::NotFound, format!("{}: another folder lies there by now", path.display())))

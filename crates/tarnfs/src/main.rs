@@ -6,6 +6,7 @@ mod control;
 mod daemon;
 mod exit;
 mod globs;
+mod hide;
 mod indexer;
 mod input;
 mod inside;

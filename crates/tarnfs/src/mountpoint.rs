@@ -51,6 +51,7 @@ fn cannot_make(path: &Path, made_up: bool, error: &io::Error) -> Failure {
 /// What would keep `path` from being a mount point, asked before the archive is read: that may take long. `made_up`:
 /// nobody has named it.
 pub(crate) fn check(path: &Path, made_up: bool) -> Result<(), Failure> {
+    not_root(path)?;
     let metadata = if made_up { path.symlink_metadata() } else { path.metadata() };
     match metadata {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -65,6 +66,15 @@ pub(crate) fn check(path: &Path, made_up: bool) -> Result<(), Failure> {
         // Anything else is found out, and said better, when it is mounted on.
         Ok(_) | Err(_) => Ok(()),
     }
+}
+
+/// Fails for the root of all: who starts from now on would find nothing but the archive, and nobody could unmount it by
+/// that path, which leads to what lies below.
+fn not_root(path: &Path) -> Result<(), Failure> {
+    if resolved(path) == Path::new("/") {
+        return Err(failed(path, "is the root of the file system, and everything else would be hidden"));
+    }
+    Ok(())
 }
 
 /// The folder in which a mount point lies that nobody has named, and the source that it is named after. It is opened

@@ -13,8 +13,8 @@ use crate::commands::{
     serve, stat, unmount, version,
 };
 use crate::exit::{Code, Failure};
-use crate::logging;
 use crate::terminal::Colour;
+use crate::{hide, logging};
 
 /// Runs a command line. The colour is for the message of a failure.
 pub(crate) fn run(arguments: Vec<OsString>) -> (Result<Code, Failure>, Colour) {
@@ -22,6 +22,9 @@ pub(crate) fn run(arguments: Vec<OsString>) -> (Result<Code, Failure>, Colour) {
         Ok(cli) => cli,
         Err(early) => return (early, Colour::default()),
     };
+    if let Some(open) = options_of(&cli) {
+        hide::passwords(&open.password);
+    }
     let colour = options_of(&cli).map_or(Colour::default(), Open::colour);
     (dispatch(cli, colour), colour)
 }

@@ -49,6 +49,11 @@ impl Shifts {
         }
     }
 
+    /// True if there is such a place at byte `end` of the stream, or behind it.
+    fn are_at_or_behind(&self, end: u64) -> bool {
+        self.at.iter().any(|&at| at >= end) || self.lost.end > end
+    }
+
     /// What is settled from here on, up to [`Shifts::leave`], lies in the archive whose header is there.
     pub(super) fn enter(&mut self, header: u64) {
         self.around.push(Around { header, first: None });
@@ -167,6 +172,12 @@ impl<'a> DecodingStream<'a> {
     pub(super) fn tell(&mut self) -> io::Result<()> {
         self.tells = true;
         self.hand_over()
+    }
+
+    /// Length of the one file that the stream is, of which so much was decoded. Of one whose end is lost that is one
+    /// byte more: who reads so far gets an error, and takes no part for the whole.
+    pub(super) fn length_of_file(&self, decoded: u64) -> u64 {
+        decoded.saturating_add(u64::from(self.ended_by.is_some() || self.shifts.borrow().are_at_or_behind(decoded)))
     }
 
     /// What is wrong with the stream, for people, each with a byte of the decoded data. What has ended it is told once,

@@ -381,7 +381,8 @@ impl FirstPass<'_> {
             stream.skip(u64::MAX).map_err(|error| failed(stream.position, error))?;
             let length = stream.position;
             summary.end = length;
-            let body = Body { stored: length, size: length, ..Body::default() };
+            let size = stream.length_of_file(length);
+            let body = Body { stored: size, size, ..Body::default() };
             let kept = no_room_is_none(taken).map_err(|error| failed(stream.position, error))?;
             // What is damaged is not served, and what comes out of it is nothing that was ever stored.
             let is_whole = stream.damage.is_empty() && !stream.may_have_shifted();
@@ -415,15 +416,16 @@ impl FirstPass<'_> {
             let taken = contents.filter(|_| self.names.hashes.is_empty()).map(|contents| {
                 let is_wanted = contents.begin(&entry)?;
                 let length = if is_wanted { u64::MAX - hand_on_bytes(contents, u64::MAX, &mut stream)? } else { 0 };
-                if is_wanted { contents.end(true).map(|()| length) } else { Ok(length) }
+                if is_wanted { contents.end(stream.ended_by.is_none()).map(|()| length) } else { Ok(length) }
             });
             let first = taken.transpose().map_err(|error| failed(stream.position, error))?.unwrap_or(0);
             let (rest, hashes) =
                 rest_of(&mut stream, &self.names.hashes).map_err(|error| failed(stream.position, error))?;
             let length = first + rest;
-            entry.xattrs = hashes;
-            entry.body.stored = length;
-            entry.body.size = length;
+            entry.body.size = stream.length_of_file(length);
+            entry.body.stored = entry.body.size;
+            // Those of a part are not those of the file.
+            entry.xattrs = if entry.body.size == length { hashes } else { Vec::new() };
             shifts.borrow_mut().settle(&entry, direct)?;
             direct.entry(&entry)?;
             summary.end = length;

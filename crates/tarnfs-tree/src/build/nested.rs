@@ -285,13 +285,16 @@ impl<'a> Expansion<'a> {
         let Some(content @ Content::Format(format)) = content else { return Ok(()) };
         let reader = format.reader();
         if let Reader::Random(format) = reader {
-            match has_entries(format, &candidate.bytes, self.format_options) {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err((_, error)) if error.kind() == io::ErrorKind::OutOfMemory => {
-                    return Ok(receiver.note(candidate.told_at, format!("{shown}: {}", not_looked_into(&error)))?);
-                }
+            let why = match why_not_an_archive(format, &candidate.bytes, self.format_options) {
+                Ok(why) => why,
+                Err((_, error)) if error.kind() == io::ErrorKind::OutOfMemory => Some(not_looked_into(&error)),
                 Err((at, error)) => return Err(walk.problem(candidate.start.saturating_add(at), error)),
+            };
+            if let Some(why) = why {
+                if self.options.cancel.is_cancelled() {
+                    return Err(Problem::Cancelled);
+                }
+                return Ok(receiver.note(candidate.told_at, format!("{shown}: {why}; it stays a file"))?);
             }
         }
         receiver.begin()?;
@@ -417,7 +420,7 @@ impl<'a> Expansion<'a> {
                         if is_whole {
                             note(format!("what lies in it stays a file: {NO_ROOM}"))?;
                         }
-                        let entry = single_file(candidate, &shown_name, length);
+                        let entry = single_file(candidate, &shown_name, stream.length_of_file(length));
                         shifts.borrow_mut().settle(&entry, receiver)?;
                         receiver.entry(&entry)?;
                     }
@@ -433,7 +436,7 @@ impl<'a> Expansion<'a> {
                         makes_folder: false,
                         file: candidate.file.clone(),
                         expected: None,
-                        instead: Some(Box::new(single_file(candidate, &shown_name, length))),
+                        instead: Some(Box::new(single_file(candidate, &shown_name, stream.length_of_file(length)))),
                         place: MemberPlace { layers: place.layers + u32::from(content.codec().is_some()), ..place },
                         told_at: candidate.told_at,
                     })?,
@@ -442,8 +445,12 @@ impl<'a> Expansion<'a> {
             (None, None) => {
                 let (length, hashes) =
                     rest_of(&mut stream, &self.names.hashes).map_err(|error| failed(stream.position, error))?;
-                let mut entry = single_file(candidate, &shown_name, length);
-                entry.xattrs.extend(hashes);
+                let size = stream.length_of_file(length);
+                let mut entry = single_file(candidate, &shown_name, size);
+                // Those of a part are not those of the file.
+                if size == length {
+                    entry.xattrs.extend(hashes);
+                }
                 shifts.borrow_mut().settle(&entry, receiver)?;
                 receiver.entry(&entry)?;
             }
@@ -497,30 +504,33 @@ pub(crate) fn is_damage(error: &io::Error) -> bool {
 /// What is said of a file that there is no memory to look into: for the next one there is. More may never be had, so
 /// it keeps nobody from all else in the archive.
 pub(super) fn not_looked_into(error: &io::Error) -> String {
-    format!("it stays a file, as it could not be looked into: {error}")
+    format!("it could not be looked into: {error}")
 }
 
-/// True if there is an archive in `source`, though it may be empty: what has only the first bytes of one stays a file.
-/// The error, and at which byte it was, if that could not be read now: it may be right the next time.
-fn has_entries(
+/// What is wrong if there is no archive in `source` that can be opened, though it may be empty: what has only the first
+/// bytes of one stays a file. The error, and at which byte it was, if that could not be read now: it may be right the
+/// next time.
+fn why_not_an_archive(
     format: &dyn ReadRandom,
     source: &SharedSource,
     options: &tarnfs_format::Options,
-) -> Result<bool, (u64, io::Error)> {
-    let mut is_damaged = false;
+) -> Result<Option<String>, (u64, io::Error)> {
+    let mut damage = None;
     let result = format.read(source, options, &mut |event| match event {
         Event::Entry(_) => Err(io::ErrorKind::Interrupted.into()),
-        Event::Damage(_) => {
-            is_damaged = true;
+        Event::Damage(found) => {
+            damage.get_or_insert(found.what);
             Ok(())
         }
         _ => Ok(()),
     });
     match result {
-        Ok(()) => Ok(!is_damaged),
-        Err(tarnfs_format::Error::Receiver(_)) => Ok(true),
+        Ok(()) => Ok(damage),
+        Err(tarnfs_format::Error::Receiver(_)) => Ok(None),
         Err(tarnfs_format::Error::Read { offset, error }) if !is_unreadable(&error) => Err((offset, error)),
-        Err(_) => Ok(false),
+        // Where in it that is, counts in no stream that a message could name.
+        Err(tarnfs_format::Error::Read { error, .. }) => Ok(Some(error.to_string())),
+        Err(error) => Ok(Some(error.to_string())),
     }
 }
 

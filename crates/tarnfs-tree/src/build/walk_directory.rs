@@ -178,7 +178,7 @@ impl Walk<'_> {
             // Whoever reads the file is told.
             Err(error) if is_unreadable(&error) => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
-                let what = format!("{}: {}", shown(entry), not_looked_into(&error));
+                let what = format!("{}: {}; it stays a file", shown(entry), not_looked_into(&error));
                 return self.note_at(entry.header.saturating_add(base), what).map(|()| None);
             }
             // It may be read the next time: nothing of that belongs into an index.

@@ -117,6 +117,7 @@ fn named_by(format: &dyn Format, path: &Path) -> Result<Option<Parts>, Problem> 
 /// The parts that are counted as `count` does it, if the one with that `suffix` is among them.
 fn numbered(path: &Path, stem: &[u8], suffix: &[u8], count: &Count) -> Result<Option<Parts>, Problem> {
     let part = |suffix: &[u8]| sibling(path, &[stem, b".", suffix].concat());
+    let suffix_of_path = suffix;
     for mut next in count.firsts(suffix) {
         // Mostly it is nothing that has to do with the archive.
         let Ok(Some(first)) = open_if_there(&part(&next), path) else { continue };
@@ -146,19 +147,28 @@ fn numbered(path: &Path, stem: &[u8], suffix: &[u8], count: &Count) -> Result<Op
             let length = rest.first().map_or(last.len(), |first| first.len());
             rest.iter().all(|file| file.len() == length) && last.len() <= length
         });
-        if !is_certain && (files.len() == 1 || !is_even) {
-            continue;
-        }
         let missing = Some(part(&next)).filter(|_| !next.is_empty());
-        if is_certain && let Some(missing) = &missing {
+        // The last part is the only one that may be shorter, so behind parts of one length there may be another one.
+        // Copies of two days have numbers; nothing but `split` counts with letters.
+        let length = files.first().map_or(0, |first| first.len());
+        let may_go_on = files.iter().all(|file| file.len() == length) && (files.len() > 1 || count.is_of_letters());
+        if (is_certain || may_go_on)
+            && let Some(missing) = &missing
+        {
             let mut behind = next.clone();
             for _ in 0..LOOKED_FOR {
                 let Some(suffix) = count.next(&behind) else { break };
-                if open_if_there(&part(&suffix), path)?.is_some() {
+                let is_among = is_among || suffix_of_path == suffix;
+                if let Some(later) = open_if_there(&part(&suffix), path)?
+                    && (is_certain || is_among && later.len() <= length)
+                {
                     return Err(Problem::MissingPart(missing.clone()));
                 }
                 behind = suffix;
             }
+        }
+        if !is_certain && (files.len() == 1 || !is_even) {
+            continue;
         }
         if is_among {
             let path = sibling(path, stem);
@@ -227,6 +237,10 @@ const COUNTS: [Count; 3] = [
 impl Count {
     fn may_have(&self, suffix: &[u8]) -> bool {
         suffix.iter().all(|byte| self.digits.contains(byte))
+    }
+
+    fn is_of_letters(&self) -> bool {
+        self.digits.first() == Some(&b'a')
     }
 
     /// The suffixes that the first part may have, if that of another one is `suffix`.
@@ -311,6 +325,23 @@ mod tests {
         // Copies of two days, and what is simply called so.
         for (name, length) in [("c.tar.00", 5), ("c.tar.01", 6), ("notes.2024", 3), ("d.tar.gz", 3), ("e.002", 1)] {
             write(name, length);
+            assert_eq!(found(folder.path(), name), Ok(None), "{name}");
+        }
+        // With a gap: nothing but `split` counts with letters, and parts of one length are no copies.
+        for (names, missing) in [
+            (&["g.tar.aa", "g.tar.ac"][..], "g.tar.ab"),
+            (&["h.tar.00", "h.tar.01", "h.tar.03"], "h.tar.02"),
+            (&["i.tar.aa", "i.tar.ad"], "i.tar.ab"),
+        ] {
+            names.iter().for_each(|name| write(name, 8));
+            for name in names {
+                assert!(found(folder.path(), name).unwrap_err().contains(missing), "{name}");
+            }
+        }
+        for (name, length) in [("k.tar.00", 5), ("k.tar.02", 5), ("l.tar.aa", 3), ("l.tar.ac", 4)] {
+            write(name, length);
+        }
+        for name in ["k.tar.00", "k.tar.02", "l.tar.aa", "l.tar.ac"] {
             assert_eq!(found(folder.path(), name), Ok(None), "{name}");
         }
         write("a.7z.005", 1);

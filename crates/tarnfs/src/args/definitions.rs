@@ -197,7 +197,8 @@ pub(crate) struct Open {
     #[arg(hide_short_help = true, long, help_heading = "Decoding")]
     pub(crate) force: bool,
 
-    /// Password of encrypted files. Other users can see it while the command runs: --password-file hides it
+    /// Password of encrypted files. Other users may see it for a moment, until it is overwritten in the list of
+    /// processes: --password-file hides it
     #[arg(hide_short_help = true, long, value_name = "PASSWORD", help_heading = "Decoding")]
     pub(crate) password: Vec<OsString>,
 

@@ -69,7 +69,8 @@ fn one(archive: &Path, options: &Options, most_named: usize) -> Result<Code, Fai
     let is_noted = !lines.is_empty();
     if (is_noted && locked < files) || damaged > 0 || links > 0 {
         let of = match (files, damaged) {
-            _ if is_a_file => "the file in it is damaged".to_owned(),
+            (_, 1..) if is_a_file => "the file in it is damaged".to_owned(),
+            _ if is_a_file => "the file in it is not damaged".to_owned(),
             (1.., 0) if locked >= files => "its files were not checked".to_owned(),
             (0, _) => "it has no files".to_owned(),
             (1, 0) => "its only file is not damaged".to_owned(),

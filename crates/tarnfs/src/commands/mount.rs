@@ -19,7 +19,7 @@ use tarnfs_tree::{
     AssembleError, Assembly, ComposeError, Composition, Error, FolderTree, Location, Observer, assemble, filling,
 };
 
-use crate::args::{Keys, Mount, composition, mount_options, shown};
+use crate::args::{DEBUG, Keys, Mount, composition, mount_options, shown};
 use crate::commands::{index, mounts};
 use crate::control::{self, Control};
 use crate::daemon::{self, Ready, Role};
@@ -52,6 +52,10 @@ pub(crate) fn run(arguments: &Mount) -> Result<Code, Failure> {
     // Once for all processes, and while a signal still ends who waits for a pipe.
     let keys = Keys::read(&arguments.open)?;
     signals::hold();
+    let open = &arguments.open;
+    if open.debug > DEBUG && !arguments.foreground && open.log_file().is_none() {
+        log::info!("what is said once it is mounted is lost in the background: give --log-file FILE, or -f");
+    }
     if arguments.foreground {
         return serve(&request, arguments, &keys, None);
     }

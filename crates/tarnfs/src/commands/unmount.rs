@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use super::mounts::sources;
 use crate::args::shown;
 use crate::exit::{Code, Failure};
+use crate::made;
 use crate::terminal::{self, Colour};
 
 /// Unmounts all of them, `lazily` also those that are in use; the last failure decides the exit code.
@@ -27,7 +28,12 @@ pub(crate) fn run(mountpoints: &[PathBuf], lazily: bool) -> Code {
         }
     }
     for (mountpoint, _) in &places {
-        if let Err(error) = tarnfs_fuse::unmount(mountpoint, lazily) {
+        let unmounted = tarnfs_fuse::unmount(mountpoint, lazily);
+        // Detached, it may be in use for long.
+        if unmounted.is_ok() && !lazily {
+            made::wait_until_removed(mountpoint);
+        }
+        if let Err(error) = unmounted {
             code = Code::CannotMount;
             let message = match error {
                 tarnfs_fuse::Error::MountPoint { .. } => error.to_string(),

@@ -101,8 +101,8 @@ struct Comparison<'a, S: Side> {
     cancel: &'a Cancel,
     progress: &'a Progress,
     passing: Option<&'a Passing<S>>,
-    /// A compressed file, of which something is missing: nobody knows how long it was.
-    is_cut_file: bool,
+    /// It is one compressed file. If something of that is missing, nobody knows how long it was.
+    is_a_file: bool,
     force: bool,
     linked: Mutex<Vec<Linked>>,
     is_stopped: AtomicBool,
@@ -194,7 +194,7 @@ fn with<S: Side>(
         cancel: &cancel,
         progress: &progress,
         passing: passing.as_deref().filter(|_| opened.is_new && !opened.index.summary().layers.is_empty()),
-        is_cut_file: opened.index.summary().format == "file" && opened.tree.may_be_damaged(),
+        is_a_file: opened.index.summary().format == "file",
         force: arguments.open.force,
         linked: Mutex::default(),
         is_stopped: AtomicBool::new(false),

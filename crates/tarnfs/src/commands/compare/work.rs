@@ -197,13 +197,16 @@ impl<S: Side> Worker<'_, S> {
         mut add: impl FnMut(&Difference),
     ) -> Result<(), Unread> {
         let comparison = self.comparison;
-        if comparison.is_cut_file && !comparison.force {
+        let differs = item.size != seen.size;
+        // Of a compressed file of which something is missing, the size says nothing.
+        let may_be_cut = comparison.is_a_file || differs && item.stored.stream != 0;
+        if may_be_cut && !comparison.force && self.is_damaged(item)? {
             let what = "is damaged; --force compares what of it can be decoded";
             let path = comparison.path_of(item.folder, &item.name);
             comparison.report.of_file(&path, Code::Damaged, what);
             return Ok(());
         }
-        if item.size != seen.size {
+        if differs {
             comparison.progress.bytes.fetch_add(item.size, Ordering::Relaxed);
             add(&Difference::Size(item.size, seen.size));
             return Ok(());
@@ -224,6 +227,12 @@ impl<S: Side> Worker<'_, S> {
         Ok(())
     }
 
+    /// True if something of it is known to be damaged or missing.
+    fn is_damaged(&self, item: &Item) -> Result<bool, Unread> {
+        let tree = self.comparison.tree;
+        Ok(tree.may_be_damaged() && tree.damage(item.node).map_err(Unread::Archive)?.is_some())
+    }
+
     /// What was found while the archive was decoded, if that is right.
     #[allow(clippy::option_option, reason = "the inner one is what was found")]
     fn passed(&self, item: &Item, seen: &Seen) -> Result<Option<Option<u64>>, Unread> {
@@ -231,8 +240,7 @@ impl<S: Side> Worker<'_, S> {
         let (Some(passing), 0, Some(header)) = (comparison.passing, item.stored.stream, item.stored.header) else {
             return Ok(None);
         };
-        let damage = || comparison.tree.damage(item.node).map_err(Unread::Archive);
-        if comparison.tree.may_be_damaged() && damage()?.is_some() {
+        if self.is_damaged(item)? {
             return Ok(None);
         }
         Ok(passing.first(header, seen))

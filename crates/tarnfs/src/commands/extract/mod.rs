@@ -59,8 +59,8 @@ struct Extraction<'a> {
     /// Folders that are left out at the start of each path.
     strip: usize,
     force: bool,
-    /// A compressed file, of which something is missing: nobody knows how long it was.
-    is_cut_file: bool,
+    /// It is one compressed file. If something of that is missing, nobody knows how long it was.
+    is_a_file: bool,
     folder: &'a Path,
     cancel: &'a Cancel,
     progress: &'a Progress,
@@ -120,7 +120,7 @@ pub(crate) fn run(arguments: &Extract) -> Result<Code, Failure> {
         existing,
         strip: arguments.strip_components,
         force: arguments.open.force,
-        is_cut_file: opened.index.summary().format == "file" && opened.tree.may_be_damaged(),
+        is_a_file: opened.index.summary().format == "file",
         folder,
         cancel: &cancel,
         progress: &progress,

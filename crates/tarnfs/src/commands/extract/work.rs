@@ -259,7 +259,7 @@ impl Worker<'_> {
 
     fn file(&mut self, item: &Item, folder: &Arc<OwnedFd>, replaces: bool) -> Result<bool, Trouble> {
         let extraction = self.extraction;
-        if extraction.is_cut_file && !extraction.force {
+        if extraction.is_a_file && !extraction.force && self.is_damaged(item)? {
             let what = "is damaged; --force extracts what of it can be decoded".to_owned();
             return Err(Trouble::This(Failure::new(Code::Damaged, what)));
         }
@@ -293,6 +293,13 @@ impl Worker<'_> {
         kept.map(|()| true).map_err(Trouble::This)
     }
 
+    /// True if something of it is known to be damaged or missing.
+    fn is_damaged(&self, item: &Item) -> Result<bool, Trouble> {
+        let tree = self.extraction.tree;
+        let damage = || tree.damage(item.node).map_err(|error| self.read(&error));
+        Ok(tree.may_be_damaged() && damage()?.is_some())
+    }
+
     /// What was written of it while the archive was decoded, if that is all of it and right.
     fn staged(&self, item: &Item, folder: &OwnedFd) -> Result<Option<NewFile>, Trouble> {
         let extraction = self.extraction;
@@ -310,8 +317,7 @@ impl Worker<'_> {
         if !is_beside.map_err(|error| self.wrote(&error))? {
             return Ok(None);
         }
-        let damage = || extraction.tree.damage(item.node).map_err(|error| self.read(&error));
-        let is_right = !extraction.tree.may_be_damaged() || damage()?.is_none();
+        let is_right = !self.is_damaged(item)?;
         let length = new.file.metadata().map_err(|error| self.wrote(&error))?.len();
         Ok(Some(new).filter(|_| is_right && length == item.size))
     }
@@ -351,7 +357,7 @@ impl Worker<'_> {
         let extraction = self.extraction;
         match copy_what_can_be_read(source, &new.file, extraction.cancel) {
             Ok(length) => {
-                let what = format!("is damaged: only its first {length} of {} bytes can be decoded", item.size);
+                let what = format!("is damaged: only its first {length} bytes can be decoded");
                 extraction.failed(item.folder, &item.name, Code::Damaged, &what);
                 Ok(())
             }

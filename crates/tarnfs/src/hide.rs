@@ -1,0 +1,115 @@
+//! Overwrites what others must not read in the list of processes: any user can see the words of a command line as long
+//! as the process is there, and a mount may be there for weeks.
+
+#![allow(unsafe_code, reason = "the words of the command line are in memory that nothing in Rust owns")]
+
+use std::ffi::OsString;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::ptr;
+
+/// What stands there instead.
+const INSTEAD: u8 = b'*';
+
+/// Overwrites these passwords in the words that this process was started with. To be called while it has one thread,
+/// and before it starts others: they have the words as they are then.
+pub(crate) fn passwords(passwords: &[OsString]) {
+    let passwords: Vec<&[u8]> = passwords.iter().map(|word| word.as_bytes()).filter(|word| !word.is_empty()).collect();
+    if passwords.is_empty() {
+        return;
+    }
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let Some(start) = start_of_words() else {
+        return log::debug!("/proc/self/stat does not say where the command line lies: it stays as it is");
+    };
+    let mut at = start;
+    for word in &words {
+        for secret in secrets(word.as_bytes(), &passwords) {
+            for byte in secret {
+                let place = ptr::with_exposed_provenance_mut::<u8>(at + byte);
+                // SAFETY: the kernel says where it has put the words, one behind the other, each with a zero behind
+                // it, and this is a byte of one of them, as long as it was when they were read above. That memory is
+                // there until the process ends, can be written, and nobody else reads it: there is one thread, and
+                // std makes copies.
+                unsafe { place.write_volatile(INSTEAD) };
+            }
+        }
+        at += word.len() + 1;
+    }
+}
+
+/// Where in memory the words of the command line begin; `None` if that is not known.
+fn start_of_words() -> Option<usize> {
+    /// `arg_start` and `arg_end` (proc_pid_stat(5)), counted from the state, which is the third field.
+    const START: usize = 48 - 3;
+    let stat = std::fs::read("/proc/self/stat").ok()?;
+    // The name of the program is in brackets, and may hold anything.
+    let behind_name = stat.iter().rposition(|&byte| byte == b')')?;
+    let rest = String::from_utf8_lossy(stat.get(behind_name + 1..)?).into_owned();
+    let mut fields = rest.split_ascii_whitespace().skip(START).map(|field| field.parse::<usize>().ok());
+    let (start, end) = (fields.next()??, fields.next()??);
+    let length: usize = std::env::args_os().map(|word| word.len() + 1).sum();
+    // Something else lies there if a library has changed it (setproctitle).
+    (start != 0 && end.checked_sub(start)? == length).then_some(start)
+}
+
+/// The parts of a word of the command line that are passwords: all of it, behind `--password=`, or in the list behind
+/// `-o`.
+fn secrets(word: &[u8], passwords: &[&[u8]]) -> Vec<Range<usize>> {
+    const ALONE: &[u8] = b"--password=";
+    const IN_LIST: &[u8] = b"password=";
+    if passwords.contains(&word) {
+        return vec![0..word.len()];
+    }
+    let mut found = Vec::new();
+    if word.starts_with(ALONE) {
+        found.push(ALONE.len()..word.len());
+        return found;
+    }
+    // A comma behind a backslash belongs to the value.
+    let mut start = 0;
+    while start <= word.len() {
+        let rest = &word[start..];
+        let mut escaped = false;
+        let length = rest.iter().position(|&byte| {
+            let ends = byte == b',' && !escaped;
+            escaped = byte == b'\\' && !escaped;
+            ends
+        });
+        let end = start + length.unwrap_or(rest.len());
+        let option = &word[start..end];
+        // The first may stand right behind `-o`, or other letters.
+        let named = option.windows(IN_LIST.len()).position(|part| part == IN_LIST);
+        found.extend(named.map(|at| start + at + IN_LIST.len()..end));
+        start = end + 1;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_found_in_words_and_nothing_else_is() {
+        for (word, left) in [
+            ("secret", "******"),
+            ("secrets", "secrets"),
+            ("--password", "--password"),
+            ("--password=secret", "--password=******"),
+            ("--password-file=/dev/fd/7", "--password-file=/dev/fd/7"),
+            ("-rosuid,password=secret", "-rosuid,password=******"),
+            ("ro,password=se\\,cret,suid", "ro,password=********,suid"),
+            ("-opassword=secret", "-opassword=******"),
+            ("-o", "-o"),
+            ("password", "password"),
+            ("", ""),
+        ] {
+            let mut shown = word.as_bytes().to_vec();
+            for part in secrets(word.as_bytes(), &[b"secret", b"se,cret"]) {
+                shown[part].fill(INSTEAD);
+            }
+            assert_eq!(String::from_utf8(shown).unwrap(), left, "{word}");
+        }
+    }
+}
