@@ -281,3 +281,40 @@ fn it_can_be_interrupted() {
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");
     assert!(ended.stdout.is_empty() && start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
+
+/// > The command reads the archive as `advise` has read it.
+#[test]
+fn the_command_has_the_options_of_reading() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir d; seq 100000 > d/f; seq 100000 | gzip > d/g.gz; tar -cf a.tar d");
+    let words = [
+        "-r",
+        "-i",
+        "-s",
+        "-e",
+        "latin1",
+        "--detect-gnu-incremental",
+        "--recursive-extensions=.gz,.tar",
+        "--transform",
+        "^/",
+        "/zz y/",
+        "--transform-recursive-mount-point",
+        "g$",
+        "",
+        "--password=none",
+        "a.tar",
+    ];
+    let (code, out, errors) = said(&scratch, &words);
+    let line = out.lines().last().unwrap().to_owned();
+    assert!(code == 0 && errors.contains("without --password") && !line.contains("none"), "{line} {errors}");
+    let before = files(&scratch.path(""));
+    paste(&scratch, ".", &line);
+    let new: Vec<_> = files(&scratch.path("")).into_iter().filter(|name| !before.contains(name)).collect();
+    let find = |words: &[&str]| {
+        let ran = tarnfs(&scratch).arg("find").args(words).current_dir(scratch.path("")).output().unwrap();
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    let read = find(&[&words[..words.len() - 2], &["a.tar"]].concat());
+    assert!(read.contains("zz y/d/f\n"), "{read}");
+    assert_eq!(find(&[new[0].as_str()]), read, "{line}");
+}

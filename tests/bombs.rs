@@ -421,6 +421,44 @@ E",
     assert!(ran.err.contains("it stays a file"), "{:.2000}", ran.err);
 }
 
+/// > `find` and `ls -R` take little memory however deep an archive is, and a glob that stands for too much is refused.
+///
+/// What is printed of each folder on the way down would take 400 MB together.
+#[test]
+fn a_deep_tree_is_listed_in_little_memory() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        r"python3 - <<'E'
+import tarfile
+def member(name, kind, data):
+    info = tarfile.TarInfo(name); info.type = kind; info.size = len(data)
+    return info.tobuf(tarfile.GNU_FORMAT) + data.ljust(-(-len(data) // 512) * 512, bytes(1))
+with open('deep.tar', 'wb') as file:
+    folder = b''
+    for depth in range(150):
+        # What leads down comes first.
+        folder += b'a' * 120 + b'/'
+        for number in range(40):
+            file.write(member('long', b'L', folder + b'%02d' % number + b'b' * 118) + member('short', b'0', b''))
+    file.write(bytes(1024))
+E",
+    );
+    let printf = format!("find deep.tar . -printf {}", "%p".repeat(8));
+    for (line, most, code) in [
+        (printf.as_str(), 150, 0),
+        ("ls deep.tar -R", 150, 0),
+        ("ls deep.tar --directory **", 200, 0),
+        // The first of them is listed.
+        ("ls deep.tar --directory ** **/*", 200, 1),
+    ] {
+        let mut words: Vec<_> = line.split(' ').collect();
+        words.splice(1..1, ["--index-file=:memory:", "--cache-memory=16M"]);
+        let (ended, said, peak) = peak_of(&scratch, "", &words);
+        assert_eq!((ended, said.contains("too many paths")), (Some(code), code == 1), "{line}: {said}");
+        assert!(peak < most << 20, "{line}: {peak} bytes");
+    }
+}
+
 /// The versions of one name are listed some at a time, not gathered: all of these take 100 MB.
 #[test]
 fn versions_of_one_name_take_little_memory() {

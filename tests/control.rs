@@ -460,6 +460,28 @@ fn bad_input() {
         }
     }
     mount.refuses(format!("ratarmount --index-folders=,sub/x {a} new"), "sub/x: write the whole path");
+    // None of these would do anything if it was run, but in the root folder.
+    for command in [
+        format!("extract {a} none"),
+        format!("extract -C sub {a} none"),
+        format!("compare {a}"),
+        format!("compare {a} sub"),
+        format!("convert {a} sub/x.tar"),
+        "create sub/x.tar /none".to_owned(),
+        "create - none".to_owned(),
+        "create -T /none -".to_owned(),
+        "create -C sub -".to_owned(),
+        "create -X sub - /none".to_owned(),
+        "create --mtime ./none - /none".to_owned(),
+        format!("serve --listen none --token-file sub {a}"),
+        format!("serve --listen none --login-file sub {a}"),
+        format!("bench mount --runs 1 --out sub/x {a}"),
+        "bench tar none".to_owned(),
+    ] {
+        mount.refuses(format!("tarnfs {command}"), "whole path: it is not known");
+    }
+    mount.refuses(format!("tarnfs extract -C /none/sub {a} none"), "failed");
+    mount.does(&format!("tarnfs create -C {} {a}.zip a", scratch.path("").display()));
     // What is said of a process means nothing for a part of one.
     for option in ["-f", "-d 3", "--log-file=/dev/null", "--no-sandbox", "--no-mount", "-o noexec"] {
         mount.refuses(format!("ratarmount {option} {a} new"), "are for a mount of its own");
@@ -467,6 +489,8 @@ fn bad_input() {
     mount.does(&format!("ratarmount -d 1 --index-file=:memory: {a} new"));
     mount.does("ratarmount -u new");
     // Words as ratarmount takes them.
+    mount.does(&format!("ratarmount\n{a}\nby lines"));
+    assert!(mount.path("by lines/d/f").exists());
     let output = mount.say(b"ratarmount\0--version");
     assert!(output.starts_with("tarnfs "), "{output}");
     // Empty lines are none.

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use support::{Ran, Scratch, tarnfs};
+use support::{Ran, Scratch, run, tarnfs};
 
 /// An archive `a.tar` with files of several sizes and times.
 fn archive() -> Scratch {
@@ -155,4 +155,20 @@ END",
     let shown = entries(&["stat", "--json", "file", "noted"]);
     assert_eq!((shown[0]["type"].as_str(), shown[1]["path"].as_str()), (Some("file"), Some("noted")));
     assert_eq!(shown[0]["size"], 8);
+}
+
+/// Entries of a folder are read some at a time, and the rest behind what is in those.
+#[test]
+fn a_listing_of_all_levels_is_in_the_order_of_the_tree() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir t; cd t; for n in $(seq 1000 1300); do mkdir -p $n/x; : > $n.f; : > $n/a; : > $n/x/b; done
+         d=1000/x; for n in $(seq 200); do d=$d/d; mkdir -p $d; : > $d/c; : > $d/e; done
+         for n in $(seq 100 140); do mkdir $d/$n; : > $d/$n/f; done; tar -cf ../t.tar *",
+    );
+    let listed = run(&scratch, ["ls".as_ref(), "-R".as_ref(), scratch.path("t.tar").as_os_str()]).ok().text();
+    let mut find = tarnfs(&scratch);
+    find.arg("find").arg(scratch.path("t.tar")).args(["-mindepth", "1", "-printf", "%P\\n"]);
+    let found = Ran::from(find.output().unwrap()).ok().text();
+    assert!(listed == found && listed.lines().count() == 301 * 5 + 600 + 82, "{} lines", listed.lines().count());
 }

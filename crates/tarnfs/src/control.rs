@@ -6,6 +6,7 @@
 //! splits a line, and expands nothing.
 
 mod children;
+mod paths;
 pub(crate) mod words;
 
 use std::ffi::OsString;
@@ -18,15 +19,13 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use tarnfs_index::location;
 use tarnfs_tree::control::{LONGEST_LINE, Line, Refusal, Submitted, Token};
 use tarnfs_tree::open::{DecodedCache, Options};
 use tarnfs_tree::{ControlTree, Error, Tree};
 
-use crate::args::{Cli, Command, DEBUG, Keys, Mount, Open, parse_quietly, shown};
+use crate::args::{Cli, Command, DEBUG, Keys, Mount, parse_quietly, shown};
 use crate::commands::mount::{Request, open_all};
 use crate::exit::Failure;
-use crate::run::{archives_of, options_of};
 use crate::{inside, logging};
 use children::Children;
 
@@ -124,8 +123,8 @@ impl Runner {
         }
         // Whatever cannot be read is said by a process of its own, as it would be anywhere.
         let Some(cli) = parse_quietly(words.clone()) else { return self.run(arguments) };
-        if let Some(path) = options_of(&cli).and_then(relative_among) {
-            return Err(refusal_of_relative(&path));
+        if let Some(path) = paths::among_options(&cli) {
+            return Err(paths::refusal(&path));
         }
         match &cli {
             Cli { command: Some(Command::Unmount { mountpoints, .. }), .. } => self.unmount(mountpoints),
@@ -135,8 +134,8 @@ impl Runner {
                     Some(mountpoints) => self.unmount(&mountpoints),
                 }
             }
-            cli => match archives_of(cli).iter().find(|path| path.is_relative()) {
-                Some(path) => Err(refusal_of_relative(path)),
+            cli => match paths::of_command(cli) {
+                Some(path) => Err(paths::refusal(&path)),
                 None => self.run(arguments),
             },
         }
@@ -172,7 +171,7 @@ impl Runner {
     fn mount(&self, mount: &Mount, arguments: &[OsString]) -> Result<Done, String> {
         let (last, sources) = mount.paths.split_last().ok_or("which archive? Write one, and where to show it")?;
         let relative = |paths: &[PathBuf]| paths.iter().find(|path| path.is_relative()).cloned();
-        let refuse_relative = |path: &Path| Err(refusal_of_relative(path));
+        let refuse_relative = |path: &Path| Err(paths::refusal(path));
         // A single path is an archive, and is mounted beside itself.
         let place = if sources.is_empty() { PathPlace::Outside } else { self.inside(last)? };
         if let Some(path) = relative(sources) {
@@ -246,23 +245,6 @@ impl Runner {
     fn own(&self) -> Own {
         Own { mountpoint: self.mountpoint.clone(), real: self.real.clone() }
     }
-}
-
-/// The first relative path among the values of these options.
-fn relative_among(open: &Open) -> Option<PathBuf> {
-    let index = open.index_file().filter(|file| *file != ":memory:").map(PathBuf::from);
-    // A list that is wrong is told by whoever opens an archive.
-    let folders = open.index_folders.as_ref().and_then(|folders| location::parse_folders(folders).ok());
-    let mut all = index.map(location::expand_home).into_iter().chain(folders.into_iter().flatten());
-    let files = open.password_files().chain(&open.zstd_dictionary).chain(open.log_file());
-    // An empty one stands for the folder of an archive.
-    let is_relative = |path: &PathBuf| path.is_relative() && !path.as_os_str().is_empty();
-    all.find(is_relative).or_else(|| files.into_iter().find(|path| path.is_relative()).cloned())
-}
-
-/// Why an archive cannot be named so.
-fn refusal_of_relative(path: &Path) -> String {
-    format!("{}: write the whole path: it is not known from where this was written", shown(path.as_os_str()))
 }
 
 /// How long a file system may take to say what a path is.

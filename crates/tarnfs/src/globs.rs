@@ -1,6 +1,7 @@
 //! Paths in an archive that were typed as globs: the shell cannot expand them, since it does not see the archive.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -9,14 +10,21 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use tarnfs_tree::{Error, Kind, Node, Tree, path};
 
+/// Bytes of all paths that globs may stand for in one call: they are sorted, and so in memory.
+pub(crate) const ROOM: usize = 96 << 20;
+
+/// What a path takes beside its bytes.
+const EACH: usize = 64;
+
 /// The paths that `typed` stands for, in the order of a listing. That is `typed` itself if it names something or is no
-/// glob. `*` and `?` stand for no slash and no leading dot, as in a shell; `**` for any folders.
-pub(crate) fn expand(tree: &dyn Tree, typed: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+/// glob. `*` and `?` stand for no slash and no leading dot, as in a shell; `**` for any folders. What they take is
+/// taken from `room`; where that is not enough, it is an error, and no room is taken.
+pub(crate) fn expand(tree: &dyn Tree, typed: &[u8], room: &mut usize) -> Result<Vec<Vec<u8>>, Error> {
     if !is_glob(typed) || path::find(tree, typed, false).is_ok() {
         return Ok(vec![typed.to_vec()]);
     }
     let Some(pattern) = Pattern::new(typed) else { return Ok(vec![typed.to_vec()]) };
-    let mut found = Vec::new();
+    let (mut found, mut left) = (Vec::new(), Some(*room));
     // Folders still to be searched, with the numbers of the pattern's components that their entries may match. `**` can
     // reach a folder in several ways; it is searched once for all of them. What is before its name is shared by all
     // that wait in the same folder: paths may be long.
@@ -31,17 +39,26 @@ pub(crate) fn expand(tree: &dyn Tree, typed: &[u8]) -> Result<Vec<Vec<u8>>, Erro
             if !matches && !goes_on {
                 return true;
             }
+            if matches {
+                left = left.and_then(|left| left.checked_sub(prefix.len() + child.name.len() + EACH));
+                if left.is_none() {
+                    return false;
+                }
+                found.push([&prefix[..], child.name].concat());
+            }
             if goes_on {
                 inner.push((child.attributes.node, Rc::clone(&prefix), [child.name, b"/"].concat(), next));
             }
-            if matches {
-                found.push([&prefix[..], child.name].concat());
-            }
             true
         })?;
+        if left.is_none() {
+            let what = "stands for too many paths; name a folder, or use `tarnfs find`";
+            return Err(io::Error::new(io::ErrorKind::ArgumentListTooLong, what).into());
+        }
         waiting.extend(inner.into_iter().rev());
     }
-    found.sort();
+    *room = left.unwrap_or_default();
+    found.sort_unstable();
     if found.is_empty() { Err(Error::NotFound) } else { Ok(found) }
 }
 

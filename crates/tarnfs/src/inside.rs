@@ -505,6 +505,7 @@ pub(crate) fn failure(archive: &Path, path: &[u8], error: &Error) -> Failure {
     let code = match error {
         Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => Code::Damaged,
         Error::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Code::Damaged,
+        Error::Io(error) if error.kind() == io::ErrorKind::ArgumentListTooLong => Code::Failure,
         Error::Io(_) => Code::CannotOpen,
         Error::Index(_) => Code::Index,
         _ => Code::Failure,
@@ -534,9 +535,9 @@ impl<'a> Paths<'a> {
         if typed.is_empty() {
             return vec![Vec::new()];
         }
-        let mut paths = Vec::new();
+        let (mut paths, mut room) = (Vec::new(), globs::ROOM);
         for path in typed {
-            match globs::expand(tree, path.as_bytes()) {
+            match globs::expand(tree, path.as_bytes(), &mut room) {
                 Ok(found) => paths.extend(found),
                 Err(error) => self.report(&failure(self.archive, path.as_bytes(), &error)),
             }

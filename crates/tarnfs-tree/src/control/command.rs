@@ -34,9 +34,9 @@ pub struct Submitted {
     pub token: Token,
 }
 
-/// What one writer has begun to write: the line that is not at its end.
+/// A line that is not at its end.
 #[derive(Debug, Default)]
-pub(super) struct Begun {
+struct Begun {
     line: Vec<u8>,
     is_too_long: bool,
 }
@@ -50,25 +50,82 @@ impl Begun {
         }
     }
 
-    /// Takes what the writer goes on with, and gives the lines that end in it.
+    /// The line, unless there is nothing in it; the next one begins.
+    fn end(&mut self) -> Option<Line> {
+        match std::mem::take(self) {
+            Self { is_too_long: true, .. } => Some(Line::TooLong),
+            Self { line, .. } => (!line.trim_ascii().is_empty()).then_some(Line::Whole(line)),
+        }
+    }
+}
+
+/// What one writer has begun to write.
+///
+/// Each line is a command. But where a line is no more than the name of a program, as ratarmount has it, each line up
+/// to the end of the file is a word of that command; or up to a line that begins with such a name, too.
+#[derive(Debug, Default)]
+pub(super) struct Commands {
+    begun: Begun,
+    /// Words of a command on several lines, each with a zero byte behind it.
+    words: Option<Begun>,
+}
+
+/// What a command begins with.
+const NAMES: [&[u8]; 2] = [b"ratarmount", b"tarnfs"];
+
+/// The name with which a line begins, and what is behind it.
+fn named(line: &[u8]) -> Option<(&'static [u8], &[u8])> {
+    NAMES.into_iter().find_map(|name| line.strip_prefix(name).map(|rest| (name, rest)))
+}
+
+impl Commands {
+    /// Takes what the writer goes on with, and gives the commands that end in it.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Vec<Line> {
         let mut lines = Vec::new();
         let mut parts = bytes.split(|&byte| byte == b'\n').peekable();
         while let Some(part) = parts.next() {
-            self.add(part);
+            self.begun.add(part);
             if parts.peek().is_some() {
-                lines.extend(self.end());
+                self.end_line(&mut lines);
             }
         }
         lines
     }
 
-    /// The line, unless there is nothing in it; the next one begins.
-    pub(super) fn end(&mut self) -> Option<Line> {
-        match std::mem::take(self) {
-            Self { is_too_long: true, .. } => Some(Line::TooLong),
-            Self { line, .. } => (!line.trim_ascii().is_empty()).then_some(Line::Whole(line)),
+    /// Nothing more is written.
+    pub(super) fn end(&mut self) -> Vec<Line> {
+        let mut lines = Vec::new();
+        self.end_line(&mut lines);
+        lines.extend(self.end_words());
+        lines
+    }
+
+    fn end_line(&mut self, lines: &mut Vec<Line>) {
+        let Some(line) = self.begun.end() else { return };
+        let text = if let Line::Whole(text) = &line { text.trim_ascii() } else { b"" };
+        let is_name = named(text).is_some_and(|(_, rest)| rest.is_empty());
+        let begins = named(text).is_some_and(|(_, rest)| rest.first().is_none_or(|byte| b" \t\0".contains(byte)));
+        if begins {
+            lines.extend(self.end_words());
         }
+        match &mut self.words {
+            // With the end of the line as Windows has it, or without.
+            words @ None if is_name => words.insert(Begun::default()).add(&[text, b"\0"].concat()),
+            None => lines.push(line),
+            Some(words) => match line {
+                Line::Whole(mut word) => {
+                    word.pop_if(|byte| *byte == b'\r');
+                    word.push(0);
+                    words.add(&word);
+                }
+                Line::TooLong => *words = Begun { line: Vec::new(), is_too_long: true },
+            },
+        }
+    }
+
+    /// The command on several lines.
+    fn end_words(&mut self) -> Option<Line> {
+        self.words.take().and_then(|mut words| words.end())
     }
 }
 
@@ -83,7 +140,7 @@ pub(super) struct CommandFile {
 
 #[derive(Debug, Default)]
 struct Written {
-    begun: Begun,
+    commands: Commands,
     /// What was submitted and may not be done yet.
     pending: Vec<Pending>,
 }
@@ -110,8 +167,10 @@ impl CommandFile {
 
 impl Drop for CommandFile {
     fn drop(&mut self) {
-        let last = self.written().begun.end();
-        drop(last.and_then(|line| self.submit(line)));
+        let last = self.written().commands.end();
+        for line in last {
+            drop(self.submit(line));
+        }
     }
 }
 
@@ -133,7 +192,7 @@ impl Source for CommandFile {
 impl WritableFile for CommandFile {
     fn write_at(&self, bytes: &[u8], _: u64) -> io::Result<usize> {
         let mut written = self.written();
-        for line in written.begun.write(bytes) {
+        for line in written.commands.write(bytes) {
             let pending = self.submit(line).filter(|_| written.pending.len() < MOST_PENDING);
             written.pending.extend(pending);
         }

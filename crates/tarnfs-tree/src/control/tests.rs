@@ -1,6 +1,6 @@
 use std::sync::mpsc::sync_channel;
 
-use super::command::Begun;
+use super::command::Commands;
 use super::*;
 use crate::Subvolumes;
 use crate::edit::{New, Renaming, Setting};
@@ -12,17 +12,54 @@ fn whole(line: &str) -> Line {
 
 #[test]
 fn writes_become_lines_of_each_writer() {
-    let [mut one, mut two, mut three] = [Begun::default(), Begun::default(), Begun::default()];
+    let [mut one, mut two, mut three] = [Commands::default(), Commands::default(), Commands::default()];
     assert_eq!(one.write(b"a b"), []);
     assert_eq!(two.write(b"x\n\n  \ny\nz"), [whole("x"), whole("y")]);
     assert_eq!(one.write(b"c\nd\n"), [whole("a bc"), whole("d")]);
-    assert_eq!((one.end(), two.end(), two.end()), (None, Some(whole("z")), None));
+    assert_eq!((one.end(), two.end(), two.end()), (vec![], vec![whole("z")], vec![]));
     let long = vec![b'x'; LONGEST_LINE];
     assert_eq!(three.write(&long), []);
     assert_eq!(three.write(b"x"), []);
     assert_eq!(three.write(&long), []);
     assert_eq!(three.write(b"\nnext\n"), [Line::TooLong, whole("next")]);
     assert_eq!(three.write(&[&long[..], b"\n"].concat()), [Line::Whole(long)]);
+}
+
+/// ratarmount takes the ends of lines for those of words.
+#[test]
+fn the_words_of_a_command_may_stand_on_lines() {
+    let whole = |text: &str| Line::Whole(text.as_bytes().to_vec());
+    let all = |text: &[u8]| {
+        let mut commands = Commands::default();
+        let mut lines = commands.write(text);
+        lines.extend(commands.end());
+        lines
+    };
+    for (text, commands) in [
+        ("ratarmount\n/a b.tar\n/m", vec![whole("ratarmount\0/a b.tar\0/m\0")]),
+        ("ratarmount\r\n-u\r\n\r\n/m\r\n", vec![whole("ratarmount\0-u\0/m\0")]),
+        ("tarnfs\n", vec![whole("tarnfs\0")]),
+        (
+            "ratarmount a\ntarnfs\n/b\nratarmounts\ntarnfs c\nratarmount\0d\n e",
+            vec![
+                whole("ratarmount a"),
+                whole("tarnfs\0/b\0ratarmounts\0"),
+                whole("tarnfs c"),
+                whole("ratarmount\0d"),
+                whole(" e"),
+            ],
+        ),
+        ("x\nratarmounts\n", vec![whole("x"), whole("ratarmounts")]),
+    ] {
+        assert_eq!(all(text.as_bytes()), commands, "{text:?}");
+    }
+    let mut commands = Commands::default();
+    assert_eq!(commands.write(b"tarn"), []);
+    assert_eq!(commands.write(b"fs\n/a"), []);
+    assert_eq!((commands.write(b"/b\n"), commands.end()), (vec![], vec![whole("tarnfs\0/a/b\0")]));
+    let long = "x".repeat(LONGEST_LINE / 2);
+    assert_eq!(all(format!("tarnfs\n{long}\n{long}\nx\n").as_bytes()), [Line::TooLong]);
+    assert_eq!(all(format!("tarnfs\n{long}{long}x\ny\n").as_bytes()), [Line::TooLong]);
 }
 
 #[test]

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -85,6 +86,35 @@ struct Listing<'a> {
     untold: u64,
 }
 
+/// A folder that is being listed, while those in it are, too.
+struct Begun {
+    folder: Node,
+    prefix: Vec<u8>,
+    /// What comes next in it.
+    entries: VecDeque<(Vec<u8>, Attributes)>,
+    /// Where the rest begins.
+    from: Option<u64>,
+    /// Why there is no rest.
+    failure: Option<Error>,
+}
+
+impl Begun {
+    /// Reads some more of it. An index reads many rows for one; but each folder on the way down keeps what it has read.
+    fn read(&mut self, tree: &dyn Tree, depth: usize) {
+        let most = (4096 / depth).clamp(16, 128);
+        let Some(from) = self.from.take() else { return };
+        let (entries, rest) = (&mut self.entries, &mut self.from);
+        let read = tree.read_dir(self.folder, from, &mut |child| {
+            entries.push_back((child.name.to_vec(), child.attributes));
+            *rest = (entries.len() >= most).then_some(child.next);
+            rest.is_none()
+        });
+        if let Err(failure) = read {
+            (self.from, self.failure) = (None, Some(failure));
+        }
+    }
+}
+
 /// Links that cannot be read which are told of one by one.
 const MOST_TOLD: usize = 100;
 
@@ -120,33 +150,43 @@ impl Listing<'_> {
 
     /// Lists a folder and, with `-R`, those in it: each under its path, depth first, without recursion in the program.
     fn by_name(&mut self, folder: Node, prefix: Vec<u8>) -> Result<(), Trouble> {
-        // Folders still to be listed, each with the position to go on from: no more than the depth of the tree.
-        let mut open = vec![(folder, prefix, 0)];
-        while let Some((folder, prefix, from)) = open.pop() {
-            let mut failure = None;
-            let mut inner = None;
-            let tree = self.tree;
-            tree.read_dir(folder, from, &mut |child| {
-                let path = [prefix.as_slice(), child.name].concat();
-                if let Err(error) = self.line(&path, &child.attributes) {
-                    failure = Some(error);
-                    return false;
+        if !self.arguments.all_levels {
+            return self.flat(folder, &prefix);
+        }
+        // As many as the tree is deep.
+        let mut open = vec![Begun { folder, prefix, entries: VecDeque::new(), from: Some(0), failure: None }];
+        while let Some(last) = open.last_mut() {
+            let Some((name, attributes)) = last.entries.pop_front() else {
+                if let Some(failure) = last.failure.take() {
+                    return Err(failure.into());
                 }
-                if self.arguments.all_levels && child.attributes.kind == Kind::Folder {
-                    inner = Some((child.next, child.attributes.node, [path.as_slice(), b"/"].concat()));
-                    return false;
+                let depth = open.len();
+                match open.last_mut() {
+                    Some(last) if last.from.is_some() => last.read(self.tree, depth),
+                    _ => drop(open.pop()),
                 }
-                true
-            })?;
-            if let Some(failure) = failure {
-                return Err(failure);
-            }
-            if let Some((next, node, path)) = inner {
-                open.push((folder, prefix, next));
-                open.push((node, path, 0));
+                continue;
+            };
+            let path = [last.prefix.as_slice(), &name].concat();
+            self.line(&path, &attributes)?;
+            if attributes.kind == Kind::Folder {
+                let prefix = [path.as_slice(), b"/"].concat();
+                let (folder, entries) = (attributes.node, VecDeque::new());
+                open.push(Begun { folder, prefix, entries, from: Some(0), failure: None });
             }
         }
         Ok(())
+    }
+
+    /// Lists what is in one folder.
+    fn flat(&mut self, folder: Node, prefix: &[u8]) -> Result<(), Trouble> {
+        let mut failure = None;
+        let tree = self.tree;
+        tree.read_dir(folder, 0, &mut |child| {
+            failure = self.line(&[prefix, child.name].concat(), &child.attributes).err();
+            failure.is_none()
+        })?;
+        failure.map_or(Ok(()), Err)
     }
 
     /// The same in another order. The entries of one folder, and of those that it lies in, are in memory.

@@ -41,6 +41,9 @@ pub(crate) fn run(arguments: &Advise) -> Result<Code, Failure> {
         return tell(arguments, &Input::Folder(path), &sample, None, &cancel).map(|()| Code::Success);
     }
     let (opened, code, cancel) = inside::open_to_sample(path, &arguments.open)?;
+    if !arguments.open.password.is_empty() {
+        log::warn!("{}: what is printed is without --password", shown(path.as_os_str()));
+    }
     let summary = opened.index.summary();
     let has_tree = Target::plain().container().is_some_and(|container| summary.format == container.name());
     let is_single = tarnfs_format::by_name(&summary.format).is_none();

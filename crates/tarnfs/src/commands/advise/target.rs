@@ -113,7 +113,8 @@ fn free(folder: &Path, stem: &[u8], suffix: &[u8]) -> PathBuf {
     (1..TRIES).map(named).find(|path| path.symlink_metadata().is_err()).unwrap_or_else(|| named(TRIES))
 }
 
-/// The options without which the archive is read as something else. A password is nothing to be shown.
+/// The options without which the archive is read as something else. A password is nothing to be shown: who reads the
+/// command is told that it is missing.
 fn of_reading(open: &Open) -> Vec<OsString> {
     let mut words = Vec::new();
     if open.recursive {
@@ -122,8 +123,28 @@ fn of_reading(open: &Open) -> Vec<OsString> {
     if let Some(depth) = open.recursion_depth {
         words.push(format!("--recursion-depth={depth}").into());
     }
-    if open.ignore_zeros {
-        words.push("-i".into());
+    for (is_given, option) in [
+        (open.ignore_zeros, "-i"),
+        (open.gnu_incremental, "--gnu-incremental"),
+        (open.detect_gnu_incremental, "--detect-gnu-incremental"),
+        (open.strip_recursive_tar_extension, "-s"),
+    ] {
+        words.extend(is_given.then(|| option.into()));
+    }
+    // A value may begin with a dash, or be empty.
+    if !open.encoding.eq_ignore_ascii_case("utf-8") {
+        words.push(format!("--encoding={}", open.encoding).into());
+    }
+    if open.recursive_extensions != tarnfs_tree::DEFAULT_EXTENSIONS {
+        words.extend(open.recursive_extensions.iter().map(|globs| format!("--recursive-extensions={globs}").into()));
+    }
+    for (option, pair) in
+        [("--transform", &open.transform), ("--transform-recursive-mount-point", &open.transform_recursive_mount_point)]
+    {
+        // Of one that is repeated, the last ones count.
+        if let Some([.., expression, replacement]) = pair.as_deref() {
+            words.extend([option, expression, replacement].map(OsString::from));
+        }
     }
     let passwords = open.password_files().map(|file| ("--password-file", file));
     let dictionaries = open.zstd_dictionary.iter().map(|file| ("--zstd-dictionary", file));

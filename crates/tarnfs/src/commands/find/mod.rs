@@ -41,15 +41,14 @@ pub(crate) fn run(arguments: &Find) -> Result<Code, Failure> {
     };
     let mut paths = inside::Paths::new(&arguments.archive, arguments.open.colour(), code);
     let root = [OsString::from(".")];
-    let mut starts = Vec::new();
-    for start in paths.expand(&tree, if typed.is_empty() { &root } else { typed }) {
-        if let Some(found) = paths.find(&tree, &start, false) {
-            starts.push((start, found));
-        }
-    }
+    let starts = paths.expand(&tree, if typed.is_empty() { &root } else { typed });
+    let mut starts = starts.into_iter().filter_map(|start| {
+        let found = paths.find(&tree, &start, false)?;
+        Some((start, found))
+    });
     let mut unreadable = Vec::new();
     let mut untold = 0_u64;
-    let searched = walk::below(&search, starts, &mut out, &mut |path, error| {
+    let searched = walk::below(&search, &mut starts, &mut out, &mut |path, error| {
         if unreadable.len() < MOST_TOLD {
             unreadable.push((path, error));
         } else {
@@ -134,12 +133,14 @@ struct Looker<'a> {
     prunes: bool,
     quits: bool,
     unreadable: Vec<(Vec<u8>, Error)>,
+    /// Bytes of the paths of these.
+    unreadable_bytes: usize,
 }
 
 impl<'a> Looker<'a> {
     fn new(search: &'a Search<'a>) -> Self {
         let out = Output::in_memory(search.is_terminal);
-        Self { search, out, prunes: false, quits: false, unreadable: Vec::new() }
+        Self { search, out, prunes: false, quits: false, unreadable: Vec::new(), unreadable_bytes: 0 }
     }
 
     fn look_at(&mut self, visit: &Visit<'_>) -> Result<(), Trouble> {
@@ -149,7 +150,13 @@ impl<'a> Looker<'a> {
     }
 
     fn cannot_be_read(&mut self, path: &[u8], error: Error) {
+        self.unreadable_bytes += path.len();
         self.unreadable.push((path.to_vec(), error));
+    }
+
+    /// Bytes of what is not a part yet.
+    fn memory(&self) -> usize {
+        self.out.len() + self.unreadable_bytes
     }
 
     /// Parentheses in each other are as many as the parser takes at most.

@@ -27,9 +27,14 @@ const MOST_WAITING: usize = 16 << 20;
 /// Tasks of which the other threads know.
 const MOST_KNOWN: usize = 4096;
 
-/// One task lists no more than so many folders, and makes no more bytes: the rest of the folder is another one.
+/// One task lists no more than so many folders: the rest of the folder is another one.
 const MOST_FOLDERS: usize = 1024;
-const MOST_BYTES: usize = 1 << 20;
+
+/// Nor does what comes of it take more memory than this. The thread that prints keeps what came of each folder that it
+/// is in, so the deeper one lies, the less: together at most 25 MiB in 1024 folders in each other.
+fn most_bytes(depth: usize) -> usize {
+    ((1 << 20) / depth.max(1)).max(16 << 10)
+}
 
 /// What is in a folder, from a position on.
 struct Task {
@@ -53,9 +58,24 @@ enum Part {
     End,
 }
 
-impl Part {
-    fn memory(&self) -> usize {
-        size_of::<Self>() + if let Self::Bytes(bytes) = self { bytes.capacity() } else { 0 }
+/// What comes of a task.
+#[derive(Default)]
+struct Made {
+    parts: Vec<Part>,
+    /// Bytes that it takes, with the tasks in it.
+    memory: usize,
+}
+
+impl Made {
+    fn add(&mut self, part: Part, memory: usize) {
+        self.memory += size_of::<Part>() + memory;
+        self.parts.push(part);
+    }
+
+    /// What is in a folder.
+    fn inner(&mut self, task: Task) {
+        let memory = size_of::<Slot>() + task.name.len();
+        self.add(Part::Inner(Slot::new(task)), memory);
     }
 }
 
@@ -65,7 +85,7 @@ struct Slot(Mutex<State>);
 enum State {
     Waiting(Task),
     InWork,
-    Done(Vec<Part>),
+    Done(Made),
 }
 
 impl Slot {
@@ -112,9 +132,9 @@ impl Queue {
     }
 
     /// Tells the others of tasks, and of what is to be printed or no longer.
-    fn tell(&self, parts: &[Part], is_printed: bool) {
+    fn tell(&self, made: &Made, is_printed: bool) {
         let mut shared = self.lock();
-        for part in parts.iter().rev() {
+        for part in made.parts.iter().rev() {
             if let Part::Inner(slot) = part {
                 shared.known.push_back(Arc::clone(slot));
             }
@@ -122,7 +142,7 @@ impl Queue {
         let too_many = shared.known.len().saturating_sub(MOST_KNOWN);
         shared.known.drain(..too_many);
         if !is_printed {
-            shared.waiting += parts.iter().map(Part::memory).sum::<usize>();
+            shared.waiting += made.memory;
         }
         drop(shared);
         self.changed.notify_all();
@@ -140,9 +160,9 @@ impl Queue {
             drop(shared);
             if let Some(task) = slot.claim() {
                 let done = Finish { queue: self, slot: &slot };
-                let parts = list(search, task);
-                self.tell(&parts, false);
-                *slot.lock() = State::Done(parts);
+                let made = list(search, task);
+                self.tell(&made, false);
+                *slot.lock() = State::Done(made);
                 drop(done);
             }
             shared = self.lock();
@@ -152,18 +172,18 @@ impl Queue {
     /// What came of the task of `slot`, which is done here if nobody is at it.
     fn result(&self, search: &Search<'_>, slot: &Slot) -> Vec<Part> {
         if let Some(task) = slot.claim() {
-            let parts = list(search, task);
-            self.tell(&parts, true);
-            return parts;
+            let made = list(search, task);
+            self.tell(&made, true);
+            return made.parts;
         }
         let mut shared = self.lock();
         loop {
             let state = std::mem::replace(&mut *slot.lock(), State::InWork);
-            if let State::Done(parts) = state {
-                shared.waiting = shared.waiting.saturating_sub(parts.iter().map(Part::memory).sum());
+            if let State::Done(made) = state {
+                shared.waiting = shared.waiting.saturating_sub(made.memory);
                 drop(shared);
                 self.changed.notify_all();
-                return parts;
+                return made.parts;
             }
             shared = self.changed.wait(shared).unwrap_or_else(PoisonError::into_inner);
         }
@@ -186,7 +206,7 @@ impl Drop for Finish<'_> {
         let mut state = self.slot.lock();
         if matches!(*state, State::InWork) && std::thread::panicking() {
             // The panic is told of when the threads are joined.
-            *state = State::Done(vec![Part::End]);
+            *state = State::Done(Made { parts: vec![Part::End], memory: 0 });
         }
         drop(state);
         // Who waits has looked before, or looks after this.
@@ -198,7 +218,7 @@ impl Drop for Finish<'_> {
 /// Prints what is found of each of `starts` and below it. `unreadable` is told of what cannot be read.
 pub(super) fn below(
     search: &Search<'_>,
-    starts: Vec<(Vec<u8>, Attributes)>,
+    starts: &mut dyn Iterator<Item = (Vec<u8>, Attributes)>,
     out: &mut Output,
     unreadable: &mut dyn FnMut(Vec<u8>, Error),
 ) -> Result<(), Trouble> {
@@ -219,7 +239,7 @@ pub(super) fn below(
 fn print(
     search: &Search<'_>,
     queue: &Queue,
-    starts: Vec<(Vec<u8>, Attributes)>,
+    starts: &mut dyn Iterator<Item = (Vec<u8>, Attributes)>,
     out: &mut Output,
     unreadable: &mut dyn FnMut(Vec<u8>, Error),
 ) -> Result<(), Trouble> {
@@ -232,7 +252,13 @@ fn print(
                     open.pop();
                 }
                 Some(Part::Bytes(bytes)) => out.write_all(&bytes)?,
-                Some(Part::Inner(slot)) => open.push(queue.result(search, &slot).into_iter()),
+                Some(Part::Inner(slot)) => {
+                    // So a long folder is no pile of what is left of it.
+                    if parts.as_slice().is_empty() {
+                        open.pop();
+                    }
+                    open.push(queue.result(search, &slot).into_iter());
+                }
                 Some(Part::Unreadable(_, error)) if inside::is_interrupted(&error) => return Err(error.into()),
                 Some(Part::Unreadable(path, error)) => unreadable(path, error),
                 Some(Part::End) => return Ok(()),
@@ -245,28 +271,30 @@ fn print(
 /// What comes of one that was typed.
 fn first(search: &Search<'_>, path: &[u8], found: &Attributes) -> Vec<Part> {
     let mut looker = Looker::new(search);
-    let mut parts = Vec::new();
+    let mut made = Made::default();
     let name = last_of(path).to_vec();
     let visit = Visit { path, start: path.len(), name: &name, depth: 0, attributes: found };
     let task = || {
         let (start, folder) = (path.len(), found.node);
-        Slot::new(Task { folder, above: Arc::default(), name: path.to_vec(), start, depth: 1, from: 0 })
+        Task { folder, above: Arc::default(), name: path.to_vec(), start, depth: 1, from: 0 }
     };
-    child(&mut looker, &mut parts, &visit, task);
-    finish(looker, &mut parts);
-    parts
+    child(&mut looker, &mut made, &visit, task);
+    finish(looker, &mut made);
+    made.parts
 }
 
 /// Lists a folder. What is in the folders in it is done later.
-fn list(search: &Search<'_>, task: Task) -> Vec<Part> {
+fn list(search: &Search<'_>, task: Task) -> Made {
     let mut looker = Looker::new(search);
-    let mut parts = Vec::new();
     let mut path = [&task.above[..], &task.name].concat();
     if path.last() != Some(&b'/') {
         path.push(b'/');
     }
     let above: Arc<[u8]> = path.as_slice().into();
-    let (mut next, mut folders) = (None, 0);
+    // All tasks in it hold that.
+    let mut made = Made { parts: Vec::new(), memory: above.len() };
+    let most = above.len() + most_bytes(task.depth);
+    let (mut next, mut folders, mut was_left) = (None, 0, false);
     let listed = search.tree.read_dir(task.folder, task.from, &mut |entry| {
         path.truncate(above.len());
         path.extend_from_slice(entry.name);
@@ -274,34 +302,35 @@ fn list(search: &Search<'_>, task: Task) -> Vec<Part> {
         let visit = Visit { path: &path, start: task.start, name: entry.name, depth: task.depth, attributes };
         let inner = || {
             let (start, depth, folder) = (task.start, task.depth + 1, attributes.node);
-            Slot::new(Task { folder, above: Arc::clone(&above), name: entry.name.to_vec(), start, depth, from: 0 })
+            Task { folder, above: Arc::clone(&above), name: entry.name.to_vec(), start, depth, from: 0 }
         };
-        folders += usize::from(child(&mut looker, &mut parts, &visit, inner));
+        folders += usize::from(child(&mut looker, &mut made, &visit, inner));
         next = Some(entry.next);
-        !looker.quits && folders < MOST_FOLDERS && looker.out.len() < MOST_BYTES
+        was_left = folders >= MOST_FOLDERS || made.memory + looker.memory() >= most;
+        !looker.quits && !was_left
     });
-    let was_left = !looker.quits && (folders >= MOST_FOLDERS || looker.out.len() >= MOST_BYTES);
+    was_left &= !looker.quits;
     if let Err(error) = listed {
         looker.cannot_be_read(&above[..above.len() - 1], error);
         next = None;
     }
-    finish(looker, &mut parts);
+    finish(looker, &mut made);
     // The last one was looked at, so the rest begins behind it.
     if let (true, Some(from)) = (was_left, next) {
-        parts.push(Part::Inner(Slot::new(Task { from, ..task })));
+        made.inner(Task { from, ..task });
     }
-    parts
+    made
 }
 
 /// Looks at one entry, and adds the task of what is in it. True if there is one.
-fn child(looker: &mut Looker<'_>, parts: &mut Vec<Part>, visit: &Visit<'_>, task: impl Fn() -> Arc<Slot>) -> bool {
+fn child(looker: &mut Looker<'_>, made: &mut Made, visit: &Visit<'_>, task: impl Fn() -> Task) -> bool {
     let search = looker.search;
     let (least, most) = search.depths;
     let goes_in = visit.attributes.kind == Kind::Folder && visit.depth < most;
     looker.prunes = false;
     if goes_in && search.depth_first {
-        bytes(looker, parts);
-        parts.push(Part::Inner(task()));
+        bytes(looker, made);
+        made.inner(task());
     }
     if visit.depth >= least
         && let Err(trouble) = looker.look_at(visit)
@@ -312,25 +341,29 @@ fn child(looker: &mut Looker<'_>, parts: &mut Vec<Part>, visit: &Visit<'_>, task
         }
     }
     if goes_in && !search.depth_first && !looker.prunes && !looker.quits {
-        bytes(looker, parts);
-        parts.push(Part::Inner(task()));
+        bytes(looker, made);
+        made.inner(task());
         return true;
     }
     goes_in && search.depth_first
 }
 
 /// What was printed so far becomes a part.
-fn bytes(looker: &mut Looker<'_>, parts: &mut Vec<Part>) {
+fn bytes(looker: &mut Looker<'_>, made: &mut Made) {
     let bytes = looker.out.take();
     if !bytes.is_empty() {
-        parts.push(Part::Bytes(bytes));
+        let memory = bytes.capacity();
+        made.add(Part::Bytes(bytes), memory);
     }
 }
 
-fn finish(mut looker: Looker<'_>, parts: &mut Vec<Part>) {
-    bytes(&mut looker, parts);
-    parts.extend(looker.unreadable.into_iter().map(|(path, error)| Part::Unreadable(path, error)));
+fn finish(mut looker: Looker<'_>, made: &mut Made) {
+    bytes(&mut looker, made);
+    for (path, error) in looker.unreadable {
+        let memory = path.len();
+        made.add(Part::Unreadable(path, error), memory);
+    }
     if looker.quits {
-        parts.push(Part::End);
+        made.add(Part::End, 0);
     }
 }
