@@ -701,4 +701,31 @@ fn names_beyond_ascii_are_told_apart_at_once() {
     let counts = strace("--resume");
     let calls = counts.split_whitespace().nth(3).map_or(0, |calls| calls.parse::<u64>().unwrap());
     assert!((1..100).contains(&calls), "{counts}");
+    // Nor where nobody knows what the file system does with names.
+    for policy in ["--resume", "--skip-old", "--overwrite"] {
+        let calls = scratch.shell(&format!(
+            "export XDG_CACHE_HOME=$PWD/cache; strace -f -qq -o log -e trace=getdents64,fstatfs -e inject=fstatfs:error=ENOSYS {} extract -C at {policy} a.tar
+             grep -q INJECTED log; grep -c getdents64 log",
+            env!("CARGO_BIN_EXE_tarnfs")
+        ));
+        assert!((1..100).contains(&calls.trim().parse::<u64>().unwrap()), "{policy}: {calls}");
+    }
+}
+
+/// Without their first folders two folders may be one: the last one of the archive says what it is like, as with tar.
+#[test]
+fn of_two_folders_of_one_name_the_last_one_counts() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir -p a/x/in b/x/in c; chmod 700 a/x; chmod 755 b/x; chmod 750 a/x/in; chmod 711 b/x/in; echo f > a/x/in/f
+         touch -d '2001-01-01 UTC' a/x a/x/in; touch -d '2002-01-01 UTC' b/x b/x/in; chmod 500 c
+         tar -cf ab.tar a/x b/x c; tar -cf ba.tar b/x c a/x; gzip -k ba.tar",
+    );
+    for archive in ["ab.tar", "ba.tar", "ba.tar.gz"] {
+        scratch.shell(&format!("rm -rf at gnu; mkdir at gnu; tar -xpf {archive} --strip-components=1 -C gnu"));
+        let words = ["extract", "-p", "--overwrite", "--strip-components=1", "-C", "at", archive];
+        Ran::from(tarnfs(&scratch).args(words).current_dir(scratch.path("")).output().unwrap()).ok();
+        let found = |folder: &str| scratch.shell(&format!("cd {folder}; stat -c '%n %a %Y' x x/in x/in/f"));
+        assert_eq!(found("at"), found("gnu"), "{archive}");
+    }
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use support::{Compare, Ran, Scratch, run, survey, tarnfs};
+use support::{Compare, Ran, Scratch, can_mount, have, run, survey, tarnfs};
 
 /// An entry of a tar: type, name, target of a link, content.
 type Entry<'a> = (u8, &'a str, &'a str, &'a [u8]);
@@ -197,4 +197,61 @@ fn what_is_there_is_lost_only_on_demand() {
     }
     let both = run(&scratch, ["extract", "--overwrite", "--skip-old", "a.tar"]);
     assert_eq!(both.code, 2, "{}", both.err);
+}
+
+/// > Of hidden folders that are found where something is extracted to, only what this program makes in them is removed.
+#[test]
+fn what_others_have_renamed_to_hidden_folders_stays() {
+    let scratch = Scratch::new();
+    scratch.shell(
+        "echo new > new; tar -cf a.tar new; gzip -k a.tar; mkdir -p at; cd at; mkdir -m 700 .tarnfs-extract-0123456789abcdef
+         mkdir .tarnfs-extract-0123456789abcdef/inner; echo x > .tarnfs-extract-0123456789abcdef/thesis.txt
+         mkdir -m 700 .tarnfs-extract-00000000000000ff; echo x > .tarnfs-extract-00000000000000ff/new-7",
+    );
+    for archive in ["a.tar", "a.tar.gz"] {
+        let (at, path) = (scratch.path("at"), scratch.path(archive));
+        run(&scratch, ["extract".as_ref(), "--overwrite".as_ref(), "-C".as_ref(), at.as_os_str(), path.as_os_str()])
+            .ok();
+        assert_eq!(
+            scratch.shell("cd at; find . -mindepth 1 | sort"),
+            "./.tarnfs-extract-0123456789abcdef\n./.tarnfs-extract-0123456789abcdef/inner\n\
+             ./.tarnfs-extract-0123456789abcdef/thesis.txt\n./new\n"
+        );
+    }
+}
+
+/// vfat, SMB, sshfs and the like say of all files that they have one owner, or one mode.
+#[test]
+fn file_systems_with_one_owner_and_one_mode_are_extracted_to() {
+    if !can_mount() || !have("rclone") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(
+        "mkdir back at tree tree/sub; seq 1 100000 > tree/sub/large; echo small > tree/small; : > tree/nothing
+         tar -cf a.tar -C tree .; gzip -k a.tar",
+    );
+    for shown in ["", "--umask 0", "--uid 12 --gid 12 --umask 0", "--uid 12 --gid 12 --umask 077"] {
+        scratch.shell(&format!(
+            "rclone mount --config /dev/null --cache-dir cache --vfs-cache-mode writes --daemon {shown} back at > said 2>&1"
+        ));
+        for archive in ["a.tar", "a.tar.gz"] {
+            let ran = std::panic::catch_unwind(|| {
+                let (to, path) = (scratch.path("at/to"), scratch.path(archive));
+                let ran = tarnfs(&scratch)
+                    .args(["extract", "--no-same-owner", "--no-same-permissions", "-C"])
+                    .args([&to, &path])
+                    .output()
+                    .unwrap();
+                let ran = Ran::from(ran);
+                let found = scratch.shell("diff -r tree at/to && rm -r at/to/* && ls -A at/to && rmdir at/to");
+                (ran.code, ran.err, found)
+            });
+            if ran.is_err() {
+                scratch.shell("umount at");
+            }
+            assert_eq!(ran.unwrap(), (0, String::new(), String::new()), "{archive} {shown}");
+        }
+        scratch.shell("umount at");
+    }
 }

@@ -5,6 +5,7 @@
 //! (links, devices, files on file systems without `O_TMPFILE`) is made in a hidden folder, and renamed. That folder is
 //! locked as long as it is used: one that is not was left behind by somebody who was killed, and is removed.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -42,6 +43,7 @@ pub(super) struct Destination {
     links_by_descriptor: AtomicBool,
     /// Of names in the hidden folder.
     following: AtomicU64,
+    pub(super) listed: Listed,
 }
 
 /// What became of a folder that was to be made.
@@ -64,7 +66,7 @@ impl Destination {
             root = opened();
         }
         let root = root?;
-        let is_fresh = !Dir::read_from(&root)?.flatten().any(|entry| !is_dots(entry.file_name().to_bytes()));
+        let is_fresh = is_empty(&root)?;
         // By way of /proc files get names where the kernel does not give them by the descriptor alone.
         let has_nameless = geteuid().is_root() || Path::new("/proc/self/fd").exists();
         let opened = Self {
@@ -75,6 +77,7 @@ impl Destination {
             has_nameless: AtomicBool::new(has_nameless),
             links_by_descriptor: AtomicBool::new(true),
             following: AtomicU64::new(0),
+            listed: Listed::default(),
         };
         // Before anything is extracted, which may have such a name itself.
         if !is_fresh {
@@ -174,13 +177,13 @@ impl Destination {
             }
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let Ok(folder) = openat(self.root.fd(), name, flags, Mode::empty()) else { continue };
-            let is_ours =
-                fstat(&folder).is_ok_and(|stat| stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o7777 == 0o700);
-            if is_ours && flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            if flock(&folder, FlockOperation::NonBlockingLockExclusive).is_err() || !is_own(&folder) {
+                continue;
+            }
+            empty(&folder);
+            // It stays if there is something else in it.
+            if unlinkat(self.root.fd(), name, AtFlags::REMOVEDIR).is_ok() {
                 log::info!("{}: left by a call that was killed: removed", String::from_utf8_lossy(name));
-                empty(&folder);
-                // Somebody may have put a folder into it: then it stays.
-                let _ = unlinkat(self.root.fd(), name, AtFlags::REMOVEDIR);
             }
         }
     }
@@ -265,9 +268,37 @@ fn file_type(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<FileType>
     Ok(stat(folder, name)?.map(|stat| FileType::from_raw_mode(stat.st_mode)))
 }
 
+/// Names of folders that were listed to tell them apart, as hashes: else a folder would be listed for each of its
+/// names.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    folders: Mutex<HashMap<(u64, u64), HashSet<u64>>>,
+    keys: RandomState,
+}
+
+impl Listed {
+    /// Names that are kept of all folders together.
+    const MOST: usize = 1 << 20;
+
+    fn has(&self, folder: (u64, u64), name: &[u8]) -> bool {
+        let folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        folders.get(&folder).is_some_and(|names| names.contains(&self.keys.hash_one(name)))
+    }
+
+    /// Notes all names of a folder.
+    fn keep(&self, folder: (u64, u64), names: HashSet<u64>) {
+        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept: usize = folders.values().map(|names| names.len() + 1).sum();
+        if kept + names.len() > Self::MOST {
+            folders.clear();
+        }
+        folders.insert(folder, names);
+    }
+}
+
 /// The name in `folder` that its file system takes for `name`, where that is another one: `README` for `Readme`. To be
 /// asked where there is something of that name.
-pub(super) fn folded(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+pub(super) fn folded(folder: BorrowedFd<'_>, name: &[u8], known: &Listed) -> io::Result<Option<Vec<u8>>> {
     let Some(there) = stat(folder, name)? else { return Ok(None) };
     let same = |name: &[u8]| {
         Ok::<_, io::Error>(
@@ -284,30 +315,37 @@ pub(super) fn folded(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<V
     if is_plain && !folds_letters {
         return Ok(None);
     }
+    let of_folder = fstat(folder)?;
+    let identity = (of_folder.st_dev, of_folder.st_ino);
+    if known.has(identity, name) {
+        return Ok(None);
+    }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let listed = openat(folder, ".", flags, Mode::empty())?;
     if !folds_letters && tells_names_apart(&listed) {
         return Ok(None);
     }
-    let mut other = None;
+    let (mut is_itself, mut other, mut names) = (false, None, HashSet::new());
     for entry in Dir::read_from(&listed)? {
         let entry = entry?;
         let found = entry.file_name().to_bytes();
-        if found == name {
-            return Ok(None);
+        if names.len() < Listed::MOST {
+            names.insert(known.keys.hash_one(found));
         }
-        if entry.ino() == there.st_ino && same(found)? {
+        is_itself |= found == name;
+        if !is_itself && entry.ino() == there.st_ino && same(found)? {
             other = Some(found.to_vec());
         }
     }
-    Ok(other)
+    known.keep(identity, names);
+    Ok(other.filter(|_| !is_itself))
 }
 
 /// True if all names are different ones in `folder`. Of a file system that is not known, that is not known either.
 fn tells_names_apart(folder: &OwnedFd) -> bool {
-    /// Magic numbers of `statfs` (linux/magic.h): ext4, btrfs, tmpfs and f2fs, which fold names in folders that say so,
-    /// and xfs, which folds the letters of ASCII at most.
-    const KNOWN: [u64; 5] = [0xef53, 0x9123_683e, 0x0102_1994, 0xf2f5_2010, 0x5846_5342];
+    /// Magic numbers of `statfs` (linux/magic.h): ext4, btrfs, tmpfs, f2fs and overlayfs, which fold names in folders
+    /// that say so, and xfs, which folds the letters of ASCII at most.
+    const KNOWN: [u64; 6] = [0xef53, 0x9123_683e, 0x0102_1994, 0xf2f5_2010, 0x794c_7630, 0x5846_5342];
     /// `FS_CASEFOLD_FL`
     const FOLDS: u32 = 0x4000_0000;
     let is_known = fstatfs(folder).is_ok_and(|found| KNOWN.contains(&(found.f_type as u64 & 0xffff_ffff)));
@@ -374,7 +412,8 @@ impl NewName {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 match linkat(self.folder(), self.name(), folder, name, AtFlags::empty()) {
                     Ok(()) => return Ok(()),
-                    Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    // Some FUSE file systems answer EIO to all that they do not know.
+                    Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::IO) => {
                         if stat(folder, name)?.is_some() {
                             return Err(Errno::EXIST.into());
                         }
@@ -436,22 +475,19 @@ impl Stage {
             if !statat(&root, &name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|there| there.st_ino == stat.st_ino) {
                 continue;
             }
-            // Whoever may write in `root` can have put a folder of his own in its place before it was opened.
-            if stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+            // Whoever may write in `root` can have put another folder in its place before it was opened: one of his
+            // own, one of this user, a mount.
+            let mount = mount_of(folder.as_fd())?;
+            if mount != mount_of(root.as_fd())? || !is_empty(&folder)? || !is_own(&folder) {
+                // Only if nothing is in it.
+                let _ = unlinkat(&root, &name, AtFlags::REMOVEDIR);
                 tries += 1;
                 if tries < TRIES {
                     continue;
                 }
-                let what = format!("the hidden folder {name} is of another user: somebody has replaced it");
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, Replaced(name)));
             }
-            return Ok(Self {
-                root,
-                mount: mount_of(folder.as_fd())?,
-                folder,
-                name,
-                is_removed: AtomicBool::new(false),
-            });
+            return Ok(Self { root, mount, folder, name, is_removed: AtomicBool::new(false) });
         }
     }
 
@@ -483,21 +519,64 @@ fn mount_of(folder: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     Ok((fstat(folder)?.st_dev, of_mount.map_or(0, |found| found.stx_mnt_id)))
 }
 
-/// Removes what is in `folder`, but for folders that are not empty.
+/// True if nobody else has made `folder`, and nobody else may write in it. Some file systems give all files one owner
+/// or one mode: then a file that is made in it has these, too.
+fn is_own(folder: &OwnedFd) -> bool {
+    /// A name that [`is_made_here`] knows. The numbers of others have no letters.
+    const TRIAL: &str = "new-f";
+    let Ok(stat) = fstat(folder) else { return false };
+    let is_open = |stat: &Stat| stat.st_mode & 0o077 != 0;
+    if stat.st_uid == geteuid().as_raw() && !is_open(&stat) {
+        return true;
+    }
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = openat(folder, TRIAL, flags, Mode::RUSR | Mode::WUSR).and_then(|file| fstat(&file));
+    if made.is_ok() {
+        // If it cannot be removed, it is in a folder that is not used, or is removed with what is made there.
+        let _ = unlinkat(folder, TRIAL, AtFlags::empty());
+    }
+    made.is_ok_and(|made| made.st_uid == stat.st_uid && (!is_open(&stat) || is_open(&made)))
+}
+
+fn is_empty(folder: &OwnedFd) -> io::Result<bool> {
+    Ok(!Dir::read_from(folder)?.flatten().any(|entry| !is_dots(entry.file_name().to_bytes())))
+}
+
+/// Removes what this program makes in a hidden folder. Whoever may write where that lies may have renamed another one
+/// to such a name: what else is in it is not touched.
 fn empty(folder: &OwnedFd) {
     let Ok(entries) = Dir::read_from(folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        if !is_dots(name.to_bytes()) && unlinkat(folder, name, AtFlags::empty()) == Err(Errno::ISDIR) {
+        if is_made_here(name.to_bytes()) && unlinkat(folder, name, AtFlags::empty()) == Err(Errno::ISDIR) {
             let _ = unlinkat(folder, name, AtFlags::REMOVEDIR);
         }
     }
 }
 
+/// True of what things in a hidden folder are called: by [`Destination::new_name`], or after the byte of their header
+/// (`stage.rs`).
+fn is_made_here(name: &[u8]) -> bool {
+    let number = name.strip_prefix(b"new-").or_else(|| name.strip_prefix(b"at-"));
+    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// There is another folder in place of the hidden one that was made, however often one is made.
+#[derive(Debug)]
+pub(super) struct Replaced(String);
+
+impl std::fmt::Display for Replaced {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "the hidden folder {} is of another user: somebody has replaced it", self.0)
+    }
+}
+
+impl std::error::Error for Replaced {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn names(path: &Path) -> Vec<String> {
         let mut names: Vec<_> =
@@ -575,14 +654,45 @@ mod tests {
         let left = scratch.path().join(".tarnfs-extract-0123456789abcdef");
         std::fs::create_dir(&left).unwrap();
         std::fs::write(left.join("new-1"), "x").unwrap();
-        std::fs::set_permissions(&left, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        std::fs::write(left.join("at-1f200"), "x").unwrap();
+        std::fs::create_dir(left.join("at-0")).unwrap();
+        std::fs::set_permissions(&left, PermissionsExt::from_mode(0o700)).unwrap();
         std::fs::create_dir(scratch.path().join(".tarnfs-extract-mine")).unwrap();
+        // Somebody else has renamed a private folder so.
+        let renamed = ".tarnfs-extract-fedcba9876543210";
+        let private = scratch.path().join(renamed);
+        std::fs::create_dir_all(private.join("inner")).unwrap();
+        for name in ["thesis", "new-year", "at-", "new-1"] {
+            std::fs::write(private.join(name), "x").unwrap();
+        }
+        std::fs::set_permissions(&private, PermissionsExt::from_mode(0o700)).unwrap();
         let other = Destination::open(scratch.path()).unwrap();
         let of_other = other.stage().unwrap().name.clone();
-        let mut expected = vec![of_used, of_other, ".tarnfs-extract-mine".to_owned()];
+        let mut expected = vec![of_used, of_other, ".tarnfs-extract-mine".to_owned(), renamed.to_owned()];
         expected.sort();
         assert_eq!(names(scratch.path()), expected);
+        assert_eq!(names(&private), ["at-", "inner", "new-year", "thesis"]);
         drop((used, other));
-        assert_eq!(names(scratch.path()), [".tarnfs-extract-mine"]);
+        assert_eq!(names(scratch.path()), [renamed, ".tarnfs-extract-mine"]);
+    }
+
+    #[test]
+    fn a_folder_that_others_have_made_or_may_write_in_is_not_own() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("folder");
+        std::fs::create_dir(&folder).unwrap();
+        let is_own_with = |mode| {
+            std::fs::set_permissions(&folder, PermissionsExt::from_mode(mode)).unwrap();
+            let opened: OwnedFd = File::open(&folder).unwrap().into();
+            let is = is_own(&opened);
+            assert!(is_empty(&opened).unwrap());
+            is
+        };
+        assert!(is_own_with(0o700) && is_own_with(0o2700));
+        assert!(!is_own_with(0o755) && !is_own_with(0o777) && !is_own_with(0o770));
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&folder, Some(12), None).unwrap();
+            assert!(!is_own_with(0o700) && !is_own_with(0o777));
+        }
     }
 }

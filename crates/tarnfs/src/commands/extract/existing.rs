@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use tarnfs_tree::Time;
 
-use super::destination::{folded, stat};
+use super::destination::{Listed, folded, stat};
 use super::plan::{Item, What};
 use crate::args::Extract;
 use crate::terminal::escaped;
@@ -62,9 +62,15 @@ impl Existing {
     }
 
     /// What to do about `item`, which is to be in `folder`. `target`: that of a symbolic link.
-    pub(super) fn decide(self, folder: BorrowedFd<'_>, item: &Item, target: &[u8]) -> io::Result<Decision> {
+    pub(super) fn decide(
+        self,
+        folder: BorrowedFd<'_>,
+        item: &Item,
+        target: &[u8],
+        listed: &Listed,
+    ) -> io::Result<Decision> {
         let Some(there) = stat(folder, &item.name)? else { return Ok(Decision::Make) };
-        if let Some(refused) = refuse_folded(folder, &item.name)? {
+        if let Some(refused) = refuse_folded(folder, &item.name, listed)? {
             return Ok(Decision::Refuse(refused));
         }
         // Nothing is lost where a link would be replaced by the same.
@@ -101,8 +107,8 @@ impl Existing {
 }
 
 /// Words for what cannot be there beside another name, since the file system takes both for the same.
-pub(super) fn refuse_folded(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<String>> {
-    let other = folded(folder, name)?;
+pub(super) fn refuse_folded(folder: BorrowedFd<'_>, name: &[u8], listed: &Listed) -> io::Result<Option<String>> {
+    let other = folded(folder, name, listed)?;
     Ok(other.map(|other| format!("for this file system it has the same name as {}, which is there", escaped(&other))))
 }
 

@@ -3,12 +3,14 @@
 //! Where the archive is compressed and has no index, one pass decodes it and writes what is in it (`stage.rs`). Then
 //! the tree is known: `walk.rs` makes the folders and notes all else down (`plan.rs`), in the order of the archive.
 //! Threads (`work.rs`) make that: they take what was written, or read it from the archive. Last, folders get their
-//! attributes. `destination.rs` is all that makes and names things; `existing.rs` says what becomes of what is there.
+//! attributes (`finishing.rs`). `destination.rs` is all that makes and names things; `existing.rs` says what becomes of
+//! what is there.
 
 mod attributes;
 pub(super) mod content;
 mod destination;
 mod existing;
+mod finishing;
 mod folders;
 pub(super) mod owners;
 pub(super) mod plan;
@@ -36,8 +38,8 @@ use crate::inside::{self, ToExtract};
 use attributes::{Keeping, Wanted, hands_lists_down};
 use destination::Destination;
 use existing::Existing;
+use finishing::Folders;
 use owners::Owners;
-use plan::Backwards;
 use report::Report;
 use selection::Selection;
 use stage::Staging;
@@ -178,8 +180,10 @@ impl Extraction<'_> {
     }
 
     /// Gives folders their attributes: each when nothing is made in it any more.
-    fn finish_folders(&self, mut folders: Backwards) -> Result<(), Stop> {
-        while let Some((node, has_made)) = folders.pop().map_err(|error| self.cannot_note(&error))? {
+    fn finish_folders(&self, folders: Folders) -> Result<(), Stop> {
+        let cannot = |error| self.cannot_note(&error);
+        let mut folders = folders.finish().map_err(cannot)?;
+        while let Some((node, has_made)) = folders.next(|node| self.names_of(node)).map_err(cannot)? {
             self.check()?;
             if let Err(failure) = self.finish_folder(node, has_made) {
                 let names = self.tree.names_to(node).unwrap_or_default();

@@ -277,7 +277,7 @@ enum Inner {
 }
 
 impl Items {
-    fn next(&mut self) -> io::Result<Option<Item>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<Item>> {
         if let Some(item) = self.following.take() {
             return Ok(Some(item));
         }

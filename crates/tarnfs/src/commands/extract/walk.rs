@@ -9,8 +9,9 @@ use tarnfs_tree::{Attributes, Kind, Node, Stored};
 
 use super::destination::{MadeFolder, make_folder};
 use super::existing::{Policy, refuse_folded};
+use super::finishing::Folders as Finishing;
 use super::folders::Folders;
-use super::plan::{Backwards, Item, Items, Sorter, What};
+use super::plan::{Item, Items, Sorter, What};
 use super::selection::{At, Selection};
 use super::{Extraction, Stop};
 use crate::exit::Code;
@@ -19,7 +20,7 @@ use crate::exit::Code;
 pub(super) struct Plan {
     pub(super) items: Items,
     /// Folders that get their attributes in the end.
-    pub(super) folders: Backwards,
+    pub(super) folders: Finishing,
     /// Bytes of all files, and how many there are.
     pub(super) bytes: u64,
     pub(super) count: u64,
@@ -40,7 +41,7 @@ struct Walk<'a> {
     selection: &'a Selection,
     folders: Folders<'a>,
     sorter: Sorter,
-    finishing: Backwards,
+    finishing: Finishing,
     found: Vec<bool>,
     bytes: u64,
     count: u64,
@@ -50,7 +51,7 @@ struct Walk<'a> {
 pub(super) fn plan(extraction: &Extraction<'_>, selection: &Selection) -> Result<Plan, Stop> {
     let found = vec![false; selection.typed().count()];
     let folders = Folders::new(extraction);
-    let (sorter, finishing) = (Sorter::new(), Backwards::default());
+    let (sorter, finishing) = (Sorter::new(), Finishing::new(extraction.strip > 0));
     let mut walk = Walk { extraction, selection, folders, sorter, finishing, found, bytes: 0, count: 0 };
     walk.all()?;
     let Walk { sorter, finishing, found, bytes, count, .. } = walk;
@@ -64,9 +65,9 @@ impl Walk<'_> {
         let tree = self.extraction.tree;
         if matches!(root, At::All) {
             self.found.iter_mut().for_each(|found| *found = true);
-            let has_entry = tree.stored(Node::ROOT).map_err(|error| self.extraction.broken(&error))?.header.is_some();
-            if has_entry && self.extraction.strip == 0 {
-                self.finish_later(Node::ROOT, self.extraction.destination.is_made())?;
+            let stored = tree.stored(Node::ROOT).map_err(|error| self.extraction.broken(&error))?;
+            if stored.header.is_some() && self.extraction.strip == 0 {
+                self.finish_later(Node::ROOT, stored, self.extraction.destination.is_made())?;
             }
         }
         let mut waiting = vec![Waiting { node: Node::ROOT, from: 0, depth: 0, at: root }];
@@ -120,14 +121,14 @@ impl Walk<'_> {
         match self.try_folder(parent, name, mode) {
             Ok(MadeFolder::Made) => {
                 if is_known {
-                    self.finish_later(attributes.node, true)?;
+                    self.finish_later(attributes.node, stored, true)?;
                 }
                 extraction.done(parent, name)?;
                 Ok(true)
             }
             Ok(MadeFolder::Existed) => {
                 if is_known && extraction.existing.policy != Policy::Skip {
-                    self.finish_later(attributes.node, false)?;
+                    self.finish_later(attributes.node, stored, false)?;
                 }
                 Ok(true)
             }
@@ -152,7 +153,7 @@ impl Walk<'_> {
         if extraction.existing.policy == Policy::Overwrite
             && made.as_ref().is_err_and(|error| Errno::from_io_error(error) == Some(Errno::NOTDIR))
         {
-            if let Some(refused) = refuse_folded(folder.as_fd(), name)? {
+            if let Some(refused) = refuse_folded(folder.as_fd(), name, &extraction.destination.listed)? {
                 return Err(io::Error::other(refused));
             }
             unlinkat(&folder, name, AtFlags::empty())?;
@@ -160,15 +161,17 @@ impl Walk<'_> {
         }
         let made = made?;
         if made == MadeFolder::Existed
-            && let Some(refused) = refuse_folded(folder.as_fd(), name)?
+            && let Some(refused) = refuse_folded(folder.as_fd(), name, &extraction.destination.listed)?
         {
             return Err(io::Error::other(refused));
         }
         Ok(made)
     }
 
-    fn finish_later(&mut self, folder: Node, has_made: bool) -> Result<(), Stop> {
-        self.finishing.push(folder, has_made).map_err(|error| self.extraction.cannot_note(&error))
+    fn finish_later(&mut self, folder: Node, stored: Stored, has_made: bool) -> Result<(), Stop> {
+        let extraction = self.extraction;
+        let pushed = self.finishing.push(folder, stored.header.unwrap_or(0), has_made, || extraction.names_of(folder));
+        pushed.map_err(|error| extraction.cannot_note(&error))
     }
 
     fn note(

@@ -165,7 +165,8 @@ impl Worker<'_> {
 
     fn decide(&self, item: &Item, folder: &OwnedFd, target: &[u8]) -> Result<Decision, Trouble> {
         let existing = self.extraction.existing;
-        let decision = existing.decide(folder.as_fd(), item, target).map_err(|error| self.wrote(&error))?;
+        let listed = &self.extraction.destination.listed;
+        let decision = existing.decide(folder.as_fd(), item, target, listed).map_err(|error| self.wrote(&error))?;
         // Of the names of one file, an earlier call has left none of another one.
         if decision == Decision::Leave
             && existing.resumes
