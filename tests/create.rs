@@ -614,3 +614,84 @@ fn what_cannot_go_in_is_told() {
     ));
     assert!(ran.contains("home/x: it cannot be opened") && ran.contains("code 1"), "{ran}");
 }
+
+/// > A file that vanishes, gets shorter or cannot be read while `create` reads it is told, with exit code 1, and the
+/// > archive is whole.
+#[test]
+fn attributes_that_cannot_be_read_are_told() {
+    if !have("strace") || !have("setfattr") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir d; echo x > d/f; ln -s f d/link; setfattr -n user.note -v mine d/f");
+    let create = |inject: &str, options: &str| {
+        scratch.shell(&format!(
+            "strace -f -qq -o log -e inject={inject} {} create --overwrite {options} x.tar d 2>&1 || echo code $?; tar -xOf x.tar d/f",
+            env!("CARGO_BIN_EXE_tarnfs")
+        ))
+    };
+    for (inject, file, what) in [
+        ("flistxattr:error=EIO", "d/f", "its extended attributes cannot be read: "),
+        ("llistxattr:error=EACCES", "d/link", "its extended attributes cannot be read: "),
+        ("fgetxattr:error=EIO", "d/f", "its extended attribute user.note cannot be read: "),
+    ] {
+        let said = create(inject, "--xattrs --acls");
+        assert!(said.contains(&format!("{file}: {what}")) && said.contains("\ncode 1\nx\n"), "{inject}: {said}");
+    }
+    // There are none, or nobody has asked.
+    assert_eq!(create("flistxattr,llistxattr:error=EOPNOTSUPP", "--xattrs --acls"), "x\n");
+    assert_eq!(create("fgetxattr:error=ENODATA", "--xattrs"), "x\n");
+    assert_eq!(create("flistxattr:error=EIO", ""), "x\n");
+}
+
+/// A FUSE file system may say anything of where data lie.
+#[test]
+fn data_before_what_was_asked_for_is_no_data() {
+    if !have("strace") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell(&format!(
+        "mkdir d; truncate -s 4M d/f; printf x | dd of=d/f conv=notrunc status=none
+         printf x | dd of=d/f seek=3000000 bs=1 conv=notrunc status=none
+         for when in 1+2 2+2 1+1; do
+             strace -f -qq -o log -e inject=lseek:retval=0:when=$when {} create --sparse --no-index --overwrite x.tar d
+             grep -q INJECTED log; tar -xOf x.tar d/f | cmp - d/f
+         done",
+        env!("CARGO_BIN_EXE_tarnfs")
+    ));
+}
+
+/// The sizes of sparse files may be more together than 64 bits hold.
+#[test]
+fn files_of_the_largest_size_are_put_in() {
+    if !is_root() {
+        println!("left out: needs root, to mount a file system that has such files");
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("mkdir d; mount -t tmpfs none d");
+    let ran = std::panic::catch_unwind(|| {
+        scratch.shell(&format!(
+            "for n in 1 2 3; do truncate -s 9223372036854775807 d/f$n; done; {} create --sparse --no-index x.tar d; tar -tf x.tar | sort",
+            env!("CARGO_BIN_EXE_tarnfs")
+        ))
+    });
+    scratch.shell("umount d");
+    assert_eq!(ran.unwrap(), "d/\nd/f1\nd/f2\nd/f3\n");
+}
+
+/// > The options of `create` choose the same, and make it look the same, as those of GNU tar.
+#[test]
+fn globs_match_characters_as_in_gnu_tar() {
+    let scratch = Scratch::new();
+    scratch.shell("mkdir e; cd e; touch é.txt e.txt 語 ab à $'\\xff.txt'");
+    for glob in ["?.txt", "??.txt", "[é].txt", "[!é].txt", "[à-ü]*", "??", "e/?", "[[:alpha:]]b", "*[語]"] {
+        let listed = scratch.shell(&format!(
+            "export LC_ALL=C.UTF-8; tar -c --exclude='{glob}' e | tar -t | sort > gnu; {} create --exclude='{glob}' - e | tar -t | sort > own
+             diff gnu own || true",
+            env!("CARGO_BIN_EXE_tarnfs")
+        ));
+        assert_eq!(listed, "", "{glob}");
+    }
+}

@@ -90,6 +90,11 @@ fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
+/// True if a file of `size` bytes takes less room than that. Any number may be said of it.
+fn has_holes(stat: &Stat, size: u64) -> bool {
+    u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512) < size
+}
+
 /// A file's bytes. What is read may be less than it was, or more than is wanted.
 struct Opened<'a>(BorrowedFd<'a>, &'a Cancel);
 
@@ -253,14 +258,14 @@ impl Walk<'_> {
         }
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         entry.body = Body { size, stored: size, ..Body::default() };
-        if self.choice.sparse && size > 0 && u64::try_from(stat.st_blocks).unwrap_or(0) * 512 < size {
+        if self.choice.sparse && size > 0 && has_holes(stat, size) {
             match extents(file, size) {
                 Ok(extents) => entry.body.extents = Some(extents),
                 Err(error) => log::debug!("{}: its holes are not known: {error}", escape(&self.path)),
             }
         }
         entry.xattrs = self.xattrs(&Place::Opened(file.as_fd()), false);
-        self.count.bytes += size;
+        self.count.bytes = self.count.bytes.saturating_add(size);
         let told = self.count.told;
         let cancel = self.choice.cancel.clone();
         self.put(&entry, &Opened(file.as_fd(), &cancel))?;
@@ -480,19 +485,36 @@ impl Walk<'_> {
         if start == path.len() { b".".to_vec() } else { path[start..].to_vec() }
     }
 
-    fn xattrs(&self, place: &Place<'_>, is_folder: bool) -> Xattrs {
+    fn xattrs(&mut self, place: &Place<'_>, is_folder: bool) -> Xattrs {
         if !self.choice.xattrs && !self.choice.acls {
             return Vec::new();
         }
         let mut found = Vec::new();
-        for name in place.names().unwrap_or_default() {
+        let names = match place.names() {
+            Ok(names) => names,
+            // Of a file system that has none.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Vec::new(),
+            Err(error) => {
+                self.tell_of("its extended attributes cannot be read", error);
+                Vec::new()
+            }
+        };
+        for name in names {
             let is_wanted = if is_acl(&name) {
                 self.choice.acls && (is_folder || !name.ends_with(b"default"))
             } else {
                 self.choice.xattrs
             };
-            if is_wanted && let Ok(value) = place.value(&name) {
-                found.push((name, value));
+            if !is_wanted {
+                continue;
+            }
+            match place.value(&name) {
+                Ok(value) => found.push((name, value)),
+                // It was removed meanwhile, or is none that can be kept.
+                Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+                Err(error) => {
+                    self.tell_of(&format!("its extended attribute {} cannot be read", escape(&name)), error);
+                }
             }
         }
         found.sort_unstable();
@@ -573,13 +595,18 @@ fn extents(file: &OwnedFd, size: u64) -> rustix::io::Result<Vec<Extent>> {
     let mut at = 0;
     while at < size {
         let start = match seek(file, SeekFrom::Data(at)) {
+            // Nobody checks what a FUSE file system says.
+            Ok(start) if start < at => return Err(Errno::INVAL),
             Ok(start) => start,
             Err(Errno::NXIO) => break,
             Err(error) => return Err(error),
         };
         let end = seek(file, SeekFrom::Hole(start))?.min(size);
-        if start >= size || end <= start {
+        if start >= size {
             break;
+        }
+        if end <= start {
+            return Err(Errno::INVAL);
         }
         extents.push(Extent { offset: start, length: end - start, skip: 0 });
         at = end;

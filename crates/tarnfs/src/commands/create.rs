@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &Create) -> Result<Code, Failure> {
     choice.leaves_out = output.identities();
     // What lies in the folder that is put in is of the archive that is being replaced.
     let index = [archive.as_os_str().as_bytes(), b".tarnfs.sqlite"].concat();
-    choice.leaves_out.extend(fs::metadata(OsString::from_vec(index)).map(|found| (found.dev(), found.ino())));
+    choice.leaves_out.extend(fs::symlink_metadata(OsString::from_vec(index)).map(|found| (found.dev(), found.ino())));
     let mut writer = target
         .writer(writing(target, output, &arguments.how, arguments.threads, &choice.cancel))
         .map_err(|error| of_output(archive, &error))?;
